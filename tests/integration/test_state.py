@@ -1,0 +1,187 @@
+"""The sidecar on real servers: lease and takeover, ledger, markers, phases."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from sandbox.databases import Database
+from vreplication.errors import LeaseHeld, Refused, Superseded, Terminal
+from vreplication.mysql.session import Session, connect
+from vreplication.phases import Phase
+from vreplication.settings import SIDECAR
+from vreplication.state import checkpoint, gate, journal, lease, ledger, markers, progress, sidecar, workflows
+from vreplication.state.checkpoint import Checkpoint
+from vreplication.state.ledger import KeyRange, Landing, Split
+from vreplication.state.workflows import WorkflowRow
+
+WORKFLOW = "wf-1"
+RANGE = KeyRange(lower=("1",), upper=("9",), has_lower=True)
+
+
+@pytest.fixture
+def session(database: Database) -> Session:
+    opened = connect(database.url)
+    sidecar.install(opened)
+    workflows.create(opened, row(database.name))
+    return opened
+
+
+def row(schema: str) -> WorkflowRow:
+    return WorkflowRow(
+        id=WORKFLOW, kind="online_ddl", mechanism=1, source_schema=schema, source_table="t", spec={"alter": "ENGINE=InnoDB"},
+        phase=Phase.PREPARING, is_paused=False, is_cancel_requested=False, reason=None, shadow_table="t__vr_new",
+        retired_table="t__vr_old", copy_path="server", source_identity=None, shadow_identity=None, source_definition=None,
+        server_identity=None, start_position=None, is_cut=False, rows_total=None,
+    )  # fmt: skip
+
+
+def test_install_is_repeatable_and_a_newer_sidecar_is_refused(session: Session) -> None:
+    sidecar.install(session)
+    session.execute(f"UPDATE {SIDECAR}.schema_version SET version=99")
+    with pytest.raises(Terminal, match="version 99"):
+        sidecar.install(session)
+
+
+def test_a_workflow_is_read_back_and_moves_along_the_table(session: Session) -> None:
+    found = workflows.load(session, WORKFLOW)
+    assert found.spec == {"alter": "ENGINE=InnoDB"}
+    workflows.move(session, WORKFLOW, Phase.COPYING)
+    workflows.move(session, WORKFLOW, Phase.COMPLETE)
+    with pytest.raises(Terminal, match="cannot go from complete"):
+        workflows.move(session, WORKFLOW, Phase.COPYING)
+    with pytest.raises(Refused, match="no workflow 'nope'"):
+        workflows.load(session, "nope")
+
+
+def test_the_second_holder_is_told_who_the_first_is(session: Session, database: Database) -> None:
+    lease.acquire(session, WORKFLOW, lease.DRIVER)
+    with connect(database.url) as other, pytest.raises(LeaseHeld, match=lease.me()):
+        lease.acquire(other, WORKFLOW, lease.DRIVER)
+
+
+def test_a_holder_without_connections_is_taken_over_at_once(session: Session, database: Database) -> None:
+    dead = connect(database.url)
+    old = lease.acquire(dead, WORKFLOW, lease.DRIVER)
+    dead.close()
+    wait_until_gone(session, dead.id)
+    new = lease.acquire(session, WORKFLOW, lease.DRIVER)
+    assert new.token == old.token + 1
+    with pytest.raises(Superseded), session.transaction():
+        lease.fence(session, old)
+
+
+def wait_until_gone(session: Session, connection: int) -> None:
+    for _ in range(1000):
+        if session.row("SELECT 1 FROM information_schema.processlist WHERE id=%s", (connection,)) is None:
+            return
+    raise AssertionError("the connection is still there")
+
+
+def test_a_stale_holder_is_killed_and_its_open_transaction_rolled_back(session: Session, database: Database) -> None:
+    """A stopped driver holds the lease in share mode; the takeover does not wait for it to wake up."""
+    stopped = connect(database.url)
+    old = lease.acquire(stopped, WORKFLOW, lease.DRIVER)
+    stopped.execute("BEGIN")
+    lease.fence(stopped, old)
+    session.execute(f"UPDATE {SIDECAR}.heartbeat SET at = at - INTERVAL 1 MINUTE")
+    new = lease.acquire(session, WORKFLOW, lease.DRIVER)
+    assert new.token == old.token + 1
+    assert session.row("SELECT 1 FROM information_schema.processlist WHERE id=%s", (stopped.id,)) is None
+
+
+def test_a_takeover_waits_for_a_transaction_in_flight(session: Session, database: Database) -> None:
+    """A worker whose connection is not in the heartbeat: the bump waits for its share lock."""
+    mine = lease.acquire(session, WORKFLOW, lease.REPLICATE)
+    lease.release(session, mine)
+    with connect(database.url) as worker, connect(database.url) as taker:
+        worker.execute("BEGIN")
+        lease.fence(worker, mine)
+        done = threading.Event()
+        thread = threading.Thread(target=lambda: (lease.acquire(taker, WORKFLOW, lease.REPLICATE), done.set()))
+        thread.start()
+        assert not done.wait(0.3)
+        worker.execute("COMMIT")
+        thread.join(10)
+        assert done.is_set()
+        with pytest.raises(Superseded):
+            lease.fence(worker, mine)
+
+
+def open_gate(session: Session) -> None:
+    mine = lease.acquire(session, WORKFLOW, lease.REPLICATE)
+    gate.write(session, mine, is_open=True, reason="", beat=1)
+
+
+def a_split(session: Session) -> int:
+    ledger.add_splits(session, WORKFLOW, [Split(number=0, range=RANGE, estimated_rows=9)])
+    return ledger.claim_split(session, WORKFLOW, 0)
+
+
+def test_a_chunk_opens_only_while_the_gate_is_open(session: Session) -> None:
+    attempt = a_split(session)
+    assert not ledger.open_chunk(session, WORKFLOW, 0, 0, attempt, RANGE)
+    open_gate(session)
+    workflows.set_paused(session, WORKFLOW, True)
+    assert not ledger.open_chunk(session, WORKFLOW, 0, 0, attempt, RANGE)
+    workflows.set_paused(session, WORKFLOW, False)
+    session.execute(f"UPDATE {SIDECAR}.gate SET written_at = written_at - INTERVAL 3 SECOND")
+    assert not ledger.open_chunk(session, WORKFLOW, 0, 0, attempt, RANGE)
+    assert gate.read(session, WORKFLOW).reason == "catch-up is not running"
+    session.execute(f"UPDATE {SIDECAR}.gate SET written_at = NOW(6)")
+    assert ledger.open_chunk(session, WORKFLOW, 0, 0, attempt, RANGE)
+
+
+def test_a_superseded_attempt_can_neither_open_nor_land(session: Session) -> None:
+    old = a_split(session)
+    open_gate(session)
+    assert ledger.open_chunk(session, WORKFLOW, 0, 0, old, RANGE)
+    [zombie] = ledger.chunks(session, WORKFLOW)
+    new = ledger.claim_split(session, WORKFLOW, 0)
+    [chunk] = ledger.chunks(session, WORKFLOW)
+    assert (chunk.attempt, chunk.range) == (new, RANGE)
+    with session.transaction(), pytest.raises(Superseded):
+        ledger.fence_chunk(session, WORKFLOW, zombie)
+    assert not ledger.open_chunk(session, WORKFLOW, 0, 1, old, RANGE)
+    with pytest.raises(Superseded):
+        ledger.check_attempt(session, WORKFLOW, 0, old)
+
+
+def test_a_landed_chunk_is_not_bumped(session: Session) -> None:
+    attempt = a_split(session)
+    open_gate(session)
+    ledger.open_chunk(session, WORKFLOW, 0, 0, attempt, RANGE)
+    [chunk] = ledger.chunks(session, WORKFLOW)
+    with session.transaction():
+        ledger.fence_chunk(session, WORKFLOW, chunk)
+        ledger.land(
+            session, WORKFLOW, chunk, Landing(rows_read=3, rows_copied=2, swallowed=1, is_dirty=False, millis=5)
+        )
+    ledger.claim_split(session, WORKFLOW, 0)
+    [landed] = ledger.chunks(session, WORKFLOW)
+    assert (landed.attempt, landed.state) == (attempt, ledger.LANDED)
+    assert not ledger.totals(session, WORKFLOW).is_all_matched
+    ledger.match(session, WORKFLOW, 0, 0)
+    ledger.finish_split(session, WORKFLOW, 0, attempt + 1)
+    totals = ledger.totals(session, WORKFLOW)
+    assert (totals.is_all_matched, totals.rows_copied) == (True, 3)
+
+
+def test_small_rows_round_trip(session: Session) -> None:
+    checkpoint.save(session, WORKFLOW, Checkpoint(position="b.000001:4", batch=1, events_applied=2))
+    checkpoint.save(session, WORKFLOW, Checkpoint(position="b.000001:9", batch=2, events_applied=3))
+    assert checkpoint.load(session, WORKFLOW) == Checkpoint(position="b.000001:9", batch=2, events_applied=3)
+    marker = markers.write(session, WORKFLOW)
+    assert markers.find_applied(session, WORKFLOW, marker) is None
+    markers.record_applied(session, WORKFLOW, marker, ("X'61',X'',1",), is_holding=False)
+    assert markers.wait_applied(session, WORKFLOW, marker, timeout_seconds=1).branches == ("X'61',X'',1",)
+    assert gate.released_by(session, WORKFLOW) is None
+    gate.release(session, WORKFLOW, "ann")
+    assert gate.released_by(session, WORKFLOW) == "ann"
+    progress.write_driver(session, WORKFLOW, percent=1.5)
+    progress.write_replicate(session, WORKFLOW, lag_seconds=0.5)
+    found = progress.read(session, WORKFLOW)
+    assert (found["percent"], found["lag_seconds"], found["backlog"]) == (1.5, 0.5, None)
+    journal.write(session, WORKFLOW, "released", "x", actor="ann")
+    assert [e["event"] for e in journal.read(session, WORKFLOW)] == ["released"]

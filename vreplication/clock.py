@@ -1,0 +1,29 @@
+"""Time as a value that is handed in, so that a test can own it.
+
+What must stay true: durations are measured on the monotonic clock; times that two machines compare come from the
+database server, never from here.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    def monotonic(self) -> float:
+        """Seconds since some fixed point; never goes backwards."""
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+
+
+class SystemClock:
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+SYSTEM = SystemClock()

@@ -1,0 +1,75 @@
+"""What server this is: flavor, version, and the settings that decide what we may do.
+
+What must stay true: nothing here changes a setting; a setting that a server does not have reads as None.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+from vreplication.mysql.session import Session
+
+
+class Flavor(StrEnum):
+    MYSQL = "mysql"
+    MARIADB = "mariadb"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """Flavor and version of a server, with all its global variables (names in lower case)."""
+
+    flavor: Flavor
+    version: tuple[int, int, int]
+    version_text: str
+    variables: dict[str, str]
+
+    @property
+    def is_mariadb(self) -> bool:
+        return self.flavor is Flavor.MARIADB
+
+    def setting(self, name: str) -> str | None:
+        return self.variables.get(name)
+
+    def is_on(self, name: str) -> bool:
+        return (self.variables.get(name) or "").upper() in ("1", "ON", "YES", "TRUE")
+
+    def __str__(self) -> str:
+        return f"{'MariaDB' if self.is_mariadb else 'MySQL'} {'.'.join(map(str, self.version))}"
+
+
+def inspect(session: Session) -> Server:
+    """Read flavor, version and settings."""
+    variables = {str(k).lower(): str(v) for k, v in session.rows("SHOW GLOBAL VARIABLES")}
+    text = variables["version"]
+    numbers = re.match(r"(?:5\.5\.5-)?(\d+)\.(\d+)\.(\d+)", text)
+    version = tuple(map(int, numbers.groups())) if numbers else (0, 0, 0)
+    flavor = Flavor.MARIADB if "mariadb" in text.lower() else Flavor.MYSQL
+    return Server(flavor=flavor, version=version, version_text=text, variables=variables)  # type: ignore[arg-type]
+
+
+def prepared_branches(session: Session, *, is_mariadb: bool) -> list[tuple[int, bytes, bytes]]:
+    """XA RECOVER as (format id, gtrid, bqual), the last two as bytes. MySQL needs XA_RECOVER_ADMIN."""
+    if is_mariadb:
+        return [_from_sql(row) for row in session.rows("XA RECOVER FORMAT='SQL'")]
+    return [_from_hex(row) for row in session.rows("XA RECOVER CONVERT XID")]
+
+
+def _from_sql(row: tuple[object, ...]) -> tuple[int, bytes, bytes]:
+    """MariaDB: 'gt1','bq1',7 when all is printable (quotes are not escaped there), else X'677431',X'627131',7."""
+    format_id, gtrid_length, bqual_length = (int(str(n)) for n in row[:3])
+    data = str(row[3])
+    if data.startswith("X"):
+        parts = [bytes.fromhex(h) for h in re.findall(r"X'([0-9A-Fa-f]*)'", data)]
+        return format_id, parts[0], parts[1] if len(parts) > 1 else b""
+    second = 1 + gtrid_length + len("','")
+    return format_id, data[1 : 1 + gtrid_length].encode(), data[second : second + bqual_length].encode()
+
+
+def _from_hex(row: tuple[object, ...]) -> tuple[int, bytes, bytes]:
+    """MySQL: 0x677431627131 with both lengths beside it."""
+    raw = bytes.fromhex(str(row[3])[2:])
+    cut = int(str(row[1]))
+    return int(str(row[0])), raw[:cut], raw[cut:]

@@ -1,0 +1,220 @@
+"""One connection to the server: a raw PyMySQL connection with our session settings and our errors.
+
+What must stay true: every connection of ours goes through `connect`, so each has the session settings of
+docs/correctness.md (UTC, strict mode without value mangling, READ COMMITTED, all warnings kept); a lost COMMIT is
+Ambiguous, a lost anything else Transient; no exception text holds a password.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pymysql
+import pymysql.cursors
+from pymysql.constants import CLIENT
+
+from vreplication.errors import Ambiguous, Refused, Terminal, Transient, VReplicationError
+from vreplication.mysql.url import SourceUrl
+
+SQL_MODE = "STRICT_ALL_TABLES,NO_AUTO_VALUE_ON_ZERO,NO_ENGINE_SUBSTITUTION,ALLOW_INVALID_DATES"
+_LOST = frozenset({2002, 2003, 2006, 2013, 2014, 2055, 1053, 1077, 1079, 1158, 1159, 1160, 1161, 1927, 4031, 3169, 0})
+_RETRY = frozenset({1040, 1203, 1637, 3572, 1020})
+_LOGIN = frozenset({1044, 1045, 1049, 1130, 1698, 1251, 2059})
+
+Row = tuple[Any, ...]
+
+
+class SqlError(Terminal):
+    """A statement that the server refused; `code` is its error number, `text` its own words."""
+
+    def __init__(self, message: str, *, cure: str = "", code: int = 0) -> None:
+        super().__init__(message, cure=cure)
+        self.code = code
+
+
+class LockWait(Transient):
+    """1205 or 1213: the whole transaction is to be done again."""
+
+
+class ConnectionLost(Transient):
+    """The connection is gone; what it was doing is rolled back, unless it was a COMMIT (then: Ambiguous)."""
+
+
+class Session:
+    """A connection. Not thread-safe. Autocommit is on outside `transaction()`."""
+
+    def __init__(self, connection: Any, url: SourceUrl) -> None:
+        self._connection = connection
+        self.url = url
+        self.id: int = connection.thread_id()
+
+    def rows(self, sql: str, args: Sequence[Any] | None = None) -> list[Row]:
+        """Run a query and return all of its rows."""
+        with translated(sql), self._connection.cursor() as cursor:
+            cursor.execute(sql, args)
+            return list(cursor.fetchall())
+
+    def row(self, sql: str, args: Sequence[Any] | None = None) -> Row | None:
+        found = self.rows(sql, args)
+        return found[0] if found else None
+
+    def value(self, sql: str, args: Sequence[Any] | None = None) -> Any:
+        """First column of the first row, or None."""
+        found = self.row(sql, args)
+        return found[0] if found else None
+
+    def named_rows(self, sql: str, args: Sequence[Any] | None = None) -> list[dict[str, Any]]:
+        """Rows as dictionaries, column names in lower case (information_schema differs between servers)."""
+        with translated(sql), self._connection.cursor() as cursor:
+            cursor.execute(sql, args)
+            names = [d[0].lower() for d in cursor.description or ()]
+            return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+    def stream(self, sql: str) -> Iterator[Row]:
+        """Rows one at a time, never all in memory. Nothing else may run on this session until they are read to the
+        end; who stops before that loses the connection.
+        """
+        with contextlib.ExitStack() as undo, translated(sql):
+            undo.callback(self.abort)
+            cursor = self._connection.cursor(pymysql.cursors.SSCursor)
+            cursor.execute(sql)
+            while (row := cursor.fetchone()) is not None:
+                yield row
+            cursor.close()
+            undo.pop_all()
+
+    def execute(self, sql: str, args: Sequence[Any] | None = None) -> int:
+        """Run a statement and return the number of affected rows."""
+        with translated(sql), self._connection.cursor() as cursor:
+            return int(cursor.execute(sql, args))
+
+    def execute_raw(self, sql: str | bytes) -> int:
+        """As `execute`, for text that we built ourselves: no placeholders, no escaping."""
+        with translated(sql if isinstance(sql, str) else ""):
+            return int(self._connection.query(sql))
+
+    @property
+    def warning_count(self) -> int:
+        """Warnings of the last `execute_raw` statement."""
+        result = self._connection._result
+        return int(result.warning_count) if result is not None else 0
+
+    def warnings(self) -> list[tuple[str, int, str]]:
+        """(level, code, message) of the last statement."""
+        return [(str(a), int(b), str(c)) for a, b, c in self.rows("SHOW WARNINGS")]
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        """BEGIN … COMMIT; any exception rolls the whole transaction back. Raises Ambiguous on a lost COMMIT."""
+        with translated("BEGIN"):
+            self._connection.begin()
+        try:
+            yield
+        except BaseException:
+            self.rollback()
+            raise
+        self._commit()
+
+    def _commit(self) -> None:
+        try:
+            with translated("COMMIT"):
+                self._connection.commit()
+        except ConnectionLost as error:
+            raise Ambiguous(f"The connection was lost while committing: {error.message}") from None
+
+    def rollback(self) -> None:
+        """Roll back; on a connection that is gone the server has done so already."""
+        with contextlib.suppress(VReplicationError), translated("ROLLBACK"):
+            self._connection.rollback()
+
+    def kill(self, connection_id: int) -> None:
+        """KILL another connection; one that is gone already is fine."""
+        try:
+            self.execute_raw(f"KILL {int(connection_id)}")
+        except SqlError as error:
+            if error.code != 1094:
+                raise
+
+    def close(self) -> None:
+        with contextlib.suppress(Exception):
+            self._connection.close()
+
+    def abort(self) -> None:
+        """Drop the socket without a word to the server: for use while another thread waits on this session."""
+        with contextlib.suppress(Exception):
+            self._connection._force_close()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def connect(
+    url: SourceUrl,
+    *,
+    use_database: bool = True,
+    read_timeout: float | None = 3600.0,
+    lock_wait_seconds: int = 50,
+    found_rows: bool = False,
+) -> Session:
+    """Open a session. Raises Refused (login, unknown database) or Transient (server not reachable)."""
+    with translated("connect"):
+        connection = pymysql.connect(
+            **url.connect_arguments(),
+            database=url.database if use_database else None,
+            charset="utf8mb4",
+            autocommit=True,
+            connect_timeout=10,
+            read_timeout=read_timeout,
+            write_timeout=read_timeout,
+            client_flag=CLIENT.FOUND_ROWS if found_rows else 0,
+            init_command=_init(lock_wait_seconds),
+        )
+    session = Session(connection, url)
+    session.execute_raw("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+    # MySQL wants SESSION_VARIABLES_ADMIN for it; a login without it may still look (planning names the grant).
+    with contextlib.suppress(SqlError):
+        session.execute_raw("SET SESSION max_error_count=65535")
+    return session
+
+
+def _init(lock_wait_seconds: int) -> str:
+    # transaction_isolation is MySQL's name and, since 11.1, MariaDB's; tx_isolation MariaDB's old one. SET NAMES has
+    # no say in it, so the level is set by the statement that both know, in `connect`.
+    return (
+        f"SET SESSION time_zone='+00:00', sql_mode='{SQL_MODE}', "
+        f"innodb_lock_wait_timeout={int(lock_wait_seconds)}, group_concat_max_len=1073741824, "
+        "wait_timeout=28800, net_write_timeout=600, net_read_timeout=600"
+    )
+
+
+@contextlib.contextmanager
+def translated(sql: str) -> Iterator[None]:
+    """Turn PyMySQL's exceptions into ours."""
+    try:
+        yield
+    except pymysql.err.Error as error:
+        raise _translate(error, sql) from None
+    except (OSError, AttributeError, ValueError) as error:
+        # PyMySQL's own state after a dropped socket: 'NoneType' object has no attribute 'read', closed file.
+        raise ConnectionLost(f"The connection to the server was lost ({type(error).__name__}).") from None
+
+
+def _translate(error: pymysql.err.Error, sql: str) -> VReplicationError:
+    code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
+    words = str(error.args[1]) if len(error.args) > 1 else str(error)
+    if code in _LOGIN and sql == "connect":
+        return Refused(
+            f"The server refused the connection: {words} ({code}).", cure="Check user, password and database."
+        )
+    if code in (1205, 1213):
+        return LockWait(f"{words} ({code})")
+    if isinstance(error, pymysql.err.InterfaceError) or code in _LOST:
+        return ConnectionLost(f"The connection to the server was lost: {words} ({code}).")
+    if code in _RETRY:
+        return Transient(f"{words} ({code})")
+    return SqlError(f"{words} ({code})", code=code)

@@ -1,0 +1,88 @@
+"""Where a server is and how to log in: a SQLAlchemy URL, read once, with the password kept out of every repr.
+
+What must stay true: `str()` and `repr()` of a SourceUrl never show the password; only `mysql.session` reads it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
+
+from vreplication.errors import Refused
+
+_CURE = "Use mysql+pymysql://user:password@host:port/database."
+_DRIVERS = ("mysql", "mysql+pymysql", "mariadb", "mariadb+pymysql")
+_TLS = (
+    "ssl_ca",
+    "ssl_cert",
+    "ssl_key",
+    "ssl_key_password",
+    "ssl_verify_cert",
+    "ssl_verify_identity",
+    "ssl_disabled",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceUrl:
+    """A server, a user and a default database."""
+
+    host: str
+    port: int
+    user: str
+    password: str = field(repr=False)
+    database: str
+    unix_socket: str | None = None
+    tls: tuple[tuple[str, str], ...] = ()
+
+    def __str__(self) -> str:
+        return f"mysql://{self.user}@{self.unix_socket or f'{self.host}:{self.port}'}/{self.database}"
+
+    def with_password(self, password: str) -> SourceUrl:
+        return replace(self, password=password)
+
+    def connect_arguments(self) -> dict[str, Any]:
+        """Keyword arguments for `pymysql.connect`."""
+        where = {"unix_socket": self.unix_socket} if self.unix_socket else {"host": self.host, "port": self.port}
+        return {**where, "user": self.user, "password": self.password, **dict(map(_tls_argument, self.tls))}
+
+
+def _tls_argument(item: tuple[str, str]) -> tuple[str, Any]:
+    name, text = item
+    if name in ("ssl_verify_cert", "ssl_verify_identity", "ssl_disabled"):
+        return name, text.lower() in ("1", "true", "yes", "on")
+    return name, text
+
+
+def parse(text: str) -> SourceUrl:
+    """Read a URL. Raises Refused (never quoting the text, which may hold a password)."""
+    try:
+        url = make_url(text)
+    except (ArgumentError, ValueError):
+        raise Refused("The source is not a database URL.", cure=_CURE) from None
+    if url.drivername not in _DRIVERS:
+        raise Refused(f"The source's URL is of kind {url.drivername!r}, not MySQL or MariaDB.", cure=_CURE)
+    if not url.database or not (url.host or "unix_socket" in url.query):
+        raise Refused("The source's URL names no host or no database.", cure=_CURE)
+    return _build(url)
+
+
+def _build(url: Any) -> SourceUrl:
+    query = {k: v if isinstance(v, str) else v[-1] for k, v in url.query.items()}
+    socket = query.pop("unix_socket", None)
+    query.pop("charset", None)
+    unknown = sorted(set(query) - set(_TLS))
+    if unknown:
+        raise Refused(f"The source's URL has unknown options: {', '.join(unknown)}.", cure=f"Known: {', '.join(_TLS)}.")
+    return SourceUrl(
+        host=url.host or "",
+        port=url.port or 3306,
+        user=url.username or "",
+        password=str(url.password or ""),
+        database=url.database,
+        unix_socket=socket,
+        tls=tuple(sorted(query.items())),
+    )

@@ -1,0 +1,79 @@
+"""Names of the tables that we make, built and parsed here alone.
+
+What must stay true: the shadow's and the retired table's names sort *after* the table's own as UTF-8 bytes, because
+RENAME takes its metadata locks in name order and has to wait on the table itself from its first moment
+(docs/cut-over.md). A name is at most 64 characters.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+
+from vreplication.errors import Refused
+
+MAX_NAME = 64
+_WORKFLOW = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,47}")
+# Tried in turn where a long name is cut: the first that sorts after what it replaces is taken.
+_HIGH = ("~", "\uff5e")
+
+
+def shadow_table(table: str) -> str:
+    """Name of the altered copy on the same server."""
+    return _after(table, "__vr_new")
+
+
+def retired_table(table: str, workflow: str) -> str:
+    """Name of the pushed-aside original; also the sentry's. One a workflow, so that a second run finds it free."""
+    return _after(table, f"__vr_old_{_digest(workflow)[:6]}")
+
+
+def tombstone_table(workflow: str) -> str:
+    return f"tombstone_{_digest(workflow)}"
+
+
+def suspect_table(workflow: str) -> str:
+    return f"suspect_{_digest(workflow)}"
+
+
+def dirty_table(workflow: str) -> str:
+    return f"dirty_{_digest(workflow)}"
+
+
+def is_ours(table: str) -> bool:
+    """True for a name that `shadow_table` or `retired_table` gives."""
+    return re.search(r"__vr_(new|old_[0-9a-f]{6})$", table) is not None
+
+
+def new_workflow(table: str) -> str:
+    """A fresh workflow id that says which table it is about."""
+    stem = re.sub(r"[^A-Za-z0-9_]", "_", table)[:30].strip("_") or "table"
+    return f"{stem}-{secrets.token_hex(4)}"
+
+
+def check_workflow(workflow: str) -> str:
+    """Return the id, or raise Refused when it could not be an id."""
+    if not _WORKFLOW.fullmatch(workflow):
+        raise Refused(
+            f"Workflow id {workflow!r} is not valid.",
+            cure="Use 1-48 letters, digits, dots, dashes and underscores, beginning with a letter or digit.",
+        )
+    return workflow
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _after(table: str, suffix: str) -> str:
+    """`table` + suffix, cut to 64 characters so that it still sorts after `table` by bytes."""
+    if len(table) + len(suffix) <= MAX_NAME:
+        return table + suffix
+    middle = _digest(table)[:6] + suffix
+    stem = table[: MAX_NAME - len(middle) - 1]
+    for high in _HIGH:
+        name = stem + high + middle
+        if name.encode() > table.encode():
+            return name
+    raise Refused(f"No name of at most {MAX_NAME} characters sorts after {table!r}.", cure="Shorten the table's name.")

@@ -1,0 +1,41 @@
+"""Numbers that a user may set, and those that are ours, in one place with their units.
+
+What must stay true: a limit is a value that is handed down; nothing below reads the environment.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SIDECAR = "_vreplication"
+"""Schema that holds our state, beside the target table."""
+
+LEASE_STALE_SECONDS = 10.0
+"""A holder whose heartbeat is older (server clock) may be taken over, after its connections are killed."""
+GATE_PERIOD_SECONDS = 0.25
+"""How often the replicating process rewrites the gate row; it is the stream's heartbeat too."""
+GATE_STALE_SECONDS = 2.0
+"""A gate row older than this counts as closed."""
+CUTOVER_DEADLINE_SECONDS = 3.0
+"""Writers wait at most this long, from sending LOCK to UNLOCK."""
+CUTOVER_RETRY_SECONDS = (0.0, 5.0, 10.0, 30.0, 60.0)
+GATE_LAG_SECONDS = 1.0
+GATE_BACKLOG_CHANGES = 1_000
+MAX_CHUNK_ROWS = 65_535
+"""SHOW WARNINGS holds no more than this many, and each must be read (docs/correctness.md)."""
+MATCHER_BUDGET_BYTES = 64 * 1024 * 1024
+"""Rows of prepared XA branches kept in memory; more is an error until they can be spilled."""
+MAX_HOT_KEYS = 1_000
+VERIFY_ROUNDS = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How hard a workflow may work. `chunk_rows` None: sized by `chunk_millis`."""
+
+    copy_parallelism: int = 2
+    chunk_rows: int | None = None
+    chunk_millis: int = 500
+    apply_parallelism: int = 2
+    xa_wait_seconds: float = 60.0
+    lock_wait_seconds: int = 1

@@ -1,0 +1,62 @@
+"""The gate row (may a copy chunk start?) and the operator's release (may cut-over start?).
+
+What must stay true: only the replicating process writes the gate row; a row older than GATE_STALE_SECONDS by the
+server's clock counts as closed; a release is remembered whenever it comes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import select
+from sqlalchemy.dialects.mysql import insert as upsert
+
+from vreplication.mysql.session import Session
+from vreplication.settings import GATE_STALE_SECONDS, SIDECAR
+from vreplication.state import sidecar
+from vreplication.state.lease import Lease, fence
+from vreplication.state.sidecar import execute, fetch_one, now
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateState:
+    is_open: bool
+    reason: str
+
+
+def write(session: Session, lease: Lease, *, is_open: bool, reason: str, beat: int) -> None:
+    """Rewrite the gate row under the lease."""
+    fields = {"is_open": int(is_open), "reason": reason[:255], "beat": beat, "written_at": now()}
+    with session.transaction():
+        fence(session, lease)
+        statement = upsert(sidecar.gate).values(workflow=lease.workflow, **fields)
+        execute(session, statement.on_duplicate_key_update(**fields))
+
+
+def read(session: Session, workflow: str) -> GateState:
+    """What the gate says now, staleness and the operator's pause included."""
+    sql = (
+        "SELECT g.is_open, g.reason, TIMESTAMPDIFF(MICROSECOND, g.written_at, NOW(6)) / 1e6, w.paused "
+        f"FROM {SIDECAR}.workflow w LEFT JOIN {SIDECAR}.gate g ON g.workflow = w.id WHERE w.id=%s"
+    )
+    row = session.row(sql, (workflow,))
+    if row is None or row[0] is None or float(row[2]) > GATE_STALE_SECONDS:
+        return GateState(is_open=False, reason="catch-up is not running")
+    if row[3]:
+        return GateState(is_open=False, reason="paused by the operator")
+    return GateState(is_open=bool(row[0]), reason=str(row[1]))
+
+
+def release(session: Session, workflow: str, by: str) -> None:
+    fields = {"released_by": by[:255], "released_at": now()}
+    execute(
+        session,
+        upsert(sidecar.gate_release).values(workflow=workflow, **fields).on_duplicate_key_update(**fields),
+    )
+
+
+def released_by(session: Session, workflow: str) -> str | None:
+    """Who released the cut-over, or None."""
+    t = sidecar.gate_release
+    row = fetch_one(session, select(t.c.released_by).where(t.c.workflow == workflow))
+    return str(row["released_by"]) if row else None

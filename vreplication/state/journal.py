@@ -1,0 +1,28 @@
+"""The journal: append-only, what cannot be undone, who asked for it and when."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import insert, select
+
+from vreplication.mysql.session import Session
+from vreplication.state import sidecar
+from vreplication.state.sidecar import execute, fetch, now
+
+
+def write(session: Session, workflow: str, event: str, details: str = "", *, actor: str) -> None:
+    values = {
+        "workflow": workflow,
+        "at": now(),
+        "actor": actor[:255],
+        "event": event,
+        "details": details[:16000],
+    }
+    execute(session, insert(sidecar.journal).values(values))
+
+
+def read(session: Session, workflow: str) -> list[dict[str, Any]]:
+    """Entries of a workflow, oldest first: at, actor, event, details."""
+    t = sidecar.journal
+    return fetch(session, select(t).where(t.c.workflow == workflow).order_by(t.c.id))

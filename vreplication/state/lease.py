@@ -1,0 +1,174 @@
+"""The lease: at most one living holder a role of a workflow, with a fencing token.
+
+What must stay true: every transaction of ours begins with `fence`, which locks the lease row in share mode, so a
+takeover (which updates the row) waits for transactions in flight, and whoever comes later with an old token finds
+nothing. A holder is taken over when its heartbeat is older than LEASE_STALE_SECONDS or none of its connections is
+left; its connections are killed first and seen to be gone. Times are the server's. Source: docs/correctness.md, lease.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import insert, select, update
+from sqlalchemy.dialects.mysql import insert as upsert
+
+from vreplication.errors import LeaseHeld, Superseded, Terminal
+from vreplication.mysql.session import Session
+from vreplication.settings import LEASE_STALE_SECONDS, SIDECAR
+from vreplication.state import sidecar
+from vreplication.state.sidecar import execute, fetch_one, now
+
+DRIVER = "driver"
+REPLICATE = "replicate"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """Our right to write for a workflow in a role."""
+
+    workflow: str
+    role: str
+    token: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """Who holds a lease: its name, how old its last sign of life is, and whether it counts as alive."""
+
+    name: str
+    token: int
+    age_seconds: float
+    connections: tuple[int, ...]
+    is_alive: bool
+
+
+def me() -> str:
+    """Name of this process, for people to find it."""
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
+def acquire(session: Session, workflow: str, role: str) -> Lease:
+    """Take the lease, over from a dead holder if need be. Raises LeaseHeld when the holder is alive."""
+    holder = holder_of(session, workflow, role)
+    if holder and holder.is_alive:
+        raise LeaseHeld(
+            f"Workflow {workflow} is being worked on by {holder.name} "
+            f"(last sign of life {holder.age_seconds:.1f} s ago).",
+            cure="Wait for it, stop that process, or use `vreplication status` to watch it.",
+        )
+    if holder:
+        _end_connections(session, holder.connections)
+    token = _bump(session, workflow, role, holder.token if holder else 0)
+    lease = Lease(workflow=workflow, role=role, token=token)
+    beat(session, lease, (session.id,))
+    return lease
+
+
+def _bump(session: Session, workflow: str, role: str, seen: int) -> int:
+    t = sidecar.lease
+    with session.transaction():
+        where = (t.c.workflow == workflow, t.c.role == role)
+        row = fetch_one(session, select(t.c.token).where(*where).with_for_update())
+        if (int(row["token"]) if row else 0) != seen:
+            raise LeaseHeld(f"Workflow {workflow} was taken by somebody else at this moment.", cure="Try again.")
+        fields = {"token": seen + 1, "holder": me(), "taken_at": now()}
+        if row is None:
+            execute(session, insert(t).values(workflow=workflow, role=role, **fields))
+        else:
+            execute(session, update(t).where(*where).values(**fields))
+    return seen + 1
+
+
+def holder_of(session: Session, workflow: str, role: str) -> Holder | None:
+    """Who holds the lease, or None when nobody ever did."""
+    sql = (
+        "SELECT l.holder, l.token, TIMESTAMPDIFF(MICROSECOND, h.at, NOW(6)) / 1e6, h.connections, h.server_started, "
+        "h.token "
+        f"FROM {SIDECAR}.lease l LEFT JOIN {SIDECAR}.heartbeat h USING (workflow, role) WHERE workflow=%s AND role=%s"
+    )
+    row = session.row(sql, (workflow, role))
+    return _holder(session, row) if row else None
+
+
+def _holder(session: Session, row: tuple[Any, ...]) -> Holder:
+    name, token, age, connections, started, beat_token = row
+    if age is None or beat_token != token:
+        # Taken a moment ago and not one beat yet: alive by the lease row's own word for the stale time only.
+        return Holder(name=name, token=int(token), age_seconds=0.0, connections=(), is_alive=False)
+    # Connection ids begin again at 1 when the server restarts: then they say nothing.
+    same_server = abs(int(started) - server_started(session)) <= 2
+    ids = tuple(json.loads(connections)) if same_server else ()
+    is_alive = float(age) < LEASE_STALE_SECONDS and bool(_still_there(session, ids))
+    return Holder(name=name, token=int(token), age_seconds=float(age), connections=ids, is_alive=is_alive)
+
+
+def release(session: Session, lease: Lease) -> None:
+    """Give the lease back: our heartbeat goes, so the next one need not wait."""
+    from sqlalchemy import delete
+
+    t = sidecar.heartbeat
+    mine = (t.c.workflow == lease.workflow, t.c.role == lease.role, t.c.token == lease.token)
+    execute(session, delete(t).where(*mine))
+
+
+def beat(session: Session, lease: Lease, connections: tuple[int, ...]) -> None:
+    """Write a sign of life with the ids of our open connections. Raises Superseded when the lease is not ours."""
+    with session.transaction():
+        fence(session, lease)
+        fields = {
+            "token": lease.token,
+            "at": now(),
+            "connections": json.dumps(sorted(connections)),
+            "server_started": server_started(session),
+        }
+        statement = upsert(sidecar.heartbeat).values(workflow=lease.workflow, role=lease.role, **fields)
+        execute(session, statement.on_duplicate_key_update(**fields))
+
+
+def fence(session: Session, lease: Lease) -> None:
+    """First statement of every transaction of ours. Raises Superseded when the token is not ours any more."""
+    sql = f"SELECT 1 FROM {SIDECAR}.lease WHERE workflow=%s AND role=%s AND token=%s LOCK IN SHARE MODE"
+    if session.row(sql, (lease.workflow, lease.role, lease.token)) is None:
+        raise Superseded(
+            f"Workflow {lease.workflow} has been taken over by another process.",
+            cure="This one has stopped writing.",
+        )
+
+
+def is_alive(session: Session, workflow: str, role: str) -> bool:
+    holder = holder_of(session, workflow, role)
+    return holder is not None and holder.is_alive
+
+
+def server_started(session: Session) -> int:
+    """When the server was started, seconds since the epoch by its own clock."""
+    uptime = session.row("SHOW GLOBAL STATUS LIKE 'Uptime'")
+    assert uptime is not None
+    return int(session.value("SELECT UNIX_TIMESTAMP()")) - int(uptime[1])
+
+
+def _still_there(session: Session, ids: tuple[int, ...]) -> list[int]:
+    if not ids:
+        return []
+    marks = ",".join(["%s"] * len(ids))
+    found = session.rows(f"SELECT id FROM information_schema.processlist WHERE id IN ({marks})", ids)
+    return [int(r[0]) for r in found]
+
+
+def _end_connections(session: Session, ids: tuple[int, ...], patience_seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + patience_seconds
+    for connection_id in _still_there(session, ids):
+        session.kill(connection_id)
+    while left := _still_there(session, ids):
+        if time.monotonic() > deadline:
+            raise Terminal(
+                f"Connections {left} of the former holder do not end.",
+                cure="KILL them by hand and try again.",
+            )
+        time.sleep(0.05)

@@ -1,0 +1,287 @@
+"""The chunk ledger: splits and chunks, and the statements of the chunk protocol on them.
+
+What must stay true (docs/correctness.md, chunk protocol): bounds are in the ledger before the copy starts and never
+change; a bump of an attempt is conditional on "not landed"; landing locks the row `FOR UPDATE` with workflow, chunk,
+attempt and state as its condition; a chunk is opened only by the newest attempt at its split, and only while the gate
+is open.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import func, insert, select, update
+
+from vreplication.errors import Superseded
+from vreplication.mysql.session import Session, SqlError
+from vreplication.settings import GATE_STALE_SECONDS, SIDECAR
+from vreplication.state import sidecar
+from vreplication.state.sidecar import execute, fetch, fetch_one, now
+
+OPEN, LANDED, MATCHED = "open", "landed", "matched"
+REPAIR_SPLIT = 1_000_000
+"""Splits from this number on are repairs: ranges that are copied again."""
+
+Bound = tuple[str, ...]
+"""One SQL literal a key column."""
+_s, _c = sidecar.split, sidecar.chunk
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyRange:
+    """(lower, upper] in key order; `has_lower`: [lower, upper]."""
+
+    lower: Bound
+    upper: Bound
+    has_lower: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    number: int
+    range: KeyRange
+    estimated_rows: int
+    attempt: int = 0
+    is_done: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    split: int
+    ordinal: int
+    attempt: int
+    state: str
+    range: KeyRange
+    rows_copied: int = 0
+    is_dirty: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Landing:
+    """What a chunk's copying statement did."""
+
+    rows_read: int
+    rows_copied: int
+    swallowed: int
+    is_dirty: bool
+    millis: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    chunks_open: int
+    chunks_landed: int
+    chunks_matched: int
+    dirty: int
+    rows_copied: int
+    splits: int
+    splits_done: int
+
+    @property
+    def has_chunks(self) -> bool:
+        """True once the first chunk was opened."""
+        return self.chunks_open + self.chunks_landed + self.chunks_matched > 0
+
+    @property
+    def is_all_matched(self) -> bool:
+        """Every split has been walked to its end, and every chunk's deletes have been done again."""
+        return self.splits == self.splits_done and self.chunks_open == self.chunks_landed == 0
+
+
+def _bounds(r: KeyRange) -> dict[str, Any]:
+    return {
+        "lower_bound": json.dumps(r.lower),
+        "upper_bound": json.dumps(r.upper),
+        "has_lower": int(r.has_lower),
+    }
+
+
+def _range(row: dict[str, Any]) -> KeyRange:
+    return KeyRange(
+        lower=tuple(json.loads(row["lower_bound"])),
+        upper=tuple(json.loads(row["upper_bound"])),
+        has_lower=bool(row["has_lower"]),
+    )
+
+
+def add_splits(session: Session, workflow: str, splits: list[Split]) -> None:
+    for s in splits:
+        fields = {"estimated_rows": s.estimated_rows, "attempt": s.attempt, "is_done": int(s.is_done)}
+        execute(session, insert(_s).values(workflow=workflow, split=s.number, **_bounds(s.range), **fields))
+
+
+def splits(session: Session, workflow: str) -> list[Split]:
+    rows = fetch(session, select(_s).where(_s.c.workflow == workflow).order_by(_s.c.split))
+    return [_split(r) for r in rows]
+
+
+def find_split(session: Session, workflow: str, number: int) -> Split:
+    """One split. Raises Superseded when it is gone."""
+    row = fetch_one(session, select(_s).where(_s.c.workflow == workflow, _s.c.split == number))
+    if row is None:
+        raise Superseded(f"Split {number} of workflow {workflow} is gone.")
+    return _split(row)
+
+
+def _split(row: dict[str, Any]) -> Split:
+    return Split(
+        number=row["split"],
+        range=_range(row),
+        estimated_rows=int(row["estimated_rows"]),
+        attempt=int(row["attempt"]),
+        is_done=bool(row["is_done"]),
+    )
+
+
+def claim_split(session: Session, workflow: str, number: int, *, expected: int | None = None) -> int:
+    """Become the newest attempt at a split; returns the attempt. Earlier ones can open and land nothing more.
+
+    `expected`: the attempt that we were before our connection was lost. Raises Superseded when another one is newer.
+    """
+    with session.transaction():
+        where = (_s.c.workflow == workflow, _s.c.split == number)
+        row = fetch_one(session, select(_s.c.attempt).where(*where).with_for_update())
+        if row is None:
+            raise Superseded(f"Split {number} of workflow {workflow} is gone.")
+        if expected is not None and int(row["attempt"]) != expected:
+            raise Superseded(f"A newer attempt at split {number} has taken over.")
+        attempt = int(row["attempt"]) + 1
+        execute(session, update(_s).where(*where).values(attempt=attempt))
+        # Conditional on "not landed": a chunk that has landed stays what it is.
+        mine = (_c.c.workflow == workflow, _c.c.split == number, _c.c.state == OPEN)
+        execute(session, update(_c).where(*mine).values(attempt=attempt, opened_at=now()))
+    return attempt
+
+
+def finish_split(session: Session, workflow: str, number: int, attempt: int) -> None:
+    where = (_s.c.workflow == workflow, _s.c.split == number, _s.c.attempt == attempt)
+    execute(session, update(_s).where(*where).values(is_done=1))
+
+
+def chunks(session: Session, workflow: str, *, split: int | None = None, states: tuple[str, ...] = ()) -> list[Chunk]:
+    query = select(_c).where(_c.c.workflow == workflow)
+    if split is not None:
+        query = query.where(_c.c.split == split)
+    if states:
+        query = query.where(_c.c.state.in_(states))
+    return [_chunk(r) for r in fetch(session, query.order_by(_c.c.split, _c.c.ordinal))]
+
+
+def last_chunk(session: Session, workflow: str, split: int) -> Chunk | None:
+    query = select(_c).where(_c.c.workflow == workflow, _c.c.split == split).order_by(_c.c.ordinal.desc()).limit(1)
+    row = fetch_one(session, query)
+    return _chunk(row) if row else None
+
+
+def _chunk(row: dict[str, Any]) -> Chunk:
+    return Chunk(
+        split=row["split"],
+        ordinal=row["ordinal"],
+        attempt=int(row["attempt"]),
+        state=row["state"],
+        range=_range(row),
+        rows_copied=int(row["rows_copied"]),
+        is_dirty=bool(row["is_dirty"]),
+    )
+
+
+def open_chunk(session: Session, workflow: str, split: int, ordinal: int, attempt: int, bounds: KeyRange) -> bool:
+    """Open a chunk in a transaction of its own: when this returns True, the low watermark is set.
+
+    False: the gate is closed. Raises Superseded when a newer attempt at the split has taken over.
+    """
+    b = _bounds(bounds)
+    sql = (
+        f"INSERT INTO {SIDECAR}.chunk "
+        "(workflow, split, ordinal, attempt, state, lower_bound, upper_bound, has_lower, opened_at) "
+        "SELECT s.workflow, s.split, %s, s.attempt, 'open', %s, %s, %s, NOW(6) "
+        f"FROM {SIDECAR}.split s JOIN {SIDECAR}.gate g ON g.workflow = s.workflow "
+        f"JOIN {SIDECAR}.workflow w ON w.id = s.workflow "
+        "WHERE s.workflow=%s AND s.split=%s AND s.attempt=%s AND g.is_open AND NOT w.paused "
+        f"AND g.written_at > NOW(6) - INTERVAL {int(GATE_STALE_SECONDS * 1000)} * 1000 MICROSECOND LOCK IN SHARE MODE"
+    )
+    args = (ordinal, b["lower_bound"], b["upper_bound"], b["has_lower"], workflow, split, attempt)
+    try:
+        with session.transaction():
+            opened = session.execute(sql, args) == 1
+    except SqlError as error:
+        if error.code == 1062:
+            raise Superseded(f"Chunk {split}/{ordinal} was opened by a newer attempt.") from None
+        raise
+    return opened
+
+
+def check_attempt(session: Session, workflow: str, split: int, attempt: int) -> None:
+    """Raises Superseded when `attempt` is not the newest at this split."""
+    query = select(_s.c.attempt).where(_s.c.workflow == workflow, _s.c.split == split)
+    row = fetch_one(session, query)
+    if row is None or int(row["attempt"]) != attempt:
+        raise Superseded(f"A newer attempt at split {split} has taken over.")
+
+
+def fence_chunk(session: Session, workflow: str, chunk: Chunk) -> None:
+    """First statement of the landing transaction. Raises Superseded."""
+    where = "workflow=%s AND split=%s AND ordinal=%s AND attempt=%s AND state='open'"
+    sql = f"SELECT 1 FROM {SIDECAR}.chunk WHERE {where} FOR UPDATE"
+    if session.row(sql, (workflow, chunk.split, chunk.ordinal, chunk.attempt)) is None:
+        raise Superseded(f"A newer attempt at chunk {chunk.split}/{chunk.ordinal} has taken over.")
+
+
+def land(session: Session, workflow: str, chunk: Chunk, landing: Landing) -> None:
+    """Last statement of the landing transaction."""
+    where = (_c.c.workflow == workflow, _c.c.split == chunk.split, _c.c.ordinal == chunk.ordinal)
+    fields = {
+        "state": LANDED,
+        "rows_read": landing.rows_read,
+        "rows_copied": landing.rows_copied,
+        "swallowed": landing.swallowed,
+        "is_dirty": int(landing.is_dirty),
+        "millis": landing.millis,
+        "landed_at": now(),
+    }
+    execute(session, update(_c).where(*where).values(fields))
+
+
+def match(session: Session, workflow: str, split: int, ordinal: int) -> None:
+    """By the applier, when the tombstoned keys have been deleted again."""
+    where = (_c.c.workflow == workflow, _c.c.split == split, _c.c.ordinal == ordinal, _c.c.state == LANDED)
+    execute(session, update(_c).where(*where).values(state=MATCHED, matched_at=now()))
+
+
+def clear_dirty(session: Session, workflow: str, dirty: list[Chunk]) -> None:
+    for c in dirty:
+        where = (_c.c.workflow == workflow, _c.c.split == c.split, _c.c.ordinal == c.ordinal)
+        execute(session, update(_c).where(*where).values(is_dirty=0))
+
+
+def next_repair_split(session: Session, workflow: str) -> int:
+    query = select(func.max(_s.c.split).label("top")).where(_s.c.workflow == workflow)
+    row = fetch_one(session, query)
+    top = int(row["top"]) if row and row["top"] is not None else 0
+    return max(REPAIR_SPLIT, top + 1)
+
+
+def totals(session: Session, workflow: str) -> Totals:
+    sql = (
+        "SELECT COALESCE(SUM(state='open'),0), COALESCE(SUM(state='landed'),0), COALESCE(SUM(state='matched'),0), "
+        f"COALESCE(SUM(is_dirty),0), COALESCE(SUM(IF(split < {REPAIR_SPLIT}, rows_read, 0)),0) "
+        f"FROM {SIDECAR}.chunk WHERE workflow=%s"
+    )
+    chunk_row = session.row(sql, (workflow,))
+    split_row = session.row(
+        f"SELECT COUNT(*), COALESCE(SUM(is_done),0) FROM {SIDECAR}.split WHERE workflow=%s", (workflow,)
+    )
+    assert chunk_row is not None
+    assert split_row is not None
+    opened, landed, matched, dirty, rows = map(int, chunk_row)
+    return Totals(
+        chunks_open=opened,
+        chunks_landed=landed,
+        chunks_matched=matched,
+        dirty=dirty,
+        rows_copied=rows,
+        splits=int(split_row[0]),
+        splits_done=int(split_row[1]),
+    )

@@ -1,0 +1,91 @@
+"""Markers: rows that are written to come back through the binary log.
+
+What must stay true: `write` has committed when it returns; when `wait_applied` returns, everything that was readable in
+the log before the marker is flushed to the target. Kinds: "plain"; "suspects_open" and "suspects_close" around a
+re-examination by key (the applier notes which suspects are touched in between); "cutover" (the applier holds after it).
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sqlalchemy import delete, insert, select
+
+from vreplication.errors import Transient
+from vreplication.mysql.session import Session
+from vreplication.state import sidecar
+from vreplication.state.sidecar import execute, fetch_one, now
+
+PLAIN = "plain"
+SUSPECTS_OPEN = "suspects_open"
+SUSPECTS_CLOSE = "suspects_close"
+CUTOVER = "cutover"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    """A marker that has been applied. `branches`: XA branches (as text) whose outcome was not in the log by then."""
+
+    id: str
+    branches: tuple[str, ...]
+    is_holding: bool
+
+
+def write(session: Session, workflow: str, kind: str = PLAIN) -> str:
+    """Insert a marker in a transaction of its own; returns its id."""
+    marker = secrets.token_hex(8)
+    with session.transaction():
+        execute(session, insert(sidecar.marker).values(workflow=workflow, id=marker, kind=kind, created_at=now()))
+    return marker
+
+
+def record_applied(
+    session: Session, workflow: str, marker: str, branches: tuple[str, ...], *, is_holding: bool
+) -> None:
+    """By the applier, in the transaction of its checkpoint. Repeated after a restart: harmless."""
+    t = sidecar.marker_applied
+    execute(session, delete(t).where(t.c.workflow == workflow, t.c.id == marker))
+    fields = {"branches": json.dumps(branches), "is_holding": int(is_holding), "applied_at": now()}
+    execute(session, insert(t).values(workflow=workflow, id=marker, **fields))
+
+
+def find_applied(session: Session, workflow: str, marker: str) -> Applied | None:
+    t = sidecar.marker_applied
+    row = fetch_one(session, select(t).where(t.c.workflow == workflow, t.c.id == marker))
+    if row is None:
+        return None
+    return Applied(id=marker, branches=tuple(json.loads(row["branches"])), is_holding=bool(row["is_holding"]))
+
+
+def remove(session: Session, workflow: str, marker: str) -> None:
+    """Take a marker back; an applier that holds at it goes on."""
+    for t in (sidecar.marker, sidecar.marker_applied):
+        execute(session, delete(t).where(t.c.workflow == workflow, t.c.id == marker))
+
+
+def is_present(session: Session, workflow: str, marker: str) -> bool:
+    t = sidecar.marker
+    return fetch_one(session, select(t.c.id).where(t.c.workflow == workflow, t.c.id == marker)) is not None
+
+
+def wait_applied(
+    session: Session,
+    workflow: str,
+    marker: str,
+    *,
+    timeout_seconds: float,
+    check: Callable[[], None] = lambda: None,
+    poll_seconds: float = 0.02,
+) -> Applied:
+    """Wait until the marker has been applied. `check` is called between looks and may raise. Raises Transient."""
+    deadline = time.monotonic() + timeout_seconds
+    while (found := find_applied(session, workflow, marker)) is None:
+        if time.monotonic() > deadline:
+            raise Transient(f"Catch-up did not reach a marker within {timeout_seconds:g} s.")
+        check()
+        time.sleep(poll_seconds)
+    return found

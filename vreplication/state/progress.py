@@ -1,0 +1,58 @@
+"""The progress row: what CLI, JSON and every page show, and nothing else.
+
+What must stay true: written each second by those who do the work, each its own columns; a figure that is not known is
+None, never 0; `percent` is of the copy and stays below 100 until the last chunk is matched.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import select, text
+from sqlalchemy.dialects.mysql import insert as upsert
+from sqlalchemy.sql.functions import func
+
+from vreplication.mysql.session import Session
+from vreplication.state import sidecar
+from vreplication.state.sidecar import execute, fetch, fetch_one, now
+
+_t = sidecar.progress
+
+
+def write_driver(session: Session, workflow: str, **columns: Any) -> None:
+    """Columns of the driver: copy, verification, cut-over."""
+    _write(session, workflow, {**columns, "driver_at": now()})
+
+
+def write_replicate(session: Session, workflow: str, **columns: Any) -> None:
+    """Columns of the replicating process: lag, backlog, rates."""
+    _write(session, workflow, {**columns, "replicate_at": now()})
+
+
+def _write(session: Session, workflow: str, columns: dict[str, Any]) -> None:
+    execute(session, upsert(_t).values(workflow=workflow, **columns).on_duplicate_key_update(**columns))
+
+
+def read(session: Session, workflow: str) -> dict[str, Any]:
+    """The row by column name; {} when nothing has been written yet."""
+    return fetch_one(session, select(_t).where(_t.c.workflow == workflow)) or {}
+
+
+def overview(session: Session, workflow: str | None = None) -> list[dict[str, Any]]:
+    """Workflows, newest first, each with progress and last verdict, in one statement; ages by the server's clock."""
+    w, v = sidecar.workflow, sidecar.verification
+    joined = w.outerjoin(_t, _t.c.workflow == w.c.id).outerjoin(v, v.c.workflow == w.c.id)
+    figures = [c for c in _t.c if c.name not in ("workflow", "driver_at", "replicate_at")]
+    about = [c for c in w.c if c.name not in ("spec", "rows_total")]
+    ages = [_age("driver_at", "driver_age"), _age("replicate_at", "replicate_age")]
+    query = select(*about, w.c.rows_total.label("planned_rows"), *figures, *ages, v.c.verdict).select_from(joined)
+    if workflow is not None:
+        query = query.where(w.c.id == workflow)
+    rows = fetch(session, query.order_by(w.c.created_at.desc(), w.c.id))
+    for row in rows:
+        row |= {name: float(row[name]) for name in ("driver_age", "replicate_age") if row[name] is not None}
+    return rows
+
+
+def _age(column: str, label: str) -> Any:
+    return (func.timestampdiff(text("MICROSECOND"), _t.c[column], now()) / 1e6).label(label)

@@ -1,0 +1,149 @@
+"""The sidecar schema: its tables as SQLAlchemy sees them, how they are made, and how a statement is run.
+
+What must stay true: statements are built with SQLAlchemy Core and executed on the Session that is handed in; nothing in
+this room opens a connection or commits, so rows, ledger and checkpoint share a transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Executable, column, delete, select, table
+from sqlalchemy.dialects import mysql
+from sqlalchemy.sql.expression import TableClause
+from sqlalchemy.sql.functions import Function, func
+
+from vreplication.errors import Terminal
+from vreplication.mysql.quoting import ident
+from vreplication.mysql.session import Session
+from vreplication.settings import SIDECAR
+
+VERSION = 1
+MECHANISM = 1
+"""Version of the copy and apply rules; a workflow goes on under the one that it began with."""
+_DIALECT = mysql.dialect(paramstyle="format")
+
+
+def _table(name: str, *columns: str) -> TableClause:
+    return table(name, *(column(c) for c in columns), schema=SIDECAR)
+
+
+workflow = _table(
+    "workflow", "id", "kind", "mechanism", "source_schema", "source_table", "spec", "phase", "paused",
+    "cancel_requested", "reason", "shadow_table", "retired_table", "copy_path", "source_identity", "shadow_identity",
+    "source_definition", "server_identity", "start_position", "is_cut", "rows_total", "created_at", "updated_at",
+    "ended_at",
+)  # fmt: skip
+lease = _table("lease", "workflow", "role", "token", "holder", "taken_at")
+heartbeat = _table("heartbeat", "workflow", "role", "token", "at", "connections", "server_started")
+gate = _table("gate", "workflow", "is_open", "reason", "beat", "written_at")
+split = _table(
+    "split",
+    "workflow",
+    "split",
+    "lower_bound",
+    "upper_bound",
+    "has_lower",
+    "estimated_rows",
+    "attempt",
+    "is_done",
+)
+chunk = _table(
+    "chunk", "workflow", "split", "ordinal", "attempt", "state", "lower_bound", "upper_bound", "has_lower",
+    "rows_read", "rows_copied", "swallowed", "is_dirty", "millis", "opened_at", "landed_at", "matched_at",
+)  # fmt: skip
+checkpoint = _table("checkpoint", "workflow", "position", "batch", "events_applied", "saved_at")
+marker = _table("marker", "workflow", "id", "kind", "created_at")
+marker_applied = _table("marker_applied", "workflow", "id", "branches", "is_holding", "applied_at")
+gate_release = _table("gate_release", "workflow", "released_by", "released_at")
+progress = _table(
+    "progress", "workflow", "rows_copied", "rows_total", "rows_total_exact", "percent", "rows_per_second",
+    "copy_eta_seconds", "chunks_landed", "chunk_rows", "chunk_millis", "verify_rows", "verify_total",
+    "cutover_attempts", "cutover_millis", "write_stall_millis", "waiting_for", "driver_at", "lag_seconds", "backlog",
+    "events_applied", "applied_per_second", "apply_eta_seconds", "converging", "throttled", "held_branches",
+    "read_position", "replicate_at",
+)  # fmt: skip
+verification = _table(
+    "verification", "workflow", "verdict", "rows_compared", "mismatches", "repaired", "hot_keys", "details",
+    "started_at", "finished_at",
+)  # fmt: skip
+journal = _table("journal", "id", "workflow", "at", "actor", "event", "details")
+
+OF_A_WORKFLOW = (lease, heartbeat, gate, split, chunk, checkpoint, marker, marker_applied, gate_release)
+"""Tables whose rows of a workflow go when it has ended; the workflow, progress, verification and journal stay."""
+
+
+def now() -> Function[Any]:
+    """The server's clock, microseconds, UTC by our session settings."""
+    return func.now(6)
+
+
+def execute(session: Session, statement: Executable) -> int:
+    """Run a statement; returns the affected rows."""
+    sql, args = _compiled(statement)
+    return session.execute(sql, args)
+
+
+def fetch(session: Session, statement: Executable) -> list[dict[str, Any]]:
+    """Run a query; rows by column name."""
+    sql, args = _compiled(statement)
+    return session.named_rows(sql, args)
+
+
+def fetch_one(session: Session, statement: Executable) -> dict[str, Any] | None:
+    found = fetch(session, statement)
+    return found[0] if found else None
+
+
+def _compiled(statement: Executable) -> tuple[str, tuple[Any, ...]]:
+    compiled = statement.compile(dialect=_DIALECT, compile_kwargs={"render_postcompile": True})  # type: ignore[attr-defined]
+    params: Mapping[str, Any] = compiled.params
+    return str(compiled), tuple(params[name] for name in compiled.positiontup or ())
+
+
+def of_kind(workflow_id: str, kind: str) -> Executable:
+    """Markers of a workflow of one kind."""
+    return select(marker.c.id).where(marker.c.workflow == workflow_id, marker.c.kind == kind)
+
+
+def delete_rows(session: Session, of: TableClause, workflow_id: str) -> None:
+    """Delete a workflow's rows from one table."""
+    execute(session, delete(of).where(of.c.workflow == workflow_id))
+
+
+def exists(session: Session) -> bool:
+    """True when the sidecar was installed on this server."""
+    sql = "SELECT 1 FROM information_schema.tables WHERE table_schema=%s AND table_name='schema_version'"
+    return session.row(sql, (SIDECAR,)) is not None
+
+
+def install(session: Session) -> None:
+    """Create what is missing. Raises Terminal when the sidecar is of a newer version than this program."""
+    session.execute_raw(f"CREATE DATABASE IF NOT EXISTS {ident(SIDECAR)}")
+    for path in sorted(_folder().glob("*.sql")):
+        session.execute_raw(_qualified(path.read_text()))
+    row = session.row(f"SELECT version FROM {ident(SIDECAR)}.schema_version WHERE id=1")
+    if row is None:
+        session.execute_raw(f"INSERT IGNORE INTO {ident(SIDECAR)}.schema_version VALUES (1,{VERSION})")
+    elif int(row[0]) > VERSION:
+        raise Terminal(
+            f"The sidecar schema {SIDECAR} is of version {row[0]}; this program knows {VERSION}.",
+            cure="Use the newer vreplication that made it.",
+        )
+
+
+def _qualified(text: str) -> str:
+    lines = [line for line in text.splitlines() if not line.startswith("--")]
+    marker_text = "CREATE TABLE IF NOT EXISTS "
+    return "\n".join(lines).replace(marker_text, f"{marker_text}{ident(SIDECAR)}.", 1)
+
+
+def _folder() -> Path:
+    """`sql/sidecar` of the repository, or its copy inside the installed package."""
+    package = Path(__file__).resolve().parents[1]
+    for folder in (package / "_sql" / "sidecar", package.parent / "sql" / "sidecar"):
+        if folder.is_dir():
+            return folder
+    raise Terminal("The sidecar's table definitions are missing from this installation.", cure="Install it again.")

@@ -1,0 +1,56 @@
+"""What the last verification of a workflow found."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from sqlalchemy import select
+from sqlalchemy.dialects.mysql import insert as upsert
+
+from vreplication.mysql.session import Session
+from vreplication.state import sidecar
+from vreplication.state.sidecar import execute, fetch_one, now
+
+CLEAN, BAD, WAIVED = "clean", "bad", "waived"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """hot_keys: keys (literal lists) still being written to after every round, compared under the cut-over lock."""
+
+    verdict: str
+    rows_compared: int
+    mismatches: int
+    repaired: int
+    hot_keys: tuple[tuple[str, ...], ...]
+    details: str
+
+
+def save(session: Session, workflow: str, verdict: Verdict) -> None:
+    fields = {
+        "verdict": verdict.verdict,
+        "rows_compared": verdict.rows_compared,
+        "mismatches": verdict.mismatches,
+        "repaired": verdict.repaired,
+        "hot_keys": json.dumps(verdict.hot_keys),
+        "details": verdict.details,
+        "finished_at": now(),
+    }
+    statement = upsert(sidecar.verification).values(workflow=workflow, started_at=now(), **fields)
+    execute(session, statement.on_duplicate_key_update(**fields))
+
+
+def load(session: Session, workflow: str) -> Verdict | None:
+    t = sidecar.verification
+    row = fetch_one(session, select(t).where(t.c.workflow == workflow))
+    if row is None:
+        return None
+    return Verdict(
+        verdict=row["verdict"],
+        rows_compared=int(row["rows_compared"]),
+        mismatches=int(row["mismatches"]),
+        repaired=int(row["repaired"]),
+        hot_keys=tuple(tuple(k) for k in json.loads(row["hot_keys"])),
+        details=row["details"],
+    )

@@ -1,0 +1,164 @@
+"""The workflow row: what was asked, where it stands, what the operator wants of it.
+
+What must stay true: a phase changes only along `phases.MOVES`, under the row's lock; pausing and cancelling are flags
+that whoever works on the workflow reads, not phases.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import delete, insert, select, update
+
+from vreplication.errors import Refused
+from vreplication.mysql.session import Session
+from vreplication.phases import ENDED, Phase, check_move
+from vreplication.state import sidecar
+from vreplication.state.sidecar import execute, fetch, fetch_one, now
+
+_t = sidecar.workflow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowRow:
+    """A workflow as the sidecar knows it. `spec` is the user's request as plain data (no password, no URL)."""
+
+    id: str
+    kind: str
+    mechanism: int
+    source_schema: str
+    source_table: str
+    spec: dict[str, Any]
+    phase: Phase
+    is_paused: bool
+    is_cancel_requested: bool
+    reason: str | None
+    shadow_table: str
+    retired_table: str
+    copy_path: str
+    source_identity: str | None
+    shadow_identity: str | None
+    source_definition: str | None
+    server_identity: str | None
+    start_position: str | None
+    is_cut: bool
+    rows_total: int | None
+
+    @property
+    def has_ended(self) -> bool:
+        return self.phase in ENDED
+
+
+def _row(found: dict[str, Any]) -> WorkflowRow:
+    return WorkflowRow(
+        id=found["id"],
+        kind=found["kind"],
+        mechanism=int(found["mechanism"]),
+        source_schema=found["source_schema"],
+        source_table=found["source_table"],
+        spec=json.loads(found["spec"]),
+        phase=Phase(found["phase"]),
+        is_paused=bool(found["paused"]),
+        is_cancel_requested=bool(found["cancel_requested"]),
+        reason=found["reason"],
+        shadow_table=found["shadow_table"],
+        retired_table=found["retired_table"],
+        copy_path=found["copy_path"],
+        source_identity=found["source_identity"],
+        shadow_identity=found["shadow_identity"],
+        source_definition=found["source_definition"],
+        server_identity=found["server_identity"],
+        start_position=found["start_position"],
+        is_cut=bool(found["is_cut"]),
+        rows_total=found["rows_total"],
+    )
+
+
+def create(session: Session, row: WorkflowRow) -> None:
+    """Insert a workflow. Raises mysql.session.SqlError (1062) when the id is taken."""
+    values: dict[str, Any] = {
+        "id": row.id,
+        "kind": row.kind,
+        "mechanism": row.mechanism,
+        "source_schema": row.source_schema,
+        "source_table": row.source_table,
+        "spec": json.dumps(row.spec),
+        "phase": str(row.phase),
+        "shadow_table": row.shadow_table,
+        "retired_table": row.retired_table,
+        "copy_path": row.copy_path,
+        "source_definition": row.source_definition,
+        "server_identity": row.server_identity,
+        "created_at": now(),
+        "updated_at": now(),
+    }
+    execute(session, insert(_t).values(values))
+
+
+def find(session: Session, workflow: str) -> WorkflowRow | None:
+    found = fetch_one(session, select(_t).where(_t.c.id == workflow)) if sidecar.exists(session) else None
+    return _row(found) if found else None
+
+
+def load(session: Session, workflow: str) -> WorkflowRow:
+    """The workflow. Raises Refused when there is none of that id."""
+    found = find(session, workflow)
+    if found is None:
+        raise Refused(
+            f"There is no workflow {workflow!r} on this server.",
+            cure="`vreplication status` lists those there are.",
+        )
+    return found
+
+
+def load_all(session: Session) -> list[WorkflowRow]:
+    """Every workflow, newest first."""
+    if not sidecar.exists(session):
+        return []
+    return [_row(r) for r in fetch(session, select(_t).order_by(_t.c.created_at.desc()))]
+
+
+def live_on_table(session: Session, schema: str, table: str) -> list[str]:
+    """Ids of workflows on this table that have neither completed nor been cancelled."""
+    if not sidecar.exists(session):
+        return []
+    over = [str(Phase.COMPLETE), str(Phase.CANCELLED)]
+    query = select(_t.c.id).where(_t.c.source_schema == schema, _t.c.source_table == table, _t.c.phase.not_in(over))
+    return [r["id"] for r in fetch(session, query)]
+
+
+def set_fields(session: Session, workflow: str, **fields: Any) -> None:
+    """Set columns of the row (identities, positions, totals)."""
+    execute(session, update(_t).where(_t.c.id == workflow).values(**fields, updated_at=now()))
+
+
+def move(session: Session, workflow: str, phase: Phase, reason: str | None = None) -> None:
+    """Go to another phase. Raises Terminal when that move is not allowed. To be called inside no transaction."""
+    with session.transaction():
+        found = fetch_one(session, select(_t.c.phase).where(_t.c.id == workflow).with_for_update())
+        if found is None:
+            raise Refused(f"There is no workflow {workflow!r} on this server.")
+        if found["phase"] == str(phase) and phase in ENDED:
+            return
+        check_move(Phase(found["phase"]), phase)
+        fields: dict[str, Any] = {"phase": str(phase), "reason": reason, "updated_at": now()}
+        if phase in ENDED:
+            fields["ended_at"] = now()
+        execute(session, update(_t).where(_t.c.id == workflow).values(fields))
+
+
+def set_paused(session: Session, workflow: str, paused: bool) -> None:
+    set_fields(session, workflow, paused=int(paused))
+
+
+def request_cancel(session: Session, workflow: str) -> None:
+    set_fields(session, workflow, cancel_requested=1)
+
+
+def forget(session: Session, workflow: str) -> None:
+    """Remove a workflow of which nothing is left (its preparation was refused)."""
+    for table in (*sidecar.OF_A_WORKFLOW, sidecar.progress, sidecar.verification):
+        sidecar.delete_rows(session, table, workflow)
+    execute(session, delete(_t).where(_t.c.id == workflow))
