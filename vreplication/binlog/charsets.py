@@ -1,0 +1,22 @@
+"""Python's codecs for the character sets in which clients send statements.
+
+What must stay true: no codec is better than a wrong one; what cannot be decoded stops the workflow wherever it may
+name a watched table (statements.py).
+"""
+
+from __future__ import annotations
+
+_CODECS = {
+    **dict.fromkeys(("utf8mb4", "utf8mb3", "utf8", "binary"), "utf-8"),
+    **{"latin1": "cp1252", "latin2": "iso8859-2", "latin5": "iso8859-9", "latin7": "iso8859-13", "ascii": "ascii"},
+    **{"gbk": "gbk", "gb2312": "gb2312", "gb18030": "gb18030", "big5": "big5", "euckr": "euc_kr"},
+    **{"sjis": "cp932", "cp932": "cp932", "ujis": "euc_jp", "eucjpms": "euc_jp", "tis620": "tis_620"},
+    **{"koi8r": "koi8_r", "koi8u": "koi8_u", "greek": "iso8859-7", "hebrew": "iso8859-8"},
+    **{name: name for name in ("cp850", "cp852", "cp866", "cp1250", "cp1251", "cp1256", "cp1257")},
+    **{"macce": "mac_latin2", "macroman": "mac_roman"},
+}
+
+
+def codec_of(charset: str | None) -> str | None:
+    """None: not known."""
+    return _CODECS.get(charset or "")

@@ -1,0 +1,210 @@
+"""Cuts what the server sends into events: header, checksum, compressed envelopes.
+
+What must stay true: the checksum is verified where there is one; an event is never passed on with bytes that are not
+its own; a type that nobody knows is the caller's to refuse, never dropped here.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+import zlib
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from vreplication.errors import SourceChanged, Transient
+
+HEADER = struct.Struct("<IBIIIH")
+HEADER_BYTES = 19
+CHECKSUM_BYTES = 4
+ARTIFICIAL = 0x20
+"""Flag of an event that the server makes up for the reader: it takes no room in the file."""
+IGNORABLE = 0x80
+_ALGORITHM = 2
+_ZSTD, _PLAIN = 0, 255
+
+
+class Type(IntEnum):
+    """Event types that we handle, by the number in the header."""
+
+    QUERY = 2
+    STOP = 3
+    ROTATE = 4
+    INTVAR = 5
+    RAND = 13
+    USER_VAR = 14
+    FORMAT_DESCRIPTION = 15
+    XID = 16
+    BEGIN_LOAD_QUERY = 17
+    EXECUTE_LOAD_QUERY = 18
+    TABLE_MAP = 19
+    WRITE_ROWS_V1 = 23
+    UPDATE_ROWS_V1 = 24
+    DELETE_ROWS_V1 = 25
+    INCIDENT = 26
+    HEARTBEAT = 27
+    IGNORABLE = 28
+    ROWS_QUERY = 29
+    WRITE_ROWS = 30
+    UPDATE_ROWS = 31
+    DELETE_ROWS = 32
+    GTID = 33
+    ANONYMOUS_GTID = 34
+    PREVIOUS_GTIDS = 35
+    TRANSACTION_CONTEXT = 36
+    VIEW_CHANGE = 37
+    XA_PREPARE = 38
+    PARTIAL_UPDATE_ROWS = 39
+    TRANSACTION_PAYLOAD = 40
+    HEARTBEAT_V2 = 41
+    GTID_TAGGED = 42
+    ANNOTATE_ROWS = 160
+    BINLOG_CHECKPOINT = 161
+    MARIADB_GTID = 162
+    GTID_LIST = 163
+    START_ENCRYPTION = 164
+    QUERY_COMPRESSED = 165
+    WRITE_ROWS_COMPRESSED_V1 = 166
+    UPDATE_ROWS_COMPRESSED_V1 = 167
+    DELETE_ROWS_COMPRESSED_V1 = 168
+    WRITE_ROWS_COMPRESSED = 169
+    UPDATE_ROWS_COMPRESSED = 170
+    DELETE_ROWS_COMPRESSED = 171
+
+
+class Event(NamedTuple):
+    """One event. `body`: what follows the header, without checksum. `end`: log_pos of the header, 0: not told."""
+
+    type: int
+    timestamp: int
+    size: int
+    end: int
+    flags: int
+    body: bytes
+
+
+class Framer:
+    """Packets to events. Knows whether the log carries checksums (told by FORMAT_DESCRIPTION)."""
+
+    def __init__(self) -> None:
+        self.has_checksum = False
+
+    def event(self, packet: bytes) -> Event:
+        """Raises Transient on a damaged packet: what is in the file may be whole."""
+        timestamp, kind, _, size, end, flags = HEADER.unpack_from(packet)
+        if size != len(packet):
+            raise Transient(f"An event of {size} bytes arrived with {len(packet)} bytes.")
+        if kind == Type.FORMAT_DESCRIPTION:
+            self.has_checksum = _describes_checksum(packet)
+        stop = size
+        if kind == Type.ROTATE and flags & ARTIFICIAL:
+            stop -= CHECKSUM_BYTES if _is_right(packet) else 0
+        elif self.has_checksum or kind == Type.FORMAT_DESCRIPTION:
+            stop -= CHECKSUM_BYTES
+        if self.has_checksum and stop < size:
+            _verify(packet, stop)
+        return Event(kind, timestamp, size, end, flags, packet[HEADER_BYTES:stop])
+
+
+def _describes_checksum(packet: bytes) -> bool:
+    """The algorithm's byte stands before the four bytes of the (always present) checksum of this event."""
+    algorithm = packet[-CHECKSUM_BYTES - 1]
+    if algorithm not in (0, 1):
+        raise SourceChanged(
+            f"The binary log uses checksum algorithm {algorithm}, which we do not know.",
+            cure="Use binlog_checksum CRC32 or NONE.",
+        )
+    return algorithm == 1
+
+
+def _is_right(packet: bytes) -> bool:
+    """True when the last bytes are a checksum: of an event that stands before the file's own description."""
+    stop = len(packet) - CHECKSUM_BYTES
+    return zlib.crc32(memoryview(packet)[:stop]) == int.from_bytes(packet[stop:], "little")
+
+
+def _verify(packet: bytes, stop: int) -> None:
+    told = int.from_bytes(packet[stop:], "little")
+    if zlib.crc32(memoryview(packet)[:stop]) != told and not _is_unflagged(packet, stop, told):
+        raise Transient("An event of the binary log arrived with a wrong checksum.")
+
+
+def _is_unflagged(packet: bytes, stop: int, told: int) -> bool:
+    """FORMAT_DESCRIPTION of a file in use: its checksum was taken before the in-use flag was set."""
+    cleared = bytearray(packet[:stop])
+    cleared[17] &= 0xFE
+    return packet[4] == Type.FORMAT_DESCRIPTION and zlib.crc32(cleared) == told
+
+
+def events_of_payload(body: bytes) -> Iterator[Event]:
+    """The events inside a MySQL TRANSACTION_PAYLOAD; they carry no checksums of their own."""
+    fields, at = fields_of(body)
+    algorithm = packed_int(fields[_ALGORITHM], 0)[0] if _ALGORITHM in fields else None
+    stream: Any = io.BytesIO(memoryview(body)[at:])
+    if algorithm == _ZSTD:
+        import zstandard
+
+        stream = zstandard.ZstdDecompressor().stream_reader(stream, read_across_frames=True)
+    elif algorithm != _PLAIN:
+        raise SourceChanged(
+            f"A transaction is compressed with algorithm {algorithm}, which we do not know.",
+            cure="Switch binlog_transaction_compression off.",
+        )
+    yield from _events_of(io.BufferedReader(stream, 1 << 20))
+
+
+def fields_of(body: bytes) -> tuple[dict[int, bytes], int]:
+    """Type-length-value fields up to the end mark (0); the payload's place is behind it."""
+    fields: dict[int, bytes] = {}
+    at = 0
+    while True:
+        kind, at = packed_int(body, at)
+        if kind == 0:
+            return fields, at
+        size, at = packed_int(body, at)
+        fields[kind] = body[at : at + size]
+        at += size
+
+
+def _events_of(stream: io.BufferedReader) -> Iterator[Event]:
+    while header := _read(stream, HEADER_BYTES):
+        if len(header) < HEADER_BYTES:
+            raise SourceChanged("A compressed transaction ends inside an event.")
+        timestamp, kind, _, size, _, flags = HEADER.unpack(header)
+        body = _read(stream, size - HEADER_BYTES)
+        if len(body) != size - HEADER_BYTES:
+            raise SourceChanged("A compressed transaction ends inside an event.")
+        yield Event(kind, timestamp, size, 0, flags, body)
+
+
+def _read(stream: io.BufferedReader, size: int) -> bytes:
+    try:
+        return stream.read(size)
+    except Exception as error:
+        # zstandard's own error type; the package is loaded only where it is needed.
+        raise SourceChanged(f"A compressed transaction cannot be read ({error!r}).") from None
+
+
+def uncompressed(data: bytes) -> bytes:
+    """MariaDB's compressed piece: a byte of algorithm and length of length, the length big-endian, zlib data."""
+    if data[0] & 0xF0 != 0x80:
+        raise SourceChanged(
+            f"A piece of the log is compressed in a way that we do not know ({data[0]:#x}).",
+            cure="Switch log_bin_compress off.",
+        )
+    width = data[0] & 0x07
+    size = int.from_bytes(data[1 : 1 + width], "big")
+    plain = zlib.decompress(memoryview(data)[1 + width :])
+    if len(plain) != size:
+        raise SourceChanged("A compressed piece of the log has not the length that it tells.")
+    return plain
+
+
+def packed_int(data: bytes, at: int) -> tuple[int, int]:
+    """A length-encoded integer and the place behind it."""
+    first = data[at]
+    if first < 251:
+        return first, at + 1
+    width = {252: 2, 253: 3, 254: 8}[first]
+    return int.from_bytes(data[at + 1 : at + 1 + width], "little"), at + 1 + width

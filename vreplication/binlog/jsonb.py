@@ -1,0 +1,185 @@
+"""MySQL's binary JSON as SQL that gives the same document again.
+
+What must stay true: JSON text is used only where reading it back gives every value with its own type; a document with
+a DECIMAL, a time, a binary or a small unsigned number inside becomes an expression of JSON_OBJECT and JSON_ARRAY.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import dataclass
+
+from vreplication.binlog.values import decimal_bytes, decimal_reader, float_text, packed_datetime, packed_time
+from vreplication.errors import SourceChanged
+from vreplication.mysql.quoting import binary, text
+
+_DOUBLE = struct.Struct("<d")
+_LITERALS = {0: None, 1: True, 2: False}
+_MAX_DEPTH = 200
+
+_SMALL_OBJECT, _LARGE_OBJECT, _SMALL_ARRAY, _LARGE_ARRAY, _LITERAL = range(5)
+_INT16, _UINT16, _INT32, _UINT32, _INT64, _UINT64, _REAL, _STRING = range(5, 13)
+_OPAQUE = 15
+_INTEGERS = {
+    _INT16: (2, True),
+    _UINT16: (2, False),
+    _INT32: (4, True),
+    _UINT32: (4, False),
+    _INT64: (8, True),
+    _UINT64: (8, False),
+}
+# Column types of opaque values.
+_DECIMAL, _TIMESTAMP, _DATE, _TIME, _DATETIME, _VARCHAR = 246, 7, 10, 11, 12, 15
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """A value that JSON text cannot carry, as SQL."""
+
+    sql: str
+
+
+def literal(data: bytes) -> str:
+    """SQL for a stored document: a text literal, or an expression where text would lose a type."""
+    try:
+        reader = _Reader()
+        # A JSON column's bytes are empty after INSERT IGNORE of nothing; the server reads that as null.
+        document = reader.value(data[0], memoryview(data), 1, 0) if data else None
+        if isinstance(document, Typed):
+            # A column takes no bare scalar; JSON_ARRAY makes JSON of anything.
+            return f"JSON_EXTRACT(JSON_ARRAY({document.sql}),'$[0]')"
+        if reader.has_typed:
+            return _sql(document)
+        return text(json.dumps(document, ensure_ascii=False, separators=(",", ":")))
+    except (IndexError, struct.error, UnicodeDecodeError, KeyError) as error:
+        raise SourceChanged(f"A JSON document in the binary log cannot be read ({error!r}).") from None
+
+
+class _Reader:
+    """Reads one document; `has_typed` tells whether it holds a value for which there is no JSON text."""
+
+    def __init__(self) -> None:
+        self.has_typed = False
+
+    def value(self, kind: int, data: memoryview, at: int, depth: int) -> object:
+        """The value of type `kind` at `at`; offsets of a container count from its own start."""
+        if kind <= _LARGE_ARRAY:
+            return self._container(kind, data[at:], depth + 1)
+        if kind == _LITERAL:
+            return _LITERALS[data[at]]
+        if kind in _INTEGERS:
+            return self._integer(kind, data, at)
+        if kind == _REAL:
+            return _DOUBLE.unpack_from(data, at)[0]
+        if kind == _STRING:
+            size, at = _variable(data, at)
+            return str(data[at : at + size], "utf-8")
+        if kind == _OPAQUE:
+            return self._opaque(data, at)
+        raise SourceChanged(f"A JSON document in the binary log holds a value of the unknown type {kind}.")
+
+    def _integer(self, kind: int, data: memoryview, at: int) -> object:
+        size, is_signed = _INTEGERS[kind]
+        number = int.from_bytes(data[at : at + size], "little", signed=is_signed)
+        if is_signed or number >> 63:
+            return number
+        # As text it would come back signed.
+        return self._typed(f"CAST({number} AS UNSIGNED)")
+
+    def _typed(self, sql: str) -> Typed:
+        self.has_typed = True
+        return Typed(sql)
+
+    def _container(self, kind: int, data: memoryview, depth: int) -> object:
+        if depth > _MAX_DEPTH:
+            raise SourceChanged("A JSON document in the binary log is nested too deeply.")
+        width = 4 if kind in (_LARGE_OBJECT, _LARGE_ARRAY) else 2
+        count, at = int.from_bytes(data[:width], "little"), 2 * width
+        is_object = kind in (_SMALL_OBJECT, _LARGE_OBJECT)
+        entries = at + count * (width + 2) * is_object
+        behind = entries + count * (width + 1)
+        if behind > len(data):
+            raise IndexError("a container larger than its document")
+        names = [_name(data, at + i * (width + 2), width) for i in range(count)] if is_object else []
+        values = [self._entry(data, entries + i * (1 + width), width, behind, depth) for i in range(count)]
+        return dict(zip(names, values, strict=True)) if is_object else values
+
+    def _entry(self, data: memoryview, at: int, width: int, behind: int, depth: int) -> object:
+        """A value's entry: its type, then the value itself where it fits, else its place, `behind` all entries."""
+        kind = data[at]
+        if kind in (_LITERAL, _INT16, _UINT16) or (width == 4 and kind in (_INT32, _UINT32)):
+            return self.value(kind, data, at + 1, depth)
+        place = int.from_bytes(data[at + 1 : at + 1 + width], "little")
+        if place < behind:
+            raise IndexError("a value inside the entries of its container")
+        return self.value(kind, data, place, depth)
+
+    def _opaque(self, data: memoryview, at: int) -> Typed:
+        kind = data[at]
+        size, at = _variable(data, at + 1)
+        return self._typed(_opaque_sql(kind, bytes(data[at : at + size])))
+
+
+def _name(data: memoryview, at: int, width: int) -> str:
+    start = int.from_bytes(data[at : at + width], "little")
+    size = int.from_bytes(data[at + width : at + width + 2], "little")
+    return str(data[start : start + size], "utf-8")
+
+
+def _variable(data: memoryview, at: int) -> tuple[int, int]:
+    """Length in groups of seven bits, lowest first."""
+    size = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        size |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return size, at
+
+
+def _opaque_sql(kind: int, data: bytes) -> str:
+    if kind == _DECIMAL:
+        precision, scale = data[0], data[1]
+        digits = decimal_reader(precision, scale)(data[: 2 + decimal_bytes(precision, scale)], 2)
+        return f"CAST('{digits}' AS DECIMAL({precision},{scale}))"
+    if kind in (_DATE, _TIME, _DATETIME, _TIMESTAMP):
+        return _time_sql(kind, int.from_bytes(data, "little", signed=True))
+    if kind == _VARCHAR:
+        return f"CAST({binary(data)} AS BINARY)"
+    raise SourceChanged(
+        f"A JSON document on the table holds a binary value of column type {kind}, which no SQL rebuilds.",
+        cure="Store it as text, or alter the table without this tool.",
+    )
+
+
+def _time_sql(kind: int, packed: int) -> str:
+    """Microseconds are the lowest 24 bits. There is no cast to TIMESTAMP: it becomes the DATETIME that it prints."""
+    if kind == _TIME:
+        return f"CAST('{packed_time(packed, 3, 6)}' AS TIME(6))"
+    moment = packed_datetime(packed >> 24)
+    if kind == _DATE:
+        return f"CAST('{moment[:10]}' AS DATE)"
+    return f"CAST('{moment}.{packed & 0xFFFFFF:06d}' AS DATETIME(6))"
+
+
+def _sql(value: object) -> str:
+    """SQL whose value, taken as JSON, is `value`."""
+    if isinstance(value, Typed):
+        return value.sql
+    if isinstance(value, dict):
+        return f"JSON_OBJECT({','.join(f'{text(k)},{_sql(v)}' for k, v in value.items())})"
+    if isinstance(value, list):
+        return f"JSON_ARRAY({','.join(map(_sql, value))})"
+    return _scalar_sql(value)
+
+
+def _scalar_sql(value: object) -> str:
+    if isinstance(value, bool):
+        return f"CAST('{'true' if value else 'false'}' AS JSON)"
+    if isinstance(value, float):
+        return float_text(value)
+    if isinstance(value, str):
+        return text(value)
+    return "NULL" if value is None else str(value)

@@ -1,0 +1,105 @@
+"""Where the log stands, what of it is still there, and a server id to read it with.
+
+What must stay true: nothing here changes the server; a server id that another replica uses is never drawn, for a
+second dump with the same id disconnects the first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from dataclasses import dataclass
+
+from vreplication.binlog.events import Position
+from vreplication.errors import Refused
+from vreplication.mysql.session import Row, Session, SqlError
+
+_LOWEST_ID = 1 << 31
+_HIGHEST_ID = (1 << 32) - 1
+_DRAWS = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """How much of the log the server holds, and for how long. `keep_seconds` None: it never purges by age."""
+
+    oldest: Position
+    total_bytes: int
+    keep_seconds: int | None
+    keep_bytes: int | None
+
+
+def current(session: Session, is_mariadb: bool) -> Position:
+    """The end of the log. Raises Refused where there is none."""
+    found = _first_of(session, *_status_statements(is_mariadb))
+    if not found:
+        raise Refused("The server writes no binary log.", cure="Start it with log_bin set.")
+    return Position.of(str(found[0][0]), int(found[0][1]))
+
+
+def exists(session: Session, position: Position) -> bool:
+    """True while the server still holds the log from `position` on."""
+    sizes = {Position.of(str(row[0]), int(row[1])) for row in session.rows("SHOW BINARY LOGS")}
+    return any(p.file == position.file and p.offset >= position.offset for p in sizes)
+
+
+def retention(session: Session) -> Retention:
+    """What the server keeps, read from its files and settings."""
+    files = [Position.of(str(row[0]), int(row[1])) for row in session.rows("SHOW BINARY LOGS")]
+    if not files:
+        raise Refused("The server writes no binary log.", cure="Start it with log_bin set.")
+    settings = {str(k).lower(): str(v) for k, v in session.rows("SHOW GLOBAL VARIABLES")}
+    return Retention(
+        oldest=Position.of(min(files).file, 4),
+        total_bytes=sum(p.offset for p in files),
+        keep_seconds=_keep_seconds(settings),
+        keep_bytes=int(settings.get("max_binlog_total_size", "0")) or None,
+    )
+
+
+def draw_server_id(session: Session) -> int:
+    """A server id in the upper half of the range that neither the server nor a replica of it uses."""
+    taken = {int(session.value("SELECT @@global.server_id")), *_replica_ids(session)}
+    for _ in range(_DRAWS):
+        drawn = _LOWEST_ID + secrets.randbelow(_HIGHEST_ID - _LOWEST_ID + 1)
+        if drawn not in taken:
+            return drawn
+    raise Refused("No free server id was found.", cure="Look at SHOW REPLICAS: nearly all ids seem taken.")
+
+
+def _replica_ids(session: Session) -> set[int]:
+    return {int(row[0]) for row in _first_of(session, "SHOW REPLICAS", "SHOW SLAVE HOSTS")}
+
+
+def _status_statements(is_mariadb: bool) -> tuple[str, str]:
+    names = ("SHOW MASTER STATUS", "SHOW BINARY LOG STATUS")
+    return names if is_mariadb else (names[1], names[0])
+
+
+def _first_of(session: Session, *statements: str) -> list[Row]:
+    """Rows of the first statement whose syntax this server knows."""
+    for statement in statements[:-1]:
+        with contextlib.suppress(_UnknownSyntax):
+            return _try(session, statement)
+    return session.rows(statements[-1])
+
+
+class _UnknownSyntax(Exception):
+    """The server does not know the statement."""
+
+
+def _try(session: Session, statement: str) -> list[Row]:
+    try:
+        return session.rows(statement)
+    except SqlError as error:
+        if error.code == 1064:
+            raise _UnknownSyntax from None
+        raise
+
+
+def _keep_seconds(settings: dict[str, str]) -> int | None:
+    if settings.get("binlog_expire_logs_auto_purge", "ON").upper() == "OFF":
+        return None
+    seconds = int(settings.get("binlog_expire_logs_seconds", "0"))
+    days = float(settings.get("expire_logs_days", "0"))
+    return seconds or int(days * 86400) or None

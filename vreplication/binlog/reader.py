@@ -1,0 +1,294 @@
+"""Makes groups and heartbeats of the packets of a dump.
+
+What must stay true: what is not understood stops the workflow, naming the event and its place; every group's start and
+end are places from which the server can send the log again; an unfinished group is never handed on as a whole.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from vreplication.binlog import control
+from vreplication.binlog.events import Group, GroupKind, Heartbeat, Position, SidecarWatch, SourceWatch
+from vreplication.binlog.framing import ARTIFICIAL, Event, Framer, Type, events_of_payload, fields_of, packed_int
+from vreplication.binlog.groups import OpenGroup
+from vreplication.binlog.rows import ROW_EVENTS
+from vreplication.binlog.statements import Kind, Meaning, Names, meaning
+from vreplication.binlog.tables import Tables
+from vreplication.errors import SourceChanged
+
+_MAX_OFFSET = (1 << 32) - 1
+_CURE = "Cancel the workflow and start it again."
+_OUTCOMES = {Kind.XA_COMMIT: GroupKind.XA_COMMIT, Kind.XA_ROLLBACK: GroupKind.XA_ROLLBACK}
+_NOT_IN_FILE = (Type.HEARTBEAT, Type.HEARTBEAT_V2)
+_IGNORED = (
+    *(Type.STOP, Type.INTVAR, Type.RAND, Type.USER_VAR, Type.IGNORABLE, Type.ROWS_QUERY, Type.PREVIOUS_GTIDS),
+    *(Type.TRANSACTION_CONTEXT, Type.VIEW_CHANGE, Type.ANNOTATE_ROWS, Type.BINLOG_CHECKPOINT, Type.GTID_LIST),
+    Type.START_ENCRYPTION,
+)
+"""They tell nothing about rows. INTVAR, RAND and USER_VAR precede a statement, and the statement decides."""
+
+
+class Reader:
+    """Takes the packets of one dump, from `start` on.
+
+    codec_of: Python's name of the character set of a collation, None where there is none.
+    """
+
+    def __init__(
+        self,
+        start: Position,
+        source: SourceWatch,
+        sidecars: Sequence[SidecarWatch],
+        *,
+        guarded: Iterable[tuple[str, str]],
+        part_bytes: int,
+        codec_of: Callable[[int], str | None],
+    ) -> None:
+        self._source = source
+        self._guarded: Names = frozenset({(source.schema, source.table), *guarded})
+        self._tables = Tables(source, sidecars)
+        self._part_bytes = part_bytes
+        self._codec_of = codec_of
+        self._framer = Framer()
+        self._file = start
+        self._offset = self._event_start = start.offset
+        self._has_place = True
+        self._group: OpenGroup | None = None
+        self._out: deque[Group | Heartbeat] = deque()
+        self._handlers = self._all_handlers()
+
+    def items(self, packets: Iterable[bytes]) -> Iterator[Group | Heartbeat]:
+        """Raises SourceChanged when the log shows what we may not pass over."""
+        try:
+            for event in self._events(packets):
+                self._take(event)
+                while self._out:
+                    yield self._out.popleft()
+        except SourceChanged as error:
+            raise SourceChanged(f"{error.message} (event at {self._place()})", cure=error.cure or _CURE) from None
+        except (struct.error, IndexError, KeyError, zlib.error, UnicodeDecodeError) as error:
+            raise SourceChanged(f"The event at {self._place()} cannot be read ({error!r}).", cure=_CURE) from None
+
+    def _events(self, packets: Iterable[bytes]) -> Iterator[Event]:
+        """Events in log order, those of a compressed transaction one by one in its place."""
+        for packet in packets:
+            event = self._framer.event(packet)
+            self._move(event)
+            if event.type == Type.TRANSACTION_PAYLOAD:
+                yield from events_of_payload(event.body)
+            else:
+                yield event
+
+    def _place(self) -> str:
+        return f"{self._file.file}:{self._event_start}"
+
+    def _take(self, event: Event) -> None:
+        handler = self._handlers.get(event.type)
+        if handler is None:
+            raise SourceChanged(f"The binary log holds an event of type {event.type}, which we do not read.")
+        handler(event)
+
+    # Positions.
+
+    def _move(self, event: Event) -> None:
+        """Follow the position. The header tells the end as four bytes, so it wraps in files beyond 4 GiB."""
+        if event.flags & ARTIFICIAL or event.type in _NOT_IN_FILE:
+            return
+        self._has_place = event.end > 0
+        if not event.end:
+            return
+        if event.end < self._offset:
+            raise SourceChanged(
+                f"The binary log file {self._file.file} is larger than 4 GiB, beyond which positions are not told.",
+                cure="Keep single transactions below 3 GiB, and start the workflow again.",
+            )
+        self._event_start = event.end - event.size
+        self._offset = event.end
+
+    @property
+    def at(self) -> Position:
+        """Just behind the last event that has been read."""
+        return self._position(self._offset)
+
+    def _position(self, offset: int) -> Position:
+        file = self._file
+        return Position(number=file.number, offset=offset, stem=file.stem, digits=file.digits)
+
+    def _require_place(self) -> None:
+        """Groups begin and end at known places, or a restart could not find them."""
+        if not self._has_place:
+            raise SourceChanged(
+                "The binary log does not tell where its transactions end.",
+                cure="Set binlog_legacy_event_pos=ON on the server, and start the workflow again.",
+            )
+
+    def _rotate(self, event: Event) -> None:
+        file, offset = control.rotated_to(event)
+        self._file = Position.of(file, offset)
+        self._offset = self._event_start = offset
+
+    def _format(self, event: Event) -> None:
+        """A file begins, perhaps after a crash: table ids may count anew."""
+        self._drop_unfinished()
+        self._tables.forget()
+
+    def _heartbeat(self, event: Event) -> None:
+        self._idle_at(Position.of(event.body.decode(), event.end))
+
+    def _heartbeat_v2(self, event: Event) -> None:
+        fields, _ = fields_of(event.body)
+        self._idle_at(Position.of(fields[1].decode(), packed_int(fields[2], 0)[0]))
+
+    def _idle_at(self, position: Position) -> None:
+        if position.offset > _MAX_OFFSET:
+            raise SourceChanged(f"The binary log file {position.file} is larger than 4 GiB.")
+        if self._group is None:
+            self._file = max(self.at, position)
+            self._offset = self._file.offset
+            self._out.append(Heartbeat(position=self._file))
+
+    def _all_handlers(self) -> dict[int, Callable[[Event], None]]:
+        handlers: dict[int, Callable[[Event], None]] = dict.fromkeys(_IGNORED, _ignore)
+        handlers.update(dict.fromkeys(ROW_EVENTS, self._rows))
+        handlers |= {
+            Type.TABLE_MAP: self._table_map,
+            Type.MARIADB_GTID: self._mariadb_gtid,
+            Type.GTID: self._mysql_gtid,
+            Type.ANONYMOUS_GTID: self._mysql_gtid,
+            Type.GTID_TAGGED: self._tagged_gtid,
+            Type.QUERY: self._query,
+            Type.QUERY_COMPRESSED: self._query,
+            Type.XID: self._commit,
+            Type.XA_PREPARE: self._xa_prepare,
+            Type.PARTIAL_UPDATE_ROWS: self._partial_rows,
+            Type.ROTATE: self._rotate,
+            Type.FORMAT_DESCRIPTION: self._format,
+            Type.HEARTBEAT: self._heartbeat,
+            Type.HEARTBEAT_V2: self._heartbeat_v2,
+            Type.INCIDENT: self._incident,
+            Type.BEGIN_LOAD_QUERY: self._load_data,
+            Type.EXECUTE_LOAD_QUERY: self._load_data,
+        }
+        return handlers
+
+    # Rows.
+
+    def _table_map(self, event: Event) -> None:
+        self._tables.learn(event.body)
+
+    def _rows(self, event: Event) -> None:
+        body = event.body
+        decoder = self._tables.decoder(body[:6])
+        if decoder is None:
+            return
+        group = self._current()
+        group.add_rows(lambda add: decoder.decode(event.type, body, add), len(body))
+        if group.is_large():
+            self._out.append(group.part())
+
+    def _partial_rows(self, event: Event) -> None:
+        if self._tables.decoder(event.body[:6]) is not None:
+            raise SourceChanged(
+                "A row event (type 39) holds parts of JSON documents only.",
+                cure="Set binlog_row_value_options='' for every session that writes to the table, and start again.",
+            )
+
+    # Groups.
+
+    def _open(self, gtid: control.Gtid, *, has_begun: bool) -> None:
+        self._drop_unfinished()
+        self._require_place()
+        start = self._position(self._event_start)
+        self._group = OpenGroup(start, gtid.time_micros, gtid.xid, has_begun=has_begun, part_bytes=self._part_bytes)
+
+    def _current(self) -> OpenGroup:
+        if self._group is None:
+            raise SourceChanged("The log goes on inside a transaction whose beginning was not read.")
+        return self._group
+
+    def _drop_unfinished(self) -> None:
+        """A group without an end: the server died while writing it, so it was never committed."""
+        if self._group is not None:
+            self._group.roll_back()
+            self._group = None
+
+    def _close(self, kind: GroupKind) -> None:
+        group = self._current()
+        self._require_place()
+        self._out.append(group.finished(kind, self.at))
+        self._group = None
+
+    def _mariadb_gtid(self, event: Event) -> None:
+        gtid = control.mariadb_gtid(event)
+        self._open(gtid, has_begun=not gtid.is_standalone)
+
+    def _mysql_gtid(self, event: Event) -> None:
+        self._open(control.mysql_gtid(event), has_begun=False)
+
+    def _tagged_gtid(self, event: Event) -> None:
+        self._open(control.tagged_gtid(event), has_begun=False)
+
+    def _commit(self, event: Event) -> None:
+        self._close(GroupKind.COMMIT)
+
+    def _xa_prepare(self, event: Event) -> None:
+        is_one_phase, xid = control.xa_prepare(event)
+        group = self._current()
+        was_split = group.is_split
+        group.xid = xid
+        if not is_one_phase or was_split:
+            self._close(GroupKind.XA_PREPARE)
+        else:
+            self._close(GroupKind.COMMIT)
+        if is_one_phase and was_split:
+            self._add_outcome(group, GroupKind.XA_COMMIT)
+
+    def _add_outcome(self, group: OpenGroup, kind: GroupKind) -> None:
+        """Parts of a one-phase branch went out as prepared rows, before its end told that it commits at once."""
+        self._out.append(group.finished(kind, self.at))
+
+    # Statements.
+
+    def _query(self, event: Event) -> None:
+        query = control.query(event)
+        found = meaning(query, self._codec_of(query.collation), self._guarded)
+        if self._group is None and found.kind is Kind.BEGIN:
+            self._open(control.Gtid(time_micros=event.timestamp * 1_000_000, is_standalone=None), has_begun=True)
+        self._act(self._current(), found)
+
+    def _act(self, group: OpenGroup, found: Meaning) -> None:
+        kind = found.kind
+        if kind is Kind.STOP:
+            raise SourceChanged(self._stop_text(found.why))
+        if kind in (Kind.BEGIN, Kind.XA_START):
+            group.has_begun, group.xid = True, found.xid or group.xid
+        elif kind is Kind.SAVEPOINT:
+            group.set_savepoint(found.name)
+        elif kind is Kind.ROLLBACK_TO:
+            group.roll_back_to(found.name)
+        elif kind is Kind.ROLLBACK:
+            group.roll_back()
+            self._close(GroupKind.COMMIT)
+        elif kind in _OUTCOMES:
+            group.xid = found.xid
+            self._close(_OUTCOMES[kind])
+        elif kind is Kind.COMMIT or (kind is Kind.PASS and not group.has_begun):
+            self._close(GroupKind.COMMIT)
+
+    def _stop_text(self, why: str) -> str:
+        name = f"{self._source.schema}.{self._source.table}"
+        return f"The binary log shows {why}, which changes or may change {name} or its copy."
+
+    def _load_data(self, event: Event) -> None:
+        raise SourceChanged(self._stop_text("LOAD DATA written as a statement"))
+
+    def _incident(self, event: Event) -> None:
+        raise SourceChanged("The server tells that events are missing in its binary log (INCIDENT).")
+
+
+def _ignore(event: Event) -> None:
+    """Pass over an event that tells nothing about rows."""

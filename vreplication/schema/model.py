@@ -1,0 +1,144 @@
+"""Tables, columns and keys as values, and how a source table's columns become the target's.
+
+What must stay true: everything here is plain data (it is pickled to Spark's workers); columns are known by
+their ordinal as information_schema counts them, which is the order of the values in a row event.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One column as information_schema describes it. `ordinal` counts from 1."""
+
+    name: str
+    ordinal: int
+    data_type: str
+    """Lower case, without length: int, varchar, enum, datetime, json, …"""
+    column_type: str
+    """The whole of it: `int(10) unsigned`, `enum('a','b')`."""
+    is_nullable: bool
+    is_unsigned: bool = False
+    charset: str | None = None
+    collation: str | None = None
+    length: int | None = None
+    """Octets of a string or binary type (CHARACTER_OCTET_LENGTH)."""
+    characters: int | None = None
+    precision: int | None = None
+    scale: int | None = None
+    fraction: int = 0
+    """Fractional digits of a time type."""
+    labels: tuple[str, ...] = ()
+    """Of ENUM and SET, in order."""
+    generated: str = ""
+    """'', 'virtual' or 'stored'."""
+    is_invisible: bool = False
+    is_auto_increment: bool = False
+    has_default: bool = False
+    default: str | None = None
+    """Text of the default as SHOW COLUMNS gives it; None: NULL or none."""
+    expression: str = ""
+    """Of a generated column, as SHOW CREATE TABLE writes it."""
+
+    @property
+    def is_zerofill(self) -> bool:
+        return "zerofill" in self.column_type
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyPart:
+    """A column of a key, or an expression (then `column` is empty)."""
+
+    column: str
+    prefix: int | None = None
+    expression: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    name: str
+    parts: tuple[KeyPart, ...]
+    is_unique: bool
+    is_primary: bool = False
+    has_expression: bool = False
+    index_type: str = "BTREE"
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(p.column for p in self.parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A table's definition and the optimizer's estimates of its size."""
+
+    schema: str
+    name: str
+    engine: str
+    columns: tuple[Column, ...]
+    keys: tuple[Key, ...]
+    create_sql: str
+    estimated_rows: int = 0
+    data_bytes: int = 0
+    index_bytes: int = 0
+    is_partitioned: bool = False
+    auto_increment: int | None = None
+
+    def column(self, name: str) -> Column:
+        """By name, as the server compares column names (case-insensitively). Raises KeyError."""
+        for column in self.columns:
+            if column.name.lower() == name.lower():
+                return column
+        raise KeyError(name)
+
+    def has_column(self, name: str) -> bool:
+        return any(c.name.lower() == name.lower() for c in self.columns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnPair:
+    """A source column and the target column that takes its value.
+
+    `convert` is a Python format string: `convert.format(value)`, where `value` is SQL of the source's type (the
+    column itself, or a literal), is SQL for what is written to the target. Nearly always "{}". It may use its value
+    several times ("COALESCE(CONVERT_TZ({0},…),{0})"), and not at all: a column that the ALTER adds NOT NULL without
+    a default takes a constant, as a plain ALTER gives it; its `source` is then the key's first column.
+    """
+
+    source: Column
+    target: Column
+    convert: str = "{}"
+
+    @property
+    def is_constant(self) -> bool:
+        return "{" not in self.convert
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableMapping:
+    """How rows of `source` become rows of `target`.
+
+    pairs: every target column that takes a value from the source (generated ones take none), in target order.
+    key:   the shared unique not-null key, in key order; rows are told apart by it on both sides.
+    source_index, target_index: the names of that key on either side.
+    added_unique: unique keys of the target that the source does not have, or has wider: see `is_serial`.
+    is_serial: rows that were different may now collide, so changes are applied one by one in log order.
+    is_exact_key: the key is made of integers and binaries alone, so equal keys are equal literals.
+    has_same_order: both sides sort the key alike: a range of the source's key is the same rows on the target.
+    """
+
+    source: Table
+    target: Table
+    pairs: tuple[ColumnPair, ...]
+    key: tuple[ColumnPair, ...]
+    source_index: str
+    target_index: str
+    added_unique: tuple[Key, ...] = ()
+    is_exact_key: bool = False
+    has_same_order: bool = True
+
+    @property
+    def is_serial(self) -> bool:
+        return bool(self.added_unique)
