@@ -1,0 +1,1 @@
+"""Writing changes to the target: batches, tombstones, the applier."""

@@ -1,0 +1,265 @@
+"""The applier: takes committed groups in log order and keeps the shadow table level with the source.
+
+Beside row changes the stream brings our own sidecar rows, in exact order with them: a chunk was opened, a chunk has
+landed, a marker was written, a gate beat. Each is acted on at its place in the stream (docs/correctness.md, chunk
+protocol).
+
+What must stay true: everything before a "landed" or a marker is flushed before it is acted on; the checkpoint is saved
+in the transaction of the rows it describes or after all workers of the batch have committed, never earlier; tombstones
+are kept from a chunk's first "opened" until it is matched, whatever attempts come; nothing is matched, and no marker
+counts, before the same transaction has deleted the tombstoned keys again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from vreplication import names
+from vreplication.apply import writer
+from vreplication.apply.batch import Batch, Step
+from vreplication.apply.serial import SerialWriter, create_probe
+from vreplication.apply.writer import Marks, Target
+from vreplication.binlog.events import Change, Group, Position, TableRow
+from vreplication.changes.watermark import Watermark
+from vreplication.clock import SYSTEM
+from vreplication.mysql.quoting import qualified
+from vreplication.mysql.session import Session
+from vreplication.pausepoints import reach
+from vreplication.settings import SIDECAR
+from vreplication.state import checkpoint, ledger, markers
+from vreplication.state.checkpoint import Checkpoint
+
+log = logging.getLogger(__name__)
+
+MAX_BATCH_CHANGES = 4_000
+MAX_BATCH_BYTES = 4 << 20
+IDLE_SAVE_SECONDS = 1.0
+"""A checkpoint is a transaction that stands in the log itself; without a pause saving would never end."""
+_WORTH_SHARING = 400
+"""Changes below this number are written by one connection, together with the checkpoint."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marker:
+    """A marker that has just been applied."""
+
+    id: str
+    kind: str
+
+
+class Applier:
+    """Feed it groups with `take`; call `flush` when the stream is idle. Not thread-safe.
+
+    held: what the matcher holds (as text), and from where a restart must read; both asked for at each checkpoint.
+    """
+
+    def __init__(
+        self,
+        sessions: list[Session],
+        target: Target,
+        watermark: Watermark,
+        *,
+        held: Callable[[], tuple[str, ...]],
+        hold_position: Callable[[], Position | None],
+        on_first_open: Callable[[], None],
+    ) -> None:
+        self._sessions = sessions
+        self._main = sessions[0]
+        self._target = target
+        self._workflow = target.lease.workflow
+        self._watermark = watermark
+        self._held, self._hold_position, self._on_first_open = held, hold_position, on_first_open
+        self._pool = ThreadPoolExecutor(max_workers=max(1, len(sessions)), thread_name_prefix="apply")
+        self._serial = SerialWriter(target=target) if target.mapping.is_serial else None
+        self._has_suspects = False
+        self._beats: int | None = None
+        self._saved_at = 0.0
+        self._batch = self._new_batch()
+        self._load()
+
+    def _load(self) -> None:
+        """Where the last holder of the lease stopped. Chunks not yet matched count as open: more tombstones."""
+        saved = checkpoint.load(self._main, self._workflow)
+        self._number = saved.batch if saved else 0
+        self._events = saved.events_applied if saved else 0
+        self._position: Position | None = Position.parse(saved.position) if saved else None
+        self._saved_position = self._position
+        unmatched = ledger.chunks(self._main, self._workflow, states=(ledger.OPEN, ledger.LANDED))
+        self._open = {(c.split, c.ordinal): 0 for c in unmatched}
+        self._has_tombstones = writer.prune_tombstones(self._main, self._target, 0)
+        suspects = qualified(SIDECAR, names.suspect_table(self._workflow))
+        self._has_suspects = self._main.row(f"SELECT 1 FROM {suspects} LIMIT 1") is not None
+        if self._serial:
+            create_probe(self._main, self._target)
+
+    @property
+    def position(self) -> Position | None:
+        """End of the last group that was taken in."""
+        return self._position
+
+    @property
+    def events_applied(self) -> int:
+        return self._events
+
+    def take(self, group: Group) -> list[Marker]:
+        """Take one committed group; returns the markers in it that have been applied."""
+        found: list[Marker] = []
+        for item in group.items:
+            if isinstance(item, Change):
+                self._batch.add(item)
+            else:
+                found += self._act_on(item, group)
+        if group.is_last:
+            self._position = group.end
+        if len(self._batch) >= MAX_BATCH_CHANGES or self._batch.nbytes >= MAX_BATCH_BYTES:
+            self.flush()
+        return found
+
+    def _act_on(self, item: TableRow, group: Group) -> list[Marker]:
+        row = item.after
+        if row is None or row.get("workflow") != self._workflow:
+            return []
+        if item.table == "chunk":
+            self._on_chunk(row)
+        elif item.table == "gate":
+            self._beats = _micros(row["written_at"])
+            self._watermark.received_beat(self._beats)
+        elif item.table == "marker" and item.before is None:
+            return [self._on_marker(row, group)]
+        return []
+
+    def _on_chunk(self, row: dict[str, Any]) -> None:
+        place = (int(row["split"]), int(row["ordinal"]))
+        if row["state"] == ledger.OPEN:
+            if not self._open:
+                self._on_first_open()
+            self._open.setdefault(place, self._number)
+        elif row["state"] == ledger.LANDED and place in self._open:
+            self.flush()
+            reach("apply.before_match")
+            self._match([place])
+
+    def _match(self, places: list[tuple[int, int]]) -> None:
+        """The landed chunks' place in the stream: delete the tombstoned keys again, then they are matched."""
+        for place in places:
+            self._open.pop(place, None)
+        oldest = min(self._open.values(), default=self._number + 1)
+        left = [self._has_tombstones]
+
+        def work() -> None:
+            if self._has_tombstones:
+                writer.delete_again(self._main, self._target)
+                left[0] = writer.prune_tombstones(self._main, self._target, oldest)
+            for split, ordinal in places:
+                ledger.match(self._main, self._workflow, split, ordinal)
+
+        writer.in_transaction(self._main, self._target.lease, work)
+        self._has_tombstones = left[0]
+
+    def match_landed(self) -> None:
+        """Chunks that the ledger calls landed but whose event never came (a server that lost the end of its log)."""
+        landed = ledger.chunks(self._main, self._workflow, states=(ledger.LANDED,))
+        if landed:
+            self.flush()
+            self._match([(c.split, c.ordinal) for c in landed])
+
+    def _on_marker(self, row: dict[str, Any], group: Group) -> Marker:
+        self.flush()
+        marker = Marker(id=str(row["id"]), kind=str(row["kind"]))
+        # A marker of the cut-over makes us hold, unless it was taken back meanwhile (we read an old log again).
+        is_holding = marker.kind == markers.CUTOVER and markers.is_present(self._main, self._workflow, marker.id)
+        self._position = group.end
+
+        def work() -> None:
+            markers.record_applied(self._main, self._workflow, marker.id, self._held(), is_holding=is_holding)
+            self._save_checkpoint()
+
+        writer.in_transaction(self._main, self._target.lease, work)
+        if marker.kind in (markers.SUSPECTS_OPEN, markers.SUSPECTS_CLOSE):
+            self._has_suspects = marker.kind == markers.SUSPECTS_OPEN
+        return marker
+
+    def flush(self) -> None:
+        """Write the batch and the checkpoint; then everything taken in so far is applied."""
+        batch = self._batch
+        if batch:
+            reach("apply.before_flush")
+            self._write(batch)
+            self._batch = self._new_batch()
+            self._watermark.applied_changes(batch.count)
+        elif self._position != self._saved_position and SYSTEM.monotonic() - self._saved_at >= IDLE_SAVE_SECONDS:
+            writer.in_transaction(self._main, self._target.lease, self._save_checkpoint)
+        if self._beats is not None:
+            self._watermark.resolved_beat(self._beats)
+            self._beats = None
+
+    def _write(self, batch: Batch) -> None:
+        marks = Marks(
+            batch=self._number if self._open else None,
+            has_tombstones=self._has_tombstones or (batch.has_deletes and bool(self._open)),
+            has_suspects=self._has_suspects,
+        )
+        self._events += batch.count
+        self._number += 1
+        wanted = len(self._sessions) if batch.count >= _WORTH_SHARING and not self._serial else 1
+        shares = batch.shares(wanted)
+        if len(shares) == 1:
+            self._write_alone(shares[0], marks)
+        else:
+            self._write_shared(shares, marks)
+        self._has_tombstones = self._has_tombstones or (batch.has_deletes and bool(self._open))
+
+    def _write_alone(self, steps: list[Step], marks: Marks) -> None:
+        def work() -> None:
+            if self._serial:
+                self._serial.write_steps(self._main, steps, marks)
+            else:
+                writer.write_steps(self._main, self._target, steps, marks)
+            self._save_checkpoint()
+
+        writer.in_transaction(self._main, self._target.lease, work)
+
+    def _write_shared(self, shares: list[list[Step]], marks: Marks) -> None:
+        """All workers commit, then the checkpoint: a crash in between repeats this batch, which is harmless."""
+        jobs = [
+            self._pool.submit(self._write_share, session, steps, marks)
+            for session, steps in zip(self._sessions, shares, strict=False)
+        ]
+        errors = [e for e in (job.exception() for job in jobs) if e is not None]
+        if errors:
+            raise errors[0]
+        reach("apply.before_checkpoint")
+        writer.in_transaction(self._main, self._target.lease, self._save_checkpoint)
+
+    def _write_share(self, session: Session, steps: list[Step], marks: Marks) -> None:
+        def work() -> None:
+            writer.write_steps(session, self._target, steps, marks)
+
+        writer.in_transaction(session, self._target.lease, work)
+
+    def _save_checkpoint(self) -> None:
+        if self._position is None:
+            return
+        hold = self._hold_position()
+        place = self._position if hold is None else min(hold, self._position)
+        saved = Checkpoint(position=str(place), batch=self._number, events_applied=self._events)
+        checkpoint.save(self._main, self._workflow, saved)
+        self._saved_position = self._position
+        self._saved_at = SYSTEM.monotonic()
+
+    def _new_batch(self) -> Batch:
+        return Batch(is_exact_key=self._target.mapping.is_exact_key and not self._target.mapping.is_serial)
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _micros(text: object) -> int:
+    """'2026-01-02 03:04:05.123456' (UTC) → microseconds since the epoch."""
+    moment = datetime.fromisoformat(str(text)).replace(tzinfo=UTC)
+    return int(moment.timestamp()) * 1_000_000 + moment.microsecond

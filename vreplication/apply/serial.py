@@ -1,0 +1,133 @@
+"""Applying under a new or narrowed UNIQUE key: one connection, in log order, no row pushed out unseen.
+
+REPLACE deletes every row that is in its way. Under a unique key that the source does not have, that is another row,
+which may be right (its own change is still to come) or the loss of a row (a real duplicate). So a row in the way is
+found before it goes, and its key becomes *dirty* (it is copied again before the gate) and a tombstone (no open chunk
+may bring its old image back). Source: docs/correctness.md, new unique keys; protocol rule U4.
+
+What must stay true: no row leaves the shadow here without its key being in the dirty table, in the same transaction.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vreplication import names
+from vreplication.apply.batch import Step
+from vreplication.apply.writer import Marks, Target, bad_value, delete_keys, touch_suspects
+from vreplication.mysql import values
+from vreplication.mysql.quoting import ident, qualified
+from vreplication.mysql.session import Session, SqlError
+from vreplication.schema.model import Key
+from vreplication.settings import SIDECAR
+from vreplication.state import keytables
+
+_DUPLICATE = 1062
+
+
+def probe_table(workflow: str) -> str:
+    """A table like the shadow that holds one row: the server computes its generated columns and compares them."""
+    return names.dirty_table(workflow).replace("dirty", "probe")
+
+
+def create_probe(session: Session, target: Target) -> None:
+    name = qualified(SIDECAR, probe_table(target.lease.workflow))
+    session.execute_raw(f"CREATE TABLE IF NOT EXISTS {name} LIKE {target.table}")
+
+
+def drop_probe(session: Session, workflow: str) -> None:
+    session.execute_raw(f"DROP TABLE IF EXISTS {qualified(SIDECAR, probe_table(workflow))}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SerialWriter:
+    """Writes steps as `writer.write_steps` does, but sees what stands in the way."""
+
+    target: Target
+
+    def write_steps(self, session: Session, steps: list[Step], marks: Marks) -> int:
+        """Returns how many rows were pushed out. To be called inside a transaction."""
+        pushed = 0
+        for step in steps:
+            if step.values is None:
+                self._delete(session, step.keys, marks)
+            else:
+                pushed += self._write(session, step, marks)
+            if marks.has_suspects:
+                touch_suspects(session, self.target, step.keys)
+        return pushed
+
+    def _delete(self, session: Session, keys: list[str], marks: Marks) -> None:
+        delete_keys(session, self.target, keys)
+        if marks.batch is not None:
+            keytables.put(session, self.target.tombstones, keys, str(marks.batch))
+
+    def _write(self, session: Session, step: Step, marks: Marks) -> int:
+        """All rows at once when nothing is in the way, else row by row."""
+        rows = list(zip(step.keys, step.values or [], strict=True))
+        pushed = 0 if self._try_insert(session, step) else sum(self._write_row(session, k, v, marks) for k, v in rows)
+        if marks.has_tombstones:
+            keytables.discard(session, self.target.tombstones, step.keys, len(self.target.key_columns))
+        return pushed
+
+    def _try_insert(self, session: Session, step: Step) -> bool:
+        session.execute_raw("SAVEPOINT run")
+        if len(set(step.keys)) < len(step.keys):
+            return False
+        delete_keys(session, self.target, step.keys)
+        try:
+            self._insert(session, step.values or [])
+        except SqlError as error:
+            if error.code != _DUPLICATE:
+                raise bad_value(error, step.keys) from None
+            session.execute_raw("ROLLBACK TO SAVEPOINT run")
+            return False
+        return True
+
+    def _insert(self, session: Session, rows: list[str]) -> None:
+        head = f"INSERT INTO {self.target.table} ({self.target.columns})"
+        values.write(session, head, (f"({r})" for r in rows), packet=self.target.packet)
+
+    def _write_row(self, session: Session, key: str, row: str, marks: Marks) -> int:
+        delete_keys(session, self.target, [key])
+        pushed = 0
+        while True:
+            try:
+                self._insert(session, [row])
+                return pushed
+            except SqlError as error:
+                if error.code != _DUPLICATE:
+                    raise bad_value(error, [key]) from None
+            pushed += self._push_out(session, key, row, marks)
+
+    def _push_out(self, session: Session, key: str, row: str, marks: Marks) -> int:
+        """Delete the rows in the way of `row`, noting each."""
+        probe = qualified(SIDECAR, probe_table(self.target.lease.workflow))
+        session.execute_raw(f"DELETE FROM {probe}")
+        values.write(session, f"INSERT INTO {probe} ({self.target.columns})", [f"({row})"], packet=self.target.packet)
+        found = 0
+        for unique in self.target.mapping.target.keys:
+            if unique.is_unique:
+                found += self._move_to_dirty(session, probe, unique, marks)
+        if not found:
+            raise bad_value(SqlError("the server reports a duplicate that cannot be found", code=_DUPLICATE), [key])
+        return found
+
+    def _move_to_dirty(self, session: Session, probe: str, unique: Key, marks: Marks) -> int:
+        on = " AND ".join(_same(p.column, p.prefix) for p in unique.parts)
+        keys = ", ".join(f"s.{c}" for c in self.target.key_columns)
+        source = f"FROM {probe} AS p STRAIGHT_JOIN {self.target.table} AS s ON {on}"
+        workflow = self.target.lease.workflow
+        dirty = qualified(SIDECAR, names.dirty_table(workflow))
+        found = session.execute_raw(f"REPLACE INTO {dirty} SELECT 1, {keys} {source}")
+        if found and marks.batch is not None:
+            tombstones = qualified(SIDECAR, self.target.tombstones)
+            session.execute_raw(f"REPLACE INTO {tombstones} SELECT {marks.batch}, {keys} {source}")
+        if found:
+            session.execute_raw(f"DELETE s {source}")
+        return found
+
+
+def _same(column: str, prefix: int | None) -> str:
+    name = ident(column)
+    return f"LEFT(s.{name},{prefix})=LEFT(p.{name},{prefix})" if prefix else f"s.{name}=p.{name}"

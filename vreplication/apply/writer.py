@@ -1,0 +1,160 @@
+"""Writes the steps of a batch to the shadow table, with the tombstones that belong to them.
+
+What must stay true: rows and their tombstones are one transaction that begins with the lease's fence; deletes are
+blind, locking statements (they wait for a chunk that is landing, they never look first); a lock wait or deadlock repeats the
+whole transaction; a value that the new definition cannot hold ends the workflow and names the row's key.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from vreplication import names
+from vreplication.apply.batch import Step
+from vreplication.errors import BadValue, Transient
+from vreplication.mysql import values
+from vreplication.mysql.quoting import ident, idents, qualified
+from vreplication.mysql.session import LockWait, Session, SqlError
+from vreplication.schema.model import TableMapping
+from vreplication.settings import SIDECAR
+from vreplication.state import keytables
+from vreplication.state.lease import Lease, fence
+
+_ATTEMPTS = 50
+_GONE = frozenset({1146, 1049})
+_DUPLICATE = 1062
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What a writer writes to: the shadow table, its key, and how long a statement may be."""
+
+    mapping: TableMapping
+    lease: Lease
+    packet: int
+
+    @property
+    def table(self) -> str:
+        return qualified(self.mapping.target.schema, self.mapping.target.name)
+
+    @property
+    def key_columns(self) -> list[str]:
+        return [ident(p.target.name) for p in self.mapping.key]
+
+    @property
+    def columns(self) -> str:
+        return idents(p.target.name for p in self.mapping.pairs)
+
+    @property
+    def tombstones(self) -> str:
+        return names.tombstone_table(self.lease.workflow)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marks:
+    """What is to be noted of each change in the transaction that writes it.
+
+    batch: number that a tombstone gets; None while no chunk is open. has_tombstones: written keys have to be taken off
+    the list. has_suspects: a verification wants to know which of its suspects are touched.
+    """
+
+    batch: int | None
+    has_tombstones: bool
+    has_suspects: bool
+
+
+def in_transaction(session: Session, lease: Lease, work: Callable[[], None]) -> None:
+    """Fence, work, commit; again and whole on a lock wait or deadlock. Raises Transient when that does not end."""
+    for _ in range(_ATTEMPTS):
+        try:
+            with session.transaction():
+                fence(session, lease)
+                work()
+            return
+        except LockWait:
+            continue
+    raise Transient(f"A transaction of catch-up met a lock wait or deadlock {_ATTEMPTS} times.")
+
+
+def write_steps(session: Session, target: Target, steps: list[Step], marks: Marks) -> None:
+    """Write the steps in order. To be called inside a transaction."""
+    for step in steps:
+        if step.values is None:
+            delete_keys(session, target, step.keys)
+            if marks.batch is not None:
+                keytables.put(session, target.tombstones, step.keys, str(marks.batch))
+        else:
+            _replace(session, target, step.keys, step.values)
+            if marks.has_tombstones:
+                keytables.discard(session, target.tombstones, step.keys, len(target.key_columns))
+        if marks.has_suspects:
+            touch_suspects(session, target, step.keys)
+
+
+def delete_keys(session: Session, target: Target, keys: list[str]) -> None:
+    size = keytables.KEYS_PER_STATEMENT
+    for i in range(0, len(keys), size):
+        predicate = keytables.key_predicate(target.key_columns, keys[i : i + size])
+        session.execute_raw(f"DELETE FROM {target.table} WHERE {predicate}")
+
+
+def _replace(session: Session, target: Target, keys: list[str], rows: list[str]) -> None:
+    head = f"REPLACE INTO {target.table} ({target.columns})"
+    try:
+        values.write(session, head, (f"({row})" for row in rows), packet=target.packet)
+    except SqlError as error:
+        raise bad_value(error, keys) from None
+
+
+def bad_value(error: SqlError, keys: list[str]) -> Exception:
+    """The server's refusal as one that names the row: "… at row 3" counts within the statement."""
+    if error.code in _GONE:
+        return error
+    row = re.search(r"at row (\d+)", error.message)
+    number = int(row.group(1)) - 1 if row else 0
+    key = readable(keys[number]) if len(keys) <= values.STATEMENT_ROWS and number < len(keys) else "one of a batch"
+    return BadValue(
+        f"A change to the row with key ({key}) does not fit the new definition: {error.message}",
+        cure="The source table is untouched. Mend the row or the ALTER, cancel this workflow and start again.",
+    )
+
+
+def readable(key: str) -> str:
+    """A key's literals as a person would write them."""
+
+    def shown(found: re.Match[str]) -> str:
+        raw = bytes.fromhex(found.group(1))
+        try:
+            return repr(raw.decode())
+        except UnicodeDecodeError:
+            return f"0x{found.group(1)}"
+
+    return re.sub(r"(?:_\w+ )?X'([0-9a-fA-F]*)'", shown, key)
+
+
+def touch_suspects(session: Session, target: Target, keys: list[str]) -> None:
+    """Mark the suspects among these keys; the server compares them."""
+    name = qualified(SIDECAR, names.suspect_table(target.lease.workflow))
+    columns = [keytables.key_column(i) for i in range(len(target.key_columns))]
+    size = keytables.KEYS_PER_STATEMENT
+    for i in range(0, len(keys), size):
+        predicate = keytables.key_predicate(columns, keys[i : i + size])
+        session.execute_raw(f"UPDATE {name} SET touched=1 WHERE {predicate}")
+
+
+def delete_again(session: Session, target: Target) -> None:
+    """A chunk has landed: every tombstoned key is deleted once more."""
+    columns = target.key_columns
+    on = " AND ".join(f"s.{c}=t.{keytables.key_column(i)}" for i, c in enumerate(columns))
+    session.execute_raw(
+        f"DELETE s FROM {qualified(SIDECAR, target.tombstones)} AS t STRAIGHT_JOIN {target.table} AS s ON {on}"
+    )
+
+
+def prune_tombstones(session: Session, target: Target, before_batch: int) -> bool:
+    """Forget tombstones older than any open chunk; returns whether some are left."""
+    name = qualified(SIDECAR, target.tombstones)
+    session.execute_raw(f"DELETE FROM {name} WHERE batch < {before_batch}")
+    return session.row(f"SELECT 1 FROM {name} LIMIT 1") is not None
