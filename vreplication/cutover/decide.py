@@ -1,0 +1,51 @@
+"""Has the switch happened? Told by table identity, whatever the connection that asked for it said.
+
+What must stay true: the answer comes from the two identities that were recorded when the tables were made; a table that
+is neither of them is an error, not a guess.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from vreplication.cutover.identity import table_identity
+from vreplication.cutover.sentry import remove_sentry
+from vreplication.errors import SourceChanged
+from vreplication.mysql.quoting import qualified
+from vreplication.mysql.session import Session
+from vreplication.state.workflows import WorkflowRow
+
+Decision = Literal["switched", "not switched"]
+SWITCHED: Decision = "switched"
+NOT_SWITCHED: Decision = "not switched"
+
+
+def decide(session: Session, row: WorkflowRow, *, is_mariadb: bool | None = None) -> Decision:
+    """Which table carries the name now. Raises SourceChanged when it is neither the source nor our shadow."""
+    flavor = _is_mariadb(session) if is_mariadb is None else is_mariadb
+    found = table_identity(session, row.source_schema, row.source_table, flavor)
+    if found is not None and found == row.shadow_identity:
+        return SWITCHED
+    if found is not None and found == row.source_identity:
+        return NOT_SWITCHED
+    raise SourceChanged(
+        f"Table {row.source_schema}.{row.source_table} is neither the one that workflow {row.id} began with nor the "
+        f"one that it made (found {found or 'none'}, began with {row.source_identity}, made {row.shadow_identity}).",
+        cure=f"Look at {qualified(row.source_schema, row.shadow_table)} and "
+        f"{qualified(row.source_schema, row.retired_table)}, then cancel the workflow.",
+    )
+
+
+def settle(session: Session, row: WorkflowRow, *, is_mariadb: bool | None = None) -> Decision:
+    """`decide` for a newcomer, which also removes a sentry that a dead attempt left behind.
+
+    To be called when the connections of the former holder are gone (a RENAME of theirs may still be waiting otherwise).
+    """
+    decision = decide(session, row, is_mariadb=is_mariadb)
+    if decision == NOT_SWITCHED:
+        remove_sentry(session, row.source_schema, row.retired_table, row.id)
+    return decision
+
+
+def _is_mariadb(session: Session) -> bool:
+    return "mariadb" in str(session.value("SELECT VERSION()")).lower()

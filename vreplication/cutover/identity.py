@@ -1,0 +1,61 @@
+"""Which table is which: by InnoDB's own TABLE_ID, which RENAME keeps and every rebuild changes.
+
+What must stay true: an identity is read from the server, never inferred from an exception or a name; a partitioned
+table's identity holds the ids of all its partitions. Reading it scans InnoDB's dictionary, so several names are asked
+for at once. It holds for an InnoDB table only: other engines have none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from vreplication.cutover.filenames import encode
+from vreplication.mysql.quoting import text
+from vreplication.mysql.session import Session
+
+# InnoDB appends this to names that Windows reserves for devices (con, nul, com1 …).
+_RESERVED = "@@@"
+_PARTITION = "#p#"
+
+
+def table_identity(session: Session, schema: str, table: str, is_mariadb: bool) -> str | None:
+    """TABLE_ID of a table (of all its partitions, sorted, joined by commas); None when there is no such table."""
+    return table_identities(session, schema, (table,), is_mariadb)[table]
+
+
+def table_identities(session: Session, schema: str, tables: Iterable[str], is_mariadb: bool) -> dict[str, str | None]:
+    """Identities of several tables of a schema, read in one statement."""
+    wanted = {table: _stored_names(session, schema, table) for table in tables}
+    rows = session.rows(_query(wanted.values(), is_mariadb))
+    found = [(int(table_id), str(name)) for table_id, name in rows]
+    return {table: _identity(found, names) for table, names in wanted.items()}
+
+
+def _identity(rows: list[tuple[int, str]], names: tuple[str, ...]) -> str | None:
+    ids = sorted(table_id for table_id, name in rows if _whole(name) in names)
+    return ",".join(map(str, ids)) or None
+
+
+def _whole(name: str) -> str:
+    """A partition's name without its partition: '#' of a table's own name is encoded, so this one is InnoDB's."""
+    at = name.lower().find(_PARTITION)
+    return name if at < 0 else name[:at]
+
+
+def _stored_names(session: Session, schema: str, table: str) -> tuple[str, ...]:
+    """How the dictionary may spell `schema`.`table`."""
+    if int(session.value("SELECT @@lower_case_table_names")):
+        schema, table = schema.lower(), table.lower()
+    folder, name = encode(schema), encode(table)
+    return tuple(f"{f}/{n}" for f in (folder, folder + _RESERVED) for n in (name, name + _RESERVED))
+
+
+def _query(wanted: Iterable[tuple[str, ...]], is_mariadb: bool) -> str:
+    """The server compares without regard to case, and `_` in LIKE is any character: `_identity` is exact."""
+    source = "innodb_sys_tables" if is_mariadb else "innodb_tables"
+    names = [name for group in wanted for name in group]
+    conditions = [
+        f"name IN ({','.join(map(text, names))})",
+        *(f"name LIKE {text(n + _PARTITION + '%')}" for n in names),
+    ]
+    return f"SELECT table_id, name FROM information_schema.{source} WHERE {' OR '.join(conditions)}"

@@ -1,0 +1,170 @@
+"""Why the gate before cut-over is closed: every reason, each in one sentence.
+
+What must stay true: what is not known is a reason (no fresh word from catch-up, no verdict); the gate opens only when
+several reads in a row have found nothing, for a lag that is small at one instant says little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from vreplication import names
+from vreplication.cutover.blockers import Blocker, blockers, branch_names, last_matched, old_snapshots
+from vreplication.mysql.quoting import qualified
+from vreplication.mysql.server import Server
+from vreplication.mysql.session import Session, SqlError
+from vreplication.settings import GATE_BACKLOG_CHANGES, GATE_LAG_SECONDS, SIDECAR
+from vreplication.state import gate, lease, ledger, verdicts, workflows
+from vreplication.state.workflows import WorkflowRow
+
+FRESH_SECONDS = 2.5
+"""Catch-up writes its part of the progress row each second; an older one says nothing."""
+BLOCKER_SECONDS = 2.0
+"""Younger holders of a metadata lock are everyday statements, which LOCK TABLES waits for. Ages are in whole seconds,
+counted from a whole second, so a transaction of an instant may be shown as one second old."""
+READS_RUNNING = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reason:
+    """`code` is for programs: not_matched, not_verified, dirty, not_running, lag, paused, prepared, not_released,
+    blocked, old_snapshot. `sentence` is for people."""
+
+    code: str
+    sentence: str
+
+    def __str__(self) -> str:
+        return self.sentence
+
+
+class Gate:
+    """Counts the reads in a row that found no reason. `check` is one read, usually `why_closed` with its arguments."""
+
+    def __init__(self, check: Callable[[], list[Reason]], reads: int = READS_RUNNING) -> None:
+        self._check = check
+        self._needed = reads
+        self._clear = 0
+        self.reasons: list[Reason] = []
+
+    def is_open(self) -> bool:
+        """Read once more. To be called a quarter of a second apart, so that it means something."""
+        self.reasons = self._check()
+        self._clear = 0 if self.reasons else self._clear + 1
+        return self._clear >= self._needed
+
+
+def why_closed(
+    session: Session,
+    server: Server,
+    row: WorkflowRow,
+    *,
+    own_connections: frozenset[int],
+    ignore_old_snapshots: bool = False,
+    needs_release: bool,
+) -> list[Reason]:
+    """Everything that holds the cut-over back now; [] when nothing does. Reads only."""
+    own = own_connections | _recorded_connections(session, row)
+    found = [*_copy_reasons(session, row), *_verdict_reasons(session, row), *_catch_up_reasons(session, server, row)]
+    if workflows.load(session, row.id).is_paused:
+        found.append(Reason(code="paused", sentence=f"The workflow is paused; `vreplication resume {row.id}` goes on."))
+    if needs_release and gate.released_by(session, row.id) is None:
+        found.append(Reason(code="not_released", sentence=f"Waiting for `vreplication release {row.id}`."))
+    found += _blocker_reasons(session, server, row, own)
+    if not ignore_old_snapshots:
+        found += _snapshot_reasons(session, row, own)
+    return found
+
+
+def _recorded_connections(session: Session, row: WorkflowRow) -> frozenset[int]:
+    """Connections of all of our processes, as their heartbeats tell them: appliers use the shadow all the time."""
+    holders = [lease.holder_of(session, row.id, role) for role in (lease.DRIVER, lease.REPLICATE)]
+    return frozenset(number for holder in holders if holder for number in holder.connections)
+
+
+def _copy_reasons(session: Session, row: WorkflowRow) -> list[Reason]:
+    totals, found = ledger.totals(session, row.id), []
+    if not totals.is_all_matched:
+        left = totals.splits - totals.splits_done
+        found.append(
+            Reason(
+                code="not_matched",
+                sentence=f"The copy is not complete: {left} of {totals.splits} splits are not done, "
+                f"{totals.chunks_open + totals.chunks_landed} chunks are not matched.",
+            )
+        )
+    keys = _dirty_keys(session, row)
+    if totals.dirty or keys:
+        found.append(
+            Reason(code="dirty", sentence=f"To be copied again: {totals.dirty} chunks and {keys} keys that collided.")
+        )
+    return found
+
+
+def _dirty_keys(session: Session, row: WorkflowRow) -> int:
+    try:
+        return int(session.value(f"SELECT COUNT(*) FROM {qualified(SIDECAR, names.dirty_table(row.id))}"))
+    except SqlError as error:
+        if error.code != 1146:
+            raise
+        return 0
+
+
+def _verdict_reasons(session: Session, row: WorkflowRow) -> list[Reason]:
+    verdict = verdicts.load(session, row.id)
+    if verdict is not None and verdict.verdict in (verdicts.CLEAN, verdicts.WAIVED):
+        return []
+    what = "found differences" if verdict else "has not been done"
+    return [Reason(code="not_verified", sentence=f"The verification {what}.")]
+
+
+def _catch_up_reasons(session: Session, server: Server, row: WorkflowRow) -> list[Reason]:
+    found = session.row(
+        "SELECT TIMESTAMPDIFF(MICROSECOND, replicate_at, NOW(6)) / 1e6, lag_seconds, backlog, held_branches "
+        f"FROM {SIDECAR}.progress WHERE workflow=%s",
+        (row.id,),
+    )
+    if found is None or found[0] is None or float(found[0]) > FRESH_SECONDS:
+        return [Reason(code="not_running", sentence="Catch-up is not running.")]
+    _, lag, backlog, branches = found
+    return [*_lag_reasons(lag, backlog), *_prepared_reasons(session, server, int(branches))]
+
+
+def _lag_reasons(lag: float | None, backlog: int | None) -> list[Reason]:
+    if lag is None or backlog is None:
+        return [Reason(code="lag", sentence="Catch-up has not said yet how far behind it is.")]
+    if lag < GATE_LAG_SECONDS and backlog < GATE_BACKLOG_CHANGES:
+        return []
+    return [Reason(code="lag", sentence=f"Catch-up is {lag:.1f} s and {backlog} changes behind.")]
+
+
+def _prepared_reasons(session: Session, server: Server, held: int) -> list[Reason]:
+    """Branches whose rows of our table catch-up holds back until their outcome is in the log."""
+    if not held:
+        return []
+    listed = ", ".join(branch_names(session, server)) or "none listed any more"
+    sentence = (
+        f"{held} prepared XA transactions changed this table (XA RECOVER: {listed}); XA COMMIT or XA ROLLBACK them."
+    )
+    return [Reason(code="prepared", sentence=sentence)]
+
+
+def _blocker_reasons(session: Session, server: Server, row: WorkflowRow, own: frozenset[int]) -> list[Reason]:
+    """Only what is certain holds the gate: any open transaction of the server may be harmless, and LOCK will tell."""
+    tables = (row.source_table, row.shadow_table)
+    found = [b for table in tables for b in blockers(session, server, row.source_schema, table, own=own)]
+    return [Reason(code="blocked", sentence=_sentence(b)) for b in found if _is_lasting(b)]
+
+
+def _is_lasting(blocker: Blocker) -> bool:
+    return blocker.is_certain and (blocker.connection_id is None or blocker.age_seconds >= BLOCKER_SECONDS)
+
+
+def _snapshot_reasons(session: Session, row: WorkflowRow, own: frozenset[int]) -> list[Reason]:
+    since = last_matched(session, SIDECAR, row.id)
+    return [Reason(code="old_snapshot", sentence=_sentence(b)) for b in old_snapshots(session, since, own)]
+
+
+def _sentence(blocker: Blocker) -> str:
+    line = str(blocker)
+    return line[0].upper() + line[1:]
