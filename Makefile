@@ -1,0 +1,34 @@
+# Two commands to begin with: `make demo` and `make test`. Both install what is missing and say what.
+PYTHON ?= python3
+VENV := .venv/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help install install-mysql demo test check bench clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+install: ## Install what is missing: uv, locked dependencies, Java, MariaDB
+	@$(PYTHON) -m sandbox.install python java mariadb
+
+install-mysql: ## Fetch MySQL's programs into a folder of their own
+	@$(PYTHON) -m sandbox.install mysql
+
+demo: install ## Change a live table of 1,000,000 rows and prove the result (VREPLICATION_DEMO_ROWS, VREPLICATION_DEMO_FLAVOR)
+	@$(VENV)/python -m sandbox.demo
+
+test: install install-mysql ## Run all tests, on MariaDB and on MySQL
+	@$(VENV)/pytest tests
+
+check: ## Lint, formatting, types and the fast tests: under a minute
+	@$(PYTHON) -m sandbox.install python
+	$(VENV)/ruff check .
+	$(VENV)/ruff format --check .
+	$(VENV)/mypy
+	$(VENV)/pytest -q tests/unit
+
+bench: install install-mysql ## Measure copy, catch-up and verification on both servers (bench/README.md)
+	@$(VENV)/python -m bench
+
+clean: ## Remove what demo and tests left: .sandbox, caches (not .venv)
+	@rm -rf .sandbox .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse

@@ -1,0 +1,236 @@
+"""Install what `make demo` and `make test` need on a Debian or Ubuntu machine, and say what is being installed.
+
+Runs before anything is installed: Python's standard library only.
+
+What must stay true: what is there already is left as it is; nothing is removed from the machine to make room; a
+database service of the distribution that did not run before does not run afterwards.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from sandbox import binaries
+
+ROOT = Path(__file__).resolve().parent.parent
+PARTS = ("python", "java", "mariadb", "mysql")
+PRIVATE_UV = ROOT / ".sandbox" / "uv"
+# Spark runs on 17 and 21; the distribution has at least one of them, or something newer under the last name.
+JAVA_PACKAGES = ("openjdk-17-jre-headless", "openjdk-21-jre-headless", "default-jre-headless")
+OLDEST_JAVA = 17
+MYSQL_SUITE = "sid"
+MYSQL_PACKAGES = "mysql-server-core,mysql-client-core"
+
+
+class InstallFailed(Exception):
+    """One sentence on what could not be installed and what to do."""
+
+
+def main(arguments: list[str]) -> int:
+    """Install the named parts (all but mysql when none is named)."""
+    unknown = sorted(set(arguments) - set(PARTS))
+    if unknown:
+        print(f"install: unknown part {unknown[0]!r}; known: {', '.join(PARTS)}", file=sys.stderr)
+        return 2
+    steps = {"python": install_python, "java": install_java, "mariadb": install_mariadb, "mysql": install_mysql}
+    try:
+        for part in arguments or PARTS[:-1]:
+            steps[part]()
+    except InstallFailed as error:
+        print(f"install: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def install_python() -> None:
+    """uv, then the locked dependencies into .venv."""
+    if sys.version_info < (3, 11):  # noqa: UP036 (the system's Python runs this file, whatever it is)
+        raise InstallFailed(f"Python 3.11 or newer is needed; this is {sys.version.split()[0]}.")
+    uv = find_uv() or install_uv()
+    if not (ROOT / ".venv/bin/vreplication").exists():
+        say("the locked dependencies into .venv with uv (this takes a few minutes the first time)")
+    run([uv, "sync", "--frozen", "--quiet"], "uv could not install the locked dependencies")
+
+
+def find_uv() -> str | None:
+    """The first uv that really runs (a version manager's shim may not)."""
+    for candidate in (shutil.which("uv"), str(PRIVATE_UV / "bin/uv")):
+        if candidate and output([candidate, "--version"]).startswith("uv "):
+            return candidate
+    return None
+
+
+def install_uv() -> str:
+    """Into a virtual environment of its own: the system's Python belongs to the distribution (PEP 668)."""
+    say(f"uv into {PRIVATE_UV.relative_to(ROOT)} with pip")
+    if subprocess.run([sys.executable, "-c", "import ensurepip"], capture_output=True, check=False).returncode:
+        install_packages(["python3-venv"], "Python's venv module")
+    shutil.rmtree(PRIVATE_UV, ignore_errors=True)
+    run([sys.executable, "-m", "venv", str(PRIVATE_UV)], "making a virtual environment for uv failed")
+    run([str(PRIVATE_UV / "bin/pip"), "install", "--quiet", "uv"], "pip could not install uv")
+    return str(PRIVATE_UV / "bin/uv")
+
+
+def install_java() -> None:
+    if java_version() >= OLDEST_JAVA:
+        return
+    install_packages([first_available(JAVA_PACKAGES)], "Java, for Spark")
+    if java_version() < OLDEST_JAVA:
+        raise InstallFailed(f"`java -version` still shows no Java {OLDEST_JAVA} or newer; put one first in PATH.")
+
+
+def java_version() -> int:
+    """Major version of the Java that Spark would start, 0 when there is none."""
+    home = os.environ.get("JAVA_HOME")
+    found = re.search(r'version "(\d+)', output([f"{home}/bin/java" if home else "java", "-version"]))
+    return int(found.group(1)) if found else 0
+
+
+def install_mariadb() -> None:
+    """The programs alone: unlike mariadb-server, the core package brings no service that starts by itself."""
+    if is_installed("mariadb"):
+        return
+    core = first_available(("mariadb-server-core", "mariadb-server"))
+    install_packages([core, core.replace("server", "client")], "MariaDB's programs, for private servers")
+    if core == "mariadb-server":
+        stop_service("mariadb")
+    if not is_installed("mariadb"):
+        raise InstallFailed("mariadbd was installed and does not start; run `mariadbd --version` to see why.")
+
+
+def stop_service(name: str) -> None:
+    """We have just installed it, so nobody uses it yet."""
+    if Path("/run/systemd/system").exists():
+        print(
+            f"install: stopping the {name} service that came along; private servers are started when needed", flush=True
+        )
+        run(as_administrator(["systemctl", "disable", "--now", name]), f"systemctl could not stop {name}")
+
+
+def install_mysql() -> None:
+    """A folder with MySQL's programs beside the system, run from there and never installed into it."""
+    folder = binaries.mysql_folder()
+    if is_installed("mysql"):
+        return
+    if folder.exists():
+        raise InstallFailed(f"{folder} holds no MySQL {oldest('mysql')} or newer; remove it and run this again.")
+    needed = [p for p in ("debootstrap", "debian-archive-keyring") if not package_installed(p)]
+    if needed:
+        install_packages(needed, "to fetch MySQL's programs")
+    say(f"MySQL's programs (Debian {MYSQL_SUITE}) into {folder} with debootstrap")
+    unpack_mysql(folder)
+    print(f"install: MySQL {'.'.join(map(str, binaries.version('mysql')))} is ready", flush=True)
+
+
+def unpack_mysql(folder: Path) -> None:
+    """Whole or not at all: built beside its place and renamed."""
+    building = folder.with_name(folder.name + ".tmp")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    # debootstrap mounts /proc inside; an interrupted run may have left it there.
+    remove = as_administrator(["rm", "-rf", "--one-file-system", str(building)])
+    run(remove, f"{building} could not be removed")
+    command = ["debootstrap", "--variant=minbase", f"--include={MYSQL_PACKAGES}", MYSQL_SUITE, str(building)]
+    try:
+        run(
+            as_administrator(command),
+            f"debootstrap failed (its log: {building}/debootstrap/debootstrap.log)",
+            quiet=True,
+        )
+        check_mysql(building)
+        building.rename(folder)
+    except InstallFailed:
+        print(tail(building / "debootstrap/debootstrap.log"), file=sys.stderr)
+        subprocess.run(remove, check=False)
+        raise
+
+
+def check_mysql(folder: Path) -> None:
+    os.environ[binaries.MYSQL_FOLDER_VARIABLE], before = str(folder), os.environ.get(binaries.MYSQL_FOLDER_VARIABLE)
+    try:
+        if not is_installed("mysql"):
+            raise InstallFailed(f"Debian {MYSQL_SUITE} gave no MySQL {oldest('mysql')} or newer that starts here.")
+    finally:
+        del os.environ[binaries.MYSQL_FOLDER_VARIABLE]
+        if before:
+            os.environ[binaries.MYSQL_FOLDER_VARIABLE] = before
+
+
+def is_installed(flavor: str) -> bool:
+    try:
+        return binaries.version(flavor)[:2] >= binaries.OLDEST[flavor]
+    except binaries.ServerMissing:
+        return False
+
+
+def oldest(flavor: str) -> str:
+    return ".".join(map(str, binaries.OLDEST[flavor]))
+
+
+def install_packages(names: list[str], what_for: str) -> None:
+    """apt-get install, refusing to remove anything (another database server, say)."""
+    say(f"{' '.join(names)} ({what_for}) with apt-get")
+    fixed = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "-y", "-qq"]
+    command = [*fixed, "--no-install-recommends", "--no-remove", *names]
+    run(as_administrator(command), f"apt-get could not install {' '.join(names)}")
+
+
+def first_available(names: tuple[str, ...]) -> str:
+    """The first package that the distribution has; its lists are fetched when it seems to have none of them."""
+    for refresh in (False, True):
+        if refresh:
+            run(as_administrator(["apt-get", "update", "-qq"]), "apt-get update failed")
+        for name in names:
+            if re.search(r"Candidate: \d", output(["apt-cache", "policy", name])):
+                return name
+    raise InstallFailed(f"this distribution has none of {', '.join(names)}; install one by hand and run this again.")
+
+
+def package_installed(name: str) -> bool:
+    return output(["dpkg-query", "-W", "-f=${Status}", name]).endswith("ok installed")
+
+
+def as_administrator(command: list[str]) -> list[str]:
+    if os.geteuid() == 0:
+        return command
+    if shutil.which("sudo") is None:
+        raise InstallFailed(f"root or sudo is needed for: {' '.join(command)}")
+    return ["sudo", *command]
+
+
+def run(command: list[str], failure: str, *, quiet: bool = False) -> None:
+    try:
+        done = subprocess.run(
+            command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL if quiet else None, check=False
+        )
+    except OSError as error:
+        raise InstallFailed(f"{failure}: {error}") from None
+    if done.returncode:
+        raise InstallFailed(f"{failure} (exit {done.returncode}).")
+
+
+def output(command: list[str]) -> str:
+    """What a command prints on both of its streams, or nothing when it is not there."""
+    try:
+        done = subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True, check=False
+        )
+    except OSError:
+        return ""
+    return done.stdout.strip()
+
+
+def say(what: str) -> None:
+    print(f"install: {what}", flush=True)
+
+
+def tail(log: Path) -> str:
+    return "\n".join(log.read_text(errors="replace").splitlines()[-10:]) if log.exists() else ""
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,86 @@
+"""Fixtures: a real server of each flavor, and for each test a schema of its own with least-privilege users.
+
+What must stay true: a server is started when the first test asks for it, once a run, and stopped by its process id; a
+server that is missing skips its tests visibly, and fails them in CI.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from sandbox import binaries, servers
+from sandbox.databases import Database, create_database
+from sandbox.servers import RunningServer
+from vreplication.mysql.url import parse
+
+DSN_VARIABLE = "VREPLICATION_TEST_DSN"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "only_on(flavor): needs what one flavor alone has ('mariadb' or 'mysql')")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        _skip_other_flavor(item)
+
+
+def _skip_other_flavor(item: pytest.Item) -> None:
+    marker = item.get_closest_marker("only_on")
+    flavor = getattr(item, "callspec", None) and item.callspec.params.get("server")  # type: ignore[attr-defined]
+    if marker and flavor and flavor != marker.args[0]:
+        item.add_marker(pytest.mark.skip(reason=f"only on {marker.args[0]}"))
+
+
+@pytest.fixture(scope="session", params=binaries.FLAVORS)
+def server(request: pytest.FixtureRequest) -> Iterator[RunningServer]:
+    """A server of each flavor; VREPLICATION_TEST_DSN (URLs of administrators, space-separated) names your own."""
+    if os.environ.get(DSN_VARIABLE):
+        yield _own_server(request.param, os.environ[DSN_VARIABLE].split())
+        return
+    with tempfile.TemporaryDirectory(prefix="vreplication-") as folder:
+        started = _start(request.param, Path(folder) / request.param)
+        try:
+            yield started
+        finally:
+            started.stop()
+
+
+@pytest.fixture
+def database(server: RunningServer) -> Iterator[Database]:
+    """A fresh schema, dropped afterwards with everything that is open in it."""
+    made = create_database(server)
+    try:
+        yield made
+    finally:
+        made.drop()
+
+
+def _own_server(flavor: str, urls: list[str]) -> RunningServer:
+    for url in urls:
+        found = servers.adopt(parse(url))
+        if found.flavor == flavor:
+            return found
+    _missing(f"{DSN_VARIABLE} names no {flavor} server")
+
+
+def _start(flavor: str, folder: Path) -> RunningServer:
+    try:
+        found = binaries.version(flavor)
+    except binaries.ServerMissing as error:
+        _missing(str(error))
+    if found[:2] < binaries.OLDEST[flavor]:
+        _missing(f"{flavor} {'.'.join(map(str, found))} is older than what we test on ({binaries.OLDEST[flavor]})")
+    return servers.start(flavor, folder)
+
+
+def _missing(reason: str) -> NoReturn:
+    if os.environ.get("CI"):
+        pytest.fail(f"{reason}; in CI that is a failure", pytrace=False)
+    pytest.skip(reason)

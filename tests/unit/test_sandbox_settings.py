@@ -1,0 +1,59 @@
+"""What the demo and the installer read: no server, no network."""
+
+from __future__ import annotations
+
+import pytest
+
+from sandbox import binaries, demo, install
+from sandbox.databases import grant_statements
+
+
+def test_the_demo_reads_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(demo.ROWS_VARIABLE, "5000")
+    monkeypatch.setenv(demo.FLAVOR_VARIABLE, "mysql")
+    assert (demo.read_settings().rows, demo.read_settings().flavor) == (5000, "mysql")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [(demo.ROWS_VARIABLE, "many"), (demo.ROWS_VARIABLE, "0"), (demo.FLAVOR_VARIABLE, "x")]
+)
+def test_the_demo_refuses_bad_settings(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError, match=name):
+        demo.read_settings()
+
+
+def test_an_unknown_part_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert install.main(["postgres"]) == 2
+    assert "'postgres'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ("/x/usr/sbin/mysqld  Ver 9.7.4-2 for Linux on x86_64 ((Debian))", (9, 7, 4)),
+        ("mariadbd  Ver 10.11.19-MariaDB-0+deb12u1 for debian-linux-gnu on x86_64 (Debian 12)", (10, 11, 19)),
+    ],
+)
+def test_versions(text: str, version: tuple[int, int, int]) -> None:
+    assert binaries.parse_version(text, "any") == version
+
+
+def test_an_old_server_does_not_count_as_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(binaries, "version", lambda flavor: (8, 4, 0))
+    assert not install.is_installed("mysql")
+
+
+@pytest.mark.parametrize("flavor", binaries.FLAVORS)
+def test_grants_have_no_placeholder_left(flavor: str) -> None:
+    statements = grant_statements(flavor, user="u", host="h", password="p", schema="s")
+    assert all(
+        s.startswith(("CREATE USER", "GRANT")) and "<" not in s and "ALL PRIVILEGES" not in s for s in statements
+    )
+    assert "GRANT OPTION" not in " ".join(statements)
+
+
+def test_a_missing_mysql_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    monkeypatch.setenv(binaries.MYSQL_FOLDER_VARIABLE, str(tmp_path))
+    with pytest.raises(binaries.ServerMissing, match="make install-mysql"):
+        binaries.server_command("mysql")
