@@ -1,0 +1,123 @@
+"""The program: its commands, and how whatever ends one becomes a sentence and an exit code.
+
+What must stay true: an error of ours is one sentence on standard error and its exit code, never a traceback; an
+unexpected one says where the log is; no secret gets out either way.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+from typer.exceptions import TyperException
+
+from vreplication import __version__
+from vreplication.cli import logs, online_ddl, operate, outcome
+from vreplication.cli.invocation import Invocation
+from vreplication.cli.say import PROGRAM, error, json_line
+from vreplication.cli.scrub import scrub
+from vreplication.cli.status import status
+from vreplication.errors import Interrupted, Refused, VReplicationError
+
+DEBUG = "VREPLICATION_DEBUG"
+HELP = """
+Change live MySQL and MariaDB tables without losing a write.
+
+Every command takes the server from --source or VREPLICATION_SOURCE, and the password from VREPLICATION_PASSWORD or
+--source-file.
+
+Exit codes: 0 complete, 1 failed (the source table is untouched), 2 refused or bad input (nothing was touched), 3
+cancelled, 130 interrupted.
+"""
+
+app = typer.Typer(name=PROGRAM, help=HELP, no_args_is_help=True, add_completion=False, rich_markup_mode="markdown")
+plans = typer.Typer(
+    help="Say what a command would do, with every check's verdict; touches nothing.", no_args_is_help=True
+)
+
+
+def _version(is_asked: bool) -> None:
+    if is_asked:
+        print(f"{PROGRAM} {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    _: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True, show_default=False)
+    ] = False,
+) -> None:
+    """Typer wants a callback where --version can stand."""
+
+
+def _replicate(workflow: str) -> None:
+    """Catch-up of one workflow, started by the driver with the URL on standard input."""
+    from vreplication.cli.internal import run_replicate
+
+    raise typer.Exit(run_replicate(workflow))
+
+
+app.command("online-ddl", help=online_ddl.RUN_HELP)(online_ddl.command(online_ddl.run))
+plans.command("online-ddl", help=online_ddl.PLAN_HELP)(online_ddl.command(online_ddl.plan))
+app.add_typer(plans, name="plan")
+app.command()(status)
+for _act in operate.COMMANDS:
+    app.command()(_act)
+app.command("replicate", hidden=True)(_replicate)
+
+
+def main() -> None:
+    """Entry point of the `vreplication` command."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(args: Sequence[str]) -> int:
+    """Run one command; returns the exit code."""
+    is_json = "--json" in args
+    try:
+        code = app(list(args), prog_name=PROGRAM, standalone_mode=False, obj=Invocation(args=tuple(args)))
+    except VReplicationError as failure:
+        return outcome.report(failure, is_json=is_json)
+    except TyperException as failure:
+        return _usage(failure, is_json=is_json)
+    except (KeyboardInterrupt, typer.Abort):
+        return outcome.report(Interrupted("Interrupted."), is_json=is_json)
+    except BrokenPipeError:
+        return _closed_pipe()
+    except Exception as failure:
+        return _unexpected(failure, is_json=is_json)
+    return code if isinstance(code, int) else 0
+
+
+def _usage(failure: TyperException, *, is_json: bool) -> int:
+    """A wrong option or argument: a sentence. No command at all: the help has been printed, there is nothing to add."""
+    text = failure.format_message().strip()
+    if not text:
+        return Refused.exit_code
+    sentence = text if text[-1] in ".?" else f"{text}."
+    return outcome.report(Refused(sentence, cure=f"See `{PROGRAM} --help`."), is_json=is_json)
+
+
+def _closed_pipe() -> int:
+    """Whoever read our output has gone; what was under way has been stopped cleanly."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return Interrupted.exit_code
+
+
+def _unexpected(failure: Exception, *, is_json: bool) -> int:
+    path = logs.current() or logs.start()
+    logging.getLogger("vreplication").error("unexpected error", exc_info=failure)
+    where = f"The log is {path}." if path else f"Set {DEBUG}=1 to see where."
+    text = scrub(f"Unexpected error: {type(failure).__name__}: {failure}. {where}")
+    if is_json:
+        json_line(outcome.error_fields(failure, text))
+    error(text)
+    if os.environ.get(DEBUG) == "1":
+        print(scrub("".join(traceback.format_exception(failure))), file=sys.stderr)
+    return 1

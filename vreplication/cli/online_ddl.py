@@ -1,0 +1,218 @@
+"""`online-ddl` and `plan online-ddl`: the same options, read once; one runs, the other says what would happen.
+
+What must stay true: no default of a request is decided here (an option that is not given is not passed on); nothing is
+touched before the person, or --yes, has agreed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vreplication import names
+from vreplication.cli import invocation, logs, options, outcome, show
+from vreplication.cli.attend import attend
+from vreplication.cli.say import json_line, say
+from vreplication.cli.scrub import scrub
+from vreplication.cli.watcher import Watcher
+from vreplication.errors import Refused
+from vreplication.mysql.session import connect
+from vreplication.mysql.url import SourceUrl
+from vreplication.settings import Limits
+
+if TYPE_CHECKING:
+    from vreplication.planning.plan import Plan
+    from vreplication.planning.spec import Spec
+
+_DEFAULTS = Limits()
+RUN_HELP = """
+Alter a live table: copy, catch up, verify, switch.
+
+The table stays readable and writable; until the switch it is untouched. Ctrl-C stops cleanly; the same command with
+the same --workflow goes on.
+
+Examples:
+
+  export VREPLICATION_SOURCE=mysql+pymysql://user@db.example:3306/shop VREPLICATION_PASSWORD=…
+
+  vreplication online-ddl --table orders --alter "ADD COLUMN note TEXT, ADD INDEX (customer_id)"
+
+  vreplication online-ddl --table orders --alter "MODIFY id BIGINT UNSIGNED NOT NULL" --cutover manual --yes
+"""
+PLAN_HELP = """
+Say what `online-ddl` would do, with the verdict of every check; touches nothing. Exits with 2 when a check refuses.
+
+Example:
+
+  vreplication plan online-ddl --table orders --alter "ADD INDEX (customer_id)"
+"""
+
+_Table = Annotated[str, typer.Option("--table", metavar="NAME", help="The table, `name` or `schema.name`.")]
+_Alter = Annotated[
+    str, typer.Option("--alter", metavar="CLAUSES", help="What would follow ALTER TABLE name, several clauses too.")
+]
+_Workflow = Annotated[
+    str | None,
+    typer.Option("--workflow", metavar="ID", help="Name the workflow, or go on with this one. [default: made]"),
+]
+_Cutover = Annotated[
+    str | None,
+    typer.Option(
+        "--cutover", metavar="auto|manual", help="manual: hold before the switch until `release`. [default: auto]"
+    ),
+]
+_Parallelism = Annotated[
+    int | None,
+    typer.Option(
+        "--copy-parallelism", metavar="N", help=f"Copying tasks at a time. [default: {_DEFAULTS.copy_parallelism}]"
+    ),
+]
+_ChunkRows = Annotated[
+    int | None, typer.Option("--chunk-rows", metavar="N", help="Rows a chunk. [default: sized by --chunk-millis]")
+]
+_ChunkMillis = Annotated[
+    int | None,
+    typer.Option("--chunk-millis", metavar="MS", help=f"Time a chunk may take. [default: {_DEFAULTS.chunk_millis}]"),
+]
+_CopyPath = Annotated[
+    str | None,
+    typer.Option(
+        "--copy-path",
+        metavar="auto|server|rows",
+        help="server: INSERT … SELECT; rows: through Spark. [default: auto, the plan decides]",
+    ),
+]
+_Retired = Annotated[
+    str | None,
+    typer.Option(
+        "--retired", metavar="keep|drop", help="What becomes of the original after the switch. [default: keep]"
+    ),
+]
+
+_XaWait = Annotated[
+    float | None,
+    typer.Option(
+        "--xa-wait",
+        metavar="SECONDS",
+        help=f"Patience with XA branches that were prepared before the start. [default: {_DEFAULTS.xa_wait_seconds:g}]",
+    ),
+]
+_OldSnapshots = Annotated[
+    bool,
+    typer.Option(
+        "--ignore-old-snapshots",
+        help="Switch although a transaction from before the end of the copy is open; it may read a half-filled table.",
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """An online DDL as asked for on the command line."""
+
+    url: SourceUrl
+    spec: Spec
+    args: tuple[str, ...]
+    is_yes: bool
+    is_json: bool
+
+
+def command(act: Callable[[Request], int]) -> Callable[..., None]:
+    """A command with the options of an online DDL that hands what it read to `act`."""
+
+    def online_ddl(
+        context: typer.Context,
+        table: _Table,
+        alter: _Alter,
+        source: options.SourceOption = None,
+        source_file: options.SourceFileOption = None,
+        workflow: _Workflow = None,
+        cutover: _Cutover = None,
+        copy_parallelism: _Parallelism = None,
+        chunk_rows: _ChunkRows = None,
+        chunk_millis: _ChunkMillis = None,
+        copy_path: _CopyPath = None,
+        spark_master: options.SparkMasterOption = None,
+        retired: _Retired = None,
+        xa_wait: _XaWait = None,
+        ignore_old_snapshots: _OldSnapshots = False,
+        yes: options.YesOption = False,
+        is_json: options.JsonOption = False,
+    ) -> None:
+        from vreplication.planning.spec import make_spec
+
+        url = options.resolve(source, source_file)
+        spec = make_spec(
+            table=table,
+            alter=alter,
+            workflow=names.check_workflow(workflow) if workflow is not None else names.new_workflow(table),
+            cutover=cutover,
+            copy_parallelism=copy_parallelism,
+            chunk_rows=chunk_rows,
+            chunk_millis=chunk_millis,
+            copy_path=copy_path,
+            spark_master=spark_master,
+            retired=retired,
+            xa_wait_seconds=xa_wait,
+            ignore_old_snapshots=ignore_old_snapshots or None,
+        )
+        args = invocation.of(context).args
+        raise typer.Exit(act(Request(url=url, spec=spec, args=args, is_yes=yes, is_json=is_json)))
+
+    return online_ddl
+
+
+def run(request: Request) -> int:
+    """Alter the table; returns the exit code."""
+    from vreplication.workflows import online_ddl
+
+    _agree(request)
+    workflow = _workflow(request)
+    logs.start(workflow)
+    stop = threading.Event()
+    display = show.choose(is_json=request.is_json)
+    watcher = Watcher(request.url, workflow, source_table=request.spec.table)
+    result = attend(
+        lambda: online_ddl.run(request.spec, request.url, stop=stop, notify=display.note),
+        stop=stop,
+        display=display,
+        watcher=watcher,
+    )
+    again = outcome.same_command(request.args, workflow)
+    return outcome.finish(result, is_json=request.is_json, again=again)
+
+
+def _workflow(request: Request) -> str:
+    """Always set by `command`."""
+    assert request.spec.workflow
+    return request.spec.workflow
+
+
+def _agree(request: Request) -> None:
+    """Ask in a terminal; in a script the command itself is the agreement. Raises Refused when the answer is no."""
+    if request.is_yes or request.is_json or not invocation.is_terminal():
+        return
+    words = (
+        f"ALTER TABLE {request.spec.table} {request.spec.alter}\non {request.url}, workflow {_workflow(request)}.\n"
+        "The table stays in use and is untouched until the switch. Go on?"
+    )
+    if not typer.confirm(scrub(words), err=True):
+        raise Refused("Not started.")
+
+
+def plan(request: Request) -> int:
+    """Print the plan; returns 2 when a check refuses."""
+    from vreplication.planning.explain import explain, plan_json
+    from vreplication.planning.plan import make_plan
+
+    with connect(request.url) as session:
+        made: Plan = make_plan(session, request.spec)
+    if request.is_json:
+        json_line({"event": "plan", **plan_json(made)})
+    else:
+        say(explain(made))
+    return Refused.exit_code if made.refusals else 0

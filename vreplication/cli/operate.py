@@ -1,0 +1,201 @@
+"""`pause`, `resume`, `release`, `cancel`, `verify` and `cleanup`: an operator's acts on a workflow by its id.
+
+What must stay true: what removes something asks first where a person can be asked; in a script the command itself is
+the agreement.
+"""
+
+from __future__ import annotations
+
+import getpass
+import socket
+import threading
+
+import typer
+
+from vreplication import names
+from vreplication.cli import figures, invocation, logs, options, outcome, show
+from vreplication.cli.attend import attend
+from vreplication.cli.say import PROGRAM, json_line, say
+from vreplication.cli.scrub import scrub
+from vreplication.cli.watcher import Watcher
+from vreplication.errors import Refused
+from vreplication.mysql.url import SourceUrl
+from vreplication.state.verdicts import CLEAN, Verdict
+
+
+def pause(
+    workflow: options.WorkflowArgument,
+    source: options.SourceOption = None,
+    source_file: options.SourceFileOption = None,
+    is_json: options.JsonOption = False,
+) -> None:
+    """Stop copying; catch-up goes on, so nothing is lost. `resume` goes on."""
+    from vreplication.workflows import operate
+
+    url = options.resolve(source, source_file)
+    operate.pause(url, names.check_workflow(workflow), by())
+    _done("paused", workflow, f"Paused; go on with: {PROGRAM} resume {workflow}", is_json)
+
+
+def release(
+    workflow: options.WorkflowArgument,
+    source: options.SourceOption = None,
+    source_file: options.SourceFileOption = None,
+    is_json: options.JsonOption = False,
+) -> None:
+    """Let a workflow with --cutover manual switch as soon as it is ready; remembered when it comes early."""
+    from vreplication.workflows import operate
+
+    url = options.resolve(source, source_file)
+    operate.release(url, names.check_workflow(workflow), by())
+    _done("released", workflow, "Released; the switch follows as soon as the gate is open.", is_json)
+
+
+def cancel(
+    workflow: options.WorkflowArgument,
+    source: options.SourceOption = None,
+    source_file: options.SourceFileOption = None,
+    yes: options.YesOption = False,
+    is_json: options.JsonOption = False,
+) -> None:
+    """End a workflow and remove what it made; the source table is untouched."""
+    from vreplication.workflows import operate
+
+    url = options.resolve(source, source_file)
+    names.check_workflow(workflow)
+    _ask(f"Cancel workflow {workflow}? Its shadow table is removed; the source table is untouched.", yes or is_json)
+    logs.start(workflow)
+    result = operate.cancel(url, workflow, by())
+    code = outcome.finish(result, is_json=is_json)
+    # The run that was cancelled ends with 3; the act of cancelling it has succeeded.
+    raise typer.Exit(0 if result.event == "cancelled" else code)
+
+
+def cleanup(
+    workflow: options.WorkflowArgument,
+    source: options.SourceOption = None,
+    source_file: options.SourceFileOption = None,
+    yes: options.YesOption = False,
+    is_json: options.JsonOption = False,
+) -> None:
+    """Drop the retired table of a complete workflow: there is no way back to the original afterwards."""
+    from vreplication.workflows import operate
+
+    url = options.resolve(source, source_file)
+    names.check_workflow(workflow)
+    _ask(f"Drop the retired table of workflow {workflow}, the original with its rows?", yes or is_json)
+    removed = operate.cleanup(url, workflow, by())
+    if is_json:
+        json_line({"event": "cleaned_up", "workflow": workflow, "removed": removed})
+    else:
+        say("\n".join(f"Removed {what}." for what in removed) or "Nothing was left to remove.")
+
+
+def resume(
+    context: typer.Context,
+    workflow: options.WorkflowArgument,
+    source: options.SourceOption = None,
+    source_file: options.SourceFileOption = None,
+    is_json: options.JsonOption = False,
+) -> None:
+    """Unpause a living workflow; one that nobody works on is run on from where it stopped."""
+    url = options.resolve(source, source_file)
+    raise typer.Exit(_resume(url, names.check_workflow(workflow), invocation.of(context).args, is_json))
+
+
+def _resume(url: SourceUrl, workflow: str, args: tuple[str, ...], is_json: bool) -> int:
+    from vreplication.workflows import operate
+
+    logs.start(workflow)
+    stop, display = threading.Event(), show.choose(is_json=is_json)
+    result = attend(
+        lambda: operate.resume(url, workflow, by(), stop, display.note),
+        stop=stop,
+        display=display,
+        watcher=Watcher(url, workflow),
+    )
+    if result is None:
+        _done("resumed", workflow, "Resumed; the process that works on it goes on.", is_json)
+        return 0
+    return outcome.finish(result, is_json=is_json, again=outcome.bare_command(args))
+
+
+def verify(
+    workflow: options.WorkflowArgument,
+    source: options.SourceOption = None,
+    source_file: options.SourceFileOption = None,
+    spark_master: options.SparkMasterOption = None,
+    is_json: options.JsonOption = False,
+) -> None:
+    """Compare the shadow table with the source, row by row, under live writes. Exits with 1 when they differ."""
+    url = options.resolve(source, source_file)
+    verdict = _verify(url, names.check_workflow(workflow), spark_master or "local[*]", is_json)
+    is_clean = verdict.verdict == CLEAN
+    if is_json:
+        json_line(_verdict_fields(workflow, verdict))
+    else:
+        say(_verdict_text(verdict))
+    raise typer.Exit(0 if is_clean else 1)
+
+
+def _verify(url: SourceUrl, workflow: str, spark_master: str, is_json: bool) -> Verdict:
+    from vreplication.workflows import operate
+
+    logs.start(workflow)
+    stop = threading.Event()
+    return attend(
+        lambda: operate.verify(url, workflow, spark_master, stop),
+        stop=stop,
+        display=show.choose(is_json=is_json),
+        watcher=Watcher(url, workflow),
+    )
+
+
+def _verdict_fields(workflow: str, verdict: Verdict) -> dict[str, object]:
+    return {
+        "event": "verified",
+        "workflow": workflow,
+        "verdict": verdict.verdict,
+        "rows_compared": verdict.rows_compared,
+        "mismatches": verdict.mismatches,
+        "repaired": verdict.repaired,
+        "hot_keys": len(verdict.hot_keys),
+        "details": verdict.details,
+    }
+
+
+def _verdict_text(verdict: Verdict) -> str:
+    parts = [
+        f"{verdict.verdict}: {figures.count(verdict.rows_compared)} rows compared",
+        f"{figures.count(verdict.mismatches)} differ",
+        f"{figures.count(verdict.repaired)} repaired",
+    ]
+    if verdict.hot_keys:
+        parts.append(f"{figures.count(len(verdict.hot_keys))} written to all the time (compared again at the switch)")
+    return "\n".join(t for t in (", ".join(parts) + ".", verdict.details) if t)
+
+
+def by() -> str:
+    """Who acts, for the journal."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = "unknown"
+    return f"{user}@{socket.gethostname()}"
+
+
+def _ask(question: str, is_yes: bool) -> None:
+    if is_yes or not invocation.is_terminal():
+        return
+    if not typer.confirm(scrub(question), err=True):
+        raise Refused("Nothing was done.")
+
+
+def _done(event: str, workflow: str, words: str, is_json: bool) -> None:
+    if is_json:
+        json_line({"event": event, "workflow": workflow})
+    else:
+        say(words)
+
+
+COMMANDS = (pause, resume, release, cancel, verify, cleanup)

@@ -1,0 +1,133 @@
+"""The end of a run, for people and for programs: what came of it, what is left behind, how to go on.
+
+What must stay true: the last JSON line has the keys of docs/cli.md whatever happened; nothing here decides an exit code
+but by the error's own.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from vreplication.cli import figures, logs
+from vreplication.cli.say import PROGRAM, error, json_line, say
+from vreplication.cli.scrub import without_password
+from vreplication.errors import Cancelled, Interrupted, Refused, VReplicationError
+
+if TYPE_CHECKING:
+    from vreplication.workflows.result import Result
+
+_EVENTS = ((Refused, "refused"), (Cancelled, "cancelled"), (Interrupted, "interrupted"))
+
+
+def finish(result: Result, *, is_json: bool, again: str | None = None) -> int:
+    """Print the end of a run; `again` is the command that goes on with it, where there is something to go on with."""
+    if again and result.resume_command:
+        result = replace(result, resume_command=again)
+    if is_json:
+        json_line(_fields(result))
+    elif result.event == "complete":
+        say(_complete(result))
+    else:
+        error(_not_complete(result))
+    return result.exit_code
+
+
+def _fields(result: Result) -> dict[str, Any]:
+    return {
+        "event": result.event,
+        "workflow": result.workflow,
+        "reason": result.reason,
+        "shadow_table": result.shadow_table,
+        "retired_table": result.retired_table,
+        "rows_copied": result.rows_copied,
+        "events_applied": result.events_applied,
+        "cutover_millis": result.cutover_millis,
+        "write_stall_millis": result.write_stall_millis,
+        "resume_command": result.resume_command,
+        "leftovers": [{"what": left.what, "command": left.command} for left in result.leftovers],
+    }
+
+
+def error_fields(reason: BaseException, text: str) -> dict[str, Any]:
+    """The last JSON line of a run that ended before it had a result."""
+    event = next((name for kind, name in _EVENTS if isinstance(reason, kind)), "failed")
+    names = (
+        "shadow_table", "retired_table", "rows_copied", "events_applied", "cutover_millis", "write_stall_millis",
+        "resume_command",
+    )  # fmt: skip
+    return {"event": event, "workflow": None, "reason": text, **dict.fromkeys(names), "leftovers": []}
+
+
+def report(failure: VReplicationError, *, is_json: bool) -> int:
+    """Print an error that ended the command."""
+    if is_json:
+        json_line(error_fields(failure, str(failure)))
+    error(str(failure))
+    return failure.exit_code
+
+
+def _complete(result: Result) -> str:
+    lines = [f"Complete: workflow {result.workflow}, {_done(result)}."]
+    if result.write_stall_millis is not None:
+        switch = (
+            "" if result.cutover_millis is None else f" (the whole cut-over {figures.millis(result.cutover_millis)})"
+        )
+        lines.append(f"Writers waited at most {figures.millis(result.write_stall_millis)}{switch}.")
+    if result.retired_table:
+        lines.append(f"The original is kept as {result.retired_table}; drop it with: {_cleanup(result)}")
+    return "\n".join(lines + _leftovers(result))
+
+
+def _cleanup(result: Result) -> str:
+    return f"{PROGRAM} cleanup {result.workflow}"
+
+
+def _done(result: Result) -> str:
+    copied = "rows" if result.rows_copied is None else f"{figures.count(result.rows_copied)} rows"
+    if not result.events_applied:
+        return f"{copied} copied"
+    return f"{copied} copied, {figures.count(result.events_applied)} changes applied"
+
+
+def _not_complete(result: Result) -> str:
+    reason = result.reason or ""
+    lines = [reason if reason.lower().startswith(result.event) else f"{result.event}: {reason}".removesuffix(": ")]
+    if result.event in ("failed", "cancelled") and _is_untouched(result) and "untouched" not in reason:
+        lines.append("The source table is untouched.")
+    lines += _leftovers(result)
+    if result.resume_command:
+        lines.append(f"Go on with: {result.resume_command}")
+    if result.event == "failed" and logs.current():
+        lines.append(f"The log is {logs.current()}.")
+    return "\n".join(lines)
+
+
+def _is_untouched(result: Result) -> bool:
+    """Until the switch the source table is untouched; afterwards the original has a new name."""
+    return result.cutover_millis is None
+
+
+def _leftovers(result: Result) -> list[str]:
+    if not result.leftovers:
+        return []
+    return ["Left behind:", *(f"  {left.what}; remove it with: {left.command}" for left in result.leftovers)]
+
+
+def same_command(args: Sequence[str], workflow: str) -> str:
+    """The command as it was given, with --workflow and without passwords."""
+    named = any(re.match(r"--workflow(=|$)", word) for word in args)
+    return bare_command([*args, *(() if named else ("--workflow", workflow))])
+
+
+def bare_command(args: Sequence[str]) -> str:
+    """The command as it was given, without passwords."""
+    return shlex.join([PROGRAM, *map(_bare, args)])
+
+
+def _bare(word: str) -> str:
+    name, equals, value = word.partition("=") if word.startswith("--source=") else ("", "", word)
+    return f"{name}{equals}{without_password(value)}" if "://" in value else word

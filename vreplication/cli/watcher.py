@@ -1,0 +1,89 @@
+"""Reads a workflow's snapshot from the sidecar in a thread and a session of its own.
+
+What must stay true: `latest` never waits and never raises; no row yet, no sidecar yet and a lost connection are all
+"what we knew last" (at first the phase planning), and grow old.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from vreplication.errors import VReplicationError
+from vreplication.mysql.session import Session, connect
+from vreplication.mysql.url import SourceUrl
+from vreplication.phases import Phase
+from vreplication.progress import snapshot as snapshots
+from vreplication.progress.snapshot import Snapshot
+
+PERIOD_SECONDS = 0.5
+_READ_TIMEOUT_SECONDS = 5.0
+
+Find = Callable[[Session, str], Snapshot | None]
+
+
+class Watcher:
+    """The newest snapshot of one workflow."""
+
+    def __init__(
+        self,
+        url: SourceUrl,
+        workflow: str,
+        *,
+        source_table: str | None = None,
+        find: Find = snapshots.find,
+        open_session: Callable[[SourceUrl], Session] | None = None,
+    ) -> None:
+        self._url = url
+        self._workflow = workflow
+        self._find = find
+        self._open = open_session or _open
+        self._latest = Snapshot(workflow=workflow, phase=Phase.PLANNING, source_table=source_table)
+        self._read_at = time.monotonic()
+        self._stopped, self._wake, self._fresh = threading.Event(), threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
+
+    def __enter__(self) -> Watcher:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """A daemon thread that hangs in a read may outlive this; it only reads."""
+        self._stopped.set()
+        self._wake.set()
+        self._thread.join(timeout=2.0)
+
+    @property
+    def latest(self) -> Snapshot:
+        return self._latest.aged(time.monotonic() - self._read_at)
+
+    def settle(self, timeout_seconds: float = 1.0) -> None:
+        """Read once more now: the work has ended, and what it wrote last is to be shown."""
+        self._fresh.clear()
+        self._wake.set()
+        self._fresh.wait(timeout_seconds)
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            try:
+                with self._open(self._url) as session:
+                    self._follow(session)
+            except VReplicationError:
+                self._pause()
+
+    def _follow(self, session: Session) -> None:
+        while not self._stopped.is_set():
+            found = self._find(session, self._workflow)
+            if found is not None:
+                self._latest, self._read_at = found, time.monotonic()
+            self._fresh.set()
+            self._pause()
+
+    def _pause(self) -> None:
+        self._wake.wait(PERIOD_SECONDS)
+        self._wake.clear()
+
+
+def _open(url: SourceUrl) -> Session:
+    return connect(url, read_timeout=_READ_TIMEOUT_SECONDS)

@@ -1,0 +1,227 @@
+"""What a workflow looks like from outside at one moment: the one value that CLI, JSON and every page show.
+
+What must stay true: read in one statement, so phase and figures belong together; a figure that is not known is None,
+never 0; a figure about "now" whose writer has been silent for STALE_SECONDS is not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from vreplication.errors import Refused
+from vreplication.mysql.session import Session
+from vreplication.phases import ENDED, Phase
+from vreplication.progress.estimate import UNMATCHED_PERCENT
+from vreplication.state import progress, sidecar
+
+STALE_SECONDS = 5.0
+"""Both writers write each second; after five of them missed, what they wrote says nothing about now."""
+_OF_CATCH_UP = ("lag_seconds", "backlog", "applied_per_second", "apply_eta_seconds", "throttled")
+_ABOUT_NOW = (*_OF_CATCH_UP, "converging", "rows_per_second", "copy_eta_seconds", "waiting_for")
+_UNCOPIED = frozenset({Phase.PLANNING, Phase.PREPARING, Phase.COPYING})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """Progress of a workflow. Ages are by the server's clock; times of day are UTC."""
+
+    workflow: str
+    phase: Phase
+    is_paused: bool = False
+    is_cancel_requested: bool = False
+    source_table: str | None = None
+    shadow_table: str | None = None
+    retired_table: str | None = None
+    reason: str | None = None
+    percent: float | None = None
+    rows_copied: int = 0
+    rows_total: int | None = None
+    is_rows_total_exact: bool = False
+    rows_per_second: float | None = None
+    copy_eta_seconds: float | None = None
+    lag_seconds: float | None = None
+    backlog: int | None = None
+    events_applied: int = 0
+    applied_per_second: float | None = None
+    apply_eta_seconds: float | None = None
+    converging: bool | None = None
+    throttled: str | None = None
+    verify_rows: int | None = None
+    verify_total: int | None = None
+    verdict: str | None = None
+    waiting_for: str | None = None
+    cutover_attempts: int = 0
+    cutover_millis: float | None = None
+    write_stall_millis: float | None = None
+    created_at: datetime | None = None
+    ended_at: datetime | None = None
+    updated_seconds_ago: float | None = None
+
+    @property
+    def has_ended(self) -> bool:
+        return self.phase in ENDED
+
+    @property
+    def is_silent(self) -> bool:
+        """At work by its phase, but nobody has written for a while: the process is dead, stopped or cut off."""
+        age = self.updated_seconds_ago
+        return not self.has_ended and age is not None and age > STALE_SECONDS
+
+    def aged(self, seconds: float) -> Snapshot:
+        """What is left of it `seconds` after it was read: figures about now go when they are too old."""
+        if self.updated_seconds_ago is None or self.has_ended:
+            return self
+        age = self.updated_seconds_ago + seconds
+        gone: dict[str, Any] = dict.fromkeys(_ABOUT_NOW) if seconds > STALE_SECONDS else {}
+        return replace(self, updated_seconds_ago=age, **gone)
+
+    @property
+    def eta_seconds(self) -> float | None:
+        """Until copied and caught up (they run beside each other); verification and the gate come on top."""
+        if self.phase is Phase.COMPLETE:
+            return 0.0
+        if self.is_paused or self.phase not in (Phase.COPYING, Phase.CATCHING_UP):
+            return None
+        parts = [self.apply_eta_seconds]
+        if self.phase is Phase.COPYING:
+            parts.append(self.copy_eta_seconds)
+        known = [p for p in parts if p is not None]
+        return max(known) if len(known) == len(parts) else None
+
+    def as_json(self) -> dict[str, Any]:
+        """The progress line of `--json`."""
+        return {
+            "event": "progress",
+            "workflow": self.workflow,
+            "phase": str(self.phase),
+            "paused": self.is_paused,
+            "percent": self.percent,
+            "rows_copied": self.rows_copied,
+            "rows_total": self.rows_total,
+            "rows_total_exact": self.is_rows_total_exact,
+            "copy_eta_seconds": self.copy_eta_seconds,
+            "apply_eta_seconds": self.apply_eta_seconds,
+            "eta_seconds": self.eta_seconds,
+            "lag_seconds": self.lag_seconds,
+            "backlog": self.backlog,
+            "converging": self.converging,
+            "throttled": self.throttled,
+            "shadow_table": self.shadow_table,
+        }
+
+    def as_status_json(self) -> dict[str, Any]:
+        """The progress line and what `status` adds to it."""
+        return self.as_json() | {
+            "source_table": self.source_table,
+            "retired_table": self.retired_table,
+            "reason": self.reason,
+            "rows_per_second": self.rows_per_second,
+            "events_applied": self.events_applied,
+            "applied_per_second": self.applied_per_second,
+            "verify_rows": self.verify_rows,
+            "verify_total": self.verify_total,
+            "verdict": self.verdict,
+            "waiting_for": self.waiting_for,
+            "cutover_attempts": self.cutover_attempts,
+            "cutover_millis": self.cutover_millis,
+            "write_stall_millis": self.write_stall_millis,
+            "created_at": _utc(self.created_at),
+            "ended_at": _utc(self.ended_at),
+            "updated_seconds_ago": self.updated_seconds_ago,
+        }
+
+
+def find(session: Session, workflow: str) -> Snapshot | None:
+    """The workflow's snapshot, or None when there is no such workflow (yet)."""
+    rows = progress.overview(session, workflow) if sidecar.exists(session) else []
+    return _snapshot(rows[0]) if rows else None
+
+
+def read(session: Session, workflow: str) -> Snapshot:
+    """The workflow's snapshot. Raises Refused when there is none of that id."""
+    found = find(session, workflow)
+    if found is None:
+        raise Refused(
+            f"There is no workflow {workflow!r} on this server.", cure="`vreplication status` lists those there are."
+        )
+    return found
+
+
+def read_all(session: Session) -> list[Snapshot]:
+    """Every workflow of this server, newest first."""
+    return [_snapshot(row) for row in progress.overview(session)] if sidecar.exists(session) else []
+
+
+def _snapshot(row: Mapping[str, Any]) -> Snapshot:
+    phase = Phase(row["phase"])
+    driver_age, replicate_age = row["driver_age"], row["replicate_age"]
+    return Snapshot(
+        workflow=row["id"],
+        phase=phase,
+        is_paused=bool(row["paused"]),
+        is_cancel_requested=bool(row["cancel_requested"]),
+        source_table=f"{row['source_schema']}.{row['source_table']}",
+        shadow_table=row["shadow_table"] or None,
+        retired_table=row["retired_table"] or None,
+        reason=row["reason"],
+        events_applied=int(row["events_applied"] or 0),
+        verdict=row["verdict"],
+        created_at=row["created_at"],
+        ended_at=row["ended_at"],
+        updated_seconds_ago=min((a for a in (driver_age, replicate_age) if a is not None), default=None),
+        **_of_copy(row, phase, _is_fresh(driver_age, phase)),
+        **_of_catch_up(row, phase, _is_fresh(replicate_age, phase)),
+        **_of_end(row, _is_fresh(driver_age, phase)),
+    )
+
+
+def _is_fresh(age: float | None, phase: Phase) -> bool:
+    return age is not None and age <= STALE_SECONDS and phase not in ENDED
+
+
+def _of_copy(row: Mapping[str, Any], phase: Phase, is_fresh: bool) -> dict[str, Any]:
+    total = row["rows_total"] if row["rows_total"] is not None else row["planned_rows"]
+    return {
+        "percent": _percent(row["percent"], phase),
+        "rows_copied": int(row["rows_copied"] or 0),
+        "rows_total": total,
+        "is_rows_total_exact": bool(row["rows_total_exact"]),
+        "rows_per_second": row["rows_per_second"] if is_fresh else None,
+        "copy_eta_seconds": row["copy_eta_seconds"] if is_fresh else None,
+    }
+
+
+def _percent(percent: float | None, phase: Phase) -> float | None:
+    """While chunks are being copied the last one is not matched, whatever was written."""
+    if phase is Phase.COMPLETE:
+        return 100.0
+    if percent is None or phase not in _UNCOPIED:
+        return percent
+    return min(percent, UNMATCHED_PERCENT)
+
+
+def _of_catch_up(row: Mapping[str, Any], phase: Phase, is_fresh: bool) -> dict[str, Any]:
+    figures: dict[str, Any] = {name: row[name] if is_fresh else None for name in _OF_CATCH_UP}
+    if phase is not Phase.COPYING:
+        # The chunk gate is shut in other phases too, but there it holds nothing back.
+        figures["throttled"] = None
+    converging = row["converging"] if is_fresh else None
+    return figures | {"converging": None if converging is None else bool(converging)}
+
+
+def _of_end(row: Mapping[str, Any], is_fresh: bool) -> dict[str, Any]:
+    return {
+        "verify_rows": row["verify_rows"],
+        "verify_total": row["verify_total"],
+        "waiting_for": row["waiting_for"] if is_fresh else None,
+        "cutover_attempts": int(row["cutover_attempts"] or 0),
+        "cutover_millis": row["cutover_millis"],
+        "write_stall_millis": row["write_stall_millis"],
+    }
+
+
+def _utc(moment: datetime | None) -> str | None:
+    return f"{moment.isoformat(timespec='seconds')}Z" if moment else None
