@@ -1,0 +1,246 @@
+"""How workflows end other than well: failures with the source untouched, cancel, interrupt, pause, resume."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sandbox.databases import Database
+from tests.support.flow import begin, contents, definition, let_go, paused_at, wait_reached, wait_until
+from vreplication import names
+from vreplication.mysql.session import Session, connect
+from vreplication.phases import Phase
+from vreplication.settings import SIDECAR
+from vreplication.state import gate, lease, workflows
+from vreplication.workflows import operate
+
+pytestmark = pytest.mark.usefixtures("quick")
+TABLE = "CREATE TABLE t (id INT PRIMARY KEY, a VARCHAR(20), b INT) ENGINE=InnoDB CHARACTER SET utf8mb4"
+
+
+@pytest.fixture
+def app(database: Database) -> Session:
+    session = connect(database.app_url)
+    session.execute_raw(TABLE)
+    session.execute_raw("INSERT INTO t VALUES " + ",".join(f"({i},'v{i}',{i})" for i in range(1, 101)))
+    return session
+
+
+def ours(app: Session) -> list[str]:
+    """Tables of ours in the application's schema."""
+    return [name for (name,) in app.rows("SHOW TABLES") if names.is_ours(name)]
+
+
+# -- exit 1: the source stays as it is -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("alter", "bad", "word"),
+    [
+        ("MODIFY a VARCHAR(4)", "INSERT INTO t VALUES (500,'too long',1)", "too long"),
+        ("MODIFY b TINYINT", "INSERT INTO t VALUES (500,'x',1000)", "range"),
+        ("MODIFY b INT NOT NULL", "INSERT INTO t VALUES (500,'x',NULL)", "null"),
+        ("MODIFY a ENUM('v1','v2') CHARACTER SET latin1", "INSERT INTO t VALUES (500,'v3',1)", "truncated"),
+    ],
+)
+@pytest.mark.parametrize("way", ["copy", "changelog"])
+def test_a_value_that_does_not_fit_fails_the_workflow(
+    app: Session, database: Database, pauses: Path, alter: str, bad: str, word: str, way: str
+) -> None:
+    """The same value, met by the copy or in the log: the same end."""
+    if "ENUM" in alter:
+        app.execute_raw("DELETE FROM t WHERE id > 2")
+    if way == "copy":
+        app.execute_raw(bad)
+        before = contents(app, "t")
+        result = begin(database, "t", alter).result()
+    else:
+        with paused_at(pauses, "workflow.copied"):
+            run = begin(database, "t", alter)
+            wait_reached(pauses, "workflow.copied", run)
+            app.execute_raw(bad)
+            before = contents(app, "t")
+        result = run.result()
+    assert (result.event, result.exit_code) == ("failed", 1), result
+    assert word in (result.reason or "").lower()
+    assert "500" in (result.reason or "")
+    assert contents(app, "t") == before
+    assert [left.command for left in result.leftovers] == [f"vreplication cancel {result.workflow}"] * 2
+    assert operate.cancel(database.url, result.workflow, "test").event == "cancelled"
+    assert ours(app) == []
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER TABLE t ADD COLUMN c INT",
+        "TRUNCATE TABLE t",
+        "CREATE INDEX i ON t (b)",
+        "RENAME TABLE t TO elsewhere",
+    ],
+)
+def test_ddl_on_the_source_ends_the_workflow(app: Session, database: Database, pauses: Path, statement: str) -> None:
+    with paused_at(pauses, "workflow.copied"):
+        run = begin(database, "t", "ADD COLUMN z INT")
+        wait_reached(pauses, "workflow.copied", run)
+        app.execute_raw(statement)
+    result = run.result()
+    assert (result.event, result.exit_code) == ("failed", 1), result
+    assert app.row("SHOW COLUMNS FROM t LIKE 'z'") is None if "RENAME" not in statement else True
+
+
+def test_statement_format_dml_ends_the_workflow(app: Session, database: Database, pauses: Path) -> None:
+    with paused_at(pauses, "workflow.copied"):
+        run = begin(database, "t", "ADD COLUMN z INT")
+        wait_reached(pauses, "workflow.copied", run)
+        database.admin.execute_raw("SET SESSION binlog_format=STATEMENT")
+        database.admin.execute_raw("UPDATE t SET b=b+1 WHERE id=1")
+    result = run.result()
+    assert result.exit_code == 1, result
+    assert "statement" in (result.reason or "").lower()
+
+
+def test_ddl_on_another_table_passes(app: Session, database: Database, pauses: Path) -> None:
+    with paused_at(pauses, "workflow.copied"):
+        run = begin(database, "t", "ADD COLUMN z INT")
+        wait_reached(pauses, "workflow.copied", run)
+        app.execute_raw("CREATE TABLE other (id INT PRIMARY KEY)")
+        app.execute_raw("ALTER TABLE other ADD COLUMN t INT")
+        app.execute_raw("ANALYZE TABLE t")
+        app.execute_raw("DROP TABLE other")
+    assert run.result().event == "complete"
+
+
+# -- operators ---------------------------------------------------------------------------------------------------------
+
+
+def test_cancel_of_a_live_workflow_removes_what_we_made(app: Session, database: Database, pauses: Path) -> None:
+    before = definition(app, "t")
+    with paused_at(pauses, "workflow.copied"):
+        run = begin(database, "t", "ADD COLUMN z INT")
+        wait_reached(pauses, "workflow.copied", run)
+        with connect(database.url) as session:
+            workflows.request_cancel(session, run.workflow)
+    result = run.result()
+    assert (result.event, result.exit_code) == ("cancelled", 3)
+    assert ours(app) == []
+    assert definition(app, "t") == before
+    with connect(database.url) as session:
+        assert workflows.load(session, run.workflow).phase is Phase.CANCELLED
+        assert session.rows(f"SHOW TABLES FROM {SIDECAR} LIKE 'tombstone%'") == []
+
+
+def test_an_interrupt_stops_and_the_same_command_goes_on(app: Session, database: Database, pauses: Path) -> None:
+    with paused_at(pauses, "workflow.copied"):
+        run = begin(database, "t", "ADD COLUMN z INT NOT NULL DEFAULT 7")
+        wait_reached(pauses, "workflow.copied", run)
+        run.stop.set()
+    result = run.result()
+    assert (result.event, result.exit_code) == ("interrupted", 130)
+    assert result.resume_command == f"vreplication resume {run.workflow}"
+    app.execute_raw("UPDATE t SET a='meanwhile' WHERE id=1")
+    app.execute_raw("DELETE FROM t WHERE id=2")
+    again = begin(database, "t", "ADD COLUMN z INT NOT NULL DEFAULT 7", workflow=run.workflow).result()
+    assert again.event == "complete", again
+    assert app.row("SELECT a, z FROM t WHERE id=1") == ("meanwhile", 7)
+    assert app.value("SELECT COUNT(*) FROM t") == 99
+
+
+def test_a_workflow_is_not_gone_on_with_under_another_alter(app: Session, database: Database, pauses: Path) -> None:
+    with paused_at(pauses, "workflow.copied"):
+        run = begin(database, "t", "ADD COLUMN z INT")
+        wait_reached(pauses, "workflow.copied", run)
+        run.stop.set()
+    run.result()
+    other = begin(database, "t", "ADD COLUMN y INT", workflow=run.workflow).result()
+    assert (other.event, other.exit_code) == ("refused", 2)
+    assert "another table or ALTER" in (other.reason or "")
+
+
+def test_a_second_driver_is_told_who_holds_the_lease(app: Session, database: Database, pauses: Path) -> None:
+    with paused_at(pauses, "workflow.copied"):
+        run = begin(database, "t", "ADD COLUMN z INT")
+        wait_reached(pauses, "workflow.copied", run)
+        second = begin(database, "t", "ADD COLUMN z INT", workflow=run.workflow).result()
+        assert second.exit_code == 2
+        assert lease.me() in (second.reason or "")
+    assert run.result().event == "complete"
+
+
+def test_a_release_before_the_gate_is_remembered(app: Session, database: Database, pauses: Path) -> None:
+    with paused_at(pauses, "workflow.copied"):
+        run = begin(database, "t", "ADD COLUMN z INT", cutover="manual")
+        wait_reached(pauses, "workflow.copied", run)
+        operate.release(database.url, run.workflow, "ann")
+    assert run.result().event == "complete"
+
+
+def test_pause_holds_the_cutover_until_resume(app: Session, database: Database, pauses: Path) -> None:
+    with paused_at(pauses, "workflow.copied"):
+        run = begin(database, "t", "ADD COLUMN z INT")
+        wait_reached(pauses, "workflow.copied", run)
+        operate.pause(database.url, run.workflow, "ann")
+    wait_until(lambda: any("paused" in line for line in run.said), f"it does not say so: {run.said}")
+    snapshot = operate.status(database.url, run.workflow)
+    assert (snapshot.phase, snapshot.paused) == (Phase.WAITING, True)
+    assert operate.resume(database.url, run.workflow, "ann", run.stop, print) is None
+    assert run.result().event == "complete"
+
+
+def test_pause_stops_the_copy(app: Session, database: Database, pauses: Path) -> None:
+    with paused_at(pauses, "copy.before_open"):
+        run = begin(database, "t", "ADD COLUMN z INT", chunk_rows=10, copy_parallelism=1)
+        wait_reached(pauses, "copy.before_open", run)
+        operate.pause(database.url, run.workflow, "ann")
+    with connect(database.url) as session:
+        assert gate.read(session, run.workflow).reason == "paused by the operator"
+        assert session.value(f"SELECT COUNT(*) FROM {SIDECAR}.chunk") == 0
+    operate.resume(database.url, run.workflow, "ann", run.stop, print)
+    assert run.result().event == "complete"
+    let_go(pauses, "copy.before_open")
+
+
+def test_cancel_without_a_driver_removes_what_we_made(app: Session, database: Database, pauses: Path) -> None:
+    with paused_at(pauses, "workflow.copied"):
+        run = begin(database, "t", "ADD COLUMN z INT")
+        wait_reached(pauses, "workflow.copied", run)
+        run.stop.set()
+    run.result()
+    assert operate.cancel(database.url, run.workflow, "ann").event == "cancelled"
+    assert ours(app) == []
+    again = begin(database, "t", "ADD COLUMN z INT").result()
+    assert again.event == "complete"
+
+
+def test_retired_drop_leaves_nothing(app: Session, database: Database) -> None:
+    result = begin(database, "t", "ADD COLUMN z INT", retired="drop").result()
+    assert (result.event, result.retired_table) == ("complete", None)
+    assert ours(app) == []
+
+
+def test_views_grants_and_the_counter_live_on(app: Session, database: Database) -> None:
+    app.execute_raw("CREATE TABLE c (id INT AUTO_INCREMENT PRIMARY KEY, a INT) ENGINE=InnoDB")
+    app.execute_raw("INSERT INTO c (a) VALUES (1),(2),(3)")
+    app.execute_raw("DELETE FROM c WHERE id=3")
+    app.execute_raw("CREATE VIEW seen AS SELECT a FROM c")
+    assert begin(database, "c", "ADD COLUMN z INT").result().event == "complete"
+    app.execute_raw("INSERT INTO c (a) VALUES (4)")
+    assert app.rows("SELECT id, a FROM c ORDER BY id") == [(1, 1), (2, 2), (4, 4)]
+    assert len(app.rows("SELECT * FROM seen")) == 3
+
+
+def test_a_binlog_purged_while_stopped_is_a_clear_refusal(app: Session, database: Database, pauses: Path) -> None:
+    with paused_at(pauses, "workflow.copied"):
+        run = begin(database, "t", "ADD COLUMN z INT")
+        wait_reached(pauses, "workflow.copied", run)
+        run.stop.set()
+    run.result()
+    for _ in range(2):
+        database.admin.execute_raw("FLUSH BINARY LOGS")
+    newest = database.admin.rows("SHOW BINARY LOGS")[-1][0]
+    database.admin.execute_raw(f"PURGE BINARY LOGS TO '{newest}'")
+    again = begin(database, "t", "ADD COLUMN z INT", workflow=run.workflow).result()
+    assert again.exit_code == 1, again
+    assert "purged" in (again.reason or "")
+    assert operate.cancel(database.url, run.workflow, "ann").event == "cancelled"

@@ -1,0 +1,64 @@
+"""A stand-in for Spark's session where a test is about something else: tasks run in the submitting thread.
+
+What must stay true: it does what `rowcopy.spark_job` and `verify.spark_job` ask of a SparkContext and nothing more;
+tests of the copy itself use the real one.
+"""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+
+class _Rdd:
+    def __init__(self, items: Sequence[Any]) -> None:
+        self._items = items
+
+    def map(self, function: Callable[[Any], Any]) -> _Rdd:
+        # Through pickle, as Spark does it: what cannot travel fails here too.
+        function = pickle.loads(pickle.dumps(function))
+        return _Rdd([pickle.loads(pickle.dumps(function(item))) for item in self._items])
+
+    def collect(self) -> list[Any]:
+        return list(self._items)
+
+
+class _Context:
+    def setJobGroup(self, *_: Any, **__: Any) -> None: ...
+
+    def cancelJobGroup(self, *_: Any) -> None: ...
+
+    def parallelize(self, items: Sequence[Any], _: int = 1) -> _Rdd:
+        return _Rdd(list(items))
+
+
+class LocalSpark:
+    """What `SparkStart.session()` gives."""
+
+    sparkContext = _Context()
+
+    def stop(self) -> None: ...
+
+
+class LocalStart:
+    """In the place of workflows.spark.SparkStart."""
+
+    def __init__(self, *_: Any) -> None: ...
+
+    def session(self) -> LocalSpark:
+        return LocalSpark()
+
+    def stop(self) -> None: ...
+
+
+def install() -> None:
+    """Replace Spark in this process."""
+    import pyspark
+
+    from vreplication.workflows import online_ddl, operate
+
+    pyspark.InheritableThread = threading.Thread  # type: ignore[misc,assignment]
+    online_ddl.SparkStart = LocalStart  # type: ignore[misc,assignment]
+    operate.SparkStart = LocalStart  # type: ignore[misc,assignment]

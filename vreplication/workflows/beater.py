@@ -1,0 +1,134 @@
+"""The beating thread of catch-up: gate row, lease heartbeat and progress, on a connection of its own.
+
+What must stay true: the gate is open only while catch-up is level, fresh and not holding; the row is rewritten every
+250 ms and read back from the log, so lag is measured on the source's clock alone; what goes wrong here is raised in the
+applying thread (`check`), which cannot otherwise know.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from vreplication.changes.watermark import Reading, Watermark
+from vreplication.clock import SYSTEM
+from vreplication.errors import Superseded, VReplicationError
+from vreplication.mysql.session import Session, connect
+from vreplication.mysql.url import SourceUrl
+from vreplication.progress.estimate import ApplyEstimate
+from vreplication.settings import GATE_PERIOD_SECONDS
+from vreplication.state import gate, lease, progress, workflows
+from vreplication.state.lease import Lease
+
+log = logging.getLogger(__name__)
+
+COPY_LAG_SECONDS = 3.0
+COPY_BACKLOG_CHANGES = 4_000
+_BEATS_A_SECOND = max(1, round(1 / GATE_PERIOD_SECONDS))
+
+
+class Beater:
+    """Start it with the ids of the round's other connections; `check` raises what happened to it."""
+
+    def __init__(self, url: SourceUrl, right: Lease, watermark: Watermark, state: Callable[[], dict[str, Any]]) -> None:
+        self._url, self._lease, self._watermark, self._state = url, right, watermark, state
+        self._stop = threading.Event()
+        self._error: VReplicationError | None = None
+        self._thread: threading.Thread | None = None
+        self._connections: tuple[int, ...] = ()
+        self._estimate = ApplyEstimate()
+        self._rate_from: tuple[float, int] | None = None
+        self._driver_token: int | None = None
+        self.is_over = False
+
+    def start(self, connections: list[int]) -> None:
+        """The first beat is written before this returns."""
+        session = connect(self._url)
+        self._connections = (*connections, session.id)
+        self._beat(session, 0)
+        self._thread = threading.Thread(target=self._run, args=(session,), name="beater", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        if self._thread:
+            self._thread.join(10.0)
+
+    def check(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def _run(self, session: Session) -> None:
+        beat = 0
+        try:
+            while not self._stop.wait(GATE_PERIOD_SECONDS):
+                beat += 1
+                self._beat(session, beat)
+        except VReplicationError as error:
+            self._error = error
+        finally:
+            session.close()
+
+    def _beat(self, session: Session, beat: int) -> None:
+        state = self._state()
+        reading = self._watermark.reading(_server_micros(session))
+        reason = why_closed(reading, state)
+        gate.write(session, self._lease, is_open=not reason, reason=reason, beat=beat)
+        if beat % _BEATS_A_SECOND == 0:
+            lease.beat(session, self._lease, self._connections)
+            self._write_progress(session, reading, state, reason)
+            self._look_around(session)
+
+    def _write_progress(self, session: Session, reading: Reading, state: dict[str, Any], reason: str) -> None:
+        is_known = bool(state["is_fresh"]) and reading.lag_seconds is not None
+        lag = reading.lag_seconds if is_known else None
+        backlog = reading.backlog if is_known else None
+        figures = self._estimate.observe(SYSTEM.monotonic(), lag_seconds=lag, backlog=backlog)
+        progress.write_replicate(
+            session,
+            self._lease.workflow,
+            lag_seconds=lag,
+            backlog=backlog,
+            events_applied=state["events_applied"],
+            applied_per_second=self._rate(int(state["events_applied"])),
+            **figures.columns(),
+            throttled=reason or None,
+            held_branches=state["held_branches"],
+            read_position=state["read_position"],
+        )
+
+    def _rate(self, applied: int) -> float | None:
+        now = SYSTEM.monotonic()
+        before, self._rate_from = self._rate_from, (now, applied)
+        if before is None or now <= before[0]:
+            return None
+        return max(0.0, (applied - before[1]) / (now - before[0]))
+
+    def _look_around(self, session: Session) -> None:
+        """Has the workflow ended, or has another driver taken over?"""
+        row = workflows.load(session, self._lease.workflow)
+        self.is_over = row.has_ended or row.is_cut
+        holder = lease.holder_of(session, self._lease.workflow, lease.DRIVER)
+        token = holder.token if holder else None
+        if self._driver_token is not None and token != self._driver_token:
+            raise Superseded("Another driver has taken this workflow over; it starts its own catch-up.")
+        self._driver_token = token
+
+
+def why_closed(reading: Reading, state: dict[str, Any]) -> str:
+    """Why no copy chunk may start now; '' when one may."""
+    if state["is_holding"]:
+        return "the tables are being switched"
+    if not state["is_fresh"] or reading.lag_seconds is None:
+        return "catch-up has just started"
+    if reading.backlog >= COPY_BACKLOG_CHANGES:
+        return f"catch-up goes first: {reading.backlog:,} changes behind"
+    if reading.lag_seconds >= COPY_LAG_SECONDS:
+        return f"catch-up goes first: {reading.lag_seconds:.1f} s behind"
+    return ""
+
+
+def _server_micros(session: Session) -> int:
+    return int(session.value("SELECT CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED)"))

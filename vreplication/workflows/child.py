@@ -1,0 +1,104 @@
+"""The replicating process as seen by its parent: started, watched, started again, ended.
+
+What must stay true: the URL with its password goes through a pipe, never through the child's arguments or environment;
+the child ends when the pipe does, so it never outlives a parent that was killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import IO
+
+from vreplication.clock import SYSTEM
+from vreplication.errors import Terminal
+from vreplication.mysql.url import SourceUrl
+
+log = logging.getLogger(__name__)
+
+_QUICK_DEATHS = 5
+_QUICK_SECONDS = 10.0
+_END_SECONDS = 15.0
+
+
+def log_path(workflow: str, what: str) -> Path:
+    """Where a process of a workflow writes its log."""
+    home = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    folder = Path(home) / "vreplication"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"{workflow}.{what}.log"
+
+
+def to_line(url: SourceUrl) -> bytes:
+    """The URL as the one line that the child reads from its standard input."""
+    return json.dumps(dataclasses.asdict(url)).encode() + b"\n"
+
+
+def from_line(line: bytes) -> SourceUrl:
+    parts = json.loads(line)
+    parts["tls"] = tuple(tuple(item) for item in parts["tls"])
+    return SourceUrl(**parts)
+
+
+class ReplicateProcess:
+    """One replicating process at a time."""
+
+    def __init__(self, url: SourceUrl, workflow: str) -> None:
+        self._url, self._workflow = url, workflow
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log: IO[bytes] | None = None
+        self._started: list[float] = []
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process else None
+
+    def start(self) -> None:
+        self._log = self._log or log_path(self._workflow, "replicate").open("ab")
+        self._started.append(SYSTEM.monotonic())
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "vreplication", "replicate", self._workflow],
+            stdin=subprocess.PIPE,
+            stdout=self._log,
+            stderr=self._log,
+            start_new_session=True,
+        )
+        assert self._process.stdin is not None
+        self._process.stdin.write(to_line(self._url))
+        self._process.stdin.flush()
+
+    def keep_alive(self) -> None:
+        """Start it again when it has died. Raises Terminal when it keeps dying."""
+        if self._process is None or self._process.poll() is None:
+            return
+        log.warning("catch-up ended with exit code %s; it is started again", self._process.returncode)
+        recent = [t for t in self._started if SYSTEM.monotonic() - t < _QUICK_SECONDS * _QUICK_DEATHS]
+        if len(recent) >= _QUICK_DEATHS:
+            raise Terminal(
+                f"Catch-up ended {len(recent)} times in a short while.",
+                cure=f"Its log is {log_path(self._workflow, 'replicate')}.",
+            )
+        self.start()
+
+    def end(self) -> None:
+        """Let it finish its batch and go; kill it when it does not."""
+        if self._process is None:
+            return
+        with contextlib.suppress(OSError):
+            if self._process.stdin:
+                self._process.stdin.close()
+        try:
+            self._process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process = None
+        if self._log:
+            self._log.close()
+            self._log = None

@@ -1,0 +1,111 @@
+"""How a run ends: the sidecar is told, what we made is removed or listed, and a Result is made of it.
+
+What must stay true: only a cancel or a refusal removes anything; a failure leaves all as it is and lists it, each with
+the command that removes it; an interrupt leaves everything for the same command to go on with.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from vreplication.errors import Cancelled, Interrupted, LeaseHeld, Refused, Superseded, VReplicationError
+from vreplication.mysql.session import Session, connect
+from vreplication.mysql.url import SourceUrl
+from vreplication.phases import Phase
+from vreplication.schema.introspect import exists
+from vreplication.state import journal, lease, progress, workflows
+from vreplication.state.workflows import WorkflowRow
+from vreplication.workflows import prepare, steps
+from vreplication.workflows.driver import Driver
+from vreplication.workflows.result import Leftover, Result
+
+log = logging.getLogger(__name__)
+
+
+def completed(driver: Driver) -> Result:
+    return _result(driver.session, "complete", driver.workflow, None)
+
+
+def ended(url: SourceUrl, workflow: str, driver: Driver | None, error: VReplicationError) -> Result:
+    """A Result for whatever ended the run before the switch."""
+    if driver:
+        driver.child.end()
+    if _is_no(error):
+        return Result(event="refused", workflow=workflow, reason=str(error), exit_code=2)
+    if driver is None:
+        return Result(event="failed", workflow=workflow, reason=str(error), exit_code=1)
+    try:
+        with connect(url) as session:
+            return _ended_with_sidecar(session, workflow, error)
+    except VReplicationError as other:
+        log.error("the sidecar could not be told: %s", other)
+        return Result(
+            event="failed",
+            workflow=workflow,
+            reason=f"{error} {other}",
+            resume_command=resume_command(workflow),
+            exit_code=1,
+        )
+
+
+def _is_no(error: VReplicationError) -> bool:
+    return isinstance(error, (Refused, LeaseHeld))
+
+
+def _ended_with_sidecar(session: Session, workflow: str, error: VReplicationError) -> Result:
+    row = workflows.load(session, workflow)
+    if row.is_cut:
+        reason = f"The tables have been switched, but cleaning up did not end: {error}"
+        return _result(session, "failed", workflow, reason, exit_code=1)
+    if isinstance(error, Interrupted):
+        return _result(session, "interrupted", workflow, "Interrupted; the source table is untouched.", exit_code=130)
+    if isinstance(error, Cancelled):
+        return cancelled(session, row)
+    if not isinstance(error, Superseded) and not row.has_ended:
+        workflows.move(session, workflow, Phase.FAILED, str(error))
+        journal.write(session, workflow, "failed", str(error), actor=lease.me())
+    return _result(session, "failed", workflow, str(error), exit_code=1, leftovers=leftovers(session, row))
+
+
+def cancelled(session: Session, row: WorkflowRow) -> Result:
+    """Remove what the workflow made."""
+    problems = prepare.undo_quietly(session, row)
+    if problems:
+        return _result(session, "failed", row.id, problems[0], exit_code=1, leftovers=leftovers(session, row))
+    steps.forget_run(session, row.id)
+    workflows.move(session, row.id, Phase.CANCELLED, "cancelled by the operator")
+    journal.write(session, row.id, "cancelled", "", actor=lease.me())
+    return _result(session, "cancelled", row.id, "Cancelled; the source table is untouched.", exit_code=3)
+
+
+def leftovers(session: Session, row: WorkflowRow) -> tuple[Leftover, ...]:
+    """What of ours is still there."""
+    command = f"vreplication cancel {row.id}"
+    found = []
+    if exists(session, row.source_schema, row.shadow_table):
+        found.append(Leftover(what=f"shadow table {row.source_schema}.{row.shadow_table}", command=command))
+    found.append(Leftover(what=f"rows and key tables of workflow {row.id} in the sidecar", command=command))
+    return tuple(found)
+
+
+def resume_command(workflow: str) -> str:
+    return f"vreplication resume {workflow}"
+
+
+def _result(session: Session, event: str, workflow: str, reason: str | None, **more: Any) -> Result:
+    row, figures = workflows.load(session, workflow), progress.read(session, workflow)
+    retired_exists = event == "complete" and exists(session, row.source_schema, row.retired_table)
+    return Result(
+        event=event,
+        workflow=workflow,
+        reason=reason,
+        shadow_table=row.shadow_table,
+        retired_table=row.retired_table if retired_exists else None,
+        rows_copied=figures.get("rows_copied"),
+        events_applied=figures.get("events_applied"),
+        cutover_millis=figures.get("cutover_millis"),
+        write_stall_millis=figures.get("write_stall_millis"),
+        resume_command=resume_command(workflow) if event in ("failed", "interrupted") else None,
+        **more,
+    )

@@ -1,0 +1,102 @@
+"""A workflow as its parts need it: the row, the request, the server, and how columns map.
+
+What must stay true: everything here is read from the sidecar and the server each time; the parts share nothing in
+memory. A source table whose definition is not what it was at the start ends the workflow.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from vreplication.errors import SourceChanged, Terminal
+from vreplication.mysql.server import Server, inspect
+from vreplication.mysql.session import Session
+from vreplication.planning.spec import Spec
+from vreplication.rowcopy.job import CopyJob
+from vreplication.schema.alter import parse_alter
+from vreplication.schema.introspect import introspect
+from vreplication.schema.mapping import map_tables
+from vreplication.schema.model import Table, TableMapping
+from vreplication.schema.shadow import comparable
+from vreplication.settings import Limits
+from vreplication.state import workflows
+from vreplication.state.workflows import WorkflowRow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    row: WorkflowRow
+    spec: Spec
+    server: Server
+    mapping: TableMapping
+
+    @property
+    def packet(self) -> int:
+        """Longest statement that the server takes, bytes."""
+        return int(self.server.setting("max_allowed_packet") or 16 << 20)
+
+    @property
+    def limits(self) -> Limits:
+        return limits_of(self.spec, self.row.copy_path, self.server)
+
+    @property
+    def copy_job(self) -> CopyJob:
+        return CopyJob(
+            workflow=self.row.id,
+            copy_path=self.row.copy_path,
+            limits=self.limits,
+            is_mariadb=self.server.is_mariadb,
+            packet=self.packet,
+        )
+
+
+def limits_of(spec: Spec, copy_path: str, server: Server) -> Limits:
+    """INSERT … SELECT into an AUTO_INCREMENT table locks its counter: then one task at a time, short chunks."""
+    holds_counter = copy_path == "server" and int(server.setting("innodb_autoinc_lock_mode") or 2) < 2
+    return Limits(
+        copy_parallelism=1 if holds_counter else spec.copy_parallelism,
+        chunk_rows=spec.chunk_rows,
+        chunk_millis=min(spec.chunk_millis, 100) if holds_counter else spec.chunk_millis,
+        apply_parallelism=spec.apply_parallelism,
+    )
+
+
+def load(session: Session, workflow: str) -> Job:
+    """Raises Refused (no such workflow), SourceChanged (another definition, another server) or Terminal."""
+    row = workflows.load(session, workflow)
+    server = inspect(session)
+    if row.server_identity != server_identity(server):
+        raise SourceChanged(
+            f"Workflow {workflow} began on another server than this one.", cure="Use the URL that it began with."
+        )
+    source = introspect(session, row.source_schema, row.source_table)
+    if definition_of(source) != row.source_definition:
+        raise SourceChanged(
+            f"The definition of {row.source_schema}.{row.source_table} was changed "
+            f"while workflow {workflow} was under way.",
+            cure=f"Run `vreplication cancel {workflow}` and start again.",
+        )
+    spec = Spec.model_validate(row.spec)
+    return Job(row=row, spec=spec, server=server, mapping=_mapping(session, row, spec, source, server))
+
+
+def _mapping(session: Session, row: WorkflowRow, spec: Spec, source: Table, server: Server) -> TableMapping:
+    target = introspect(session, row.source_schema, row.shadow_table)
+    return map_tables(source, target, parse_alter(spec.alter), is_mariadb=server.is_mariadb)
+
+
+def definition_of(table: Table) -> str:
+    """A digest of the table's definition, AUTO_INCREMENT aside."""
+    return hashlib.sha256(comparable(table.create_sql, table.name).encode()).hexdigest()
+
+
+def server_identity(server: Server) -> str:
+    """MySQL's server_uuid; MariaDB has none, so what is least likely to be shared."""
+    uuid = server.setting("server_uuid")
+    if uuid:
+        return uuid
+    parts = [server.setting(n) or "" for n in ("hostname", "port", "datadir", "server_id")]
+    if not any(parts):
+        raise Terminal("The server does not tell who it is.")
+    return hashlib.sha256("|".join(parts).encode()).hexdigest()[:36]

@@ -1,0 +1,82 @@
+"""Online DDL: alter a live table. The whole flow of it, on one screen.
+
+What must stay true: `run` never raises an error of ours, it returns how the workflow ended; the source table is
+untouched until the switch; whatever ends us, the same call with the same workflow id goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from vreplication.errors import BadValue, Refused, VReplicationError
+from vreplication.mysql.session import connect
+from vreplication.mysql.url import SourceUrl
+from vreplication.planning.plan import Plan, make_plan
+from vreplication.planning.spec import Spec
+from vreplication.state import workflows
+from vreplication.workflows import ending, prepare, resume, steps
+from vreplication.workflows.driver import Driver
+from vreplication.workflows.result import Result
+from vreplication.workflows.spark import SparkStart
+
+log = logging.getLogger(__name__)
+
+
+def run(spec: Spec, url: SourceUrl, *, stop: threading.Event, notify: Callable[[str], None]) -> Result:
+    """Plan, prepare, copy beside catch-up, verify, wait at the gate, switch, clean up; or go on where it stopped."""
+    workflow = spec.workflow or ""
+    spark = SparkStart(spec.spark_master, spec.copy_parallelism)
+    driver: Driver | None = None
+    try:
+        plan = plan_or_resume(spec, url)
+        driver = Driver(url, workflow, stop, notify)
+        driver.start()
+        if plan is not None:
+            prepare.prepare(driver, plan)
+        elif resume.is_switched(driver):
+            steps.clean_up(driver)
+            return ending.completed(driver)
+        flow(driver, spark, spec)
+        return ending.completed(driver)
+    except VReplicationError as error:
+        return ending.ended(url, workflow, driver, error)
+    finally:
+        if driver:
+            driver.close()
+        spark.stop()
+
+
+def plan_or_resume(spec: Spec, url: SourceUrl) -> Plan | None:
+    """A plan that passed, its workflow row written; None when the workflow exists and goes on. Raises Refused."""
+    with connect(url) as session:
+        found = workflows.find(session, spec.workflow or "")
+        if found is not None and not resume.begin_again(session, found, spec):
+            return None
+        plan = make_plan(session, spec)
+        if plan.refusals:
+            raise Refused(" ".join(f"{r.sentence} {r.cure}".strip() for r in plan.refusals))
+        prepare.create(session, plan, spec.workflow or "")
+        return plan
+
+
+def flow(driver: Driver, spark: SparkStart, spec: Spec) -> None:
+    """From the first chunk to the last clean-up."""
+    driver.start_replicate()
+    steps.copy(driver, spark)
+    steps.catch_up(driver)
+    attempt = 0
+    while True:
+        steps.compare(driver, spark)
+        try:
+            while True:
+                steps.hold_at_gate(driver, is_manual=spec.cutover == "manual")
+                attempt += 1
+                if steps.cut_over(driver, attempt):
+                    return steps.clean_up(driver)
+                steps.pause_before_retry(driver, attempt)
+        except steps.Mismatch as error:
+            driver.notify(f"{error}; verifying again")
+            if attempt > 5:
+                raise BadValue(f"The copy keeps differing from the source: {error}") from None

@@ -1,0 +1,170 @@
+"""What an operator does to a workflow from outside: pause, resume, release, cancel, verify, clean up, look.
+
+What must stay true: every act is a row in the sidecar that whoever works on the workflow reads; who did it is
+journaled; an act on an unknown workflow is refused with one sentence.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from vreplication.cutover.decide import SWITCHED, settle
+from vreplication.errors import Interrupted, Refused
+from vreplication.mysql.session import Session, connect
+from vreplication.mysql.url import SourceUrl
+from vreplication.phases import Phase
+from vreplication.planning.spec import Spec
+from vreplication.progress import snapshot
+from vreplication.progress.snapshot import Snapshot
+from vreplication.schema.introspect import exists
+from vreplication.state import gate, journal, lease, workflows
+from vreplication.state.verdicts import Verdict
+from vreplication.state.workflows import WorkflowRow
+from vreplication.verify.verify import verify as verify_rows
+from vreplication.workflows import ending, job, online_ddl, steps
+from vreplication.workflows.result import Result
+from vreplication.workflows.spark import SparkStart
+
+log = logging.getLogger(__name__)
+
+_CANCEL_PATIENCE_SECONDS = 60.0
+
+
+def pause(url: SourceUrl, workflow: str, by: str) -> None:
+    """No new chunk and no cut-over from now on; catch-up goes on, so that no log is missed."""
+    with connect(url) as session:
+        _live(session, workflow, "paused")
+        workflows.set_paused(session, workflow, True)
+        journal.write(session, workflow, "paused", actor=by)
+
+
+def release(url: SourceUrl, workflow: str, by: str) -> None:
+    """Open the cut-over gate; remembered when it comes before the gate."""
+    with connect(url) as session:
+        _live(session, workflow, "released")
+        gate.release(session, workflow, by)
+        journal.write(session, workflow, "released", actor=by)
+
+
+def resume(
+    url: SourceUrl, workflow: str, by: str, stop: threading.Event, notify: Callable[[str], None]
+) -> Result | None:
+    """Unpause; run it on when nobody does. None: somebody does."""
+    with connect(url) as session:
+        row = _live(session, workflow, "resumed")
+        workflows.set_paused(session, workflow, False)
+        journal.write(session, workflow, "resumed", actor=by)
+        if lease.is_alive(session, workflow, lease.DRIVER):
+            return None
+        spec = Spec.model_validate({**row.spec, "workflow": workflow})
+    return online_ddl.run(spec, url, stop=stop, notify=notify)
+
+
+def cancel(url: SourceUrl, workflow: str, by: str) -> Result:
+    """Remove what the workflow made: by its driver when there is one, else here."""
+    with connect(url) as session:
+        row = workflows.load(session, workflow)
+        if row.phase is Phase.CANCELLED:
+            return Result(event="cancelled", workflow=workflow, reason="It was cancelled before.", exit_code=0)
+        _refuse_cut(row)
+        workflows.request_cancel(session, workflow)
+        journal.write(session, workflow, "cancel requested", actor=by)
+        if _wait_for_driver(session, workflow):
+            return Result(event="cancelled", workflow=workflow, reason="Cancelled; the source table is untouched.")
+        return _cancel_here(session, workflow)
+
+
+def _refuse_cut(row: WorkflowRow) -> None:
+    if row.is_cut or row.phase is Phase.COMPLETE:
+        raise Refused(
+            f"Workflow {row.id} has switched its tables and cannot be cancelled.",
+            cure=f"`vreplication cleanup {row.id}` drops the retired table.",
+        )
+
+
+def _wait_for_driver(session: Session, workflow: str) -> bool:
+    """True when a living driver has carried the cancel out."""
+    waited = threading.Event()
+    seconds = 0.0
+    while seconds < _CANCEL_PATIENCE_SECONDS:
+        row = workflows.load(session, workflow)
+        if row.phase is Phase.CANCELLED:
+            return True
+        _refuse_cut(row)
+        if not lease.is_alive(session, workflow, lease.DRIVER):
+            return False
+        waited.wait(0.2)
+        seconds += 0.2
+    raise Refused(f"The driver of workflow {workflow} does not react.", cure="Stop its process and cancel again.")
+
+
+def _cancel_here(session: Session, workflow: str) -> Result:
+    """Nobody drives it: take both leases, so that nobody can write any more, then remove."""
+    rights = [lease.acquire(session, workflow, lease.DRIVER), lease.acquire(session, workflow, lease.REPLICATE)]
+    row = workflows.load(session, workflow)
+    if row.shadow_identity and settle(session, row) == SWITCHED:
+        workflows.set_fields(session, workflow, is_cut=1)
+        _refuse_cut(workflows.load(session, workflow))
+    result = ending.cancelled(session, row)
+    for right in rights:
+        lease.release(session, right)
+    return result
+
+
+def cleanup(url: SourceUrl, workflow: str, by: str) -> list[str]:
+    """Drop the retired table of a completed workflow; returns what was dropped."""
+    with connect(url) as session:
+        row = workflows.load(session, workflow)
+        if row.phase is not Phase.COMPLETE:
+            raise Refused(
+                f"Workflow {workflow} is not complete but {row.phase}.",
+                cure=f"`vreplication cancel {workflow}` ends it.",
+            )
+        if not exists(session, row.source_schema, row.retired_table):
+            return []
+        steps.drop_retired(session, row)
+        journal.write(session, workflow, "dropped", f"retired table {row.retired_table}", actor=by)
+        return [f"{row.source_schema}.{row.retired_table}"]
+
+
+def verify(url: SourceUrl, workflow: str, spark_master: str, stop: threading.Event) -> Verdict:
+    """Compare source and shadow now; repairs nothing. The workflow's catch-up must be running."""
+    with connect(url) as session:
+        _live(session, workflow, "verified")
+        if not lease.is_alive(session, workflow, lease.REPLICATE):
+            raise Refused(f"Catch-up of workflow {workflow} is not running.", cure=f"`vreplication resume {workflow}`.")
+        found = job.load(session, workflow)
+    spark = SparkStart(spark_master, found.spec.copy_parallelism)
+
+    def check() -> None:
+        if stop.is_set():
+            raise Interrupted("Interrupted.")
+
+    try:
+        return verify_rows(
+            spark.session(), url, found.mapping, workflow=workflow, is_mariadb=found.server.is_mariadb, repair=None,
+            parallelism=found.spec.copy_parallelism, on_tick=lambda rows: None, check=check,
+        )  # fmt: skip
+    finally:
+        spark.stop()
+
+
+def status(url: SourceUrl, workflow: str) -> Snapshot:
+    """Raises Refused on an unknown workflow."""
+    with connect(url) as session:
+        workflows.load(session, workflow)
+        return snapshot.read(session, workflow)
+
+
+def statuses(url: SourceUrl) -> list[Snapshot]:
+    with connect(url) as session:
+        return snapshot.read_all(session)
+
+
+def _live(session: Session, workflow: str, act: str) -> WorkflowRow:
+    row = workflows.load(session, workflow)
+    if row.phase in (Phase.COMPLETE, Phase.CANCELLED):
+        raise Refused(f"Workflow {workflow} has ended ({row.phase}) and cannot be {act}.")
+    return row

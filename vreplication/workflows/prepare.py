@@ -1,0 +1,172 @@
+"""Preparation: sidecar, workflow row, lease, shadow table, start position, key range.
+
+What must stay true: the start marker is committed before the key range is read and before any chunk opens; no chunk
+opens before every XA branch that was prepared at the start has ended; a refusal here leaves no table of ours behind; a
+preparation that was cut short is undone and begun again.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from vreplication import names
+from vreplication.apply import serial
+from vreplication.binlog import position
+from vreplication.cutover.identity import table_identity
+from vreplication.cutover.sentry import drop_if
+from vreplication.errors import Refused, VReplicationError
+from vreplication.mysql.quoting import qualified
+from vreplication.mysql.server import Server, inspect, prepared_branches
+from vreplication.mysql.session import Session
+from vreplication.pausepoints import reach
+from vreplication.phases import Phase
+from vreplication.planning.plan import Plan
+from vreplication.rowcopy import splits
+from vreplication.schema.mapping import map_tables
+from vreplication.schema.model import Table, TableMapping
+from vreplication.schema.shadow import create_shadow
+from vreplication.state import journal, keytables, lease, ledger, markers, sidecar, workflows
+from vreplication.state.workflows import WorkflowRow
+from vreplication.workflows.driver import Driver
+from vreplication.workflows.job import definition_of, server_identity
+
+log = logging.getLogger(__name__)
+
+_SPLITS_PER_SLOT = 8
+_COUNTED_ROWS = 200_000
+"""Tables estimated smaller than this are counted, so that progress has an exact total."""
+
+
+def create(session: Session, plan: Plan, workflow: str) -> None:
+    """Install the sidecar and write the workflow's row."""
+    sidecar.install(session)
+    table = plan.source
+    row = WorkflowRow(
+        id=workflow,
+        kind="online_ddl",
+        mechanism=sidecar.MECHANISM,
+        source_schema=table.schema,
+        source_table=table.name,
+        spec=plan.spec.model_dump(mode="json"),
+        phase=Phase.PREPARING,
+        is_paused=False,
+        is_cancel_requested=False,
+        reason=None,
+        shadow_table=names.shadow_table(table.name),
+        retired_table=names.retired_table(table.name, workflow),
+        copy_path=plan.copy_path,
+        source_identity=None,
+        shadow_identity=None,
+        source_definition=definition_of(table),
+        server_identity=server_identity(plan.server),
+        start_position=None,
+        is_cut=False,
+        rows_total=None,
+    )
+    workflows.create(session, row)
+
+
+def prepare(driver: Driver, plan: Plan) -> None:
+    """Everything between the plan and the first chunk. Raises Refused, having removed what it made."""
+    session, row = driver.session, workflows.load(driver.session, driver.workflow)
+    try:
+        mapping = _make_tables(session, plan, row)
+        reach("prepare.tables_made")
+        _mark_start(driver, plan.server, plan.spec.xa_wait_seconds)
+        _cut_range(driver, mapping, plan)
+    except Refused:
+        undo(session, row)
+        workflows.forget(session, row.id)
+        raise
+    journal.write(session, row.id, "prepared", f"shadow table {row.shadow_table}", actor=lease.me())
+    reach("prepare.done")
+
+
+def _make_tables(session: Session, plan: Plan, row: WorkflowRow) -> TableMapping:
+    shadow = create_shadow(session, plan.source, plan.clauses, row.shadow_table)
+    mapping = map_tables(plan.source, shadow, plan.clauses, is_mariadb=plan.server.is_mariadb)
+    keytables.create_all(session, mapping, row.id)
+    workflows.set_fields(
+        session,
+        row.id,
+        source_identity=_identity(session, plan.source, plan.server),
+        shadow_identity=_identity(session, shadow, plan.server),
+    )
+    return mapping
+
+
+def _identity(session: Session, table: Table, server: Server) -> str | None:
+    return table_identity(session, table.schema, table.name, server.is_mariadb)
+
+
+def _mark_start(driver: Driver, server: Server, patience_seconds: float) -> None:
+    """The position first, then a marker: what is behind it in the log is visible to whoever reads after it."""
+    session = driver.session
+    start = position.current(session, server.is_mariadb)
+    markers.write(session, driver.workflow)
+    workflows.set_fields(session, driver.workflow, start_position=str(start))
+    _wait_for_branches(driver, server, patience_seconds)
+
+
+def _wait_for_branches(driver: Driver, server: Server, patience_seconds: float) -> None:
+    """Branches prepared before the marker are in neither stream: wait until each has ended."""
+    waiting = set(prepared_branches(driver.session, is_mariadb=server.is_mariadb))
+    left = patience_seconds
+    while waiting:
+        if left <= 0:
+            raise Refused(
+                f"XA branch {_named(next(iter(waiting)))} was prepared before this workflow and has not ended.",
+                cure="XA COMMIT or XA ROLLBACK it (`XA RECOVER` lists it), then start again.",
+            )
+        driver.notify(f"waiting for XA branch {_named(next(iter(waiting)))} to end")
+        driver.wait(0.2)
+        left -= 0.2
+        waiting &= set(prepared_branches(driver.session, is_mariadb=server.is_mariadb))
+
+
+def _named(branch: tuple[int, bytes, bytes]) -> str:
+    format_id, gtrid, bqual = branch
+    return f"X'{gtrid.hex()}',X'{bqual.hex()}',{format_id}"
+
+
+def _cut_range(driver: Driver, mapping: TableMapping, plan: Plan) -> None:
+    """Min and max of the key, read after the marker; rows beyond belong to catch-up."""
+    session = driver.session
+    whole = splits.key_range(session, mapping)
+    wanted = max(1, plan.spec.copy_parallelism) * _SPLITS_PER_SLOT
+    found = splits.cut(session, mapping, whole, wanted) if whole else []
+    ledger.add_splits(session, driver.workflow, found)
+    workflows.set_fields(session, driver.workflow, rows_total=_rows(session, plan.source) if whole else 0)
+
+
+def _rows(session: Session, table: Table) -> int:
+    if table.estimated_rows < _COUNTED_ROWS:
+        return int(session.value(f"SELECT COUNT(*) FROM {qualified(table.schema, table.name)}"))
+    return table.estimated_rows
+
+
+def undo(session: Session, row: WorkflowRow) -> None:
+    """Drop every table that a workflow made, unless it is in use as the real one. Repeatable."""
+    recorded = workflows.load(session, row.id).shadow_identity
+    is_mariadb = inspect(session).is_mariadb
+
+    def is_ours() -> bool:
+        # Without a record the preparation was cut short right after CREATE; planning had found the name free.
+        found = table_identity(session, row.source_schema, row.shadow_table, is_mariadb)
+        return recorded is None or found == recorded
+
+    try:
+        drop_if(session, row.source_schema, row.shadow_table, is_ours)
+    finally:
+        keytables.drop_all(session, row.id)
+        serial.drop_probe(session, row.id)
+
+
+def undo_quietly(session: Session, row: WorkflowRow) -> list[str]:
+    """As `undo`; returns what could not be removed."""
+    try:
+        undo(session, row)
+    except VReplicationError as error:
+        log.error("not all of workflow %s could be removed: %s", row.id, error)
+        return [str(error)]
+    return []

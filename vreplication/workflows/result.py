@@ -1,0 +1,31 @@
+"""How a workflow ended, as the faces show it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leftover:
+    """Something of ours that is still there, and the command that removes it."""
+
+    what: str
+    command: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """event: complete, refused, failed, cancelled or interrupted. Times in milliseconds; unknown is None."""
+
+    event: str
+    workflow: str
+    reason: str | None = None
+    shadow_table: str | None = None
+    retired_table: str | None = None
+    rows_copied: int | None = None
+    events_applied: int | None = None
+    cutover_millis: float | None = None
+    write_stall_millis: float | None = None
+    resume_command: str | None = None
+    leftovers: tuple[Leftover, ...] = ()
+    exit_code: int = 0

@@ -1,0 +1,78 @@
+"""Going on with a workflow that exists.
+
+What must stay true: a checkpoint of another table or ALTER is refused; a switch that happened is found out from the
+tables' identities, never from what the last run remembered; a preparation that was cut short is begun again from
+nothing; a log that has been purged is a clear refusal.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from vreplication.binlog import position
+from vreplication.binlog.events import Position
+from vreplication.cutover.decide import SWITCHED, settle
+from vreplication.errors import LeaseHeld, Refused, SourceChanged
+from vreplication.mysql.session import Session
+from vreplication.phases import Phase
+from vreplication.planning.spec import Spec
+from vreplication.state import checkpoint, lease, markers, sidecar, workflows
+from vreplication.state.workflows import WorkflowRow
+from vreplication.workflows import prepare, steps
+from vreplication.workflows.driver import Driver
+
+log = logging.getLogger(__name__)
+
+
+def begin_again(session: Session, row: WorkflowRow, spec: Spec) -> bool:
+    """Check that `row` may go on under `spec`. True: nothing of it is left and it is to be planned anew."""
+    _check_same(session, row, spec)
+    holder = lease.holder_of(session, row.id, lease.DRIVER)
+    if holder and holder.is_alive:
+        raise LeaseHeld(
+            f"Workflow {row.id} is being worked on by {holder.name}.",
+            cure=f"Watch it with `vreplication status {row.id} --watch`.",
+        )
+    if row.phase in (Phase.PLANNING, Phase.PREPARING):
+        prepare.undo(session, row)
+        workflows.forget(session, row.id)
+        return True
+    if not row.is_cut:
+        _check_log(session, row)
+    return False
+
+
+def _check_same(session: Session, row: WorkflowRow, spec: Spec) -> None:
+    if row.phase in (Phase.COMPLETE, Phase.CANCELLED):
+        raise Refused(f"Workflow {row.id} has ended ({row.phase}).", cure="Give the new one another --workflow id.")
+    asked = spec.table_parts(session.url.database)
+    if (row.source_schema, row.source_table) != asked or row.spec.get("alter") != spec.alter:
+        raise Refused(
+            f"Workflow {row.id} exists for another table or ALTER: {row.source_schema}.{row.source_table}, "
+            f"{row.spec.get('alter')!r}.",
+            cure="Repeat its own arguments to go on with it, or give the new one another --workflow id.",
+        )
+
+
+def _check_log(session: Session, row: WorkflowRow) -> None:
+    saved = checkpoint.load(session, row.id)
+    place = saved.position if saved else row.start_position
+    if place and not position.exists(session, Position.parse(place)):
+        raise SourceChanged(
+            f"The binary log at {place}, from which workflow {row.id} would go on, has been purged: "
+            "the changes since then cannot be applied.",
+            cure=f"Run `vreplication cancel {row.id}` and start again; keep binary logs longer next time.",
+        )
+
+
+def is_switched(driver: Driver) -> bool:
+    """Find out whether the tables have been switched, and make ready to go on when they have not."""
+    session = driver.session
+    row = workflows.load(session, driver.workflow)
+    if row.is_cut or settle(session, row) == SWITCHED:
+        if not row.is_cut:
+            steps.note_switched(driver)
+        return True
+    for marker in sidecar.fetch(session, sidecar.of_kind(row.id, markers.CUTOVER)):
+        markers.remove(session, row.id, marker["id"])
+    return False

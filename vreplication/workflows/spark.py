@@ -1,0 +1,38 @@
+"""Spark's start, begun while planning: it takes seconds and needs nothing of the plan."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from vreplication.rowcopy.spark_job import spark_session
+
+
+class SparkStart:
+    """Starts a session in the background; `session` waits for it."""
+
+    def __init__(self, master: str, parallelism: int) -> None:
+        self._master, self._parallelism = master, parallelism
+        self._session: Any = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="spark-start", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._session = spark_session(self._master, self._parallelism, "vreplication")
+        except BaseException as error:
+            self._error = error
+
+    def session(self) -> Any:
+        """The SparkSession. Raises what its start raised."""
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        return self._session
+
+    def stop(self) -> None:
+        self._thread.join()
+        if self._session is not None:
+            self._session.stop()
+            self._session = None

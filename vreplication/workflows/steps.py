@@ -1,0 +1,228 @@
+"""The steps between preparation and the end: copy, catch up, verify, wait at the gate, cut over, clean up.
+
+What must stay true: each is a function of the driver and what the sidecar says, so that a restart calls it again and
+it goes on; nothing is handed from one step to the next in memory.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from vreplication.apply import serial
+from vreplication.cutover import finish
+from vreplication.cutover.reasons import Gate, Reason, why_closed
+from vreplication.cutover.sentry import drop_table
+from vreplication.cutover.swap import Swap
+from vreplication.errors import BadValue, Terminal, Transient
+from vreplication.mysql.server import inspect
+from vreplication.mysql.session import Session, connect
+from vreplication.pausepoints import reach
+from vreplication.phases import Phase
+from vreplication.rowcopy.repair import copy_ranges
+from vreplication.rowcopy.spark_job import run_copy
+from vreplication.settings import CUTOVER_RETRY_SECONDS, MAX_HOT_KEYS
+from vreplication.state import journal, keytables, lease, ledger, markers, sidecar, verdicts, workflows
+from vreplication.state.ledger import KeyRange
+from vreplication.state.verdicts import Verdict
+from vreplication.state.workflows import WorkflowRow
+from vreplication.verify.hot import compare_hot
+from vreplication.verify.verify import verify
+from vreplication.workflows import dirty, job
+from vreplication.workflows.driver import Driver
+from vreplication.workflows.job import Job
+from vreplication.workflows.spark import SparkStart
+
+log = logging.getLogger(__name__)
+
+_POLL_SECONDS = 0.25
+
+
+class Mismatch(Terminal):
+    """Rows compared under the cut-over lock differ."""
+
+
+def copy(driver: Driver, spark: SparkStart) -> None:
+    """Copy every split that is not done, on Spark."""
+    driver.move(Phase.COPYING)
+    found = job.load(driver.session, driver.workflow)
+    if any(not s.is_done for s in ledger.splits(driver.session, driver.workflow)):
+        run_copy(spark.session(), driver.url, driver.lease, found.mapping, found.copy_job, on_tick=driver.check)
+    reach("workflow.copied")
+
+
+def catch_up(driver: Driver) -> None:
+    """Wait until every chunk is matched; under a new unique key copy again what was pushed out."""
+    driver.move(Phase.CATCHING_UP)
+    wait_matched(driver)
+    found = job.load(driver.session, driver.workflow)
+    if found.mapping.is_serial:
+        dirty.settle(driver, found, functools.partial(copy_again, driver, found, clear=False))
+
+
+def wait_matched(driver: Driver) -> None:
+    """Behind a fresh marker, so that what a crash left half done has been seen to."""
+    marker = markers.write(driver.session, driver.workflow)
+    while markers.find_applied(driver.session, driver.workflow, marker) is None:
+        driver.wait(_POLL_SECONDS / 4)
+    while not ledger.totals(driver.session, driver.workflow).is_all_matched:
+        driver.wait(_POLL_SECONDS / 4)
+
+
+def copy_again(driver: Driver, found: Job, ranges: Sequence[KeyRange], *, clear: bool) -> None:
+    """Copy ranges again under the chunk protocol and wait until they are matched."""
+    copy_ranges(driver.url, driver.lease, found.mapping, found.copy_job, ranges, clear=clear)
+    wait_matched(driver)
+
+
+def compare(driver: Driver, spark: SparkStart) -> Verdict:
+    """Verify every row under live writes. Raises BadValue when rows differ that copying again does not mend."""
+    driver.move(Phase.VERIFYING)
+    found = job.load(driver.session, driver.workflow)
+    driver.report(verify_rows=0, verify_total=found.row.rows_total)
+    verdict = verify(
+        spark.session(),
+        driver.url,
+        found.mapping,
+        workflow=driver.workflow,
+        is_mariadb=found.server.is_mariadb,
+        repair=functools.partial(copy_again, driver, found, clear=True),
+        parallelism=found.spec.copy_parallelism,
+        on_tick=lambda rows: driver.report(verify_rows=rows),
+        check=driver.check,
+    )
+    driver.report(verify_rows=verdict.rows_compared, verify_total=verdict.rows_compared)
+    if verdict.mismatches:
+        journal.write(driver.session, driver.workflow, "mismatch", verdict.details, actor=lease.me())
+    if verdict.verdict == verdicts.BAD:
+        raise BadValue(
+            f"The copy differs from the source: {verdict.details}",
+            cure="The source table is untouched. Cancel this workflow; if it happens again, report it.",
+        )
+    reach("workflow.verified")
+    return verdict
+
+
+def hold_at_gate(driver: Driver, *, is_manual: bool) -> None:
+    """Wait until nothing speaks against the cut-over any more, three readings running."""
+    driver.move(Phase.WAITING)
+    found = job.load(driver.session, driver.workflow)
+    with connect(driver.url) as session:
+        finish.analyze(session, found.row.source_schema, found.row.shadow_table)
+
+    def check() -> list[Reason]:
+        return why_closed(
+            driver.session,
+            found.server,
+            found.row,
+            own_connections=frozenset(driver.connections),
+            ignore_old_snapshots=found.spec.ignore_old_snapshots,
+            needs_release=is_manual,
+        )
+
+    gate = Gate(check)
+    said = ""
+    while not gate.is_open():
+        reasons = "; ".join(r.sentence for r in gate.reasons)
+        driver.report(waiting_for=reasons or None)
+        if reasons and reasons != said:
+            driver.notify(f"waiting: {reasons}")
+            said = reasons
+        if any(r.code == "dirty" for r in gate.reasons):
+            catch_up(driver)
+            driver.move(Phase.WAITING)
+        driver.wait(_POLL_SECONDS)
+    driver.report(waiting_for=None)
+    reach("workflow.gate_open")
+
+
+def cut_over(driver: Driver, attempt: int) -> bool:
+    """Try the switch once. False: everything is as before. Raises Mismatch when rows differ under the lock."""
+    driver.move(Phase.CUTTING_OVER)
+    driver.report(cutover_attempts=attempt)
+    found = job.load(driver.session, driver.workflow)
+    used: list[str] = []
+    with connect(driver.url) as other:
+        swap = Swap(driver.url, driver.lease, found.server, found.row, announce=driver.announce)
+        outcome = swap.attempt(
+            barrier=functools.partial(_barrier, other, driver, used),
+            check_locked=functools.partial(_check_locked, other, driver, found),
+        )
+    driver.report(write_stall_millis=outcome.lock_millis, cutover_millis=outcome.total_millis)
+    if outcome.is_switched:
+        note_switched(driver)
+        return True
+    for marker in used:
+        markers.remove(driver.session, driver.workflow, marker)
+    driver.notify(f"cut-over not done: {outcome.reason}")
+    driver.report(waiting_for=outcome.reason)
+    return False
+
+
+def note_switched(driver: Driver) -> None:
+    workflows.set_fields(driver.session, driver.workflow, is_cut=1)
+    journal.write(driver.session, driver.workflow, "switched", "", actor=lease.me())
+    reach("workflow.switched")
+
+
+def pause_before_retry(driver: Driver, attempt: int) -> None:
+    """0, 5, 10, 30, 60, 60, … seconds."""
+    driver.wait(CUTOVER_RETRY_SECONDS[min(attempt, len(CUTOVER_RETRY_SECONDS) - 1)])
+
+
+def _barrier(other: Session, driver: Driver, used: list[str], remaining_seconds: float) -> None:
+    """A marker behind the last write; when it is applied the shadow is level and catch-up stands still."""
+    marker = markers.write(other, driver.workflow, markers.CUTOVER)
+    used.append(marker)
+    applied = markers.wait_applied(
+        other, driver.workflow, marker, timeout_seconds=remaining_seconds, check=driver.check, poll_seconds=0.003
+    )
+    if applied.branches:
+        raise Transient(f"XA branch {applied.branches[0]} has no outcome yet.")
+    if not applied.is_holding:
+        raise Transient("Catch-up does not hold at the marker.")
+
+
+def _check_locked(other: Session, driver: Driver, found: Job, locked: Session) -> None:
+    """Under the lock, after the barrier: keys that were too busy to compare before, and rows pushed out since."""
+    if found.mapping.is_serial and dirty.keys(other, found):
+        raise Transient("a row was pushed out under the new unique key a moment ago")
+    verdict = verdicts.load(other, driver.workflow)
+    if verdict is None or len(verdict.hot_keys) > MAX_HOT_KEYS:
+        raise Transient("there is no clean verification")
+    if verdict.hot_keys and (differ := compare_hot(locked, other, found.mapping, verdict.hot_keys)):
+        raise Mismatch(f"{len(differ)} rows differ under the lock, e.g. key ({differ[0]})")
+
+
+def clean_up(driver: Driver) -> None:
+    """After the switch: catch-up ends, what was only for the run goes; the retired table stays unless told."""
+    driver.child.end()
+    row = workflows.load(driver.session, driver.workflow)
+    keytables.drop_all(driver.session, row.id)
+    serial.drop_probe(driver.session, row.id)
+    if row.spec.get("retired") == "drop":
+        drop_retired(driver.session, row)
+        journal.write(driver.session, row.id, "dropped", f"retired table {row.retired_table}", actor=lease.me())
+    journal.write(driver.session, row.id, "complete", f"{row.source_schema}.{row.source_table}", actor=lease.me())
+    forget_run(driver.session, row.id)
+    driver.move(Phase.COMPLETE)
+
+
+def drop_retired(session: Session, row: WorkflowRow) -> bool:
+    """Drop the pushed-aside original, if it is the table that the workflow began with."""
+    return drop_table(
+        session,
+        row.source_schema,
+        row.retired_table,
+        row.source_identity or "",
+        is_mariadb=inspect(session).is_mariadb,
+    )
+
+
+def forget_run(session: Session, workflow: str, *, keep: Sequence[Any] = (sidecar.lease, sidecar.heartbeat)) -> None:
+    """Rows that were only for the run. The lease's go with its release."""
+    for table in sidecar.OF_A_WORKFLOW:
+        if table not in keep:
+            sidecar.delete_rows(session, table, workflow)
