@@ -1,0 +1,367 @@
+"""Plans on real servers: what is refused, by name and all at once, and that a plan touches nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from sandbox.databases import Database
+from vreplication import names
+from vreplication.errors import Refused
+from vreplication.mysql.session import Session, connect
+from vreplication.planning.explain import explain, plan_json
+from vreplication.planning.facts import Check, Verdict
+from vreplication.planning.plan import Plan, check_prepared, make_plan
+from vreplication.planning.spec import make_spec
+from vreplication.schema.mapping import map_for
+from vreplication.schema.shadow import create_shadow
+from vreplication.state import sidecar
+
+SIMPLE = "(id INT PRIMARY KEY, v INT, s VARCHAR(20) COLLATE utf8mb4_bin)"
+
+
+@pytest.fixture
+def session(database: Database) -> Iterator[Session]:
+    with connect(database.url) as opened:
+        yield opened
+
+
+def run(database: Database, session: Session, definition: str, alter: str, **options: object) -> Plan:
+    database.admin.execute_raw(f"CREATE TABLE t {definition}")
+    return make_plan(session, make_spec(table="t", alter=alter, **options))
+
+
+def refusal(plan: Plan, name: str) -> Check:
+    found = [check for check in plan.refusals if check.name == name]
+    assert found, f"{name} does not refuse: {[(c.name, c.sentence) for c in plan.refusals]}"
+    assert found[0].cure
+    return found[0]
+
+
+def verdict(plan: Plan, name: str) -> Verdict:
+    return next(check.verdict for check in plan.checks if check.name == name)
+
+
+def position(database: Database) -> object:
+    statement = "SHOW MASTER STATUS" if database.server.is_mariadb else "SHOW BINARY LOG STATUS"
+    return database.admin.row(statement)
+
+
+def test_a_plan_of_a_plain_table(database: Database, session: Session) -> None:
+    database.admin.execute_raw(f"CREATE TABLE t {SIMPLE}")
+    database.admin.execute_raw("INSERT INTO t VALUES (1, 1, 'a'), (2, 2, 'b')")
+    schemas = database.admin.rows("SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES ORDER BY 1, 2")
+    before = position(database)
+    plan = make_plan(session, make_spec(table="t", alter="CHANGE v w BIGINT, ADD x INT NOT NULL", workflow="w-1"))
+    assert position(database) == before
+    after = database.admin.rows("SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES ORDER BY 1, 2")
+    assert after == schemas
+    assert plan.refusals == ()
+    assert plan.mapping is not None
+    assert [(p.source.name, p.target.name, p.convert) for p in plan.mapping.pairs] == [
+        ("id", "id", "{}"),
+        ("v", "w", "{}"),
+        ("s", "s", "{}"),
+        ("id", "x", "0"),
+    ]
+    text = explain(plan)
+    assert "PRIMARY (id)" in text
+    assert "v → w" in text
+    assert names.shadow_table("t") in text
+    assert names.retired_table("t", "w-1") in text
+    assert "It can be done online" in text
+    assert plan_json(plan)["is_refused"] is False
+    assert [s["name"] for s in plan_json(plan)["stages"]][:2] == ["preparing", "copying"]
+
+
+def test_all_refusals_are_listed(database: Database, session: Session) -> None:
+    database.admin.execute_raw("CREATE TABLE parent (id INT PRIMARY KEY)")
+    plan = run(
+        database,
+        session,
+        "(id INT, p INT, CONSTRAINT fk_p FOREIGN KEY (p) REFERENCES parent (id))",
+        "ADD COLUMN x NOTYPE",
+    )
+    assert {check.name for check in plan.refusals} == {"foreign keys", "shared key", "ALTER"}
+    assert "fk_p" in refusal(plan, "foreign keys").sentence
+    assert "NOTYPE" in refusal(plan, "ALTER").sentence
+    assert "Refused: 3 of" in explain(plan)
+    assert plan_json(plan)["is_refused"] is True
+
+
+@pytest.mark.parametrize("child", ["child", "ch-ild é"])
+def test_parents_are_refused_even_of_children_in_other_schemas(
+    database: Database, session: Session, child: str
+) -> None:
+    other = f"{database.name}_other"
+    database.admin.execute_raw(f"CREATE DATABASE {other}")
+    try:
+        database.admin.execute_raw(f"CREATE TABLE t {SIMPLE}")
+        database.admin.execute_raw(
+            f"CREATE TABLE {other}.`{child}` (id INT PRIMARY KEY, p INT,"
+            f" FOREIGN KEY (p) REFERENCES {database.name}.t (id))"
+        )
+        plan = make_plan(session, make_spec(table="t", alter="ADD x INT"))
+        assert other in refusal(plan, "foreign keys").sentence
+    finally:
+        database.admin.execute_raw(f"DROP DATABASE {other}")
+
+
+def test_triggers_are_refused(database: Database, session: Session) -> None:
+    database.admin.execute_raw(f"CREATE TABLE t {SIMPLE}")
+    database.admin.execute_raw("CREATE TRIGGER watch BEFORE INSERT ON t FOR EACH ROW SET NEW.v = 1")
+    plan = make_plan(session, make_spec(table="t", alter="ADD x INT"))
+    assert "watch" in refusal(plan, "triggers").sentence
+
+
+@pytest.mark.parametrize(
+    ("definition", "alter", "name", "words"),
+    [
+        ("(id INT PRIMARY KEY) ENGINE=MyISAM", "ADD x INT", "engine", "MyISAM"),
+        (SIMPLE, "ENGINE=MyISAM", "engine", "MyISAM"),
+        ("(id INT)", "ADD x INT", "shared key", "no unique key"),
+        ("(id INT UNIQUE, f FLOAT NOT NULL UNIQUE)", "ADD x INT", "shared key", "no unique key"),
+        ("(t VARCHAR(99) NOT NULL, UNIQUE (t(10)))", "ADD x INT", "shared key", "no unique key"),
+        (SIMPLE, "DROP PRIMARY KEY", "ALTER", "share no unique key"),
+        (SIMPLE, "RENAME TO u", "ALTER", "renames the table"),
+        (SIMPLE, "ADD COLUMN", "ALTER", "syntax"),
+        (SIMPLE, "ADD x INT; DROP TABLE t", "ALTER", "more than one statement"),
+        (SIMPLE, "MODIFY v DATE", "ALTER", "cannot be done online"),
+    ],
+)
+def test_refused_by_name(
+    database: Database, session: Session, definition: str, alter: str, name: str, words: str
+) -> None:
+    assert words in refusal(run(database, session, definition, alter), name).sentence
+
+
+@pytest.mark.only_on("mariadb")
+@pytest.mark.parametrize(
+    ("definition", "words"),
+    [
+        ("(id INT PRIMARY KEY) WITH SYSTEM VERSIONING", "system-versioned"),
+        ("(id INT PRIMARY KEY, b BLOB COMPRESSED)", "compressed columns"),
+        ("(id INT PRIMARY KEY, a DATE, b DATE, PERIOD FOR p (a, b))", "period"),
+    ],
+)
+def test_what_mariadb_alone_has(database: Database, session: Session, definition: str, words: str) -> None:
+    assert words in refusal(run(database, session, definition, "ADD x INT"), "features").sentence
+
+
+@pytest.mark.only_on("mysql")
+def test_named_checks_are_refused_unless_dropped(database: Database, session: Session) -> None:
+    definition = "(id INT PRIMARY KEY, CHECK (id > 0), CONSTRAINT mine CHECK (id < 9))"
+    plan = run(database, session, definition, "ADD x INT")
+    assert "mine" in refusal(plan, "CHECK names").sentence
+    plan = make_plan(session, make_spec(table="t", alter="DROP CHECK mine"))
+    assert plan.refusals == ()
+
+
+@pytest.mark.parametrize(
+    ("alter", "found"),
+    [
+        ("ADD UNIQUE KEY u (s)", None),
+        ("ADD UNIQUE KEY u (v)", "(5) 2 times"),
+        ("MODIFY s VARCHAR(20) COLLATE utf8mb4_general_ci, ADD UNIQUE KEY u (s)", ") 2 times"),
+        ("ADD UNIQUE KEY u (s(1))", "(b) 2 times"),
+        ("ADD UNIQUE KEY u (v, s)", None),
+        ("ADD c INT NOT NULL, ADD UNIQUE KEY u (c)", "(0) 4 times"),
+        ("ADD c INT DEFAULT 7, ADD UNIQUE KEY u (c)", "(7) 4 times"),
+        ("ADD c INT, ADD UNIQUE KEY u (c)", None),
+        ("ADD g INT AS (v % 2) STORED, ADD UNIQUE KEY u (g)", "(1) 2 times"),
+        ("DROP PRIMARY KEY, ADD UNIQUE (id), ADD PRIMARY KEY (s)", None),
+    ],
+)
+def test_duplicates_under_a_new_unique_key(database: Database, session: Session, alter: str, found: str | None) -> None:
+    database.admin.execute_raw("CREATE TABLE t (id INT PRIMARY KEY, v INT, s VARCHAR(20) COLLATE utf8mb4_bin NOT NULL)")
+    database.admin.execute_raw("INSERT INTO t VALUES (1,5,'a'),(2,5,'A'),(3,NULL,'bb'),(4,NULL,'bc')")
+    plan = make_plan(session, make_spec(table="t", alter=alter))
+    if found is None:
+        assert plan.refusals == ()
+        assert verdict(plan, "unique keys") is Verdict.WARN
+        assert plan.mapping is not None
+        assert plan.mapping.is_serial
+    else:
+        assert found in refusal(plan, "unique keys").sentence
+
+
+@pytest.mark.parametrize(
+    ("definition", "alter"),
+    [
+        ("(id INT PRIMARY KEY, a INT, b INT, UNIQUE (a))", "ADD UNIQUE (a, b)"),
+        ("(id INT PRIMARY KEY, a INT, b INT, UNIQUE (a, b))", "ADD x INT, RENAME COLUMN a TO c"),
+        ("(id INT PRIMARY KEY, s VARCHAR(40), UNIQUE (s(10)))", "ADD UNIQUE (s)"),
+        ("(id INT PRIMARY KEY, n INT, g INT AS (n + 1) VIRTUAL, UNIQUE (g))", "ADD x INT"),
+        ("(id INT PRIMARY KEY)", "MODIFY id BIGINT"),
+    ],
+)
+def test_keys_that_are_unique_already_are_not_serial(
+    database: Database, session: Session, definition: str, alter: str
+) -> None:
+    plan = run(database, session, definition, alter)
+    assert plan.refusals == ()
+    assert plan.mapping is not None
+    assert plan.mapping.added_unique == ()
+
+
+@pytest.mark.parametrize(
+    ("definition", "alter", "key", "is_exact"),
+    [
+        ("(a INT NOT NULL UNIQUE, id BIGINT PRIMARY KEY)", "ADD x INT", ["id"], True),
+        ("(a INT NOT NULL UNIQUE, id BIGINT PRIMARY KEY)", "DROP COLUMN id", ["a"], True),
+        ("(s VARCHAR(99) NOT NULL UNIQUE, b BINARY(16) NOT NULL UNIQUE)", "ADD x INT", ["b"], True),
+        ("(s VARCHAR(99) NOT NULL UNIQUE, i INT UNIQUE)", "ADD x INT", ["s"], False),
+        (
+            "(a INT, b CHAR(4), PRIMARY KEY (b, a))",
+            "RENAME COLUMN a TO c, DROP PRIMARY KEY, ADD PRIMARY KEY (c, b)",
+            ["b", "a"],
+            False,
+        ),
+        ("(d DATETIME(3) PRIMARY KEY)", "MODIFY d DATETIME(6)", ["d"], False),
+        ("(e ENUM('b','a') PRIMARY KEY)", "ADD x INT", ["e"], False),
+    ],
+)
+def test_the_shared_key(
+    database: Database, session: Session, definition: str, alter: str, key: list[str], is_exact: bool
+) -> None:
+    plan = run(database, session, definition, alter)
+    assert plan.refusals == ()
+    assert plan.mapping is not None
+    assert [pair.source.name for pair in plan.mapping.key] == key
+    assert plan.mapping.is_exact_key is is_exact
+
+
+@pytest.mark.parametrize(
+    ("alter", "is_serial", "has_same_order"),
+    [
+        ("ADD x INT", False, True),
+        ("MODIFY s VARCHAR(20) COLLATE utf8mb4_general_ci", True, False),
+        ("MODIFY e ENUM('y','x')", False, False),
+    ],
+)
+def test_order_of_the_key(
+    database: Database, session: Session, alter: str, is_serial: bool, has_same_order: bool
+) -> None:
+    definition = "(s VARCHAR(20) COLLATE utf8mb4_bin, e ENUM('x','y'), PRIMARY KEY (s, e))"
+    plan = run(database, session, definition, alter)
+    assert plan.mapping is not None
+    assert (plan.mapping.is_serial, plan.mapping.has_same_order) == (is_serial, has_same_order)
+
+
+def test_partitioned_tables_are_checked_at_prepare(database: Database, session: Session) -> None:
+    plan = run(database, session, "(id INT PRIMARY KEY) PARTITION BY HASH (id) PARTITIONS 2", "ADD x INT")
+    assert plan.refusals == ()
+    assert plan.mapping is None
+    assert "checked at prepare" in explain(plan)
+
+
+def test_what_a_partitioned_plan_left_open_is_checked_with_the_shadow(database: Database, session: Session) -> None:
+    database.admin.execute_raw("CREATE TABLE t (id INT PRIMARY KEY, v INT) PARTITION BY HASH (id) PARTITIONS 2")
+    database.admin.execute_raw("INSERT INTO t VALUES (1, 5), (2, 5)")
+    for alter, refused in (("ADD x INT", []), ("ADD UNIQUE (v) REMOVE PARTITIONING", ["unique keys"])):
+        plan = make_plan(session, make_spec(table="t", alter=alter))
+        assert plan.mapping is None
+        shadow = create_shadow(session, plan.source, plan.clauses, names.shadow_table("t"))
+        mapping = map_for(plan.server, plan.source, shadow, plan.clauses)
+        assert [check.name for check in check_prepared(session, plan, shadow, mapping)] == refused
+        session.execute_raw(f"DROP TABLE {shadow.name}")
+
+
+def test_tables_of_ours_and_taken_names_are_refused(database: Database, session: Session) -> None:
+    shadow = names.shadow_table("t")
+    database.admin.execute_raw(f"CREATE TABLE {shadow} {SIMPLE}")
+    plan = run(database, session, SIMPLE, "ADD x INT")
+    assert shadow in refusal(plan, "names").sentence
+    plan = make_plan(session, make_spec(table=shadow, alter="ADD x INT"))
+    refusal(plan, "table")
+
+
+def test_an_unended_workflow_on_the_table_is_refused(database: Database, session: Session) -> None:
+    sidecar.install(session)
+    columns = "id, kind, mechanism, source_schema, source_table, spec, phase, shadow_table, retired_table, copy_path"
+    values = f"'w-9','online_ddl',1,'{database.name}','t','{{}}','copying','a','b','rows'"
+    session.execute_raw(
+        f"INSERT INTO _vreplication.workflow ({columns}, created_at, updated_at) VALUES ({values}, NOW(6), NOW(6))"
+    )
+    plan = run(database, session, SIMPLE, "ADD x INT")
+    assert "w-9" in refusal(plan, "other workflows").sentence
+    session.execute_raw("UPDATE _vreplication.workflow SET phase='complete' WHERE id='w-9'")
+    assert make_plan(session, make_spec(table="t", alter="ADD x INT")).refusals == ()
+
+
+def test_missing_privileges_are_listed_as_grants(database: Database, session: Session) -> None:
+    database.admin.execute_raw(f"REVOKE LOCK TABLES ON `{database.name}`.* FROM '{database.user}'@'%'")
+    database.admin.execute_raw(f"REVOKE PROCESS ON *.* FROM '{database.user}'@'%'")
+    with connect(database.url) as anew:
+        plan = run(database, anew, SIMPLE, "ADD x INT")
+    found = refusal(plan, "privileges")
+    assert f"GRANT LOCK TABLES ON `{database.name}`.*" in found.cure
+    assert "GRANT PROCESS ON *.*" in found.cure
+
+
+SETTINGS = [
+    ("binlog_row_image", "MINIMAL", "row image"),
+    ("binlog_format", "STATEMENT", "log format"),
+    ("read_only", "1", "writable"),
+]
+
+
+@pytest.mark.parametrize(("variable", "value", "name"), SETTINGS)
+def test_settings_are_read_from_the_server(
+    database: Database, session: Session, variable: str, value: str, name: str
+) -> None:
+    database.admin.execute_raw(f"CREATE TABLE t {SIMPLE}")
+    before = database.admin.value(f"SELECT @@global.{variable}")
+    database.admin.execute_raw(f"SET GLOBAL {variable}={value}")
+    try:
+        plan = make_plan(session, make_spec(table="t", alter="ADD x INT"))
+    finally:
+        database.admin.execute_raw(f"SET GLOBAL {variable}={before}")
+    refusal(plan, name)
+
+
+def test_copy_path(database: Database, session: Session) -> None:
+    """MariaDB's innodb_autoinc_lock_mode is 1: INSERT … SELECT would hold the counter."""
+    plan = run(database, session, "(id INT AUTO_INCREMENT PRIMARY KEY)", "ADD x INT")
+    assert plan.copy_path == ("rows" if database.server.is_mariadb else "server")
+    forced = make_plan(session, make_spec(table="t", alter="ADD x INT", copy_path="server"))
+    assert forced.copy_path == "server"
+    assert verdict(forced, "copy path") is (Verdict.WARN if database.server.is_mariadb else Verdict.OK)
+    without = make_plan(session, make_spec(table="t", alter="MODIFY id INT"))
+    assert without.copy_path == "server"
+
+
+def test_added_columns_that_differ_from_a_plain_alter_are_told(database: Database, session: Session) -> None:
+    plan = run(database, session, SIMPLE, "ADD n INT NOT NULL AUTO_INCREMENT UNIQUE")
+    assert verdict(plan, "new columns") is Verdict.WARN
+    plan = make_plan(session, make_spec(table="t", alter="ADD u CHAR(36) DEFAULT (UUID())"))
+    if database.server.is_mariadb:
+        assert verdict(plan, "new columns") is Verdict.WARN
+    else:
+        assert "unsafe" in refusal(plan, "ALTER").sentence
+    plan = make_plan(
+        session, make_spec(table="t", alter="ADD d DATETIME DEFAULT CURRENT_TIMESTAMP, ADD c INT DEFAULT 3")
+    )
+    assert verdict(plan, "new columns") is Verdict.OK
+
+
+def test_disk_is_told(database: Database, session: Session) -> None:
+    plan = run(database, session, SIMPLE, "ADD x INT")
+    sentence = next(check.sentence for check in plan.checks if check.name == "disk")
+    assert "copy needs about" in sentence
+    assert "are free" in sentence
+
+
+def test_no_such_table(database: Database, session: Session) -> None:
+    with pytest.raises(Refused, match="no table"):
+        make_plan(session, make_spec(table="nothing", alter="ADD x INT"))
+
+
+@pytest.mark.parametrize("name", ["order", "a.b", "x" * 64, "é`-"])
+def test_odd_names(database: Database, session: Session, name: str) -> None:
+    quoted = "`" + name.replace("`", "``") + "`"
+    database.admin.execute_raw(f"CREATE TABLE {quoted} (`select` INT PRIMARY KEY, `b``c` INT)")
+    plan = make_plan(session, make_spec(table=f"{database.name}.{quoted}", alter="ADD x INT"))
+    assert plan.refusals == ()
+    assert explain(plan)

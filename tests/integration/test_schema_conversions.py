@@ -1,0 +1,163 @@
+"""Every pair of types: both ways to the target and a plain ALTER TABLE agree, value by value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from sandbox.databases import Database
+from vreplication.errors import Refused, VReplicationError
+from vreplication.mysql.session import Session, connect
+from vreplication.schema.conversions import convert_template
+from vreplication.schema.introspect import introspect
+from vreplication.schema.literals import literal_sql
+from vreplication.schema.model import Column
+
+ZONE = "+02:00"
+LATIN = "VARCHAR(40) CHARACTER SET latin1"
+TYPES: dict[str, list[str]] = {
+    "INT": ["0", "-5", "20200102", "12"],
+    "BIGINT UNSIGNED": ["18446744073709551615", "20200102030405", "7"],
+    "INT(5) ZEROFILL": ["42", "1234567"],
+    "DECIMAL(10,2)": ["1.50", "-2.25", "20200102.00"],
+    "FLOAT": ["1.1e0", "-2.5e0", "16777216e0", "1e20"],
+    "DOUBLE": ["1.1e0", "2.5e0", "1e16", "0.1e0+0.2e0", "-1.2345678901234567e-200"],
+    "DOUBLE(10,2)": ["1.1e0", "2.5e0"],
+    "BIT(9)": ["5", "300"],
+    "YEAR": ["2024", "0"],
+    "DATE": ["'2020-01-02'", "'0000-00-00'", "'2020-02-31'"],
+    "TIME": ["'10:11:12'", "'-838:59:59'"],
+    "TIME(3)": ["'10:11:12.567'"],
+    "DATETIME": ["'2020-01-02 03:04:05'", "'0000-00-00 00:00:00'", "'2020-02-31 01:02:03'", "'1960-01-01 00:00:00'"],
+    "DATETIME(6)": ["'2020-01-02 23:59:59.987654'", "'2020-07-02 03:04:05.000000'"],
+    "TIMESTAMP": ["'2020-01-02 23:04:05'", "'0000-00-00 00:00:00'"],
+    "TIMESTAMP(3)": ["'2020-01-02 03:04:05.678'"],
+    "CHAR(20) CHARACTER SET utf8mb4": ["'abc'", "'12'", "'2020-01-02 03:04:05'", "''", "'{\"a\": 1}'", "'x'"],
+    LATIN: ["'abc'", "_latin1 X'e9'", "'12'", "'2020-01-02 03:04:05'", "'a '", "''", "'10:11:12'"],
+    "VARCHAR(40) CHARACTER SET utf16": ["'abc'", "'12'"],
+    "TEXT CHARACTER SET utf8mb4": ["'é'", "'12'", "'[1, 2.50]'"],
+    "BINARY(4)": ["'12'", "X'00010000'"],
+    "VARBINARY(40)": ["'12'", "X'e9'", "'2020-01-02 03:04:05'", "'abc'"],
+    "BLOB": ["'abc'", "'12'"],
+    "ENUM('x','y','12')": ["'x'", "'12'"],
+    "ENUM('b','y','x') CHARACTER SET latin1": ["'x'", "'b'"],
+    "SET('x','y')": ["'x'", "'x,y'", "''"],
+    "GEOMETRY": ["ST_GeomFromText('POINT(1 2)')"],
+    "JSON": ["'{\"a\": 1}'", "'[1, 2.50]'", "'5'", "'\"abc\"'"],
+}
+ONLY = {
+    "mariadb": {
+        "UUID": ["'11111111-2222-3333-8444-555555555555'"],
+        "INET6": ["'::1'"],
+        "INET4": ["'1.2.3.4'"],
+    },
+    "mysql": {"VECTOR(2)": ["STRING_TO_VECTOR('[1,2]')"]},
+}
+
+
+class Lab:
+    """o: values of the source's type; u: filled by us; t: altered by the server."""
+
+    def __init__(self, database: Database, session: Session) -> None:
+        self.session, self.schema = session, database.name
+
+    def prepare(self, kind: str, values: list[str]) -> None:
+        self.session.execute_raw("DROP TABLE IF EXISTS o")
+        self.session.execute_raw(f"CREATE TABLE o (id INT PRIMARY KEY, c {kind})")
+        rows = ",".join(f"({i},{value})" for i, value in enumerate([*values, "NULL"]))
+        self.session.execute_raw(f"INSERT INTO o VALUES {rows}")
+
+    def target(self, kind: str) -> None:
+        self.session.execute_raw("DROP TABLE IF EXISTS u, t")
+        self.session.execute_raw(f"CREATE TABLE u (id INT PRIMARY KEY, c {kind})")
+
+    def column(self, table: str) -> Column:
+        return introspect(self.session, self.schema, table).column("c")
+
+    def copy_on_server(self, template: str) -> list[int]:
+        """Returns the rows that the target takes; it takes one that it refuses by the ALTER, too, never silently."""
+        ids = [int(row[0]) for row in self.session.rows("SELECT id FROM o")]
+        return [i for i in ids if self._try(f"INSERT INTO u SELECT id,{template.format('c')} FROM o WHERE id={i}")]
+
+    def _try(self, sql: str) -> bool:
+        try:
+            self.session.execute_raw(sql)
+        except VReplicationError:
+            return False
+        return True
+
+    def copy_by_literals(self, template: str, ids: list[int]) -> None:
+        self.session.execute_raw("DELETE FROM u")
+        column = self.column("o")
+        for i in ids:
+            literal = self.session.value(f"SELECT {literal_sql(column, 'c')} FROM o WHERE id={i}")
+            text = literal.decode() if isinstance(literal, bytes) else str(literal)
+            self.session.execute_raw(f"INSERT INTO u VALUES ({i},{template.format(text)})")
+
+    def alter(self, kind: str, ids: list[int]) -> None:
+        self.session.execute_raw("CREATE TABLE t LIKE o")
+        self.session.execute_raw(f"INSERT INTO t SELECT * FROM o WHERE id IN ({','.join(map(str, ids))})")
+        self.session.execute_raw(f"SET time_zone='{ZONE}'")
+        try:
+            self.session.execute_raw(f"ALTER TABLE t MODIFY c {kind}")
+        finally:
+            self.session.execute_raw("SET time_zone='+00:00'")
+
+    def values(self, table: str, kind: str) -> list[tuple[object, ...]]:
+        shown = "HEX(c)" if kind.startswith("VECTOR") else "HEX(c),CONCAT(c)"
+        return list(self.session.rows(f"SELECT id,{shown} FROM {table} ORDER BY id"))
+
+
+@pytest.fixture
+def lab(database: Database) -> Iterator[Lab]:
+    with connect(database.app_url) as session:
+        yield Lab(database, session)
+
+
+@pytest.mark.parametrize("before", [*TYPES, "UUID", "INET6", "INET4", "VECTOR(2)"])
+def test_conversions(lab: Lab, server: object, before: str) -> None:
+    types = {**TYPES, **ONLY[server.flavor]}  # type: ignore[attr-defined]
+    if before not in types:
+        pytest.skip(f"{before} is not a type of this server")
+    lab.prepare(before, types[before])
+    source = lab.column("o")
+    tried = [after for after in types if after != before and _agrees(lab, source, after)]
+    assert len(tried) >= 2
+
+
+def _agrees(lab: Lab, source: Column, after: str) -> bool:
+    """False where the conversion is refused."""
+    lab.target(after)
+    try:
+        template = convert_template(source, lab.column("u"), zone=ZONE)
+    except Refused:
+        return False
+    ids = lab.copy_on_server(template)
+    by_server = lab.values("u", after)
+    lab.copy_by_literals(template, ids)
+    by_literals = lab.values("u", after)
+    lab.alter(after, ids)
+    altered = lab.values("t", after)
+    assert by_server == altered, f"{source.column_type} to {after} by the server"
+    assert by_literals == altered, f"{source.column_type} to {after} by literals"
+    return True
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("TIME", "DATETIME"), ("BIT(9)", "DATE"), ("SET('a')", "INT"), (LATIN, "TIMESTAMP"), ("INT", "DATE")],
+)
+def test_what_cannot_be_said_is_refused(lab: Lab, before: str, after: str) -> None:
+    lab.prepare(before, [])
+    lab.target(after)
+    with pytest.raises(Refused, match="cannot be done online"):
+        convert_template(lab.column("o"), lab.column("u"), zone=ZONE)
+
+
+def test_hour_that_the_zone_does_not_have(lab: Lab) -> None:
+    """CONVERT_TZ moves it in silence; a plain ALTER refuses it."""
+    lab.prepare("DATETIME", ["'2020-02-31 01:00:00'", "'2020-03-01 01:00:00'"])
+    lab.target("TIMESTAMP")
+    template = convert_template(lab.column("o"), lab.column("u"), zone=ZONE)
+    assert lab.copy_on_server(template) == [1, 2]

@@ -1,0 +1,179 @@
+"""Settings that refuse, grants that are read, words of a spec: no server needed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import cast
+
+import pytest
+
+from vreplication.errors import Refused
+from vreplication.mysql.server import Flavor, Server
+from vreplication.mysql.session import Session
+from vreplication.planning import server_checks
+from vreplication.planning.checks import copy_path, copy_path_reason, holds_counter
+from vreplication.planning.facts import Check, Facts, Verdict
+from vreplication.planning.privileges import missing, parse_grants
+from vreplication.planning.space import size
+from vreplication.planning.spec import Spec, make_spec, split_table
+from vreplication.schema.alter import AlterClauses
+from vreplication.schema.model import Column, Table
+
+GOOD = {"log_bin": "ON", "binlog_format": "ROW", "binlog_row_image": "FULL", "binlog_order_commits": "ON"}
+
+
+def server(flavor: Flavor = Flavor.MYSQL, version: tuple[int, int, int] = (9, 7, 4), **variables: str) -> Server:
+    return Server(flavor=flavor, version=version, version_text="", variables={**GOOD, **variables})
+
+
+def facts(on: Server, *, counts: bool = False, path: str = "server") -> Facts:
+    column = Column(
+        name="id",
+        ordinal=1,
+        data_type="int",
+        column_type="int",
+        is_nullable=False,
+        is_auto_increment=counts,
+    )
+    table = Table(schema="s", name="t", engine="InnoDB", columns=(column,), keys=(), create_sql="")
+    return Facts(
+        session=cast(Session, None),
+        server=on,
+        spec=Spec(table="t", alter="FORCE"),
+        source=table,
+        clauses=AlterClauses(text="FORCE"),
+        target=table,
+        mapping=None,
+        copy_path=path,
+    )
+
+
+@pytest.mark.parametrize(
+    ("check", "variables", "verdict"),
+    [
+        (server_checks.binary_log, {}, "ok"),
+        (server_checks.binary_log, {"log_bin": "OFF"}, "refuse"),
+        (server_checks.log_format, {}, "ok"),
+        (server_checks.log_format, {"binlog_format": "MIXED"}, "refuse"),
+        (server_checks.log_format, {"binlog_format": "STATEMENT"}, "refuse"),
+        (server_checks.row_image, {}, "ok"),
+        (server_checks.row_image, {"binlog_row_image": "NOBLOB"}, "refuse"),
+        (server_checks.partial_json, {}, "ok"),
+        (server_checks.partial_json, {"binlog_row_value_options": "PARTIAL_JSON"}, "refuse"),
+        (server_checks.commit_order, {}, "ok"),
+        (server_checks.commit_order, {"binlog_order_commits": "OFF"}, "refuse"),
+        (server_checks.writable, {}, "ok"),
+        (server_checks.writable, {"read_only": "ON"}, "refuse"),
+        (server_checks.writable, {"super_read_only": "1"}, "refuse"),
+        (server_checks.cluster, {}, "ok"),
+        (server_checks.cluster, {"wsrep_on": "ON"}, "refuse"),
+        (server_checks.retention, {"binlog_expire_logs_seconds": "3600"}, "warn"),
+        (server_checks.retention, {"expire_logs_days": "0.5"}, "warn"),
+        (server_checks.retention, {"binlog_expire_logs_seconds": "2592000"}, "ok"),
+        (server_checks.compression, {"binlog_transaction_compression": "ON"}, "ok"),
+    ],
+)
+def test_settings(check: object, variables: dict[str, str], verdict: str) -> None:
+    found: Check = check(facts(server(**variables)))  # type: ignore[operator]
+    assert found.verdict == verdict
+    assert found.sentence.endswith(".")
+    assert bool(found.cure) == (verdict != "ok")
+
+
+def test_an_unknown_setting_of_the_other_flavor_is_no_reason_to_refuse() -> None:
+    maria = replace(server(Flavor.MARIADB, (10, 11, 19)), variables={"log_bin": "ON", "binlog_format": "ROW"})
+    assert server_checks.commit_order(facts(maria)).verdict is Verdict.OK
+
+
+def test_old_servers_are_refused() -> None:
+    assert server_checks.version(facts(server(version=(8, 0, 12)))).verdict is Verdict.REFUSE
+    assert server_checks.version(facts(server(Flavor.MARIADB, (10, 4, 30)))).verdict is Verdict.REFUSE
+
+
+@pytest.mark.parametrize(("mode", "counts", "holds"), [("1", True, True), ("2", True, False), ("1", False, False)])
+def test_who_holds_the_counter(mode: str, counts: bool, holds: bool) -> None:
+    found = facts(server(innodb_autoinc_lock_mode=mode), counts=counts)
+    assert holds_counter(found) is holds
+    assert copy_path(found).verdict is (Verdict.WARN if holds else Verdict.OK)
+    assert copy_path(replace(found, copy_path="rows")).verdict is Verdict.OK
+    assert ("lock against catch-up" in copy_path_reason(replace(found, copy_path="rows"))) is holds
+
+
+GRANTS = [
+    "GRANT PROCESS, REPLICATION CLIENT ON *.* TO `u`@`%`",
+    "GRANT SELECT (a, b), INSERT, LOCK TABLES ON `shop\\_1`.* TO `u`@`%` WITH GRANT OPTION",
+    "GRANT SELECT ON `app%`.* TO `u`@`%`",
+    "GRANT `role`@`%` TO `u`@`%`",
+    "GRANT PROXY ON ``@`%` TO `u`@`%`",
+    "GRANT SELECT ON `performance_schema`.`threads` TO `u`@`%`",
+]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "schema", "table", "lacks"),
+    [
+        ({"SELECT", "INSERT"}, "shop_1", "*", []),
+        ({"SELECT"}, "shopx1", "*", ["SELECT"]),
+        ({"SELECT", "DROP"}, "app7", "*", ["DROP"]),
+        ({"PROCESS", "BINLOG MONITOR"}, "*", "*", []),
+        ({"PROCESS"}, "shop_1", "*", []),
+        ({"SELECT"}, "*", "*", ["SELECT"]),
+        ({"SELECT"}, "performance_schema", "threads", []),
+        ({"SELECT"}, "performance_schema", "*", ["SELECT"]),
+    ],
+)
+def test_grants_are_read(wanted: set[str], schema: str, table: str, lacks: list[str]) -> None:
+    assert missing(parse_grants(GRANTS), frozenset(wanted), schema, table) == lacks
+
+
+def test_all_privileges_are_all() -> None:
+    grants = parse_grants(["GRANT ALL PRIVILEGES ON *.* TO `root`@`localhost` WITH GRANT OPTION"])
+    assert missing(grants, frozenset({"SELECT", "XA_RECOVER_ADMIN"}), "*") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("t", ("d", "t")),
+        ("s.t", ("s", "t")),
+        ("`a.b`", ("d", "a.b")),
+        ("`a``b`.`c`", ("a`b", "c")),
+        ("s.`t 1`", ("s", "t 1")),
+    ],
+)
+def test_table_names(text: str, parts: tuple[str, str]) -> None:
+    assert split_table(text, "d") == parts
+
+
+@pytest.mark.parametrize("text", ["a.b.c", "`a", ".t", "s.", "`a`b"])
+def test_wrong_table_names(text: str) -> None:
+    with pytest.raises(Refused):
+        split_table(text, "d")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"table": "", "alter": "x"},
+        {"table": "t", "alter": " "},
+        {"table": "t", "alter": "x", "chunk_rows": 0},
+        {"table": "t", "alter": "x", "chunk_rows": 65_536},
+        {"table": "t", "alter": "x", "cutover": "later"},
+        {"table": "t", "alter": "x", "workflow": "-no-"},
+        {"table": "t", "alter": "x", "unknown": 1},
+    ],
+)
+def test_wrong_specs_are_one_sentence(given: dict[str, object]) -> None:
+    with pytest.raises(Refused) as caught:
+        make_spec(**given)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_spec_survives_json() -> None:
+    spec = make_spec(table="s.t", alter="ADD x INT", workflow="w-1", chunk_rows=10, copy_path=None)
+    assert Spec.model_validate_json(spec.model_dump_json()) == spec
+    assert spec.copy_path == "auto"
+
+
+def test_sizes_in_words() -> None:
+    assert [size(n) for n in (0, 1023, 2048, 5 << 30, 3 << 40)] == ["0 B", "1023 B", "2 KiB", "5 GiB", "3.0 TiB"]

@@ -1,0 +1,90 @@
+"""Rows of the source that would be one under a unique key of the target.
+
+What must stay true: values are compared as the target will compare them (its type, its collation, its prefix), so that
+what is found here is what a plain ALTER TABLE would refuse; rows with a NULL in the key never collide.
+"""
+
+from __future__ import annotations
+
+import re
+
+from vreplication.mysql.quoting import ident, qualified, text
+from vreplication.mysql.session import Session
+from vreplication.schema.literals import APPROXIMATE, DECIMALS, INTEGERS, LABELED, is_character
+from vreplication.schema.model import Column, ColumnPair, Key, KeyPart, TableMapping
+
+_SHOWN = 60
+
+
+def find_duplicates(session: Session, mapping: TableMapping, unique: Key, limit: int = 10) -> list[str]:
+    """Up to `limit` values that occur more than once, as text with their count."""
+    parts = [_part(mapping, part) for part in unique.parts]
+    if any(part is None for part in parts):
+        return []
+    values = [f"v{i}" for i in range(len(parts))]
+    shown = ",".join(f"LEFT(CONCAT(MIN({v})),{_SHOWN})" for v in values)
+    inner = ",".join(f"{part} AS {v}" for part, v in zip(parts, values, strict=True))
+    rows = session.rows(
+        f"SELECT {shown},COUNT(*) FROM (SELECT {inner} FROM {_mapped(mapping)}) grouped"
+        f" WHERE {' AND '.join(f'{v} IS NOT NULL' for v in values)}"
+        f" GROUP BY {','.join(values)} HAVING COUNT(*)>1 LIMIT {int(limit)}"
+    )
+    return [f"({', '.join(map(_shown, row[:-1]))}) {row[-1]} times" for row in rows]
+
+
+def _shown(value: object) -> str:
+    return f"0x{value.hex()}" if isinstance(value, bytes) else str(value)
+
+
+def _mapped(mapping: TableMapping) -> str:
+    """The source's rows under the target's column names, each value in its target's type."""
+    columns = ",".join(f"{_typed(pair)} AS {ident(pair.target.name)}" for pair in mapping.pairs)
+    return f"(SELECT {columns} FROM {qualified(mapping.source.schema, mapping.source.name)}) mapped"
+
+
+def _part(mapping: TableMapping, part: KeyPart) -> str | None:
+    """SQL over the mapped rows; None: the server fills it with values that we cannot know, or with NULL."""
+    if part.expression:
+        return re.sub(r"\\(.)", r"\1", part.expression, flags=re.S)
+    column = mapping.target.column(part.column)
+    if column.generated:
+        value: str | None = column.expression
+    elif any(pair.target.name == column.name for pair in mapping.pairs):
+        value = ident(column.name)
+    else:
+        value = _default(column)
+    if value is None:
+        return None
+    value = _compared(column, value)
+    return value if part.prefix is None else f"LEFT({value},{part.prefix})"
+
+
+def _default(column: Column) -> str | None:
+    """An added column with a literal default is the same in every row."""
+    if column.is_auto_increment or column.default is None or not re.fullmatch(r"[\w.:' -]*", column.default):
+        return None
+    return None if column.default.upper() == "NULL" or "(" in column.default else text(column.default.strip("'"))
+
+
+def _compared(column: Column, value: str) -> str:
+    if is_character(column) or column.data_type in LABELED:
+        return f"CONVERT({value} USING {column.charset}) COLLATE {column.collation}"
+    return value
+
+
+def _typed(pair: ColumnPair) -> str:
+    """The pair's value, rounded or cut as its target will."""
+    value = pair.convert.format(ident(pair.source.name))
+    before, after = pair.source, pair.target
+    if before.column_type == after.column_type:
+        return value
+    kind = after.data_type
+    if kind in DECIMALS:
+        return f"CAST({value} AS DECIMAL({after.precision},{after.scale or 0}))"
+    if kind in INTEGERS and before.data_type not in INTEGERS:
+        return f"ROUND({value})"
+    if kind in APPROXIMATE:
+        return f"CAST({value} AS {kind.upper()})"
+    if kind in ("datetime", "timestamp", "time"):
+        return f"CAST({value} AS {'TIME' if kind == 'time' else 'DATETIME'}({after.fraction}))"
+    return f"CAST({value} AS DATE)" if kind == "date" else value

@@ -1,0 +1,96 @@
+"""A plan in words, and as JSON.
+
+What must stay true: both say what the plan says and decide nothing; they hold no URL and no password.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vreplication.planning.facts import Check, Verdict
+from vreplication.planning.plan import Plan
+from vreplication.planning.space import size
+
+_MARK = {Verdict.OK: "ok    ", Verdict.WARN: "note  ", Verdict.REFUSE: "REFUSE"}
+
+
+def explain(plan: Plan) -> str:
+    """Text for a person."""
+    lines = [
+        f"ALTER TABLE {plan.source.schema}.{plan.source.name} {plan.clauses.text}",
+        "",
+        *_facts(plan),
+        "",
+        "Checks",
+        *(line for check in plan.checks for line in _check(check)),
+        "",
+        "Steps",
+        *(line for number, stage in enumerate(plan.stages, 1) for line in _stage(number, stage)),
+        "",
+        _verdict(plan),
+    ]
+    return "\n".join(lines)
+
+
+def _facts(plan: Plan) -> list[str]:
+    key = ", ".join(pair.source.name for pair in plan.mapping.key) if plan.mapping else "known at prepare"
+    index = f"{plan.mapping.source_index} ({key})" if plan.mapping else key
+    return [
+        f"  server        {plan.server}",
+        f"  rows          about {plan.estimated_rows:,}",
+        f"  disk          about {size(plan.copy_bytes)} for the copy, {size(plan.log_bytes)} for the binary log",
+        f"  key           {index}",
+        f"  copy path     {plan.copy_path}: {plan.copy_path_reason}",
+        *_columns(plan),
+    ]
+
+
+def _columns(plan: Plan) -> list[str]:
+    if not plan.mapping:
+        return []
+    sources = {pair.source.name.lower() for pair in plan.mapping.pairs if not pair.is_constant}
+    dropped = [c.name for c in plan.source.columns if not c.generated and c.name.lower() not in sources]
+    renamed = [
+        f"{pair.source.name} → {pair.target.name}"
+        for pair in plan.mapping.pairs
+        if not pair.is_constant and pair.source.name.lower() != pair.target.name.lower()
+    ]
+    found = [f"  dropped       {', '.join(dropped)}"] if dropped else []
+    return found + ([f"  renamed       {', '.join(renamed)}"] if renamed else [])
+
+
+def _check(check: Check) -> list[str]:
+    cure = [f"         {'':22}{check.cure}"] if check.cure else []
+    return [f"  {_MARK[check.verdict]} {check.name:<22}{check.sentence}", *cure]
+
+
+def _stage(number: int, stage: Any) -> list[str]:
+    return [f"  {number}. {stage.name}: {stage.sentence}", *(f"       {text}" for text in stage.statements)]
+
+
+def _verdict(plan: Plan) -> str:
+    if plan.refusals:
+        return f"Refused: {len(plan.refusals)} of {len(plan.checks)} checks say no. Nothing was touched."
+    return "It can be done online. Nothing was touched."
+
+
+def plan_json(plan: Plan) -> dict[str, Any]:
+    """The same as plain data."""
+    mapping = plan.mapping
+    return {
+        "table": f"{plan.source.schema}.{plan.source.name}",
+        "alter": plan.clauses.text,
+        "server": str(plan.server),
+        "is_refused": bool(plan.refusals),
+        "copy_path": plan.copy_path,
+        "copy_path_reason": plan.copy_path_reason,
+        "key": [pair.source.name for pair in mapping.key] if mapping else None,
+        "is_serial": mapping.is_serial if mapping else None,
+        "estimated_rows": plan.estimated_rows,
+        "copy_bytes": plan.copy_bytes,
+        "log_bytes": plan.log_bytes,
+        "checks": [
+            {"name": c.name, "verdict": c.verdict.value, "sentence": c.sentence, "cure": c.cure} for c in plan.checks
+        ],
+        "stages": [{"name": s.name, "sentence": s.sentence, "statements": list(s.statements)} for s in plan.stages],
+    }

@@ -1,0 +1,62 @@
+"""What the checks look at, and what a check says.
+
+What must stay true: a check reads and never writes; one that refuses names the cause and the cure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from vreplication.mysql.server import Server
+from vreplication.mysql.session import Session
+from vreplication.planning.spec import Spec
+from vreplication.schema.alter import AlterClauses
+from vreplication.schema.model import Table, TableMapping
+
+
+class Verdict(StrEnum):
+    OK = "ok"
+    WARN = "warn"
+    """It goes on; the sentence says what to expect."""
+    REFUSE = "refuse"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One thing that was looked at."""
+
+    name: str
+    verdict: Verdict
+    sentence: str
+    cure: str = ""
+
+
+def ok(name: str, sentence: str) -> Check:
+    return Check(name=name, verdict=Verdict.OK, sentence=sentence)
+
+
+def warn(name: str, sentence: str, cure: str = "") -> Check:
+    return Check(name=name, verdict=Verdict.WARN, sentence=sentence, cure=cure)
+
+
+def refuse(name: str, sentence: str, cure: str) -> Check:
+    return Check(name=name, verdict=Verdict.REFUSE, sentence=sentence, cure=cure)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """All that a check may read. `target` and `mapping` are None where the definition is only known at prepare."""
+
+    session: Session
+    server: Server
+    spec: Spec
+    source: Table
+    clauses: AlterClauses
+    target: Table | None
+    mapping: TableMapping | None
+    copy_path: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.source.schema}.{self.source.name}"

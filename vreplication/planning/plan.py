@@ -1,0 +1,120 @@
+"""A plan: what an online DDL would do, as data. Making one touches nothing.
+
+What must stay true: the run and `explain` read the same plan; every check has a verdict in it; a plan with a refusal is
+not run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from vreplication.errors import Refused
+from vreplication.mysql.server import Server, inspect
+from vreplication.mysql.session import Session
+from vreplication.planning import space, table_checks
+from vreplication.planning.checks import copy_path_reason, holds_counter, run_checks
+from vreplication.planning.facts import Check, Facts, Verdict, ok, refuse
+from vreplication.planning.spec import Spec
+from vreplication.planning.stages import Stage, make_stages
+from vreplication.schema.alter import AlterClauses, parse_alter
+from vreplication.schema.introspect import introspect
+from vreplication.schema.mapping import map_for
+from vreplication.schema.model import Table, TableMapping
+from vreplication.schema.trial import trial_alter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """`target` and `mapping` are None where the definition is only known at prepare (partitions, FULLTEXT)."""
+
+    spec: Spec
+    server: Server
+    source: Table
+    target: Table | None
+    mapping: TableMapping | None
+    clauses: AlterClauses
+    copy_path: str
+    copy_path_reason: str
+    checks: tuple[Check, ...]
+    stages: tuple[Stage, ...]
+    estimated_rows: int
+    copy_bytes: int
+    log_bytes: int
+
+    @property
+    def refusals(self) -> tuple[Check, ...]:
+        return tuple(check for check in self.checks if check.verdict is Verdict.REFUSE)
+
+
+def make_plan(session: Session, spec: Spec) -> Plan:
+    """Plan an online DDL. Raises Refused where there is no such table; all else is a verdict of the plan."""
+    schema, table = spec.table_parts(session.url.database)
+    source = introspect(session, schema, table)
+    facts, alter = _read_alter(session, spec, inspect(session), source)
+    facts = replace(facts, copy_path=_choose_path(facts))
+    return _plan(facts, run_checks(facts, alter))
+
+
+def _plan(facts: Facts, checks: tuple[Check, ...]) -> Plan:
+    copy_bytes, log_bytes = space.needed(facts)
+    return Plan(
+        spec=facts.spec,
+        server=facts.server,
+        source=facts.source,
+        target=facts.target,
+        mapping=facts.mapping,
+        clauses=facts.clauses,
+        copy_path=facts.copy_path,
+        copy_path_reason=copy_path_reason(facts),
+        checks=checks,
+        stages=make_stages(facts),
+        estimated_rows=facts.source.estimated_rows,
+        copy_bytes=copy_bytes,
+        log_bytes=log_bytes,
+    )
+
+
+def _read_alter(session: Session, spec: Spec, server: Server, source: Table) -> tuple[Facts, Check]:
+    """Parse, try and map the ALTER: the facts as far as they are known, and the verdict on it."""
+    facts = Facts(
+        session=session,
+        server=server,
+        spec=spec,
+        source=source,
+        clauses=AlterClauses(text=spec.alter),
+        target=None,
+        mapping=None,
+        copy_path="server",
+    )
+    try:
+        facts = replace(facts, clauses=parse_alter(spec.alter))
+        facts = replace(facts, target=trial_alter(session, source, facts.clauses))
+        if facts.target is None:
+            return facts, ok("ALTER", "Its definition is checked at prepare: a temporary table cannot try it here.")
+        facts = replace(facts, mapping=map_for(server, source, facts.target, facts.clauses))
+    except Refused as error:
+        return facts, refuse("ALTER", error.message, error.cure)
+    return facts, ok("ALTER", "The server takes it.")
+
+
+def _choose_path(facts: Facts) -> str:
+    """By INSERT … SELECT on the server, unless that would lock catch-up out of the AUTO_INCREMENT counter."""
+    if facts.spec.copy_path != "auto":
+        return facts.spec.copy_path
+    return "rows" if holds_counter(facts) else "server"
+
+
+def check_prepared(session: Session, plan: Plan, target: Table, mapping: TableMapping) -> tuple[Check, ...]:
+    """What a plan without a mapping could not say, now that the shadow table is there: the checks that refuse."""
+    facts = Facts(
+        session=session,
+        server=plan.server,
+        spec=plan.spec,
+        source=plan.source,
+        clauses=plan.clauses,
+        target=target,
+        mapping=mapping,
+        copy_path=plan.copy_path,
+    )
+    found = table_checks.run_on_target(facts)
+    return tuple(check for check in found if check.verdict is Verdict.REFUSE)

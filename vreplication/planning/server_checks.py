@@ -1,0 +1,193 @@
+"""Checks of the server: is the binary log complete, readable and ours to write through?
+
+What must stay true: a setting under which the log may lack a change, or hold it in a form that we do not read, refuses
+(docs/correctness.md, P3); we never change a setting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from vreplication.errors import VReplicationError
+from vreplication.mysql.server import prepared_branches
+from vreplication.mysql.session import SqlError
+from vreplication.planning.facts import Check, Facts, ok, refuse, warn
+from vreplication.settings import SIDECAR
+
+_OLDEST = {"mariadb": (10, 5, 0), "mysql": (8, 0, 13)}
+_DAY = 86_400.0
+
+
+def version(facts: Facts) -> Check:
+    oldest = _OLDEST[facts.server.flavor.value]
+    if facts.server.version < oldest:
+        return refuse(
+            "version",
+            f"{facts.server} is older than what we know ({'.'.join(map(str, oldest))}).",
+            "Upgrade the server first.",
+        )
+    return ok("version", f"{facts.server}.")
+
+
+def binary_log(facts: Facts) -> Check:
+    if not facts.server.is_on("log_bin"):
+        return refuse("binary log", "The binary log is off.", "Start the server with log_bin and server_id.")
+    return ok("binary log", "The binary log is on.")
+
+
+def log_format(facts: Facts) -> Check:
+    found = facts.server.setting("binlog_format") or "ROW"
+    if found.upper() != "ROW":
+        return refuse(
+            "log format", f"binlog_format is {found}.", "SET GLOBAL binlog_format=ROW and reconnect all clients."
+        )
+    return ok("log format", "Changes are logged as rows.")
+
+
+def row_image(facts: Facts) -> Check:
+    found = facts.server.setting("binlog_row_image") or "FULL"
+    if found.upper() != "FULL":
+        return refuse(
+            "row image",
+            f"binlog_row_image is {found}: rows are logged without all of their columns.",
+            "SET GLOBAL binlog_row_image=FULL and reconnect all clients.",
+        )
+    return ok("row image", "Rows are logged whole.")
+
+
+def partial_json(facts: Facts) -> Check:
+    found = facts.server.setting("binlog_row_value_options") or ""
+    if found:
+        return refuse(
+            "partial JSON",
+            f"binlog_row_value_options is {found}: JSON values are logged as differences.",
+            "SET GLOBAL binlog_row_value_options='' and reconnect all clients.",
+        )
+    return ok("partial JSON", "JSON values are logged whole.")
+
+
+def commit_order(facts: Facts) -> Check:
+    found = facts.server.setting("binlog_order_commits")
+    if found is not None and not facts.server.is_on("binlog_order_commits"):
+        return refuse(
+            "commit order",
+            "binlog_order_commits is off: what is in the log may not be visible yet.",
+            "SET GLOBAL binlog_order_commits=ON, and leave it on until the workflow ends.",
+        )
+    return ok("commit order", "Commits become visible in the order of the log.")
+
+
+def log_filters(facts: Facts) -> Check:
+    statement = "SHOW MASTER STATUS" if facts.server.is_mariadb else "SHOW BINARY LOG STATUS"
+    try:
+        row = (facts.session.named_rows(statement) or [{}])[0]
+    except SqlError as error:
+        return refuse("log filters", f"{statement} is refused: {error.message}", "See the check of privileges.")
+    only, never = (_names(row.get(f"binlog_{kind}_db")) for kind in ("do", "ignore"))
+    lost = [s for s in (facts.source.schema, SIDECAR) if (only and s not in only) or s in never]
+    if lost:
+        return refuse(
+            "log filters",
+            f"Changes in schema {lost[0]} are kept out of the binary log (binlog_do_db, binlog_ignore_db).",
+            "Take the filter out of the server's configuration and restart it.",
+        )
+    return ok("log filters", "No filter keeps our schemas out of the log.")
+
+
+def _names(value: object) -> set[str]:
+    return {name for name in str(value or "").split(",") if name}
+
+
+def replica(facts: Facts) -> Check:
+    statement = "SHOW ALL SLAVES STATUS" if facts.server.is_mariadb else "SHOW REPLICA STATUS"
+    try:
+        is_replica = bool(facts.session.rows(statement))
+    except SqlError as error:
+        return refuse("replica", f"{statement} is refused: {error.message}", "See the check of privileges.")
+    logs_all = facts.server.is_on("log_slave_updates") or facts.server.is_on("log_replica_updates")
+    if is_replica and not logs_all:
+        return refuse(
+            "replica",
+            "The server is a replica and does not log what it replicates (log_slave_updates is off).",
+            "Run against the primary, or start this server with log_slave_updates.",
+        )
+    return ok("replica", "A replica that logs all changes." if is_replica else "The server is no replica.")
+
+
+def writable(facts: Facts) -> Check:
+    for name in ("read_only", "super_read_only", "innodb_read_only"):
+        if facts.server.is_on(name):
+            return refuse("writable", f"The server is read-only ({name}).", "Run against the primary.")
+    return ok("writable", "The server takes writes.")
+
+
+def cluster(facts: Facts) -> Check:
+    if facts.server.is_on("wsrep_on"):
+        return refuse(
+            "cluster",
+            "The server is a Galera node (wsrep_on): LOCK TABLES does not hold on the other nodes.",
+            "Use the cluster's own rolling schema upgrade.",
+        )
+    return ok("cluster", "No Galera cluster.")
+
+
+def retention(facts: Facts) -> Check:
+    seconds = float(facts.server.setting("binlog_expire_logs_seconds") or 0)
+    seconds = seconds or float(facts.server.setting("expire_logs_days") or 0) * _DAY
+    if 0 < seconds < _DAY:
+        return warn(
+            "log retention",
+            f"Binary logs are purged after {seconds / 3600:.1f} hours; a workflow paused for longer cannot go on.",
+            "Raise binlog_expire_logs_seconds for the time of the workflow.",
+        )
+    kept = "until they are purged by hand" if not seconds else f"for {seconds / _DAY:.0f} days"
+    return ok("log retention", f"Binary logs are kept {kept}.")
+
+
+def prepared(facts: Facts) -> Check:
+    try:
+        found = prepared_branches(facts.session, is_mariadb=facts.server.is_mariadb)
+    except SqlError as error:
+        return refuse(
+            "prepared transactions", f"XA RECOVER is refused: {error.message}", "See the check of privileges."
+        )
+    if found:
+        return warn(
+            "prepared transactions",
+            f"{len(found)} XA transactions are prepared; the workflow starts when they have ended"
+            f" and waits at most {facts.spec.xa_wait_seconds:.0f} s.",
+            "Commit or roll back the ones that XA RECOVER lists.",
+        )
+    return ok("prepared transactions", "No XA transaction is prepared.")
+
+
+def compression(facts: Facts) -> Check:
+    names = ("binlog_transaction_compression", "log_bin_compress")
+    on = [name for name in names if facts.server.is_on(name)]
+    return ok("compression", f"{on[0]} is on; we read compressed logs." if on else "The log is not compressed.")
+
+
+_ALL: tuple[Callable[[Facts], Check], ...] = (
+    version,
+    binary_log,
+    log_format,
+    row_image,
+    partial_json,
+    commit_order,
+    log_filters,
+    compression,
+    retention,
+    replica,
+    writable,
+    cluster,
+    prepared,
+)
+
+
+def run(facts: Facts) -> Iterator[Check]:
+    """All of them; one that cannot be made refuses."""
+    for check in _ALL:
+        try:
+            yield check(facts)
+        except VReplicationError as error:
+            yield refuse(check.__name__.replace("_", " "), f"It could not be read: {error}", "Mend that first.")

@@ -1,0 +1,85 @@
+"""What a user asks for: an online DDL as a value that is checked once.
+
+What must stay true: a Spec holds no URL and no password, so it may be stored and shown; every wrong value is one clear
+sentence (`Refused`), whichever face it came through.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from vreplication import names
+from vreplication.errors import Refused
+from vreplication.settings import MAX_CHUNK_ROWS
+
+
+class Spec(BaseModel):
+    """An online DDL. `workflow` None: the face makes an id up before it runs."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    table: str = Field(min_length=1, description="Table to change, `name` or `schema.name`.")
+    alter: str = Field(min_length=1, description="What would follow ALTER TABLE t.")
+    workflow: str | None = Field(default=None, description="Id of the workflow; an existing one goes on.")
+    cutover: Literal["auto", "manual"] = Field(default="auto", description="manual: hold before the switch.")
+    copy_parallelism: int = Field(default=2, ge=1, le=64, description="Copying tasks at a time.")
+    chunk_rows: int | None = Field(default=None, ge=1, le=MAX_CHUNK_ROWS, description="Rows a chunk; fixes its size.")
+    chunk_millis: int = Field(default=500, ge=10, le=60_000, description="Time a chunk may take, milliseconds.")
+    apply_parallelism: int = Field(default=2, ge=1, le=16, description="Connections that apply changes.")
+    copy_path: Literal["auto", "server", "rows"] = Field(default="auto", description="How rows travel.")
+    spark_master: str = Field(default="local[*]", min_length=1, description="Spark's master.")
+    retired: Literal["keep", "drop"] = Field(default="keep", description="The original after the switch.")
+    xa_wait_seconds: float = Field(default=60.0, ge=0, description="Patience with XA branches prepared before us.")
+    ignore_old_snapshots: bool = Field(default=False, description="Switch although an older snapshot is open.")
+
+    @field_validator("alter", "table")
+    @classmethod
+    def _stripped(cls, value: str) -> str:
+        if not value.strip():
+            raise ValueError("it is empty")
+        return value.strip()
+
+    @field_validator("workflow")
+    @classmethod
+    def _checked(cls, value: str | None) -> str | None:
+        return None if value is None else names.check_workflow(value)
+
+    def table_parts(self, default_schema: str) -> tuple[str, str]:
+        """(schema, table). Backticks are taken off; a dot inside them is part of the name."""
+        return split_table(self.table, default_schema)
+
+
+def split_table(text: str, default_schema: str) -> tuple[str, str]:
+    """Read `t`, `s.t`, or either part in backticks. Raises Refused."""
+    parts: list[str] = []
+    rest = text
+    while rest:
+        if rest[0] == "`":
+            end = rest.replace("``", "\0\0").find("`", 1)
+            if end < 0:
+                raise Refused(f"The table name {text!r} has a backtick without its pair.")
+            part, rest = rest[1:end].replace("``", "`"), rest[end + 1 :]
+        else:
+            part, dot, rest = rest.partition(".")
+            rest = dot + rest
+        parts.append(part)
+        if rest and not rest.startswith("."):
+            raise Refused(f"The table name {text!r} is not valid.", cure="Use name or schema.name.")
+        if rest == ".":
+            parts.append("")
+        rest = rest[1:]
+    if not 1 <= len(parts) <= 2 or not all(parts):
+        raise Refused(f"The table name {text!r} is not valid.", cure="Use name or schema.name.")
+    return (parts[0], parts[1]) if len(parts) == 2 else (default_schema, parts[0])
+
+
+def make_spec(**given: Any) -> Spec:
+    """A Spec from what a face was given; None means the default. Raises Refused with one sentence."""
+    try:
+        return Spec.model_validate({name: value for name, value in given.items() if value is not None})
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"])) or "request"
+        raise Refused(f"{field}: {first['msg']}.") from None

@@ -1,0 +1,280 @@
+"""Checks of the table and of what the ALTER makes of it.
+
+What must stay true: everything that would end with a table unlike that of a plain ALTER (docs/correctness.md, P1), or
+with a lost write, is refused here by name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+from vreplication import names
+from vreplication.errors import Refused, VReplicationError
+from vreplication.mysql.text import Token
+from vreplication.planning.duplicates import find_duplicates
+from vreplication.planning.facts import Check, Facts, ok, refuse, warn
+from vreplication.schema.introspect import definitions, exists
+from vreplication.schema.keys import usable_keys
+from vreplication.schema.model import Column
+from vreplication.schema.shadow import checks_of, is_generated_name
+from vreplication.settings import SIDECAR
+
+_SYSTEM = ("mysql", "sys", "information_schema", "performance_schema", SIDECAR)
+# A literal, the current time, or nothing: what is the same in every row.
+_PLAIN_DEFAULT = re.compile(r"(?:current_timestamp|now)\b.*|[^(]*", re.I | re.S)
+
+
+def ours(facts: Facts) -> Check:
+    if names.is_ours(facts.source.name) or facts.source.schema.lower() in _SYSTEM:
+        return refuse("table", f"{facts.name} is not a table of an application.", "Name one of your own tables.")
+    return ok("table", f"{facts.name} is a base table.")
+
+
+def engine(facts: Facts) -> Check:
+    tables = [t for t in (facts.source, facts.target) if t is not None]
+    other = next((t.engine for t in tables if t.engine.lower() != "innodb"), None)
+    if other:
+        return refuse(
+            "engine", f"{facts.name} is or becomes {other}, not InnoDB.", "Only InnoDB tables can be changed online."
+        )
+    return ok("engine", "InnoDB.")
+
+
+def foreign_keys(facts: Facts) -> Check:
+    own = [parts[1].value for parts in definitions(facts.source.create_sql) if _is_foreign(parts)]
+    if own:
+        return refuse(
+            "foreign keys",
+            f"{facts.name} has foreign keys ({', '.join(own)}), which would go on pointing from the retired table.",
+            "Drop them first, or run a plain ALTER TABLE.",
+        )
+    if children := sorted(_children(facts)):
+        return refuse(
+            "foreign keys",
+            f"{facts.name} is the parent of foreign keys in {', '.join(children[:5])},"
+            " which would go on pointing to the retired table.",
+            "Drop them first, or run a plain ALTER TABLE.",
+        )
+    return ok("foreign keys", "No foreign keys from or to the table.")
+
+
+def _is_foreign(parts: list[Token]) -> bool:
+    return any(token.is_word("FOREIGN") for token in parts[:4])
+
+
+def _children(facts: Facts) -> set[str]:
+    """Tables with a foreign key to the source: InnoDB knows them all, information_schema what the user may see."""
+    key = (facts.source.schema, facts.source.name)
+    seen = facts.session.rows(
+        "SELECT DISTINCT TABLE_SCHEMA, TABLE_NAME FROM information_schema.KEY_COLUMN_USAGE"
+        " WHERE REFERENCED_TABLE_SCHEMA=%s AND REFERENCED_TABLE_NAME=%s",
+        key,
+    )
+    # MariaDB keeps names as the file system has them: a@002db.
+    decoded = "CONVERT(CAST({} AS CHAR CHARACTER SET filename) USING utf8mb4)" if facts.server.is_mariadb else "{}"
+    table = "INNODB_SYS_FOREIGN" if facts.server.is_mariadb else "INNODB_FOREIGN"
+    hidden = facts.session.rows(
+        f"SELECT FOR_NAME FROM information_schema.{table} WHERE {decoded.format('REF_NAME')}=%s", ("/".join(key),)
+    )
+    return {".".join(map(str, row)) for row in seen} or {str(row[0]).replace("/", ".", 1) for row in hidden}
+
+
+def triggers(facts: Facts) -> Check:
+    found = facts.session.rows(
+        "SELECT TRIGGER_NAME FROM information_schema.TRIGGERS WHERE EVENT_OBJECT_SCHEMA=%s AND EVENT_OBJECT_TABLE=%s",
+        (facts.source.schema, facts.source.name),
+    )
+    if found:
+        return refuse(
+            "triggers",
+            f"{facts.name} has triggers ({', '.join(str(r[0]) for r in found)}); they would stay on the retired table.",
+            "Drop them first and create them again after the switch.",
+        )
+    return ok("triggers", "No triggers.")
+
+
+def features(facts: Facts) -> Check:
+    """What a copy would lose, or what we do not read, by name."""
+    sql = facts.source.create_sql
+    options = sql[sql.rfind("\n)") :].upper()
+    for pattern, text, where in (
+        ("WITH SYSTEM VERSIONING", "is system-versioned; a copy has no history", options),
+        ("PERIOD FOR ", "has a period", sql.upper()),
+        ("DATA DIRECTORY", "has a DATA DIRECTORY, which CREATE TABLE … LIKE does not keep", sql.upper()),
+        ("/*M!100301 COMPRESSED", "has compressed columns", sql.upper()),
+    ):
+        if pattern.upper() in where:
+            return refuse("features", f"{facts.name} {text}.", "Run a plain ALTER TABLE.")
+    return ok("features", "Nothing that a copy would lose.")
+
+
+def check_names(facts: Facts) -> Check:
+    """MySQL's CHECK names are unique in a schema, so two tables cannot have them at one time."""
+    found = [] if facts.server.is_mariadb else checks_of(facts.source.create_sql)
+    kept = [check.name for check in found if not facts.clauses.drops_constraint(check.name)]
+    named = [name for name in kept if not is_generated_name(name, facts.source.name)]
+    if named:
+        return refuse(
+            "CHECK names",
+            f"CHECK constraint {named[0]} has a name of its own, which MySQL does not let a second table have.",
+            f"Let the ALTER drop it (DROP CHECK {named[0]}) and add it again afterwards, or run a plain ALTER TABLE.",
+        )
+    retired = names.retired_table(facts.source.name, facts.spec.workflow or "w")
+    longest = max((len(retired) + len(name) - len(facts.source.name) for name in kept), default=0)
+    if longest > names.MAX_NAME:
+        return refuse(
+            "CHECK names",
+            f"The table's name is too long: its CHECK constraints are renamed with it, to more than {names.MAX_NAME}.",
+            "Shorten the table's name, or run a plain ALTER TABLE.",
+        )
+    return ok("CHECK names", "They follow the table.")
+
+
+def shared_key(facts: Facts) -> Check:
+    """Where the target is known the mapping has found it, or has refused."""
+    if facts.mapping is not None:
+        columns = ", ".join(pair.source.name for pair in facts.mapping.key)
+        return ok("shared key", f"Rows are told apart by {facts.mapping.source_index} ({columns}).")
+    if not usable_keys(facts.source):
+        return refuse(
+            "shared key",
+            f"{facts.name} has no unique key over NOT NULL columns of numbers, strings, binaries or dates.",
+            "Add a primary key by a plain ALTER TABLE first.",
+        )
+    return ok("shared key", "The table has a key; that the new definition shares it is checked at prepare.")
+
+
+def duplicates(facts: Facts) -> Check:
+    mapping = facts.mapping
+    if mapping is None or not mapping.added_unique:
+        return ok("unique keys", "No unique key is added or narrowed.")
+    for unique in mapping.added_unique:
+        if found := find_duplicates(facts.session, mapping, unique):
+            return refuse(
+                "unique keys",
+                f"Rows of {facts.name} are duplicates under the new unique key {unique.name}: {', '.join(found)}.",
+                "Remove them first.",
+            )
+    listed = ", ".join(key.name for key in mapping.added_unique)
+    return warn(
+        "unique keys", f"Unique keys are added or narrowed ({listed}): changes are applied one by one, in order."
+    )
+
+
+def names_free(facts: Facts) -> Check:
+    schema, table = facts.source.schema, facts.source.name
+    wanted = [names.shadow_table(table)]
+    wanted += [names.retired_table(table, facts.spec.workflow)] if facts.spec.workflow else []
+    taken = [name for name in wanted if exists(facts.session, schema, name)]
+    if taken:
+        return refuse(
+            "names",
+            f"There is a table {schema}.{taken[0]} already, where ours is to be.",
+            "Cancel the workflow that made it (`vreplication status`), or drop it.",
+        )
+    return ok("names", f"{wanted[0]} is free.")
+
+
+def other_workflow(facts: Facts) -> Check:
+    if not exists(facts.session, SIDECAR, "workflow"):
+        return ok("other workflows", "None has run here.")
+    found = facts.session.row(
+        f"SELECT id, phase FROM {SIDECAR}.workflow WHERE source_schema=%s AND source_table=%s"
+        " AND phase NOT IN ('complete','cancelled') AND id<>%s LIMIT 1",
+        (facts.source.schema, facts.source.name, facts.spec.workflow or ""),
+    )
+    if found:
+        return refuse(
+            "other workflows",
+            f"Workflow {found[0]} on {facts.name} has not ended (phase {found[1]}).",
+            f"`vreplication resume {found[0]}` goes on with it, `vreplication cancel {found[0]}` removes it.",
+        )
+    return ok("other workflows", "None on this table.")
+
+
+def new_columns(facts: Facts) -> Check:
+    """Columns whose values a plain ALTER would not have given either way, but others."""
+    known = {pair.target.name for pair in facts.mapping.pairs} if facts.mapping else set()
+    added = [c for c in facts.target.columns if c.name not in known] if facts.target and facts.mapping else []
+    if numbered := [c.name for c in added if c.is_auto_increment]:
+        return warn(
+            "new columns", f"{numbered[0]} is numbered in the order of copying, with gaps where rows change meanwhile."
+        )
+    if drawn := [c.name for c in added if _is_drawn(c)]:
+        return warn(
+            "new columns", f"The default of {drawn[0]} is drawn for each row, again when the row changes meanwhile."
+        )
+    return ok("new columns", "New columns take what a plain ALTER TABLE gives them.")
+
+
+def _is_drawn(column: Column) -> bool:
+    return not column.generated and column.default is not None and not _PLAIN_DEFAULT.fullmatch(column.default)
+
+
+def null_timestamps(facts: Facts) -> Check:
+    """Without explicit_defaults_for_timestamp NULL into TIMESTAMP NOT NULL is the time, without a warning."""
+    setting = facts.server.setting("explicit_defaults_for_timestamp")
+    if setting is None or facts.server.is_on("explicit_defaults_for_timestamp") or facts.mapping is None:
+        return ok("NULL timestamps", "NULL stays NULL.")
+    for pair in facts.mapping.pairs:
+        if pair.source.is_nullable and pair.target.data_type == "timestamp" and not pair.target.is_nullable:
+            return refuse(
+                "NULL timestamps",
+                f"{pair.target.name} becomes NOT NULL while explicit_defaults_for_timestamp is off:"
+                " NULL would turn into the current time.",
+                "Set explicit_defaults_for_timestamp=ON, or fill the NULLs first.",
+            )
+    return ok("NULL timestamps", "No column is concerned.")
+
+
+def json_subtypes(facts: Facts) -> Check:
+    has_json = any(column.data_type == "json" for column in facts.source.columns)
+    if has_json and facts.copy_path == "rows":
+        return warn(
+            "JSON",
+            "The copy carries JSON as text: DECIMAL and DATE values made by functions inside a document"
+            " become numbers and strings.",
+            "Use --copy-path server.",
+        )
+    return ok("JSON", "Documents keep their values." if has_json else "No JSON columns.")
+
+
+_ALL: tuple[Callable[[Facts], Check], ...] = (
+    ours,
+    engine,
+    features,
+    foreign_keys,
+    triggers,
+    check_names,
+    shared_key,
+    duplicates,
+    new_columns,
+    null_timestamps,
+    json_subtypes,
+    names_free,
+    other_workflow,
+)
+
+
+_ON_TARGET = (engine, duplicates, null_timestamps)
+
+
+def run(facts: Facts) -> Iterator[Check]:
+    """All of them; one that cannot be made refuses."""
+    return map(lambda check: _guarded(check, facts), _ALL)
+
+
+def run_on_target(facts: Facts) -> Iterator[Check]:
+    """Those that need the new definition."""
+    return map(lambda check: _guarded(check, facts), _ON_TARGET)
+
+
+def _guarded(check: Callable[[Facts], Check], facts: Facts) -> Check:
+    name = check.__name__.replace("_", " ")
+    try:
+        return check(facts)
+    except Refused as error:
+        return refuse(name, error.message, error.cure)
+    except VReplicationError as error:
+        return refuse(name, f"It could not be read: {error}", "Mend that first.")

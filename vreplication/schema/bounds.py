@@ -1,0 +1,77 @@
+"""Predicates for ranges of a key, written so that the optimizer reads the range from the index and no more.
+
+What must stay true: a range is (lo, hi] in the key's own order on the server; bounds are literals made by
+`literals.bound_sql` (an ENUM sorts by its number and not by its label).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vreplication.mysql.quoting import ident, text
+from vreplication.schema.model import Column
+
+Bound = Sequence[str]
+"""One literal for each column of the key."""
+
+
+def key_names(columns: Sequence[Column], alias: str = "") -> list[str]:
+    """The key's columns as SQL, behind `alias.` when there is one."""
+    prefix = f"{ident(alias)}." if alias else ""
+    return [prefix + ident(column.name) for column in columns]
+
+
+def order_sql(columns: Sequence[Column], *, alias: str = "", descending: bool = False) -> str:
+    """The list for ORDER BY."""
+    return ",".join(name + (" DESC" if descending else "") for name in key_names(columns, alias))
+
+
+def range_sql(
+    columns: Sequence[Column], lo: Bound | None, hi: Bound | None, *, lo_inclusive: bool = False, alias: str = ""
+) -> str:
+    """Predicate for lo < key <= hi (or lo <= key); a bound that is None is open. Safe behind AND as it is."""
+    names = key_names(columns, alias)
+    sides = []
+    if lo is not None:
+        sides.append(_beyond(columns, names, lo, ">", lo_inclusive))
+    if hi is not None:
+        sides.append(_beyond(columns, names, hi, "<", True))
+    return " AND ".join(sides) or "1=1"
+
+
+def equal_sql(columns: Sequence[Column], key: Bound, *, alias: str = "") -> str:
+    """Predicate for one key, given by its literals (`literals.literal_sql`)."""
+    return " AND ".join(f"{n}={v}" for n, v in zip(key_names(columns, alias), key, strict=True))
+
+
+def _beyond(columns: Sequence[Column], names: Sequence[str], bound: Bound, sign: str, is_inclusive: bool) -> str:
+    """(a, b) > (x, y) as `a>=x AND (a>x OR (a=x AND b>y))`: optimizers read the first part from the index."""
+    if len(names) == 1:
+        return _compare(columns[0], names[0], sign + "=" * is_inclusive, bound[0])
+    nested = _nested(columns, names, bound, sign, is_inclusive)
+    return f"{_compare(columns[0], names[0], sign + '=', bound[0])} AND ({nested})"
+
+
+def _nested(columns: Sequence[Column], names: Sequence[str], bound: Bound, sign: str, is_inclusive: bool) -> str:
+    if len(names) == 1:
+        return _compare(columns[0], names[0], sign + "=" * is_inclusive, bound[0])
+    inner = _nested(columns[1:], names[1:], bound[1:], sign, is_inclusive)
+    beyond = _compare(columns[0], names[0], sign, bound[0])
+    return f"{beyond} OR ({_compare(columns[0], names[0], '=', bound[0])} AND ({inner}))"
+
+
+def _compare(column: Column, name: str, sign: str, literal: str) -> str:
+    if column.data_type == "enum":
+        return _compare_enum(column, name, sign, int(literal))
+    return f"{name}{sign}{literal}"
+
+
+def _compare_enum(column: Column, name: str, sign: str, number: int) -> str:
+    """By the labels that qualify: MySQL does not read `enum > 2` from an index (measured), `enum IN (…)` it does.
+
+    Number 0 is the empty value that an insert in non-strict mode leaves.
+    """
+    labels = ["", *column.labels]
+    tests = {">": number.__lt__, ">=": number.__le__, "<": number.__gt__, "<=": number.__ge__, "=": number.__eq__}
+    found = ",".join(text(label) for i, label in enumerate(labels) if tests[sign](i))
+    return f"{name} IN ({found})" if found else "1=0"

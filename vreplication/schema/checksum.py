@@ -1,0 +1,201 @@
+"""Checksums of rows, alike on both sides of a mapping: SQL for a range's sums, for its buckets, and for single rows.
+
+A range's checksum is COUNT, SUM(CRC32(row)) and SUM(CRC32(row) * (1 + CRC32(key) % 1000003)). XOR of CRCs cannot see
+two rows that swapped their values, because a CRC is linear; sums weighted by the key can. Both sums travel in one
+number, the plain one 30 decimal digits higher, so that the server computes the row's CRC once (measured: 25-30 % less).
+
+What must stay true: a row's bytes can be cut into its fields in one way only (X'FF' stands between fields, X'FE' for
+NULL, a length before a field that may hold these bytes), and nothing in it gives NULL for a row that is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from vreplication.mysql.quoting import ident, qualified
+from vreplication.mysql.session import Row, Session
+from vreplication.schema.forms import Form, forms
+from vreplication.schema.literals import literal_sql
+from vreplication.schema.model import Column, ColumnPair, Table, TableMapping
+
+_BETWEEN = "CAST(X'FF' AS BINARY)"
+_NULL = "CAST(X'FE' AS BINARY)"
+_SHIFT = 10**30
+_WEIGHTS = 1_000_003
+
+Which = Literal["source", "target"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """The source or the target, as SQL.
+
+    key, row: what is hashed for sums; exact_key, exact_row: the same with long values by SHA2, hashed by SHA2.
+    names: the key's columns to look rows up by literals in the target's shape. templates: turn a key literal of this
+    side into that shape.
+    """
+
+    schema: str
+    table: str
+    index: str
+    columns: tuple[Column, ...]
+    names: tuple[str, ...]
+    templates: tuple[str, ...]
+    key: str
+    row: str
+    exact_key: str
+    exact_row: str
+
+    @property
+    def from_sql(self) -> str:
+        return f"FROM {qualified(self.schema, self.table)} FORCE INDEX ({ident(self.index)})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checksum:
+    """Of a range, or of a bucket of it. `packed` is both sums."""
+
+    rows: int = 0
+    packed: int = 0
+
+    @property
+    def plain(self) -> int:
+        return self.packed // _SHIFT
+
+    @property
+    def weighted(self) -> int:
+        return self.packed % _SHIFT
+
+    def __add__(self, other: Checksum) -> Checksum:
+        return Checksum(rows=self.rows + other.rows, packed=self.packed + other.packed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowHash:
+    """One row. `ident`: hash of its key, alike on both sides; `key`: its key's literals in the target's shape."""
+
+    ident: str
+    value: str
+    key: str
+
+
+def source_side(mapping: TableMapping) -> Side:
+    columns = tuple(pair.source for pair in mapping.key)
+    names = tuple(pair.convert.format(ident(pair.source.name)) for pair in mapping.key)
+    templates = tuple(pair.convert for pair in mapping.key)
+    return _side(mapping, mapping.source, mapping.source_index, "source", columns, names, templates)
+
+
+def target_side(mapping: TableMapping) -> Side:
+    columns = tuple(pair.target for pair in mapping.key)
+    names = tuple(ident(column.name) for column in columns)
+    return _side(mapping, mapping.target, mapping.target_index, "target", columns, names, ("{}",) * len(names))
+
+
+def _side(
+    mapping: TableMapping,
+    table: Table,
+    index: str,
+    which: Which,
+    columns: tuple[Column, ...],
+    names: tuple[str, ...],
+    templates: tuple[str, ...],
+) -> Side:
+    key = [form for pair in mapping.key for form in forms(pair)]
+    row = [form for pair in _compared(mapping) for form in forms(pair)]
+    return Side(
+        schema=table.schema,
+        table=table.name,
+        index=index,
+        columns=columns,
+        names=names,
+        templates=templates,
+        key=_hashed(key, which, "CRC32({})"),
+        row=_hashed(row, which, "CRC32({})"),
+        exact_key=_hashed(key, which, "SHA2({},256)"),
+        exact_row=_hashed(row, which, "SHA2({},256)"),
+    )
+
+
+def _compared(mapping: TableMapping) -> list[ColumnPair]:
+    """Every pair, and a key column that the server generates: the row's hash must hold the key."""
+    given = {pair.target.name for pair in mapping.pairs}
+    return [*mapping.pairs, *(pair for pair in mapping.key if pair.target.name not in given)]
+
+
+def _hashed(several: Iterable[Form], which: Which, digest: str) -> str:
+    """What is put into the hash: the fields of a row or of its key; `digest` stands for long values."""
+    pieces = [piece for form in several for piece in _field(form, getattr(form, which), digest)]
+    return pieces[0] if len(pieces) == 1 else f"CONCAT({f',{_BETWEEN},'.join(pieces)})"
+
+
+def _field(form: Form, value: str, digest: str) -> list[str]:
+    if form.is_long:
+        value = digest.format(value)
+    elif form.is_bytes:
+        # The length says NULL already.
+        return [_or_null(form, f"LENGTH({value})"), f"IFNULL({value},'')" if form.may_be_null else value]
+    return [_or_null(form, value)]
+
+
+def _or_null(form: Form, value: str) -> str:
+    return f"IFNULL({value},{_NULL})" if form.may_be_null else value
+
+
+def _sums(side: Side) -> str:
+    return f"COUNT(*),COALESCE(SUM(CRC32({side.row})*({_SHIFT + 1}+CRC32({side.key})%{_WEIGHTS})),0)"
+
+
+def checksum(session: Session, side: Side, where: str = "1=1") -> Checksum:
+    """Of all rows that match."""
+    row = session.row(f"SELECT {_sums(side)} {side.from_sql} WHERE {where}")
+    assert row is not None
+    return _checksum(row)
+
+
+def buckets(session: Session, side: Side, where: str, count: int) -> dict[int, Checksum]:
+    """Of each bucket of the rows that match; rows fall into `count` buckets by their key."""
+    sql = f"SELECT {_bucket(side, count)} AS bucket,{_sums(side)} {side.from_sql} WHERE {where} GROUP BY bucket"
+    return {int(row[0]): _checksum(row[1:]) for row in session.rows(sql)}
+
+
+def in_buckets(side: Side, chosen: Collection[int], count: int) -> str:
+    """Predicate for the rows of these buckets."""
+    return f"{_bucket(side, count)} IN ({','.join(map(str, sorted(chosen)))})"
+
+
+def _bucket(side: Side, count: int) -> str:
+    return f"CRC32({side.key})%{int(count)}"
+
+
+def _checksum(row: Row) -> Checksum:
+    return Checksum(rows=int(row[0]), packed=int(row[1]))
+
+
+def row_hashes(session: Session, side: Side, where: str, *, limit: int | None = None) -> list[RowHash]:
+    """The rows that match, each by the hash of its key and the hash of all of it."""
+    literals = ",".join(literal_sql(c, ident(c.name)) for c in side.columns)
+    sql = f"SELECT SHA2({side.exact_key},256),SHA2({side.exact_row},256),{literals} {side.from_sql} WHERE {where}"
+    found = session.rows(sql if limit is None else f"{sql} LIMIT {int(limit)}")
+    return [_row_hash(side, row) for row in found]
+
+
+def _row_hash(side: Side, row: Row) -> RowHash:
+    literals = (template.format(_str(x)) for template, x in zip(side.templates, row[2:], strict=True))
+    return RowHash(ident=_str(row[0]), value=_str(row[1]), key=",".join(literals))
+
+
+def _str(value: object) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def table_checksums(session: Session, mapping: TableMapping) -> tuple[Checksum, Checksum]:
+    """Checksums of the whole source, mapped, and of the whole target: equal when the target is what the ALTER makes."""
+    return checksum(session, source_side(mapping)), checksum(session, target_side(mapping))
+
+
+def renamed(mapping: TableMapping, *, source: str, target: str) -> TableMapping:
+    """The same mapping with other table names: after the switch the retired table is the source."""
+    return replace(mapping, source=replace(mapping.source, name=source), target=replace(mapping.target, name=target))

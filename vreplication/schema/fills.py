@@ -1,0 +1,65 @@
+"""What a column that the ALTER adds holds in the rows that are there already.
+
+What must stay true: the value is the one that a plain ALTER TABLE gives; where a literal of ours is needed (NOT NULL
+without a default, which INSERT would refuse; the current time) it is the same in every row; the rest is left to the
+column's default.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+
+from vreplication.errors import Refused
+from vreplication.mysql.quoting import text
+from vreplication.schema.literals import APPROXIMATE, DECIMALS, GEOMETRIES, INTEGERS
+from vreplication.schema.model import Column
+
+_NOW = re.compile(r"(current_timestamp|now|localtime|localtimestamp)(\(\d*\))?$", re.I)
+_IMPLICIT = {
+    "date": "'0000-00-00'",
+    "time": "'00:00:00'",
+    "datetime": "'0000-00-00 00:00:00'",
+    "timestamp": "'0000-00-00 00:00:00'",
+    "uuid": "'00000000-0000-0000-0000-000000000000'",
+    "inet6": "'::'",
+    "inet4": "'0.0.0.0'",
+    "json": "'null'",
+}
+_CURE = "Give the new column a DEFAULT, or let it be NULL."
+
+
+def fill_literal(column: Column, *, is_json: bool, zone: str | None, moment: datetime | None) -> str | None:
+    """SQL of the constant that the added column takes; None: the server fills it. Raises Refused."""
+    if column.generated or column.is_auto_increment:
+        return None
+    if column.has_default:
+        return _now(column, zone, moment)
+    if column.data_type in GEOMETRIES or column.data_type == "vector" or is_json:
+        raise Refused(f"Column {column.name} is added NOT NULL without a value for existing rows.", cure=_CURE)
+    return _implicit(column)
+
+
+def _implicit(column: Column) -> str:
+    """What a plain ALTER puts into a column that is NOT NULL and has no default."""
+    kind = column.data_type
+    if kind in INTEGERS or kind in DECIMALS or kind in APPROXIMATE or kind in ("bit", "year"):
+        return "0"
+    if kind == "enum":
+        return text(column.labels[0])
+    return _IMPLICIT.get(kind, "''")
+
+
+def _now(column: Column, zone: str | None, moment: datetime | None) -> str | None:
+    """The time at which the ALTER began, by the server's zone in a DATETIME."""
+    if moment is None or column.default is None or not _NOW.match(column.default):
+        return None
+    literal = f"'{moment:%Y-%m-%d %H:%M:%S.%f}'"
+    if zone and column.data_type != "timestamp":
+        literal = f"CONVERT_TZ({literal},'+00:00',{text(zone)})"
+    # Cut, as the clock is read: rounding would give a time that has not been.
+    return f"CAST({_cut(literal, column.fraction)} AS DATETIME({column.fraction}))"
+
+
+def _cut(literal: str, digits: int) -> str:
+    return f"LEFT({literal},{20 + digits if digits else 19})"

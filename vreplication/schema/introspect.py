@@ -1,0 +1,221 @@
+"""Read a table's definition from the server.
+
+What must stay true: one way for base tables and for temporary ones (which information_schema does not show), so
+that a trial table and a real one with the same definition read the same.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from vreplication.errors import Refused
+from vreplication.mysql.quoting import qualified
+from vreplication.mysql.session import Session, SqlError
+from vreplication.mysql.text import Token, tokens
+from vreplication.schema.model import Column, Key, KeyPart, Table
+
+_TIME_TYPES = ("time", "datetime", "timestamp")
+_STRING_TYPES = ("char", "varchar", "binary", "varbinary")
+COUNTER = re.compile(r" AUTO_INCREMENT=\d+")
+_OCTETS = {"tiny": 255, "": 65_535, "medium": 16_777_215, "long": 4_294_967_295}
+
+
+def introspect(session: Session, schema: str, table: str) -> Table:
+    """Read a base table. Raises Refused when it is not there, or not a table."""
+    found = session.row(
+        # MySQL caches these numbers for a day; MariaDB takes the hint for a comment.
+        "SELECT /*+ SET_VAR(information_schema_stats_expiry=0) */ TABLE_TYPE, ENGINE, TABLE_ROWS, DATA_LENGTH,"
+        " INDEX_LENGTH, CREATE_OPTIONS, TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA=%s AND TABLE_NAME=%s",
+        (schema, table),
+    )
+    if found is None:
+        raise Refused(
+            f"There is no table {schema}.{table}, or the user may not see it.",
+            cure="Check the name (--table), the database of the URL, and the user's SELECT privilege.",
+        )
+    if found[0] not in ("BASE TABLE", "SYSTEM VERSIONED"):
+        raise Refused(f"{schema}.{table} is a {str(found[0]).lower()}, not a table.", cure="Name a base table.")
+    # The names as they are stored: where names are folded, the binary log holds these and not what was typed.
+    return _read(session, str(found[6]), str(found[7]), found[:6])
+
+
+def introspect_temporary(session: Session, schema: str, table: str) -> Table:
+    """Read a temporary table of this session."""
+    return _read(session, schema, table, ("TEMPORARY", None, 0, 0, 0, ""))
+
+
+def _read(session: Session, schema: str, table: str, facts: tuple[Any, ...]) -> Table:
+    name = qualified(schema, table)
+    create_sql = str((session.row(f"SHOW CREATE TABLE {name}") or ("", ""))[1])
+    columns = _columns(session, name, create_sql)
+    return Table(
+        schema=schema,
+        name=table,
+        engine=str(facts[1] or _engine(create_sql)),
+        columns=columns,
+        keys=_keys(session.named_rows(f"SHOW INDEX FROM {name}")),
+        create_sql=create_sql,
+        estimated_rows=int(facts[2] or 0),
+        data_bytes=int(facts[3] or 0),
+        index_bytes=int(facts[4] or 0),
+        is_partitioned="partitioned" in str(facts[5] or "").lower(),
+        auto_increment=counter_of(create_sql) if any(c.is_auto_increment for c in columns) else None,
+    )
+
+
+def _engine(create_sql: str) -> str:
+    found = re.search(r"\bENGINE=(\w+)", create_sql[create_sql.rfind("\n)") :])
+    return found.group(1) if found else ""
+
+
+def counter_of(create_sql: str) -> int:
+    """AUTO_INCREMENT in a CREATE TABLE's options; 1 when it is not written."""
+    match = COUNTER.search(create_sql, create_sql.rfind("\n)"))
+    return int(match.group().partition("=")[2]) if match else 1
+
+
+def _columns(session: Session, name: str, create_sql: str) -> tuple[Column, ...]:
+    widths = {
+        str(c): int(n)
+        for c, n in session.rows("SELECT CHARACTER_SET_NAME, MAXLEN FROM information_schema.CHARACTER_SETS")
+    }
+    expressions = generated_expressions(create_sql)
+    rows = session.named_rows(f"SHOW FULL COLUMNS FROM {name}")
+    return tuple(_column(row, i, widths, expressions) for i, row in enumerate(rows, 1))
+
+
+def _column(row: dict[str, Any], ordinal: int, widths: dict[str, int], expressions: dict[str, str]) -> Column:
+    name, column_type = str(row["field"]), str(row["type"])
+    data_type = re.match(r"[A-Za-z0-9_]+(?: precision)?", column_type)
+    kind = data_type.group().lower() if data_type else column_type.lower()
+    extra = str(row["extra"] or "").upper()
+    collation = row["collation"] if row["collation"] not in (None, "NULL") else None
+    charset = charset_of(str(collation)) if collation else None
+    is_nullable = row["null"] == "YES"
+    generated = "virtual" if "VIRTUAL" in extra else "stored" if "STORED" in extra or "PERSISTENT" in extra else ""
+    return Column(
+        name=name,
+        ordinal=ordinal,
+        data_type=kind,
+        column_type=column_type,
+        is_nullable=is_nullable,
+        is_unsigned="unsigned" in column_type.lower().split("(")[-1] and kind not in ("enum", "set"),
+        charset=charset,
+        collation=collation,
+        generated=generated,
+        is_invisible="INVISIBLE" in extra,
+        is_auto_increment="AUTO_INCREMENT" in extra,
+        has_default=is_nullable or row["default"] is not None,
+        default=None if row["default"] is None else str(row["default"]),
+        expression=expressions.get(name.lower(), ""),
+        **_sizes(kind, column_type, widths.get(charset or "", 1)),
+    )
+
+
+def charset_of(collation: str) -> str:
+    """Character set of a collation, by its name."""
+    return collation.split("_", 1)[0]
+
+
+def _sizes(kind: str, column_type: str, width: int) -> dict[str, Any]:
+    """length, characters, precision, scale, fraction and labels, as far as the type has them."""
+    if kind in ("enum", "set"):
+        return {"labels": tuple(t.value for t in tokens(column_type, backslash_escapes=False) if t.kind == "string")}
+    numbers = [int(n) for n in re.findall(r"\d+", column_type.partition("(")[2].partition(")")[0])]
+    if kind in _STRING_TYPES:
+        characters = numbers[0] if numbers else 1
+        return {"characters": characters, "length": characters * width}
+    if match := re.fullmatch(r"(tiny|medium|long|)(blob|text)", kind):
+        octets = _OCTETS[match.group(1)]
+        return {"length": octets, "characters": octets // width}
+    if kind in _TIME_TYPES:
+        return {"fraction": numbers[0] if numbers else 0}
+    if kind in ("decimal", "numeric", "float", "double", "bit", "vector"):
+        return {
+            "precision": numbers[0] if numbers else None,
+            "scale": numbers[1] if len(numbers) > 1 else None,
+        }
+    return {}
+
+
+def _keys(rows: list[dict[str, Any]]) -> tuple[Key, ...]:
+    """SHOW INDEX has a row for each part, in key order."""
+    by_name: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        by_name.setdefault(str(row["key_name"]), []).append(row)
+    return tuple(_key(name, parts) for name, parts in by_name.items())
+
+
+def _key(name: str, rows: list[dict[str, Any]]) -> Key:
+    return Key(
+        name=name,
+        parts=tuple(map(_part, rows)),
+        is_unique=int(rows[0]["non_unique"]) == 0,
+        is_primary=name == "PRIMARY",
+        has_expression=any(row.get("expression") for row in rows),
+        index_type=str(rows[0]["index_type"]).upper(),
+    )
+
+
+def _part(row: dict[str, Any]) -> KeyPart:
+    prefix = row["sub_part"]
+    return KeyPart(
+        column=str(row["column_name"] or ""),
+        prefix=None if prefix in (None, "NULL") else int(prefix),
+        expression=str(row.get("expression") or ""),
+    )
+
+
+def generated_expressions(create_sql: str) -> dict[str, str]:
+    """Lower-case name of each generated column → its expression, out of SHOW CREATE TABLE."""
+    found = {}
+    for definition in definitions(create_sql):
+        expression = _expression(definition)
+        if expression is not None and definition[0].kind == "quoted":
+            found[definition[0].value.lower()] = expression
+    return found
+
+
+def _expression(definition: list[Token]) -> str | None:
+    """Text of `GENERATED ALWAYS AS ( … )`, or None."""
+    for i, token in enumerate(definition[:-1]):
+        if token.is_word("AS") and i and definition[i - 1].is_word("ALWAYS") and definition[i + 1].is_punct("("):
+            return " ".join(t.text for t in _balanced(definition[i + 1 :]))
+    return None
+
+
+def _balanced(parts: list[Token]) -> list[Token]:
+    """From an opening parenthesis to the one that closes it."""
+    depth = 0
+    for i, token in enumerate(parts):
+        depth += token.is_punct("(") - token.is_punct(")")
+        if depth == 0:
+            return parts[: i + 1]
+    return parts
+
+
+def definitions(create_sql: str) -> list[list[Token]]:
+    """The comma-separated definitions (columns, keys, constraints) between a CREATE TABLE's parentheses."""
+    found: list[list[Token]] = [[]]
+    depth = 0
+    for token in tokens(create_sql):
+        depth += token.is_punct("(") - token.is_punct(")")
+        if depth == 0 and token.is_punct(")"):
+            break
+        if depth == 1 and token.is_punct(","):
+            found.append([])
+        elif depth > 1 or (depth == 1 and not (token.is_punct("(") and found == [[]])):
+            found[-1].append(token)
+    return found
+
+
+def exists(session: Session, schema: str, table: str) -> bool:
+    """True when the name is taken by a table or a view."""
+    try:
+        session.rows(f"SHOW CREATE TABLE {qualified(schema, table)}")
+    except SqlError as error:
+        if error.code in (1146, 1049):
+            return False
+        raise
+    return True

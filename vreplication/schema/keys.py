@@ -1,0 +1,103 @@
+"""Comparing keys across an ALTER: which may serve as the shared key, and which are implied by what the source has.
+
+What must stay true: each predicate answers True only where it holds for every value that the columns can take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from vreplication.schema.literals import DECIMALS, INTEGERS, PLAIN_TEXT
+from vreplication.schema.model import Column, Key, KeyPart, Table
+
+_TIMES = ("date", "time", "datetime", "timestamp", "year", "bit")
+
+
+def usable_keys(table: Table) -> list[Key]:
+    """Unique keys whose columns are NOT NULL and can be told apart by their literals: primary first, then by size."""
+    found = [key for key in table.keys if _is_usable(table, key)]
+    return sorted(found, key=lambda key: (not key.is_primary, _size(table, key), len(key.parts), key.name))
+
+
+def _is_usable(table: Table, key: Key) -> bool:
+    if not key.is_unique or key.has_expression or key.index_type != "BTREE":
+        return False
+    return all(
+        part.prefix is None and not table.column(part.column).is_nullable and _is_plain(table.column(part.column))
+        for part in key.parts
+    )
+
+
+def _is_plain(column: Column) -> bool:
+    # Not SET: MySQL reads no range of it from an index. Not FLOAT, JSON, BLOB: no literal tells their values apart.
+    kinds = INTEGERS | DECIMALS | PLAIN_TEXT | {"char", "varchar", "binary", "varbinary", "enum", *_TIMES}
+    return column.data_type in kinds
+
+
+def _size(table: Table, key: Key) -> int:
+    return sum(table.column(part.column).length or 8 for part in key.parts)
+
+
+def is_same_value(source: Column, target: Column) -> bool:
+    """True when a literal of the source's value equals what the target stores for it."""
+    before, after = source.data_type, target.data_type
+    if before in INTEGERS and after in INTEGERS:
+        return True
+    if before in DECIMALS and after in DECIMALS:
+        return (target.scale or 0) >= (source.scale or 0)
+    if before in _TIMES or before in PLAIN_TEXT:
+        return before == after and target.fraction >= source.fraction
+    if before in ("enum", "set"):
+        return before == after
+    if before in ("binary", "varbinary"):
+        return source.column_type == target.column_type or after == "varbinary"
+    return before in ("char", "varchar") and _is_same_text(source, target)
+
+
+def _is_same_text(source: Column, target: Column) -> bool:
+    """CHAR cuts trailing spaces that a VARCHAR's literal still has."""
+    if (source.charset == "binary") != (target.charset == "binary"):
+        return False
+    return target.data_type == source.data_type or (source.data_type, target.data_type) == ("char", "varchar")
+
+
+def is_kept_apart(source: Column, target: Column) -> bool:
+    """True when two values that differ on the source always differ on the target (or are refused by it)."""
+    if not is_same_value(source, target):
+        return source.column_type == target.column_type and source.collation == target.collation
+    if source.data_type in ("char", "varchar"):
+        return source.collation == target.collation
+    return not source.labels or source.collation == target.collation
+
+
+def is_sorted_alike(source: Column, target: Column) -> bool:
+    """True when both sides put the values in the same order."""
+    if source.labels or target.labels:
+        return source.labels == target.labels
+    return source.collation == target.collation
+
+
+Apart = Callable[[Column, str], bool]
+"""(source column, name of the target column that it became): are different values different there?"""
+
+
+def is_implied(
+    key: Key, known: Key, sources: dict[str, Column], is_apart: Apart, is_settled: Callable[[str], bool]
+) -> bool:
+    """True when the source's unique key `known` makes the target's unique key `key` hold."""
+    if not known.is_unique or {known.index_type, key.index_type} - {"BTREE", "HASH"}:
+        return False
+    return all(any(_covers(new, old, sources, is_apart, is_settled) for new in key.parts) for old in known.parts)
+
+
+def _covers(
+    new: KeyPart, old: KeyPart, sources: dict[str, Column], is_apart: Apart, is_settled: Callable[[str], bool]
+) -> bool:
+    """True when the target's part tells apart whatever the source's part does."""
+    if old.expression or new.expression:
+        return old.expression == new.expression and is_settled(new.expression)
+    origin = sources.get(new.column.lower())
+    if origin is None or origin.name.lower() != old.column.lower():
+        return False
+    is_as_long = new.prefix is None or (old.prefix is not None and new.prefix >= old.prefix)
+    return is_as_long and is_apart(origin, new.column)

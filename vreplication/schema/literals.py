@@ -1,0 +1,132 @@
+"""Server-side SQL that renders a value as a SQL literal, in the shapes that `binlog/rows.py` writes.
+
+What must stay true: the literal, executed in a session of ours, is the very value (a FLOAT to its last bit, a
+string by its bytes and character set, an ENUM by its label); for integers and binaries equal values are equal texts,
+here and in the reader of row images.
+"""
+
+from __future__ import annotations
+
+from string import Formatter
+
+from vreplication.mysql.quoting import ident
+from vreplication.schema.model import Column, TableMapping
+
+INTEGERS = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint"})
+APPROXIMATE = frozenset({"float", "double"})
+DECIMALS = frozenset({"decimal", "numeric"})
+TEMPORALS = frozenset({"date", "time", "datetime", "timestamp"})
+CHARACTERS = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
+BYTES = frozenset({"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob", "vector"})
+GEOMETRIES = frozenset(
+    {
+        "geometry",
+        "point",
+        "linestring",
+        "polygon",
+        "multipoint",
+        "multilinestring",
+        "multipolygon",
+        "geometrycollection",
+        "geomcollection",
+    }
+)
+PLAIN_TEXT = frozenset({"uuid", "inet6", "inet4"})
+LABELED = frozenset({"enum", "set"})
+
+
+def is_character(column: Column) -> bool:
+    """True for text with a character set. MariaDB calls JSON longtext."""
+    return column.data_type in CHARACTERS and column.charset not in (None, "binary")
+
+
+def literal_sql(column: Column, expression: str) -> str:
+    """SQL that gives the literal of `expression`, a value of the column's type; 'NULL' for NULL."""
+    rendered = _not_null(column, expression)
+    return f"IFNULL({rendered},'NULL')" if column.is_nullable else rendered
+
+
+def bound_sql(column: Column, expression: str) -> str:
+    """As `literal_sql`, for comparing by `<` and `>`: ENUM and SET by number, as the server sorts them."""
+    if column.data_type in LABELED:
+        return f"CONCAT({expression}+0)"
+    return literal_sql(column, expression)
+
+
+def key_literal_sql(columns: tuple[Column, ...], expressions: list[str]) -> str:
+    """SQL that gives the comma list of the key's literals."""
+    parts = [literal_sql(c, e) for c, e in zip(columns, expressions, strict=True)]
+    return f"CONCAT({','.join(_between(parts, quoted(',')))})"
+
+
+def row_literal_sql(mapping: TableMapping, *, alias: str = "") -> str:
+    """SQL over the source that gives `(literal,literal,…)` for a row, in the target's column order.
+
+    It gives NULL for a row whose text is longer than the server's max_allowed_packet: an error, never a skip.
+    """
+    prefix = f"{ident(alias)}." if alias else ""
+    values = []
+    for pair in mapping.pairs:
+        literal = literal_sql(pair.source, prefix + ident(pair.source.name))
+        values.append(",".join(_around(pair.convert, literal)))
+    return f"CONCAT('(',{','.join(_between(values, quoted(',')))},')')"
+
+
+def _around(template: str, literal: str) -> list[str]:
+    """`template` with SQL for the literal's text in its places, as pieces for CONCAT."""
+    pieces = []
+    for text, name, _, _ in Formatter().parse(template):
+        if text:
+            pieces.append(quoted(text))
+        if name is not None:
+            pieces.append(literal)
+    return pieces
+
+
+def _between(parts: list[str], glue: str) -> list[str]:
+    return [piece for part in parts for piece in (glue, part)][1:]
+
+
+def quoted(text: str) -> str:
+    """ASCII text as a plain string literal."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
+
+
+def _not_null(column: Column, value: str) -> str:
+    kind = column.data_type
+    if kind in INTEGERS or kind in DECIMALS:
+        return _number(column, value)
+    if kind in APPROXIMATE:
+        return _approximate(value)
+    if kind in ("bit", "year"):
+        return f"CONCAT({value}+0)"
+    if kind in TEMPORALS or kind in PLAIN_TEXT:
+        return f"CONCAT('''',{value},'''')"
+    return _hex(column, value)
+
+
+def _number(column: Column, value: str) -> str:
+    """Digits. ZEROFILL's leading zeros would make two texts of one number."""
+    if not column.is_zerofill:
+        return f"CONCAT({value})"
+    if column.data_type in INTEGERS:
+        return f"CONCAT(CAST({value} AS UNSIGNED))"
+    return f"CONCAT(CAST({value} AS DECIMAL({column.precision},{column.scale or 0})))"
+
+
+def _approximate(value: str) -> str:
+    """The value as DOUBLE, with an exponent: without one the server would read a DECIMAL.
+
+    CONCAT cuts a computed DOUBLE at 22 characters on MySQL (measured); JSON prints all of its digits on both servers.
+    """
+    text = f"TRIM(TRAILING ']' FROM TRIM(LEADING '[' FROM JSON_ARRAY({value}*1e0)))"
+    return f"IF({value} IS NULL,NULL,CONCAT({text},IF(LOCATE('e',{text}),'','e0')))"
+
+
+def _hex(column: Column, value: str) -> str:
+    introducer = ""
+    if column.data_type in LABELED or column.data_type == "json":
+        value, introducer = f"CONVERT({value} USING utf8mb4)", "_utf8mb4 "
+    elif is_character(column):
+        introducer = f"_{column.charset} "
+    return f"IF(LENGTH({value})=0,'''''',CONCAT('{introducer}X''',HEX({value}),''''))"

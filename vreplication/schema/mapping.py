@@ -1,0 +1,197 @@
+"""How rows of the source become rows of the target: columns, conversions, and the key that both sides share.
+
+What must stay true: a target column takes the value of the column that the ALTER's text says, and of no other; the
+shared key tells rows apart on both sides by the same literals; what may merge two rows of the source on the target is
+in `added_unique` (when in doubt it is), because it makes REPLACE delete and INSERT IGNORE drop other rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from vreplication.errors import Refused
+from vreplication.mysql.quoting import ident
+from vreplication.mysql.server import Server
+from vreplication.schema.alter import AlterClauses
+from vreplication.schema.conversions import convert_template
+from vreplication.schema.fills import fill_literal
+from vreplication.schema.keys import is_implied, is_kept_apart, is_same_value, is_sorted_alike, usable_keys
+from vreplication.schema.literals import INTEGERS
+from vreplication.schema.model import Column, ColumnPair, Key, Table, TableMapping
+
+Sources = dict[str, Column]
+"""Lower-case name of a target column → the source column that lives on in it."""
+
+
+def map_tables(
+    source: Table,
+    target: Table,
+    alter: AlterClauses,
+    *,
+    is_mariadb: bool,
+    global_time_zone: str = "+00:00",
+    system_time_zone: str = "UTC",
+    moment: datetime | None = None,
+) -> TableMapping:
+    """Map `source` to `target`, which is what `alter` makes of it. Raises Refused.
+
+    moment: (UTC) what an added column with DEFAULT CURRENT_TIMESTAMP gets in all rows, as by a plain ALTER; without
+    it each row gets the time at which it is written.
+    """
+    sources = follow_columns(source, target, alter)
+    zone = local_zone(global_time_zone, system_time_zone)
+    on_source, on_target = shared_key(source, target, sources)
+    key = tuple(_key_pair(source, target, name, sources) for name in on_source.columns)
+    filled = {
+        column.name: ColumnPair(source=key[0].source, target=column, convert=_escaped(literal))
+        for column in target.columns
+        if column.name.lower() not in sources
+        and (literal := fill_literal(column, is_json=_is_json(target, column, is_mariadb), zone=zone, moment=moment))
+        is not None
+    }
+    return TableMapping(
+        source=source,
+        target=target,
+        pairs=tuple(_pairs(target, sources, filled, zone)),
+        key=key,
+        source_index=on_source.name,
+        target_index=on_target.name,
+        added_unique=tuple(_added_unique(source, target, sources)),
+        is_exact_key=all(_is_exact(pair) for pair in key),
+        has_same_order=all(is_sorted_alike(p.source, p.target) for p in key),
+    )
+
+
+def map_for(
+    server: Server, source: Table, target: Table, alter: AlterClauses, *, moment: datetime | None = None
+) -> TableMapping:
+    """`map_tables` by the settings of the server that holds both tables."""
+    return map_tables(
+        source,
+        target,
+        alter,
+        is_mariadb=server.is_mariadb,
+        global_time_zone=server.setting("time_zone") or "SYSTEM",
+        system_time_zone=server.setting("system_time_zone") or "UTC",
+        moment=moment,
+    )
+
+
+def follow_columns(source: Table, target: Table, alter: AlterClauses) -> Sources:
+    """Which source column lives on in which target column. Raises Refused when the text does not explain the target."""
+    found = {new: source.column(old) for new, old in alter.sources(tuple(c.name for c in source.columns)).items()}
+    fresh = {name.lower() for name in (*alter.added, *alter.maybe_added)}
+    missing = [column.name for new, column in found.items() if not target.has_column(new)]
+    unknown = [c.name for c in target.columns if c.name.lower() not in found and c.name.lower() not in fresh]
+    if missing or unknown:
+        raise Refused(
+            f"The ALTER's effect on column {(missing + unknown)[0]} cannot be followed.",
+            cure="Write each rename as RENAME COLUMN old TO new or CHANGE old new …",
+        )
+    return found
+
+
+def local_zone(global_time_zone: str, system_time_zone: str) -> str | None:
+    """The zone that a plain ALTER converts TIMESTAMP by; None where it is UTC, which our sessions are in."""
+    zone = system_time_zone if global_time_zone.upper() == "SYSTEM" else global_time_zone
+    if zone.upper() in ("+00:00", "-00:00", "UTC", "ETC/UTC", "GMT", "ETC/GMT", "ZULU", "UCT"):
+        return None
+    return global_time_zone
+
+
+def _pairs(target: Table, sources: Sources, filled: dict[str, ColumnPair], zone: str | None) -> Iterator[ColumnPair]:
+    for column in target.columns:
+        origin = sources.get(column.name.lower())
+        if column.generated:
+            continue
+        if origin is None:
+            yield from filter(None, [filled.get(column.name)])
+        else:
+            yield ColumnPair(source=origin, target=column, convert=convert_template(origin, column, zone=zone))
+
+
+def _is_json(target: Table, column: Column, is_mariadb: bool) -> bool:
+    """MariaDB's JSON is text with a constraint, which an empty text does not meet."""
+    return is_mariadb and f"json_valid({ident(column.name)})" in target.create_sql
+
+
+def _escaped(text: str) -> str:
+    """Literal text as a template that holds no placeholder."""
+    return text.replace("{", "{{").replace("}", "}}")
+
+
+def _key_pair(source: Table, target: Table, name: str, sources: Sources) -> ColumnPair:
+    origin = source.column(name)
+    new = next(new for new, column in sources.items() if column.name == origin.name)
+    return ColumnPair(source=origin, target=target.column(new))
+
+
+def shared_key(source: Table, target: Table, sources: Sources) -> tuple[Key, Key]:
+    """The unique not-null key by which rows are told apart on both sides. Raises Refused when there is none."""
+    for key in usable_keys(source):
+        for other in target.keys:
+            if _is_shared(target, key, other, sources):
+                return key, other
+    raise Refused(
+        f"{source.name} and its new definition share no unique key over columns that are NOT NULL.",
+        cure="Keep or add one on the table first: a primary key, or a unique key over NOT NULL columns of numbers,"
+        " decimals, strings, binaries or dates, that the ALTER leaves in place.",
+    )
+
+
+def _is_shared(target: Table, key: Key, other: Key, sources: Sources) -> bool:
+    """True when `other` is a unique key of the target over what the columns of `key` became."""
+    if not other.is_unique or other.has_expression or other.index_type not in ("BTREE", "RTREE"):
+        return False
+    if any(part.prefix is not None for part in other.parts):
+        return False
+    origins = [sources.get(name.lower()) for name in other.columns]
+    if None in origins or len(origins) != len(key.columns):
+        return False
+    names = {origin.name.lower() for origin in origins if origin}
+    pairs = zip(origins, other.columns, strict=True)
+    return names == {n.lower() for n in key.columns} and all(
+        o is not None and is_same_value(o, target.column(n)) and _is_settled(target, o, n, sources) for o, n in pairs
+    )
+
+
+def _is_settled(target: Table, origin: Column, name: str, sources: Sources) -> bool:
+    """A generated key column must be generated alike, from columns that the ALTER leaves alone."""
+    column = target.column(name)
+    if not (origin.generated or column.generated):
+        return True
+    return origin.expression == column.expression and _reads_unchanged(target, column.expression, sources)
+
+
+def _reads_unchanged(target: Table, expression: str, sources: Sources) -> bool:
+    """True when every column that the expression reads is what it was, by name and type."""
+    read = [column for column in target.columns if ident(column.name) in expression]
+    return all(
+        (origin := sources.get(column.name.lower())) is not None
+        and (origin.name, origin.column_type, origin.collation) == (column.name, column.column_type, column.collation)
+        for column in read
+    )
+
+
+def _added_unique(source: Table, target: Table, sources: Sources) -> Iterator[Key]:
+    """Unique keys of the target that the source's own unique keys do not imply."""
+
+    def is_apart(origin: Column, name: str) -> bool:
+        return is_kept_apart(origin, target.column(name)) and _is_settled(target, origin, name, sources)
+
+    def is_settled(expression: str) -> bool:
+        return _reads_unchanged(target, expression, sources)
+
+    for key in target.keys:
+        known = any(is_implied(key, known, sources, is_apart, is_settled) for known in source.keys)
+        if key.is_unique and not known:
+            yield key
+
+
+def _is_exact(pair: ColumnPair) -> bool:
+    """Integers, and binaries whose length did not change: equal values are equal literals."""
+    source, target = pair.source, pair.target
+    if source.data_type in INTEGERS:
+        return target.data_type in INTEGERS
+    return source.data_type in ("binary", "varbinary") and source.column_type == target.column_type

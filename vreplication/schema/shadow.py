@@ -1,0 +1,154 @@
+"""The shadow table: CREATE TABLE … LIKE, then the ALTER.
+
+What must stay true: once the shadow has taken the table's name, SHOW CREATE TABLE is what a plain ALTER would have
+given (AUTO_INCREMENT aside); what LIKE loses (DATA DIRECTORY, the names of MySQL's CHECK constraints) is mended or
+refused; a table that we did not make is never dropped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+
+from vreplication.errors import Refused
+from vreplication.mysql.quoting import ident, qualified
+from vreplication.mysql.session import Session, SqlError
+from vreplication.mysql.text import Token
+from vreplication.schema.alter import AlterClauses
+from vreplication.schema.introspect import COUNTER, counter_of, definitions, introspect
+from vreplication.schema.model import Table
+
+_EXISTS = 1050
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """A CHECK constraint of MySQL, where such names are unique in a whole schema."""
+
+    name: str
+    expression: str
+
+
+def create_shadow(session: Session, table: Table, alter: AlterClauses, name: str) -> Table:
+    """Make the shadow table `name` beside `table`. Raises Refused with the server's message; nothing is left then."""
+    shadow = qualified(table.schema, name)
+    try:
+        session.execute_raw(f"CREATE TABLE {shadow} LIKE {qualified(table.schema, table.name)}")
+    except SqlError as error:
+        cure = f"Drop {name} first if it is not needed." if error.code == _EXISTS else ""
+        raise Refused(f"The shadow table cannot be made: {error.message}", cure=cure) from None
+    try:
+        return _altered(session, table, alter, name)
+    except BaseException:
+        session.execute_raw(f"DROP TABLE IF EXISTS {shadow}")
+        raise
+
+
+def _altered(session: Session, table: Table, alter: AlterClauses, name: str) -> Table:
+    _mend_checks(session, table, name)
+    _compare(table, introspect(session, table.schema, name))
+    run_alter(session, table, alter, name)
+    return introspect(session, table.schema, name)
+
+
+def run_alter(session: Session, table: Table, alter: AlterClauses, name: str) -> None:
+    """Run the ALTER on `name`, a copy of `table` made by LIKE. Raises Refused with the server's message."""
+    names = constraint_names(session, table, name)
+    try:
+        session.execute_raw(f"ALTER TABLE {qualified(table.schema, name)} {alter.with_constraints(names)}")
+    except SqlError as error:
+        raise Refused(
+            f"The server refuses the ALTER: {error.message}", cure="Correct the clauses given by --alter."
+        ) from None
+
+
+def carry_auto_increment(session: Session, source: Table, shadow: Table) -> None:
+    """Give the shadow the source's counter as it stands now, where both count and the shadow's is behind."""
+    if not all(any(c.is_auto_increment for c in t.columns) for t in (source, shadow)):
+        return
+    counters = [counter_of(_create_sql(session, t.schema, t.name)) for t in (source, shadow)]
+    if counters[0] > counters[1]:
+        session.execute_raw(f"ALTER TABLE {qualified(shadow.schema, shadow.name)} AUTO_INCREMENT={counters[0]}")
+
+
+def comparable(create_sql: str, table: str) -> str:
+    """A CREATE TABLE without the table's name and its counter, for comparing two of them."""
+    at = create_sql.rfind("\n)")
+    body, options = create_sql[:at].partition("\n")[2], create_sql[at:]
+    own = re.compile(rf"CONSTRAINT `{re.escape(table.replace('`', '``'))}_chk_(\d+)` ", re.I)
+    return own.sub(r"CONSTRAINT `_chk_\1` ", body) + COUNTER.sub("", options)
+
+
+def checks_of(create_sql: str) -> list[Check]:
+    """Named CHECK constraints of the table, as SHOW CREATE TABLE lists them."""
+    return [found for parts in definitions(create_sql) if (found := _check(parts))]
+
+
+def _check(parts: list[Token]) -> Check | None:
+    if len(parts) > 3 and parts[0].is_word("CONSTRAINT") and parts[2].is_word("CHECK"):
+        return Check(name=parts[1].value, expression=" ".join(t.text for t in parts[3:]))
+    return None
+
+
+def is_generated_name(check: str, table: str) -> bool:
+    """True for a name that MySQL gave (t_chk_1): it follows the table when that is renamed."""
+    return re.fullmatch(re.escape(table) + r"_chk_\d+", check, re.I) is not None
+
+
+def constraint_names(session: Session, table: Table, name: str) -> dict[str, str]:
+    """Lower-case name of each CHECK of `table` → its name on `name`, a copy made by LIKE."""
+    if _has_own_names(session):
+        return {}
+    mine = checks_of(table.create_sql)
+    wanted = {check.name.lower(): _wanted(check.name, table.name, name, i) for i, check in enumerate(mine)}
+    theirs = [check.name for check in checks_of(_create_sql(session, table.schema, name))]
+    if set(wanted.values()) == set(theirs):
+        return wanted
+    return {check.name.lower(): f"{name}_chk_{i}" for i, check in enumerate(mine, 1)}
+
+
+def _has_own_names(session: Session) -> bool:
+    """MariaDB's constraint names belong to the table: LIKE keeps them."""
+    return "mariadb" in str(session.value("SELECT VERSION()")).lower()
+
+
+def _wanted(check: str, table: str, shadow: str, index: int) -> str:
+    """t_chk_7 → shadow_chk_7, which becomes t_chk_7 again by RENAME; a name of the user's → any that is free."""
+    if is_generated_name(check, table):
+        return f"{shadow}_chk_{check.rpartition('_')[2]}"
+    return f"vr_{hashlib.sha256(shadow.encode()).hexdigest()[:12]}_{index}"
+
+
+def _mend_checks(session: Session, table: Table, name: str) -> None:
+    """LIKE numbers MySQL's CHECK constraints anew; give them the numbers that they have on the table."""
+    mine = checks_of(table.create_sql)
+    if not mine or _has_own_names(session):
+        return
+    theirs = checks_of(_create_sql(session, table.schema, name))
+    wanted = [_wanted(check.name, table.name, name, i) for i, check in enumerate(mine)]
+    if [check.name for check in theirs] != wanted:
+        clauses = [f"DROP CHECK {ident(check.name)}" for check in theirs]
+        clauses += [f"ADD CONSTRAINT {ident(w)} CHECK {c.expression}" for w, c in zip(wanted, mine, strict=True)]
+        session.execute_raw(f"ALTER TABLE {qualified(table.schema, name)} {', '.join(clauses)}")
+
+
+def _compare(table: Table, shadow: Table) -> None:
+    """Refuse a table of which LIKE makes something else (DATA DIRECTORY, say). CHECK names are compared apart."""
+    before, after = (_without_checks(t) for t in (table, shadow))
+    if before != after:
+        lost = next((a for a, b in zip(before, after, strict=False) if a != b), "its options")
+        raise Refused(
+            f"A copy of {table.name} by CREATE TABLE … LIKE differs from it in: {lost.strip()}",
+            cure="Only a plain ALTER TABLE keeps that.",
+        )
+
+
+def _without_checks(table: Table) -> list[str]:
+    lines = comparable(table.create_sql, table.name).splitlines()
+    # Listed in the order of their names, which are not the same.
+    return sorted(re.sub(r"^  CONSTRAINT `(?:[^`]|``)*` CHECK", "  CHECK", line).rstrip(",") for line in lines)
+
+
+def _create_sql(session: Session, schema: str, table: str) -> str:
+    return str((session.row(f"SHOW CREATE TABLE {qualified(schema, table)}") or ("", ""))[1])
