@@ -1,0 +1,162 @@
+"""Keys that differed, examined again under live writes until each is known to be equal, wrong or merely busy.
+
+A round is a window between two markers: the first is applied, then the source's rows are read, then the target's,
+then the second is applied. What differs although no event came for it in the window is wrong, exactly; what differs
+and was touched goes round again.
+
+What must stay true: the window opens before the source is read and closes after the target was read, both by markers
+that the applier has applied; on MariaDB the source is read only when no XA branch is between its commit in the log and
+its being visible; keys are compared by the server wherever two literals may mean one key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from vreplication import names
+from vreplication.clock import SYSTEM, Clock
+from vreplication.errors import Transient
+from vreplication.mysql.quoting import qualified
+from vreplication.mysql.server import prepared_branches
+from vreplication.mysql.session import Session
+from vreplication.schema import checksum
+from vreplication.schema.checksum import RowHash, Side, source_side, target_side
+from vreplication.schema.model import TableMapping
+from vreplication.settings import MAX_HOT_KEYS, SIDECAR, VERIFY_ROUNDS
+from vreplication.state import keytables, markers
+from vreplication.state.keytables import KEYS_PER_STATEMENT, key_column, key_predicate
+from vreplication.state.markers import Applied
+from vreplication.verify.scan import unequal
+
+PATIENCE_SECONDS = 1800.0
+"""How long a marker or an XA branch is waited for; catch-up may be far behind."""
+_MAX_ROUNDS = VERIFY_ROUNDS + 10
+_PAUSE_SECONDS = (0.25, 10.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examined:
+    """bad: differ for certain. hot: still being written to after every round."""
+
+    bad: tuple[str, ...]
+    hot: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examiner:
+    """session: autocommit, so that each statement reads afresh. `check` is called while waiting and may raise."""
+
+    session: Session
+    mapping: TableMapping
+    workflow: str
+    is_mariadb: bool
+    check: Callable[[], None]
+    clock: Clock = SYSTEM
+
+    def pass_marker(self, kind: str = markers.PLAIN) -> None:
+        """When this returns, whatever was in the log before is on the target, and visible on the source."""
+        marker = markers.write(self.session, self.workflow, kind)
+        applied = self._wait(marker)
+        if self.is_mariadb:
+            self._settle(applied)
+        markers.remove(self.session, self.workflow, marker)
+
+    def _wait(self, marker: str) -> Applied:
+        return markers.wait_applied(
+            self.session, self.workflow, marker, timeout_seconds=PATIENCE_SECONDS, check=self.check
+        )
+
+    def _settle(self, applied: Applied) -> None:
+        """A branch that is listed although its outcome is in the log is not visible yet (MariaDB, measured)."""
+        deadline = self.clock.monotonic() + PATIENCE_SECONDS
+        pending = self._branches() - set(applied.branches)
+        while pending := pending & self._branches():
+            if self.clock.monotonic() > deadline:
+                raise Transient(
+                    f"XA branch {min(pending)} stays prepared, and catch-up does not know it.",
+                    cure="XA COMMIT or XA ROLLBACK it.",
+                )
+            self.check()
+            self.clock.sleep(0.02)
+
+    def _branches(self) -> set[str]:
+        found = prepared_branches(self.session, is_mariadb=self.is_mariadb)
+        return {f"X'{gtrid.hex()}',X'{bqual.hex()}',{number}" for number, gtrid, bqual in found}
+
+    def examine(self, keys: Iterable[str]) -> Examined:
+        """Go round until few keys are left. Raises Transient when too many stay busy."""
+        again = list(dict.fromkeys(keys))
+        bad: list[str] = []
+        for number in range(1, _MAX_ROUNDS + 1):
+            wrong, again = self._round(again) if again else ([], [])
+            bad += wrong
+            if not again or (number >= VERIFY_ROUNDS and len(again) <= MAX_HOT_KEYS):
+                return Examined(bad=tuple(dict.fromkeys(bad)), hot=tuple(again))
+            self._pause(number)
+        raise Transient(f"{len(again)} rows change too often to be compared.", cure="Verify again at a quieter time.")
+
+    def _pause(self, number: int) -> None:
+        """After the usual rounds, ever longer."""
+        if number >= VERIFY_ROUNDS:
+            end = self.clock.monotonic() + min(_PAUSE_SECONDS[0] * 2 ** (number - VERIFY_ROUNDS), _PAUSE_SECONDS[1])
+            while self.clock.monotonic() < end:
+                self.check()
+                self.clock.sleep(0.05)
+
+    def _round(self, keys: Sequence[str]) -> tuple[list[str], list[str]]:
+        """(wrong, to be looked at again)."""
+        table = names.suspect_table(self.workflow)
+        self._clear(table)
+        keytables.put(self.session, table, keys, "0")
+        self.pass_marker(markers.SUSPECTS_OPEN)
+        one = self._read(source_side(self.mapping), keys)
+        other = self._read(target_side(self.mapping), keys)
+        close = markers.write(self.session, self.workflow, markers.SUSPECTS_CLOSE)
+        self._wait(close)
+        markers.remove(self.session, self.workflow, close)
+        judged = self._judge(table, set(keys), one, other)
+        self._clear(table)
+        return judged
+
+    def _clear(self, table: str) -> None:
+        self.session.execute_raw(f"DELETE FROM {qualified(SIDECAR, table)}")
+
+    def _read(self, side: Side, keys: Sequence[str]) -> dict[str, RowHash]:
+        return {row.ident: row for row in read_keys(self.session, side, keys)}
+
+    def _judge(
+        self, table: str, asked: set[str], one: dict[str, RowHash], other: dict[str, RowHash]
+    ) -> tuple[list[str], list[str]]:
+        differ = [list(dict.fromkeys(row.key for row in rows)) for _, rows in unequal(one, other)]
+        touched = self._touched(table, [several[0] for several in differ])
+        bad: list[str] = []
+        again: list[str] = []
+        for several in differ:
+            # A key that was not asked for (the collation calls it the same) was not looked for on the other side.
+            is_sure = several[0] not in touched and not asked.isdisjoint(several)
+            (bad if is_sure else again).append(several[0])
+        return bad, again
+
+    def _touched(self, table: str, keys: Sequence[str]) -> set[str]:
+        """Those of the keys for which an event came; the server compares them."""
+        name = qualified(SIDECAR, table)
+        columns = [key_column(i) for i in range(len(self.mapping.key))]
+        found: set[str] = set()
+        for at in range(0, len(keys), KEYS_PER_STATEMENT // 5):
+            part = keys[at : at + KEYS_PER_STATEMENT // 5]
+            selects = [
+                f"SELECT {i} FROM {name} WHERE touched=1 AND ({key_predicate(columns, [key])})"
+                for i, key in enumerate(part)
+            ]
+            found |= {part[int(row[0])] for row in self.session.rows(" UNION ALL ".join(selects))}
+        return found
+
+
+def read_keys(session: Session, side: Side, keys: Sequence[str]) -> list[RowHash]:
+    """The rows with these keys."""
+    found: list[RowHash] = []
+    for at in range(0, len(keys), KEYS_PER_STATEMENT):
+        predicate = key_predicate(side.names, keys[at : at + KEYS_PER_STATEMENT])
+        found += checksum.row_hashes(session, side, f"({predicate})")
+    return found

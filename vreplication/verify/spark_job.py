@@ -1,0 +1,175 @@
+"""Runs the comparison of spans on Spark, so many at a time as the limits say, on any master.
+
+Each submitting thread sends a small batch of spans as a Spark job of one task, about a second of work: so progress
+is seen, a new span (the rest of an open end) finds its place, and stopping takes a moment.
+
+What must stay true: the connection's URL, which holds the password, travels inside the task's closure and in no Spark
+property; results are handed over in the calling thread; a span whose connection was lost is compared again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from vreplication.errors import Transient, VReplicationError
+from vreplication.mysql.session import Session, connect
+from vreplication.mysql.url import SourceUrl
+from vreplication.verify.ranges import Span
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Work = Callable[[Session, Span], Any]
+
+_BATCH_SECONDS = 1.0
+_FIRST_BATCH, _MAX_BATCH = 8, 32
+_ATTEMPTS = 3
+_STOP_SECONDS = 15.0
+
+
+class Answer(NamedTuple):
+    span: Span
+    result: Any
+    error: VReplicationError | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """What runs on an executor: errors of ours come back as values, for Spark would wrap them in text."""
+
+    url: SourceUrl
+    work: Work
+
+    def __call__(self, spans: list[Span]) -> list[Answer]:
+        found: list[Answer] = []
+        try:
+            with connect(self.url) as session:
+                for span in spans:
+                    found.append(Answer(span, self.work(session, span), None))
+        except VReplicationError as error:
+            found += [Answer(span, None, error) for span in spans[len(found) :]]
+        return found
+
+
+def run_all(
+    spark: SparkSession,
+    url: SourceUrl,
+    work: Work,
+    spans: Iterable[Span],
+    on_result: Callable[[Any], list[Span]],
+    *,
+    parallelism: int,
+    check: Callable[[], None],
+) -> None:
+    """Run `work` over the spans; `on_result` gets each result and may give more spans. `check` may raise to stop."""
+    _Crew(spark.sparkContext, Batch(url=url, work=work), deque(spans), max(1, parallelism)).run(on_result, check)
+
+
+@dataclass(slots=True)
+class _Crew:
+    """The submitting threads and what they share."""
+
+    context: Any
+    batch: Batch
+    waiting: deque[Span]
+    parallelism: int
+    group: str = field(default_factory=lambda: f"verify-{secrets.token_hex(4)}")
+    answers: SimpleQueue[list[Answer] | BaseException] = field(default_factory=SimpleQueue)
+    stopping: threading.Event = field(default_factory=threading.Event)
+    attempts: dict[Span, int] = field(default_factory=dict)
+    busy: int = 0
+    turn: threading.Condition = field(default_factory=threading.Condition)
+
+    def run(self, on_result: Callable[[Any], list[Span]], check: Callable[[], None]) -> None:
+        threads = self._start()
+        try:
+            while not self._is_done():
+                check()
+                self._take(on_result)
+        finally:
+            self._stop(threads)
+
+    def _is_done(self) -> bool:
+        with self.turn:
+            return not self.waiting and not self.busy and self.answers.empty()
+
+    def _take(self, on_result: Callable[[Any], list[Span]]) -> None:
+        """Wait a moment for answers and hand them over."""
+        try:
+            found = self.answers.get(timeout=0.2)
+        except Empty:
+            return
+        if isinstance(found, BaseException):
+            raise found
+        more = [span for answer in found for span in self._one(answer, on_result)]
+        with self.turn:
+            self.waiting.extend(more)
+            self.busy -= 1
+            self.turn.notify_all()
+
+    def _one(self, answer: Answer, on_result: Callable[[Any], list[Span]]) -> list[Span]:
+        if answer.error is None:
+            return on_result(answer.result)
+        count = self.attempts[answer.span] = self.attempts.get(answer.span, 0) + 1
+        if not isinstance(answer.error, Transient) or count >= _ATTEMPTS:
+            raise answer.error
+        return [answer.span]
+
+    def _start(self) -> list[Any]:
+        from pyspark import InheritableThread
+
+        threads = [InheritableThread(target=self._submit, daemon=True) for _ in range(self.parallelism)]
+        for thread in threads:
+            thread.start()
+        return threads
+
+    def _submit(self) -> None:
+        """Body of a submitting thread: one batch after the other, each about as long as `_BATCH_SECONDS`."""
+        self.context.setJobGroup(self.group, "vreplication verification")
+        size = _FIRST_BATCH
+        while spans := self._next(size):
+            started = time.monotonic()
+            try:
+                (found,) = self.context.parallelize([spans], 1).map(self.batch).collect()
+            except Exception as error:
+                self.answers.put(_unwrapped(error))
+                return
+            self.answers.put(found)
+            factor = _BATCH_SECONDS / max(time.monotonic() - started, 0.01)
+            size = max(1, min(int(len(spans) * factor), 2 * size, _MAX_BATCH))
+
+    def _next(self, size: int) -> list[Span]:
+        """The next spans, fewer towards the end so that all threads end together; none when all is done."""
+        with self.turn:
+            while not self.waiting and self.busy and not self.stopping.is_set():
+                self.turn.wait(0.2)
+            if self.stopping.is_set() or not self.waiting:
+                return []
+            size = max(1, min(size, -(-len(self.waiting) // self.parallelism)))
+            self.busy += 1
+            return [self.waiting.popleft() for _ in range(size)]
+
+    def _stop(self, threads: list[Any]) -> None:
+        self.stopping.set()
+        deadline = time.monotonic() + _STOP_SECONDS
+        for thread in threads:
+            while thread.is_alive() and time.monotonic() < deadline:
+                # Again and again: a job may have been submitted just behind the last cancelling.
+                with contextlib.suppress(Exception):
+                    self.context.cancelJobGroup(self.group)
+                thread.join(0.2)
+
+
+def _unwrapped(error: Exception) -> VReplicationError:
+    if isinstance(error, VReplicationError):
+        return error
+    first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return Transient(f"Spark could not run the verification: {first}")

@@ -1,0 +1,234 @@
+"""Verification of a workflow under live writes: every row of the source, mapped by the ALTER, against the target.
+
+First the whole key space is compared in spans on Spark; what differs there is examined again by key, in rounds. What
+is wrong for certain is copied again and re-examined; what stays busy is left for the cut-over's lock.
+
+What must stay true: nothing is compared before every chunk is matched and a marker written after that is applied; a
+verdict is "clean" only when each row has been seen equal, or is listed as hot; one verification of a workflow runs at
+a time, for its suspects have one table.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from vreplication import names
+from vreplication.errors import Refused, Transient
+from vreplication.mysql.session import Session, connect
+from vreplication.mysql.url import SourceUrl
+from vreplication.mysql.values import split_literals
+from vreplication.schema.checksum import source_side, target_side
+from vreplication.schema.model import TableMapping
+from vreplication.state import ledger, verdicts
+from vreplication.state.ledger import KeyRange
+from vreplication.state.verdicts import Verdict
+from vreplication.verify import disorder
+from vreplication.verify.ranges import Span, extent, span_rows, spans
+from vreplication.verify.rounds import Examiner
+from vreplication.verify.scan import Finding, SpanScan
+from vreplication.verify.spark_job import run_all
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Repair = Callable[[Sequence[KeyRange]], None]
+
+_REPAIRS = 2
+_MAX_PASSES = 10
+"""How often a span is read again in which too many rows differ to list them, without one that is wrong for certain."""
+_MANY = 100
+"""Wrong rows of one span that are copied again one by one; with more the span is copied again."""
+_SHOWN = 10
+
+
+def verify(
+    spark: SparkSession,
+    url: SourceUrl,
+    mapping: TableMapping,
+    *,
+    workflow: str,
+    is_mariadb: bool,
+    repair: Repair | None,
+    parallelism: int,
+    on_tick: Callable[[int], None],
+    check: Callable[[], None],
+) -> Verdict:
+    """Compare all rows and save the verdict. `on_tick` gets the rows done; `check` may raise to stop.
+
+    repair: copies ranges again under the chunk protocol; without it what is wrong is only reported. Raises Refused
+    while the copy is not complete, Transient when rows change too often to be compared.
+    """
+    with connect(url) as session:
+        _only_one(session, workflow, check)
+        if not ledger.totals(session, workflow).is_all_matched:
+            raise Refused(
+                f"Workflow {workflow} has chunks that are not copied and matched yet.", cure="Verify when it is level."
+            )
+        job = _Verification(
+            session=session,
+            mapping=mapping,
+            workflow=workflow,
+            examiner=Examiner(session=session, mapping=mapping, workflow=workflow, is_mariadb=is_mariadb, check=check),
+            run_all=partial(run_all, spark, url, parallelism=parallelism),
+            repair=repair,
+            on_tick=on_tick,
+            check=check,
+        )
+        verdict = job.run()
+        verdicts.save(session, workflow, verdict)
+        return verdict
+
+
+def _only_one(session: Session, workflow: str, check: Callable[[], None]) -> None:
+    """Wait for another verification of this workflow; the lock goes with the session."""
+    name = f"vreplication.{names.suspect_table(workflow)}"
+    while not session.value("SELECT GET_LOCK(%s, 1)", (name,)):
+        check()
+
+
+@dataclass(slots=True, kw_only=True)
+class _Verification:
+    session: Session
+    mapping: TableMapping
+    workflow: str
+    examiner: Examiner
+    run_all: Callable[..., None]
+    repair: Repair | None
+    on_tick: Callable[[int], None]
+    check: Callable[[], None]
+    rows: int = 0
+    hot: tuple[str, ...] = ()
+    wrong: dict[str, int] = field(default_factory=dict)
+    """Key or span that was wrong → number of rows."""
+
+    def run(self) -> Verdict:
+        self.examiner.pass_marker()
+        todo = spans(self.session, self.workflow, self.mapping)
+        keys: list[str] = []
+        for attempt in range(_REPAIRS + 1):
+            keys, wide = self._pass(todo, keys)
+            if not keys and not wide:
+                return self._verdict(verdicts.CLEAN, 0)
+            self._note(keys, wide)
+            can_repair = self.repair is not None and (self.mapping.has_same_order or not wide)
+            if attempt == _REPAIRS or not can_repair:
+                break
+            self._repair(keys, wide)
+            todo = [finding.span for finding in wide]
+        return self._verdict(verdicts.BAD, len(keys) + sum(f.wide for f in wide))
+
+    def _pass(self, todo: list[Span], keys: list[str]) -> tuple[list[str], list[Finding]]:
+        """Scan, then examine: keys that are wrong for certain, and spans in which too many are."""
+        bad: dict[str, None] = {}
+        spoilt: list[Finding] = []
+        for _ in range(_MAX_PASSES):
+            found = self._scan(todo) if todo else []
+            listed = [key for finding in found for key in finding.keys]
+            examined = self.examiner.examine([*keys, *self.hot, *listed])
+            self.hot = examined.hot
+            wrong = set(examined.bad)
+            spoilt += [f for f in (_judged(f, wrong, self.mapping) for f in found) if f is not None]
+            covered = {key for f in spoilt for key in f.keys}
+            bad |= dict.fromkeys(key for key in examined.bad if key not in covered)
+            todo = [f.span for f in found if f.wide and not wrong & set(f.keys)]
+            if not todo:
+                return list(bad), spoilt
+            keys = []
+            self.examiner.pass_marker()
+        raise Transient(
+            f"In {len(todo)} ranges too many rows change too often to be compared.",
+            cure="Verify again at a quieter time.",
+        )
+
+    def _scan(self, todo: list[Span]) -> list[Finding]:
+        """What differs in these spans; may be nothing but rows that were written to in between."""
+        if not self.mapping.has_same_order:
+            found = [disorder.scan(self.mapping, self._run_spans, self._count)]
+        else:
+            found = []
+            work = SpanScan(mapping=self.mapping, span_rows=span_rows(self.mapping))
+            self._run_spans(work, todo, partial(self._take, found))
+        self._tick()
+        return [finding for finding in found if finding.keys]
+
+    def _run_spans(self, work: Any, todo: Iterable[Span], on_result: Callable[[Any], list[Span]]) -> None:
+        self.run_all(work, todo, on_result, check=self._tick)
+
+    def _take(self, found: list[Finding], finding: Finding) -> list[Span]:
+        self._count(finding.rows)
+        found.append(finding)
+        return [finding.rest] if finding.rest else []
+
+    def _count(self, rows: int) -> None:
+        self.rows += rows
+
+    def _tick(self) -> None:
+        self.check()
+        self.on_tick(self.rows)
+
+    def _note(self, keys: Iterable[str], wide: Iterable[Finding]) -> None:
+        for key in keys:
+            self.wrong.setdefault(key, 1)
+        for finding in wide:
+            self.wrong.setdefault(str(finding.span), finding.wide)
+
+    def _repair(self, keys: list[str], wide: list[Finding]) -> None:
+        assert self.repair is not None
+        self.repair([*map(_single, keys), *self._extents(wide)])
+        self.examiner.pass_marker()
+
+    def _extents(self, wide: list[Finding]) -> list[KeyRange]:
+        """An open end is closed by the rows that are there, on either side."""
+        sides = source_side(self.mapping), target_side(self.mapping)
+        found = [extent(self.session, side, f.span) for f in wide for side in sides]
+        return [keys for keys in dict.fromkeys(found) if keys is not None]
+
+    def _verdict(self, verdict: str, left: int) -> Verdict:
+        mismatches = sum(self.wrong.values())
+        return Verdict(
+            verdict=verdict,
+            rows_compared=self.rows,
+            mismatches=mismatches,
+            repaired=max(0, mismatches - left),
+            hot_keys=tuple(tuple(split_literals(key)) for key in self.hot),
+            details=self._details(mismatches, left),
+        )
+
+    def _details(self, mismatches: int, left: int) -> str:
+        if not mismatches:
+            return ""
+        shown = ", ".join(f"({_readable(key)})" for key in list(self.wrong)[:_SHOWN])
+        state = f"{left} of them still do" if left else "they were copied again and are equal now"
+        return f"{mismatches} rows differed, {state}; keys: {shown}"
+
+
+def _judged(finding: Finding, wrong: set[str], mapping: TableMapping) -> Finding | None:
+    """The finding when its span is wrong as a whole, with the number of its wrong rows."""
+    mine = [key for key in finding.keys if key in wrong]
+    if finding.wide:
+        return finding if mine else None
+    if len(mine) <= _MANY or not mapping.has_same_order:
+        return None
+    return Finding(span=finding.span, rows=finding.rows, keys=tuple(mine), wide=len(mine))
+
+
+def _single(key: str) -> KeyRange:
+    bound = tuple(split_literals(key))
+    return KeyRange(lower=bound, upper=bound, has_lower=True)
+
+
+def _readable(key: str) -> str:
+    """Literals as a person would write them, where they are text."""
+
+    def shown(found: re.Match[str]) -> str:
+        raw = bytes.fromhex(found.group(1))
+        try:
+            return repr(raw.decode())
+        except UnicodeDecodeError:
+            return found.group(0)
+
+    return re.sub(r"(?:_\w+ )?X'([0-9a-fA-F]*)'", shown, key)
