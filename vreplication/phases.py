@@ -52,8 +52,9 @@ def _moves() -> dict[Phase, frozenset[Phase]]:
     }
     for phase in _ORDER[:-1]:
         table[phase] |= {phase, Phase.FAILED, Phase.CANCELLED}
-    # A failed workflow may be cancelled (its leftovers removed) and, when the cause is mended, resumed.
-    table[Phase.FAILED] = frozenset({Phase.CANCELLED, *_ORDER[1:7]})
+    # A failed workflow may be cancelled (its leftovers removed). Going on with it is an act of its own (`reopen`), so
+    # that a driver which has not heard of the failure yet cannot walk over it.
+    table[Phase.FAILED] = frozenset({Phase.CANCELLED})
     table[Phase.COMPLETE] = frozenset()
     table[Phase.CANCELLED] = frozenset()
     return table

@@ -36,17 +36,17 @@ def ours(app: Session) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("alter", "bad", "word"),
+    ("alter", "bad", "column"),
     [
-        ("MODIFY a VARCHAR(4)", "INSERT INTO t VALUES (500,'too long',1)", "too long"),
-        ("MODIFY b TINYINT", "INSERT INTO t VALUES (500,'x',1000)", "range"),
-        ("MODIFY b INT NOT NULL", "INSERT INTO t VALUES (500,'x',NULL)", "null"),
-        ("MODIFY a ENUM('v1','v2') CHARACTER SET latin1", "INSERT INTO t VALUES (500,'v3',1)", "truncated"),
+        ("MODIFY a VARCHAR(4)", "INSERT INTO t VALUES (500,'too long',1)", "'a'"),
+        ("MODIFY b TINYINT", "INSERT INTO t VALUES (500,'x',1000)", "'b'"),
+        ("MODIFY b INT NOT NULL", "INSERT INTO t VALUES (500,'x',NULL)", "'b'"),
+        ("MODIFY a ENUM('v1','v2') CHARACTER SET latin1", "INSERT INTO t VALUES (500,'v3',1)", "'a'"),
     ],
 )
 @pytest.mark.parametrize("way", ["copy", "changelog"])
 def test_a_value_that_does_not_fit_fails_the_workflow(
-    app: Session, database: Database, pauses: Path, alter: str, bad: str, word: str, way: str
+    app: Session, database: Database, pauses: Path, alter: str, bad: str, column: str, way: str
 ) -> None:
     """The same value, met by the copy or in the log: the same end."""
     if "ENUM" in alter:
@@ -63,7 +63,7 @@ def test_a_value_that_does_not_fit_fails_the_workflow(
             before = contents(app, "t")
         result = run.result()
     assert (result.event, result.exit_code) == ("failed", 1), result
-    assert word in (result.reason or "").lower()
+    assert column in (result.reason or "")
     assert "500" in (result.reason or "")
     assert contents(app, "t") == before
     assert [left.command for left in result.leftovers] == [f"vreplication cancel {result.workflow}"] * 2
@@ -94,6 +94,7 @@ def test_statement_format_dml_ends_the_workflow(app: Session, database: Database
     with paused_at(pauses, "workflow.copied"):
         run = begin(database, "t", "ADD COLUMN z INT")
         wait_reached(pauses, "workflow.copied", run)
+        database.admin.execute_raw("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         database.admin.execute_raw("SET SESSION binlog_format=STATEMENT")
         database.admin.execute_raw("UPDATE t SET b=b+1 WHERE id=1")
     result = run.result()
@@ -183,7 +184,7 @@ def test_pause_holds_the_cutover_until_resume(app: Session, database: Database, 
         operate.pause(database.url, run.workflow, "ann")
     wait_until(lambda: any("paused" in line for line in run.said), f"it does not say so: {run.said}")
     snapshot = operate.status(database.url, run.workflow)
-    assert (snapshot.phase, snapshot.paused) == (Phase.WAITING, True)
+    assert (snapshot.phase, snapshot.is_paused) == (Phase.WAITING, True)
     assert operate.resume(database.url, run.workflow, "ann", run.stop, print) is None
     assert run.result().event == "complete"
 
@@ -239,8 +240,44 @@ def test_a_binlog_purged_while_stopped_is_a_clear_refusal(app: Session, database
     for _ in range(2):
         database.admin.execute_raw("FLUSH BINARY LOGS")
     newest = database.admin.rows("SHOW BINARY LOGS")[-1][0]
-    database.admin.execute_raw(f"PURGE BINARY LOGS TO '{newest}'")
+
+    def is_purged() -> bool:
+        # A file that a dump thread still has open is passed over silently.
+        database.admin.execute_raw(f"PURGE BINARY LOGS TO '{newest}'")
+        return len(database.admin.rows("SHOW BINARY LOGS")) == 1
+
+    wait_until(is_purged, "the logs are not purged")
     again = begin(database, "t", "ADD COLUMN z INT", workflow=run.workflow).result()
     assert again.exit_code == 1, again
     assert "purged" in (again.reason or "")
     assert operate.cancel(database.url, run.workflow, "ann").event == "cancelled"
+
+
+def test_a_failed_workflow_may_go_on_when_its_cause_is_mended(app: Session, database: Database, pauses: Path) -> None:
+    with paused_at(pauses, "workflow.copied"):
+        run = begin(database, "t", "ADD COLUMN z INT")
+        wait_reached(pauses, "workflow.copied", run)
+        with connect(database.url) as session:
+            workflows.move(session, run.workflow, Phase.FAILED, "the disk was full")
+    assert (run.result().exit_code, run.result().reason) == (1, "the disk was full")
+    again = operate.resume(database.url, run.workflow, "ann", run.stop, print)
+    assert again is not None
+    assert again.event == "complete", again
+
+
+@pytest.mark.only_on("mysql")
+def test_commit_order_switched_off_ends_the_workflow(app: Session, database: Database, pauses: Path) -> None:
+    with paused_at(pauses, "workflow.copied"):
+        run = begin(database, "t", "ADD COLUMN z INT")
+        wait_reached(pauses, "workflow.copied", run)
+        database.admin.execute_raw("SET GLOBAL binlog_order_commits=OFF")
+        try:
+            wait_until(lambda: phase_of(database, run.workflow) is Phase.FAILED, "it does not notice")
+        finally:
+            database.admin.execute_raw("SET GLOBAL binlog_order_commits=ON")
+    assert "binlog_order_commits" in (run.result().reason or "")
+
+
+def phase_of(database: Database, workflow: str) -> Phase:
+    with connect(database.url) as session:
+        return workflows.load(session, workflow).phase

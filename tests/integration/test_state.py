@@ -30,10 +30,11 @@ def session(database: Database) -> Session:
 
 def row(schema: str) -> WorkflowRow:
     return WorkflowRow(
-        id=WORKFLOW, kind="online_ddl", mechanism=1, source_schema=schema, source_table="t", spec={"alter": "ENGINE=InnoDB"},
-        phase=Phase.PREPARING, is_paused=False, is_cancel_requested=False, reason=None, shadow_table="t__vr_new",
-        retired_table="t__vr_old", copy_path="server", source_identity=None, shadow_identity=None, source_definition=None,
-        server_identity=None, start_position=None, is_cut=False, rows_total=None,
+        id=WORKFLOW, kind="online_ddl", mechanism=1, source_schema=schema, source_table="t",
+        spec={"alter": "ENGINE=InnoDB"}, phase=Phase.PREPARING, is_paused=False, is_cancel_requested=False, reason=None,
+        shadow_table="t__vr_new", retired_table="t__vr_old", copy_path="server", source_identity=None,
+        shadow_identity=None, source_definition=None, server_identity=None, start_position=None, is_cut=False,
+        rows_total=None,
     )  # fmt: skip
 
 

@@ -1,9 +1,9 @@
 """A batch: a contiguous stretch of the log, made small before it is written.
 
 What must stay true (docs/correctness.md, coalescing): a batch is a contiguous prefix of what is not yet applied, and
-all of it is flushed before anything behind it. With an exact key (integers and binaries) the last change of a key wins and
-keys may be flushed in any order. With any other key we cannot tell here which keys the server holds for the same, so
-changes stay in log order, joined only with neighbors of their kind: rows of one REPLACE are written in order too.
+all of it is flushed before anything behind it. With an exact key (integers and binaries) the last change of a key
+wins and keys may be flushed in any order. With any other key we cannot tell here which keys the server holds for the
+same, so changes stay in log order, joined only with neighbors of their kind: rows of one REPLACE are written in order.
 """
 
 from __future__ import annotations

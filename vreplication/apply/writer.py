@@ -1,8 +1,8 @@
 """Writes the steps of a batch to the shadow table, with the tombstones that belong to them.
 
 What must stay true: rows and their tombstones are one transaction that begins with the lease's fence; deletes are
-blind, locking statements (they wait for a chunk that is landing, they never look first); a lock wait or deadlock repeats the
-whole transaction; a value that the new definition cannot hold ends the workflow and names the row's key.
+blind, locking statements (they wait for a chunk that is landing, they never look first); a lock wait or deadlock
+repeats the whole transaction; a value that the new definition cannot hold ends the workflow and names the row's key.
 """
 
 from __future__ import annotations

@@ -26,7 +26,8 @@ def introspect(session: Session, schema: str, table: str) -> Table:
     found = session.row(
         # MySQL caches these numbers for a day; MariaDB takes the hint for a comment.
         "SELECT /*+ SET_VAR(information_schema_stats_expiry=0) */ TABLE_TYPE, ENGINE, TABLE_ROWS, DATA_LENGTH,"
-        " INDEX_LENGTH, CREATE_OPTIONS, TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA=%s AND TABLE_NAME=%s",
+        " INDEX_LENGTH, CREATE_OPTIONS, TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES"
+        " WHERE TABLE_SCHEMA=%s AND TABLE_NAME=%s",
         (schema, table),
     )
     if found is None:

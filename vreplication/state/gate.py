@@ -40,10 +40,10 @@ def read(session: Session, workflow: str) -> GateState:
         f"FROM {SIDECAR}.workflow w LEFT JOIN {SIDECAR}.gate g ON g.workflow = w.id WHERE w.id=%s"
     )
     row = session.row(sql, (workflow,))
+    if row is not None and row[3]:
+        return GateState(is_open=False, reason="paused by the operator")
     if row is None or row[0] is None or float(row[2]) > GATE_STALE_SECONDS:
         return GateState(is_open=False, reason="catch-up is not running")
-    if row[3]:
-        return GateState(is_open=False, reason="paused by the operator")
     return GateState(is_open=bool(row[0]), reason=str(row[1]))
 
 

@@ -19,6 +19,7 @@ from sqlalchemy import insert, select, update
 from sqlalchemy.dialects.mysql import insert as upsert
 
 from vreplication.errors import LeaseHeld, Superseded, Terminal
+from vreplication.mysql.processes import still_there
 from vreplication.mysql.session import Session
 from vreplication.settings import LEASE_STALE_SECONDS, SIDECAR
 from vreplication.state import sidecar
@@ -104,7 +105,7 @@ def _holder(session: Session, row: tuple[Any, ...]) -> Holder:
     # Connection ids begin again at 1 when the server restarts: then they say nothing.
     same_server = abs(int(started) - server_started(session)) <= 2
     ids = tuple(json.loads(connections)) if same_server else ()
-    is_alive = float(age) < LEASE_STALE_SECONDS and bool(_still_there(session, ids))
+    is_alive = float(age) < LEASE_STALE_SECONDS and bool(still_there(session, ids))
     return Holder(name=name, token=int(token), age_seconds=float(age), connections=ids, is_alive=is_alive)
 
 
@@ -153,19 +154,11 @@ def server_started(session: Session) -> int:
     return int(session.value("SELECT UNIX_TIMESTAMP()")) - int(uptime[1])
 
 
-def _still_there(session: Session, ids: tuple[int, ...]) -> list[int]:
-    if not ids:
-        return []
-    marks = ",".join(["%s"] * len(ids))
-    found = session.rows(f"SELECT id FROM information_schema.processlist WHERE id IN ({marks})", ids)
-    return [int(r[0]) for r in found]
-
-
 def _end_connections(session: Session, ids: tuple[int, ...], patience_seconds: float = 20.0) -> None:
     deadline = time.monotonic() + patience_seconds
-    for connection_id in _still_there(session, ids):
+    for connection_id in still_there(session, ids):
         session.kill(connection_id)
-    while left := _still_there(session, ids):
+    while left := still_there(session, ids):
         if time.monotonic() > deadline:
             raise Terminal(
                 f"Connections {left} of the former holder do not end.",

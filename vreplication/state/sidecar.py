@@ -114,8 +114,8 @@ def delete_rows(session: Session, of: TableClause, workflow_id: str) -> None:
 
 
 def exists(session: Session) -> bool:
-    """True when the sidecar was installed on this server."""
-    sql = "SELECT 1 FROM information_schema.tables WHERE table_schema=%s AND table_name='schema_version'"
+    """True when the sidecar was installed on this server. The last of its tables is looked for."""
+    sql = "SELECT 1 FROM information_schema.tables WHERE table_schema=%s AND table_name='workflow'"
     return session.row(sql, (SIDECAR,)) is not None
 
 

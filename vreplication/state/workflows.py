@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import delete, insert, select, update
 
-from vreplication.errors import Refused
+from vreplication.errors import Refused, Terminal
 from vreplication.mysql.session import Session
 from vreplication.phases import ENDED, Phase, check_move
 from vreplication.state import sidecar
@@ -45,6 +46,8 @@ class WorkflowRow:
     start_position: str | None
     is_cut: bool
     rows_total: int | None
+    created_at: datetime | None = None
+    """By the server's clock, UTC."""
 
     @property
     def has_ended(self) -> bool:
@@ -73,6 +76,7 @@ def _row(found: dict[str, Any]) -> WorkflowRow:
         start_position=found["start_position"],
         is_cut=bool(found["is_cut"]),
         rows_total=found["rows_total"],
+        created_at=found["created_at"],
     )
 
 
@@ -137,16 +141,25 @@ def set_fields(session: Session, workflow: str, **fields: Any) -> None:
 def move(session: Session, workflow: str, phase: Phase, reason: str | None = None) -> None:
     """Go to another phase. Raises Terminal when that move is not allowed. To be called inside no transaction."""
     with session.transaction():
-        found = fetch_one(session, select(_t.c.phase).where(_t.c.id == workflow).with_for_update())
+        found = fetch_one(session, select(_t.c.phase, _t.c.reason).where(_t.c.id == workflow).with_for_update())
         if found is None:
             raise Refused(f"There is no workflow {workflow!r} on this server.")
         if found["phase"] == str(phase) and phase in ENDED:
             return
+        if found["phase"] == str(Phase.FAILED) and phase is not Phase.CANCELLED:
+            raise Terminal(found["reason"] or "The workflow has failed.")
         check_move(Phase(found["phase"]), phase)
         fields: dict[str, Any] = {"phase": str(phase), "reason": reason, "updated_at": now()}
         if phase in ENDED:
             fields["ended_at"] = now()
         execute(session, update(_t).where(_t.c.id == workflow).values(fields))
+
+
+def reopen(session: Session, workflow: str) -> None:
+    """Go on with a failed workflow: back to copying, which finds out by itself what is left to do."""
+    failed = (_t.c.id == workflow, _t.c.phase == str(Phase.FAILED))
+    values = {"phase": str(Phase.COPYING), "reason": None, "ended_at": None, "updated_at": now()}
+    execute(session, update(_t).where(*failed).values(values))
 
 
 def set_paused(session: Session, workflow: str, paused: bool) -> None:

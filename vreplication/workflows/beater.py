@@ -14,7 +14,7 @@ from typing import Any
 
 from vreplication.changes.watermark import Reading, Watermark
 from vreplication.clock import SYSTEM
-from vreplication.errors import Superseded, VReplicationError
+from vreplication.errors import SourceChanged, Superseded, VReplicationError
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.progress.estimate import ApplyEstimate
@@ -115,6 +115,7 @@ class Beater:
         if self._driver_token is not None and token != self._driver_token:
             raise Superseded("Another driver has taken this workflow over; it starts its own catch-up.")
         self._driver_token = token
+        _check_commit_order(session)
 
 
 def why_closed(reading: Reading, state: dict[str, Any]) -> str:
@@ -128,6 +129,17 @@ def why_closed(reading: Reading, state: dict[str, Any]) -> str:
     if reading.lag_seconds >= COPY_LAG_SECONDS:
         return f"catch-up goes first: {reading.lag_seconds:.1f} s behind"
     return ""
+
+
+def _check_commit_order(session: Session) -> None:
+    """MySQL: the setting is dynamic, and with it off a row can be in the log long before it can be read."""
+    found = session.row("SHOW GLOBAL VARIABLES LIKE 'binlog_order_commits'")
+    if found is not None and str(found[1]).upper() in ("OFF", "0"):
+        raise SourceChanged(
+            "binlog_order_commits was switched off while the workflow was under way: what was copied since cannot be "
+            "trusted.",
+            cure="SET GLOBAL binlog_order_commits=ON, cancel this workflow and start again.",
+        )
 
 
 def _server_micros(session: Session) -> int:

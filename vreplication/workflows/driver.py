@@ -89,8 +89,8 @@ class Driver:
     def move(self, phase: Phase) -> None:
         self.check()
         workflows.move(self.session, self.workflow, phase)
-        self._is_copying = phase in (Phase.COPYING, Phase.CATCHING_UP)
-        if not self._is_copying:
+        was_copying, self._is_copying = self._is_copying, phase in (Phase.COPYING, Phase.CATCHING_UP)
+        if was_copying and not self._is_copying:
             self._write_copy(self.session)
         log.info("workflow %s: %s", self.workflow, phase)
 
@@ -149,7 +149,7 @@ class Driver:
             SYSTEM.monotonic(),
             rows_copied=totals.rows_copied,
             rows_total=totals.rows_copied if done else row.rows_total,
-            is_throttled=not gate.read(session, self.workflow).is_open,
+            is_throttled=not (totals.has_chunks and gate.read(session, self.workflow).is_open),
             is_matched=totals.is_all_matched and totals.splits > 0,
         )
         columns = figures.columns()

@@ -16,7 +16,7 @@ from vreplication.planning.spec import Spec
 from vreplication.rowcopy.job import CopyJob
 from vreplication.schema.alter import parse_alter
 from vreplication.schema.introspect import introspect
-from vreplication.schema.mapping import map_tables
+from vreplication.schema.mapping import map_for
 from vreplication.schema.model import Table, TableMapping
 from vreplication.schema.shadow import comparable
 from vreplication.settings import Limits
@@ -83,7 +83,7 @@ def load(session: Session, workflow: str) -> Job:
 
 def _mapping(session: Session, row: WorkflowRow, spec: Spec, source: Table, server: Server) -> TableMapping:
     target = introspect(session, row.source_schema, row.shadow_table)
-    return map_tables(source, target, parse_alter(spec.alter), is_mariadb=server.is_mariadb)
+    return map_for(server, source, target, parse_alter(spec.alter), moment=row.created_at)
 
 
 def definition_of(table: Table) -> str:

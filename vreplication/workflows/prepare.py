@@ -20,9 +20,9 @@ from vreplication.mysql.server import Server, inspect, prepared_branches
 from vreplication.mysql.session import Session
 from vreplication.pausepoints import reach
 from vreplication.phases import Phase
-from vreplication.planning.plan import Plan
+from vreplication.planning.plan import Plan, check_prepared
 from vreplication.rowcopy import splits
-from vreplication.schema.mapping import map_tables
+from vreplication.schema.mapping import map_for
 from vreplication.schema.model import Table, TableMapping
 from vreplication.schema.shadow import create_shadow
 from vreplication.state import journal, keytables, lease, ledger, markers, sidecar, workflows
@@ -84,7 +84,8 @@ def prepare(driver: Driver, plan: Plan) -> None:
 
 def _make_tables(session: Session, plan: Plan, row: WorkflowRow) -> TableMapping:
     shadow = create_shadow(session, plan.source, plan.clauses, row.shadow_table)
-    mapping = map_tables(plan.source, shadow, plan.clauses, is_mariadb=plan.server.is_mariadb)
+    mapping = map_for(plan.server, plan.source, shadow, plan.clauses, moment=row.created_at)
+    _check_prepared(session, plan, shadow, mapping)
     keytables.create_all(session, mapping, row.id)
     workflows.set_fields(
         session,
@@ -93,6 +94,13 @@ def _make_tables(session: Session, plan: Plan, row: WorkflowRow) -> TableMapping
         shadow_identity=_identity(session, shadow, plan.server),
     )
     return mapping
+
+
+def _check_prepared(session: Session, plan: Plan, shadow: Table, mapping: TableMapping) -> None:
+    """Where the definition was not known before now (partitions, FULLTEXT), the checks that need it."""
+    refused = check_prepared(session, plan, shadow, mapping) if plan.mapping is None else ()
+    if refused:
+        raise Refused(" ".join(f"{r.sentence} {r.cure}".strip() for r in refused))
 
 
 def _identity(session: Session, table: Table, server: Server) -> str | None:

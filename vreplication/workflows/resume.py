@@ -39,6 +39,9 @@ def begin_again(session: Session, row: WorkflowRow, spec: Spec) -> bool:
         return True
     if not row.is_cut:
         _check_log(session, row)
+    if row.phase is Phase.FAILED:
+        # Whoever watches the phase must not take the last run's end for this one's.
+        workflows.reopen(session, row.id)
     return False
 
 

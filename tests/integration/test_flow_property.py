@@ -1,0 +1,147 @@
+"""The property: whatever table, rows, writes and ALTER are drawn, an online DDL gives what a plain ALTER gives.
+
+Cases are drawn in groups that run side by side on one server: a workflow mostly waits. The drawn cases are counted, so
+that a run which drew too few fails.
+"""
+
+from __future__ import annotations
+
+import secrets
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from sandbox.databases import Database, create_database
+from sandbox.servers import RunningServer
+from tests.support.drawn import Case, cases
+from tests.support.flow import Run, contents, definition, wait_until
+from vreplication.errors import Refused
+from vreplication.mysql.session import Session, SqlError, connect
+from vreplication.planning.spec import Spec
+from vreplication.workflows import online_ddl, operate
+
+GROUPS, SIDE_BY_SIDE = 25, 8
+_LEGAL = frozenset({1062, 1048})
+
+
+def run_case(database: Database, case: Case) -> str:
+    """Run one case; returns what it came to. Raises AssertionError when the result differs."""
+    name = f"t{secrets.token_hex(4)}"
+    with connect(database.app_url) as app:
+        try:
+            app.execute_raw(f"CREATE TABLE `{name}` {case.create}")
+            app.execute_raw(f"CREATE TABLE `{name}_trial` LIKE `{name}`")
+            app.execute_raw(f"ALTER TABLE `{name}_trial` {case.alter}")
+        except SqlError as error:
+            return f"not legal here: {error.code}"
+        fill(app, name, [f"INSERT INTO `{name}` VALUES ({row})" for row in case.rows])
+        run = Run(
+            Spec(
+                table=f"`{name}`",
+                alter=case.alter,
+                workflow=f"w-{secrets.token_hex(4)}",
+                copy_path=case.path,  # type: ignore[arg-type]
+                chunk_rows=case.chunk_rows,
+                cutover="manual",
+            )
+        ).start(database.url)
+        fill(app, name, [write.replace("{t}", f"`{name}`") for write in case.writes])
+        app.execute_raw("COMMIT")
+        release(database, run)
+        result = run.result()
+        if result.event == "refused":
+            return f"refused: {result.reason}"
+        assert result.event == "complete", (case, result, run.said)
+        compare(app, name, str(result.retired_table), case)
+        return "complete"
+
+
+def fill(app: Session, name: str, statements: list[str]) -> None:
+    for statement in statements:
+        try:
+            app.execute_raw(statement)
+        except SqlError as error:
+            if error.code not in _LEGAL:
+                raise AssertionError(statement) from error
+
+
+def release(database: Database, run: Run) -> None:
+    """As an operator does it, once the workflow is known."""
+
+    def is_released() -> bool:
+        try:
+            operate.release(database.url, run.workflow, "test")
+        except Refused:
+            return not run.is_going
+        return True
+
+    wait_until(is_released, f"the workflow does not begin: {run.said}")
+
+
+def compare(app: Session, name: str, retired: str, case: Case) -> None:
+    found, shape = contents(app, name), definition(app, name)
+    app.execute_raw(f"DROP TABLE `{name}`")
+    app.execute_raw(f"ALTER TABLE `{retired}` {case.alter}")
+    assert found == contents(app, retired), case
+    assert shape == definition(app, retired), case
+
+
+def draw(server: RunningServer, groups: int, side_by_side: int) -> None:
+    """Draw groups of cases and run each group side by side; fails when too few could be used."""
+    ended: list[str] = []
+    database = create_database(server)
+
+    @settings(
+        max_examples=groups,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        suppress_health_check=list(HealthCheck),
+        phases=[Phase.generate],
+    )
+    @given(st.lists(cases(), min_size=side_by_side, max_size=side_by_side))
+    def run_group(group: list[Case]) -> None:
+        with ThreadPoolExecutor(side_by_side) as pool:
+            ended.extend(pool.map(lambda case: run_case(database, case), group))
+
+    try:
+        run_group()
+    finally:
+        database.drop()
+    complete = ended.count("complete")
+    others = sorted({e for e in ended if e != "complete"})
+    print(f"\n{complete} cases complete of {len(ended)} drawn; others: {others}")
+    assert len(ended) >= groups * side_by_side
+    assert complete >= 0.8 * len(ended), others
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.usefixtures("quick")
+def test_an_online_ddl_gives_what_a_plain_alter_gives(server: RunningServer) -> None:
+    draw(server, GROUPS, SIDE_BY_SIDE)
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+@pytest.mark.usefixtures("quick")
+def test_the_same_through_spark(server: RunningServer, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(online_ddl, "SparkStart", lambda *_: Shared(spark))
+    draw(server, 5, 2)
+
+
+class Shared:
+    """The session of the test run, in the place of workflows.spark.SparkStart."""
+
+    def __init__(self, spark: Any) -> None:
+        self._spark = spark
+
+    def session(self) -> Any:
+        return self._spark
+
+    def stop(self) -> None:
+        """The run's own fixture stops it."""
