@@ -1,0 +1,117 @@
+"""Splits tile the key range, and hold about equal numbers of rows whatever the keys look like."""
+
+from __future__ import annotations
+
+import pytest
+from rowcopy_setup import CopyCase, make_case, whole
+
+from sandbox.databases import Database
+from vreplication.rowcopy import splits
+from vreplication.rowcopy.probes import within
+from vreplication.rowcopy.splits import cut, key_range
+from vreplication.state.ledger import KeyRange, Split
+
+THOUSAND = "WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 999) "
+
+
+def doubled(column: str, step: int, times: int) -> tuple[str, ...]:
+    """Statements that double a table of one integer column, `step` apart."""
+    return tuple(f"INSERT INTO t SELECT {column} + {step * 1000 << k} FROM t" for k in range(times))
+
+
+def counts(case: CopyCase, found: list[Split]) -> list[int]:
+    """Rows of each split; that they tile is checked too."""
+    edges = [(s.range.lower, s.range.upper) for s in found]
+    assert [e[0] for e in edges[1:]] == [e[1] for e in edges[:-1]]
+    assert [s.range.has_lower for s in found] == [True] + [False] * (len(found) - 1)
+    numbers = [int(case.session.value(f"SELECT COUNT(*) FROM t WHERE {within(case.mapping, s.range)}")) for s in found]
+    assert sum(numbers) == case.session.value("SELECT COUNT(*) FROM t")
+    return numbers
+
+
+def test_empty_table_has_no_range(database: Database) -> None:
+    case = make_case(database, "CREATE TABLE t (id INT PRIMARY KEY)")
+    assert key_range(case.session, case.mapping) is None
+
+
+@pytest.mark.parametrize("rows", [1, 50])
+def test_small_table_is_one_split(database: Database, rows: int) -> None:
+    fill = f"INSERT INTO t {THOUSAND} SELECT i FROM n WHERE i < {rows}"
+    case = make_case(database, "CREATE TABLE t (id INT PRIMARY KEY)", fill=(fill,))
+    found = cut(case.session, case.mapping, whole(case), 16)
+    assert [s.range for s in found] == [KeyRange(lower=("0",), upper=(str(rows - 1),), has_lower=True)]
+
+
+KEYS = {
+    "integer": ("id BIGINT PRIMARY KEY", "SELECT i * 3 FROM n"),
+    "insensitive": ("id VARCHAR(20) COLLATE utf8mb4_general_ci PRIMARY KEY", "SELECT CONCAT('Ab', HEX(i)) FROM n"),
+    "binary": ("id VARBINARY(32) PRIMARY KEY", "SELECT UNHEX(SHA2(i, 256)) FROM n"),
+    "date": ("id DATE PRIMARY KEY", "SELECT '1990-01-01' + INTERVAL i * 7 DAY FROM n"),
+    "composite": ("a INT, id VARCHAR(9), PRIMARY KEY (a, id)", "SELECT i % 2, i FROM n"),
+    "one leading value": ("a INT, id INT, PRIMARY KEY (a, id)", "SELECT 5, i FROM n"),
+}
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_walked_splits_are_even(database: Database, kind: str) -> None:
+    columns, select = KEYS[kind]
+    case = make_case(
+        database, f"CREATE TABLE t ({columns}) DEFAULT CHARSET=utf8mb4", fill=(f"INSERT INTO t {THOUSAND} {select}",)
+    )
+    numbers = counts(case, cut(case.session, case.mapping, whole(case), 3))
+    assert len(numbers) in (3, 4)
+    assert max(numbers) <= 500
+
+
+def test_walk_corrects_its_step(database: Database) -> None:
+    fill = (f"INSERT INTO t {THOUSAND} SELECT i FROM n", *doubled("id", 1, 5))
+    case = make_case(database, "CREATE TABLE t (id INT PRIMARY KEY)", fill=fill)
+    numbers = counts(case, cut(case.session, case.mapping, whole(case), 4))
+    assert len(numbers) == 4
+    assert max(numbers) <= 32_000 / 4 * 1.3
+
+
+SKEWED = {
+    "even": doubled("id", 1, 5),
+    "gap of ten million": (*doubled("id", 1, 4), "INSERT INTO t SELECT id + 10000000 FROM t"),
+    "far ends": (*doubled("id", 1, 5), "INSERT INTO t VALUES (-9223372036854775808), (9223372036854775807)"),
+    "one corner": (*doubled("id", 1, 5), "INSERT INTO t SELECT 1000000000 + id * 1000000 FROM t WHERE id < 50"),
+}
+
+
+@pytest.mark.parametrize("kind", SKEWED)
+def test_bisected_splits_are_even(database: Database, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill = (f"INSERT INTO t {THOUSAND} SELECT i FROM n", *SKEWED[kind], "ANALYZE TABLE t")
+    case = make_case(database, "CREATE TABLE t (id BIGINT PRIMARY KEY)", fill=fill)
+    monkeypatch.setattr(splits, "WALK_ROWS", 1_000)
+    monkeypatch.setattr(splits, "_walked", lambda *_: pytest.fail("bisecting was enough"))
+    numbers = counts(case, cut(case.session, case.mapping, whole(case), 8))
+    assert 6 <= len(numbers) <= 12
+    assert max(numbers) <= 32_000 / 8 * 2
+
+
+def test_heavy_leading_value_is_walked(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nine tenths of the rows share the first column's value: key space cannot be halved there."""
+    fill = (
+        f"INSERT INTO t {THOUSAND} SELECT 7, i FROM n",
+        *(f"INSERT INTO t SELECT 7, id + {1000 << k} FROM t" for k in range(4)),
+        "INSERT INTO t SELECT id, 0 FROM t WHERE id BETWEEN 100 AND 1699",
+        "ANALYZE TABLE t",
+    )
+    case = make_case(database, "CREATE TABLE t (a INT, id INT, PRIMARY KEY (a, id))", fill=fill)
+    monkeypatch.setattr(splits, "WALK_ROWS", 1_000)
+    numbers = counts(case, cut(case.session, case.mapping, whole(case), 8))
+    assert max(numbers) <= 17_600 / 8 * 2
+
+
+def test_rows_that_come_and_go_while_cutting_do_not_break_the_tiling(database: Database) -> None:
+    """The range was read; then its ends are deleted and rows appear below and above."""
+    case = make_case(
+        database, "CREATE TABLE t (id INT PRIMARY KEY)", fill=(f"INSERT INTO t {THOUSAND} SELECT i FROM n",)
+    )
+    before = whole(case)
+    case.app.execute("DELETE FROM t WHERE id < 100 OR id > 900")
+    case.app.execute("INSERT INTO t VALUES (-50), (5000)")
+    found = cut(case.session, case.mapping, before, 3)
+    assert (found[0].range.lower, found[-1].range.upper) == (before.lower, before.upper)
+    assert [s.range.lower for s in found[1:]] == [s.range.upper for s in found[:-1]]

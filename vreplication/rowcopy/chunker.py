@@ -1,0 +1,218 @@
+"""One split of the row copy: walk it in chunks under the chunk protocol. Runs on a Spark executor or locally.
+
+What must stay true (docs/correctness.md, F1-F6 and the chunk protocol): a chunk's bounds are in the ledger, committed,
+before its rows are read, and never change; rows and "landed" are one transaction that begins with the fences; a lock
+wait repeats that transaction whole. Whatever is lost with a connection is looked up in the ledger by claiming the split
+again, which waits for what is still in flight.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from vreplication import pausepoints
+from vreplication.errors import Ambiguous, Transient, VReplicationError
+from vreplication.mysql.bulk import connect_bulk
+from vreplication.mysql.session import ConnectionLost, LockWait, Session
+from vreplication.mysql.url import SourceUrl
+from vreplication.rowcopy.job import CopyJob, SplitResult
+from vreplication.rowcopy.paths import Copied, CopyPath, make_path
+from vreplication.rowcopy.probes import nth_key
+from vreplication.rowcopy.settle import wait_for_branches
+from vreplication.rowcopy.sizing import FIRST_ROWS, Sizer
+from vreplication.rowcopy.standing import check_standing
+from vreplication.schema.model import TableMapping
+from vreplication.settings import SIDECAR
+from vreplication.state import ledger
+from vreplication.state.lease import Lease, fence
+from vreplication.state.ledger import Chunk, KeyRange, Landing, Split
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+GATE_WAIT_SECONDS = 0.075
+RECONNECT_SECONDS = 60.0
+"""How long a server may be away before the split is given up (Spark then tries it again elsewhere)."""
+_FIRST_BACKOFF_SECONDS, _LAST_BACKOFF_SECONDS = 0.02, 1.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Tally:
+    """What has been done so far, across reconnects. attempt: ours at the split, 0 before the first claim."""
+
+    attempt: int = 0
+    chunks: int = 0
+    rows_copied: int = 0
+
+
+def copy_split(url: SourceUrl, lease: Lease, mapping: TableMapping, job: CopyJob, number: int) -> SplitResult:
+    """Copy a split to its end. Raises Transient where doing it again may help; any other error is in the result."""
+    tally = Tally()
+    try:
+        _copy_reconnecting(url, lease, mapping, job, number, tally)
+    except Transient:
+        raise
+    except VReplicationError as error:
+        return SplitResult(number=number, chunks=tally.chunks, rows_copied=tally.rows_copied, error=error)
+    return SplitResult(number=number, chunks=tally.chunks, rows_copied=tally.rows_copied)
+
+
+def _copy_reconnecting(
+    url: SourceUrl, lease: Lease, mapping: TableMapping, job: CopyJob, number: int, tally: Tally
+) -> None:
+    """Claiming again after a lost connection waits for what the old one still has in flight."""
+    deadline, seen = time.monotonic() + RECONNECT_SECONDS, 0
+    while True:
+        try:
+            with connect_bulk(url, lock_wait_seconds=job.limits.lock_wait_seconds) as session:
+                return Walk(session, lease, mapping, job, number, tally).run()
+        except (ConnectionLost, Ambiguous) as error:
+            if tally.chunks != seen:
+                deadline, seen = time.monotonic() + RECONNECT_SECONDS, tally.chunks
+            if time.monotonic() > deadline:
+                raise Transient(f"Split {number} could not be copied: {error.message}") from None
+            log.warning("split %d lost its connection and goes on with a new one: %s", number, error.message)
+            time.sleep(random.uniform(0.1, 0.5))
+
+
+class Walk:
+    """One connection's work on a split."""
+
+    def __init__(
+        self, session: Session, lease: Lease, mapping: TableMapping, job: CopyJob, number: int, tally: Tally
+    ) -> None:
+        self.session = session
+        self.lease = lease
+        self.mapping = mapping
+        self.job = job
+        self.number = number
+        self.tally = tally
+        self.path: CopyPath = make_path(session, mapping, job)
+        self.sizer = Sizer(limits=job.limits, rows=_size_so_far(session, job))
+
+    def run(self) -> None:
+        """Claim the split, copy again what an earlier attempt left open, go on behind the last chunk."""
+        split = ledger.find_split(self.session, self.job.workflow, self.number)
+        if split.is_done:
+            return
+        self._claim()
+        for chunk in ledger.chunks(self.session, self.job.workflow, split=self.number, states=(ledger.OPEN,)):
+            self._copy(chunk)
+        rest, ordinal = self._rest(split)
+        while rest is not None:
+            bounds = self._next(rest)
+            self._copy(self._open(ordinal, bounds))
+            rest, ordinal = _behind(split.range, bounds), ordinal + 1
+        self._persist(lambda: ledger.finish_split(self.session, self.job.workflow, self.number, self.tally.attempt))
+
+    def _claim(self) -> None:
+        self._check()
+        expected = self.tally.attempt or None
+        try:
+            self.tally.attempt = self._persist(
+                lambda: ledger.claim_split(self.session, self.job.workflow, self.number, expected=expected)
+            )
+        except Ambiguous as error:
+            # A lost claim cannot be told from another attempt's; a fresh task simply claims.
+            raise Transient(error.message) from None
+
+    def _rest(self, split: Split) -> tuple[KeyRange | None, int]:
+        """What of the split has no chunk yet, and the next chunk's number."""
+        last = ledger.last_chunk(self.session, self.job.workflow, self.number)
+        if last is None:
+            return split.range, 0
+        return _behind(split.range, last.range), last.ordinal + 1
+
+    def _next(self, rest: KeyRange) -> KeyRange:
+        """Bounds of the next chunk: the probe spends the LIMIT, so that rows inserted later push none out."""
+        upper = nth_key(self.session, self.mapping, rest, self.sizer.rows) or rest.upper
+        pausepoints.reach("copy.after_probe")
+        return KeyRange(lower=rest.lower, upper=upper, has_lower=rest.has_lower)
+
+    def _open(self, ordinal: int, bounds: KeyRange) -> Chunk:
+        """Wait for the gate and open the chunk; when this returns its low watermark is set."""
+        pausepoints.reach("copy.before_open")
+        workflow, attempt = self.job.workflow, self.tally.attempt
+        while not self._persist(
+            lambda: ledger.open_chunk(self.session, workflow, self.number, ordinal, attempt, bounds)
+        ):
+            self._check()
+            time.sleep(GATE_WAIT_SECONDS)
+        return Chunk(split=self.number, ordinal=ordinal, attempt=attempt, state=ledger.OPEN, range=bounds)
+
+    def _copy(self, chunk: Chunk) -> None:
+        """Read and land a chunk that is open."""
+        pausepoints.reach("copy.after_open")
+        self._check()
+        if self.job.is_mariadb:
+            wait_for_branches(self.session, self.job.workflow, self._check)
+        began = time.monotonic()
+        self.path.read(chunk.range)
+        read_seconds = time.monotonic() - began
+        pausepoints.reach("copy.after_select")
+        landing = self._persist(lambda: self._land(chunk, read_seconds))
+        self.tally.chunks += 1
+        self.tally.rows_copied += landing.rows_copied
+        self.sizer.learn(landing.rows_read, landing.millis, at_most=self.path.fitting_rows)
+        pausepoints.reach("copy.after_land")
+
+    def _land(self, chunk: Chunk, read_seconds: float) -> Landing:
+        """Rows and "landed" in one transaction."""
+        began = time.monotonic() - read_seconds
+        with self.session.transaction():
+            ledger.fence_chunk(self.session, self.job.workflow, chunk)
+            fence(self.session, self.lease)
+            copied = self.path.write(chunk.range)
+            pausepoints.reach("copy.before_land")
+            landing = _landing(copied, time.monotonic() - began)
+            ledger.land(self.session, self.job.workflow, chunk, landing)
+        return landing
+
+    def _persist(self, act: Callable[[], T]) -> T:
+        """Repeat a transaction while locks are in its way: catch-up wins."""
+        pause = _FIRST_BACKOFF_SECONDS
+        while True:
+            try:
+                return act()
+            except LockWait as error:
+                log.debug("split %d waits for a lock: %s", self.number, error.message)
+            self._check()
+            time.sleep(pause * random.uniform(0.5, 1.0))
+            pause = min(2 * pause, _LAST_BACKOFF_SECONDS)
+
+    def _check(self) -> None:
+        """Raises Superseded or Cancelled when this attempt has nothing more to do here."""
+        check_standing(self.session, self.lease, self.number, self.tally.attempt)
+
+
+def _behind(whole: KeyRange, done: KeyRange) -> KeyRange | None:
+    """What of `whole` lies behind `done`; None at its end."""
+    if done.upper == whole.upper:
+        return None
+    return KeyRange(lower=done.upper, upper=whole.upper, has_lower=False)
+
+
+def _landing(copied: Copied, seconds: float) -> Landing:
+    return Landing(
+        rows_read=copied.rows_read,
+        rows_copied=copied.rows_copied,
+        swallowed=copied.outcome.swallowed,
+        is_dirty=copied.outcome.is_dirty,
+        millis=round(seconds * 1000),
+    )
+
+
+def _size_so_far(session: Session, job: CopyJob) -> int:
+    """Begin with the size that the workflow's last landed chunks suggest; one alone may be the tail of its split."""
+    sql = (
+        f"SELECT rows_read, millis FROM {SIDECAR}.chunk WHERE workflow=%s AND landed_at IS NOT NULL "
+        "ORDER BY landed_at DESC LIMIT 8"
+    )
+    target = job.limits.chunk_millis
+    found = [int(rows) * min(1.0, target / max(int(millis), 1)) for rows, millis in session.rows(sql, (job.workflow,))]
+    return int(max([FIRST_ROWS, *found]))

@@ -1,0 +1,283 @@
+"""The two ways rows take from the source to the shadow table, behind one interface.
+
+What must stay true: `read` runs behind "opened" and outside the landing transaction, `write` inside it, and a chunk
+that is written again after a lock wait is written whole; every row of the range is either inserted, or accounted for
+by a warning. `server` copies in one lock-free statement; `rows` fetches the rows as SQL text that the server itself
+renders, and inserts that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from vreplication.mysql.bulk import BulkInsert
+from vreplication.mysql.quoting import ident, idents, qualified
+from vreplication.mysql.session import Session, SqlError, connect
+from vreplication.mysql.values import split_literals
+from vreplication.rowcopy.blocks import Block, make_block
+from vreplication.rowcopy.job import CopyJob
+from vreplication.rowcopy.probes import as_text, key_sql, nth_key, source_key, source_sql, within
+from vreplication.rowcopy.warned import Outcome, Place, run_copying
+from vreplication.schema.bounds import equal_sql, order_sql
+from vreplication.schema.literals import row_literal_sql
+from vreplication.schema.model import TableMapping
+from vreplication.settings import MAX_CHUNK_ROWS
+from vreplication.state.ledger import Bound, KeyRange
+
+STATEMENT_BYTES = 1 << 20
+"""An INSERT of the rows path is about this long, unless one row alone is longer."""
+TEXT_BYTES = 16 << 20
+"""A chunk's text up to this length is fetched in one value; a longer one is streamed row by row."""
+_GLUE = ",\n"
+_HEADROOM = 4096
+_NO_BULK = (1047, 1295)
+"""What a server or a proxy answers that does not speak bulk statements."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copied:
+    """What `write` did."""
+
+    rows_read: int
+    rows_copied: int
+    outcome: Outcome
+
+
+class CopyPath(Protocol):
+    def read(self, bounds: KeyRange) -> None:
+        """Fetch what may be fetched before the landing transaction."""
+
+    def write(self, bounds: KeyRange) -> Copied:
+        """Insert the rows, inside the landing transaction. May be called again for the same range."""
+
+    @property
+    def fitting_rows(self) -> int:
+        """Rows that a chunk may have to be copied the quick way, as far as is known."""
+
+
+def make_path(session: Session, mapping: TableMapping, job: CopyJob) -> CopyPath:
+    if job.copy_path == "server":
+        return ServerPath(session, mapping)
+    rows = RowsPath(session, mapping, job.packet)
+    block = make_block(mapping.pairs) if job.is_mariadb else None
+    return rows if block is None else BulkPath(session, mapping, block, rows)
+
+
+def _insert_sql(mapping: TableMapping) -> str:
+    target = qualified(mapping.target.schema, mapping.target.name)
+    return f"INSERT IGNORE INTO {target} ({idents(p.target.name for p in mapping.pairs)})"
+
+
+def _select_sql(mapping: TableMapping, where: str) -> str:
+    """INSERT IGNORE … SELECT of the rows that `where` picks."""
+    values = ",".join(pair.convert.format(ident(pair.source.name)) for pair in mapping.pairs)
+    return f"{_insert_sql(mapping)} SELECT {values} FROM {source_sql(mapping)} WHERE {where}"
+
+
+@dataclass(slots=True)
+class ServerPath:
+    """INSERT IGNORE … SELECT: takes no locks on the source under READ COMMITTED, and no LIMIT."""
+
+    session: Session
+    mapping: TableMapping
+    fitting_rows: int = MAX_CHUNK_ROWS
+
+    def read(self, bounds: KeyRange) -> None:
+        """Nothing: reading and writing are one statement."""
+
+    def write(self, bounds: KeyRange) -> Copied:
+        sql = _select_sql(self.mapping, within(self.mapping, bounds))
+        # The statement reads along the index, so its n-th row is the range's n-th, but for writes in between.
+        place = Place(bounds=bounds, nth=lambda n: nth_key(self.session, self.mapping, bounds, n))
+        copied, outcome = run_copying(self.session, self.mapping, lambda: self.session.execute_raw(sql), place)
+        return Copied(rows_read=copied + outcome.duplicates, rows_copied=copied, outcome=outcome)
+
+
+@dataclass(slots=True)
+class RowsPath:
+    """SELECT the rows as text, INSERT IGNORE … VALUES."""
+
+    session: Session
+    mapping: TableMapping
+    packet_bytes: int
+    fitting_rows: int = MAX_CHUNK_ROWS
+    text: str | None = None
+    key_places: tuple[int, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        self.session.execute_raw(f"SET SESSION group_concat_max_len={self.text_limit}")
+        names = [pair.target.name for pair in self.mapping.pairs]
+        self.key_places = tuple(names.index(pair.target.name) for pair in self.mapping.key)
+
+    @property
+    def _values_limit(self) -> int:
+        """What the longest statement that the server takes has room for."""
+        return max(1024, self.packet_bytes - _HEADROOM - len(_insert_sql(self.mapping)))
+
+    @property
+    def text_limit(self) -> int:
+        return min(TEXT_BYTES, self._values_limit)
+
+    @property
+    def _statement_limit(self) -> int:
+        return min(STATEMENT_BYTES, self._values_limit)
+
+    def read(self, bounds: KeyRange) -> None:
+        """All rows in one value: it spares the client a thousand packets. Too long: None, and `write` streams."""
+        row = row_literal_sql(self.mapping)
+        found = self.session.row(
+            f"SELECT COUNT(*),GROUP_CONCAT({row} SEPARATOR '{_GLUE}') FROM {source_sql(self.mapping)} "
+            f"WHERE {within(self.mapping, bounds)}"
+        )
+        assert found is not None
+        count, text = int(found[0]), "" if found[1] is None else as_text(found[1])
+        # A cut value is as long as the limit; a row that is longer than a packet is NULL, which GROUP_CONCAT skips.
+        is_whole = len(text) < self.text_limit and (text.count("\n") + 1 if text else 0) == count
+        self.text = text if is_whole else None
+        if count and text:
+            self.fitting_rows = fitting(count, len(text), self.text_limit)
+
+    def write(self, bounds: KeyRange) -> Copied:
+        total = Copied(rows_read=0, rows_copied=0, outcome=Outcome())
+        for done in self._written(bounds):
+            total = Copied(
+                rows_read=total.rows_read + done.rows_read,
+                rows_copied=total.rows_copied + done.rows_copied,
+                outcome=total.outcome + done.outcome,
+            )
+        return total
+
+    def _written(self, bounds: KeyRange) -> Iterator[Copied]:
+        if self.text is None:
+            yield from self._streamed(bounds)
+        elif self.text:
+            for rows in statements(self.text, self._statement_limit):
+                yield self._insert(bounds, rows)
+
+    def _insert(self, bounds: KeyRange, rows: str) -> Copied:
+        """`rows`: row texts with _GLUE between them."""
+        sql = f"{_insert_sql(self.mapping)} VALUES {rows}"
+        place = Place(bounds=bounds, nth=lambda n: self._locate(rows, n))
+        copied, outcome = run_copying(self.session, self.mapping, lambda: self.session.execute_raw(sql), place)
+        return Copied(rows_read=rows.count("\n") + 1, rows_copied=copied, outcome=outcome)
+
+    def _locate(self, rows: str, n: int) -> list[str]:
+        values = split_literals(rows.split(_GLUE)[n - 1][1:-1])
+        return [values[place] for place in self.key_places]
+
+    def _streamed(self, bounds: KeyRange) -> Iterator[Copied]:
+        """Row by row on a connection of its own, so that a chunk of any size takes little memory."""
+        row, order = row_literal_sql(self.mapping), order_sql(source_key(self.mapping))
+        sql = f"SELECT {row},{key_sql(self.mapping)} FROM {source_sql(self.mapping)}"
+        with connect(self.session.url) as reader:
+            found = reader.stream(f"{sql} WHERE {within(self.mapping, bounds)} ORDER BY {order}")
+            for batch in batches(found, self._statement_limit, self._values_limit):
+                yield self._insert_one(batch) if isinstance(batch, tuple) else self._insert(bounds, batch)
+
+    def _insert_one(self, key: Bound) -> Copied:
+        """A row whose text no packet holds is copied inside the server, alone."""
+        sql = _select_sql(self.mapping, equal_sql(source_key(self.mapping), key))
+        place = Place(bounds=KeyRange(lower=key, upper=key, has_lower=True), nth=lambda _: key)
+        copied, outcome = run_copying(self.session, self.mapping, lambda: self.session.execute_raw(sql), place)
+        return Copied(rows_read=copied + outcome.duplicates, rows_copied=copied, outcome=outcome)
+
+
+@dataclass(slots=True)
+class BulkPath:
+    """As RowsPath, for MariaDB: the values go as one packet of parameters, and the server parses no text.
+
+    It takes no AUTO-INC lock either. What does not fit goes row by row the other way.
+    """
+
+    session: Session
+    mapping: TableMapping
+    block: Block
+    rows: RowsPath
+    insert: BulkInsert | None = None
+    values: bytes | None = None
+    count: int = 0
+
+    @property
+    def fitting_rows(self) -> int:
+        return self.rows.fitting_rows
+
+    def read(self, bounds: KeyRange) -> None:
+        """All rows in one value. Too long: None, and `write` streams."""
+        found = self.session.row(
+            f"SELECT COUNT(*),GROUP_CONCAT({self.block.row} SEPARATOR '') FROM {source_sql(self.mapping)} "
+            f"WHERE {within(self.mapping, bounds)}"
+        )
+        assert found is not None
+        self.count, values = int(found[0]), found[1] or b""
+        is_whole = len(values) < self.rows.text_limit
+        self.values = values if is_whole else None
+        if values:
+            self.rows.fitting_rows = fitting(self.count, len(values), self.rows.text_limit)
+
+    def write(self, bounds: KeyRange) -> Copied:
+        if self.values is None:
+            return self._streamed(bounds)
+        if not self.values:
+            return Copied(rows_read=0, rows_copied=0, outcome=Outcome()) if not self.count else self._streamed(bounds)
+        try:
+            done = self._inserted(bounds, self.values)
+        except SqlError as error:
+            if error.code not in _NO_BULK:
+                raise
+            return self._streamed(bounds)
+        # A row that is longer than a packet is NULL, which GROUP_CONCAT skips; those inserted are duplicates then.
+        return done if done.rows_read == self.count else self._streamed(bounds)
+
+    def _inserted(self, bounds: KeyRange, values: bytes) -> Copied:
+        place = Place(bounds=bounds, nth=lambda n: nth_key(self.session, self.mapping, bounds, n))
+        copied, outcome = run_copying(self.session, self.mapping, lambda: self._statement().run(values), place)
+        return Copied(rows_read=copied + outcome.duplicates, rows_copied=copied, outcome=outcome)
+
+    def _statement(self) -> BulkInsert:
+        if self.insert is None:
+            sql = f"{_insert_sql(self.mapping)} VALUES ({self.block.values})"
+            self.insert = BulkInsert(self.session, sql, self.block.types)
+        return self.insert
+
+    def _streamed(self, bounds: KeyRange) -> Copied:
+        self.rows.text = None
+        return self.rows.write(bounds)
+
+
+def fitting(count: int, length: int, limit: int) -> int:
+    """Rows that make a text of four fifths of `limit`, as `count` rows make one of `length`."""
+    return int(count * 0.8 * limit / length)
+
+
+def statements(text: str, limit: int) -> Iterator[str]:
+    """`text` cut between rows into pieces of at most `limit`, or of one row where that is longer."""
+    start = 0
+    while len(text) - start > limit:
+        end = text.rfind(_GLUE, start, start + limit)
+        end = end if end >= 0 else text.find(_GLUE, start)
+        if end < 0:
+            break
+        yield text[start:end]
+        start = end + len(_GLUE)
+    yield text[start:]
+
+
+def batches(rows: Iterable[Sequence[object]], limit: int, longest: int) -> Iterator[str | Bound]:
+    """Rows (text, key literals…) as statements' worth of text; the key alone of a row of more than `longest`."""
+    waiting: list[str] = []
+    size = 0
+    for raw, *key in rows:
+        text = None if raw is None else as_text(raw)
+        text = None if text is None or len(text) > longest else text
+        if waiting and (text is None or size + len(text) > limit):
+            yield _GLUE.join(waiting)
+            waiting, size = [], 0
+        if text is None:
+            yield tuple(map(as_text, key))
+        else:
+            waiting.append(text)
+            size += len(text) + len(_GLUE)
+    if waiting:
+        yield _GLUE.join(waiting)

@@ -1,0 +1,70 @@
+"""Reading keys of the source table along the index that the copy walks.
+
+What must stay true: keys are full tuples of literals made by the server (`schema.literals.bound_sql`); LIMIT is spent
+here, on finding a bound, and never on a statement that copies (docs/correctness.md, F2).
+"""
+
+from __future__ import annotations
+
+from vreplication.mysql.quoting import ident, qualified
+from vreplication.mysql.session import Session
+from vreplication.schema.bounds import key_names, order_sql, range_sql
+from vreplication.schema.literals import bound_sql
+from vreplication.schema.model import Column, TableMapping
+from vreplication.state.ledger import Bound, KeyRange
+
+
+def source_key(mapping: TableMapping) -> tuple[Column, ...]:
+    return tuple(pair.source for pair in mapping.key)
+
+
+def source_sql(mapping: TableMapping) -> str:
+    """The source table, read along the shared key."""
+    name = qualified(mapping.source.schema, mapping.source.name)
+    return f"{name} FORCE INDEX ({ident(mapping.source_index)})"
+
+
+def within(mapping: TableMapping, bounds: KeyRange) -> str:
+    """Predicate for the source rows of a range."""
+    return range_sql(source_key(mapping), bounds.lower, bounds.upper, lo_inclusive=bounds.has_lower)
+
+
+def key_sql(mapping: TableMapping) -> str:
+    """Select list that gives a row's key as bound literals."""
+    columns = source_key(mapping)
+    return ",".join(bound_sql(c, name) for c, name in zip(columns, key_names(columns), strict=True))
+
+
+def nth_key(session: Session, mapping: TableMapping, bounds: KeyRange, n: int) -> Bound | None:
+    """Key of the n-th row of the range (counted from 1), or None when it holds fewer."""
+    order = order_sql(source_key(mapping))
+    return _first(session, mapping, f"WHERE {within(mapping, bounds)} ORDER BY {order} LIMIT 1 OFFSET {n - 1}")
+
+
+def end_key(session: Session, mapping: TableMapping, *, is_last: bool) -> Bound | None:
+    """The table's first or last key."""
+    return _first(session, mapping, f"ORDER BY {order_sql(source_key(mapping), descending=is_last)} LIMIT 1")
+
+
+def last_key_up_to(session: Session, mapping: TableMapping, bounds: KeyRange, leading: int) -> Bound | None:
+    """The highest key of the range whose first column is at most `leading`."""
+    columns = source_key(mapping)
+    where = f"{within(mapping, bounds)} AND {key_names(columns)[0]}<={leading}"
+    return _first(session, mapping, f"WHERE {where} ORDER BY {order_sql(columns, descending=True)} LIMIT 1")
+
+
+def first_null(session: Session, mapping: TableMapping, bounds: KeyRange, column: Column) -> Bound | None:
+    """The lowest key of the range whose row has NULL in `column`."""
+    where = f"{within(mapping, bounds)} AND {ident(column.name)} IS NULL"
+    return _first(session, mapping, f"WHERE {where} ORDER BY {order_sql(source_key(mapping))} LIMIT 1")
+
+
+def _first(session: Session, mapping: TableMapping, rest: str) -> Bound | None:
+    # Through execute with no arguments: literals of ours hold no per cent sign.
+    row = session.row(f"SELECT {key_sql(mapping)} FROM {source_sql(mapping)} {rest}")
+    return tuple(map(as_text, row)) if row else None
+
+
+def as_text(value: object) -> str:
+    """A literal as the server rendered it; an expression of binaries alone comes as bytes."""
+    return value.decode("ascii") if isinstance(value, bytes) else str(value)

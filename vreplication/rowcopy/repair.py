@@ -1,0 +1,85 @@
+"""Copy ranges again: what a new unique key pushed out, or what a checksum found different.
+
+What must stay true (docs/correctness.md, R15): a range is cleared, if at all, before its chunk is opened and never
+after, and only once the attempt that might still land in it is superseded; the copy itself runs under the same chunk
+protocol as the first one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vreplication.errors import Terminal
+from vreplication.mysql.quoting import qualified
+from vreplication.mysql.session import LockWait, Session, connect
+from vreplication.mysql.url import SourceUrl
+from vreplication.rowcopy.chunker import copy_split
+from vreplication.rowcopy.job import CopyJob
+from vreplication.schema.bounds import order_sql, range_sql
+from vreplication.schema.model import TableMapping
+from vreplication.state import ledger
+from vreplication.state.lease import Lease, fence
+from vreplication.state.ledger import Bound, KeyRange, Split
+
+DELETE_ROWS = 2_000
+"""Rows that one statement of the clearing deletes."""
+
+
+def copy_ranges(
+    url: SourceUrl, lease: Lease, mapping: TableMapping, job: CopyJob, ranges: Sequence[KeyRange], *, clear: bool
+) -> None:
+    """Copy each range again, here and now. A key alone is a range with lower == upper and has_lower."""
+    for number in _add_splits(url, lease, job, ranges):
+        if clear:
+            _clear(url, lease, mapping, job, number)
+        result = copy_split(url, lease, mapping, job, number)
+        if result.error is not None:
+            raise result.error
+
+
+def _add_splits(url: SourceUrl, lease: Lease, job: CopyJob, ranges: Sequence[KeyRange]) -> list[int]:
+    with connect(url) as session, session.transaction():
+        fence(session, lease)
+        first = ledger.next_repair_split(session, job.workflow)
+        splits = [Split(number=first + i, range=r, estimated_rows=0) for i, r in enumerate(ranges)]
+        ledger.add_splits(session, job.workflow, splits)
+    return [split.number for split in splits]
+
+
+def _clear(url: SourceUrl, lease: Lease, mapping: TableMapping, job: CopyJob, number: int) -> None:
+    """Delete the split's rows from the shadow, slice by slice, each slice committed."""
+    with connect(url, lock_wait_seconds=job.limits.lock_wait_seconds) as session:
+        bounds = ledger.find_split(session, job.workflow, number).range
+        ledger.claim_split(session, job.workflow, number)
+        where = target_range(mapping, bounds)
+        while _delete_slice(session, lease, mapping, where):
+            pass
+
+
+def _delete_slice(session: Session, lease: Lease, mapping: TableMapping, where: str) -> bool:
+    """True while there may be more."""
+    target = qualified(mapping.target.schema, mapping.target.name)
+    order = order_sql(tuple(pair.target for pair in mapping.key))
+    try:
+        with session.transaction():
+            fence(session, lease)
+            return session.execute_raw(f"DELETE FROM {target} WHERE {where} ORDER BY {order} LIMIT {DELETE_ROWS}") > 0
+    except LockWait:
+        # Each wait has lasted lock_wait_seconds already; the applier is at work on these rows.
+        return True
+
+
+def target_range(mapping: TableMapping, bounds: KeyRange) -> str:
+    """Predicate for the shadow's rows of a range of the source's key."""
+    columns = tuple(pair.target for pair in mapping.key)
+    if not mapping.has_same_order and bounds.lower != bounds.upper:
+        raise Terminal(
+            "A range of the key cannot be cleared, because the new definition sorts the key in another way.",
+            cure="Repair key by key.",
+        )
+    lower, upper = _converted(mapping, bounds.lower), _converted(mapping, bounds.upper)
+    return range_sql(columns, lower, upper, lo_inclusive=bounds.has_lower)
+
+
+def _converted(mapping: TableMapping, bound: Bound) -> Bound:
+    return tuple(pair.convert.format(literal) for pair, literal in zip(mapping.key, bound, strict=True))

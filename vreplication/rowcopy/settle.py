@@ -1,0 +1,40 @@
+"""Waiting for XA branches that are committed in the log and not yet visible to a SELECT.
+
+What must stay true: MariaDB makes an XA COMMIT visible after it is in the log, outside the commit order, and the branch
+stands in XA RECOVER until then. So behind "opened" every listed branch has either left the list, or a marker written
+after "opened" has been applied while the branch's outcome was not in the log yet: that outcome then comes by the stream
+(docs/correctness.md, F1b).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from vreplication.binlog.events import Xid
+from vreplication.mysql.server import prepared_branches
+from vreplication.mysql.session import Session
+from vreplication.state import markers
+
+POLL_SECONDS = 0.02
+
+
+def wait_for_branches(session: Session, workflow: str, check: Callable[[], None]) -> None:
+    """Return when reading is safe. `check` is called between looks and may raise."""
+    waiting = _branches(session)
+    if not waiting:
+        return
+    marker = markers.write(session, workflow)
+    try:
+        while waiting:
+            check()
+            time.sleep(POLL_SECONDS)
+            applied = markers.find_applied(session, workflow, marker)
+            waiting &= _branches(session)
+            waiting -= set(applied.branches) if applied else set()
+    finally:
+        markers.remove(session, workflow, marker)
+
+
+def _branches(session: Session) -> set[str]:
+    return {str(Xid(*branch)) for branch in prepared_branches(session, is_mariadb=True)}
