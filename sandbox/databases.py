@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sandbox.servers import RunningServer
+from vreplication.mysql.processes import processes
 from vreplication.mysql.quoting import binary, ident
 from vreplication.mysql.server import prepared_branches
 from vreplication.mysql.session import Session, SqlError
@@ -85,12 +86,9 @@ class Database:
             time.sleep(0.02)
 
     def _open_ids(self, session: Session) -> list[int]:
-        found = session.rows(
-            "SELECT id FROM information_schema.processlist "
-            "WHERE id <> CONNECTION_ID() AND (user IN (%s, %s) OR db = %s)",
-            (self.user, self.app_user, self.name),
-        )
-        return [int(row[0]) for row in found]
+        users = (self.user, self.app_user)
+        found = processes(session).values()
+        return [p.id for p in found if p.id != session.id and (p.user in users or p.schema == self.name)]
 
 
 def create_database(server: RunningServer, name: str = "") -> Database:

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import fcntl
 import os
 import secrets
 import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -161,9 +163,18 @@ def _initialize(flavor: str, folder: Path) -> None:
     (folder / "tmp").mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
     command = binaries.initialize_command(flavor, folder / "data")
-    done = subprocess.run(command, capture_output=True, text=True, timeout=START_SECONDS, check=False)
+    with _one_at_a_time():
+        done = subprocess.run(command, capture_output=True, text=True, timeout=START_SECONDS, check=False)
     if done.returncode:
         raise StartFailed(f"Initializing {flavor} failed: {(done.stdout + done.stderr)[-2000:]}")
+
+
+@contextlib.contextmanager
+def _one_at_a_time() -> Iterator[None]:
+    """MariaDB's installer puts temporary tables into a folder that all of them share: two at once trip each other."""
+    with (Path(tempfile.gettempdir()) / "vreplication-initialize.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _launch(server: RunningServer) -> None:

@@ -13,11 +13,17 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from hypothesis import settings
 
 from sandbox import binaries, servers
 from sandbox.databases import Database, create_database
 from sandbox.servers import RunningServer
 from vreplication.mysql.url import parse
+
+# A machine that only tells good from bad draws the same cases each time; a person's runs go on looking for new ones.
+settings.register_profile("ci", derandomize=True, deadline=None)
+settings.register_profile("person", deadline=None)
+settings.load_profile("ci" if os.environ.get("CI") else "person")
 
 DSN_VARIABLE = "VREPLICATION_TEST_DSN"
 
@@ -29,6 +35,9 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         _skip_other_flavor(item)
+        if item.get_closest_marker("spark"):
+            # One worker runs them all: a JVM takes half a gigabyte and seconds to start.
+            item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 def _skip_other_flavor(item: pytest.Item) -> None:

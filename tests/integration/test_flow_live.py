@@ -13,7 +13,7 @@ from vreplication.mysql.session import connect
 ROWS = 30_000
 ALTER = (
     "ADD COLUMN region VARCHAR(16) NOT NULL DEFAULT 'eu' AFTER id, MODIFY amount DECIMAL(14,4) NOT NULL, "
-    "CHANGE note remark TEXT CHARACTER SET utf16, ADD INDEX by_customer (customer, status)"
+    "MODIFY note TEXT CHARACTER SET utf16, ADD INDEX by_customer (customer, status)"
 )
 PROGRESS = {
     "event", "workflow", "phase", "paused", "percent", "rows_copied", "rows_total", "rows_total_exact",
@@ -37,7 +37,7 @@ def differences(database: Database, workload: Workload) -> list[object]:
     found: list[object] = []
     with connect(database.app_url) as app:
         rows = {
-            r[0]: r[1:] for r in app.rows("SELECT id, customer, status, amount, remark, email, updated_at FROM orders")
+            r[0]: r[1:] for r in app.rows("SELECT id, customer, status, amount, note, email, updated_at FROM orders")
         }
     for key, row in workload.expected.items():
         want = row and (row.customer, row.status, row.amount, row.note, row.email, row.updated_at)

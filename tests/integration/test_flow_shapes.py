@@ -144,7 +144,7 @@ ONLY = {
 }  # fmt: skip
 
 
-def make_types(app: Session, flavor: str) -> None:
+def make_types(app: Session, flavor: str, path: str) -> None:
     types = {**COMMON, **ONLY[flavor]}
     columns = ", ".join(f"`{name.replace('`', '``')}` {kind}" for name, (kind, _) in types.items())
     app.execute_raw(
@@ -154,6 +154,9 @@ def make_types(app: Session, flavor: str) -> None:
     number = 0
     for name, (_, values) in types.items():
         for value in values:
+            if path == "rows" and value.startswith("JSON_"):
+                # Rows through the client carry JSON as text, which has no decimals and dates (docs/limits.md).
+                continue
             number += 1
             app.execute_raw(f"INSERT INTO t (id, `{name.replace('`', '``')}`) VALUES ({number}, {value})")
 
@@ -162,7 +165,7 @@ def make_types(app: Session, flavor: str) -> None:
 def test_every_type_round_trips_through_copy_and_through_catch_up(database: Database, pauses: Path, path: str) -> None:
     alter = "ADD COLUMN added INT NOT NULL DEFAULT 5 FIRST"
     with connect(database.app_url) as app:
-        make_types(app, database.server.flavor)
+        make_types(app, database.server.flavor, path)
         app.execute_raw("CREATE TABLE more LIKE t")
         with paused_at(pauses, "workflow.copied"):
             run = begin(database, "t", alter, copy_path=path, chunk_rows=7)
@@ -173,7 +176,7 @@ def test_every_type_round_trips_through_copy_and_through_catch_up(database: Data
             app.execute_raw(f"INSERT INTO t (id, {listed}) SELECT id + 1000, {listed} FROM t")
             app.execute_raw("UPDATE t SET id = id + 5000 WHERE id % 5 = 0")
         result = run.result()
-        assert result.event == "complete", (result, run.said)
+        assert result.event == "complete", f"{result.reason} {run.said}"
         found, shape = contents(app, "t"), definition(app, "t")
         retired = next(n for (n,) in app.rows("SHOW TABLES") if "_vr_old_" in n)
         app.execute_raw(f"ALTER TABLE `{retired}` {alter}")
@@ -217,7 +220,7 @@ def test_alters_give_what_a_plain_alter_gives(database: Database, pauses: Path, 
             app.execute_raw("UPDATE t SET id=1000, code='moved' WHERE id=4")
             app.execute_raw("INSERT INTO t (code, note, amount, at) VALUES ('new','n',1,NOW())")
         result = run.result()
-        assert result.event == "complete", (result, run.said)
+        assert result.event == "complete", f"{result.reason} {run.said}"
         retired = next(n for (n,) in app.rows("SHOW TABLES") if "_vr_old_" in n)
         found, shape = contents(app, "t"), definition(app, "t")
         # Constraint names are the schema's on MySQL: out of the way with ours.

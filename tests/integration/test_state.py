@@ -68,7 +68,7 @@ def test_a_holder_without_connections_is_taken_over_at_once(session: Session, da
     dead.close()
     wait_until_gone(session, dead.id)
     new = lease.acquire(session, WORKFLOW, lease.DRIVER)
-    assert new.token == old.token + 1
+    assert new.token > old.token
     with pytest.raises(Superseded), session.transaction():
         lease.fence(session, old)
 
@@ -88,7 +88,7 @@ def test_a_stale_holder_is_killed_and_its_open_transaction_rolled_back(session: 
     lease.fence(stopped, old)
     session.execute(f"UPDATE {SIDECAR}.heartbeat SET at = at - INTERVAL 1 MINUTE")
     new = lease.acquire(session, WORKFLOW, lease.DRIVER)
-    assert new.token == old.token + 1
+    assert new.token > old.token
     assert session.row("SELECT 1 FROM information_schema.processlist WHERE id=%s", (stopped.id,)) is None
 
 

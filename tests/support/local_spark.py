@@ -47,7 +47,7 @@ class LocalStart:
 
     def __init__(self, *_: Any) -> None: ...
 
-    def session(self) -> LocalSpark:
+    def session(self, *_: Any) -> LocalSpark:
         return LocalSpark()
 
     def stop(self) -> None: ...

@@ -194,4 +194,4 @@ def names_of_map(body: bytes) -> tuple[bytes, bytes]:
 
 def rotated_to(event: Event) -> tuple[str, int]:
     """File and offset where the log goes on."""
-    return event.body[8:].decode(), int.from_bytes(event.body[:8], "little")
+    return event.body[8:].decode(errors="replace"), int.from_bytes(event.body[:8], "little")

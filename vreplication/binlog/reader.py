@@ -127,8 +127,8 @@ class Reader:
             )
 
     def _rotate(self, event: Event) -> None:
-        file, offset = control.rotated_to(event)
-        self._file = Position.of(file, offset)
+        self._file = _place(*control.rotated_to(event), event)
+        offset = self._file.offset
         self._offset = self._event_start = offset
 
     def _format(self, event: Event) -> None:
@@ -137,7 +137,7 @@ class Reader:
         self._tables.forget()
 
     def _heartbeat(self, event: Event) -> None:
-        self._idle_at(Position.of(event.body.decode(), event.end))
+        self._idle_at(_place(event.body.decode(errors="replace"), event.end, event))
 
     def _heartbeat_v2(self, event: Event) -> None:
         fields, _ = fields_of(event.body)
@@ -292,3 +292,14 @@ class Reader:
 
 def _ignore(event: Event) -> None:
     """Pass over an event that tells nothing about rows."""
+
+
+def _place(file: str, offset: int, event: Event) -> Position:
+    """A position that an event names. Raises SourceChanged where that is no log file's name."""
+    try:
+        return Position.of(file, offset)
+    except ValueError:
+        raise SourceChanged(
+            f"An event of type {event.type} names {file!r} as a binary log file.",
+            cure="Cancel this workflow and start again; report it if it happens again.",
+        ) from None

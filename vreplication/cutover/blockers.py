@@ -12,24 +12,26 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
+from vreplication.cutover.transactions import Transaction, open_transactions
 from vreplication.errors import VReplicationError
+from vreplication.mysql.processes import Process, processes
 from vreplication.mysql.quoting import binary, text
 from vreplication.mysql.server import Server, prepared_branches
-from vreplication.mysql.session import Row, Session
+from vreplication.mysql.session import Session
 
 METADATA_LOCK = "metadata lock"
 OPEN_TRANSACTION = "open transaction"
 OLD_SNAPSHOT = "old snapshot"
 PREPARED_BRANCH = "prepared XA branch"
+HIDES_OTHERS = "hides others"
 
 _WHY = {
     METADATA_LOCK: "holds a lock on {table}",
     OPEN_TRANSACTION: "has a transaction open that may have used {table}",
     OLD_SNAPSHOT: "has read a snapshot from before the copy was complete",
     PREPARED_BRANCH: "is prepared and holds a lock on {table}",
+    HIDES_OTHERS: "has characters of four bytes in its statement, so MySQL cannot list the open transactions",
 }
-# READ COMMITTED and below take a new snapshot for each statement, so theirs is never old.
-_OLD_SNAPSHOT_LEVELS = "('REPEATABLE READ','SERIALIZABLE')"
 _PLUGIN = "metadata_lock_info"
 
 
@@ -80,13 +82,12 @@ def old_snapshots(session: Session, since: datetime | str | None, own: frozenset
     """
     if since is None:
         return []
-    moment = since if isinstance(since, str) else since.strftime("%Y-%m-%d %H:%M:%S.%f")
-    condition = (
-        f"trx.trx_isolation_level IN {_OLD_SNAPSHOT_LEVELS} "
-        # trx_started is in the time zone of the server's operating system, whatever our session's is.
-        f"AND CONVERT_TZ(trx.trx_started, 'SYSTEM', '+00:00') < CAST({text(moment)} AS DATETIME(6))"
-    )
-    return _oldest_first(_listed(session, condition, own, OLD_SNAPSHOT, ""))
+    moment = datetime.fromisoformat(since) if isinstance(since, str) else since
+    found = open_transactions(session)
+    if found is None:
+        return _hiding(session, own)
+    old = [t for t in found if t.keeps_snapshot and t.began < moment]
+    return _oldest_first(_named(session, old, own, OLD_SNAPSHOT, ""))
 
 
 def last_matched(session: Session, sidecar: str, workflow: str) -> datetime | None:
@@ -140,32 +141,49 @@ def _holders_query(server: Server, schema: str, table: str) -> str:
 
 
 def _sessions(session: Session, ids: Iterable[int], kind: str, table: str) -> list[Blocker]:
-    numbers = ",".join(map(str, sorted(ids)))
-    if not numbers:
+    """Connections with what they do now, and the age of their transaction if they have one open."""
+    wanted = set(ids)
+    if not wanted:
         return []
-    rows = session.rows(f"{_SESSION_COLUMNS} WHERE p.id IN ({numbers})")
-    return [_blocker(row, kind, table) for row in rows]
-
-
-_SESSION_COLUMNS = (
-    "SELECT p.id, p.user, p.host, p.time, p.info, "
-    "TIMESTAMPDIFF(SECOND, CONVERT_TZ(trx.trx_started, 'SYSTEM', '+00:00'), NOW()) "
-    "FROM information_schema.processlist p "
-    "LEFT JOIN information_schema.innodb_trx trx ON trx.trx_mysql_thread_id = p.id"
-)
+    ages = {t.connection_id: t.age_seconds for t in open_transactions(session) or ()}
+    found = processes(session, is_full=True)
+    return [_blocker(found[n], ages.get(n, 0.0), kind, table) for n in sorted(wanted) if n in found]
 
 
 def _transactions(session: Session, own: frozenset[int], table: str) -> list[Blocker]:
-    return _oldest_first(_listed(session, "TRUE", own, OPEN_TRANSACTION, table, is_certain=False))
+    found = open_transactions(session)
+    if found is None:
+        return _hiding(session, own)
+    return _oldest_first(_named(session, found, own, OPEN_TRANSACTION, table, is_certain=False))
 
 
-def _listed(
-    session: Session, condition: str, own: frozenset[int], kind: str, table: str, *, is_certain: bool = True
+def _hiding(session: Session, own: frozenset[int]) -> list[Blocker]:
+    """Who keeps MySQL from listing transactions now: somebody whose statement holds a character of four bytes.
+
+    Somebody is named in any case, for what is not known is no open gate.
+    """
+    others = [p for p in processes(session, is_full=True).values() if p.id not in own | {session.id} and p.statement]
+    culprits = [p for p in others if max(p.statement) > "\uffff"]
+    return _oldest_first([_blocker(p, 0.0, HIDES_OTHERS, "") for p in culprits or others])
+
+
+def _named(
+    session: Session,
+    found: Iterable[Transaction],
+    own: frozenset[int],
+    kind: str,
+    table: str,
+    *,
+    is_certain: bool = True,
 ) -> list[Blocker]:
-    """Sessions whose InnoDB transaction fulfills a condition. Without a session it is a prepared branch: no reader."""
-    rows = session.rows(f"{_SESSION_COLUMNS} WHERE trx.trx_mysql_thread_id > 0 AND {condition}")
-    ours = own | {session.id}
-    return [_blocker(row, kind, table, is_certain) for row in rows if int(row[0]) not in ours]
+    """Whose transactions these are, our own left out."""
+    others = [t for t in found if t.connection_id not in own | {session.id}]
+    known = processes(session, is_full=True) if others else {}
+    return [
+        _blocker(known[t.connection_id], t.age_seconds, kind, table, is_certain)
+        for t in others
+        if t.connection_id in known
+    ]
 
 
 def _branches(session: Session, server: Server, table: str) -> list[Blocker]:
@@ -185,24 +203,21 @@ def _branches(session: Session, server: Server, table: str) -> list[Blocker]:
     ]
 
 
-def _blocker(row: Row, kind: str, table: str, is_certain: bool = True) -> Blocker:
-    connection_id, user, host, seconds, statement, trx_seconds = row
-    age = max(float(seconds or 0), float(trx_seconds or 0))
+def _blocker(process: Process, trx_seconds: float, kind: str, table: str, is_certain: bool = True) -> Blocker:
     return Blocker(
         kind=kind,
-        connection_id=int(connection_id),
-        user=str(user),
-        host=str(host),
-        age_seconds=age,
-        statement=_one_line(statement),
+        connection_id=process.id,
+        user=process.user,
+        host=process.host,
+        age_seconds=max(process.seconds, trx_seconds),
+        statement=_one_line(process.statement),
         table=table,
         is_certain=is_certain,
     )
 
 
-def _one_line(statement: object, most: int = 200) -> str:
-    raw = statement.decode(errors="replace") if isinstance(statement, bytes) else str(statement or "")
-    line = " ".join(raw.split())
+def _one_line(statement: str, most: int = 200) -> str:
+    line = " ".join(statement.split())
     return line if len(line) <= most else line[: most - 1] + "…"
 
 

@@ -12,13 +12,13 @@ import threading
 import time
 
 from vreplication.errors import Transient, VReplicationError
+from vreplication.mysql.processes import processes
 from vreplication.mysql.quoting import qualified
 from vreplication.mysql.session import ConnectionLost, Session
 from vreplication.state.workflows import WorkflowRow
 
 _POLL_SECONDS = 0.005
 _WAITING = "Waiting for table metadata lock"
-_STATES = "SELECT id, state, info FROM information_schema.processlist WHERE id IN (%s, %s)"
 
 
 class Rename:
@@ -52,15 +52,13 @@ class Rename:
             time.sleep(_POLL_SECONDS)
 
     def _is_pending(self, locker_id: int) -> bool:
-        found = {
-            int(r[0]): (str(r[1] or ""), r[2]) for r in self._observer.rows(_STATES, (locker_id, self._renamer.id))
-        }
+        found = processes(self._observer)
         if locker_id not in found:
             raise Transient("The session that held the lock has been ended.")
         if self._error is not None or self._renamer.id not in found:
             raise Transient(f"RENAME ended early: {self._error or 'its session is gone'}")
-        state, statement = found[self._renamer.id]
-        return state == _WAITING and statement is not None
+        renamer = found[self._renamer.id]
+        return renamer.state == _WAITING and renamer.statement != ""
 
     def finish(self, seconds: float) -> None:
         """Wait for the answer. Raises Transient when there was none, or an error (which says nothing for sure)."""

@@ -25,6 +25,7 @@ from vreplication.cutover.identity import table_identities
 from vreplication.cutover.rename import Rename
 from vreplication.cutover.watchdog import Watchdog
 from vreplication.errors import Ambiguous, SourceChanged, Terminal, Transient, VReplicationError
+from vreplication.mysql.processes import still_there
 from vreplication.mysql.quoting import qualified
 from vreplication.mysql.server import Server
 from vreplication.mysql.session import LockWait, Session, connect
@@ -40,9 +41,6 @@ RENAME_SECONDS = 0.5
 """Of the deadline, what the barrier has to leave for the steps behind it."""
 LOOKUP_SECONDS = 30.0
 """How long an ambiguous result is looked up on a server that cannot be reached."""
-
-
-_IS_THERE = "SELECT 1 FROM information_schema.processlist WHERE id=%s"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -315,6 +313,8 @@ class _Attempt:
             self._wait_until_gone(session)
             if decide(session, row, is_mariadb=self._server.is_mariadb) == SWITCHED:
                 return True
+            # Of a driver that took over meanwhile the sentry has the same name.
+            fence(session, self._swap._lease)
             sentry.remove_sentry(session, row.source_schema, row.retired_table, row.id)
             return False
 
@@ -322,7 +322,7 @@ class _Attempt:
         """A RENAME without an answer may be at work yet, or lie in the server's socket: its session must end first."""
         until = time.monotonic() + 5
         renamer = self._sessions.renamer.id
-        while self._rename.is_unanswered and session.row(_IS_THERE, (renamer,)) is not None:
+        while self._rename.is_unanswered and still_there(session, [renamer]):
             if time.monotonic() > until:
                 raise Transient("The session that renames the tables does not end.")
             session.kill(renamer)

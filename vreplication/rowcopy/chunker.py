@@ -27,7 +27,7 @@ from vreplication.rowcopy.settle import wait_for_branches
 from vreplication.rowcopy.sizing import FIRST_ROWS, Sizer
 from vreplication.rowcopy.standing import check_standing
 from vreplication.schema.model import TableMapping
-from vreplication.settings import SIDECAR
+from vreplication.settings import LEASE_STALE_SECONDS, SIDECAR
 from vreplication.state import ledger
 from vreplication.state.lease import Lease, fence
 from vreplication.state.ledger import Chunk, KeyRange, Landing, Split
@@ -70,6 +70,8 @@ def _copy_reconnecting(
     while True:
         try:
             with connect_bulk(url, lock_wait_seconds=job.limits.lock_wait_seconds) as session:
+                # A process that is stopped cannot let go of its locks, and who takes over waits for them.
+                session.execute_raw(f"SET SESSION wait_timeout={round(LEASE_STALE_SECONDS)}")
                 return Walk(session, lease, mapping, job, number, tally).run()
         except (ConnectionLost, Ambiguous) as error:
             if tally.chunks != seen:

@@ -2,7 +2,8 @@
 
 What must stay true: every transaction of ours begins with `fence`, which locks the lease row in share mode, so a
 takeover (which updates the row) waits for transactions in flight, and whoever comes later with an old token finds
-nothing. A holder is taken over when its heartbeat is older than LEASE_STALE_SECONDS or none of its connections is
+nothing. A token comes from the server's clock, so it is never given out twice, not even after the row has been deleted
+and made anew. A holder is taken over when its heartbeat is older than LEASE_STALE_SECONDS or none of its connections is
 left; its connections are killed first and seen to be gone. Times are the server's. Source: docs/correctness.md, lease.
 """
 
@@ -78,12 +79,13 @@ def _bump(session: Session, workflow: str, role: str, seen: int) -> int:
         row = fetch_one(session, select(t.c.token).where(*where).with_for_update())
         if (int(row["token"]) if row else 0) != seen:
             raise LeaseHeld(f"Workflow {workflow} was taken by somebody else at this moment.", cure="Try again.")
-        fields = {"token": seen + 1, "holder": me(), "taken_at": now()}
+        token = max(seen + 1, int(session.value("SELECT CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED)")))
+        fields = {"token": token, "holder": me(), "taken_at": now()}
         if row is None:
             execute(session, insert(t).values(workflow=workflow, role=role, **fields))
         else:
             execute(session, update(t).where(*where).values(**fields))
-    return seen + 1
+    return token
 
 
 def holder_of(session: Session, workflow: str, role: str) -> Holder | None:
@@ -140,6 +142,15 @@ def fence(session: Session, lease: Lease) -> None:
             f"Workflow {lease.workflow} has been taken over by another process.",
             cure="This one has stopped writing.",
         )
+
+
+def is_held(session: Session, lease: Lease) -> bool:
+    """False when it has been taken over. Between two transactions only: inside one, `fence` says so for good."""
+    try:
+        fence(session, lease)
+    except Superseded:
+        return False
+    return True
 
 
 def is_alive(session: Session, workflow: str, role: str) -> bool:

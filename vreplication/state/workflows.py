@@ -17,6 +17,7 @@ from vreplication.errors import Refused, Terminal
 from vreplication.mysql.session import Session
 from vreplication.phases import ENDED, Phase, check_move
 from vreplication.state import sidecar
+from vreplication.state.lease import Lease, fence
 from vreplication.state.sidecar import execute, fetch, fetch_one, now
 
 _t = sidecar.workflow
@@ -138,9 +139,16 @@ def set_fields(session: Session, workflow: str, **fields: Any) -> None:
     execute(session, update(_t).where(_t.c.id == workflow).values(**fields, updated_at=now()))
 
 
-def move(session: Session, workflow: str, phase: Phase, reason: str | None = None) -> None:
-    """Go to another phase. Raises Terminal when that move is not allowed. To be called inside no transaction."""
+def move(
+    session: Session, workflow: str, phase: Phase, reason: str | None = None, *, right: Lease | None = None
+) -> None:
+    """Go to another phase. Raises Terminal when that move is not allowed. To be called inside no transaction.
+
+    `right`: of a process that works on the workflow; raises Superseded when it has been taken over.
+    """
     with session.transaction():
+        if right:
+            fence(session, right)
         found = fetch_one(session, select(_t.c.phase, _t.c.reason).where(_t.c.id == workflow).with_for_update())
         if found is None:
             raise Refused(f"There is no workflow {workflow!r} on this server.")

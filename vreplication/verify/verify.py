@@ -10,6 +10,7 @@ a time, for its suspects have one table.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from vreplication.errors import Refused, Transient
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.mysql.values import split_literals
+from vreplication.pausepoints import reach
 from vreplication.schema.checksum import source_side, target_side
 from vreplication.schema.model import TableMapping
 from vreplication.state import ledger, verdicts
@@ -56,14 +58,20 @@ def verify(
     parallelism: int,
     on_tick: Callable[[int], None],
     check: Callable[[], None],
+    announce: Callable[[tuple[int, ...]], None] = lambda ids: None,
 ) -> Verdict:
     """Compare all rows and save the verdict. `on_tick` gets the rows done; `check` may raise to stop.
 
     repair: copies ranges again under the chunk protocol; without it what is wrong is only reported. Raises Refused
-    while the copy is not complete, Transient when rows change too often to be compared.
+    while the copy is not complete, Transient when rows change too often to be compared. announce: is told the id of the
+    connection that keeps other verifications out, and () at the end, so that who takes over can end it.
     """
-    with connect(url) as session:
+    with contextlib.ExitStack() as stack:
+        session = stack.enter_context(connect(url))
+        stack.callback(announce, ())
+        announce((session.id,))
         _only_one(session, workflow, check)
+        reach("verify.began")
         if not ledger.totals(session, workflow).is_all_matched:
             raise Refused(
                 f"Workflow {workflow} has chunks that are not copied and matched yet.", cure="Verify when it is level."

@@ -37,7 +37,7 @@ class Driver:
         self._closing = threading.Event()
         self._ended: VReplicationError | None = None
         self._thread: threading.Thread | None = None
-        self._lease: Lease | None = None
+        self.right: Lease | None = None
         self._is_copying = False
         self._estimate = CopyEstimate()
         self._announced: tuple[int, ...] = ()
@@ -46,13 +46,21 @@ class Driver:
 
     @property
     def lease(self) -> Lease:
-        if self._lease is None:
+        if self.right is None:
             raise Terminal("The workflow's lease has not been taken.")
-        return self._lease
+        return self.right
+
+    @property
+    def is_superseded(self) -> bool:
+        """True when another driver has taken over: then nothing is ours to write any more."""
+        if self.right is None:
+            return False
+        with connect(self.url) as session:
+            return not lease.is_held(session, self.right)
 
     def start(self) -> None:
         """Take the lease and begin to beat. Raises LeaseHeld."""
-        self._lease = lease.acquire(self.session, self.workflow, lease.DRIVER)
+        self.right = lease.acquire(self.session, self.workflow, lease.DRIVER)
         self._thread = threading.Thread(target=self._run, name="driver", daemon=True)
         self._thread.start()
 
@@ -88,7 +96,7 @@ class Driver:
 
     def move(self, phase: Phase) -> None:
         self.check()
-        workflows.move(self.session, self.workflow, phase)
+        workflows.move(self.session, self.workflow, phase, right=self.lease)
         was_copying, self._is_copying = self._is_copying, phase in (Phase.COPYING, Phase.CATCHING_UP)
         if was_copying and not self._is_copying:
             self._write_copy(self.session)
@@ -105,8 +113,8 @@ class Driver:
         if self._thread:
             self._thread.join(10.0)
         try:
-            if self._lease:
-                lease.release(self.session, self._lease)
+            if self.right:
+                lease.release(self.session, self.right)
         except VReplicationError as error:
             log.info("the lease was not given back: %s", error)
         self.session.close()

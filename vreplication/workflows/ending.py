@@ -1,7 +1,8 @@
 """How a run ends: the sidecar is told, what we made is removed or listed, and a Result is made of it.
 
 What must stay true: only a cancel or a refusal removes anything; a failure leaves all as it is and lists it, each with
-the command that removes it; an interrupt leaves everything for the same command to go on with.
+the command that removes it; an interrupt leaves everything for the same command to go on with; a driver that has
+been taken over writes nothing.
 """
 
 from __future__ import annotations
@@ -36,8 +37,10 @@ def ended(url: SourceUrl, workflow: str, driver: Driver | None, error: VReplicat
     if driver is None:
         return Result(event="failed", workflow=workflow, reason=str(error), exit_code=1)
     try:
+        if driver.is_superseded:
+            return _taken_over(workflow, error)
         with connect(url) as session:
-            return _ended_with_sidecar(session, workflow, error)
+            return _ended_with_sidecar(session, workflow, driver, error)
     except VReplicationError as other:
         log.error("the sidecar could not be told: %s", other)
         return Result(
@@ -49,11 +52,18 @@ def ended(url: SourceUrl, workflow: str, driver: Driver | None, error: VReplicat
         )
 
 
+def _taken_over(workflow: str, error: VReplicationError) -> Result:
+    """How it ends is another process's to say; ours may have ended in whatever way its connections were killed."""
+    log.info("ended after a takeover: %s", error)
+    reason = f"Workflow {workflow} has been taken over by another process; this one has stopped writing."
+    return Result(event="failed", workflow=workflow, reason=reason, exit_code=1)
+
+
 def _is_no(error: VReplicationError) -> bool:
     return isinstance(error, (Refused, LeaseHeld))
 
 
-def _ended_with_sidecar(session: Session, workflow: str, error: VReplicationError) -> Result:
+def _ended_with_sidecar(session: Session, workflow: str, driver: Driver, error: VReplicationError) -> Result:
     row = workflows.load(session, workflow)
     if row.is_cut:
         reason = f"The tables have been switched, but cleaning up did not end: {error}"
@@ -63,9 +73,11 @@ def _ended_with_sidecar(session: Session, workflow: str, error: VReplicationErro
     if isinstance(error, Cancelled):
         return cancelled(session, row)
     if not isinstance(error, Superseded) and not row.has_ended:
-        workflows.move(session, workflow, Phase.FAILED, str(error))
+        workflows.move(session, workflow, Phase.FAILED, str(error), right=driver.right)
         journal.write(session, workflow, "failed", str(error), actor=lease.me())
-    return _result(session, "failed", workflow, str(error), exit_code=1, leftovers=leftovers(session, row))
+    # What failed first is the reason; the copy, say, has only seen that the workflow has ended.
+    reason = row.reason if row.phase is Phase.FAILED and row.reason else str(error)
+    return _result(session, "failed", workflow, reason, exit_code=1, leftovers=leftovers(session, row))
 
 
 def cancelled(session: Session, row: WorkflowRow) -> Result:

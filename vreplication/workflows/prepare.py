@@ -82,6 +82,11 @@ def prepare(driver: Driver, plan: Plan) -> None:
     reach("prepare.done")
 
 
+def is_done(row: WorkflowRow) -> bool:
+    """False for a workflow whose preparation was cut short: the total is written last."""
+    return row.rows_total is not None
+
+
 def _make_tables(session: Session, plan: Plan, row: WorkflowRow) -> TableMapping:
     shadow = create_shadow(session, plan.source, plan.clauses, row.shadow_table)
     mapping = map_for(plan.server, plan.source, shadow, plan.clauses, moment=row.created_at)

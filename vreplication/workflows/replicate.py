@@ -109,9 +109,8 @@ def _note_failure(url: SourceUrl, right: Lease, error: VReplicationError) -> Non
     """The driver reads the reason there; a workflow that has ended stays as it is."""
     try:
         with connect(url) as session:
-            lease.fence(session, right)
             if not workflows.load(session, right.workflow).has_ended:
-                workflows.move(session, right.workflow, Phase.FAILED, str(error))
+                workflows.move(session, right.workflow, Phase.FAILED, str(error), right=right)
     except VReplicationError as other:
         log.error("the failure could not be noted in the sidecar: %s", other)
 

@@ -33,7 +33,9 @@ def begin_again(session: Session, row: WorkflowRow, spec: Spec) -> bool:
             f"Workflow {row.id} is being worked on by {holder.name}.",
             cure=f"Watch it with `vreplication status {row.id} --watch`.",
         )
-    if row.phase in (Phase.PLANNING, Phase.PREPARING):
+    if row.phase in (Phase.PLANNING, Phase.PREPARING) or not prepare.is_done(row):
+        # Its connections end first: one that is only stopped would go on preparing.
+        lease.acquire(session, row.id, lease.DRIVER)
         prepare.undo(session, row)
         workflows.forget(session, row.id)
         return True

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from vreplication.rowcopy.spark_job import spark_session
+
+_POLL_SECONDS = 0.2
 
 
 class SparkStart:
@@ -24,15 +27,18 @@ class SparkStart:
         except BaseException as error:
             self._error = error
 
-    def session(self) -> Any:
-        """The SparkSession. Raises what its start raised."""
-        self._thread.join()
+    def session(self, check: Callable[[], None] = lambda: None) -> Any:
+        """The SparkSession. `check` is called while it starts and may raise. Raises what its start raised."""
+        while self._thread.is_alive():
+            self._thread.join(_POLL_SECONDS)
+            check()
         if self._error is not None:
             raise self._error
         return self._session
 
     def stop(self) -> None:
-        self._thread.join()
+        """A session that is still starting is left to end with this process: an interrupt does not wait for it."""
+        self._thread.join(_POLL_SECONDS)
         if self._session is not None:
             self._session.stop()
             self._session = None

@@ -49,7 +49,9 @@ def copy(driver: Driver, spark: SparkStart) -> None:
     driver.move(Phase.COPYING)
     found = job.load(driver.session, driver.workflow)
     if any(not s.is_done for s in ledger.splits(driver.session, driver.workflow)):
-        run_copy(spark.session(), driver.url, driver.lease, found.mapping, found.copy_job, on_tick=driver.check)
+        run_copy(
+            spark.session(driver.check), driver.url, driver.lease, found.mapping, found.copy_job, on_tick=driver.check
+        )
     reach("workflow.copied")
 
 
@@ -83,7 +85,7 @@ def compare(driver: Driver, spark: SparkStart) -> Verdict:
     found = job.load(driver.session, driver.workflow)
     driver.report(verify_rows=0, verify_total=found.row.rows_total)
     verdict = verify(
-        spark.session(),
+        spark.session(driver.check),
         driver.url,
         found.mapping,
         workflow=driver.workflow,
@@ -92,6 +94,7 @@ def compare(driver: Driver, spark: SparkStart) -> Verdict:
         parallelism=found.spec.copy_parallelism,
         on_tick=lambda rows: driver.report(verify_rows=rows),
         check=driver.check,
+        announce=driver.announce,
     )
     driver.report(verify_rows=verdict.rows_compared, verify_total=verdict.rows_compared)
     if verdict.mismatches:
