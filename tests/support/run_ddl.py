@@ -67,10 +67,14 @@ def start(database: Database, logs: Path, words: Sequence[str], *, is_spark: boo
 
 
 def replicates(pid: int) -> list[int]:
-    """Catch-up processes that `pid` has started (any of its threads)."""
+    """Catch-up processes that `pid` has started."""
+    return [child for child in children(pid) if "\0replicate\0" in _read(Path(f"/proc/{child}/cmdline"))]
+
+
+def children(pid: int) -> list[int]:
+    """Processes that `pid` has started (any of its threads)."""
     lists = Path(f"/proc/{pid}/task").glob("*/children")
-    found = [int(child) for each in lists for child in _read(each).split()]
-    return [child for child in found if "\0replicate\0" in _read(Path(f"/proc/{child}/cmdline"))]
+    return [int(child) for each in lists for child in _read(each).split()]
 
 
 def is_gone(pid: int) -> bool:

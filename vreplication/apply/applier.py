@@ -55,7 +55,8 @@ class Marker:
 class Applier:
     """Feed it groups with `take`; call `flush` when the stream is idle. Not thread-safe.
 
-    held: what the matcher holds (as text), and from where a restart must read; both asked for at each checkpoint.
+    held: names of the branches that the matcher holds (True: only those with rows of ours), and from where a restart
+    must read; asked for at each marker and checkpoint.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class Applier:
         target: Target,
         watermark: Watermark,
         *,
-        held: Callable[[], tuple[str, ...]],
+        held: Callable[[bool], tuple[str, ...]],
         hold_position: Callable[[], Position | None],
         on_first_open: Callable[[], None],
     ) -> None:
@@ -172,11 +173,12 @@ class Applier:
         self.flush()
         marker = Marker(id=str(row["id"]), kind=str(row["kind"]))
         # A marker of the cut-over makes us hold, unless it was taken back meanwhile (we read an old log again).
-        is_holding = marker.kind == markers.CUTOVER and markers.is_present(self._main, self._workflow, marker.id)
+        is_cutover = marker.kind == markers.CUTOVER
+        is_holding = is_cutover and markers.is_present(self._main, self._workflow, marker.id)
         self._position = group.end
 
         def work() -> None:
-            markers.record_applied(self._main, self._workflow, marker.id, self._held(), is_holding=is_holding)
+            markers.record_applied(self._main, self._workflow, marker.id, self._held(is_cutover), is_holding=is_holding)
             self._save_checkpoint()
 
         writer.in_transaction(self._main, self._target.lease, work)
@@ -199,9 +201,12 @@ class Applier:
             self._beats = None
 
     def _write(self, batch: Batch) -> None:
+        # Under a new unique key a write may push another row out, which is a delete, too.
+        makes_tombstones = bool(self._open) and (batch.has_deletes or self._serial is not None)
         marks = Marks(
+            number=self._number,
             batch=self._number if self._open else None,
-            has_tombstones=self._has_tombstones or (batch.has_deletes and bool(self._open)),
+            has_tombstones=self._has_tombstones or makes_tombstones,
             has_suspects=self._has_suspects,
         )
         self._events += batch.count
@@ -212,7 +217,7 @@ class Applier:
             self._write_alone(shares[0], marks)
         else:
             self._write_shared(shares, marks)
-        self._has_tombstones = self._has_tombstones or (batch.has_deletes and bool(self._open))
+        self._has_tombstones = self._has_tombstones or makes_tombstones
 
     def _write_alone(self, steps: list[Step], marks: Marks) -> None:
         def work() -> None:

@@ -119,7 +119,7 @@ class SerialWriter:
         source = f"FROM {probe} AS p STRAIGHT_JOIN {self.target.table} AS s ON {on}"
         workflow = self.target.lease.workflow
         dirty = qualified(SIDECAR, names.dirty_table(workflow))
-        found = session.execute_raw(f"REPLACE INTO {dirty} SELECT 1, {keys} {source}")
+        found = session.execute_raw(f"REPLACE INTO {dirty} SELECT {marks.number}, {keys} {source}")
         if found and marks.batch is not None:
             tombstones = qualified(SIDECAR, self.target.tombstones)
             session.execute_raw(f"REPLACE INTO {tombstones} SELECT {marks.batch}, {keys} {source}")

@@ -56,10 +56,12 @@ class Target:
 class Marks:
     """What is to be noted of each change in the transaction that writes it.
 
-    batch: number that a tombstone gets; None while no chunk is open. has_tombstones: written keys have to be taken off
-    the list. has_suspects: a verification wants to know which of its suspects are touched.
+    number: of the batch. batch: the same, as the number that a tombstone gets; None while no chunk is open.
+    has_tombstones: written keys have to be taken off the list. has_suspects: a verification wants to know which of its
+    suspects are touched.
     """
 
+    number: int
     batch: int | None
     has_tombstones: bool
     has_suspects: bool
@@ -105,6 +107,10 @@ def _replace(session: Session, target: Target, keys: list[str], rows: list[str])
     try:
         values.write(session, head, (f"({row})" for row in rows), packet=target.packet)
     except SqlError as error:
+        if error.code == _DUPLICATE:
+            # REPLACE meets a row that another connection is inserting or taking back at this moment (MySQL, measured
+            # beside a copy with a secondary unique key). There is no lasting duplicate to a REPLACE: do it again.
+            raise LockWait(error.message) from None
         raise bad_value(error, keys) from None
 
 

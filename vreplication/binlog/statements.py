@@ -248,7 +248,15 @@ class _Reader:
             return self._unless_ours(f"{verb} TABLE", self._all_names(at))
         if verb == "CREATE":
             return self._create(at)
+        if self._sets_counter_only(at):
+            return _PASS
         return self._unless_ours("ALTER TABLE", [self._name(at)[0], *self._other_tables(at)])
+
+    def _sets_counter_only(self, at: int) -> bool:
+        """ALTER TABLE t AUTO_INCREMENT [=] n: no row and no column changes; the cut-over itself does it."""
+        rest = self.cut[self._name(at)[1] :]
+        is_short = len(rest) == 2 or (len(rest) == 3 and rest[1].is_punct("="))
+        return is_short and rest[0].is_word("AUTO_INCREMENT") and rest[-1].text.isdigit()
 
     def _create(self, at: int) -> Meaning:
         """CREATE TABLE IF NOT EXISTS of a table that is there does nothing, unless rows come with it."""

@@ -55,6 +55,10 @@ class Matcher:
         """Branches whose outcome has not been read."""
         return tuple(self._branches)
 
+    def held_with_rows(self) -> tuple[Xid, ...]:
+        """Those of them that changed the watched table; the others hold nothing up but the checkpoint."""
+        return tuple(xid for xid, branch in self._branches.items() if branch.items)
+
     def hold_position(self) -> Position | None:
         """Where the oldest held branch was prepared: a restart must read from there."""
         return min((b.start for b in self._branches.values()), default=None)

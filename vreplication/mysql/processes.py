@@ -2,7 +2,8 @@
 
 What must stay true: a statement of anybody's, whatever characters it holds, never makes us fail. So nothing asks
 information_schema.processlist: MySQL converts every connection's statement to utf8mb3 there, and ends our query with
-error 3854 as soon as one holds a character of four bytes (measured on 9.7).
+error 3854 as soon as one holds a character of four bytes (measured on 9.7). And statements are read as bytes: one that
+is cut may end in the middle of a character, one that holds binary values is no text at all.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ class Process:
 
 
 def processes(session: Session, *, is_full: bool = False) -> dict[int, Process]:
-    """All connections by id. Without `is_full` the server cuts statements at 100 characters."""
-    rows = session.rows("SHOW FULL PROCESSLIST" if is_full else "SHOW PROCESSLIST")
+    """All connections by id. Without `is_full` the server cuts statements at 100 bytes."""
+    rows = session.bytes_rows("SHOW FULL PROCESSLIST" if is_full else "SHOW PROCESSLIST")
     return {process.id: process for process in map(_process, rows)}
 
 

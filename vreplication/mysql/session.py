@@ -70,6 +70,14 @@ class Session:
             cursor.execute(sql, args)
             return list(cursor.fetchall())
 
+    def bytes_rows(self, sql: str) -> list[Row]:
+        """As `rows`, with text left as bytes: what other clients wrote may be valid in no encoding."""
+        self._connection.use_unicode = False
+        try:
+            return self.rows(sql)
+        finally:
+            self._connection.use_unicode = True
+
     def row(self, sql: str, args: Sequence[Any] | None = None) -> Row | None:
         found = self.rows(sql, args)
         return found[0] if found else None

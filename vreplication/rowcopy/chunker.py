@@ -50,11 +50,21 @@ class Tally:
     rows_copied: int = 0
 
 
-def copy_split(url: SourceUrl, lease: Lease, mapping: TableMapping, job: CopyJob, number: int) -> SplitResult:
-    """Copy a split to its end. Raises Transient where doing it again may help; any other error is in the result."""
+def copy_split(
+    url: SourceUrl,
+    lease: Lease,
+    mapping: TableMapping,
+    job: CopyJob,
+    number: int,
+    check: Callable[[], None] = lambda: None,
+) -> SplitResult:
+    """Copy a split to its end. Raises Transient where doing it again may help; any other error is in the result.
+
+    `check` is called wherever this waits (in the driver's process; on an executor there is nobody to ask).
+    """
     tally = Tally()
     try:
-        _copy_reconnecting(url, lease, mapping, job, number, tally)
+        _copy_reconnecting(url, lease, mapping, job, number, tally, check)
     except Transient:
         raise
     except VReplicationError as error:
@@ -63,7 +73,13 @@ def copy_split(url: SourceUrl, lease: Lease, mapping: TableMapping, job: CopyJob
 
 
 def _copy_reconnecting(
-    url: SourceUrl, lease: Lease, mapping: TableMapping, job: CopyJob, number: int, tally: Tally
+    url: SourceUrl,
+    lease: Lease,
+    mapping: TableMapping,
+    job: CopyJob,
+    number: int,
+    tally: Tally,
+    check: Callable[[], None],
 ) -> None:
     """Claiming again after a lost connection waits for what the old one still has in flight."""
     deadline, seen = time.monotonic() + RECONNECT_SECONDS, 0
@@ -72,7 +88,9 @@ def _copy_reconnecting(
             with connect_bulk(url, lock_wait_seconds=job.limits.lock_wait_seconds) as session:
                 # A process that is stopped cannot let go of its locks, and who takes over waits for them.
                 session.execute_raw(f"SET SESSION wait_timeout={round(LEASE_STALE_SECONDS)}")
-                return Walk(session, lease, mapping, job, number, tally).run()
+                walk = Walk(session, lease, mapping, job, number, tally)
+                walk.ask = check
+                return walk.run()
         except (ConnectionLost, Ambiguous) as error:
             if tally.chunks != seen:
                 deadline, seen = time.monotonic() + RECONNECT_SECONDS, tally.chunks
@@ -94,6 +112,7 @@ class Walk:
         self.job = job
         self.number = number
         self.tally = tally
+        self.ask: Callable[[], None] = lambda: None
         self.path: CopyPath = make_path(session, mapping, job)
         self.sizer = Sizer(limits=job.limits, rows=_size_so_far(session, job))
 
@@ -189,6 +208,7 @@ class Walk:
 
     def _check(self) -> None:
         """Raises Superseded or Cancelled when this attempt has nothing more to do here."""
+        self.ask()
         check_standing(self.session, self.lease, self.number, self.tally.attempt)
 
 

@@ -7,7 +7,7 @@ protocol as the first one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from vreplication.errors import Terminal
 from vreplication.mysql.quoting import qualified
@@ -26,13 +26,24 @@ DELETE_ROWS = 2_000
 
 
 def copy_ranges(
-    url: SourceUrl, lease: Lease, mapping: TableMapping, job: CopyJob, ranges: Sequence[KeyRange], *, clear: bool
+    url: SourceUrl,
+    lease: Lease,
+    mapping: TableMapping,
+    job: CopyJob,
+    ranges: Sequence[KeyRange],
+    *,
+    clear: bool,
+    check: Callable[[], None] = lambda: None,
 ) -> None:
-    """Copy each range again, here and now. A key alone is a range with lower == upper and has_lower."""
+    """Copy each range again, here and now. A key alone is a range with lower == upper and has_lower.
+
+    `check` is called wherever this waits, and may raise.
+    """
     for number in _add_splits(url, lease, job, ranges):
+        check()
         if clear:
-            _clear(url, lease, mapping, job, number)
-        result = copy_split(url, lease, mapping, job, number)
+            _clear(url, lease, mapping, job, number, check)
+        result = copy_split(url, lease, mapping, job, number, check)
         if result.error is not None:
             raise result.error
 
@@ -46,14 +57,16 @@ def _add_splits(url: SourceUrl, lease: Lease, job: CopyJob, ranges: Sequence[Key
     return [split.number for split in splits]
 
 
-def _clear(url: SourceUrl, lease: Lease, mapping: TableMapping, job: CopyJob, number: int) -> None:
+def _clear(
+    url: SourceUrl, lease: Lease, mapping: TableMapping, job: CopyJob, number: int, check: Callable[[], None]
+) -> None:
     """Delete the split's rows from the shadow, slice by slice, each slice committed."""
     with connect(url, lock_wait_seconds=job.limits.lock_wait_seconds) as session:
         bounds = ledger.find_split(session, job.workflow, number).range
         ledger.claim_split(session, job.workflow, number)
         where = target_range(mapping, bounds)
         while _delete_slice(session, lease, mapping, where):
-            pass
+            check()
 
 
 def _delete_slice(session: Session, lease: Lease, mapping: TableMapping, where: str) -> bool:

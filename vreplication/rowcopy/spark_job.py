@@ -67,6 +67,18 @@ def spark_session(master: str, parallelism: int, app_name: str) -> SparkSession:
     return session
 
 
+def warm_up(spark: SparkSession, parallelism: int) -> None:
+    """Start Spark's Python workers and have them import what a copying task needs, before there is anything to copy."""
+    # What is wrong with the cluster will be said by the copy, in its own words.
+    with contextlib.suppress(Exception):
+        spark.sparkContext.parallelize(range(parallelism), parallelism).map(_imported).collect()
+
+
+def _imported(number: int) -> int:
+    """Whoever unpickles this function has imported this module."""
+    return number
+
+
 def local_master(master: str, parallelism: int) -> str:
     """local[*] with the slots that are used, and with retries, which a plain local[n] does not do."""
     found = re.fullmatch(r"local(?:\[(\*|\d+)\])?", master)

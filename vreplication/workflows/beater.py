@@ -14,7 +14,7 @@ from typing import Any
 
 from vreplication.changes.watermark import Reading, Watermark
 from vreplication.clock import SYSTEM
-from vreplication.errors import SourceChanged, Superseded, VReplicationError
+from vreplication.errors import SourceChanged, Superseded, Terminal, VReplicationError
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.progress.estimate import ApplyEstimate
@@ -68,6 +68,9 @@ class Beater:
                 self._beat(session, beat)
         except VReplicationError as error:
             self._error = error
+        except Exception as error:  # the applying thread must hear of it
+            log.exception("the beating thread failed")
+            self._error = Terminal(f"Catch-up's heartbeat failed: {type(error).__name__}: {error}")
         finally:
             session.close()
 

@@ -4,8 +4,8 @@ A conflict alone proves nothing: the source may never have held two such rows at
 chunk that swallowed a row, is copied again; what conflicts for good shows as a duplicate on the source itself, found in
 one statement (docs/correctness.md, new unique keys).
 
-What must stay true: the gate opens only when nothing is dirty; a key leaves the dirty table only when it is about to be
-copied again behind a marker.
+What must stay true: the gate opens only when nothing is dirty; a key leaves the dirty table only when it has been
+copied again and has not been pushed out once more since.
 """
 
 from __future__ import annotations
@@ -36,8 +36,10 @@ def settle(driver: Driver, job: Job, copy_again: Callable[[Sequence[KeyRange]], 
             return
         driver.notify(f"{len(found)} rows and {len(chunks)} chunks met the new unique key and are copied again")
         _refuse_duplicates(driver.session, job)
-        _forget(driver.session, job, found, chunks)
+        newest = _newest(driver.session, job)
         copy_again([*(c.range for c in chunks), *map(_single, found)])
+        # Only now: a crash in between leaves them dirty. What was pushed out again meanwhile has a higher number.
+        _forget(driver.session, job, found, chunks, newest)
     raise BadValue(
         f"Rows go on colliding under the new unique key after {_ROUNDS} rounds.",
         cure="The source table is untouched. Look for writes that reuse its values, then start again.",
@@ -65,8 +67,18 @@ def _single(key: str) -> KeyRange:
     return KeyRange(lower=bound, upper=bound, has_lower=True)
 
 
-def _forget(session: Session, job: Job, found: list[str], chunks: list[Chunk]) -> None:
-    keytables.discard(session, names.dirty_table(job.row.id), found, len(job.mapping.key))
+def _newest(session: Session, job: Job) -> int:
+    """Number of the newest batch that pushed a row out."""
+    table = qualified(SIDECAR, names.dirty_table(job.row.id))
+    return int(session.value(f"SELECT COALESCE(MAX(seen), 0) FROM {table}"))
+
+
+def _forget(session: Session, job: Job, found: list[str], chunks: list[Chunk], newest: int) -> None:
+    columns = [keytables.key_column(i) for i in range(len(job.mapping.key))]
+    table = qualified(SIDECAR, names.dirty_table(job.row.id))
+    for start in range(0, len(found), keytables.KEYS_PER_STATEMENT):
+        predicate = keytables.key_predicate(columns, found[start : start + keytables.KEYS_PER_STATEMENT])
+        session.execute_raw(f"DELETE FROM {table} WHERE seen <= {newest} AND ({predicate})")
     ledger.clear_dirty(session, job.row.id, chunks)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from vreplication.clock import SYSTEM
-from vreplication.errors import Cancelled, Interrupted, Superseded, Terminal, Transient, VReplicationError
+from vreplication.errors import Ambiguous, Cancelled, Interrupted, Terminal, Transient, VReplicationError
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import Phase
@@ -106,6 +106,18 @@ class Driver:
         """Write columns of the progress row."""
         progress.write_driver(self.session, self.workflow, **columns)
 
+    def reconnect(self) -> None:
+        """A fresh control connection; tried for a while, because what follows has to be noted."""
+        self.session.close()
+        for pause in (0.0, 0.5, 1.0, 2.0, 5.0):
+            self._closing.wait(pause)
+            try:
+                self.session = connect(self.url)
+                return
+            except Transient as error:
+                log.warning("the driver's connection: %s", error)
+        self.session = connect(self.url)
+
     def close(self) -> None:
         """End catch-up, stop beating, give the lease back."""
         self.child.end()
@@ -125,12 +137,16 @@ class Driver:
                 with connect(self.url) as session:
                     self._beating = session.id
                     self._beat_until_closed(session)
-            except (Superseded, Terminal) as error:
-                self._ended = error
-                return
-            except Transient as error:
+            except (Transient, Ambiguous) as error:
                 log.warning("the driver's heartbeat failed: %s", error)
                 self._closing.wait(1.0)
+            except Terminal as error:
+                self._ended = error
+                return
+            except Exception as error:  # a silent end of this thread would look like a dead driver
+                log.exception("the driver's heartbeat failed")
+                self._ended = Terminal(f"The driver's heartbeat failed: {type(error).__name__}: {error}")
+                return
 
     def _beat_until_closed(self, session: Session) -> None:
         beats = 0

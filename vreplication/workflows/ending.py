@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from vreplication.cutover.decide import SWITCHED, decide
 from vreplication.errors import Cancelled, Interrupted, LeaseHeld, Refused, Superseded, VReplicationError
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
@@ -32,7 +33,7 @@ def ended(url: SourceUrl, workflow: str, driver: Driver | None, error: VReplicat
     """A Result for whatever ended the run before the switch."""
     if driver:
         driver.child.end()
-    if _is_no(error):
+    if _is_no(url, workflow, driver, error):
         return Result(event="refused", workflow=workflow, reason=str(error), exit_code=2)
     if driver is None:
         return Result(event="failed", workflow=workflow, reason=str(error), exit_code=1)
@@ -59,12 +60,21 @@ def _taken_over(workflow: str, error: VReplicationError) -> Result:
     return Result(event="failed", workflow=workflow, reason=reason, exit_code=1)
 
 
-def _is_no(error: VReplicationError) -> bool:
-    return isinstance(error, (Refused, LeaseHeld))
+def _is_no(url: SourceUrl, workflow: str, driver: Driver | None, error: VReplicationError) -> bool:
+    """Nothing was touched: it never began, or a refused preparation has removed every trace of itself."""
+    if isinstance(error, LeaseHeld):
+        return True
+    if not isinstance(error, Refused) or driver is None:
+        return isinstance(error, Refused)
+    try:
+        with connect(url) as session:
+            return workflows.find(session, workflow) is None
+    except VReplicationError:
+        return False
 
 
 def _ended_with_sidecar(session: Session, workflow: str, driver: Driver, error: VReplicationError) -> Result:
-    row = workflows.load(session, workflow)
+    row = _settled(session, workflows.load(session, workflow))
     if row.is_cut:
         reason = f"The tables have been switched, but cleaning up did not end: {error}"
         return _result(session, "failed", workflow, reason, exit_code=1)
@@ -78,6 +88,14 @@ def _ended_with_sidecar(session: Session, workflow: str, driver: Driver, error: 
     # What failed first is the reason; the copy, say, has only seen that the workflow has ended.
     reason = row.reason if row.phase is Phase.FAILED and row.reason else str(error)
     return _result(session, "failed", workflow, reason, exit_code=1, leftovers=leftovers(session, row))
+
+
+def _settled(session: Session, row: WorkflowRow) -> WorkflowRow:
+    """A run that was lost in the middle of the switch: which table carries the name tells how it ended."""
+    if row.phase is Phase.CUTTING_OVER and not row.is_cut and decide(session, row) == SWITCHED:
+        workflows.set_fields(session, row.id, is_cut=1)
+        return workflows.load(session, row.id)
+    return row
 
 
 def cancelled(session: Session, row: WorkflowRow) -> Result:

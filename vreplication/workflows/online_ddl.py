@@ -10,7 +10,7 @@ import logging
 import threading
 from collections.abc import Callable
 
-from vreplication.errors import BadValue, Refused, VReplicationError
+from vreplication.errors import BadValue, Refused, Terminal, VReplicationError
 from vreplication.mysql.session import connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.planning.plan import Plan, make_plan
@@ -42,6 +42,9 @@ def run(spec: Spec, url: SourceUrl, *, stop: threading.Event, notify: Callable[[
         return ending.completed(driver)
     except VReplicationError as error:
         return ending.ended(url, workflow, driver, error)
+    except Exception as error:  # a fault of ours, or of Spark's: told like any other failure, with what is left behind
+        log.exception("workflow %s ended by an unexpected error", workflow)
+        return ending.ended(url, workflow, driver, Terminal(f"Unexpected {type(error).__name__}: {error}"))
     finally:
         if driver:
             driver.close()

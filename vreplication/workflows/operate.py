@@ -11,7 +11,8 @@ import threading
 from collections.abc import Callable
 
 from vreplication.cutover.decide import SWITCHED, settle
-from vreplication.errors import Interrupted, Refused
+from vreplication.cutover.sentry import remove_sentry
+from vreplication.errors import Interrupted, LeaseHeld, Refused, SourceChanged
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import Phase
@@ -102,15 +103,34 @@ def _wait_for_driver(session: Session, workflow: str) -> bool:
 
 def _cancel_here(session: Session, workflow: str) -> Result:
     """Nobody drives it: take both leases, so that nobody can write any more, then remove."""
-    rights = [lease.acquire(session, workflow, lease.DRIVER), lease.acquire(session, workflow, lease.REPLICATE)]
+    rights = [lease.acquire(session, workflow, lease.DRIVER), _take_replicate(session, workflow)]
     row = workflows.load(session, workflow)
-    if row.shadow_identity and settle(session, row) == SWITCHED:
+    if row.shadow_identity and _is_switched(session, row):
         workflows.set_fields(session, workflow, is_cut=1)
         _refuse_cut(workflows.load(session, workflow))
     result = ending.cancelled(session, row)
     for right in rights:
         lease.release(session, right)
     return result
+
+
+def _take_replicate(session: Session, workflow: str) -> lease.Lease:
+    """Catch-up needs a moment to see that its driver has gone."""
+    for _ in range(100):
+        try:
+            return lease.acquire(session, workflow, lease.REPLICATE)
+        except LeaseHeld:
+            threading.Event().wait(0.2)
+    return lease.acquire(session, workflow, lease.REPLICATE)
+
+
+def _is_switched(session: Session, row: WorkflowRow) -> bool:
+    """A source table that was rebuilt or renamed by others is not ours: what we made is removed all the same."""
+    try:
+        return settle(session, row) == SWITCHED
+    except SourceChanged:
+        remove_sentry(session, row.source_schema, row.retired_table, row.id)
+        return False
 
 
 def cleanup(url: SourceUrl, workflow: str, by: str) -> list[str]:
@@ -120,7 +140,7 @@ def cleanup(url: SourceUrl, workflow: str, by: str) -> list[str]:
         if row.phase is not Phase.COMPLETE:
             raise Refused(
                 f"Workflow {workflow} is not complete but {row.phase}.",
-                cure=f"`vreplication cancel {workflow}` ends it.",
+                cure=f"`vreplication {'resume' if row.is_cut else 'cancel'} {workflow}` ends it.",
             )
         if not exists(session, row.source_schema, row.retired_table):
             return []

@@ -22,6 +22,7 @@ from vreplication.pausepoints import reach
 from vreplication.phases import Phase
 from vreplication.planning.plan import Plan, check_prepared
 from vreplication.rowcopy import splits
+from vreplication.schema.introspect import exists
 from vreplication.schema.mapping import map_for
 from vreplication.schema.model import Table, TableMapping
 from vreplication.schema.shadow import create_shadow
@@ -33,6 +34,8 @@ from vreplication.workflows.job import definition_of, server_identity
 log = logging.getLogger(__name__)
 
 _SPLITS_PER_SLOT = 8
+_CREATING = "being created"
+"""In the place of the shadow's identity: the name was free, and the table that has it now is ours."""
 _COUNTED_ROWS = 200_000
 """Tables estimated smaller than this are counted, so that progress has an exact total."""
 
@@ -64,6 +67,14 @@ def create(session: Session, plan: Plan, workflow: str) -> None:
         rows_total=None,
     )
     workflows.create(session, row)
+    others = [w for w in workflows.live_on_table(session, table.schema, table.name) if w != workflow]
+    if others:
+        # Planned at the same moment as another one, which did not see us either.
+        workflows.forget(session, workflow)
+        raise Refused(
+            f"Workflow {others[0]} is under way on {table.schema}.{table.name}.",
+            cure=f"Watch it with `vreplication status {others[0]}`, or cancel it first.",
+        )
 
 
 def prepare(driver: Driver, plan: Plan) -> None:
@@ -88,7 +99,7 @@ def is_done(row: WorkflowRow) -> bool:
 
 
 def _make_tables(session: Session, plan: Plan, row: WorkflowRow) -> TableMapping:
-    shadow = create_shadow(session, plan.source, plan.clauses, row.shadow_table)
+    shadow = _create_shadow(session, plan, row)
     mapping = map_for(plan.server, plan.source, shadow, plan.clauses, moment=row.created_at)
     _check_prepared(session, plan, shadow, mapping)
     keytables.create_all(session, mapping, row.id)
@@ -99,6 +110,21 @@ def _make_tables(session: Session, plan: Plan, row: WorkflowRow) -> TableMapping
         shadow_identity=_identity(session, shadow, plan.server),
     )
     return mapping
+
+
+def _create_shadow(session: Session, plan: Plan, row: WorkflowRow) -> Table:
+    """Note first that the table of this name is going to be ours: only then may an `undo` drop it."""
+    if exists(session, row.source_schema, row.shadow_table):
+        raise Refused(
+            f"There is a table {row.source_schema}.{row.shadow_table} already.",
+            cure="Drop it if nobody needs it, or cancel the workflow that made it.",
+        )
+    workflows.set_fields(session, row.id, shadow_identity=_CREATING)
+    try:
+        return create_shadow(session, plan.source, plan.clauses, row.shadow_table)
+    except Refused:
+        workflows.set_fields(session, row.id, shadow_identity=None)
+        raise
 
 
 def _check_prepared(session: Session, plan: Plan, shadow: Table, mapping: TableMapping) -> None:
@@ -164,9 +190,8 @@ def undo(session: Session, row: WorkflowRow) -> None:
     is_mariadb = inspect(session).is_mariadb
 
     def is_ours() -> bool:
-        # Without a record the preparation was cut short right after CREATE; planning had found the name free.
         found = table_identity(session, row.source_schema, row.shadow_table, is_mariadb)
-        return recorded is None or found == recorded
+        return recorded is not None and recorded in (_CREATING, found)
 
     try:
         drop_if(session, row.source_schema, row.shadow_table, is_ours)

@@ -24,7 +24,7 @@ from vreplication.changes.channel import Channel, Closed
 from vreplication.changes.matcher import Matcher
 from vreplication.changes.watermark import Watermark
 from vreplication.clock import SYSTEM
-from vreplication.errors import Ambiguous, LeaseHeld, Superseded, Terminal, Transient, VReplicationError
+from vreplication.errors import Ambiguous, LeaseHeld, SourceChanged, Superseded, Terminal, Transient, VReplicationError
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.pausepoints import reach
@@ -109,7 +109,11 @@ def _note_failure(url: SourceUrl, right: Lease, error: VReplicationError) -> Non
     """The driver reads the reason there; a workflow that has ended stays as it is."""
     try:
         with connect(url) as session:
-            if not workflows.load(session, right.workflow).has_ended:
+            row = workflows.load(session, right.workflow)
+            if row.phase is Phase.CUTTING_OVER and isinstance(error, SourceChanged):
+                # The name may carry the new table by now; the driver finds out, and starts us again if not.
+                return
+            if not row.has_ended:
                 workflows.move(session, right.workflow, Phase.FAILED, str(error), right=right)
     except VReplicationError as other:
         log.error("the failure could not be noted in the sidecar: %s", other)
@@ -144,7 +148,7 @@ def _follow(url: SourceUrl, right: Lease, job: Job, run: _Run, sessions: list[Se
         sessions[1:],
         target,
         run.watermark,
-        held=lambda: tuple(map(str, matcher.held())),
+        held=lambda only_ours: tuple(map(str, matcher.held_with_rows() if only_ours else matcher.held())),
         hold_position=matcher.hold_position,
         on_first_open=matcher.be_strict,
     )
@@ -238,7 +242,7 @@ def _apply_all(matcher: Matcher, applier: Applier, run: _Run, beater: Beater, co
             if isinstance(item, Group):
                 for group in _matched(matcher, item, run):
                     _react(applier.take(group), applier, run, control, workflow)
-        run.held = len(matcher.held())
+        run.held = len(matcher.held_with_rows())
         applier.flush()
     applier.flush()
 

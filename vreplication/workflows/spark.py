@@ -6,7 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from vreplication.rowcopy.spark_job import spark_session
+from vreplication.errors import Terminal
+from vreplication.rowcopy.spark_job import spark_session, warm_up
 
 _POLL_SECONDS = 0.2
 
@@ -17,15 +18,21 @@ class SparkStart:
     def __init__(self, master: str, parallelism: int) -> None:
         self._master, self._parallelism = master, parallelism
         self._session: Any = None
-        self._error: BaseException | None = None
+        self._error: Terminal | None = None
         self._thread = threading.Thread(target=self._run, name="spark-start", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
         try:
-            self._session = spark_session(self._master, self._parallelism, "vreplication")
-        except BaseException as error:
-            self._error = error
+            session = spark_session(self._master, self._parallelism, "vreplication")
+            self._session = session
+            warm_up(session, self._parallelism)
+        except Exception as error:
+            words = str(error).strip().splitlines() or [""]
+            self._error = Terminal(
+                f"Spark did not start: {type(error).__name__}: {words[0]}",
+                cure="Look at --spark-master and at the Java installation, then run the same command again.",
+            )
 
     def session(self, check: Callable[[], None] = lambda: None) -> Any:
         """The SparkSession. `check` is called while it starts and may raise. Raises what its start raised."""

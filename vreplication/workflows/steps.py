@@ -15,7 +15,7 @@ from vreplication.apply import serial
 from vreplication.cutover import finish
 from vreplication.cutover.reasons import Gate, Reason, why_closed
 from vreplication.cutover.sentry import drop_table
-from vreplication.cutover.swap import Swap
+from vreplication.cutover.swap import Outcome, Swap
 from vreplication.errors import BadValue, Terminal, Transient
 from vreplication.mysql.server import inspect
 from vreplication.mysql.session import Session, connect
@@ -75,7 +75,7 @@ def wait_matched(driver: Driver) -> None:
 
 def copy_again(driver: Driver, found: Job, ranges: Sequence[KeyRange], *, clear: bool) -> None:
     """Copy ranges again under the chunk protocol and wait until they are matched."""
-    copy_ranges(driver.url, driver.lease, found.mapping, found.copy_job, ranges, clear=clear)
+    copy_ranges(driver.url, driver.lease, found.mapping, found.copy_job, ranges, clear=clear, check=driver.check)
     wait_matched(driver)
 
 
@@ -146,25 +146,38 @@ def cut_over(driver: Driver, attempt: int) -> bool:
     driver.move(Phase.CUTTING_OVER)
     driver.report(cutover_attempts=attempt)
     found = job.load(driver.session, driver.workflow)
-    used: list[str] = []
-    with connect(driver.url) as other:
-        swap = Swap(driver.url, driver.lease, found.server, found.row, announce=driver.announce)
-        outcome = swap.attempt(
-            barrier=functools.partial(_barrier, other, driver, used),
-            check_locked=functools.partial(_check_locked, other, driver, found),
-        )
-    driver.report(write_stall_millis=outcome.lock_millis, cutover_millis=outcome.total_millis)
+    outcome = _attempt(driver, found)
     if outcome.is_switched:
         note_switched(driver)
+        driver.report(write_stall_millis=outcome.lock_millis, cutover_millis=outcome.total_millis)
         return True
-    for marker in used:
-        markers.remove(driver.session, driver.workflow, marker)
     driver.notify(f"cut-over not done: {outcome.reason}")
     driver.report(waiting_for=outcome.reason)
     return False
 
 
+def _attempt(driver: Driver, found: Job) -> Outcome:
+    """One attempt; unless it switched, its markers are taken back, so that catch-up goes on."""
+    used: list[str] = []
+    is_switched = False
+    try:
+        with connect(driver.url) as other:
+            swap = Swap(driver.url, driver.lease, found.server, found.row, announce=driver.announce)
+            outcome = swap.attempt(
+                barrier=functools.partial(_barrier, other, driver, used),
+                check_locked=functools.partial(_check_locked, other, driver, found),
+            )
+        is_switched = outcome.is_switched
+        return outcome
+    finally:
+        if not is_switched:
+            for marker in used:
+                markers.remove(driver.session, driver.workflow, marker)
+
+
 def note_switched(driver: Driver) -> None:
+    """On a connection of its own: the driver's may have gone with the switch."""
+    driver.reconnect()
     workflows.set_fields(driver.session, driver.workflow, is_cut=1)
     journal.write(driver.session, driver.workflow, "switched", "", actor=lease.me())
     reach("workflow.switched")

@@ -1,0 +1,112 @@
+"""A table under a live workload, the command that alters it, and the proof of the result.
+
+What must stay true: the proof's truth is what the application committed, never what our tables say; every process that
+was started here is ended here, by its id.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sandbox import orders
+from sandbox.databases import Database
+from sandbox.proof import keep_copy, prove
+from sandbox.workload import Workload
+from tests.support import run_ddl
+from tests.support.flow import Ended
+from tests.support.run_ddl import Command
+from vreplication import names
+from vreplication.mysql.quoting import ident
+from vreplication.mysql.session import Session, connect
+from vreplication.settings import SIDECAR
+
+ROWS = 3_200
+WORKFLOW = "crash"
+WORDS = ("online-ddl", "--table", "orders", "--alter", orders.ALTER, "--workflow", WORKFLOW, "--yes", "--json")
+BULK = f"UPDATE {{table}} SET customer = customer + 1 WHERE id % 16 = 1 AND id BETWEEN 1 AND {2 * ROWS}"
+"""Changes every eighth base row, which no writer touches: 400 rows, enough to be shared between two connections."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Live:
+    database: Database
+    logs: Path
+    pauses: Path
+    workload: Workload
+    commands: list[Command] = field(default_factory=list)
+
+    def start(self, *more: str, is_spark: bool = False) -> Command:
+        """The command; the same each time."""
+        words = (*WORDS, "--chunk-rows", "150", *more)
+        command = run_ddl.start(self.database, self.logs, words, is_spark=is_spark)
+        self.commands.append(command)
+        return command
+
+    def reached(self, point: str, command: Command) -> int:
+        return run_ddl.wait_reached(self.pauses, point, command)
+
+    def complete(self, command: Command) -> Ended:
+        """Wait for its end, which has to be a good one."""
+        ended = command.finish()
+        assert ended.code == 0, (ended.out[-3000:], ended.err[-3000:], self.log())
+        assert ended.last["event"] == "complete"
+        return ended
+
+    def prove(self) -> None:
+        """The application goes on with the new table; then every row is what it committed, and nothing else is left."""
+        self.workload.wait_for(10)
+        report = self.workload.stop()
+        assert report.errors == ()
+        with connect(self.database.app_url) as app:
+            proof = prove(app, "orders", "at_start", orders.ALTER, self.workload.expected)
+            assert proof.differences == ()
+            assert self.tables(app) == [names.retired_table("orders", WORKFLOW)]
+        with connect(self.database.url) as session:
+            assert self.leftovers(session) == []
+
+    @staticmethod
+    def tables(app: Session) -> list[str]:
+        """Tables of ours beside the application's."""
+        return [name for (name,) in app.rows("SHOW TABLES") if names.is_ours(name)]
+
+    @staticmethod
+    def leftovers(session: Session) -> list[str]:
+        """What was only for the run: key tables, chunks, markers."""
+        found = [n for (n,) in session.rows(f"SHOW TABLES FROM {SIDECAR}") if n.split("_")[0] in _KEY_TABLES]
+        rows = [t for t in ("chunk", "split", "marker", "gate") if session.row(f"SELECT 1 FROM {SIDECAR}.{t} LIMIT 1")]
+        return found + rows
+
+    def write_much(self) -> None:
+        """One transaction of many changes, in the table and in what the proof compares it with."""
+        with connect(self.database.app_url) as app:
+            for table in ("orders", "at_start"):
+                app.execute_raw(BULK.format(table=ident(table)))
+
+    def log(self) -> str:
+        """The end of every log file, for a failure's message."""
+        return "\n".join(f"{path}:\n{path.read_text()[-3000:]}" for path in self.logs.rglob("*.log"))
+
+    def end(self) -> None:
+        self.workload.stop()
+        for command in self.commands:
+            if command.is_going:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(command.pid, signal.SIGCONT)
+                run_ddl.wait_gone(command.kill())
+
+
+_KEY_TABLES = ("tombstone", "dirty", "suspect", "probe")
+
+
+def make_live(database: Database, logs: Path, pauses: Path) -> Live:
+    """Fill the table, keep a copy, begin to write."""
+    with connect(database.app_url) as app:
+        orders.create(app, "orders")
+        orders.fill(app, "orders", ROWS)
+        keep_copy(app, "orders", "at_start")
+    workload = Workload(database.app_url, "orders", rows=ROWS, writers=2, readers=1, seed=11, rate=40, xa=True)
+    return Live(database=database, logs=logs, pauses=pauses, workload=workload.start())

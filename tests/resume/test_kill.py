@@ -1,0 +1,125 @@
+"""kill -9 of the driver and of catch-up, wherever they stand: the same command goes on, and nothing is lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+
+import pytest
+from live_setup import Live
+
+from tests.support.flow import paused_at
+from tests.support.run_ddl import Command, children, wait_gone
+from vreplication.mysql.processes import processes
+
+BEFORE_THE_SWITCH = (
+    "prepare.tables_made",
+    "prepare.done",
+    "copy.after_open",
+    "copy.before_land",
+    "copy.after_land",
+    "workflow.copied",
+    "workflow.verified",
+    "workflow.gate_open",
+    "cutover.before_lock",
+    "cutover.locked",
+    "cutover.after_barrier",
+    "cutover.rename_pending",
+)
+SWITCHING = ("cutover.sentry_dropped", "cutover.after_unlock", "workflow.switched", "workflow.cleaned")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", [*BEFORE_THE_SWITCH, *SWITCHING])
+def test_driver_killed(live: Live, point: str) -> None:
+    with paused_at(live.pauses, point):
+        first = live.start()
+        assert live.reached(point, first) == first.pid
+        orphans = first.kill()
+    wait_gone(orphans)
+    live.workload.wait_for(5)
+    live.complete(live.start())
+    live.prove()
+
+
+@pytest.mark.slow
+def test_driver_killed_again_and_again(live: Live) -> None:
+    """Every step forward ends in a crash; each start goes on where the last one stood."""
+    for point in ("prepare.done", "copy.before_land", "workflow.verified", "cutover.locked", "cutover.rename_pending"):
+        with paused_at(live.pauses, point):
+            command = live.start()
+            live.reached(point, command)
+            command.kill()
+        (live.pauses / f"{point}.reached").unlink()
+    live.complete(live.start())
+    live.prove()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", ["apply.before_flush", "apply.before_match", "replicate.holding"])
+def test_catch_up_killed(live: Live, point: str) -> None:
+    """Its driver starts another one."""
+    with paused_at(live.pauses, point):
+        command = live.start()
+        child = live.reached(point, command)
+        assert child != command.pid
+        os.kill(child, signal.SIGKILL)
+    live.complete(command)
+    live.prove()
+
+
+@pytest.mark.slow
+def test_catch_up_killed_between_rows_and_checkpoint(live: Live) -> None:
+    """The rows of a batch that two connections shared are committed, its checkpoint is not."""
+    with paused_at(live.pauses, "workflow.copied"):
+        command = live.start()
+        live.reached("workflow.copied", command)
+        with paused_at(live.pauses, "apply.before_checkpoint"):
+            live.write_much()
+            child = live.reached("apply.before_checkpoint", command)
+            assert child != command.pid
+            os.kill(child, signal.SIGKILL)
+    live.complete(command)
+    live.prove()
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_driver_killed_while_spark_copies(live: Live) -> None:
+    """Its JVM and the Python workers end by themselves; one that is in the middle of a chunk lands nothing."""
+    words = ("--copy-path", "rows")
+    with paused_at(live.pauses, "copy.after_select"):
+        first = live.start(*words, is_spark=True)
+        assert live.reached("copy.after_select", first) != first.pid
+        left = children(first.pid)
+        first.kill()
+    wait_gone(left)
+    live.complete(live.start(*words, is_spark=True))
+    live.prove()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", ["prepare.tables_made", "copy.before_land", "workflow.verified", "cutover.locked"])
+def test_every_connection_lost(live: Live, point: str) -> None:
+    """The command may end with a failure; then the same command goes on."""
+    with paused_at(live.pauses, point):
+        command = live.start()
+        live.reached(point, command)
+        kill_connections(live)
+    goes_on(live, live.start, command)
+    live.prove()
+
+
+def kill_connections(live: Live) -> None:
+    admin = live.database.admin
+    for process in processes(admin).values():
+        if process.user == live.database.user:
+            admin.kill(process.id)
+
+
+def goes_on(live: Live, again: Callable[[], Command], command: Command) -> None:
+    ended = command.finish()
+    if ended.code:
+        assert ended.code == 1, ended
+        live.complete(again())

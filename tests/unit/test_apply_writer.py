@@ -1,0 +1,65 @@
+"""What the writer does with the server's refusals."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from vreplication.apply.batch import Step
+from vreplication.apply.writer import Marks, in_transaction, readable, write_steps
+from vreplication.errors import BadValue
+from vreplication.mysql.session import SqlError
+from vreplication.state.lease import Lease
+
+LEASE = Lease(workflow="w", role="replicate", token=1)
+MARKS = Marks(number=1, batch=None, has_tombstones=False, has_suspects=False)
+STEP = Step(keys=["1", "2"], values=["1,_utf8mb4 X'61'", "2,NULL"])
+
+
+class Server:
+    """A session that answers the first REPLACE with an error."""
+
+    def __init__(self, code: int, message: str) -> None:
+        self.error: SqlError | None = SqlError(message, code=code)
+        self.written: list[str] = []
+
+    @contextmanager
+    def transaction(self) -> Any:
+        yield
+
+    def row(self, *_: Any) -> tuple[int]:
+        return (1,)
+
+    def execute_raw(self, sql: str) -> int:
+        if self.error is not None:
+            error, self.error = self.error, None
+            raise error
+        self.written.append(sql)
+        return 1
+
+
+def target() -> Any:
+    return SimpleNamespace(table="`d`.`t`", columns="`id`,`a`", key_columns=["`id`"], packet=1 << 20, lease=LEASE)
+
+
+def write(server: Server) -> None:
+    session: Any = server
+    in_transaction(session, LEASE, lambda: write_steps(session, target(), [STEP], MARKS))
+
+
+def test_a_duplicate_under_replace_is_a_race_and_is_done_again() -> None:
+    server = Server(1062, "Duplicate entry '1' for key 't.PRIMARY' (1062)")
+    write(server)
+    assert server.written == ["REPLACE INTO `d`.`t` (`id`,`a`) VALUES (1,_utf8mb4 X'61'),(2,NULL)"]
+
+
+def test_a_value_that_does_not_fit_names_the_key_of_its_row() -> None:
+    with pytest.raises(BadValue, match=r"key \(2\)"):
+        write(Server(1048, "Column 'a' cannot be null at row 2 (1048)"))
+
+
+def test_keys_are_shown_as_people_write_them() -> None:
+    assert readable("1,_utf8mb4 X'61',X'ff'") == "1,'a',0xff"
