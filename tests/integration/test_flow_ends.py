@@ -87,7 +87,10 @@ def test_ddl_on_the_source_ends_the_workflow(app: Session, database: Database, p
         app.execute_raw(statement)
     result = run.result()
     assert (result.event, result.exit_code) == ("failed", 1), result
-    assert app.row("SHOW COLUMNS FROM t LIKE 'z'") is None if "RENAME" not in statement else True
+    # The table may be another one to InnoDB by now; what we made goes all the same.
+    assert operate.cancel(database.url, result.workflow, "test").event == "cancelled"
+    assert ours(app) == []
+    assert "RENAME" in statement or app.row("SHOW COLUMNS FROM t LIKE 'z'") is None
 
 
 def test_statement_format_dml_ends_the_workflow(app: Session, database: Database, pauses: Path) -> None:
