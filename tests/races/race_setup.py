@@ -1,6 +1,7 @@
 """A small table, a run that is held at pause points, and what the application does meanwhile.
 
-What must stay true: the truth is the retired table, which holds what the source held at the switch; before a test lets
+What must stay true: the truth is the retired table, which holds what the source held at the switch; a row that was
+wrong until verification copied it again counts as wrong; before a test lets
 go it waits until catch-up has applied what the application wrote, so that the race has been lost or won for certain.
 """
 
@@ -19,7 +20,7 @@ from vreplication import names
 from vreplication.mysql.processes import processes
 from vreplication.mysql.quoting import ident
 from vreplication.mysql.session import Session, SqlError, connect
-from vreplication.state import markers, progress
+from vreplication.state import markers, progress, verdicts
 from vreplication.workflows.result import Result
 
 ALTER = "ADD COLUMN added INT NOT NULL DEFAULT 7"
@@ -97,9 +98,13 @@ class Race:
         return True
 
     def complete(self, run: Run) -> Result:
-        """A good end: the new table holds what the old one held, each row with the new column."""
+        """A good end: the new table holds what the old one held, and verification had nothing to mend."""
         result = run.result()
         assert result.event == "complete", result
+        with connect(self.database.url) as session:
+            verdict = verdicts.load(session, run.workflow)
+        assert verdict is not None
+        assert verdict.mismatches == 0, verdict
         assert result.retired_table
         old = f"{self.columns(result.retired_table)}"
         was = self.app.rows(f"SELECT {old} FROM {ident(result.retired_table)} ORDER BY 1")

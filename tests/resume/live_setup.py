@@ -23,6 +23,7 @@ from vreplication import names
 from vreplication.mysql.quoting import ident
 from vreplication.mysql.session import Session, connect
 from vreplication.settings import SIDECAR
+from vreplication.state import verdicts
 
 ROWS = 3_200
 WORKFLOW = "crash"
@@ -67,6 +68,10 @@ class Live:
             assert self.tables(app) == [names.retired_table("orders", WORKFLOW)]
         with connect(self.database.url) as session:
             assert self.leftovers(session) == []
+            verdict = verdicts.load(session, WORKFLOW)
+        assert verdict is not None
+        # What verification had to copy again was wrong before.
+        assert verdict.mismatches == 0, verdict
 
     @staticmethod
     def tables(app: Session) -> list[str]:

@@ -1,0 +1,1 @@
+"""Measurements: `make bench`. What each figure means stands in README.md beside this file."""

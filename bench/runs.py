@@ -1,0 +1,210 @@
+"""Whole runs of `vreplication online-ddl`, as a user starts them, with a watch beside them.
+
+What must stay true: every time is taken where the work is done: chunks by the server's clock in the ledger, phases
+from the command's own log, the whole by a stopwatch around the process; a process that was started here is ended here.
+"""
+
+from __future__ import annotations
+
+import calendar
+import contextlib
+import json
+import os
+import re
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench import cpu
+from bench.table import NAME
+from sandbox.databases import Database
+from vreplication.mysql.quoting import ident
+from vreplication.mysql.session import Session, SqlError, connect
+from vreplication.settings import SIDECAR
+from vreplication.state import markers, workflows
+
+ALTER = "ENGINE=InnoDB"
+_PHASE = re.compile(r"^(\d{4})-(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d),(\d{3}) .*: workflow \S+: (\w+)$", re.MULTILINE)
+_LIMIT_SECONDS = 900.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Run:
+    """One command. `first`, `last`: when the first chunk was opened and the last one landed (epoch seconds)."""
+
+    process: subprocess.Popen[bytes]
+    workflow: str
+    folder: Path
+    began: float
+    first: float = 0.0
+    last: float = 0.0
+    chunks: int = 0
+    copy_path: str = ""
+    ended: float = 0.0
+    result: dict[str, Any] = field(default_factory=dict)
+    cpu: list[tuple[float, dict[str, float]]] = field(default_factory=list)
+
+    @property
+    def copy_seconds(self) -> float:
+        return self.last - self.first
+
+    def copy_cpu(self) -> dict[str, float]:
+        """CPU seconds by role while rows were copied, to a quarter of a second."""
+        inside = [used for at, used in self.cpu if self.first - 0.25 <= at <= self.last + 0.25]
+        return cpu.between(inside[0], inside[-1]) if len(inside) > 1 else {}
+
+    def phases(self) -> dict[str, float]:
+        """When each phase was entered first (epoch seconds)."""
+        text = (self.folder / "vreplication" / f"{self.workflow}.cli.log").read_text()
+        found: dict[str, float] = {}
+        for match in _PHASE.finditer(text):
+            *moment, millis, phase = match.groups()
+            found.setdefault(phase, calendar.timegm((*map(int, moment), 0, 0, 0)) + int(millis) / 1000)
+        return found
+
+    def verify_seconds(self) -> float:
+        found = self.phases()
+        return found["waiting"] - found["verifying"]
+
+    def around_seconds(self) -> float:
+        """All that is neither copying nor verifying, from the command's start to its end."""
+        return self.ended - self.began - self.copy_seconds - self.verify_seconds()
+
+    def parts(self) -> dict[str, float]:
+        """Where the time around the copy goes."""
+        found = self.phases()
+        return {
+            "to_copying": found["copying"] - self.began,
+            "to_first_chunk": self.first - found["copying"],
+            "to_verifying": found["verifying"] - self.last,
+            "waiting": found["cutting_over"] - found["waiting"],
+            "cutting_over": found["complete"] - found["cutting_over"],
+            "ending": self.ended - found["complete"],
+        }
+
+
+@contextlib.contextmanager
+def started(database: Database, folder: Path, *options: str) -> Iterator[Run]:
+    """Start the command; end it, if it still runs, when the block does."""
+    workflow = f"bench-{secrets.token_hex(3)}"
+    words = ["online-ddl", "--table", NAME, "--alter", ALTER, "--yes", "--json", "--workflow", workflow, *options]
+    environment = {
+        **os.environ,
+        "VREPLICATION_SOURCE": str(database.url),
+        "VREPLICATION_PASSWORD": database.url.password,
+        "XDG_STATE_HOME": str(folder),
+        "TZ": "UTC",
+    }
+    began = time.time()
+    with (folder / f"{workflow}.out").open("wb") as out, (folder / f"{workflow}.err").open("wb") as err:
+        command = [sys.executable, "-m", "vreplication", *words]
+        process = subprocess.Popen(command, stdout=out, stderr=err, stdin=subprocess.DEVNULL, env=environment)
+    run = Run(process=process, workflow=workflow, folder=folder, began=began)
+    try:
+        yield run
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(60)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def follow(run: Run, session: Session, server_pid: int, until: Callable[[str], bool]) -> None:
+    """Look at the ledger until the phase is the wanted one, or the command ends."""
+    deadline = time.monotonic() + _LIMIT_SECONDS
+    while run.process.poll() is None and time.monotonic() < deadline:
+        run.cpu.append((time.time(), cpu.used(server_pid, run.process.pid)))
+        with contextlib.suppress(SqlError):
+            _look(run, session)
+            phase = session.value(f"SELECT phase FROM {SIDECAR}.workflow WHERE id=%s", (run.workflow,))
+            if phase is not None and until(str(phase)):
+                return
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            run.process.wait(0.25)
+    run.ended = time.time()
+
+
+def _look(run: Run, session: Session) -> None:
+    row = session.row(
+        f"SELECT COUNT(*), MIN(UNIX_TIMESTAMP(opened_at)), MAX(UNIX_TIMESTAMP(landed_at)) FROM {SIDECAR}.chunk "
+        "WHERE workflow=%s",
+        (run.workflow,),
+    )
+    if row and row[0]:
+        run.chunks, run.first, run.last = int(row[0]), float(row[1]), float(row[2] or 0)
+    if not run.copy_path:
+        run.copy_path = str(
+            session.value(f"SELECT copy_path FROM {SIDECAR}.workflow WHERE id=%s", (run.workflow,)) or ""
+        )
+
+
+def whole(database: Database, session: Session, folder: Path, *options: str) -> Run:
+    """A run to its end; then the tables are switched back."""
+    with started(database, folder, *options) as run:
+        follow(run, session, database.server.pid, until=lambda phase: False)
+    _read_result(run)
+    if run.result.get("event") != "complete":
+        raise RuntimeError(f"the run did not complete: {run.result}")
+    retired = ident(run.result["retired_table"])
+    session.execute_raw(f"DROP TABLE {ident(NAME)}")
+    session.execute_raw(f"RENAME TABLE {retired} TO {ident(NAME)}")
+    return run
+
+
+def _read_result(run: Run) -> None:
+    lines = (run.folder / f"{run.workflow}.out").read_text().splitlines()
+    run.result = json.loads(lines[-1]) if lines else {}
+
+
+def held(
+    database: Database, session: Session, folder: Path, *options: str, at_gate: Callable[[Run], None] = lambda _: None
+) -> Run:
+    """A run up to the gate, where `at_gate` is called; then it is cancelled."""
+    with started(database, folder, "--cutover", "manual", *options) as run:
+        follow(run, session, database.server.pid, until=lambda phase: phase == "waiting")
+        if run.process.poll() is not None:
+            raise RuntimeError(f"the run ended before the gate: {(folder / f'{run.workflow}.out').read_text()[-2000:]}")
+        _look(run, session)
+        at_gate(run)
+        with connect(database.url) as ours:
+            workflows.request_cancel(ours, run.workflow)
+        run.process.wait(120)
+    return run
+
+
+def drain(database: Database, session: Session, run: Run, ranges: Sequence[tuple[int, int]]) -> float:
+    """Seconds that catch-up needs for the updated rows of these id ranges: reading, decoding and applying.
+
+    Catch-up is stopped while they are written, so that nothing of it is done before the stopwatch starts.
+    """
+    pid = _replicate_pid(run.process.pid)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        for low, high in ranges:
+            session.execute_raw(f"UPDATE {ident(NAME)} SET sig=REVERSE(sig) WHERE id BETWEEN {low} AND {high}")
+        marker = markers.write(session, run.workflow)
+    finally:
+        began = time.monotonic()
+        os.kill(pid, signal.SIGCONT)
+    markers.wait_applied(session, run.workflow, marker, timeout_seconds=300, poll_seconds=0.01)
+    seconds = time.monotonic() - began
+    markers.remove(session, run.workflow, marker)
+    return seconds
+
+
+def _replicate_pid(parent: int) -> int:
+    """The catch-up process among the command's children."""
+    for thread in Path(f"/proc/{parent}/task").iterdir():
+        for child in (thread / "children").read_text().split():
+            if b"\0replicate\0" in Path(f"/proc/{child}/cmdline").read_bytes():
+                return int(child)
+    raise RuntimeError("catch-up does not run")
