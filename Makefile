@@ -18,7 +18,7 @@ demo: install ## Change a live table of 1,000,000 rows and prove the result (VRE
 	@$(VENV)/python -m sandbox.demo
 
 test: install install-mysql ## Run all tests, on MariaDB and on MySQL
-	@$(VENV)/pytest tests -n 4 --dist loadgroup
+	@$(VENV)/pytest tests -n 3 --dist loadgroup
 
 check: ## Lint, formatting, types and the fast tests: under a minute
 	@$(PYTHON) -m sandbox.install python

@@ -7,6 +7,7 @@ go it waits until catch-up has applied what the application wrote, so that the r
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from vreplication import names
 from vreplication.mysql.processes import processes
 from vreplication.mysql.quoting import ident
 from vreplication.mysql.session import Session, SqlError, connect
+from vreplication.settings import SIDECAR
 from vreplication.state import markers, progress, verdicts
 from vreplication.workflows.result import Result
 
@@ -135,6 +137,17 @@ class Race:
     def is_blocked(self, background: Background) -> bool:
         found = processes(self.database.admin).get(background.session.id)
         return found is not None and found.state == METADATA_LOCK
+
+    def landing(self) -> int:
+        """Key of a row in a chunk that is open."""
+        with connect(self.database.url) as session:
+            (lower,) = session.rows(f"SELECT lower_bound, has_lower FROM {SIDECAR}.chunk WHERE state='open' LIMIT 1")
+        sign = ">=" if lower[1] else ">"
+        return int(self.app.value(f"SELECT MIN(id) FROM t WHERE id {sign} {json.loads(lower[0])[0]}"))
+
+    def is_lock_waited_for(self) -> bool:
+        sql = "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state='LOCK WAIT'"
+        return int(self.database.admin.value(sql)) > 0
 
     def end(self) -> None:
         for run in self.runs:

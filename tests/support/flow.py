@@ -147,13 +147,15 @@ def wait_reached(folder: Path, name: str, run: Run | None = None, timeout_second
     return int(mark.read_text())
 
 
-def wait_until(is_so: Callable[[], object], otherwise: str, timeout_seconds: float = 60.0) -> None:
+def wait_until(
+    is_so: Callable[[], object], otherwise: str, timeout_seconds: float = 60.0, pause_seconds: float = 0.02
+) -> None:
     """Poll; raise AssertionError with `otherwise` after the time."""
     waited = threading.Event()
-    for _ in range(int(timeout_seconds / 0.02)):
+    for _ in range(int(timeout_seconds / pause_seconds)):
         if is_so():
             return
-        waited.wait(0.02)
+        waited.wait(pause_seconds)
     raise AssertionError(otherwise)
 
 
