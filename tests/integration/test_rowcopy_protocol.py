@@ -193,10 +193,14 @@ def test_lost_connection_is_replaced(case: CopyCase, held: Held) -> None:
     assert [(c.attempt, c.state) for c in case.chunks()] == [(2, "landed")]
 
 
+_WRITERS = "SELECT trx_mysql_thread_id FROM information_schema.innodb_trx WHERE trx_rows_modified >= 10"
+
+
 def _kill_copier(case: CopyCase) -> None:
-    """The transaction that has locked rows of the shadow."""
+    """The transaction that has written to the shadow; innodb_trx shows it late, the server renews it ten times a second."""
     admin = case.database.admin
-    (found,) = admin.rows("SELECT trx_mysql_thread_id FROM information_schema.innodb_trx WHERE trx_rows_modified >= 10")
+    wait_until(lambda: admin.rows(_WRITERS))
+    (found,) = admin.rows(_WRITERS)
     admin.kill(int(found[0]))
     wait_until(lambda: not admin.rows("SELECT 1 FROM information_schema.processlist WHERE id=%s", (found[0],)))
 
