@@ -26,7 +26,7 @@ from vreplication.mysql.server import inspect
 from vreplication.mysql.session import Session, SqlError, connect
 from vreplication.settings import SIDECAR
 from vreplication.state import gate, ledger, progress, verdicts, workflows
-from vreplication.state.ledger import KeyRange, Landing, Split
+from vreplication.state.ledger import Chunk, KeyRange, Landing, Split
 from vreplication.state.verdicts import Verdict
 
 NO_ONE: frozenset[int] = frozenset()
@@ -55,7 +55,8 @@ def _open_gate(ready: Ready) -> None:
     bounds = KeyRange(lower=("1",), upper=("3",), has_lower=True)
     gate.write(session, ready.lease, is_open=True, reason="", beat=1)
     ledger.add_splits(session, workflow, [Split(number=0, range=bounds, estimated_rows=3, attempt=1)])
-    assert ledger.open_chunk(session, workflow, 0, 0, 1, bounds)
+    first = Chunk(split=0, ordinal=0, attempt=1, state=ledger.OPEN, range=bounds)
+    assert ledger.open_chunk(session, workflow, first)
     [chunk] = ledger.chunks(session, workflow)
     ledger.land(session, workflow, chunk, Landing(rows_read=3, rows_copied=3, swallowed=0, is_dirty=False, millis=1))
     ledger.match(session, workflow, 0, 0)

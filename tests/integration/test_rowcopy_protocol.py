@@ -12,6 +12,7 @@ from vreplication.mysql.session import connect
 from vreplication.rowcopy.chunker import copy_split
 from vreplication.settings import SIDECAR
 from vreplication.state import gate, lease, ledger, markers, workflows
+from vreplication.state.ledger import Chunk
 
 TEN = "INSERT INTO t VALUES " + ",".join(f"({i * 10},{i})" for i in range(1, 11))
 
@@ -92,15 +93,45 @@ def test_attempt_superseded_between_chunks_opens_no_more(case: CopyCase, held: H
     ledger.claim_split(case.session, WORKFLOW, 0)
     held.let_go("copy.after_land")
     assert isinstance(first.result().error, Superseded)
-    assert [c.state for c in case.chunks()] == ["landed"]
+    assert [(c.state, c.attempt) for c in case.chunks()] == [("landed", 1), ("open", 2)]
     assert ids(case) == [10, 20, 30, 40]
+
+
+def test_next_chunk_is_opened_by_the_commit_that_lands_the_one_before(case: CopyCase, held: Held) -> None:
+    case.cut()
+    held.hold("copy.before_land")
+    copying = Background(lambda: case.copy(0, chunk_rows=4))
+    held.wait("copy.before_land")
+    assert [c.state for c in case.chunks()] == ["open"]
+    held.let_go("copy.before_land")
+    assert copying.result().error is None
+    opened, landed = (f"SELECT {c} FROM {SIDECAR}.chunk ORDER BY ordinal" for c in ("opened_at", "landed_at"))
+    assert all(a[0] >= b[0] for a, b in zip(case.session.rows(opened)[1:], case.session.rows(landed), strict=False))
+    assert len(ids(case)) == 10
+
+
+def test_gate_that_closes_during_a_chunk_lets_it_land_and_opens_no_other(case: CopyCase, held: Held) -> None:
+    case.cut()
+    held.hold("copy.before_land")
+    copying = Background(lambda: case.copy(0, chunk_rows=4))
+    held.wait("copy.before_land")
+    workflows.set_paused(case.session, WORKFLOW, True)
+    held.let_go("copy.before_land")
+    wait_until(lambda: [c.state for c in case.chunks()] == ["landed"])
+    assert copying.is_running
+    assert len(case.chunks()) == 1
+    workflows.set_paused(case.session, WORKFLOW, False)
+    assert copying.result().error is None
+    assert len(ids(case)) == 10
 
 
 def test_next_attempt_goes_on_behind_the_last_chunk_with_the_same_bounds(case: CopyCase, held: Held) -> None:
     case.cut()
     attempt = ledger.claim_split(case.session, WORKFLOW, 0)
     bounds = ledger.KeyRange(lower=("10",), upper=("35",), has_lower=True)
-    assert ledger.open_chunk(case.session, WORKFLOW, 0, 0, attempt, bounds)
+    assert ledger.open_chunk(
+        case.session, WORKFLOW, Chunk(split=0, ordinal=0, attempt=attempt, state="open", range=bounds)
+    )
     assert case.copy(0, chunk_rows=100).error is None
     assert [c.range.upper for c in case.chunks()] == [("35",), ("100",)]
     assert len(ids(case)) == 10
@@ -197,7 +228,7 @@ _WRITERS = "SELECT trx_mysql_thread_id FROM information_schema.innodb_trx WHERE 
 
 
 def _kill_copier(case: CopyCase) -> None:
-    """The transaction that has written to the shadow; innodb_trx shows it late, the server renews it ten times a second."""
+    """The transaction that has written to the shadow. innodb_trx is renewed ten times a second and shows it late."""
     admin = case.database.admin
     wait_until(lambda: admin.rows(_WRITERS))
     (found,) = admin.rows(_WRITERS)

@@ -13,7 +13,7 @@ from vreplication.phases import Phase
 from vreplication.settings import SIDECAR
 from vreplication.state import checkpoint, gate, journal, lease, ledger, markers, progress, sidecar, workflows
 from vreplication.state.checkpoint import Checkpoint
-from vreplication.state.ledger import KeyRange, Landing, Split
+from vreplication.state.ledger import Chunk, KeyRange, Landing, Split
 from vreplication.state.workflows import WorkflowRow
 
 WORKFLOW = "wf-1"
@@ -120,31 +120,35 @@ def a_split(session: Session) -> int:
     return ledger.claim_split(session, WORKFLOW, 0)
 
 
+def a_chunk(attempt: int, ordinal: int = 0) -> Chunk:
+    return Chunk(split=0, ordinal=ordinal, attempt=attempt, state=ledger.OPEN, range=RANGE)
+
+
 def test_a_chunk_opens_only_while_the_gate_is_open(session: Session) -> None:
     attempt = a_split(session)
-    assert not ledger.open_chunk(session, WORKFLOW, 0, 0, attempt, RANGE)
+    assert not ledger.open_chunk(session, WORKFLOW, a_chunk(attempt))
     open_gate(session)
     workflows.set_paused(session, WORKFLOW, True)
-    assert not ledger.open_chunk(session, WORKFLOW, 0, 0, attempt, RANGE)
+    assert not ledger.open_chunk(session, WORKFLOW, a_chunk(attempt))
     workflows.set_paused(session, WORKFLOW, False)
     session.execute(f"UPDATE {SIDECAR}.gate SET written_at = written_at - INTERVAL 3 SECOND")
-    assert not ledger.open_chunk(session, WORKFLOW, 0, 0, attempt, RANGE)
+    assert not ledger.open_chunk(session, WORKFLOW, a_chunk(attempt))
     assert gate.read(session, WORKFLOW).reason == "catch-up is not running"
     session.execute(f"UPDATE {SIDECAR}.gate SET written_at = NOW(6)")
-    assert ledger.open_chunk(session, WORKFLOW, 0, 0, attempt, RANGE)
+    assert ledger.open_chunk(session, WORKFLOW, a_chunk(attempt))
 
 
 def test_a_superseded_attempt_can_neither_open_nor_land(session: Session) -> None:
     old = a_split(session)
     open_gate(session)
-    assert ledger.open_chunk(session, WORKFLOW, 0, 0, old, RANGE)
+    assert ledger.open_chunk(session, WORKFLOW, a_chunk(old))
     [zombie] = ledger.chunks(session, WORKFLOW)
     new = ledger.claim_split(session, WORKFLOW, 0)
     [chunk] = ledger.chunks(session, WORKFLOW)
     assert (chunk.attempt, chunk.range) == (new, RANGE)
     with session.transaction(), pytest.raises(Superseded):
         ledger.fence_chunk(session, WORKFLOW, zombie)
-    assert not ledger.open_chunk(session, WORKFLOW, 0, 1, old, RANGE)
+    assert not ledger.open_chunk(session, WORKFLOW, a_chunk(old, 1))
     with pytest.raises(Superseded):
         ledger.check_attempt(session, WORKFLOW, 0, old)
 
@@ -152,7 +156,7 @@ def test_a_superseded_attempt_can_neither_open_nor_land(session: Session) -> Non
 def test_a_landed_chunk_is_not_bumped(session: Session) -> None:
     attempt = a_split(session)
     open_gate(session)
-    ledger.open_chunk(session, WORKFLOW, 0, 0, attempt, RANGE)
+    ledger.open_chunk(session, WORKFLOW, a_chunk(attempt))
     [chunk] = ledger.chunks(session, WORKFLOW)
     with session.transaction():
         ledger.fence_chunk(session, WORKFLOW, chunk)

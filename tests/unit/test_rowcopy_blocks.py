@@ -23,10 +23,10 @@ def pair(source: Column, target: Column | None = None, convert: str = "{}") -> C
 @pytest.mark.parametrize(
     ("source", "placeholder", "kind"),
     [
-        (column("int"), "?", TEXT),
-        (column("datetime"), "?", TEXT),
-        (column("varchar", charset="utf8mb4", length=40), "?", TEXT),
-        (column("varchar", charset="gbk", length=40), "CONVERT(? USING gbk)", BYTES),
+        (column("int"), "?", BYTES),
+        (column("datetime"), "?", BYTES),
+        (column("varchar", charset="utf8mb4", length=40), "?", BYTES),
+        (column("varchar", charset="gbk", length=40), "?", BYTES),
         (column("blob", length=65535), "?", BYTES),
         (column("enum", charset="latin1"), "?", TEXT),
         (column("bit"), "CAST(? AS UNSIGNED)", TEXT),
@@ -35,6 +35,21 @@ def pair(source: Column, target: Column | None = None, convert: str = "{}") -> C
 )
 def test_placeholder(source: Column, placeholder: str, kind: int) -> None:
     block = make_block([pair(source)])
+    assert block is not None
+    assert (block.values, block.types) == (placeholder, (kind,))
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "placeholder", "kind"),
+    [
+        ("utf8mb3", "utf8mb4", "?", TEXT),
+        ("utf8mb4", "latin1", "?", TEXT),
+        ("gbk", "utf8mb4", "CONVERT(? USING gbk)", BYTES),
+        ("utf16", "latin1", "CONVERT(? USING utf16)", BYTES),
+    ],
+)
+def test_text_that_changes_its_character_set(source: str, target: str, placeholder: str, kind: int) -> None:
+    block = make_block([pair(column("varchar", charset=source), column("varchar", charset=target))])
     assert block is not None
     assert (block.values, block.types) == (placeholder, (kind,))
 

@@ -76,8 +76,8 @@ def test_wide_rows_make_short_spans(width: int, rows: int) -> None:
 
 
 def test_buckets_that_differ() -> None:
-    one = {1: Checksum(rows=2, packed=7), 2: Checksum(rows=1, packed=8), 3: Checksum(rows=5, packed=1)}
-    other = {1: Checksum(rows=2, packed=7), 2: Checksum(rows=1, packed=9), 4: Checksum(rows=6, packed=1)}
+    one = {1: Checksum(rows=2, folded=7), 2: Checksum(rows=1, folded=8), 3: Checksum(rows=5, folded=1)}
+    other = {1: Checksum(rows=2, folded=7), 2: Checksum(rows=1, folded=9), 4: Checksum(rows=6, folded=1)}
     assert scan.differing(one, other) == {2: 1, 3: 5, 4: 6}
     assert scan.choose({2: 1, 3: 5, 4: 6}, 6) == ([2, 3], 6)
     assert scan.choose({2: 9}, 6) == ([2], 0)
@@ -93,9 +93,8 @@ def test_unequal_keys_of_both_sides() -> None:
     assert scan.unequal_keys(ours, theirs) == ["_latin1 X'61'", "_utf8mb4 X'61'", "3", "4"]
 
 
-def test_sums_are_unpacked() -> None:
-    total = Checksum(rows=1, packed=5 * 10**30 + 7) + Checksum(rows=2, packed=3 * 10**30 + 4)
-    assert (total.rows, total.plain, total.weighted) == (3, 8, 11)
+def test_checksums_of_ranges_add_up() -> None:
+    assert Checksum(rows=1, folded=5) + Checksum(rows=2, folded=3) == Checksum(rows=3, folded=6)
 
 
 class FakeSpark:

@@ -74,9 +74,7 @@ def _parameter(pair: ColumnPair) -> Parameter | None:
     source, target = pair.source, pair.target
     name = ident(source.name)
     if is_character(source):
-        is_utf8 = source.charset in _UTF8
-        placeholder = "?" if is_utf8 else f"CONVERT(? USING {source.charset})"
-        return _made(f"CAST({name} AS BINARY)", placeholder, TEXT if is_utf8 else BYTES, source.length)
+        return _text(source, target)
     if source.data_type in BYTE_TYPES and target.data_type in BYTE_TYPES:
         return _made(name, "?", BYTES, source.length)
     if source.data_type in LABELED:
@@ -84,11 +82,23 @@ def _parameter(pair: ColumnPair) -> Parameter | None:
     return _plain(source, target)
 
 
+def _text(source: Column, target: Column) -> Parameter:
+    """Bytes are stored as they are in a column of the same character set, which costs a sixth less than as text."""
+    rendered = f"CAST({ident(source.name)} AS BINARY)"
+    if is_character(target) and source.charset == target.charset:
+        return _made(rendered, "?", BYTES, source.length)
+    if source.charset in _UTF8:
+        return _made(rendered, "?", TEXT, source.length)
+    return _made(rendered, f"CONVERT(? USING {source.charset})", BYTES, source.length)
+
+
 def _plain(source: Column, target: Column) -> Parameter | None:
     """Numbers and times as their plain text: the same digits that the literal has."""
     name, kind = ident(source.name), source.data_type
     digits = literal_sql(replace(source, is_nullable=False), name)
-    if kind in TEMPORALS | PLAIN_TEXT:
+    if kind in TEMPORALS:
+        return _made(f"CONCAT({name})", "?", BYTES if target.data_type in TEMPORALS else TEXT, 64)
+    if kind in PLAIN_TEXT:
         return _made(f"CONCAT({name})", "?", TEXT, 64)
     if kind in ("bit", "year") and target.data_type == kind:
         # As a string '5' would be a bit pattern, and '0' the year 2000.
@@ -98,7 +108,7 @@ def _plain(source: Column, target: Column) -> Parameter | None:
         or (kind in DECIMALS and target.data_type in DECIMALS)
         or (kind in APPROXIMATE and target.data_type in APPROXIMATE)
     )
-    return _made(digits, "?", TEXT, 128) if is_alike else None
+    return _made(digits, "?", BYTES, 128) if is_alike else None
 
 
 def _made(rendered: str, placeholder: str, kind: int, longest: int | None) -> Parameter:

@@ -26,6 +26,7 @@ from vreplication.rowcopy.probes import nth_key
 from vreplication.rowcopy.settle import wait_for_branches
 from vreplication.rowcopy.sizing import FIRST_ROWS, Sizer
 from vreplication.rowcopy.standing import check_standing
+from vreplication.rowcopy.turns import turn_for
 from vreplication.schema.model import TableMapping
 from vreplication.settings import LEASE_STALE_SECONDS, SIDECAR
 from vreplication.state import ledger
@@ -114,6 +115,7 @@ class Walk:
         self.tally = tally
         self.ask: Callable[[], None] = lambda: None
         self.path: CopyPath = make_path(session, mapping, job)
+        self.turn = turn_for(session, mapping, is_mariadb=job.is_mariadb)
         self.sizer = Sizer(limits=job.limits, rows=_size_so_far(session, job))
 
     def run(self) -> None:
@@ -123,12 +125,14 @@ class Walk:
             return
         self._claim()
         for chunk in ledger.chunks(self.session, self.job.workflow, split=self.number, states=(ledger.OPEN,)):
-            self._copy(chunk)
+            self._copy(chunk, None)
         rest, ordinal = self._rest(split)
         while rest is not None:
-            bounds = self._next(rest)
-            self._copy(self._open(ordinal, bounds))
-            rest, ordinal = _behind(split.range, bounds), ordinal + 1
+            following: Chunk | None = self._open(ordinal, self._next(rest))
+            while following is not None:
+                chunk = following
+                rest, ordinal = _behind(split.range, chunk.range), chunk.ordinal + 1
+                following = self._copy(chunk, rest)
         self._persist(lambda: ledger.finish_split(self.session, self.job.workflow, self.number, self.tally.attempt))
 
     def _claim(self) -> None:
@@ -158,16 +162,21 @@ class Walk:
     def _open(self, ordinal: int, bounds: KeyRange) -> Chunk:
         """Wait for the gate and open the chunk; when this returns its low watermark is set."""
         pausepoints.reach("copy.before_open")
-        workflow, attempt = self.job.workflow, self.tally.attempt
-        while not self._persist(
-            lambda: ledger.open_chunk(self.session, workflow, self.number, ordinal, attempt, bounds)
-        ):
+        chunk = self._chunk(ordinal, bounds)
+        while not self._persist(lambda: self._open_alone(chunk)):
             self._check()
             time.sleep(GATE_WAIT_SECONDS)
-        return Chunk(split=self.number, ordinal=ordinal, attempt=attempt, state=ledger.OPEN, range=bounds)
+        return chunk
 
-    def _copy(self, chunk: Chunk) -> None:
-        """Read and land a chunk that is open."""
+    def _open_alone(self, chunk: Chunk) -> bool:
+        with self.session.transaction():
+            return ledger.open_chunk(self.session, self.job.workflow, chunk)
+
+    def _chunk(self, ordinal: int, bounds: KeyRange) -> Chunk:
+        return Chunk(split=self.number, ordinal=ordinal, attempt=self.tally.attempt, state=ledger.OPEN, range=bounds)
+
+    def _copy(self, chunk: Chunk, rest: KeyRange | None) -> Chunk | None:
+        """Read and land a chunk that is open; returns the next one of `rest` if that could be opened with it."""
         pausepoints.reach("copy.after_open")
         self._check()
         if self.job.is_mariadb:
@@ -176,23 +185,33 @@ class Walk:
         self.path.read(chunk.range)
         read_seconds = time.monotonic() - began
         pausepoints.reach("copy.after_select")
-        landing = self._persist(lambda: self._land(chunk, read_seconds))
+        landing, following = self._persist(lambda: self._land(chunk, read_seconds, rest))
         self.tally.chunks += 1
         self.tally.rows_copied += landing.rows_copied
-        self.sizer.learn(landing.rows_read, landing.millis, at_most=self.path.fitting_rows)
         pausepoints.reach("copy.after_land")
+        return following
 
-    def _land(self, chunk: Chunk, read_seconds: float) -> Landing:
-        """Rows and "landed" in one transaction."""
-        began = time.monotonic() - read_seconds
-        with self.session.transaction():
+    def _land(self, chunk: Chunk, read_seconds: float, rest: KeyRange | None) -> tuple[Landing, Chunk | None]:
+        """Rows and "landed" in one transaction, and in it, to save a commit, the next chunk's "open"."""
+        with self.turn.taken(), self.session.transaction():
+            began = time.monotonic() - read_seconds
             ledger.fence_chunk(self.session, self.job.workflow, chunk)
             fence(self.session, self.lease)
             copied = self.path.write(chunk.range)
+            self.turn.end()
             pausepoints.reach("copy.before_land")
             landing = _landing(copied, time.monotonic() - began)
             ledger.land(self.session, self.job.workflow, chunk, landing)
-        return landing
+            self.sizer.learn(landing.rows_read, landing.millis, at_most=self.path.fitting_rows)
+            following = self._open_behind(chunk, rest)
+        return landing, following
+
+    def _open_behind(self, chunk: Chunk, rest: KeyRange | None) -> Chunk | None:
+        """The chunk behind this one, open once the transaction has committed; None while the gate is closed."""
+        if rest is None:
+            return None
+        following = self._chunk(chunk.ordinal + 1, self._next(rest))
+        return following if ledger.open_chunk(self.session, self.job.workflow, following) else None
 
     def _persist(self, act: Callable[[], T]) -> T:
         """Repeat a transaction while locks are in its way: catch-up wins."""

@@ -1,4 +1,4 @@
-"""The row copy as Spark jobs: one task a split, so many at a time as the limits say.
+"""The row copy as Spark jobs: one task a few splits, so many at a time as the limits say.
 
 What must stay true: the connection's URL, which holds the password, travels inside the task's closure and in no Spark
 property; nothing is speculated; an error of ours that is raised on an executor comes out here as that very error; when
@@ -10,13 +10,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import queue
 import re
 import secrets
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -120,26 +119,30 @@ class _Task:
     mapping: TableMapping
     job: CopyJob
 
-    def __call__(self, number: int) -> SplitResult:
-        return copy_split(self.url, self.lease, self.mapping, self.job, number)
+    def __call__(self, numbers: Sequence[int]) -> list[SplitResult]:
+        """Copy these splits one after the other, up to the first that fails for good."""
+        results: list[SplitResult] = []
+        for number in numbers:
+            results.append(copy_split(self.url, self.lease, self.mapping, self.job, number))
+            if results[-1].error is not None:
+                break
+        return results
 
 
 @dataclass(slots=True)
 class _Jobs:
-    """A Spark job a split, submitted by as many threads as may run at a time: so it holds on any master."""
+    """A Spark job for a few splits, submitted by as many threads as may run at a time: so it holds on any master."""
 
     context: Any
     task: _Task
     numbers: list[int]
     parallelism: int
     group: str = field(default_factory=lambda: f"copy-{secrets.token_hex(4)}")
-    waiting: queue.SimpleQueue[int] = field(default_factory=queue.SimpleQueue)
+    taking: threading.Lock = field(default_factory=threading.Lock)
     errors: list[BaseException] = field(default_factory=list)
     stopping: threading.Event = field(default_factory=threading.Event)
 
     def run(self, on_tick: Callable[[], None], tick_seconds: float) -> None:
-        for number in self.numbers:
-            self.waiting.put(number)
         threads = self._start()
         try:
             self._wait(threads, on_tick, tick_seconds)
@@ -169,25 +172,33 @@ class _Jobs:
                 ticked = time.monotonic()
 
     def _submit(self) -> None:
-        """Body of a submitting thread: splits one after the other."""
+        """Body of a submitting thread: some splits after the others."""
         # Interrupting the JVM's task thread would leave the Python worker to itself; killTimeout ends both.
         self.context.setJobGroup(self.group, "vreplication row copy")
-        while not self.stopping.is_set():
+        while not self.stopping.is_set() and (taken := self._take()):
             try:
-                number = self.waiting.get_nowait()
-            except queue.Empty:
-                return
-            try:
-                self._run_one(number)
+                self._run(taken)
             except BaseException as error:
                 self.errors.append(_unwrapped(error))
                 self.stopping.set()
 
-    def _run_one(self, number: int) -> None:
-        (result,) = self.context.parallelize([number], 1).map(self.task).collect()
-        if result.error is not None:
-            raise result.error
-        log.info("split %d is copied: %d rows in %d chunks", number, result.rows_copied, result.chunks)
+    def _take(self) -> list[int]:
+        """The next splits: half of this thread's share of what is left, so that the last jobs are short.
+
+        A job costs Spark about 0.1 s, in which its slot copies nothing (guided self-scheduling: Polychronopoulos and
+        Kuck, 1987).
+        """
+        with self.taking:
+            count = -(-len(self.numbers) // (2 * self.parallelism))
+            taken, self.numbers = self.numbers[:count], self.numbers[count:]
+        return taken
+
+    def _run(self, numbers: list[int]) -> None:
+        (results,) = self.context.parallelize([numbers], 1).map(self.task).collect()
+        for result in results:
+            if result.error is not None:
+                raise result.error
+            log.info("split %d is copied: %d rows in %d chunks", result.number, result.rows_copied, result.chunks)
 
     def _stop(self, threads: list[threading.Thread]) -> None:
         """Cancel what runs and wait for it; who does not stop in time is fenced off by the next attempt."""

@@ -1,8 +1,9 @@
-"""Checksums of rows, alike on both sides of a mapping: SQL for a range's sums, for its buckets, and for single rows.
+"""Checksums of rows, alike on both sides of a mapping: SQL for a range, for its buckets, and for single rows.
 
-A range's checksum is COUNT, SUM(CRC32(row)) and SUM(CRC32(row) * (1 + CRC32(key) % 1000003)). XOR of CRCs cannot see
-two rows that swapped their values, because a CRC is linear; sums weighted by the key can. Both sums travel in one
-number, the plain one 30 decimal digits higher, so that the server computes the row's CRC once (measured: 25-30 % less).
+A range's checksum is COUNT and BIT_XOR(CRC32(row) * (CRC32(key) | 1)), a product of 64 bits. XOR of the CRCs alone
+cannot see two rows that swapped their values, because a CRC is linear; multiplied by a weight of the row's own key it
+is not. Sums would do as well, and cost 10 % more on MySQL and 40 % more on MariaDB, which add them up as decimals
+(measured, 1,172,355 rows: 0.76 s and 0.51 s; as here 0.69 s and 0.37 s).
 
 What must stay true: a row's bytes can be cut into its fields in one way only (X'FF' stands between fields, X'FE' for
 NULL, a length before a field that may hold these bytes), and nothing in it gives NULL for a row that is there.
@@ -22,8 +23,6 @@ from vreplication.schema.model import Column, ColumnPair, Table, TableMapping
 
 _BETWEEN = "CAST(X'FF' AS BINARY)"
 _NULL = "CAST(X'FE' AS BINARY)"
-_SHIFT = 10**30
-_WEIGHTS = 1_000_003
 
 Which = Literal["source", "target"]
 
@@ -32,7 +31,7 @@ Which = Literal["source", "target"]
 class Side:
     """The source or the target, as SQL.
 
-    key, row: what is hashed for sums; exact_key, exact_row: the same with long values by SHA2, hashed by SHA2.
+    key, row: what is hashed for ranges; exact_key, exact_row: the same with long values by SHA2, hashed by SHA2.
     names: the key's columns to look rows up by literals in the target's shape. templates: turn a key literal of this
     side into that shape.
     """
@@ -55,21 +54,14 @@ class Side:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checksum:
-    """Of a range, or of a bucket of it. `packed` is both sums."""
+    """Of a range, or of a bucket of it. `folded`: 64 bits."""
 
     rows: int = 0
-    packed: int = 0
-
-    @property
-    def plain(self) -> int:
-        return self.packed // _SHIFT
-
-    @property
-    def weighted(self) -> int:
-        return self.packed % _SHIFT
+    folded: int = 0
 
     def __add__(self, other: Checksum) -> Checksum:
-        return Checksum(rows=self.rows + other.rows, packed=self.packed + other.packed)
+        """Of two ranges that have no row in common."""
+        return Checksum(rows=self.rows + other.rows, folded=self.folded ^ other.folded)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,20 +136,20 @@ def _or_null(form: Form, value: str) -> str:
     return f"IFNULL({value},{_NULL})" if form.may_be_null else value
 
 
-def _sums(side: Side) -> str:
-    return f"COUNT(*),COALESCE(SUM(CRC32({side.row})*({_SHIFT + 1}+CRC32({side.key})%{_WEIGHTS})),0)"
+def _fold(side: Side) -> str:
+    return f"COUNT(*),BIT_XOR(CRC32({side.row})*(CRC32({side.key})|1))"
 
 
 def checksum(session: Session, side: Side, where: str = "1=1") -> Checksum:
     """Of all rows that match."""
-    row = session.row(f"SELECT {_sums(side)} {side.from_sql} WHERE {where}")
+    row = session.row(f"SELECT {_fold(side)} {side.from_sql} WHERE {where}")
     assert row is not None
     return _checksum(row)
 
 
 def buckets(session: Session, side: Side, where: str, count: int) -> dict[int, Checksum]:
     """Of each bucket of the rows that match; rows fall into `count` buckets by their key."""
-    sql = f"SELECT {_bucket(side, count)} AS bucket,{_sums(side)} {side.from_sql} WHERE {where} GROUP BY bucket"
+    sql = f"SELECT {_bucket(side, count)} AS bucket,{_fold(side)} {side.from_sql} WHERE {where} GROUP BY bucket"
     return {int(row[0]): _checksum(row[1:]) for row in session.rows(sql)}
 
 
@@ -171,7 +163,7 @@ def _bucket(side: Side, count: int) -> str:
 
 
 def _checksum(row: Row) -> Checksum:
-    return Checksum(rows=int(row[0]), packed=int(row[1]))
+    return Checksum(rows=int(row[0]), folded=int(row[1]))
 
 
 def row_hashes(session: Session, side: Side, where: str, *, limit: int | None = None) -> list[RowHash]:

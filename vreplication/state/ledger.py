@@ -187,12 +187,12 @@ def _chunk(row: dict[str, Any]) -> Chunk:
     )
 
 
-def open_chunk(session: Session, workflow: str, split: int, ordinal: int, attempt: int, bounds: KeyRange) -> bool:
-    """Open a chunk in a transaction of its own: when this returns True, the low watermark is set.
+def open_chunk(session: Session, workflow: str, chunk: Chunk) -> bool:
+    """Open a chunk, in the caller's transaction: when that has committed, the low watermark is set.
 
-    False: the gate is closed. Raises Superseded when a newer attempt at the split has taken over.
+    False: the gate is closed, or a newer attempt has claimed the split. Raises Superseded when it has opened the chunk.
     """
-    b = _bounds(bounds)
+    b = _bounds(chunk.range)
     sql = (
         f"INSERT INTO {SIDECAR}.chunk "
         "(workflow, split, ordinal, attempt, state, lower_bound, upper_bound, has_lower, opened_at) "
@@ -202,15 +202,13 @@ def open_chunk(session: Session, workflow: str, split: int, ordinal: int, attemp
         "WHERE s.workflow=%s AND s.split=%s AND s.attempt=%s AND g.is_open AND NOT w.paused "
         f"AND g.written_at > NOW(6) - INTERVAL {int(GATE_STALE_SECONDS * 1000)} * 1000 MICROSECOND LOCK IN SHARE MODE"
     )
-    args = (ordinal, b["lower_bound"], b["upper_bound"], b["has_lower"], workflow, split, attempt)
+    place = (workflow, chunk.split, chunk.attempt)
     try:
-        with session.transaction():
-            opened = session.execute(sql, args) == 1
+        return session.execute(sql, (chunk.ordinal, b["lower_bound"], b["upper_bound"], b["has_lower"], *place)) == 1
     except SqlError as error:
         if error.code == 1062:
-            raise Superseded(f"Chunk {split}/{ordinal} was opened by a newer attempt.") from None
+            raise Superseded(f"Chunk {chunk.split}/{chunk.ordinal} was opened by a newer attempt.") from None
         raise
-    return opened
 
 
 def check_attempt(session: Session, workflow: str, split: int, attempt: int) -> None:
@@ -230,18 +228,13 @@ def fence_chunk(session: Session, workflow: str, chunk: Chunk) -> None:
 
 
 def land(session: Session, workflow: str, chunk: Chunk, landing: Landing) -> None:
-    """Last statement of the landing transaction."""
-    where = (_c.c.workflow == workflow, _c.c.split == chunk.split, _c.c.ordinal == chunk.ordinal)
-    fields = {
-        "state": LANDED,
-        "rows_read": landing.rows_read,
-        "rows_copied": landing.rows_copied,
-        "swallowed": landing.swallowed,
-        "is_dirty": int(landing.is_dirty),
-        "millis": landing.millis,
-        "landed_at": now(),
-    }
-    execute(session, update(_c).where(*where).values(fields))
+    """Of the landing transaction, behind the rows."""
+    sql = (
+        f"UPDATE {SIDECAR}.chunk SET state='landed', rows_read=%s, rows_copied=%s, swallowed=%s, is_dirty=%s, "
+        "millis=%s, landed_at=NOW(6) WHERE workflow=%s AND split=%s AND ordinal=%s"
+    )
+    counts = (landing.rows_read, landing.rows_copied, landing.swallowed, int(landing.is_dirty), landing.millis)
+    session.execute(sql, (*counts, workflow, chunk.split, chunk.ordinal))
 
 
 def match(session: Session, workflow: str, split: int, ordinal: int) -> None:

@@ -1,0 +1,55 @@
+"""Whose turn it is to insert, where inserting side by side gains nothing.
+
+MariaDB keeps the counter of an AUTO_INCREMENT table in the root page of its primary key and locks that page for every
+row that is inserted. Two inserting tasks wait there for one another, spinning: measured on two cores, 3.4 µs of CPU a
+row instead of 2.3, and no earlier end. With turns one task inserts while the others read, commit and look for bounds.
+
+What must stay true: a turn is a courtesy and fences nothing. It ends with the statement, the session or TURN_SECONDS of
+waiting, whatever comes first, so that a holder that is stopped holds nobody up for long.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from vreplication.errors import VReplicationError
+from vreplication.mysql.session import Session
+from vreplication.schema.model import TableMapping
+
+TURN_SECONDS = 1.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Turn:
+    """A named lock of the server; `name` None: everybody inserts when he likes."""
+
+    session: Session
+    name: str | None
+    is_mine: bool = False
+
+    @contextlib.contextmanager
+    def taken(self) -> Iterator[None]:
+        """Raises LockWait where the server sees a deadlock."""
+        if self.name is not None:
+            self.is_mine = self.session.value("SELECT GET_LOCK(%s,%s)", (self.name, TURN_SECONDS)) == 1
+        try:
+            yield
+        finally:
+            self.end()
+
+    def end(self) -> None:
+        """Let the next one in; more than once does no harm, and a connection that is lost has let go already."""
+        if self.is_mine:
+            self.is_mine = False
+            with contextlib.suppress(VReplicationError):
+                self.session.value("SELECT RELEASE_LOCK(%s)", (self.name,))
+
+
+def turn_for(session: Session, mapping: TableMapping, *, is_mariadb: bool) -> Turn:
+    counts = any(column.is_auto_increment for column in mapping.target.columns)
+    table = f"{mapping.target.schema}.{mapping.target.name}"
+    name = f"vreplication-{hashlib.sha256(table.encode()).hexdigest()[:32]}"
+    return Turn(session=session, name=name if is_mariadb and counts else None)
