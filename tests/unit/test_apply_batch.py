@@ -61,3 +61,34 @@ def test_the_last_change_of_an_exact_key_wins() -> None:
         batch.add(change)
     assert batch.shares(1) == [[Step(keys=["1", "2"], values=["c", "b"])]]
     assert batch.has_deletes
+
+
+of_two = st.lists(
+    st.builds(
+        Change,
+        key=st.tuples(st.integers(0, 3), st.sampled_from(["'a'", "'A'", "'b,b'"])).map(lambda k: f"{k[0]},{k[1]}"),
+        values=st.one_of(st.none(), st.integers(0, 9).map(str)),
+    )
+)
+
+
+@given(of_two, st.integers(1, 4))
+def test_rows_that_differ_in_an_exact_leading_column_may_be_written_apart(todo: list[Change], wanted: int) -> None:
+    """'a' and 'A' may be one row, so the changes of each leading value stay together and in order."""
+    batch = Batch(is_exact_key=False, exact_leading=1)
+    for change in todo:
+        batch.add(change)
+    shares = batch.shares(wanted)
+    assert len(shares) <= wanted
+    found = [[key for step in share for key in step.keys] for share in shares]
+    for leading in {c.key[0] for c in todo}:
+        holders = [[k for k in keys if k[0] == leading] for keys in found]
+        assert [c.key for c in todo if c.key[0] == leading] in holders
+        assert sum(map(bool, holders)) == 1
+
+
+def test_no_leading_column_no_sharing() -> None:
+    batch = Batch(is_exact_key=False)
+    for change in (Change("'a',1", "x"), Change("'b',2", "y")):
+        batch.add(change)
+    assert len(batch.shares(4)) == 1

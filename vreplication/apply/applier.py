@@ -258,7 +258,11 @@ class Applier:
         self._saved_at = SYSTEM.monotonic()
 
     def _new_batch(self) -> Batch:
-        return Batch(is_exact_key=self._target.mapping.is_exact_key and not self._target.mapping.is_serial)
+        mapping = self._target.mapping
+        if mapping.is_serial:
+            return Batch(is_exact_key=False)
+        leading = 0 if mapping.has_other_unique else mapping.exact_leading
+        return Batch(is_exact_key=mapping.is_exact_key, exact_leading=leading)
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)

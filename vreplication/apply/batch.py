@@ -4,10 +4,14 @@ What must stay true (docs/correctness.md, coalescing): a batch is a contiguous p
 all of it is flushed before anything behind it. With an exact key (integers and binaries) the last change of a key
 wins and keys may be flushed in any order. With any other key we cannot tell here which keys the server holds for the
 same, so changes stay in log order, joined only with neighbors of their kind: rows of one REPLACE are written in order.
+Where such a key begins with integers or binaries, changes that differ there are of different rows and may be written by
+different connections; not so where the table has another unique key, for then a row's earlier image may push out a row
+that another connection has already given its last one.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -25,8 +29,8 @@ class Step:
 class Batch:
     """Collects changes; `steps` gives what is to be done, in order."""
 
-    def __init__(self, *, is_exact_key: bool) -> None:
-        self._is_exact = is_exact_key
+    def __init__(self, *, is_exact_key: bool, exact_leading: int = 0) -> None:
+        self._is_exact, self._leading = is_exact_key, exact_leading
         self._last: dict[str, str | None] = {}
         self._ordered: list[Change] = []
         self.count = 0
@@ -48,10 +52,18 @@ class Batch:
     def shares(self, wanted: int) -> list[list[Step]]:
         """Up to `wanted` independent lists of steps; one, when order matters."""
         if not self._is_exact:
-            return [_runs(self._ordered)]
+            return [_runs(changes) for changes in self._apart(wanted if self._leading else 1)]
         items = list(self._last.items())
         size = max(1, -(-len(items) // wanted))
         return [_collapsed(items[i : i + size]) for i in range(0, len(items), size)]
+
+    def _apart(self, wanted: int) -> list[list[Change]]:
+        """Changes in log order, those with equal leading columns in one list."""
+        lists: list[list[Change]] = [[] for _ in range(wanted)]
+        for change in self._ordered:
+            leading = ",".join(change.key.split(",", self._leading)[: self._leading])
+            lists[zlib.crc32(leading.encode()) % wanted].append(change)
+        return [changes for changes in lists if changes] or [[]]
 
 
 def _collapsed(items: Iterable[tuple[str, str | None]]) -> list[Step]:

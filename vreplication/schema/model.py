@@ -126,6 +126,7 @@ class TableMapping:
     added_unique: unique keys of the target that the source does not have, or has wider: see `is_serial`.
     is_serial: rows that were different may now collide, so changes are applied one by one in log order.
     is_exact_key: the key is made of integers and binaries alone, so equal keys are equal literals.
+    exact_leading: so many leading columns of the key are such.
     has_same_order: both sides sort the key alike: a range of the source's key is the same rows on the target.
     """
 
@@ -137,7 +138,13 @@ class TableMapping:
     target_index: str
     added_unique: tuple[Key, ...] = ()
     is_exact_key: bool = False
+    exact_leading: int = 0
     has_same_order: bool = True
+
+    @property
+    def has_other_unique(self) -> bool:
+        """True when writing one row of the target can push another one out."""
+        return any(key.is_unique and key.name != self.target_index for key in self.target.keys)
 
     @property
     def is_serial(self) -> bool:
