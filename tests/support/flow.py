@@ -24,10 +24,12 @@ from sandbox.databases import Database
 from tests.support import local_spark
 from vreplication.errors import VReplicationError
 from vreplication.mysql.quoting import ident
-from vreplication.mysql.session import Session
+from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.planning.spec import Spec
 from vreplication.schema.shadow import comparable
+from vreplication.state import verdicts
+from vreplication.state.verdicts import Verdict
 from vreplication.workflows import online_ddl
 from vreplication.workflows.replicate import replicate
 from vreplication.workflows.result import Result
@@ -84,6 +86,7 @@ class Run:
     said: list[str] = field(default_factory=list)
     _thread: threading.Thread | None = None
     _result: Result | None = None
+    _verdict: Verdict | None = None
 
     def start(self, url: SourceUrl) -> Run:
         self._thread = threading.Thread(target=self._run, args=(url,), daemon=True)
@@ -91,12 +94,18 @@ class Run:
         return self
 
     def _run(self, url: SourceUrl) -> None:
-        self._result = online_ddl.run(self.spec, url, stop=self.stop, notify=self.said.append)
+        result = online_ddl.run(self.spec, url, stop=self.stop, notify=self.said.append)
+        if result.event == "complete":
+            with connect(url) as session:
+                self._verdict = verdicts.load(session, self.workflow)
+        self._result = result
 
     def result(self, timeout_seconds: float = 120.0) -> Result:
         assert self._thread is not None
         self._thread.join(timeout_seconds)
         assert self._result is not None, f"the run does not end: {self.said}"
+        # What verification had to copy again was wrong before.
+        assert self._verdict is None or self._verdict.mismatches == 0, self._verdict
         return self._result
 
     @property

@@ -33,6 +33,7 @@ from vreplication.verify.verify import verify
 from vreplication.workflows import dirty, job
 from vreplication.workflows.driver import Driver
 from vreplication.workflows.job import Job
+from vreplication.workflows.saying import Saying
 from vreplication.workflows.spark import SparkStart
 
 log = logging.getLogger(__name__)
@@ -125,14 +126,12 @@ def hold_at_gate(driver: Driver, *, is_manual: bool) -> None:
             needs_release=is_manual,
         )
 
-    gate = Gate(check)
-    said = ""
+    gate, saying = Gate(check), Saying(driver.notify)
     while not gate.is_open():
         reasons = "; ".join(r.sentence for r in gate.reasons)
         driver.report(waiting_for=reasons or None)
-        if reasons and reasons != said:
-            driver.notify(f"waiting: {reasons}")
-            said = reasons
+        if reasons:
+            saying.say(f"waiting: {reasons}")
         if any(r.code == "dirty" for r in gate.reasons):
             catch_up(driver)
             driver.move(Phase.WAITING)

@@ -1,0 +1,111 @@
+"""The servers' own window between a commit's place in the log and its being visible: a probe of many samples.
+
+A SELECT behind a marker must see whatever stands before the marker in the log. MariaDB makes an XA COMMIT visible after
+it is in the log (docs/correctness.md, F1b), so there a reader waits for the branches that XA RECOVER lists. The probe
+counts how often a reader that does not wait misses something, and demands that one that waits never does.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from sandbox.databases import Database
+from tests.support.tailing import groups, here, watch
+from vreplication.binlog.events import Change, Group, GroupKind, Position, SidecarWatch, TableRow
+from vreplication.changes.matcher import Matcher
+from vreplication.mysql.session import Session, connect
+from vreplication.rowcopy.settle import wait_for_branches
+from vreplication.schema.introspect import introspect
+from vreplication.settings import SIDECAR
+from vreplication.state import markers, sidecar
+
+SAMPLES = 600
+WRITERS = 3
+WORKFLOW = "probe"
+Seen = dict[int, int]
+
+
+def test_reader_behind_a_marker_sees_all_before_it(database: Database, capsys: pytest.CaptureFixture[str]) -> None:
+    database.admin.execute_raw("CREATE TABLE t (id INT PRIMARY KEY, v INT NOT NULL)")
+    for writer in range(2 * WRITERS):
+        database.admin.execute_raw(f"INSERT INTO t VALUES ({writer}, 0)")
+    with connect(database.url) as session:
+        sidecar.install(session)
+        start = here(database)
+        with _writing(database):
+            samples = [_sample(session, is_mariadb=database.server.is_mariadb) for _ in range(SAMPLES)]
+        wanted = _at_markers(database, session, start)
+    hasty = sum(_misses(wanted[marker], at_once) for marker, at_once, _ in samples)
+    patient = sum(_misses(wanted[marker], waited) for marker, _, waited in samples)
+    with capsys.disabled():
+        print(
+            f" [{database.server.flavor}: {SAMPLES} samples, {hasty} missed at once, {patient} after waiting]", end=""
+        )
+    assert max(max(v.values(), default=0) for v in wanted.values()) > 20, "the writers wrote next to nothing"
+    assert patient == 0
+    if not database.server.is_mariadb:
+        assert hasty == 0
+
+
+def _sample(session: Session, *, is_mariadb: bool) -> tuple[str, Seen, Seen]:
+    """(marker, what a SELECT right behind it saw, what one saw that waited first)."""
+    marker = markers.write(session, WORKFLOW)
+    at_once = _look(session)
+    if is_mariadb:
+        wait_for_branches(session, WORKFLOW, lambda: None)
+    return marker, at_once, _look(session)
+
+
+def _look(session: Session) -> Seen:
+    return {int(i): int(v) for i, v in session.rows("SELECT id, v FROM t")}
+
+
+def _misses(wanted: Seen, seen: Seen) -> bool:
+    """Each row only ever counts up."""
+    return any(seen[row] < value for row, value in wanted.items())
+
+
+@contextmanager
+def _writing(database: Database) -> Iterator[None]:
+    """Writers that count up a row each, half of them by XA; every one has its own."""
+    stop = threading.Event()
+    work = [threading.Thread(target=_count, args=(database, n, n < WRITERS, stop)) for n in range(2 * WRITERS)]
+    for thread in work:
+        thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        for thread in work:
+            thread.join()
+
+
+def _count(database: Database, row: int, is_xa: bool, stop: threading.Event) -> None:
+    update, branch = f"UPDATE t SET v=v+1 WHERE id={row}", f"'probe','{row}',1"
+    around = (f"XA START {branch}", update, f"XA END {branch}", f"XA PREPARE {branch}", f"XA COMMIT {branch}")
+    with connect(database.app_url) as session:
+        while not stop.is_set():
+            for statement in around if is_xa else (update,):
+                session.execute_raw(statement)
+
+
+def _at_markers(database: Database, session: Session, start: Position) -> dict[str, Seen]:
+    """What was committed, by the log, before each marker."""
+    sidecars = [SidecarWatch(schema=SIDECAR, table="marker", columns=introspect(session, SIDECAR, "marker").columns)]
+    matcher, state, found = Matcher(is_strict=False), dict[int, int](), dict[str, Seen]()
+    for group in groups(database, start, watch(database, "t"), sidecars):
+        for done in _committed(matcher, group):
+            for item in done.items:
+                if isinstance(item, Change) and item.values is not None:
+                    state[int(item.key)] = int(item.values.split(",")[1])
+                elif isinstance(item, TableRow) and item.after is not None:
+                    found[str(item.after["id"])] = dict(state)
+    return found
+
+
+def _committed(matcher: Matcher, group: Group) -> list[Group]:
+    return [done for done in matcher.feed(group) if done.kind is not GroupKind.XA_PREPARE]
