@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-mysql demo test check bench clean
+.PHONY: help install install-mysql demo test airflow airflow-stop check bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -19,6 +19,12 @@ demo: install ## Change a live table of 1,000,000 rows and prove the result (VRE
 
 test: install install-mysql ## Run all tests, on MariaDB and on MySQL
 	@$(VENV)/pytest tests -n 3 --dist loadgroup
+
+airflow: install ## Airflow with a private server under a live workload: http://127.0.0.1:8080 (AIRFLOW_PORT)
+	@$(VENV)/python -m sandbox.airflow_demo start
+
+airflow-stop: ## End what `make airflow` started
+	@$(VENV)/python -m sandbox.airflow_demo stop
 
 check: ## Lint, formatting, types and the fast tests: under a minute
 	@$(PYTHON) -m sandbox.install python

@@ -17,6 +17,7 @@ from vreplication.clock import SYSTEM
 from vreplication.errors import SourceChanged, Superseded, Terminal, VReplicationError
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
+from vreplication.phases import Phase
 from vreplication.progress.estimate import ApplyEstimate
 from vreplication.settings import GATE_PERIOD_SECONDS
 from vreplication.state import gate, lease, progress, workflows
@@ -32,7 +33,16 @@ _BEATS_A_SECOND = max(1, round(1 / GATE_PERIOD_SECONDS))
 class Beater:
     """Start it with the ids of the round's other connections; `check` raises what happened to it."""
 
-    def __init__(self, url: SourceUrl, right: Lease, watermark: Watermark, state: Callable[[], dict[str, Any]]) -> None:
+    def __init__(
+        self,
+        url: SourceUrl,
+        right: Lease,
+        watermark: Watermark,
+        state: Callable[[], dict[str, Any]],
+        *,
+        is_alone: bool = False,
+    ) -> None:
+        self._is_alone = is_alone
         self._url, self._lease, self._watermark, self._state = url, right, watermark, state
         self._stop = threading.Event()
         self._error: VReplicationError | None = None
@@ -113,6 +123,11 @@ class Beater:
         """Has the workflow ended, or has another driver taken over?"""
         row = workflows.load(session, self._lease.workflow)
         self.is_over = row.has_ended or row.is_cut
+        if self._is_alone:
+            # Drivers come and go, one a step; the last of them runs a catch-up of its own once the gate is passed.
+            is_held = row.phase in (Phase.WAITING, Phase.CUTTING_OVER)
+            self.is_over |= row.is_cancel_requested or (is_held and gate.released_by(session, row.id) is not None)
+            return
         holder = lease.holder_of(session, self._lease.workflow, lease.DRIVER)
         token = holder.token if holder else None
         if self._driver_token is not None and token != self._driver_token:

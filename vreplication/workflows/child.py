@@ -13,18 +13,22 @@ import logging
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
-from typing import IO
+from typing import IO, Protocol
 
 from vreplication.clock import SYSTEM
-from vreplication.errors import Terminal
+from vreplication.errors import Terminal, Transient
+from vreplication.mysql.session import connect
 from vreplication.mysql.url import SourceUrl
+from vreplication.state import lease, workflows
 
 log = logging.getLogger(__name__)
 
 _QUICK_DEATHS = 5
 _QUICK_SECONDS = 10.0
 _END_SECONDS = 15.0
+_LOOK_SECONDS = 1.0
 
 
 def log_path(workflow: str, what: str) -> Path:
@@ -44,6 +48,51 @@ def from_line(line: bytes) -> SourceUrl:
     parts = json.loads(line)
     parts["tls"] = tuple(tuple(item) for item in parts["tls"])
     return SourceUrl(**parts)
+
+
+class CatchUp(Protocol):
+    """Catch-up as the driver needs it."""
+
+    def start(self) -> None:
+        """See to it that it runs."""
+
+    def keep_alive(self) -> None:
+        """To be called again and again. Raises when it does not run and cannot be made to."""
+
+    def end(self) -> None:
+        """Let it go; what was applied is in the checkpoint."""
+
+
+class Elsewhere:
+    """Catch-up that another process looks after; here it is only watched. patience None: it may be away for ever."""
+
+    def __init__(self, url: SourceUrl, workflow: str, patience_seconds: float | None) -> None:
+        self._url, self._workflow, self._patience = url, workflow, patience_seconds
+        self._seen = self._looked = SYSTEM.monotonic()
+
+    def start(self) -> None:
+        self._seen = SYSTEM.monotonic()
+
+    def keep_alive(self) -> None:
+        now = SYSTEM.monotonic()
+        if self._patience is None or now - self._looked < _LOOK_SECONDS:
+            return
+        self._looked = now
+        with connect(self._url) as session:
+            if lease.is_alive(session, self._workflow, lease.REPLICATE):
+                self._seen = now
+        if now - self._seen > self._patience:
+            raise Transient(f"Catch-up of workflow {self._workflow} has not run for {now - self._seen:.0f} seconds.")
+
+    def end(self) -> None:
+        """It is not ours to end; but a cancel removes its tables, so it has to see that first."""
+        deadline = SYSTEM.monotonic() + _END_SECONDS
+        with connect(self._url) as session:
+            found = workflows.find(session, self._workflow)
+            while found and found.is_cancel_requested and lease.is_alive(session, self._workflow, lease.REPLICATE):
+                if SYSTEM.monotonic() > deadline:
+                    return
+                time.sleep(0.2)
 
 
 class ReplicateProcess:

@@ -20,7 +20,7 @@ from vreplication.phases import Phase
 from vreplication.progress.estimate import CopyEstimate
 from vreplication.state import gate, lease, ledger, progress, workflows
 from vreplication.state.lease import Lease
-from vreplication.workflows.child import ReplicateProcess
+from vreplication.workflows.child import CatchUp, ReplicateProcess
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,14 @@ _PERIOD_SECONDS = 0.5
 class Driver:
     """Holds the driver's lease of a workflow between `start` and `close`."""
 
-    def __init__(self, url: SourceUrl, workflow: str, stop: threading.Event, notify: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        url: SourceUrl,
+        workflow: str,
+        stop: threading.Event,
+        notify: Callable[[str], None],
+        child: CatchUp | None = None,
+    ) -> None:
         self.url, self.workflow, self.notify = url, workflow, notify
         self.session: Session = connect(url)
         self._stop = stop
@@ -42,7 +49,7 @@ class Driver:
         self._estimate = CopyEstimate()
         self._announced: tuple[int, ...] = ()
         self._beating: int | None = None
-        self.child = ReplicateProcess(url, workflow)
+        self.child: CatchUp = child or ReplicateProcess(url, workflow)
 
     @property
     def lease(self) -> Lease:

@@ -26,7 +26,11 @@ log = logging.getLogger(__name__)
 
 
 def completed(driver: Driver) -> Result:
-    return _result(driver.session, "complete", driver.workflow, None)
+    return completed_of(driver.session, driver.workflow)
+
+
+def completed_of(session: Session, workflow: str) -> Result:
+    return _result(session, "complete", workflow, None)
 
 
 def ended(url: SourceUrl, workflow: str, driver: Driver | None, error: VReplicationError) -> Result:

@@ -10,7 +10,7 @@ import logging
 import threading
 from collections.abc import Callable
 
-from vreplication.errors import BadValue, Refused, Terminal, VReplicationError
+from vreplication.errors import Refused, Terminal, VReplicationError
 from vreplication.mysql.session import connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.planning.plan import Plan, make_plan
@@ -69,17 +69,6 @@ def flow(driver: Driver, spark: SparkStart, spec: Spec) -> None:
     driver.start_replicate()
     steps.copy(driver, spark)
     steps.catch_up(driver)
-    attempt = 0
-    while True:
-        steps.compare(driver, spark)
-        try:
-            while True:
-                steps.hold_at_gate(driver, is_manual=spec.cutover == "manual")
-                attempt += 1
-                if steps.cut_over(driver, attempt):
-                    return steps.clean_up(driver)
-                steps.pause_before_retry(driver, attempt)
-        except steps.Mismatch as error:
-            driver.notify(f"{error}; verifying again")
-            if attempt > 5:
-                raise BadValue(f"The copy keeps differing from the source: {error}") from None
+    steps.compare(driver, spark)
+    steps.switch(driver, spark, is_manual=spec.cutover == "manual")
+    steps.clean_up(driver)

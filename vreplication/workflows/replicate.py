@@ -53,6 +53,7 @@ class _Run:
 
     stop: threading.Event
     watermark: Watermark
+    is_alone: bool = False
     channel: Channel[Group | Heartbeat] = field(default_factory=Channel)
     fresh_marker: str | None = None
     is_fresh: bool = False
@@ -61,15 +62,19 @@ class _Run:
     read_position: Position | None = None
 
 
-def replicate(url: SourceUrl, workflow: str, stop: threading.Event) -> None:
-    """Run catch-up until the workflow ends or `stop` is set. Raises what ended it, after noting it in the sidecar."""
+def replicate(url: SourceUrl, workflow: str, stop: threading.Event, *, is_alone: bool = False) -> None:
+    """Run catch-up until the workflow ends or `stop` is set. Raises what ended it, after noting it in the sidecar.
+
+    is_alone: no single driver stands behind it, but one process a step; then it ends when the gate has been passed, and
+    whoever switches the tables goes on from its checkpoint.
+    """
     right = _take_lease(url, workflow, stop)
     watermark = Watermark()
     failures = 0
     while not stop.is_set():
         before = watermark.applied
         try:
-            _round(url, right, watermark, stop)
+            _round(url, right, watermark, stop, is_alone)
         except (Transient, Ambiguous) as error:
             failures = 0 if watermark.applied > before else failures + 1
             log.warning("catch-up starts again from its checkpoint: %s", error)
@@ -119,10 +124,10 @@ def _note_failure(url: SourceUrl, right: Lease, error: VReplicationError) -> Non
         log.error("the failure could not be noted in the sidecar: %s", other)
 
 
-def _round(url: SourceUrl, right: Lease, watermark: Watermark, stop: threading.Event) -> None:
+def _round(url: SourceUrl, right: Lease, watermark: Watermark, stop: threading.Event, is_alone: bool) -> None:
     """Read, apply and beat until `stop`; every connection of the round is closed at its end."""
     watermark.forget_queued()
-    run = _Run(stop=stop, watermark=watermark)
+    run = _Run(stop=stop, watermark=watermark, is_alone=is_alone)
     sessions: list[Session] = []
     try:
         control = _open(url, sessions)
@@ -153,7 +158,7 @@ def _follow(url: SourceUrl, right: Lease, job: Job, run: _Run, sessions: list[Se
         on_first_open=matcher.be_strict,
     )
     tailer = _tailer(url, control, job, applier.position)
-    beater = Beater(url, right, run.watermark, state=lambda: _beat_state(run, applier))
+    beater = Beater(url, right, run.watermark, state=lambda: _beat_state(run, applier), is_alone=run.is_alone)
     reader = threading.Thread(target=_read, args=(tailer, run), name="reader", daemon=True)
     try:
         reader.start()

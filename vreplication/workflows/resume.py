@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 def begin_again(session: Session, row: WorkflowRow, spec: Spec) -> bool:
     """Check that `row` may go on under `spec`. True: nothing of it is left and it is to be planned anew."""
-    _check_same(session, row, spec)
+    check_same(session, row, spec)
     holder = lease.holder_of(session, row.id, lease.DRIVER)
     if holder and holder.is_alive:
         raise LeaseHeld(
@@ -47,7 +47,8 @@ def begin_again(session: Session, row: WorkflowRow, spec: Spec) -> bool:
     return False
 
 
-def _check_same(session: Session, row: WorkflowRow, spec: Spec) -> None:
+def check_same(session: Session, row: WorkflowRow, spec: Spec) -> None:
+    """Raises Refused when the workflow has ended or was begun for something else."""
     if row.phase in (Phase.COMPLETE, Phase.CANCELLED):
         raise Refused(f"Workflow {row.id} has ended ({row.phase}).", cure="Give the new one another --workflow id.")
     asked = spec.table_parts(session.url.database)

@@ -4,12 +4,38 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from vreplication.errors import Terminal
 from vreplication.rowcopy.spark_job import spark_session, warm_up
 
 _POLL_SECONDS = 0.2
+
+
+class Spark(Protocol):
+    """Where a step gets its session from."""
+
+    def session(self, check: Callable[[], None] = lambda: None) -> Any:
+        """The SparkSession. `check` is called while it starts and may raise. Raises what its start raised."""
+
+    def stop(self) -> None:
+        """End it, if it was started."""
+
+
+class SparkWhenNeeded:
+    """Starts one only when it is asked for: for steps that seldom need it."""
+
+    def __init__(self, master: str, parallelism: int) -> None:
+        self._master, self._parallelism = master, parallelism
+        self._start: SparkStart | None = None
+
+    def session(self, check: Callable[[], None] = lambda: None) -> Any:
+        self._start = self._start or SparkStart(self._master, self._parallelism)
+        return self._start.session(check)
+
+    def stop(self) -> None:
+        if self._start:
+            self._start.stop()
 
 
 class SparkStart:

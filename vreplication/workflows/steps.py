@@ -34,18 +34,20 @@ from vreplication.workflows import dirty, job
 from vreplication.workflows.driver import Driver
 from vreplication.workflows.job import Job
 from vreplication.workflows.saying import Saying
-from vreplication.workflows.spark import SparkStart
+from vreplication.workflows.spark import Spark
 
 log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.25
+_MISMATCHES = 5
+"""Attempts at the switch that may end in a difference under the lock."""
 
 
 class Mismatch(Terminal):
     """Rows compared under the cut-over lock differ."""
 
 
-def copy(driver: Driver, spark: SparkStart) -> None:
+def copy(driver: Driver, spark: Spark) -> None:
     """Copy every split that is not done, on Spark."""
     driver.move(Phase.COPYING)
     found = job.load(driver.session, driver.workflow)
@@ -80,7 +82,7 @@ def copy_again(driver: Driver, found: Job, ranges: Sequence[KeyRange], *, clear:
     wait_matched(driver)
 
 
-def compare(driver: Driver, spark: SparkStart) -> Verdict:
+def compare(driver: Driver, spark: Spark) -> Verdict:
     """Verify every row under live writes. Raises BadValue when rows differ that copying again does not mend."""
     driver.move(Phase.VERIFYING)
     found = job.load(driver.session, driver.workflow)
@@ -138,6 +140,23 @@ def hold_at_gate(driver: Driver, *, is_manual: bool) -> None:
         driver.wait(_POLL_SECONDS)
     driver.report(waiting_for=None)
     reach("workflow.gate_open")
+
+
+def switch(driver: Driver, spark: Spark, *, is_manual: bool) -> None:
+    """Hold at the gate and try until the tables are switched; rows that differ under the lock are verified again."""
+    attempt = 0
+    while True:
+        hold_at_gate(driver, is_manual=is_manual)
+        attempt += 1
+        try:
+            if cut_over(driver, attempt):
+                return
+            pause_before_retry(driver, attempt)
+        except Mismatch as error:
+            driver.notify(f"{error}; verifying again")
+            if attempt > _MISMATCHES:
+                raise BadValue(f"The copy keeps differing from the source: {error}") from None
+            compare(driver, spark)
 
 
 def cut_over(driver: Driver, attempt: int) -> bool:

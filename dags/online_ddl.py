@@ -1,0 +1,38 @@
+"""Alter a live table. The same stages as `vreplication online-ddl`, each a task that can be cleared and tried again."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from airflow.sdk import Asset, dag
+
+from vreplication.airflow import operators
+from vreplication.airflow.params import online_ddl_params
+
+
+@dag(
+    dag_id="online_ddl",
+    schedule=None,
+    catchup=False,
+    max_active_runs=16,
+    params=online_ddl_params(),
+    tags=["vreplication"],
+    doc_md=__doc__,
+    dagrun_timeout=timedelta(days=30),
+)
+def online_ddl() -> None:
+    plan = operators.PlanOperator(task_id="plan")
+    prepare = operators.PrepareOperator(task_id="prepare")
+    replicate = operators.ReplicateOperator(task_id="replicate")
+    copy = operators.CopyOperator(task_id="copy")
+    verify = operators.VerifyOperator(task_id="verify")
+    gate = operators.GateSensor(task_id="gate")
+    cut_over = operators.CutOverOperator(task_id="cut_over")
+    clean_up = operators.CleanUpOperator(task_id="clean_up", outlets=[Asset("vreplication_table_migrated")])
+
+    plan >> prepare >> [replicate, copy]
+    copy >> verify >> gate
+    [gate, replicate] >> cut_over >> clean_up
+
+
+online_ddl()

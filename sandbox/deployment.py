@@ -1,0 +1,217 @@
+"""Airflow's four components as processes of ours: prepared, started, waited for, ended.
+
+What must stay true: everything is written below `home`/var; keys and passwords are drawn once, readable by the owner
+alone; each component is a process group of its own and is ended by its id; the connection's password goes through the
+environment of one command and into Airflow's encrypted table, never into an argument.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sandbox.install import ROOT
+from vreplication.mysql.url import SourceUrl
+
+COMPONENTS = ("api-server", "scheduler", "dag-processor", "triggerer")
+USERS = ("admin", "editor", "viewer")
+POOLS = {"vreplication_copy": 2, "vreplication_replicate": 3}
+"""Replicating tasks take fewer than half of the executor's 8 slots, so that copies are never starved."""
+READY_SECONDS = 180.0
+_END_SECONDS = 30.0
+
+
+class DeploymentFailed(Exception):
+    """A component did not start; the message ends with its last words."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Deployment:
+    """home: AIRFLOW_HOME. settings: AIRFLOW__SECTION__KEY → value, on top of airflow.cfg."""
+
+    home: Path
+    port: int = 8080
+    settings: Mapping[str, str] = field(default_factory=dict)
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    @property
+    def var(self) -> Path:
+        return self.home / "var"
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def environment(self) -> dict[str, str]:
+        ours = {
+            "AIRFLOW_HOME": str(self.home),
+            "AIRFLOW__API__PORT": str(self.port),
+            "AIRFLOW__API__BASE_URL": self.url,
+            "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{self.url}/execution/",
+            "XDG_STATE_HOME": str(self.var / "state"),
+            "PYTHONUNBUFFERED": "1",
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
+        }
+        return {**os.environ, **ours, **self.settings}
+
+    def prepare(self) -> None:
+        """Keys, passwords, metadata database, pools. Done again it changes nothing."""
+        self._draw_keys()
+        self.airflow("db", "migrate")
+        for pool, slots in POOLS.items():
+            self.airflow("pools", "set", pool, str(slots), "vreplication")
+
+    def _draw_keys(self) -> None:
+        keys = {
+            "fernet": base64.urlsafe_b64encode(secrets.token_bytes(32)).decode(),
+            "secret": secrets.token_hex(32),
+            "jwt": secrets.token_hex(64),
+        }
+        for name, value in keys.items():
+            _write_once(self.var / "keys" / name, value)
+        _write_once(self.var / "passwords.json", json.dumps({user: secrets.token_urlsafe(12) for user in USERS}))
+
+    def password(self, user: str = "admin") -> str:
+        return str(json.loads((self.var / "passwords.json").read_text())[user])
+
+    def add_connection(self, conn_id: str, url: SourceUrl) -> None:
+        """Replace a connection; it is one of those that the page shows."""
+        self.airflow("connections", "delete", conn_id, check=False)
+        words = {"conn_type": "mysql", "host": url.host, "port": url.port, "login": url.user, "password": url.password}
+        found = {conn_id: {**words, "schema": url.database, "extra": json.dumps({"vreplication": True})}}
+        path = self.var / "keys" / "connections.json"
+        path.touch(0o600)
+        path.write_text(json.dumps(found))
+        try:
+            self.airflow("connections", "import", str(path))
+        finally:
+            path.unlink()
+
+    def airflow(self, *words: str, check: bool = True) -> str:
+        """Run Airflow's command line; returns what it printed. Raises DeploymentFailed."""
+        command = [str(Path(sys.executable).parent / "airflow"), *words]
+        done = subprocess.run(command, env=self.environment(), cwd=ROOT, capture_output=True, text=True, check=False)
+        if check and done.returncode:
+            raise DeploymentFailed(f"airflow {' '.join(words[:2])} failed: {(done.stderr or done.stdout)[-2000:]}")
+        return done.stdout
+
+    def start(self) -> None:
+        """Start all; returns when each says that it is healthy. Raises DeploymentFailed."""
+        if _is_taken(self.port):
+            raise DeploymentFailed(f"port {self.port} is taken by another program; end it, or set AIRFLOW_PORT.")
+        for component in COMPONENTS:
+            self._start(component)
+        self._wait()
+
+    def _start(self, component: str) -> None:
+        log = self.log(component)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        command = [str(Path(sys.executable).parent / "airflow"), component]
+        with log.open("ab") as out:
+            self.processes[component] = subprocess.Popen(
+                command, env=self.environment(), cwd=ROOT, stdout=out, stderr=out, stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )  # fmt: skip
+
+    def log(self, component: str) -> Path:
+        return self.var / "logs" / f"{component}.log"
+
+    def _wait(self) -> None:
+        deadline = time.monotonic() + READY_SECONDS
+        while not self._is_healthy():
+            dead = [name for name, process in self.processes.items() if process.poll() is not None]
+            if dead or time.monotonic() > deadline:
+                name = dead[0] if dead else COMPONENTS[0]
+                raise DeploymentFailed(f"{name} did not start: {self.log(name).read_text()[-2000:]}")
+            time.sleep(0.5)
+
+    def _is_healthy(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.url}/api/v2/monitor/health", timeout=5) as answer:
+                found = json.load(answer)
+        except (OSError, ValueError):
+            return False
+        return all(
+            found.get(name, {}).get("status") == "healthy"
+            for name in ("metadatabase", "scheduler", "triggerer", "dag_processor")
+        )
+
+    def stop(self) -> None:
+        """End each component and whatever its group holds."""
+        for process in self.processes.values():
+            _signal(process, signal.SIGTERM)
+        deadline = time.monotonic() + _END_SECONDS
+        for process in self.processes.values():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.1, deadline - time.monotonic()))
+            _signal_group(process, signal.SIGKILL)
+            process.wait()
+        self.processes.clear()
+
+    def call(self, method: str, path: str, body: object = None, *, user: str | None = "admin") -> tuple[int, Any]:
+        """A request as `user` (None: nobody): status and JSON, or text where it is none."""
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        if user:
+            headers["Authorization"] = f"Bearer {self.token(user)}"
+        return _request(method, f"{self.url}{path}", headers, body)
+
+    def token(self, user: str) -> str:
+        login = {"username": user, "password": self.password(user)}
+        headers = {"Content-Type": "application/json"}
+        status, found = _request("POST", f"{self.url}/auth/token", headers, login)
+        if status not in (200, 201):
+            raise DeploymentFailed(f"{user} cannot log in: {status} {found}")
+        return str(found["access_token"])
+
+
+def _request(method: str, url: str, headers: Mapping[str, str], body: object) -> tuple[int, Any]:
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data=data, headers=dict(headers), method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return answer.status, _read(answer.read())
+    except urllib.error.HTTPError as error:
+        return error.code, _read(error.read())
+
+
+def _read(content: bytes) -> Any:
+    try:
+        return json.loads(content)
+    except ValueError:
+        return content.decode(errors="replace")
+
+
+def _write_once(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if not path.exists():
+        path.touch(0o600)
+        path.write_text(text)
+
+
+def _is_taken(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _signal(process: subprocess.Popen[bytes], number: int) -> None:
+    if process.poll() is None:
+        process.send_signal(number)
+
+
+def _signal_group(process: subprocess.Popen[bytes], number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, number)

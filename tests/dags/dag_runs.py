@@ -1,0 +1,87 @@
+"""Triggering DAG runs by REST and waiting for them, as an operator's script would."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from sandbox.deployment import Deployment
+
+PATIENCE_SECONDS = 240.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DagRun:
+    airflow: Deployment
+    dag_id: str
+    run_id: str
+
+    @property
+    def path(self) -> str:
+        return f"/api/v2/dags/{self.dag_id}/dagRuns/{self.run_id}"
+
+    def state(self) -> str:
+        return str(self._get("")["state"])
+
+    def tasks(self) -> dict[str, str | None]:
+        """Task id → state."""
+        return {t["task_id"]: t["state"] for t in self._get("/taskInstances")["task_instances"]}
+
+    def tries(self, task_id: str) -> int:
+        return int(self._get(f"/taskInstances/{task_id}")["try_number"])
+
+    def pid(self, task_id: str) -> int:
+        return int(self._get(f"/taskInstances/{task_id}")["pid"])
+
+    def result(self, task_id: str) -> Any:
+        return self._get(f"/taskInstances/{task_id}/xcomEntries/return_value")["value"]
+
+    def log(self, task_id: str, number: int = 1) -> str:
+        _, found = self.airflow.call("GET", f"{self.path}/taskInstances/{task_id}/logs/{number}?full_content=true")
+        return str(found)
+
+    def _get(self, path: str) -> Any:
+        status, found = self.airflow.call("GET", self.path + path)
+        assert status == 200, (path, status, found)
+        return found
+
+    def wait_for(self, what: Callable[[], bool], why: str) -> None:
+        """Wait until something holds; a run that failed meanwhile fails the test with its logs."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not what():
+            assert self.state() != "failed", self.story()
+            assert time.monotonic() < deadline, f"{why}: {self.story()}"
+            time.sleep(0.5)
+
+    def wait_for_task(self, task_id: str, *states: str) -> None:
+        self.wait_for(lambda: self.tasks().get(task_id) in states, f"{task_id} does not become {states}")
+
+    def end(self) -> str:
+        """The state in which it ends."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while (state := self.state()) not in ("success", "failed"):
+            assert time.monotonic() < deadline, self.story()
+            time.sleep(0.5)
+        return state
+
+    def story(self) -> str:
+        """States and the ends of the logs of what did not go well."""
+        tasks = self.tasks()
+        bad = [t for t, state in tasks.items() if state in ("failed", "up_for_retry", "running")]
+        return f"{tasks}\n" + "\n".join(f"--- {t}\n{self.log(t, max(1, self.tries(t)))[-3000:]}" for t in bad)
+
+
+def trigger(airflow: Deployment, dag_id: str, run_id: str, conf: dict[str, Any]) -> DagRun:
+    body = {"dag_run_id": run_id, "logical_date": None, "conf": conf}
+    status, found = airflow.call("POST", f"/api/v2/dags/{dag_id}/dagRuns", body)
+    assert status == 200, (status, found)
+    return DagRun(airflow=airflow, dag_id=dag_id, run_id=run_id)
+
+
+def unpause(airflow: Deployment, dag_id: str) -> None:
+    deadline = time.monotonic() + 90
+    while airflow.call("PATCH", f"/api/v2/dags/{dag_id}", {"is_paused": False})[0] != 200:
+        assert time.monotonic() < deadline, f"{dag_id} was not parsed"
+        time.sleep(0.5)

@@ -1,0 +1,78 @@
+"""Airflow connections as our sources.
+
+What must stay true: the password goes from Airflow's connection into a SourceUrl and nowhere else; a connection that
+cannot be used is refused in one sentence that names it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy.engine import URL
+
+from vreplication.errors import Refused
+from vreplication.mysql import url as urls
+from vreplication.mysql.url import SourceUrl
+
+MARK = "vreplication"
+"""A connection is one of ours when its extra says so: {"vreplication": true}."""
+_NOT_TLS = frozenset({MARK, "conn_type", "charset", "cursor"})
+
+
+def source_url(conn_id: str) -> SourceUrl:
+    """For task code. Raises Refused when there is no such connection, or when it does not lead to a MySQL."""
+    from airflow.sdk import BaseHook
+    from airflow.sdk.exceptions import AirflowNotFoundException, AirflowRuntimeError
+
+    try:
+        found = BaseHook.get_connection(conn_id)
+    except (AirflowNotFoundException, AirflowRuntimeError, KeyError):
+        raise Refused(
+            f"There is no connection {conn_id!r}.", cure="Create it under Admin, Connections, with type mysql."
+        ) from None
+    return to_url(found)
+
+
+async def asource_url(conn_id: str) -> SourceUrl:
+    """As `source_url`, for triggers."""
+    from airflow.sdk import BaseHook
+
+    return to_url(await BaseHook.aget_connection(conn_id))
+
+
+def to_url(connection: Any) -> SourceUrl:
+    """Of anything that has a connection's fields: the SDK's and the metadata database's alike. Raises Refused."""
+    query = {k: str(v) for k, v in _extra(connection).items() if k not in _NOT_TLS and v not in (None, "")}
+    built = URL.create(
+        "mysql",
+        username=connection.login or None,
+        password=connection.password or None,
+        host=connection.host or "localhost",
+        port=int(connection.port or 3306),
+        database=connection.schema or None,
+        query=query,
+    )
+    try:
+        return urls.parse(built.render_as_string(hide_password=False))
+    except Refused as error:
+        raise Refused(f"Connection {connection.conn_id!r}: {error}") from None
+
+
+def is_marked(connection: Any) -> bool:
+    return bool(_extra(connection).get(MARK))
+
+
+def _extra(connection: Any) -> Mapping[str, Any]:
+    try:
+        return dict(connection.extra_dejson or {})
+    except Exception:
+        return {}
+
+
+def use_own_python() -> None:
+    """Spark's Python workers are to be this interpreter, whatever PATH says."""
+    import sys
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

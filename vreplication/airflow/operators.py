@@ -1,0 +1,163 @@
+"""The stages of an online DDL as Airflow tasks.
+
+What must stay true: a task decides nothing: it reads the run's params, calls a stage, and tells Airflow whether trying
+again may help; Airflow's SIGTERM sets the stage's stop event, so that processes and connections end in order; no
+password is in a rendered field, an XCom or a log.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from airflow.sdk import BaseOperator, ExceptionRetryPolicy, RetryAction, RetryRule
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from vreplication.airflow import connections, request
+from vreplication.airflow.triggers import GateTrigger
+from vreplication.errors import Refused
+from vreplication.workflows import stages
+from vreplication.workflows.stages import Ended, Stage
+
+log = logging.getLogger(__name__)
+
+RETRY_POLICY = ExceptionRetryPolicy(
+    rules=[
+        RetryRule(exception="vreplication.errors.Terminal", action=RetryAction.FAIL, reason="trying again is no help")
+    ]
+)
+COPY_POOL, REPLICATE_POOL = "vreplication_copy", "vreplication_replicate"
+
+
+class StageOperator(BaseOperator):
+    """Runs one stage. Subclasses name it."""
+
+    ui_color = "#e8eef7"
+
+    def __init__(self, **kwargs: Any) -> None:
+        kwargs.setdefault("retries", 3)
+        kwargs.setdefault("retry_delay", timedelta(seconds=5))
+        kwargs.setdefault("retry_policy", RETRY_POLICY)
+        super().__init__(**kwargs)
+        self._stop = threading.Event()
+
+    def execute(self, context: Any) -> Any:
+        connections.use_own_python()
+        return self._result(lambda: self.work(request.read(context).stage(self._stop)))
+
+    def work(self, stage: Stage) -> Any:
+        raise NotImplementedError
+
+    def _result(self, work: Callable[[], Any]) -> Any:
+        """Airflow's exceptions for ours."""
+        try:
+            return work()
+        except Ended as error:
+            for left in error.result.leftovers:
+                log.error("left behind: %s; `%s` removes it", left.what, left.command)
+            if error.may_retry:
+                raise AirflowException(str(error)) from None
+            raise AirflowFailException(f"{error.result.event}: {error}") from None
+        except Refused as error:
+            raise AirflowFailException(f"refused: {error}") from None
+
+    def on_kill(self) -> None:
+        self._stop.set()
+
+
+class PlanOperator(StageOperator):
+    """All checks; refuses with the sentences that the command line shows, and touches nothing."""
+
+    def work(self, stage: Stage) -> Any:
+        return stages.plan(stage)
+
+    def execute(self, context: Any) -> dict[str, Any]:
+        made = super().execute(context)
+        found = request.read(context)
+        log.info("workflow %s", found.spec.workflow)
+        return {"workflow": found.spec.workflow, "copy_path": made.copy_path if made else None}
+
+
+class PrepareOperator(StageOperator):
+    def work(self, stage: Stage) -> Any:
+        return stages.prepare_tables(stage)
+
+
+class ReplicateOperator(StageOperator):
+    """Catch-up, beside the copy and until the gate has been passed."""
+
+    def work(self, stage: Stage) -> Any:
+        return stages.catch_up(stage)
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**{"pool": REPLICATE_POOL, "retries": 20, **kwargs})
+
+
+class CopyOperator(StageOperator):
+    def work(self, stage: Stage) -> Any:
+        return stages.copy(stage)
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**{"pool": COPY_POOL, **kwargs})
+
+
+class VerifyOperator(StageOperator):
+    def work(self, stage: Stage) -> Any:
+        return stages.verify(stage)
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**{"pool": COPY_POOL, **kwargs})
+
+
+class GateSensor(StageOperator):
+    """Waits, without a worker slot, until the sidecar has a release; `auto` writes one, a window does when it opens."""
+
+    def work(self, stage: Stage) -> Any:
+        return stages.enter_gate(stage)
+
+    def execute(self, context: Any) -> Any:
+        super().execute(context)
+        found = self._result(lambda: request.read(context))
+        if found.cutover == "auto":
+            return self._release(found, "auto")
+        self.defer(
+            trigger=GateTrigger(
+                conn_id=found.conn_id,
+                workflow=found.spec.workflow,
+                window=context["params"].get("cutover_window") if found.window else None,
+            ),
+            method_name="proceed",
+        )
+        return None
+
+    def _release(self, found: request.Request, by: str) -> None:
+        self._result(lambda: stages.release(found.stage(self._stop), by))
+
+    def proceed(self, context: Any, event: dict[str, Any]) -> str:
+        """Called when the trigger has fired. Raises what ended the wait."""
+        if event["state"] == "window":
+            self._release(request.read(context), f"maintenance window {context['params']['cutover_window']}")
+        elif event["state"] == "lost":
+            raise AirflowException(event["reason"])
+        elif event["state"] != "released":
+            raise AirflowFailException(event["reason"])
+        return str(event.get("by") or "")
+
+
+class CutOverOperator(StageOperator):
+    def work(self, stage: Stage) -> Any:
+        return stages.cut_over(stage)
+
+
+class CleanUpOperator(StageOperator):
+    """Ends the workflow; its result is the task's XCom."""
+
+    def work(self, stage: Stage) -> Any:
+        return stages.clean_up(stage)
+
+    def execute(self, context: Any) -> dict[str, Any]:
+        return dataclasses.asdict(super().execute(context))

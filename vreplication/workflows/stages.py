@@ -1,0 +1,193 @@
+"""The flow of `online_ddl`, cut into stages that run as processes of their own, one after the other.
+
+What must stay true: a stage is the same functions that `online_ddl.run` calls; it takes the driver's lease, waiting for
+who had it before, and gives it back; nothing passes from stage to stage but the workflow's id, so that any of them can
+be killed and called again. A stage that ends badly raises `Ended` with the Result that the command would have shown.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from vreplication.clock import SYSTEM
+from vreplication.errors import LeaseHeld, Refused, Terminal, Transient, VReplicationError
+from vreplication.mysql.session import connect
+from vreplication.mysql.url import SourceUrl
+from vreplication.phases import Phase
+from vreplication.planning.plan import Plan, make_plan
+from vreplication.planning.spec import Spec
+from vreplication.state import gate, journal, workflows
+from vreplication.workflows import ending, online_ddl, prepare, resume, steps
+from vreplication.workflows.child import CatchUp, Elsewhere
+from vreplication.workflows.driver import Driver
+from vreplication.workflows.replicate import replicate
+from vreplication.workflows.result import Result
+from vreplication.workflows.spark import Spark, SparkStart, SparkWhenNeeded
+
+log = logging.getLogger(__name__)
+
+CATCH_UP_SECONDS = 8.0
+"""A stage that needs catch-up gives up after this long without it."""
+_LEASE_SECONDS = 30.0
+
+
+class Ended(Exception):
+    """A stage ended badly. `may_retry`: calling it again may help."""
+
+    def __init__(self, result: Result, *, may_retry: bool) -> None:
+        super().__init__(result.reason or result.event)
+        self.result, self.may_retry = result, may_retry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """What every stage is called with. `spec.workflow` is set."""
+
+    url: SourceUrl
+    spec: Spec
+    stop: threading.Event
+    notify: Callable[[str], None]
+
+    @property
+    def workflow(self) -> str:
+        return self.spec.workflow or ""
+
+
+def plan(stage: Stage) -> Plan | None:
+    """Every check; touches nothing. None: the workflow exists and goes on. Raises Ended."""
+    with _told(stage, None), connect(stage.url) as session:
+        found = workflows.find(session, stage.workflow)
+        if found is not None and found.phase not in (Phase.PLANNING, Phase.PREPARING) and prepare.is_done(found):
+            resume.check_same(session, found, stage.spec)
+            return None
+        made = make_plan(session, stage.spec)
+        if made.refusals:
+            raise Refused(" ".join(f"{r.sentence} {r.cure}".strip() for r in made.refusals))
+        return made
+
+
+def prepare_tables(stage: Stage) -> None:
+    """Shadow table, sidecar rows, start position; of a workflow that exists nothing is done again."""
+    with _told(stage, None):
+        made = online_ddl.plan_or_resume(stage.spec, stage.url)
+    if made is not None:
+        with driven(stage, Elsewhere(stage.url, stage.workflow, None)) as driver:
+            prepare.prepare(driver, made)
+
+
+def catch_up(stage: Stage) -> None:
+    """From before the first chunk until the gate has been passed."""
+    with _told(stage, None):
+        replicate(stage.url, stage.workflow, stage.stop, is_alone=True)
+        _check_end(stage)
+
+
+def _check_end(stage: Stage) -> None:
+    """Catch-up also ends when the workflow does, or when this process is to: then it has not succeeded."""
+    with connect(stage.url) as session:
+        row = workflows.load(session, stage.workflow)
+        is_released = gate.released_by(session, stage.workflow) is not None
+    if row.is_cut or row.phase is Phase.COMPLETE or (is_released and row.phase in (Phase.WAITING, Phase.CUTTING_OVER)):
+        return
+    if row.is_cancel_requested or row.phase in (Phase.FAILED, Phase.CANCELLED):
+        raise Terminal(row.reason or "The workflow was cancelled.")
+    raise Transient("Catch-up was stopped.")
+
+
+def copy(stage: Stage) -> None:
+    """Copy every split and wait until each chunk is matched."""
+    spark = SparkStart(stage.spec.spark_master, stage.spec.copy_parallelism)
+    with driven(stage, Elsewhere(stage.url, stage.workflow, None), spark) as driver:
+        if not resume.is_switched(driver):
+            steps.copy(driver, spark)
+            steps.catch_up(driver)
+
+
+def verify(stage: Stage) -> None:
+    spark = SparkStart(stage.spec.spark_master, stage.spec.copy_parallelism)
+    with driven(stage, Elsewhere(stage.url, stage.workflow, CATCH_UP_SECONDS), spark) as driver:
+        if not resume.is_switched(driver):
+            steps.compare(driver, spark)
+
+
+def enter_gate(stage: Stage) -> None:
+    """The workflow waits from here on; who opens the gate is the caller's affair."""
+    with driven(stage, Elsewhere(stage.url, stage.workflow, CATCH_UP_SECONDS)) as driver:
+        if not resume.is_switched(driver):
+            driver.move(Phase.WAITING)
+
+
+def release(stage: Stage, by: str) -> None:
+    """Open the gate unless somebody has."""
+    with connect(stage.url) as session:
+        if gate.released_by(session, stage.workflow) is None:
+            gate.release(session, stage.workflow, by)
+            journal.write(session, stage.workflow, "released", actor=by)
+
+
+def cut_over(stage: Stage) -> None:
+    """Switch the tables, with a catch-up of its own from the checkpoint."""
+    spark = SparkWhenNeeded(stage.spec.spark_master, stage.spec.copy_parallelism)
+    with driven(stage, None, spark) as driver:
+        if not resume.is_switched(driver):
+            driver.start_replicate()
+            steps.wait_matched(driver)
+            steps.switch(driver, spark, is_manual=False)
+
+
+def clean_up(stage: Stage) -> Result:
+    """After the switch; returns how the workflow ended."""
+    with connect(stage.url) as session:
+        if workflows.load(session, stage.workflow).phase is Phase.COMPLETE:
+            return ending.completed_of(session, stage.workflow)
+    with driven(stage, Elsewhere(stage.url, stage.workflow, None)) as driver:
+        if not resume.is_switched(driver):
+            raise Terminal("The tables have not been switched.")
+        steps.clean_up(driver)
+        return ending.completed(driver)
+
+
+@contextlib.contextmanager
+def driven(stage: Stage, child: CatchUp | None, spark: Spark | None = None) -> Iterator[Driver]:
+    """A driver that holds the lease for the time of a block. Raises Ended."""
+    driver: Driver | None = None
+    try:
+        with _told(stage, lambda: driver):
+            driver = Driver(stage.url, stage.workflow, stage.stop, stage.notify, child)
+            _take_lease(driver, stage)
+            with connect(stage.url) as session:
+                workflows.reopen(session, stage.workflow)
+            yield driver
+    finally:
+        if driver:
+            driver.close()
+        if spark:
+            spark.stop()
+
+
+def _take_lease(driver: Driver, stage: Stage) -> None:
+    """The stage before may have been killed: its heartbeat has to grow old first."""
+    deadline = SYSTEM.monotonic() + _LEASE_SECONDS
+    while True:
+        try:
+            return driver.start()
+        except LeaseHeld:
+            if SYSTEM.monotonic() > deadline or stage.stop.wait(0.5):
+                raise
+
+
+@contextlib.contextmanager
+def _told(stage: Stage, driver: Callable[[], Driver | None] | None) -> Iterator[None]:
+    """Turn an error into Ended, as the command would end; what may be tried again leaves the workflow as it is."""
+    try:
+        yield
+    except VReplicationError as error:
+        if isinstance(error, LeaseHeld) or not isinstance(error, Terminal):
+            result = Result(event="interrupted", workflow=stage.workflow, reason=str(error), exit_code=1)
+            raise Ended(result, may_retry=True) from error
+        result = ending.ended(stage.url, stage.workflow, driver() if driver else None, error)
+        raise Ended(result, may_retry=result.event == "interrupted") from error
