@@ -1,0 +1,429 @@
+"""The page on real servers, behind Airflow's own logins: who may look, who may act, what it shows and what it keeps.
+
+What must stay true: every route is tried by nobody, a viewer and an editor; an act is seen in the sidecar, not only in
+the answer. Airflow lives in a folder of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+if "airflow" not in sys.modules:
+    _HOME = tempfile.mkdtemp(prefix="vreplication-airflow-")
+    os.environ.setdefault("AIRFLOW_HOME", _HOME)
+    os.environ.setdefault("AIRFLOW__CORE__UNIT_TEST_MODE", "True")
+    os.environ.setdefault("AIRFLOW__CORE__LOAD_EXAMPLES", "False")
+    os.environ.setdefault("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN", f"sqlite:///{os.environ['AIRFLOW_HOME']}/page.db")
+    os.environ.setdefault("AIRFLOW__API_AUTH__JWT_SECRET", "only-for-tests-" * 5)
+
+from sandbox.databases import Database
+from vreplication.mysql.session import Session, connect
+from vreplication.mysql.url import SourceUrl
+from vreplication.phases import Phase
+from vreplication.settings import SIDECAR
+from vreplication.state import gate, journal, lease, progress, sidecar, workflows
+from vreplication.state.workflows import WorkflowRow
+from vreplication.ui.asking import Source
+
+SCRIPT = "<script>alert(1)</script>"
+WORKFLOW = "wf-1"
+ALTER = "ADD COLUMN c INT COMMENT '<b>\"&'"
+PAGES = ["/", f"/workflows/{WORKFLOW}", "/runs/online_ddl/manual__1", "/static/page.js"]
+JSONS = ["/api/workflows", f"/api/workflows/{WORKFLOW}"]
+NOWHERE = ["/docs", "/redoc", "/openapi.json", "/static/../app.py", "/static/nope", "/nope", "/api/nope"]
+ACTS = ["pause", "resume", "release", "cancel"]
+
+
+class Home:
+    """Where the sources are, for a test."""
+
+    def __init__(self) -> None:
+        self.known: list[Source] = []
+
+    def sources(self) -> list[Source]:
+        return self.known
+
+    def source(self, conn_id: str) -> Source | None:
+        return next((s for s in self.known if s.conn_id == conn_id), None)
+
+    def workflow_of_run(self, run_id: str) -> tuple[str | None, str] | None:
+        return ("main", WORKFLOW) if run_id == "manual__1" else None
+
+
+@pytest.fixture(scope="session")
+def airflow() -> Any:
+    """The auth manager of an Airflow with an empty metadata database."""
+    from airflow.api_fastapi.app import init_auth_manager
+    from airflow.utils.db import initdb
+
+    initdb()
+    return init_auth_manager()
+
+
+@pytest.fixture
+def home() -> Home:
+    return Home()
+
+
+@pytest.fixture
+def clients(airflow: Any, home: Home) -> dict[str, Any]:
+    """A browser for each kind of person. Each has a login cookie, but nobody."""
+    from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+    from fastapi import FastAPI
+    from fastapi.testclient import TestClient
+
+    from vreplication.ui.app import create_app
+
+    whole = FastAPI()
+    whole.mount("/vreplication", create_app(home))
+    made: dict[str, Any] = {"nobody": TestClient(whole, base_url="http://testserver/vreplication")}
+    for role in ("viewer", "user", "admin"):
+        token = airflow.generate_jwt(SimpleAuthManagerUser(username=f"a-{role}", role=role))
+        made[role] = TestClient(whole, base_url="http://testserver/vreplication", cookies={"_token": token})
+    return made
+
+
+@pytest.fixture
+def session(database: Database) -> Iterator[Session]:
+    with connect(database.url) as opened:
+        sidecar.install(opened)
+        yield opened
+
+
+@pytest.fixture
+def workflow(session: Session, database: Database, home: Home) -> WorkflowRow:
+    """A copying workflow on a source that is marked."""
+    home.known = [Source(conn_id="main", url=database.url)]
+    return make(session, database.name)
+
+
+def make(session: Session, schema: str, **fields: Any) -> WorkflowRow:
+    given: dict[str, Any] = {
+        "id": WORKFLOW, "kind": "online_ddl", "mechanism": 1, "source_schema": schema, "source_table": SCRIPT,
+        "spec": {"table": SCRIPT, "alter": ALTER, "cutover": "manual"}, "phase": Phase.COPYING, "is_paused": False,
+        "is_cancel_requested": False, "reason": None, "shadow_table": "t__vr_new", "retired_table": "t__vr_old",
+        "copy_path": "server", "source_identity": None, "shadow_identity": None, "source_definition": None,
+        "server_identity": None, "start_position": None, "is_cut": False, "rows_total": None,
+    }  # fmt: skip
+    row = WorkflowRow(**(given | fields))
+    workflows.create(session, row)
+    return row
+
+
+def press(client: Any, act: str, workflow: str = WORKFLOW, headers: dict[str, str] | None = None) -> Any:
+    """As the page does it: its cookie, its token."""
+    client.get("/")
+    token = {"x-csrf-token": client.cookies["vreplication_csrf"]} if headers is None else headers
+    return client.post(f"/api/workflows/{workflow}/{act}", headers=token)
+
+
+# -- who may look and act
+
+
+@pytest.mark.parametrize("path", [*PAGES, *JSONS, *NOWHERE])
+def test_nobody_gets_nothing(clients: dict[str, Any], workflow: WorkflowRow, path: str) -> None:
+    answer = clients["nobody"].get(path, follow_redirects=False)
+    assert answer.status_code == 401
+    assert WORKFLOW not in answer.text
+
+
+@pytest.mark.parametrize("method", ["get", "post", "put", "delete", "patch"])
+@pytest.mark.parametrize("act", ACTS)
+def test_nobody_acts(clients: dict[str, Any], session: Session, workflow: WorkflowRow, act: str, method: str) -> None:
+    assert getattr(clients["nobody"], method)(f"/api/workflows/{WORKFLOW}/{act}").status_code == 401
+    assert journal.read(session, WORKFLOW) == []
+
+
+@pytest.mark.parametrize("role", ["viewer", "user", "admin"])
+def test_who_is_logged_in_may_look(clients: dict[str, Any], workflow: WorkflowRow, role: str) -> None:
+    client = clients[role]
+    assert [client.get(path).status_code for path in PAGES + JSONS] == [200] * len(PAGES + JSONS)
+    assert [client.get(path).status_code for path in NOWHERE] == [404] * len(NOWHERE)
+
+
+@pytest.mark.parametrize("act", ACTS)
+def test_a_viewer_may_not_act(clients: dict[str, Any], session: Session, workflow: WorkflowRow, act: str) -> None:
+    assert press(clients["viewer"], act).status_code == 403
+    assert journal.read(session, WORKFLOW) == []
+    assert 'disabled title="You may look' in clients["viewer"].get(f"/workflows/{WORKFLOW}").text
+
+
+@pytest.mark.parametrize("role", ["user", "admin"])
+def test_an_editor_acts_and_the_sidecar_knows_it(
+    clients: dict[str, Any], session: Session, workflow: WorkflowRow, role: str
+) -> None:
+    client = clients[role]
+    assert press(client, "pause").status_code == 200
+    assert workflows.load(session, WORKFLOW).is_paused
+    assert client.get(f"/api/workflows/{WORKFLOW}").json()["words"]["phase"] == "copying, paused"
+    assert press(client, "resume").status_code == 200
+    assert not workflows.load(session, WORKFLOW).is_paused
+    assert press(client, "release").status_code == 200
+    assert gate.released_by(session, WORKFLOW) == f"a-{role} (Airflow)"
+    told = press(client, "release").json()["done"]
+    assert told == f"It was released before, by a-{role} (Airflow)."
+    written = [(e["event"], e["actor"]) for e in journal.read(session, WORKFLOW)]
+    assert written == [(event, f"a-{role} (Airflow)") for event in ("paused", "resumed", "released")]
+
+
+def test_cancel_without_a_driver_ends_it_here(clients: dict[str, Any], session: Session, workflow: WorkflowRow) -> None:
+    answer = press(clients["user"], "cancel")
+    assert answer.status_code == 200, answer.text
+    assert workflows.load(session, WORKFLOW).phase is Phase.CANCELLED
+    assert "a-user (Airflow)" in {e["actor"] for e in journal.read(session, WORKFLOW)}
+    assert press(clients["user"], "pause").status_code == 409
+
+
+def test_cancel_asks_the_driver_that_is_alive(clients: dict[str, Any], session: Session, workflow: WorkflowRow) -> None:
+    lease.acquire(session, WORKFLOW, lease.DRIVER)
+    started = time.monotonic()
+    assert "Asked" in press(clients["user"], "cancel").json()["done"]
+    assert time.monotonic() - started < 5
+    row = workflows.load(session, WORKFLOW)
+    assert row.is_cancel_requested
+    assert row.phase is Phase.COPYING
+
+
+def test_what_has_switched_is_not_cancelled(clients: dict[str, Any], session: Session, workflow: WorkflowRow) -> None:
+    workflows.set_fields(session, WORKFLOW, is_cut=1)
+    answer = press(clients["user"], "cancel")
+    assert answer.status_code == 409
+    assert "has switched its tables" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"x-csrf-token": ""},
+        {"x-csrf-token": "guessed"},
+        {"x-csrf-token": "OURS", "sec-fetch-site": "cross-site"},
+        {"x-csrf-token": "OURS", "sec-fetch-site": "same-site"},
+        {"x-csrf-token": "OURS", "origin": "https://elsewhere.example"},
+    ],
+)
+def test_an_act_that_another_site_sends_is_not_done(
+    clients: dict[str, Any], session: Session, workflow: WorkflowRow, headers: dict[str, str]
+) -> None:
+    client = clients["user"]
+    client.get("/")
+    sent = {k: client.cookies["vreplication_csrf"] if v == "OURS" else v for k, v in headers.items()}
+    assert press(client, "pause", headers=sent).status_code == 403
+    assert not workflows.load(session, WORKFLOW).is_paused
+
+
+def test_a_program_with_a_bearer_token_needs_no_page(
+    clients: dict[str, Any], session: Session, workflow: WorkflowRow
+) -> None:
+    token = clients["user"].cookies["_token"]
+    answer = clients["nobody"].post(f"/api/workflows/{WORKFLOW}/pause", headers={"Authorization": f"Bearer {token}"})
+    assert answer.status_code == 200
+    assert workflows.load(session, WORKFLOW).is_paused
+
+
+# -- what it shows
+
+
+def test_figures_of_a_live_workflow(clients: dict[str, Any], session: Session, workflow: WorkflowRow) -> None:
+    progress.write_driver(session, WORKFLOW, percent=61.04, rows_copied=29_300_000, rows_total=48_100_000,
+                          rows_total_exact=0, rows_per_second=48_213.0, copy_eta_seconds=390.0, chunk_rows=5_000,
+                          chunk_millis=480)  # fmt: skip
+    progress.write_replicate(session, WORKFLOW, lag_seconds=0.4, backlog=310, events_applied=9,
+                             applied_per_second=1_204.0, apply_eta_seconds=0.0, converging=1)  # fmt: skip
+    found = clients["viewer"].get("/api/workflows").json()["workflows"][0]
+    assert (found["phase"], found["state"], found["conn_id"], found["alter"]) == ("copying", "running", "main", ALTER)
+    assert found["words"]["rows"] == "29.3M of about 48.1M rows"
+    assert found["words"]["rate"] == "48.2k rows/s"
+    one = clients["viewer"].get(f"/api/workflows/{WORKFLOW}").json()
+    assert one["sample"]["chunk_millis"] == 480
+    assert [s["state"] for s in one["steps"][:4]] == ["done", "done", "now", "to come"]
+    text = clients["viewer"].get(f"/workflows/{WORKFLOW}?conn_id=main").text
+    assert "61.0 %" in text
+    assert "lag 0.4 s" in text
+
+
+def test_a_figure_that_is_not_known_says_why(clients: dict[str, Any], workflow: WorkflowRow) -> None:
+    found = clients["viewer"].get(f"/api/workflows/{WORKFLOW}").json()
+    assert found["rows_per_second"] is None
+    assert found["unknown"]["lag_seconds"] == "not known yet"
+    assert found["words"]["eta"]["why"] == "ETA not known yet"
+    assert found["words"]["rows"] == "not counted yet"
+
+
+def test_everything_is_escaped(clients: dict[str, Any], session: Session, workflow: WorkflowRow) -> None:
+    workflows.move(session, WORKFLOW, Phase.FAILED, f"{SCRIPT} reason")
+    journal.write(session, WORKFLOW, SCRIPT, SCRIPT, actor=SCRIPT)
+    progress.write_driver(session, WORKFLOW, waiting_for=SCRIPT)
+    for path in ("/", f"/workflows/{WORKFLOW}"):
+        text = clients["user"].get(path).text
+        assert "<script>alert" not in text
+        assert "&lt;script&gt;alert" in text
+        assert "<b>" not in text
+
+
+def test_no_secret_leaves(
+    clients: dict[str, Any], session: Session, workflow: WorkflowRow, database: Database, home: Home
+) -> None:
+    password = database.url.password
+    journal.write(session, WORKFLOW, "x", f"mysql://u:{password}@h/d and {password}", actor="a")
+    wrong = SourceUrl(host=database.url.host, port=database.url.port, user="u", password="hunter2hunter2", database="d")
+    home.known.append(Source(conn_id="wrong", url=wrong))
+    for path in ["/", *PAGES, *JSONS]:
+        answer = clients["admin"].get(path)
+        assert password not in answer.text
+        assert "hunter2" not in answer.text
+
+
+def test_headers_keep_the_page_to_itself(clients: dict[str, Any], workflow: WorkflowRow) -> None:
+    headers = clients["viewer"].get("/").headers
+    assert "script-src 'self'" in headers["content-security-policy"]
+    assert "unsafe" not in headers["content-security-policy"]
+    assert headers["cache-control"] == "no-store"
+    cookie = headers["set-cookie"].lower()
+    assert "samesite=strict" in cookie
+    assert "httponly" in cookie
+
+
+def test_links_fit_any_prefix(clients: dict[str, Any], workflow: WorkflowRow) -> None:
+    assert 'href="./static/page.css"' in clients["viewer"].get("/").text
+    assert 'href="../static/page.css"' in clients["viewer"].get(f"/workflows/{WORKFLOW}").text
+    moved = clients["viewer"].get("/runs/online_ddl/manual__1", follow_redirects=False)
+    assert moved.headers["location"] == f"../../workflows/{WORKFLOW}?conn_id=main"
+    assert clients["viewer"].get("/runs/other/manual__1").status_code == 404
+
+
+def test_who_blocks_the_cut_over_is_named(
+    clients: dict[str, Any], session: Session, database: Database, home: Home
+) -> None:
+    home.known = [Source(conn_id="main", url=database.url)]
+    database.admin.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    make(session, database.name, source_table="t", phase=Phase.WAITING)
+    with connect(database.app_url) as other:
+        other.execute("BEGIN")
+        other.rows("SELECT * FROM t")
+        found = clients["viewer"].get(f"/api/workflows/{WORKFLOW}").json()
+        text = clients["viewer"].get(f"/workflows/{WORKFLOW}").text
+        assert found["gate"]["problem"] is None
+        assert other.id in [b["connection"] for b in found["gate"]["blockers"]]
+        assert str(other.id) in text
+    assert found["words"]["phase"] == "waiting for you"
+    assert any("release" in reason for reason in found["gate"]["reasons"])
+
+
+# -- sources
+
+
+def test_a_server_without_our_schema_has_no_workflows(clients: dict[str, Any], database: Database, home: Home) -> None:
+    home.known = [Source(conn_id="main", url=database.url)]
+    found = clients["viewer"].get("/api/workflows").json()
+    assert (found["workflows"], found["sources"][0]["reachable"]) == ([], True)
+    assert "No migration yet" in clients["viewer"].get("/").text
+    assert clients["viewer"].get("/api/workflows/nope").status_code == 404
+
+
+def test_no_source_says_what_to_do(clients: dict[str, Any]) -> None:
+    assert "No source yet" in clients["viewer"].get("/").text
+
+
+@pytest.fixture
+def silent() -> Iterator[list[Source]]:
+    """Servers that take a connection and never say a word, and one where nobody listens."""
+    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(8)]
+    ports = [s.getsockname()[1] for s in listeners] + [1]
+    yield [
+        Source(conn_id=f"silent-{n}", url=SourceUrl(host="127.0.0.1", port=p, user="u", password="p", database="d"))
+        for n, p in enumerate(ports)
+    ]
+    for listener in listeners:
+        listener.close()
+
+
+def test_unreachable_sources_cost_two_seconds_in_all(
+    clients: dict[str, Any], workflow: WorkflowRow, home: Home, silent: list[Source]
+) -> None:
+    home.known += silent
+    clients["viewer"].get("/static/page.js")
+    for _ in range(2):
+        started = time.monotonic()
+        found = clients["viewer"].get("/api/workflows").json()
+        assert time.monotonic() - started < 2.3
+        assert [w["workflow"] for w in found["workflows"]] == [WORKFLOW]
+        problems = {s["conn_id"]: s["problem"] for s in found["sources"]}
+        assert problems["main"] is None
+        assert all(problems[s.conn_id] for s in silent)
+    assert "silent-0 is unreachable" in clients["viewer"].get("/").text
+
+
+def test_one_workflow_on_a_silent_source_is_unreachable_and_not_missing(
+    clients: dict[str, Any], home: Home, silent: list[Source]
+) -> None:
+    home.known = silent[:1]
+    assert clients["viewer"].get(f"/api/workflows/{WORKFLOW}").status_code == 503
+    assert "is unreachable" in clients["viewer"].get(f"/workflows/{WORKFLOW}").text
+    assert press(clients["user"], "pause").status_code == 503
+
+
+def test_five_hundred_workflows(clients: dict[str, Any], session: Session, database: Database, home: Home) -> None:
+    home.known = [Source(conn_id="main", url=database.url)]
+    make(session, database.name)
+    columns = "id, kind, mechanism, source_schema, source_table, spec, phase, shadow_table, retired_table, copy_path"
+    values = ", ".join(f"('w{n}', 'online_ddl', 1, 's', 't', '{{\"alter\": \"x\"}}', 'complete', 'a', 'b', 'server', "
+                       "NOW(6), NOW(6))" for n in range(499))  # fmt: skip
+    session.execute_raw(f"INSERT INTO {SIDECAR}.workflow ({columns}, created_at, updated_at) VALUES {values}")
+    started = time.monotonic()
+    text = clients["viewer"].get("/").text
+    assert time.monotonic() - started < 3
+    assert text.count('<li id="w-') == 500
+    assert "done 499" in text
+    assert text.index(WORKFLOW) < text.index("w0")
+
+
+# -- the plugin
+
+
+def test_the_plugin_reads_airflows_connections(airflow: Any, database: Database) -> None:
+    from airflow.models.connection import Connection
+    from airflow.utils.session import create_session
+
+    from vreplication.airflow.plugin import AirflowHome, VReplicationPlugin
+
+    url = database.url
+    marked = Connection(
+        conn_id="page_marked", conn_type="mysql", host=url.host, port=url.port, login=url.user, password=url.password,
+        schema=url.database, extra=json.dumps({"vreplication": True}),
+    )  # fmt: skip
+    plain = Connection(conn_id="page_plain", conn_type="mysql", host="h", schema="d")
+    other = Connection(conn_id="page_http", conn_type="http", host="h", schema="d")
+    with create_session() as store:
+        store.query(Connection).filter(Connection.conn_id.like("page_%")).delete(synchronize_session=False)
+        store.add_all([marked, plain, other])
+    home = AirflowHome()
+    found = {s.conn_id: s for s in home.sources()}
+    assert "page_plain" not in found
+    assert found["page_marked"].url == url
+    assert home.source("page_plain") is not None
+    assert home.source("page_http") is None
+    assert home.source("nope") is None
+    assert home.workflow_of_run("nope") is None
+    assert VReplicationPlugin.fastapi_apps[0]["url_prefix"] == "/vreplication"
+
+
+def test_importing_the_plugin_builds_nothing() -> None:
+    """Every process of Airflow does it."""
+    code = (
+        "import sys, airflow.plugins_manager, vreplication.airflow.plugin as p; "
+        "heavy = {'fastapi', 'jinja2', 'pymysql', 'sqlalchemy.orm', 'vreplication.ui', 'airflow.models.connection'}; "
+        "before = set(sys.modules) & heavy; import importlib; importlib.reload(p); "
+        "assert not (set(sys.modules) & heavy) - before and 'vreplication.ui' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

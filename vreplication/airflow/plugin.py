@@ -1,0 +1,142 @@
+"""Airflow's plugin: the page in the navigation and as a tab of a DAG run.
+
+What must stay true: importing it costs next to nothing, for every process of Airflow does; the app is built when the
+first request comes; connections are read from Airflow's own store, and a password goes into a SourceUrl and nowhere
+else.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING, Any
+
+from airflow.plugins_manager import AirflowPlugin
+
+if TYPE_CHECKING:
+    from vreplication.ui.asking import Source
+
+PREFIX = "/vreplication"
+_ENVIRONMENT = "AIRFLOW_CONN_"
+_TYPES = ("mysql", "mariadb")
+
+
+class LazyApp:
+    """An ASGI app that is built by its first request."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._app: Any = None
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        await self._built()(scope, receive, send)
+
+    def _built(self) -> Any:
+        with self._lock:
+            if self._app is None:
+                from vreplication.ui.app import create_app
+
+                self._app = create_app(AirflowHome())
+            return self._app
+
+    def __repr__(self) -> str:
+        return "vreplication.ui.app"
+
+
+class AirflowHome:
+    """Sources and runs, as Airflow's metadata database and its environment tell them."""
+
+    def sources(self) -> list[Source]:
+        from vreplication.airflow.connections import is_marked
+
+        found = {c.conn_id: c for c in (*_stored(), *_from_environment()) if is_marked(c)}
+        return [_source(found[name]) for name in sorted(found)]
+
+    def source(self, conn_id: str) -> Source | None:
+        from airflow.sdk.exceptions import AirflowNotFoundException
+        from airflow.models.connection import Connection
+
+        from vreplication.airflow.connections import is_marked
+
+        try:
+            found = Connection.get_connection_from_secrets(conn_id)
+        except AirflowNotFoundException:
+            return None
+        return _source(found) if is_marked(found) or found.conn_type in _TYPES else None
+
+    def workflow_of_run(self, run_id: str) -> tuple[str | None, str] | None:
+        from airflow.models.dagrun import DagRun
+        from airflow.utils.session import create_session
+
+        from vreplication.airflow.request import DEFAULT_CONNECTION, workflow_of
+        from vreplication.ui.access import DAG
+
+        with create_session() as session:
+            run = session.query(DagRun).filter_by(dag_id=DAG, run_id=run_id).one_or_none()
+            conf = dict(run.conf or {}) if run else {}
+        if run is None:
+            return None
+        conn_id = str(conf.get("source_conn_id") or DEFAULT_CONNECTION)
+        return conn_id, str(conf.get("workflow") or workflow_of(DAG, run_id))
+
+
+def _stored() -> list[Any]:
+    from airflow.models.connection import Connection
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        found = session.query(Connection).all()
+        session.expunge_all()
+    return list(found)
+
+
+def _from_environment() -> list[Any]:
+    """AIRFLOW_CONN_X wins over the store, as it does for tasks."""
+    from airflow.models.connection import Connection
+
+    names = [name.removeprefix(_ENVIRONMENT).lower() for name in os.environ if name.startswith(_ENVIRONMENT)]
+    found = []
+    for name in names:
+        try:
+            found.append(Connection.get_connection_from_secrets(name))
+        except Exception:
+            # A broken one, of anybody, must not take the page down.
+            continue
+    return found
+
+
+def _source(connection: Any) -> Source:
+    from vreplication.airflow.connections import to_url
+    from vreplication.errors import Refused
+    from vreplication.ui.asking import Source
+
+    name = str(connection.conn_id)
+    try:
+        return Source(conn_id=name, url=to_url(connection))
+    except Refused as error:
+        return Source(conn_id=name, problem=str(error))
+    except Exception as error:
+        # Undecryptable, say. Its text is anybody's, so it is not shown.
+        return Source(conn_id=name, problem=f"The connection cannot be read ({type(error).__name__}).")
+
+
+class VReplicationPlugin(AirflowPlugin):
+    """What Airflow is told."""
+
+    name = "vreplication"
+    fastapi_apps = [{"app": LazyApp(), "url_prefix": PREFIX, "name": "vreplication"}]  # noqa: RUF012
+    external_views = [  # noqa: RUF012
+        {
+            "name": "Migrations",
+            "href": f"{PREFIX}/",
+            "destination": "nav",
+            "category": "browse",
+            "url_route": "migrations",
+        },
+        {
+            "name": "Migration",
+            "href": f"{PREFIX}/runs/{{DAG_ID}}/{{RUN_ID}}",
+            "destination": "dag_run",
+            "url_route": "migration",
+        },
+    ]

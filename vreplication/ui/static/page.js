@@ -1,0 +1,192 @@
+// Asks the server for this page again every few seconds and takes over what has changed; asks before it acts.
+// What must stay true: every word comes from the server, where it is escaped; nothing here makes HTML out of text; the
+// place of the keyboard, the filter and what is unfolded survive an update.
+"use strict";
+
+const page = () => document.getElementById("page");
+const by = (id) => document.getElementById(id);
+
+// -- taking over a new version of the page
+
+function morph(old, now) {
+  if (old.nodeType !== now.nodeType || old.nodeName !== now.nodeName) return old.replaceWith(now);
+  if (old.nodeType !== Node.ELEMENT_NODE) {
+    if (old.nodeValue !== now.nodeValue) old.nodeValue = now.nodeValue;
+    return;
+  }
+  if (old.hasAttribute("data-keep")) return;
+  attributes(old, now);
+  children(old, now);
+}
+
+function attributes(old, now) {
+  const kept = (name) => (old.nodeName === "DETAILS" && name === "open") || name === "aria-pressed";
+  for (const { name } of [...old.attributes]) if (!now.hasAttribute(name) && !kept(name)) old.removeAttribute(name);
+  for (const { name, value } of [...now.attributes])
+    if (old.getAttribute(name) !== value && !kept(name)) old.setAttribute(name, value);
+}
+
+function children(old, now) {
+  const named = new Map([...old.children].filter((c) => c.id).map((c) => [c.id, c]));
+  let place = old.firstChild;
+  for (const fresh of [...now.childNodes]) {
+    let match = fresh.id ? named.get(fresh.id) : place;
+    if (match && !fresh.id && match.id) match = null;
+    if (!match) old.insertBefore(fresh, place);
+    else {
+      if (match !== place) old.insertBefore(match, place);
+      place = match.nextSibling;
+      morph(match, fresh);
+    }
+  }
+  while (place) {
+    const next = place.nextSibling;
+    place.remove();
+    place = next;
+  }
+}
+
+// -- times in the reader's zone
+
+const full = new Intl.DateTimeFormat(undefined, {
+  year: "numeric", month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit",
+  timeZoneName: "short",
+});
+const brief = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", timeZoneName: "short" });
+const withDay = new Intl.DateTimeFormat(undefined, {
+  weekday: "short", hour: "2-digit", minute: "2-digit", timeZoneName: "short",
+});
+
+function localize() {
+  for (const time of document.querySelectorAll("time")) {
+    const at = new Date(time.dateTime);
+    if (Number.isNaN(at.getTime())) continue;
+    const isFar = Math.abs(at - Date.now()) > 12 * 3600e3;
+    const format = !time.hasAttribute("data-short") ? full : isFar ? withDay : brief;
+    const text = format.format(at);
+    if (time.textContent !== text) time.textContent = text;
+  }
+}
+
+// -- the list's filter
+
+const chosen = new Set();
+
+function filter() {
+  const input = by("filter");
+  if (!input) return;
+  const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
+  let shown = 0;
+  for (const row of document.querySelectorAll(".row")) {
+    const isIn = !chosen.size || chosen.has(row.dataset.state);
+    row.hidden = !(isIn && words.every((word) => row.dataset.text.includes(word)));
+    shown += !row.hidden;
+  }
+  if (by("none")) by("none").hidden = shown > 0;
+}
+
+document.addEventListener("input", (event) => event.target.id === "filter" && filter());
+
+function choose(chip) {
+  const state = chip.dataset.state;
+  if (!chosen.delete(state)) chosen.add(state);
+  chip.setAttribute("aria-pressed", String(chosen.has(state)));
+  filter();
+}
+
+// -- looking again
+
+let lastPhase = null;
+let timer = 0;
+
+function say(text) {
+  const state = by("state");
+  state.hidden = !text;
+  if (state.textContent !== text) state.textContent = text;
+  page().toggleAttribute("data-stale", Boolean(text));
+}
+
+function announce() {
+  const phase = by("phase") && by("phase").textContent;
+  if (lastPhase !== null && phase !== lastPhase) by("said").textContent = `Now: ${phase}`;
+  lastPhase = phase;
+}
+
+function settle() {
+  localize();
+  filter();
+  announce();
+  if (window.vreplicationCharts) window.vreplicationCharts.look();
+}
+
+async function look() {
+  clearTimeout(timer);
+  try {
+    await take(await fetch(location.href, { headers: { Accept: "text/html" }, cache: "no-store" }));
+  } catch {
+    say(`No answer from Airflow since ${brief.format(new Date())}; what is shown is old.`);
+  }
+  timer = setTimeout(look, document.hidden ? 60000 : Number(page().dataset.poll) || 3000);
+}
+
+async function take(response) {
+  if (response.status === 401 || response.status === 403)
+    return say("Your login has ended or was changed; log in to Airflow again and reload.");
+  const fresh = new DOMParser().parseFromString(await response.text(), "text/html");
+  const main = fresh.getElementById("page");
+  if (!main) return say(`Airflow answered with an error (${response.status}); what is shown is old.`);
+  const problem = main.querySelector("[data-problem]");
+  if (response.status === 503 && problem && by("sample")) return say(`${problem.textContent} What is shown is old.`);
+  document.title = fresh.title;
+  document.body.dataset.token = fresh.body.dataset.token;
+  morph(page(), main);
+  say("");
+  settle();
+}
+
+document.addEventListener("visibilitychange", () => !document.hidden && look());
+
+// -- acts
+
+let asked = null;
+
+function ask(button) {
+  asked = button.dataset.url;
+  by("ask-title").textContent = button.dataset.question;
+  by("ask-will").textContent = button.dataset.will;
+  by("ask-wont").textContent = button.dataset.wont;
+  by("ask-yes").textContent = `${button.dataset.label} it`;
+  by("ask-yes").disabled = false;
+  by("ask-problem").hidden = true;
+  by("ask").showModal();
+  by("ask-no").focus();
+}
+
+async function act() {
+  by("ask-yes").disabled = true;
+  const { root, token } = document.body.dataset;
+  try {
+    const response = await fetch(root + asked, { method: "POST", headers: { "X-CSRF-Token": token } });
+    const told = await response.json().catch(() => ({}));
+    if (!response.ok) throw new Error(told.detail || `Airflow answered ${response.status}.`);
+    by("ask").close();
+    by("said").textContent = told.done;
+    await look();
+  } catch (error) {
+    by("ask-problem").textContent = error.message;
+    by("ask-problem").hidden = false;
+    by("ask-yes").disabled = false;
+  }
+}
+
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("button");
+  if (!button) return;
+  if (button.dataset.url) ask(button);
+  else if (button.dataset.state) choose(button);
+  else if (button.id === "ask-no") by("ask").close();
+  else if (button.id === "ask-yes") act();
+});
+
+settle();
+timer = setTimeout(look, Number(page().dataset.poll) || 3000);

@@ -1,0 +1,192 @@
+"""Figures as sentences: grouped thousands, units always, and the reason where a figure is not known.
+
+What must stay true: an unknown figure is never shown as 0; a percentage is cut, not rounded, so that 100 means done.
+"""
+
+from __future__ import annotations
+
+from vreplication.phases import Phase
+from vreplication.progress.snapshot import Snapshot
+from vreplication.ui.reading import About
+
+_UNITS = ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k"))
+_PHASES = {
+    Phase.CATCHING_UP: "catching up",
+    Phase.WAITING: "waiting at the gate",
+    Phase.CUTTING_OVER: "cutting over",
+}
+_BEFORE_COPY = frozenset({Phase.PLANNING, Phase.PREPARING})
+_WITH_ETA = frozenset({Phase.COPYING, Phase.CATCHING_UP})
+
+
+def short(number: float) -> str:
+    """48,213 as 48.2k; below 10,000 in full."""
+    for least, size, unit in _UNITS:
+        if number >= least:
+            return f"{number / size:.1f}{unit}"
+    return f"{number:,.0f}" if number >= 10 or number == int(number) else f"{number:.1f}"
+
+
+def percent(value: float) -> str:
+    return f"{int(value * 10) / 10:.1f} %"
+
+
+def duration(seconds: float) -> str:
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 120:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours < 48 else f"{hours // 24} days {hours % 24} h"
+
+
+def is_waiting_for_you(seen: Snapshot, about: About) -> bool:
+    return seen.phase is Phase.WAITING and about.needs_release and not seen.is_paused
+
+
+def phase(seen: Snapshot, about: About) -> str:
+    if is_waiting_for_you(seen, about):
+        return "waiting for you"
+    words = _PHASES.get(seen.phase, str(seen.phase))
+    return f"{words}, paused" if seen.is_paused and not seen.has_ended else words
+
+
+def state(seen: Snapshot, about: About) -> str:
+    """For counting and filtering: running, waiting, done, failed, cancelled."""
+    ends = {Phase.COMPLETE: "done", Phase.FAILED: "failed", Phase.CANCELLED: "cancelled"}
+    waiting = "waiting" if is_waiting_for_you(seen, about) else "running"
+    return ends.get(seen.phase, waiting)
+
+
+def tone(seen: Snapshot, about: About) -> str:
+    """The colour's name: one means one thing everywhere."""
+    ends = {Phase.COMPLETE: "proven", Phase.FAILED: "failed", Phase.CANCELLED: "ended"}
+    is_held = seen.is_paused or seen.is_silent or seen.throttled or is_waiting_for_you(seen, about)
+    return ends.get(seen.phase, "held" if is_held else "moving")
+
+
+def unknown(seen: Snapshot, figure: str = "") -> str:
+    """Why a figure about now is not known."""
+    if seen.has_ended:
+        return "the run has ended"
+    if seen.is_silent and seen.updated_seconds_ago is not None:
+        return f"no sign of life for {duration(seen.updated_seconds_ago)}"
+    if seen.phase in _BEFORE_COPY:
+        return "begins with the copy"
+    if figure == "copy":
+        return "not known yet" if seen.phase is Phase.COPYING else "the copy is done"
+    return "not known yet"
+
+
+def rows(seen: Snapshot) -> str:
+    if not seen.rows_copied and seen.rows_total is None:
+        return "not counted yet"
+    if seen.rows_total is None:
+        return f"{short(seen.rows_copied)} rows"
+    about = "" if seen.is_rows_total_exact else "about "
+    return f"{short(seen.rows_copied)} of {about}{short(max(seen.rows_total, seen.rows_copied))} rows"
+
+
+def rate(value: float | None, unit: str) -> str | None:
+    return None if value is None else f"{short(value)} {unit}/s"
+
+
+def lag(seen: Snapshot) -> str | None:
+    return None if seen.lag_seconds is None else f"lag {duration(seen.lag_seconds)}"
+
+
+def converging(seen: Snapshot) -> str:
+    known = {True: "converging", False: "writes come faster than they are applied"}
+    return "" if seen.converging is None else known[seen.converging]
+
+
+def eta_unknown(seen: Snapshot) -> str:
+    """Why there is no ETA, or nothing where none is to be expected."""
+    if seen.has_ended:
+        return ""
+    if seen.is_paused:
+        return "ETA when it is resumed"
+    if seen.phase not in _WITH_ETA:
+        return "ETA begins with the copy" if seen.phase in _BEFORE_COPY else ""
+    if seen.converging is False:
+        return "no ETA: writes come faster than they are applied"
+    return f"ETA {unknown(seen)}" if seen.is_silent else "ETA not known yet"
+
+
+def throttle(seen: Snapshot) -> str:
+    """What slows it, in words that say so too when nothing does."""
+    if seen.has_ended:
+        return "Nothing: the run has ended."
+    if seen.is_paused:
+        return "It is paused: no new chunk and no cut-over; changes are still applied."
+    if seen.is_silent and seen.updated_seconds_ago is not None:
+        return f"Nobody has written for {duration(seen.updated_seconds_ago)}: its process is dead, stopped or cut off."
+    return f"Throttled: {seen.throttled}" if seen.throttled else "Nothing: not throttled."
+
+
+def notes(seen: Snapshot) -> list[str]:
+    """What is to be said in a list's row, most pressing first."""
+    found = [_silence(seen), _held(seen), _waits(seen), _ended(seen)]
+    return [text for text in found if text]
+
+
+def _silence(seen: Snapshot) -> str:
+    if not seen.is_silent or seen.updated_seconds_ago is None:
+        return ""
+    return f"no sign of life for {duration(seen.updated_seconds_ago)}"
+
+
+def _held(seen: Snapshot) -> str:
+    if seen.has_ended:
+        return ""
+    if seen.is_cancel_requested:
+        return "being cancelled"
+    return "paused" if seen.is_paused else (f"throttled: {seen.throttled}" if seen.throttled else "")
+
+
+def _waits(seen: Snapshot) -> str:
+    return f"waits for: {seen.waiting_for}" if seen.waiting_for and not seen.has_ended else ""
+
+
+def _ended(seen: Snapshot) -> str:
+    return (seen.reason or "").splitlines()[0] if seen.has_ended and seen.reason else ""
+
+
+def safety(seen: Snapshot, about: About) -> str:
+    """Is it safe?"""
+    if seen.phase is Phase.COMPLETE:
+        return f"The new table is in place.{_original(seen)}"
+    if about.is_cut:
+        return "The new table is in place; cleaning up is not finished."
+    if seen.phase in (Phase.FAILED, Phase.CANCELLED):
+        return f"{seen.source_table} is untouched."
+    return f"{seen.source_table} is untouched until the cut-over, and every write to it goes on."
+
+
+def _original(seen: Snapshot) -> str:
+    return f" The original, if it was kept, is {seen.retired_table}." if seen.retired_table else ""
+
+
+def expected(seen: Snapshot, about: About) -> str:
+    """What, if anything, is expected of the person."""
+    if seen.phase is Phase.FAILED:
+        return "Clear the failed task (or `vreplication resume`) once the cause is mended, or cancel."
+    if seen.has_ended:
+        return "Nothing."
+    if seen.is_cancel_requested:
+        return "Nothing: it is being cancelled."
+    return _expected_of_living(seen, about)
+
+
+def _expected_of_living(seen: Snapshot, about: About) -> str:
+    if seen.is_paused:
+        return "Resume it when it may go on."
+    if seen.is_silent:
+        return f"Clear its task in Airflow, or `vreplication resume {seen.workflow}`: nobody is working on it."
+    if is_waiting_for_you(seen, about):
+        return "Release the cut-over."
+    later = "Nothing now; it will wait for your release." if about.needs_release else "Nothing: it goes on by itself."
+    return f"Released by {about.released_by}; nothing more." if about.released_by else later
