@@ -144,7 +144,7 @@ def let_go(folder: Path, name: str) -> None:
     (folder / name).unlink(missing_ok=True)
 
 
-def wait_reached(folder: Path, name: str, run: Run | None = None, timeout_seconds: float = 60.0) -> int:
+def wait_reached(folder: Path, name: str, run: Run | None = None, timeout_seconds: float = 180.0) -> int:
     """Wait until somebody stands at the point; returns its process id. Fails when `run` ends before."""
     mark = folder / f"{name}.reached"
 
@@ -157,7 +157,7 @@ def wait_reached(folder: Path, name: str, run: Run | None = None, timeout_second
 
 
 def wait_until(
-    is_so: Callable[[], object], otherwise: str, timeout_seconds: float = 60.0, pause_seconds: float = 0.02
+    is_so: Callable[[], object], otherwise: str, timeout_seconds: float = 180.0, pause_seconds: float = 0.02
 ) -> None:
     """Poll; raise AssertionError with `otherwise` after the time."""
     waited = threading.Event()

@@ -90,7 +90,7 @@ def _read(path: Path) -> str:
         return ""
 
 
-def wait_reached(folder: Path, point: str, command: Command, timeout_seconds: float = 60.0) -> int:
+def wait_reached(folder: Path, point: str, command: Command, timeout_seconds: float = 180.0) -> int:
     """Wait until a process stands at the point; returns its id. Fails when `command` ends before."""
     mark = folder / f"{point}.reached"
 

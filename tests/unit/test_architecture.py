@@ -19,8 +19,9 @@ FLOORS = [
     {"rowcopy", "apply", "throttle", "progress", "verify"},
     {"planning"},
     {"cutover"},
-    {"workflows"},
-    {"cli", "airflow", "ui"},
+    {"workflows", "backfill"},
+    {"cli", "ui"},
+    {"airflow"},
     {"__main__"},
 ]
 FLOOR_OF = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}

@@ -9,8 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from typing import Any
-
-from sqlalchemy.engine import URL
+from urllib.parse import quote, urlencode
 
 from vreplication.errors import Refused
 from vreplication.mysql import url as urls
@@ -45,17 +44,11 @@ async def asource_url(conn_id: str) -> SourceUrl:
 def to_url(connection: Any) -> SourceUrl:
     """Of anything that has a connection's fields: the SDK's and the metadata database's alike. Raises Refused."""
     query = {k: str(v) for k, v in _extra(connection).items() if k not in _NOT_TLS and v not in (None, "")}
-    built = URL.create(
-        "mysql",
-        username=connection.login or None,
-        password=connection.password or None,
-        host=connection.host or "localhost",
-        port=int(connection.port or 3306),
-        database=connection.schema or None,
-        query=query,
-    )
+    login = f"{quote(connection.login or '', safe='')}:{quote(connection.password or '', safe='')}"
+    where = f"{connection.host or 'localhost'}:{int(connection.port or 3306)}/{quote(connection.schema or '', safe='')}"
+    built = f"mysql://{login}@{where}" + (f"?{urlencode(query)}" if query else "")
     try:
-        return urls.parse(built.render_as_string(hide_password=False))
+        return urls.parse(built)
     except Refused as error:
         raise Refused(f"Connection {connection.conn_id!r}: {error}") from None
 
