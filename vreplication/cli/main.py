@@ -17,7 +17,7 @@ import typer
 from typer.exceptions import TyperException
 
 from vreplication import __version__
-from vreplication.cli import logs, online_ddl, operate, outcome
+from vreplication.cli import backfill, logs, online_ddl, operate, outcome
 from vreplication.cli.invocation import Invocation
 from vreplication.cli.say import PROGRAM, error, json_line
 from vreplication.cli.scrub import scrub
@@ -66,6 +66,7 @@ def _replicate(workflow: str) -> None:
 app.command("online-ddl", help=online_ddl.RUN_HELP)(online_ddl.command(online_ddl.run))
 plans.command("online-ddl", help=online_ddl.PLAN_HELP)(online_ddl.command(online_ddl.plan))
 app.add_typer(plans, name="plan")
+app.command(help=backfill.HELP)(backfill.backfill)
 app.command()(status)
 for _act in operate.COMMANDS:
     app.command()(_act)

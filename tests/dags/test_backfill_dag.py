@@ -1,0 +1,143 @@
+"""The DAG backfill: it imports without a connection and without its file, and its ids, params and schedule are stable.
+
+Airflow runs in a process of its own with a home of its own: nothing of the developer's is read or written.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+YAML = "jobs: [{name: orders, source: a, target: b, table: t, time_column: at}]"
+HEAD = """
+import importlib.util, json, socket, sys
+
+def refuse(*args, **kwargs):
+    raise AssertionError("a connection is opened")
+
+socket.create_connection = refuse
+socket.socket.connect = refuse
+spec = importlib.util.spec_from_file_location("dag_file", sys.argv[1])
+module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+from airflow.sdk import DAG, BaseHook
+dag = next(v for v in vars(module).values() if isinstance(v, DAG)) if any(
+    isinstance(v, DAG) for v in vars(module).values()) else module.backfill()
+"""
+
+
+def in_airflow(tmp_path: Path, code: str, jobs: str | None = YAML) -> Any:
+    """What `code` prints as JSON, behind `HEAD`."""
+    home = tmp_path / "home"
+    home.mkdir(exist_ok=True)
+    folder = tmp_path / "jobs"
+    folder.mkdir(exist_ok=True)
+    if jobs is not None:
+        (folder / "backfills.yaml").write_text(jobs)
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")},
+        "AIRFLOW_HOME": str(home),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "dags"),
+        "AIRFLOW__CORE__PLUGINS_FOLDER": str(home / "plugins"),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__UNIT_TEST_MODE": "True",
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow.db",
+        "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(home / "logs"),
+        "VREPLICATION_MIGRATIONS": str(folder),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", HEAD + code, str(ROOT / "dags" / "backfill.py")],
+        env=environment, capture_output=True, text=True, timeout=120, cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+FACTS = """
+print(json.dumps({
+    "id": dag.dag_id, "tasks": sorted(dag.task_ids), "catchup": dag.catchup, "max": dag.max_active_runs,
+    "params": {name: dag.params[name] for name in dag.params}, "schedule": type(dag.timetable).__name__,
+    "cron": dag.timetable.expression, "down": sorted(dag.get_task("choose").downstream_task_ids),
+    "retries": dag.get_task("copy").partial_kwargs.get("retries"), "spark": "pyspark" in sys.modules,
+}))
+"""
+
+
+@pytest.mark.parametrize("jobs", [YAML, "jobs: [", None])
+def test_the_dag_imports_whatever_the_file_holds(tmp_path: Path, jobs: str | None) -> None:
+    facts = in_airflow(tmp_path, FACTS, jobs)
+    assert (facts["id"], facts["tasks"], facts["down"]) == ("backfill", ["choose", "copy"], ["copy"])
+    assert (facts["schedule"], facts["cron"]) == ("CronDataIntervalTimetable", "0 0 * * *")
+    assert (facts["catchup"], facts["max"], facts["params"]) == (False, 4, {"jobs": []})
+    assert not facts["spark"]
+
+
+CHOOSE = """
+choose, params = dag.get_task("choose"), json.loads({params!r})
+try:
+    print(json.dumps(["ok", choose.execute({{"params": params}})]))
+except Exception as error:
+    print(json.dumps([type(error).__name__, str(error)]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("names", "jobs", "kind", "words"),
+    [
+        ([], YAML, "AirflowSkipException", "names no jobs"),
+        (["orders", "orders"], YAML, "ok", ["orders"]),
+        (["nope"], YAML, "AirflowFailException", "There is no job 'nope' in"),
+        (["orders"], "jobs: [", "AirflowFailException", "is not valid YAML at line 1"),
+        (["orders"], None, "AirflowFailException", "cannot be read"),
+    ],
+)  # fmt: skip
+def test_choosing_jobs(tmp_path: Path, names: list[str], jobs: str | None, kind: str, words: Any) -> None:
+    found = in_airflow(tmp_path, CHOOSE.format(params=json.dumps({"jobs": names})), jobs)
+    assert found[0] == kind
+    assert found[1] == words if kind == "ok" else words in found[1]
+    assert "\n" not in str(found[1])
+
+
+COPY = """
+from vreplication.airflow import backfill, connections
+from vreplication.backfill import run
+from datetime import UTC, datetime
+from types import SimpleNamespace
+calls = []
+
+def fake(job, source, target, start, end, **more):
+    calls.append([job.name, source, target, start.isoformat(), end.isoformat(), sorted(more)])
+    return SimpleNamespace(verified={verified}, reason="3 rows still differ", as_json=lambda: {{"rows_read": 1}})
+
+run.run, connections.source_url = fake, lambda conn_id: f"url of {{conn_id}}"
+task = backfill.BackfillOperator(task_id="copy_one", migrations="/nowhere", job="orders")
+context = {context}
+try:
+    print(json.dumps([task.execute(context), calls]))
+except Exception as error:
+    print(json.dumps([type(error).__name__, str(error)]))
+"""
+INTERVAL = (
+    "dict(data_interval_start=datetime(2026, 1, 1, tzinfo=UTC), data_interval_end=datetime(2026, 1, 2, tzinfo=UTC))"
+)
+
+
+def test_a_job_is_done_for_the_data_interval(tmp_path: Path) -> None:
+    result, calls = in_airflow(tmp_path, COPY.format(verified=True, context=INTERVAL))
+    assert result == {"rows_read": 1}
+    assert calls == [
+        ["orders", "url of a", "url of b", "2026-01-01T00:00:00+00:00", "2026-01-02T00:00:00+00:00", ["notify", "stop"]]
+    ]
+
+
+def test_a_run_without_an_interval_and_one_that_is_not_verified(tmp_path: Path) -> None:
+    assert in_airflow(tmp_path, COPY.format(verified=True, context="{}"))[0] == "AirflowFailException"
+    kind, words = in_airflow(tmp_path, COPY.format(verified=False, context=INTERVAL))
+    assert (kind, words) == ("AirflowException", "3 rows still differ")

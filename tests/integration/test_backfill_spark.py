@@ -1,0 +1,96 @@
+"""A backfill on real Spark: locally with several tasks, by the command, and an error that keeps its class."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from backfill_setup import Case
+
+from sandbox.databases import Database
+from vreplication.backfill import run, slices
+from vreplication.errors import BadValue
+from vreplication.mysql.url import SourceUrl
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+FILL = (
+    "INSERT INTO s WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000) "
+    "SELECT i, i, '2026-03-01' + INTERVAL i MINUTE FROM n",
+    *(f"INSERT INTO s SELECT id + {1000 << k}, v, at FROM s" for k in range(4)),
+)
+
+
+@pytest.fixture
+def case(database: Database) -> Iterator[Case]:
+    made = Case(source=database, target=database)
+    made.write(*FILL)
+    yield made
+    for url in (made.reader, made.writer):
+        database.admin.execute_raw(f"DROP USER '{url.user}'@'%'")
+
+
+def test_slices_side_by_side(spark: Any, case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "cut", lambda *a: slices.cut(*a, slice_rows=3_000))
+    first = case.run(spark=spark, mirror=True)
+    assert (first.rows_read, first.inserted, first.verified) == (16_000, 16_000, True)
+    assert case.rows() == case.rows("s")
+    case.write("UPDATE s SET v='x' WHERE id % 100 = 0", "DELETE FROM s WHERE id % 1000 = 1")
+    second = case.run(spark=spark, mirror=True)
+    assert (second.updated, second.deleted, second.verified) == (160, 16, True)
+    assert case.rows() == case.rows("s")
+    conf = spark.sparkContext.getConf().toDebugString()
+    assert case.writer.password not in conf
+
+
+def test_an_error_keeps_its_class(spark: Any, case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dataclasses import replace
+
+    check = run.check
+    monkeypatch.setattr(run, "check", lambda *a: replace(check(*a), packet=1024))
+    case.write("UPDATE s SET v=REPEAT('x',50)")
+    case.write(
+        "ALTER TABLE s MODIFY v VARCHAR(5000)",
+        "ALTER TABLE t MODIFY v VARCHAR(5000)",
+        "UPDATE s SET v=REPEAT('x',5000) WHERE id=7",
+    )
+    with pytest.raises(BadValue, match="max_allowed_packet"):
+        case.run(spark=spark)
+    assert spark.sparkContext.statusTracker().getActiveJobsIds() == []
+
+
+JOBS = "jobs: [{name: j, source: a, target: b, table: s, target_table: t, time_column: at}]"
+
+
+@pytest.mark.timeout(280)
+def test_the_command(case: Case, tmp_path: Path) -> None:
+    (tmp_path / "backfills.yaml").write_text(JOBS)
+    done = _command(case, tmp_path)
+    assert done.returncode == 0, done.stderr
+    line = json.loads(done.stdout)
+    assert (line["event"], line["rows_read"], line["inserted"]) == ("complete", 16_000, 16_000)
+    assert case.rows() == case.rows("s")
+    for secret in (case.reader.password, case.writer.password):
+        assert secret not in done.stdout + done.stderr
+
+
+def _command(case: Case, folder: Path) -> subprocess.CompletedProcess[str]:
+    import os
+
+    environment = {
+        "VREPLICATION_MIGRATIONS": str(folder), "XDG_STATE_HOME": str(folder),
+        "VREPLICATION_SOURCE": _bare(case.reader), "VREPLICATION_PASSWORD": case.reader.password,
+        "VREPLICATION_TARGET": _bare(case.writer), "VREPLICATION_TARGET_PASSWORD": case.writer.password,
+    }  # fmt: skip
+    words = ["backfill", "j", "--from", "2026-03-01", "--to", "2026-03-02", "--json"]
+    return subprocess.run([sys.executable, "-m", "vreplication", *words], env={**os.environ, **environment},
+                          capture_output=True, text=True, timeout=240)  # fmt: skip
+
+
+def _bare(url: SourceUrl) -> str:
+    return f"mysql://{url.user}@{url.host}:{url.port}/{url.database}"

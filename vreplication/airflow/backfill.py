@@ -1,0 +1,131 @@
+"""The DAG backfill's two steps: choose the jobs of a run, and copy one job's rows of the run's data interval.
+
+What must stay true: nothing is read when the DAG is imported, neither the jobs' file nor a connection nor a server; a
+broken file is one sentence in the task; a password is in no rendered field, XCom or log; what may succeed when it is
+done again is tried again by Airflow, and doing it again is harmless.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from airflow.sdk import BaseOperator, Param
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+
+from vreplication.errors import Interrupted, Refused, Terminal, VReplicationError
+
+if TYPE_CHECKING:
+    from vreplication.backfill.job import Job
+
+log = logging.getLogger(__name__)
+
+FOLDER = "VREPLICATION_MIGRATIONS"
+"""The folder of backfills.yaml; without it the folder `migrations` beside the folder of DAGs."""
+T = TypeVar("T")
+
+
+def backfill_params() -> dict[str, Param]:
+    """Relied on from outside: `airflow backfill create … --dag-run-conf '{"jobs": ["orders"]}'`."""
+    return {
+        "jobs": Param(
+            [],
+            type="array",
+            items={"type": "string", "minLength": 1},
+            title="Jobs",
+            description="Names of jobs in migrations/backfills.yaml. None: the run is skipped.",
+        )
+    }
+
+
+class _Operator(BaseOperator):
+    """Knows where the jobs are. `migrations`: the folder, where the environment names no other."""
+
+    def __init__(self, *, migrations: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.migrations = migrations
+
+    def jobs(self) -> tuple[dict[str, Job], Path]:
+        from vreplication.backfill.job import load_jobs
+
+        path = Path(os.environ.get(FOLDER) or self.migrations) / "backfills.yaml"
+        return load_jobs(path), path
+
+
+class ChooseJobsOperator(_Operator):
+    """The names of the run's jobs, each once; a name that is not there fails, and no name at all skips."""
+
+    def execute(self, context: Any) -> list[str]:
+        wanted = list(dict.fromkeys(context["params"]["jobs"]))
+        if not wanted:
+            raise AirflowSkipException("The run names no jobs.")
+        return in_airflow(lambda: self._known(wanted))
+
+    def _known(self, wanted: list[str]) -> list[str]:
+        from vreplication.backfill.job import find_job
+
+        jobs, path = self.jobs()
+        return [find_job(jobs, name, path).name for name in wanted]
+
+
+class BackfillOperator(_Operator):
+    """Copies or refreshes one job's rows of the data interval; its result is the task's XCom."""
+
+    ui_color = "#e8eef7"
+
+    def __init__(self, *, job: str, **kwargs: Any) -> None:
+        kwargs.setdefault("retries", 3)
+        kwargs.setdefault("retry_delay", timedelta(seconds=30))
+        super().__init__(**kwargs)
+        self.job = job
+        self._stop = threading.Event()
+
+    def execute(self, context: Any) -> dict[str, Any]:
+        return in_airflow(lambda: self._work(*interval(context)))
+
+    def _work(self, start: datetime, end: datetime) -> dict[str, Any]:
+        from vreplication.airflow.connections import source_url, use_own_python
+        from vreplication.backfill.job import find_job
+        from vreplication.backfill.run import run
+
+        use_own_python()
+        jobs, path = self.jobs()
+        job = find_job(jobs, self.job, path)
+        urls = source_url(job.source), source_url(job.target)
+        result = run(job, *urls, start, end, stop=self._stop, notify=log.info)
+        log.info("%s", result.as_json())
+        if not result.verified:
+            raise AirflowException(result.reason)
+        return result.as_json()
+
+    def on_kill(self) -> None:
+        self._stop.set()
+
+
+def interval(context: Any) -> tuple[datetime, datetime]:
+    """The run's data interval. Raises AirflowFailException when it has none."""
+    start, end = context.get("data_interval_start"), context.get("data_interval_end")
+    if start is None or end is None:
+        raise AirflowFailException(
+            "refused: This run has no data interval. Give it a logical date, or use `airflow backfill create`."
+        )
+    return start, end
+
+
+def in_airflow(work: Callable[[], T]) -> T:
+    """Airflow's exceptions for ours."""
+    try:
+        return work()
+    except Refused as error:
+        raise AirflowFailException(f"refused: {error}") from None
+    except Interrupted as error:
+        raise AirflowException(str(error)) from None
+    except Terminal as error:
+        raise AirflowFailException(f"failed: {error}") from None
+    except VReplicationError as error:
+        raise AirflowException(str(error)) from None

@@ -1,0 +1,231 @@
+"""One interval of one job: check, cut, copy, compare and mend until nothing differs, report.
+
+What must stay true: nothing is written before all checks have passed; only rows of the interval are touched on the
+target; doing it again, or beside another interval, comes to the same rows; `verified` is said only of an interval of
+which a whole comparison, made after the last write, found no difference.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from vreplication.backfill.compare import Found
+from vreplication.backfill.interval import walls
+from vreplication.backfill.job import Job
+from vreplication.backfill.slices import Slice, cut, source_from
+from vreplication.backfill.spark_job import Task, run_slices
+from vreplication.backfill.tables import Tables, pair_tables, read_table, soft_pairs, time_index
+from vreplication.backfill.upsert import Counts
+from vreplication.errors import Interrupted, Refused, Terminal
+from vreplication.mysql.quoting import ident
+from vreplication.mysql.server import Server, inspect
+from vreplication.mysql.session import Session, connect
+from vreplication.mysql.url import SourceUrl
+from vreplication.rowcopy.spark_job import spark_session
+
+ROUNDS = 5
+"""Comparisons at most. Each mends what it found, and the next one has to find nothing."""
+_PAUSE_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What became of an interval. extra_rows: rows of the target alone, which stay when the job does not mirror."""
+
+    job: str
+    start: datetime
+    end: datetime
+    rows_read: int
+    inserted: int
+    updated: int
+    unchanged: int
+    deleted: int
+    null_time_rows: int
+    extra_rows: int
+    verified: bool
+    differing: int = 0
+    example: str = ""
+
+    @property
+    def reason(self) -> str:
+        """Why it is not verified."""
+        if self.verified:
+            return ""
+        return (
+            f"{self.differing} rows still differ after {ROUNDS} comparisons (one has the key {self.example}): they are "
+            "being changed all the time, or another row of the target holds their unique value."
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values, for a JSON line and for XCom."""
+        return {
+            "job": self.job,
+            "start": self.start.isoformat(),
+            "end": self.end.isoformat(),
+            "rows_read": self.rows_read,
+            "inserted": self.inserted,
+            "updated": self.updated,
+            "unchanged": self.unchanged,
+            "deleted": self.deleted,
+            "null_time_rows": self.null_time_rows,
+            "extra_rows": self.extra_rows,
+            "verified": self.verified,
+            "reason": self.reason or None,
+        }
+
+
+def run(
+    job: Job,
+    source_url: SourceUrl,
+    target_url: SourceUrl,
+    start: datetime,
+    end: datetime,
+    *,
+    spark: Any = None,
+    stop: threading.Event | None = None,
+    notify: Callable[[str], None] = lambda text: None,
+) -> Result:
+    """Copy or refresh [start, end). `spark`: a session to use; without one a session is made and ended here.
+
+    Raises Refused before anything is written; Interrupted when `stop` is set.
+    """
+    with connect(source_url) as source, connect(target_url) as target:
+        tables = check(job, source, target)
+        span = walls(start, end, "UTC" if tables.time.source.data_type == "timestamp" else job.time_zone)
+        slices = [] if span.is_empty else cut(source, tables, span)
+        missing = null_rows(source, tables)
+    interval = _Interval(
+        job=job, start=start, end=end, urls=(source_url, target_url), tables=tables, slices=slices,
+        null_time_rows=missing, stop=stop or threading.Event(), notify=notify,
+    )  # fmt: skip
+    if spark is not None or not slices:
+        return interval.run(spark)
+    session = _start_spark(job)
+    try:
+        return interval.run(session)
+    finally:
+        session.stop()
+
+
+def _start_spark(job: Job) -> Any:
+    try:
+        return spark_session(job.spark_master, job.parallelism, f"vreplication backfill {job.name}")
+    except Exception as error:
+        words = str(error).strip().splitlines() or [""]
+        raise Terminal(
+            f"Spark did not start: {type(error).__name__}: {words[0]}",
+            cure="Look at the job's spark_master and at the Java installation.",
+        ) from None
+
+
+def check(job: Job, source: Session, target: Session) -> Tables:
+    """Read both tables and pair them. Raises Refused."""
+    servers = (inspect(source), inspect(target))
+    ours, theirs = read_table(source, job.table, "source"), read_table(target, job.written_table, "target")
+    is_same_table = (ours.schema.lower(), ours.name.lower()) == (theirs.schema.lower(), theirs.name.lower())
+    if is_same_table and _identity(servers[0]) == _identity(servers[1]):
+        raise Refused("Source and target are the same table.", cure="Name another target_table or connection.")
+    mapping = pair_tables(ours, theirs, job.time_column)
+    time_pair = next(p for p in mapping.pairs if p.source.name.lower() == job.time_column.lower())
+    return Tables(
+        mapping=mapping,
+        time=time_pair,
+        source_index=time_index(source, ours, time_pair.source.name),
+        target_index=time_index(target, theirs, time_pair.target.name),
+        soft=soft_pairs(mapping, servers),
+        packet=int(servers[1].setting("max_allowed_packet") or 1 << 20),
+    )
+
+
+def _identity(server: Server) -> tuple[str | None, ...]:
+    """Alike for two connections to one server, by whatever host name."""
+    return tuple(server.setting(name) for name in ("server_uuid", "hostname", "port", "datadir", "server_id"))
+
+
+def null_rows(source: Session, tables: Tables) -> int:
+    """Rows of the whole source table that are in no interval."""
+    column = tables.time.source
+    if not column.is_nullable:
+        return 0
+    return int(source.value(f"SELECT COUNT(*) {source_from(tables)} WHERE {ident(column.name)} IS NULL"))
+
+
+@dataclass(slots=True, kw_only=True)
+class _Interval:
+    """What a run knows, and what it has counted so far."""
+
+    job: Job
+    start: datetime
+    end: datetime
+    urls: tuple[SourceUrl, SourceUrl]
+    tables: Tables
+    slices: list[Slice]
+    null_time_rows: int
+    stop: threading.Event
+    notify: Callable[[str], None]
+    counts: Counts = field(default_factory=Counts)
+
+    def run(self, spark: Any) -> Result:
+        self._report("copying", len(self.slices))
+        copied = run_slices(spark, self._task("copy"), self.slices, self.job.parallelism, self._check)
+        self.counts = sum((answer.found.counts for answer in copied), Counts())
+        return self._result(self._compare(spark))
+
+    def _compare(self, spark: Any) -> Found:
+        """Compare, and mend, the slices that may differ until none does."""
+        extra, left = {}, self.slices
+        found = Found()
+        for number in range(ROUNDS):
+            self._pause(number)
+            self._report("comparing", len(left))
+            answers = run_slices(spark, self._task("compare"), left, self.job.parallelism, self._check)
+            found = sum((answer.found for answer in answers), Found())
+            self.counts += found.counts
+            extra.update({answer.slice: answer.found.extra for answer in answers})
+            left = [answer.slice for answer in answers if answer.found.differing]
+            if not left:
+                break
+        return Found(differing=found.differing, extra=sum(extra.values()), example=found.example)
+
+    def _pause(self, number: int) -> None:
+        if number > 1 and self.stop.wait(_PAUSE_SECONDS * number):
+            self._check()
+
+    def _report(self, act: str, slices: int) -> None:
+        if slices:
+            self.notify(f"{self.job.name}: {act} {slices} slice{'s' if slices != 1 else ''}")
+
+    def _task(self, act: Any) -> Task:
+        return Task(
+            source=self.urls[0],
+            target=self.urls[1],
+            tables=self.tables,
+            act=act,
+            is_mirror=self.job.mirror,
+            batch_rows=self.job.batch_rows,
+        )
+
+    def _check(self) -> None:
+        if self.stop.is_set():
+            raise Interrupted("Interrupted; run the same command again, what is there already is left as it is.")
+
+    def _result(self, found: Found) -> Result:
+        return Result(
+            job=self.job.name,
+            start=self.start,
+            end=self.end,
+            rows_read=self.counts.read,
+            inserted=self.counts.inserted,
+            updated=self.counts.updated,
+            unchanged=self.counts.unchanged,
+            deleted=self.counts.deleted,
+            null_time_rows=self.null_time_rows,
+            extra_rows=found.extra,
+            verified=not found.differing,
+            differing=found.differing,
+            example=found.example,
+        )

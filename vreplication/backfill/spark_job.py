@@ -1,0 +1,141 @@
+"""The slices of a backfill on Spark: so many tasks at a time as the job says, on any master.
+
+What must stay true: the connections' URLs, which hold passwords, travel inside the task's closure and in no Spark
+property; an error of ours comes out as that very error; a slice that lost its connection is done again, which is
+harmless; when `run_slices` returns or raises, its jobs have been told to stop.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from vreplication.backfill.compare import Comparer, Found, text
+from vreplication.backfill.slices import Slice, source_from
+from vreplication.backfill.tables import Tables
+from vreplication.backfill.upsert import upsert
+from vreplication.errors import Ambiguous, Terminal, Transient, VReplicationError
+from vreplication.mysql.session import connect
+from vreplication.mysql.url import SourceUrl
+from vreplication.schema.literals import row_literal_sql
+
+_ATTEMPTS = 3
+_STOP_SECONDS = 15.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What came of one slice."""
+
+    slice: Slice
+    found: Found
+    error: VReplicationError | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """What runs on an executor. Errors of ours come back as values, for Spark would wrap them in text."""
+
+    source: SourceUrl
+    target: SourceUrl
+    tables: Tables
+    act: Literal["copy", "compare"]
+    is_mirror: bool
+    batch_rows: int
+
+    def __call__(self, slices: Sequence[Slice]) -> list[Answer]:
+        answers: list[Answer] = []
+        for part in slices:
+            answers.append(self._answer(part))
+            if answers[-1].error is not None:
+                break
+        return answers
+
+    def _answer(self, part: Slice) -> Answer:
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                return Answer(slice=part, found=self._do(part))
+            except (Transient, Ambiguous) as error:
+                failure: VReplicationError = error
+                time.sleep(0.2 * attempt)
+            except VReplicationError as error:
+                return Answer(slice=part, found=Found(), error=error)
+        return Answer(slice=part, found=Found(), error=failure)
+
+    def _do(self, part: Slice) -> Found:
+        with connect(self.source) as source, connect(self.target) as target:
+            if self.act == "compare":
+                return Comparer(
+                    source=source, target=target, tables=self.tables, slice=part,
+                    is_mirror=self.is_mirror, batch_rows=self.batch_rows,
+                ).run()  # fmt: skip
+            sql = f"SELECT {row_literal_sql(self.tables.mapping)} {source_from(self.tables)}"
+            found = source.stream(f"{sql} WHERE {part.source_sql(self.tables)}")
+            rows = (None if row is None else text(row) for (row,) in found)
+            return Found(counts=upsert(target, self.tables, rows, self.batch_rows))
+
+
+def run_slices(
+    spark: Any, task: Task, slices: Sequence[Slice], parallelism: int, check: Callable[[], None]
+) -> list[Answer]:
+    """Do `task` on every slice. `check` is called in this thread and may raise to stop. Raises the first error."""
+    if not slices:
+        return []
+    # Dealt like cards, so that a crowded hour does not fall to one task alone; as many tasks as may run at a time.
+    hands = [list(slices[i::parallelism]) for i in range(min(parallelism, len(slices)))]
+    answers = _Run(spark.sparkContext, task, hands).run(check)
+    for answer in answers:
+        if answer.error is not None:
+            raise answer.error
+    return answers
+
+
+@dataclass(slots=True)
+class _Run:
+    """One Spark job in a thread of its own, so that ours stays free to look up."""
+
+    context: Any
+    task: Task
+    hands: list[list[Slice]]
+    group: str = field(default_factory=lambda: f"backfill-{secrets.token_hex(4)}")
+    answers: list[Answer] = field(default_factory=list)
+    error: Exception | None = None
+
+    def run(self, check: Callable[[], None]) -> list[Answer]:
+        thread = threading.Thread(target=self._submit, daemon=True)
+        thread.start()
+        try:
+            while thread.is_alive():
+                check()
+                thread.join(0.1)
+        finally:
+            self._stop(thread)
+        if self.error is not None:
+            raise _ours(self.error)
+        return self.answers
+
+    def _submit(self) -> None:
+        try:
+            self.context.setJobGroup(self.group, "vreplication backfill")
+            found = self.context.parallelize(self.hands, len(self.hands)).map(self.task).collect()
+            self.answers = [answer for hand in found for answer in hand]
+        except Exception as error:
+            self.error = error
+
+    def _stop(self, thread: threading.Thread) -> None:
+        deadline = time.monotonic() + _STOP_SECONDS
+        while thread.is_alive() and time.monotonic() < deadline:
+            # Again and again: the job may have been submitted just behind the last cancelling.
+            with contextlib.suppress(Exception):
+                self.context.cancelJobGroup(self.group)
+            thread.join(0.2)
+
+
+def _ours(error: Exception) -> VReplicationError:
+    first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return error if isinstance(error, VReplicationError) else Terminal(f"Spark could not run the backfill: {first}")

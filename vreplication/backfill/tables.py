@@ -1,0 +1,184 @@
+"""The two tables of a job: which column goes where, by which key rows are told apart, and what is refused.
+
+What must stay true: nothing is written when anything here refuses; each column of the source reaches the column of the
+same name, and its value travels as a literal, unconverted; the key is the primary key on both sides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from vreplication.backfill.interval import TIME_TYPES
+from vreplication.errors import Refused
+from vreplication.mysql.quoting import ident, qualified
+from vreplication.mysql.server import Server
+from vreplication.mysql.session import Session, SqlError
+from vreplication.schema.conversions import convert_template
+from vreplication.schema.introspect import introspect
+from vreplication.schema.keys import is_same_value
+from vreplication.schema.literals import APPROXIMATE
+from vreplication.schema.model import Column, ColumnPair, Key, Table, TableMapping
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tables:
+    """source_index, target_index: what an interval is read by: an index on the time column, else the primary key.
+
+    soft: columns that the two servers do not show alike (see `compare.py`). packet: what a statement may be long.
+    """
+
+    mapping: TableMapping
+    time: ColumnPair
+    source_index: str
+    target_index: str
+    soft: tuple[ColumnPair, ...]
+    packet: int
+
+    @property
+    def key(self) -> tuple[Column, ...]:
+        return tuple(pair.source for pair in self.mapping.key)
+
+    @property
+    def is_time_indexed(self) -> bool:
+        return "PRIMARY" not in (self.source_index, self.target_index)
+
+
+def read_table(session: Session, name: str, side: str) -> Table:
+    """`name` in the session's database. Raises Refused."""
+    try:
+        return introspect(session, session.url.database, name)
+    except Refused as error:
+        raise Refused(
+            f"The {side}: {error.message}", cure="Check the job's table names and the user's SELECT privilege."
+        ) from None
+
+
+def pair_tables(source: Table, target: Table, time_column: str) -> TableMapping:
+    """How rows of `source` become rows of `target`. Raises Refused."""
+    check_time(source, time_column)
+    key = _primary(source)
+    _check_key(source, key, target)
+    _check_columns(source, target)
+    pairs = tuple(_pairs(source, target))
+    _check_time_pair(source.column(time_column), target.column(time_column))
+    return TableMapping(
+        source=source,
+        target=target,
+        pairs=pairs,
+        key=tuple(ColumnPair(source=source.column(n), target=target.column(n)) for n in key.columns),
+        source_index="PRIMARY",
+        target_index="PRIMARY",
+    )
+
+
+def check_time(table: Table, name: str) -> None:
+    if not table.has_column(name):
+        raise Refused(f"The time column {name} is not a column of {table.schema}.{table.name}.")
+    column = table.column(name)
+    if column.data_type not in TIME_TYPES:
+        raise Refused(f"The time column {name} is {column.column_type}, not DATETIME, TIMESTAMP or DATE.")
+
+
+def _primary(table: Table) -> Key:
+    for key in table.keys:
+        if key.is_primary:
+            return key
+    raise Refused(
+        f"{table.schema}.{table.name} has no primary key.",
+        cure="Rows are refreshed by their key: add one to the table.",
+    )
+
+
+def _check_key(source: Table, key: Key, target: Table) -> None:
+    other = _primary(target)
+    ours, theirs = ({name.lower() for name in k.columns} for k in (key, other))
+    if ours != theirs:
+        raise Refused(f"The primary key is ({_list(key)}) on the source and ({_list(other)}) on the target.")
+    for part in (*key.parts, *other.parts):
+        if part.prefix is not None:
+            raise Refused(f"The primary key holds only the beginning of {part.column}.")
+    for name in key.columns:
+        if not is_same_value(source.column(name), target.column(name)):
+            raise _differ(source.column(name), target.column(name))
+
+
+def _list(key: Key) -> str:
+    return ", ".join(key.columns)
+
+
+def _check_columns(source: Table, target: Table) -> None:
+    lost = [c.name for c in source.columns if not c.generated and not target.has_column(c.name)]
+    if lost:
+        raise Refused(f"The target {target.schema}.{target.name} does not have the columns: {', '.join(lost)}.")
+    unfilled = [c.name for c in target.columns if not source.has_column(c.name) and _must_be_given(c)]
+    if unfilled:
+        raise Refused(
+            f"The target's columns {', '.join(unfilled)} have no default and are not in the source.",
+            cure="Give them a default.",
+        )
+
+
+def _must_be_given(column: Column) -> bool:
+    return not (column.has_default or column.generated or column.is_auto_increment)
+
+
+def _pairs(source: Table, target: Table) -> Iterator[ColumnPair]:
+    for column in target.columns:
+        if source.has_column(column.name) and not column.generated:
+            origin = source.column(column.name)
+            if not _is_taken_as_it_is(origin, column):
+                raise _differ(origin, column)
+            yield ColumnPair(source=origin, target=column)
+
+
+def _is_taken_as_it_is(source: Column, target: Column) -> bool:
+    try:
+        return convert_template(source, target, zone=None) == "{}"
+    except Refused:
+        return False
+
+
+def _differ(source: Column, target: Column) -> Refused:
+    return Refused(
+        f"Column {source.name} is {source.column_type} on the source and {target.column_type} on the target.",
+        cure="A backfill converts no types: make them the same.",
+    )
+
+
+def _check_time_pair(source: Column, target: Column) -> None:
+    if source.data_type != target.data_type or target.fraction < source.fraction or target.generated:
+        raise _differ(source, target)
+
+
+def soft_pairs(mapping: TableMapping, servers: tuple[Server, Server]) -> tuple[ColumnPair, ...]:
+    """Columns that a checksum cannot compare: numbers of DOUBLE as two flavors print them, text that became JSON."""
+    is_foreign = servers[0].flavor != servers[1].flavor
+    return tuple(p for p in mapping.pairs if _is_soft(p, is_foreign=is_foreign))
+
+
+def _is_soft(pair: ColumnPair, *, is_foreign: bool) -> bool:
+    kinds = {pair.source.data_type, pair.target.data_type}
+    return (is_foreign and bool(kinds & APPROXIMATE)) or (pair.target.data_type == "json" and len(kinds) == 2)
+
+
+def time_index(session: Session, table: Table, column: str) -> str:
+    """An index that begins with the column and that the optimizer may use; else PRIMARY."""
+    for key in table.keys:
+        if not key.is_primary and _begins_with(key, column) and _is_visible(session, table, key):
+            return key.name
+    return "PRIMARY"
+
+
+def _begins_with(key: Key, column: str) -> bool:
+    first = key.parts[0]
+    return first.column.lower() == column.lower() and first.prefix is None and key.index_type == "BTREE"
+
+
+def _is_visible(session: Session, table: Table, key: Key) -> bool:
+    """An invisible or ignored index cannot be asked for."""
+    try:
+        session.rows(f"SELECT 1 FROM {qualified(table.schema, table.name)} FORCE INDEX ({ident(key.name)}) LIMIT 0")
+    except SqlError:
+        return False
+    return True
