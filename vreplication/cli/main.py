@@ -17,7 +17,7 @@ import typer
 from typer.exceptions import TyperException
 
 from vreplication import __version__
-from vreplication.cli import backfill, logs, online_ddl, operate, outcome
+from vreplication.cli import backfill, housekeeping, logs, online_ddl, operate, outcome, submit
 from vreplication.cli.invocation import Invocation
 from vreplication.cli.say import PROGRAM, error, json_line
 from vreplication.cli.scrub import scrub
@@ -70,6 +70,9 @@ app.command(help=backfill.HELP)(backfill.backfill)
 app.command()(status)
 for _act in operate.COMMANDS:
     app.command()(_act)
+app.command("submit", help=submit.SUBMIT_HELP)(submit.submit)
+app.command("queue", help=submit.QUEUE_HELP)(submit.queue)
+app.command("housekeeping", help=housekeeping.HELP)(housekeeping.housekeeping)
 app.command("replicate", hidden=True)(_replicate)
 
 

@@ -70,6 +70,10 @@ verification = _table(
     "started_at", "finished_at",
 )  # fmt: skip
 journal = _table("journal", "id", "workflow", "at", "actor", "event", "details")
+queue = _table(
+    "queue", "number", "workflow", "source_conn_id", "source_schema", "source_table", "spec", "not_before",
+    "after_workflow", "priority", "state", "reason", "submitted_by", "submitted_at", "started_by", "started_at",
+)  # fmt: skip
 
 OF_A_WORKFLOW = (lease, heartbeat, gate, split, chunk, checkpoint, marker, marker_applied, gate_release)
 """Tables whose rows of a workflow go when it has ended; the workflow, progress, verification and journal stay."""

@@ -1,0 +1,39 @@
+"""Start the migrations of the queue that are due: what `vreplication submit` and the files under migrations/ put in."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
+from airflow.sdk import dag
+
+from vreplication.airflow.scheduling import DAG_ID, ClaimDueOperator, scheduling_params
+
+
+@dag(
+    dag_id="scheduled_migrations",
+    schedule="* * * * *",
+    start_date=datetime(2026, 1, 1, tzinfo=UTC),
+    catchup=False,
+    max_active_runs=1,
+    params=scheduling_params(),
+    tags=["vreplication"],
+    doc_md=__doc__,
+    dagrun_timeout=timedelta(minutes=15),
+)
+def scheduled_migrations() -> None:
+    due = ClaimDueOperator(task_id="claim_due", folder=str(Path(__file__).resolve().parent.parent / "migrations"))
+    # logical_date None: two runs with the same one could not both be.
+    TriggerDagRunOperator.partial(
+        task_id="start",
+        trigger_dag_id=DAG_ID,
+        logical_date=None,
+        skip_when_already_exists=True,
+        retries=3,
+        retry_delay=timedelta(seconds=10),
+        map_index_template="{{ task.trigger_run_id }}",
+    ).expand_kwargs(due.output)
+
+
+scheduled_migrations()

@@ -1,0 +1,75 @@
+"""Housekeeping of every source, for Airflow.
+
+What must stay true: what may go is logged, all of it, before anything goes; a source that fails keeps no other one
+waiting, and fails the run at the end.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from airflow.sdk import BaseOperator, Param
+from airflow.sdk.exceptions import AirflowFailException
+
+from vreplication.airflow.scheduling import find_source, read_files, source_params, sources_of
+from vreplication.errors import VReplicationError
+from vreplication.mysql.session import connect
+from vreplication.mysql.url import SourceUrl
+from vreplication.workflows import housekeeping
+
+log = logging.getLogger(__name__)
+
+
+def housekeeping_params() -> dict[str, Param]:
+    return {
+        **source_params(),
+        "dry_run": Param(False, type="boolean", title="Dry run", description="List only; remove nothing."),
+        "retired_days": Param(
+            housekeeping.RETIRED_DAYS, type="integer", minimum=0, title="Days of originals",
+            description="How long the original of a complete workflow is kept after its end.",
+        ),
+        "journal_days": Param(
+            housekeeping.JOURNAL_DAYS, type="integer", minimum=1, title="Days of the journal",
+            description="How long journal rows of ended workflows are kept.",
+        ),
+    }  # fmt: skip
+
+
+class HousekeepingOperator(BaseOperator):
+    """Its result says how many were found and removed on each source."""
+
+    ui_color = "#e8eef7"
+
+    def __init__(self, *, folder: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.folder = folder
+
+    def execute(self, context: Any) -> dict[str, dict[str, int]]:
+        counts: dict[str, dict[str, int]] = {}
+        problems: list[str] = []
+        by = f"airflow {context['run_id']}"
+        for conn_id, url, problem in map(find_source, sorted(sources_of(context, read_files(self.folder)))):
+            if url is None:
+                problems += [problem] if problem else []
+                continue
+            counts[conn_id], wrong = _tidy(conn_id, url, context["params"], by)
+            problems += wrong
+        if problems:
+            raise AirflowFailException("; ".join(problems))
+        return counts
+
+
+def _tidy(conn_id: str, url: SourceUrl, params: Any, by: str) -> tuple[dict[str, int], list[str]]:
+    """What was found and removed, and what could not be."""
+    try:
+        with connect(url) as session:
+            days = {"retired_days": int(params["retired_days"]), "journal_days": int(params["journal_days"])}
+            items = housekeeping.find(session, **days)
+            for item in items:
+                log.info("%s: %s %s may go: %s", conn_id, item.kind, item.what, item.why)
+            left = [] if params["dry_run"] else housekeeping.remove_all(session, items, by)
+    except VReplicationError as error:
+        return {}, [f"Connection {conn_id!r}: {error}"]
+    removed = 0 if params["dry_run"] else len(items) - len(left)
+    return {"found": len(items), "removed": removed}, [f"{item.what} stays: {reason}" for item, reason in left]

@@ -1,0 +1,148 @@
+"""`submit` and `queue`: put a migration into the queue, see what waits and why, take one out.
+
+What must stay true: a request is checked as `online-ddl` checks it, with the same sentences, before it is stored;
+neither command starts anything: the DAG scheduled_migrations does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from vreplication import names
+from vreplication.cli import online_ddl, options
+from vreplication.cli.operate import by
+from vreplication.cli.say import PROGRAM, json_line, say
+from vreplication.cli.scrub import scrub
+from vreplication.mysql.session import connect
+from vreplication.mysql.url import SourceUrl
+
+if TYPE_CHECKING:
+    from vreplication.workflows.queueing import Standing
+
+SUBMIT_HELP = """
+Put an online DDL into the queue of its server; Airflow's DAG scheduled_migrations starts it when it is due.
+
+Examples:
+
+  vreplication submit --table orders --alter "ADD COLUMN note TEXT" --not-before 2026-12-24T02:00:00Z
+
+  vreplication submit --table orders --alter "ADD INDEX (note(20))" --workflow orders-2 --after orders-1 --priority 5
+"""
+QUEUE_HELP = "List the queue in the order of its starts, with what each migration waits for; --remove takes one out."
+EMPTY = f'Nothing has been submitted; do so with: {PROGRAM} submit --table NAME --alter "CLAUSES"'
+
+_Workflow = Annotated[str | None, typer.Option("--workflow", metavar="ID", help="Name the workflow. [default: made]")]
+_NotBefore = Annotated[
+    str | None,
+    typer.Option("--not-before", metavar="TIME", help="Not before this time: 2026-12-24T02:00:00Z, or with +01:00."),
+]
+_After = Annotated[
+    str | None, typer.Option("--after", metavar="ID", help="Only when this workflow is complete; it may come later.")
+]
+_Priority = Annotated[
+    int | None, typer.Option("--priority", metavar="N", help="Greater goes first; else in order. [default: 0]")
+]
+
+
+def submit(
+    table: online_ddl._Table,
+    alter: online_ddl._Alter,
+    source: options.SourceOption = None,
+    source_file: options.SourceFileOption = None,
+    workflow: _Workflow = None,
+    not_before: _NotBefore = None,
+    after: _After = None,
+    priority: _Priority = None,
+    cutover: online_ddl._Cutover = None,
+    copy_parallelism: online_ddl._Parallelism = None,
+    chunk_rows: online_ddl._ChunkRows = None,
+    chunk_millis: online_ddl._ChunkMillis = None,
+    copy_path: online_ddl._CopyPath = None,
+    retired: online_ddl._Retired = None,
+    is_json: options.JsonOption = False,
+) -> None:
+    given = {
+        "table": table, "alter": alter, "workflow": workflow, "not_before": not_before, "after": after,
+        "priority": priority, "cutover": cutover, "copy_parallelism": copy_parallelism, "chunk_rows": chunk_rows,
+        "chunk_millis": chunk_millis, "copy_path": copy_path, "retired": retired,
+    }  # fmt: skip
+    _submit(options.resolve(source, source_file), given, is_json)
+
+
+def _submit(url: SourceUrl, given: Mapping[str, object], is_json: bool) -> None:
+    from vreplication.workflows import queueing
+
+    entry = queueing.make_entry(url.database, given)
+    with connect(url) as session:
+        queueing.submit(session, entry, by())
+    if is_json:
+        json_line({"event": "submitted", "workflow": entry.workflow})
+    else:
+        say(f"Submitted as {entry.workflow}; {PROGRAM} queue shows what it waits for.")
+
+
+def queue(
+    source: options.SourceOption = None,
+    source_file: options.SourceFileOption = None,
+    remove: Annotated[str | None, typer.Option("--remove", metavar="ID", help="Take this waiting one out.")] = None,
+    is_json: options.JsonOption = False,
+) -> None:
+    url = options.resolve(source, source_file)
+    if remove is not None:
+        _remove(url, names.check_workflow(remove), is_json)
+    else:
+        _list(url, is_json)
+
+
+def _remove(url: SourceUrl, workflow: str, is_json: bool) -> None:
+    from vreplication.workflows import queueing
+
+    with connect(url) as session:
+        queueing.remove(session, workflow, by())
+    if is_json:
+        json_line({"event": "removed", "workflow": workflow})
+    else:
+        say(f"Removed {workflow} from the queue.")
+
+
+def _list(url: SourceUrl, is_json: bool) -> None:
+    from vreplication.workflows import queueing
+
+    with connect(url) as session:
+        found = queueing.standings(queueing.look(session))
+    if is_json:
+        for standing in found:
+            json_line(standing.as_json())
+    else:
+        console = Console(width=None if Console().is_terminal else 200, soft_wrap=True)
+        console.print(table_of(found) if found else Text(EMPTY))
+
+
+def table_of(found: list[Standing]) -> Text:
+    """A line an entry, and below it its ALTER and what it waits for: 80 columns are enough."""
+    rows = [_HEADER, *(_cells(s) for s in found)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [Text("  ".join(c.ljust(w) for c, w in zip(_HEADER, widths, strict=True)).rstrip(), style="bold")]
+    for standing, cells in zip(found, rows[1:], strict=True):
+        lines.append(Text("  ".join(c.ljust(w) for c, w in zip(cells, widths, strict=True)).rstrip()))
+        lines += [Text(f"  {scrub(remark)}", style="bright_black") for remark in _remarks(standing)]
+    return Text("\n").join(lines)
+
+
+_HEADER = ("Workflow", "Table", "State", "Not before", "After", "Priority")
+
+
+def _cells(standing: Standing) -> tuple[str, ...]:
+    fields = standing.as_json()
+    shown = (fields["workflow"], fields["table"], fields["state"], fields["not_before"], fields["after"])
+    return (*(str(value or "") for value in shown), str(fields["priority"]))
+
+
+def _remarks(standing: Standing) -> list[str]:
+    alter = " ".join(str(standing.entry.spec.get("alter", "")).split())
+    return [text for text in (alter, " ".join(standing.why.split())) if text]

@@ -1,0 +1,182 @@
+"""The queue's rows: migrations that wait, and what became of them.
+
+What must stay true: a row is never deleted, so an id is taken once for good; it leaves QUEUED only under `lock`, which
+one transaction at a time can have, so that two schedulers never start the same entry and never start one too many.
+Times are the server's, UTC. A sidecar that was made before there was a queue reads as an empty one.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import insert, select, update
+
+from vreplication.errors import Refused
+from vreplication.mysql.session import Session, SqlError
+from vreplication.phases import Phase
+from vreplication.settings import LEASE_STALE_SECONDS, SIDECAR
+from vreplication.state import lease, sidecar
+from vreplication.state.sidecar import execute, fetch, fetch_one, now
+
+QUEUED, STARTED, FAILED, REMOVED = "queued", "started", "failed", "removed"
+_t = sidecar.queue
+_TAKEN = 1062
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A migration as submitted. `spec`: a Spec as plain data; `table` in it is qualified. Greater priority goes first.
+
+    conn_id None: whoever looks after this server may start it.
+    """
+
+    workflow: str
+    schema: str
+    table: str
+    spec: dict[str, Any]
+    conn_id: str | None = None
+    not_before: datetime | None = None
+    after: str | None = None
+    priority: int = 0
+    number: int = 0
+    state: str = QUEUED
+    reason: str | None = None
+    submitted_by: str = ""
+    submitted_at: datetime | None = None
+    started_by: str | None = None
+    started_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What the queue needs to know of a workflow. `seen_at`: when its row was last written."""
+
+    workflow: str
+    schema: str
+    table: str
+    phase: Phase
+    reason: str | None
+    seen_at: datetime
+
+
+def is_there(session: Session) -> bool:
+    sql = "SELECT 1 FROM information_schema.tables WHERE table_schema=%s AND table_name='queue'"
+    return session.row(sql, (SIDECAR,)) is not None
+
+
+def lock(session: Session) -> None:
+    """Be the only one who starts, fails or removes entries, until the transaction ends."""
+    session.row(f"SELECT version FROM {SIDECAR}.schema_version WHERE id=1 FOR UPDATE")
+
+
+def put(session: Session, entry: Entry, by: str) -> None:
+    """Append. Raises Refused when the id is in the queue already."""
+    values = {
+        "workflow": entry.workflow,
+        "source_conn_id": entry.conn_id,
+        "source_schema": entry.schema,
+        "source_table": entry.table,
+        "spec": json.dumps(entry.spec),
+        "not_before": entry.not_before,
+        "after_workflow": entry.after,
+        "priority": entry.priority,
+        "state": QUEUED,
+        "submitted_by": by[:255],
+        "submitted_at": now(),
+    }
+    try:
+        execute(session, insert(_t).values(values))
+    except SqlError as error:
+        if error.code != _TAKEN:
+            raise
+        raise Refused(f"Workflow {entry.workflow} has been submitted before.", cure="Choose another id.") from None
+
+
+def find(session: Session, workflow: str) -> Entry | None:
+    if not is_there(session):
+        return None
+    found = fetch_one(session, select(_t).where(_t.c.workflow == workflow))
+    return _entry(found) if found else None
+
+
+def entries(session: Session) -> list[Entry]:
+    """All, in the order of their submission."""
+    return [_entry(r) for r in fetch(session, select(_t).order_by(_t.c.number))] if is_there(session) else []
+
+
+def _entry(found: dict[str, Any]) -> Entry:
+    return Entry(
+        workflow=found["workflow"],
+        schema=found["source_schema"],
+        table=found["source_table"],
+        spec=json.loads(found["spec"]),
+        conn_id=found["source_conn_id"],
+        not_before=found["not_before"],
+        after=found["after_workflow"],
+        priority=int(found["priority"]),
+        number=int(found["number"]),
+        state=found["state"],
+        reason=found["reason"],
+        submitted_by=found["submitted_by"],
+        submitted_at=found["submitted_at"],
+        started_by=found["started_by"],
+        started_at=found["started_at"],
+    )
+
+
+def start(session: Session, workflow: str, by: str) -> None:
+    _set(session, workflow, state=STARTED, started_by=by[:255], started_at=now())
+
+
+def put_back(session: Session, workflow: str) -> None:
+    """Its start came to nothing; it waits again."""
+    _set(session, workflow, state=QUEUED, started_by=None, started_at=None)
+
+
+def fail(session: Session, workflow: str, reason: str) -> None:
+    _set(session, workflow, state=FAILED, reason=reason)
+
+
+def remove(session: Session, workflow: str, by: str) -> None:
+    _set(session, workflow, state=REMOVED, reason=f"removed by {by}")
+
+
+def _set(session: Session, workflow: str, **fields: Any) -> None:
+    execute(session, update(_t).where(_t.c.workflow == workflow).values(**fields))
+
+
+def server_now(session: Session) -> datetime:
+    found: datetime = session.value("SELECT NOW(6)")
+    return found
+
+
+def workflows_known(session: Session) -> dict[str, Known]:
+    """Every workflow of this server by its id, without its request."""
+    if not sidecar.exists(session):
+        return {}
+    w = sidecar.workflow
+    columns = (w.c.id, w.c.source_schema, w.c.source_table, w.c.phase, w.c.reason, w.c.updated_at)
+    return {r["id"]: _known(r) for r in fetch(session, select(*columns))}
+
+
+def _known(found: dict[str, Any]) -> Known:
+    return Known(
+        workflow=found["id"],
+        schema=found["source_schema"],
+        table=found["source_table"],
+        phase=Phase(found["phase"]),
+        reason=found["reason"],
+        seen_at=found["updated_at"],
+    )
+
+
+def held_leases(session: Session) -> frozenset[str]:
+    """Workflows that a living driver or catch-up works on. Only who gave signs of life lately is looked at closely."""
+    if not sidecar.exists(session):
+        return frozenset()
+    sql = f"SELECT workflow, role FROM {SIDECAR}.heartbeat WHERE at > NOW(6) - INTERVAL %s SECOND"
+    found = session.rows(sql, (LEASE_STALE_SECONDS,))
+    return frozenset(str(workflow) for workflow, role in found if lease.is_alive(session, workflow, role))
