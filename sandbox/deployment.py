@@ -151,15 +151,20 @@ class Deployment:
         )
 
     def stop(self) -> None:
-        """End each component and whatever its group holds."""
-        for process in self.processes.values():
-            _signal(process, signal.SIGTERM)
+        """End each component and every task that it has started; what does not end in time is killed."""
+        tasks = [pid for process in self.processes.values() for pid in descendants(process.pid)]
+        for pid in [*tasks, *(process.pid for process in self.processes.values())]:
+            _signal(pid, signal.SIGTERM)
         deadline = time.monotonic() + _END_SECONDS
         for process in self.processes.values():
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(max(0.1, deadline - time.monotonic()))
-            _signal_group(process, signal.SIGKILL)
+            _signal(process.pid, signal.SIGKILL)
             process.wait()
+        while any(map(_is_there, tasks)) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        for pid in filter(_is_there, tasks):
+            _signal(pid, signal.SIGKILL)
         self.processes.clear()
 
     def call(self, method: str, path: str, body: object = None, *, user: str | None = "admin") -> tuple[int, Any]:
@@ -207,11 +212,23 @@ def _is_taken(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def _signal(process: subprocess.Popen[bytes], number: int) -> None:
-    if process.poll() is None:
-        process.send_signal(number)
+def descendants(pid: int) -> list[int]:
+    """Process ids, parents first."""
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            for child in map(int, (thread / "children").read_text().split()):
+                found += [child, *descendants(child)]
+    return found
 
 
-def _signal_group(process: subprocess.Popen[bytes], number: int) -> None:
+def _is_there(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def _signal(pid: int, number: int) -> None:
     with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, number)
+        os.kill(pid, number)

@@ -132,6 +132,8 @@ class Driver:
         if self._thread:
             self._thread.join(10.0)
         try:
+            if self._is_copying:
+                self._write_copy(self.session)
             if self.right:
                 lease.release(self.session, self.right)
         except VReplicationError as error:

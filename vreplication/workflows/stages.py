@@ -61,7 +61,7 @@ def plan(stage: Stage) -> Plan | None:
     """Every check; touches nothing. None: the workflow exists and goes on. Raises Ended."""
     with _told(stage, None), connect(stage.url) as session:
         found = workflows.find(session, stage.workflow)
-        if found is not None and found.phase not in (Phase.PLANNING, Phase.PREPARING) and prepare.is_done(found):
+        if found is not None:
             resume.check_same(session, found, stage.spec)
             return None
         made = make_plan(session, stage.spec)
@@ -73,17 +73,36 @@ def plan(stage: Stage) -> Plan | None:
 def prepare_tables(stage: Stage) -> None:
     """Shadow table, sidecar rows, start position; of a workflow that exists nothing is done again."""
     with _told(stage, None):
-        made = online_ddl.plan_or_resume(stage.spec, stage.url)
+        made = None if _is_prepared(stage) else online_ddl.plan_or_resume(stage.spec, stage.url)
     if made is not None:
         with driven(stage, Elsewhere(stage.url, stage.workflow, None)) as driver:
             prepare.prepare(driver, made)
 
 
+def _is_prepared(stage: Stage) -> bool:
+    with connect(stage.url) as session:
+        found = workflows.find(session, stage.workflow)
+        if found is not None:
+            resume.check_same(session, found, stage.spec)
+        return found is not None and prepare.is_done(found)
+
+
 def catch_up(stage: Stage) -> None:
     """From before the first chunk until the gate has been passed."""
     with _told(stage, None):
-        replicate(stage.url, stage.workflow, stage.stop, is_alone=True)
+        replicate(stage.url, stage.workflow, _OwnStop(stage.stop), is_alone=True)
         _check_end(stage)
+
+
+class _OwnStop(threading.Event):
+    """Catch-up sets its event when it ends by itself, which is not to stop anything else; it heeds the stage's."""
+
+    def __init__(self, of_stage: threading.Event) -> None:
+        super().__init__()
+        self._of_stage = of_stage
+
+    def is_set(self) -> bool:
+        return super().is_set() or self._of_stage.is_set()
 
 
 def _check_end(stage: Stage) -> None:

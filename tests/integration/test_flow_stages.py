@@ -1,0 +1,140 @@
+"""The flow cut into stages that know nothing of one another but the workflow's id, as a scheduler runs them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from sandbox.databases import Database
+from tests.support import local_spark
+from tests.support.flow import contents, wait_until
+from vreplication.mysql.session import connect
+from vreplication.phases import Phase
+from vreplication.planning.spec import Spec
+from vreplication.state import lease, progress, verdicts, workflows
+from vreplication.workflows import child, operate, stages
+from vreplication.workflows.stages import Ended, Stage
+
+WORKFLOW = "staged"
+
+
+@pytest.fixture
+def stage(database: Database, quick: None, monkeypatch: pytest.MonkeyPatch) -> Stage:
+    for name in ("SparkStart", "SparkWhenNeeded"):
+        monkeypatch.setattr(stages, name, local_spark.LocalStart)
+    with connect(database.app_url) as app:
+        app.execute_raw("CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, v VARCHAR(20))")
+        app.execute_raw("INSERT INTO t (v) VALUES ('a'),('b'),('c'),('d'),('e')")
+    spec = Spec(table="t", alter="ADD COLUMN w INT NOT NULL DEFAULT 7", workflow=WORKFLOW)
+    return Stage(url=database.url, spec=spec, stop=threading.Event(), notify=lambda text: None)
+
+
+class CatchUp:
+    """The stage beside the others, in a thread."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        self.error: Ended | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            stages.catch_up(self.stage)
+        except Ended as error:
+            self.error = error
+
+    def end(self) -> Ended | None:
+        self._thread.join(60)
+        assert not self._thread.is_alive(), "catch-up does not end"
+        return self.error
+
+
+@pytest.fixture
+def replicate(stage: Stage) -> Iterator[CatchUp]:
+    """Prepared, and caught up from here on."""
+    assert stages.plan(stage) is not None
+    stages.prepare_tables(stage)
+    found = CatchUp(stage)
+    yield found
+    stage.stop.set()
+    found.end()
+
+
+def test_all_stages_one_after_the_other(stage: Stage, replicate: CatchUp, database: Database) -> None:
+    stages.copy(stage)
+    stages.verify(stage)
+    stages.enter_gate(stage)
+    with connect(database.url) as session:
+        assert workflows.load(session, WORKFLOW).phase is Phase.WAITING
+        assert progress.read(session, WORKFLOW)["percent"] == 100
+    with connect(database.app_url) as app:
+        app.execute_raw("INSERT INTO t (v) VALUES ('late')")
+    stages.release(stage, "tester")
+    assert replicate.end() is None
+    stages.cut_over(stage)
+    result = stages.clean_up(stage)
+    assert (result.event, result.rows_copied) == ("complete", 5)
+    assert stages.clean_up(stage) == result
+    with connect(database.app_url) as app:
+        assert contents(app, "t")[-1] == (6, b"late".hex().upper(), 7)
+    with connect(database.url) as session:
+        verdict = verdicts.load(session, WORKFLOW)
+    assert verdict is not None
+    assert verdict.mismatches == 0
+
+
+def test_every_stage_may_be_called_again(stage: Stage, replicate: CatchUp, database: Database) -> None:
+    """As a scheduler does when it is told to clear a task."""
+    for _ in range(2):
+        assert stages.plan(stage) is None
+        stages.prepare_tables(stage)
+        stages.copy(stage)
+        stages.verify(stage)
+        stages.enter_gate(stage)
+    stages.release(stage, "tester")
+    stages.release(stage, "somebody else")
+    assert replicate.end() is None
+    stages.cut_over(stage)
+    stages.cut_over(stage)
+    assert stages.clean_up(stage).event == "complete"
+
+
+def test_verify_gives_up_without_catch_up(
+    stage: Stage, replicate: CatchUp, monkeypatch: pytest.MonkeyPatch, database: Database
+) -> None:
+    stages.copy(stage)
+    stage.stop.set()
+    assert replicate.end() is not None
+    stage.stop.clear()
+    monkeypatch.setattr(stages, "CATCH_UP_SECONDS", 0.5)
+    monkeypatch.setattr(child, "_LOOK_SECONDS", 0.1)
+    with pytest.raises(Ended, match="has not run") as caught:
+        stages.verify(stage)
+    assert caught.value.may_retry
+    again = CatchUp(stage)
+    monkeypatch.setattr(stages, "CATCH_UP_SECONDS", 30.0)
+    stages.verify(stage)
+    operate.cancel(database.url, WORKFLOW, by="tester")
+    assert again.end() is not None
+    with connect(database.url) as session:
+        assert workflows.load(session, WORKFLOW).phase is Phase.CANCELLED
+        wait_until(lambda: not lease.is_alive(session, WORKFLOW, lease.REPLICATE), "it holds its lease")
+
+
+def test_a_refusal_touches_nothing_and_is_not_tried_again(stage: Stage, database: Database) -> None:
+    wrong = Stage(
+        url=stage.url,
+        spec=stage.spec.model_copy(update={"alter": "ADD nonsense"}),
+        stop=stage.stop,
+        notify=stage.notify,
+    )
+    for call in (stages.plan, stages.prepare_tables):
+        with pytest.raises(Ended) as caught:
+            call(wrong)
+        assert not caught.value.may_retry
+        assert caught.value.result.event == "refused"
+    with connect(database.app_url) as app:
+        assert app.rows("SHOW TABLES") == [("t",)]
