@@ -418,6 +418,32 @@ def test_the_plugin_reads_airflows_connections(airflow: Any, database: Database)
     assert VReplicationPlugin.fastapi_apps[0]["url_prefix"] == "/vreplication"
 
 
+@pytest.mark.parametrize(
+    ("conf", "found"),
+    [
+        ({"source_conn_id": "main", "workflow": "given"}, ("main", "given")),
+        ({}, ("vreplication_source", "airflow-")),
+        (None, ("vreplication_source", "airflow-")),
+    ],
+)
+def test_the_tab_of_a_run_finds_its_workflow(airflow: Any, conf: dict[str, str] | None, found: tuple[str, str]) -> None:
+    from airflow.models.dagrun import DagRun
+    from airflow.utils.session import create_session
+    from airflow.utils.types import DagRunType
+
+    from vreplication.airflow.plugin import AirflowHome
+
+    run_id = f"manual__2026-11-21T12:00:00.{time.time_ns()}+00:00"
+    with create_session() as store:
+        store.add(DagRun(dag_id="online_ddl", run_id=run_id, run_type=DagRunType.MANUAL, conf=conf))
+    place = AirflowHome().workflow_of_run(run_id)
+    assert place is not None
+    assert place[0] == found[0]
+    assert place[1].startswith(found[1])
+    with create_session() as store:
+        store.query(DagRun).filter_by(run_id=run_id).delete()
+
+
 def test_importing_the_plugin_builds_nothing() -> None:
     """Every process of Airflow does it."""
     code = (

@@ -10,7 +10,9 @@ from __future__ import annotations
 import os
 import threading
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
+from airflow.configuration import conf
 from airflow.plugins_manager import AirflowPlugin
 
 if TYPE_CHECKING:
@@ -53,8 +55,8 @@ class AirflowHome:
         return [_source(found[name]) for name in sorted(found)]
 
     def source(self, conn_id: str) -> Source | None:
-        from airflow.sdk.exceptions import AirflowNotFoundException
         from airflow.models.connection import Connection
+        from airflow.sdk.exceptions import AirflowNotFoundException
 
         from vreplication.airflow.connections import is_marked
 
@@ -120,6 +122,11 @@ def _source(connection: Any) -> Source:
         return Source(conn_id=name, problem=f"The connection cannot be read ({type(error).__name__}).")
 
 
+def _outside() -> str:
+    """The prefix that a proxy puts in front of Airflow, without a slash at its end."""
+    return urlsplit(conf.get("api", "base_url", fallback="") or "").path.rstrip("/")
+
+
 class VReplicationPlugin(AirflowPlugin):
     """What Airflow is told."""
 
@@ -128,14 +135,14 @@ class VReplicationPlugin(AirflowPlugin):
     external_views = [  # noqa: RUF012
         {
             "name": "Migrations",
-            "href": f"{PREFIX}/",
+            "href": f"{_outside()}{PREFIX}/",
             "destination": "nav",
             "category": "browse",
             "url_route": "migrations",
         },
         {
             "name": "Migration",
-            "href": f"{PREFIX}/runs/{{DAG_ID}}/{{RUN_ID}}",
+            "href": f"{_outside()}{PREFIX}/runs/{{DAG_ID}}/{{RUN_ID}}",
             "destination": "dag_run",
             "url_route": "migration",
         },

@@ -127,8 +127,10 @@ def _reasons(session: Session, server: Server, row: WorkflowRow, asked: About, o
 
 
 def _blockers(session: Session, server: Server, row: WorkflowRow, own: frozenset[int]) -> list[Blocker]:
-    tables = (row.source_table, row.shadow_table)
-    found = [b for table in tables for b in blockers(session, server, row.source_schema, table, own=own)]
+    found = blockers(session, server, row.source_schema, row.source_table, own=own)
+    of_shadow = blockers(session, server, row.source_schema, row.shadow_table, own=own)
+    # Where the server cannot tell tables apart, the same sessions come again.
+    found += [b for b in of_shadow if b.is_certain]
     if not row.spec.get("ignore_old_snapshots"):
         found += old_snapshots(session, last_matched(session, SIDECAR, row.id), own)
     return sorted(dict.fromkeys(found), key=lambda b: -b.age_seconds)

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import quote
 
-from vreplication.cutover.blockers import METADATA_LOCK, Blocker
+from vreplication.cutover.blockers import METADATA_LOCK, OLD_SNAPSHOT, OPEN_TRANSACTION, PREPARED_BRANCH, Blocker
 from vreplication.phases import ENDED, Phase
 from vreplication.progress.snapshot import Snapshot
 from vreplication.ui import words
@@ -37,6 +37,13 @@ _STEPS = {
     Phase.VERIFYING: "verify",
     Phase.WAITING: "gate",
     Phase.CUTTING_OVER: "cut-over",
+}
+_NOTHING_ASKED = About(alter="", cutover="auto")
+_WHY = {
+    METADATA_LOCK: "holds a lock on {table}",
+    OPEN_TRANSACTION: "may: its open transaction may have used {table}",
+    OLD_SNAPSHOT: "reads a snapshot from before the copy was complete",
+    PREPARED_BRANCH: "is prepared and holds a lock on {table}",
 }
 Data = dict[str, Any]
 
@@ -112,12 +119,13 @@ def _words(seen: Snapshot, about: About) -> Data:
         "phase": words.phase(seen, about),
         "tone": words.tone(seen, about),
         "percent": None if seen.percent is None else words.percent(seen.percent),
+        "percent_unknown": words.percent_unknown(seen),
         "rows": words.rows(seen),
         "rate": words.rate(seen.rows_per_second, "rows"),
         "rate_unknown": words.unknown(seen, "copy"),
         "applied": words.rate(seen.applied_per_second, "changes"),
         "lag": words.lag(seen),
-        "backlog": None if seen.backlog is None else f"backlog {words.short(seen.backlog)} changes",
+        "backlog": words.backlog(seen),
         "unknown": words.unknown(seen),
         "converging": words.converging(seen),
         "eta": _eta(seen),
@@ -147,6 +155,7 @@ def detail(answer: Answer) -> Data:
         "chunk_millis": found.figures.get("chunk_millis"),
         "is_driven": found.is_driven,
         "verification": _verification(found),
+        "bars": [_copy_bar(seen), _catch_up_bar(seen), _verify_bar(found)],
         "gate": _gate(found.gate),
         "journal": [_entry(e) for e in reversed(found.journal)],
         "plan": _plan(found),
@@ -161,8 +170,10 @@ def _sample(data: Data) -> Data:
     is_moving = data["phase"] == Phase.COPYING and data["rows_per_second"] is not None
     return {
         **{name: data[name] for name in names},
-        "chunk_millis": data["chunk_millis"] if is_moving else None,
+        **{name: data[name] if is_moving else None for name in ("chunk_millis", "chunk_rows")},
         "throttled": bool(data["throttled"]) or data["paused"],
+        "why": data["unknown"]
+        | {"chunk_millis": data["words"]["rate_unknown"], "chunk_rows": data["words"]["rate_unknown"]},
         "eta": data["words"]["eta"]["at"],
     }
 
@@ -189,6 +200,37 @@ def _reached(seen: Snapshot, about: About, found: Detail) -> int:
         return phases.index(Phase.VERIFYING if found.verdict.verdict == "bad" else Phase.WAITING)
     copied = Phase.CATCHING_UP if seen.percent == 100 else Phase.COPYING
     return phases.index(copied if seen.percent is not None else Phase.PREPARING)
+
+
+def _copy_bar(seen: Snapshot) -> Data:
+    rate = words.rate(seen.rows_per_second, "rows") or f"rows/s: {words.unknown(seen, 'copy')}"
+    share, word = seen.percent, "–" if seen.percent is None else words.percent(seen.percent)
+    tone = "" if share is None else ("proven" if share == 100 else words.tone(seen, _NOTHING_ASKED))
+    return {"name": "Copy", "percent": share, "word": word, "tone": tone, "figures": [words.rows(seen), rate]}
+
+
+def _catch_up_bar(seen: Snapshot) -> Data:
+    """Full when level. There is no share of it otherwise: the bar only says that it is moving."""
+    is_level = seen.phase is Phase.COMPLETE or words.is_level(seen)
+    tone, word = {True: ("proven", "level"), False: ("moving", "behind"), None: ("", "–")}[is_level]
+    share = 100.0 if is_level else None
+    return {"name": "Catch-up", "percent": share, "word": word, "tone": tone, "figures": _catch_up_figures(seen)}
+
+
+def _catch_up_figures(seen: Snapshot) -> list[str]:
+    if seen.lag_seconds is None and seen.backlog is None:
+        return [words.unknown(seen)]
+    applied = words.rate(seen.applied_per_second, "changes") or "changes/s: not known yet"
+    lag, backlog = words.lag(seen) or "lag: not known yet", words.backlog(seen) or "backlog: not known yet"
+    return [text for text in (applied, lag, backlog, words.converging(seen)) if text]
+
+
+def _verify_bar(found: Detail) -> Data:
+    made = _verification(found)
+    share, verdict = made["percent"], made["verdict"]
+    tone = "" if share is None else {None: "moving", "bad": "failed"}.get(verdict, "proven")
+    figures = [text for text in (made["words"], made["details"]) if text]
+    return {"name": "Verify", "percent": share, "word": verdict or "–", "tone": tone, "figures": figures}
 
 
 def _verification(found: Detail) -> Data:
@@ -229,7 +271,7 @@ def _blocker(found: Blocker) -> Data:
         "statement": found.statement,
         "kind": found.kind,
         "certain": found.is_certain,
-        "why": str(found) if found.kind != METADATA_LOCK else f"holds a lock on {found.table}",
+        "why": _WHY[found.kind].format(table=found.table) if found.kind in _WHY else str(found),
     }
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from vreplication.phases import Phase
 from vreplication.progress.snapshot import Snapshot
+from vreplication.settings import GATE_BACKLOG_CHANGES, GATE_LAG_SECONDS
 from vreplication.ui.reading import About
 
 _UNITS = ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k"))
@@ -50,8 +51,16 @@ def is_waiting_for_you(seen: Snapshot, about: About) -> bool:
 def phase(seen: Snapshot, about: About) -> str:
     if is_waiting_for_you(seen, about):
         return "waiting for you"
-    words = _PHASES.get(seen.phase, str(seen.phase))
-    return f"{words}, paused" if seen.is_paused and not seen.has_ended else words
+    return f"{_PHASES.get(seen.phase, str(seen.phase))}{_held_word(seen)}"
+
+
+def _held_word(seen: Snapshot) -> str:
+    """A word beside the colour."""
+    if seen.has_ended:
+        return ""
+    if seen.is_paused:
+        return ", paused"
+    return ", silent" if seen.is_silent else (", throttled" if seen.throttled else "")
 
 
 def state(seen: Snapshot, about: About) -> str:
@@ -83,11 +92,22 @@ def unknown(seen: Snapshot, figure: str = "") -> str:
 
 def rows(seen: Snapshot) -> str:
     if not seen.rows_copied and seen.rows_total is None:
-        return "not counted yet"
+        return "not counted" if seen.has_ended else "not counted yet"
     if seen.rows_total is None:
         return f"{short(seen.rows_copied)} rows"
     about = "" if seen.is_rows_total_exact else "about "
     return f"{short(seen.rows_copied)} of {about}{short(max(seen.rows_total, seen.rows_copied))} rows"
+
+
+def percent_unknown(seen: Snapshot) -> str:
+    return "not copied yet" if seen.phase in _BEFORE_COPY else "share copied: not known"
+
+
+def is_level(seen: Snapshot) -> bool | None:
+    """As near as the gate asks for. None: not known."""
+    if seen.lag_seconds is None or seen.backlog is None:
+        return None
+    return seen.lag_seconds < GATE_LAG_SECONDS and seen.backlog < GATE_BACKLOG_CHANGES
 
 
 def rate(value: float | None, unit: str) -> str | None:
@@ -96,6 +116,10 @@ def rate(value: float | None, unit: str) -> str | None:
 
 def lag(seen: Snapshot) -> str | None:
     return None if seen.lag_seconds is None else f"lag {duration(seen.lag_seconds)}"
+
+
+def backlog(seen: Snapshot) -> str | None:
+    return None if seen.backlog is None else f"backlog {short(seen.backlog)} changes"
 
 
 def converging(seen: Snapshot) -> str:

@@ -9,13 +9,12 @@
   const WIDTH = 600;
   const HEIGHT = 96;
   const CHARTS = [
-    {
-      title: "Rows/s copied, changes/s applied",
-      lines: [["rows_per_second", "copied", " rows/s"], ["applied_per_second", "applied", " changes/s"]],
-    },
+    { title: "Rows copied", lines: [["rows_per_second", "copied", " rows/s"]] },
+    { title: "Changes applied", lines: [["applied_per_second", "applied", " changes/s"]] },
     { title: "Watermark lag", lines: [["lag_seconds", "lag", " s"]] },
     { title: "Backlog", lines: [["backlog", "backlog", " changes"]] },
-    { title: "Time of a chunk", lines: [["chunk_millis", "chunk", " ms"]] },
+    { title: "Time of a chunk", lines: [["chunk_millis", "time", " ms"]] },
+    { title: "Size of a chunk", lines: [["chunk_rows", "size", " rows"]] },
   ];
   let key = null;
   let samples = [];
@@ -83,10 +82,15 @@
     }
     marks(svg, seen, x);
     chart.lines.forEach(([name], n) => svg.append(make("path", { class: n ? "line second" : "line", d: path(seen, name, x, y) })));
-    return { svg, top: values.length ? number(top / 1.1, chart.lines[0][2].replace("rows", "")) : "" };
+    return { svg, top: values.length ? number(top / 1.1, chart.lines[0][2]) : "" };
   }
 
-  const latest = (seen, [name, word, unit]) => `${word} ${number(seen[seen.length - 1][name], unit)}`;
+  // The last figure, or why there is none.
+  function latest(seen, [name, word, unit]) {
+    const last = seen[seen.length - 1];
+    const isKnown = last[name] !== null && last[name] !== undefined;
+    return isKnown ? `${word} ${number(last[name], unit)}` : `${word}: ${(last.why && last.why[name]) || "not known"}`;
+  }
 
   function shades(svg, seen, x) {
     for (let n = 1; n < seen.length; n++) {
@@ -112,7 +116,7 @@
     chart.lines.forEach((l, n) => caption.append(make("span", { class: n ? "key second" : "key" }, latest(seen, l))));
     const { svg, top } = draw(chart, seen);
     const axis = make("div", { class: "axis", "aria-hidden": "true" });
-    axis.append(make("span", {}, clock(seen[0].at)), make("span", {}, top ? `top ${top}` : "not known yet"));
+    axis.append(make("span", {}, clock(seen[0].at)), make("span", {}, top ? `top ${top}` : ""));
     axis.append(make("span", {}, clock(seen[seen.length - 1].at)));
     made.append(caption, svg, axis);
     return made;
