@@ -5,10 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
 from airflow.sdk import dag
 
-from vreplication.airflow.scheduling import DAG_ID, ClaimDueOperator, scheduling_params
+from vreplication.airflow.scheduling import DAG_ID, ClaimDueOperator, StartOperator, scheduling_params
 
 
 @dag(
@@ -25,7 +24,7 @@ from vreplication.airflow.scheduling import DAG_ID, ClaimDueOperator, scheduling
 def scheduled_migrations() -> None:
     due = ClaimDueOperator(task_id="claim_due", folder=str(Path(__file__).resolve().parent.parent / "migrations"))
     # logical_date None: two runs with the same one could not both be.
-    TriggerDagRunOperator.partial(
+    StartOperator.partial(
         task_id="start",
         trigger_dag_id=DAG_ID,
         logical_date=None,

@@ -19,7 +19,7 @@ from vreplication.phases import Phase
 from vreplication.settings import SIDECAR
 from vreplication.state import journal, lease, queue, sidecar, workflows
 from vreplication.state.workflows import WorkflowRow
-from vreplication.workflows import queueing
+from vreplication.workflows import due, queueing
 
 Capture = pytest.CaptureFixture[str]
 
@@ -69,7 +69,7 @@ def claim(session: Session, concurrency: int = 1, by: str = "s1", **more: Any) -
 
 
 def listed(session: Session) -> dict[str, str]:
-    return {s.entry.workflow: s.state for s in queueing.standings(queueing.look(session))}
+    return {s.entry.workflow: s.state for s in due.standings(queueing.look(session))}
 
 
 def age(session: Session, **minutes: int) -> None:
@@ -175,9 +175,9 @@ def test_a_start_is_waited_for_five_minutes(session: Session) -> None:
     assert claim(session, by="s1") == ["one"]
     assert claim(session, by="s2") == []
     age(session, one=6)
-    assert claim(session, by="s2", look_up=lambda _: queueing.RUNNING) == []
-    assert claim(session, by="s3", look_up=lambda _: queueing.ABSENT) == ["one"]
-    assert claim(session, by="s4", look_up=lambda _: queueing.RUN_FAILED) == ["two"]
+    assert claim(session, by="s2", look_up=lambda _: due.RUNNING) == []
+    assert claim(session, by="s3", look_up=lambda _: due.ABSENT) == ["one"]
+    assert claim(session, by="s4", look_up=lambda _: due.RUN_FAILED) == ["two"]
     assert listed(session) == {"one": "failed", "two": "started"}
     failed = queue.find(session, "one")
     assert failed is not None

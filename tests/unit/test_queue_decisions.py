@@ -13,8 +13,8 @@ from vreplication.errors import Refused
 from vreplication.phases import ENDED, Phase
 from vreplication.state import queue
 from vreplication.state.queue import Entry, Known
-from vreplication.workflows import queueing
-from vreplication.workflows.queueing import Scene
+from vreplication.workflows import due, queueing
+from vreplication.workflows.due import Scene
 
 NOW = datetime(2026, 12, 1, 12, 0)
 IDS = [f"w{i}" for i in range(8)]
@@ -34,7 +34,7 @@ def scene(*entries: Entry, of: tuple[Known, ...] = (), held: tuple[str, ...] = (
 
 
 def state(one: Entry, at: Scene) -> tuple[str, str]:
-    found = queueing.standing(one, at)
+    found = due.standing(one, at)
     return found.state, found.why
 
 
@@ -76,18 +76,18 @@ def started(at: Scene, chosen: list[Entry]) -> Scene:
 
 @given(scenes(), st.integers(1, 4))
 def test_never_more_than_the_concurrency_and_never_one_twice(at: Scene, concurrency: int) -> None:
-    chosen = queueing.choose(at, concurrency)
-    before, after = queueing.working(at), queueing.working(started(at, chosen))
+    chosen = due.choose(at, concurrency)
+    before, after = due.working(at), due.working(started(at, chosen))
     assert not chosen or len(after) <= concurrency
     assert after == before | {e.workflow for e in chosen}
     # Asked again at once there is either no place or nothing that is due.
-    again = queueing.choose(started(at, chosen), concurrency)
+    again = due.choose(started(at, chosen), concurrency)
     assert again == []
 
 
 @given(scenes(), st.integers(1, 4))
 def test_only_what_is_due_and_in_order(at: Scene, concurrency: int) -> None:
-    chosen = queueing.choose(at, concurrency)
+    chosen = due.choose(at, concurrency)
     for one in chosen:
         assert one.state == queue.QUEUED
         assert one.workflow not in at.known
@@ -101,10 +101,10 @@ def test_only_what_is_due_and_in_order(at: Scene, concurrency: int) -> None:
 @given(scenes(), st.integers(1, 4))
 def test_a_due_one_is_left_only_for_one_before_it_or_for_its_table(at: Scene, concurrency: int) -> None:
     """No place stays empty while something is due, and nobody of lesser rank goes before."""
-    chosen = queueing.choose(at, concurrency)
+    chosen = due.choose(at, concurrency)
     names, tables = {e.workflow for e in chosen}, {e.table.casefold() for e in chosen}
-    left = [s.entry for s in queueing.standings(at) if s.state == queueing.DUE and s.entry.workflow not in names]
-    is_full = len(queueing.working(at)) + len(chosen) >= concurrency
+    left = [s.entry for s in due.standings(at) if s.state == due.DUE and s.entry.workflow not in names]
+    is_full = len(due.working(at)) + len(chosen) >= concurrency
     for one in left:
         if not is_full:
             assert one.table.casefold() in tables
@@ -119,14 +119,14 @@ def test_a_failed_predecessor_starves_nobody_else(at: Scene, concurrency: int, p
     failed = known("gone", phase, table="gone")
     held = tuple(entry(f"held{i}", -9 + i, priority=9, after="gone" if i == 0 else f"held{i - 1}") for i in range(3))
     more = replace(at, entries=held + at.entries, known={**at.known, "gone": failed})
-    assert queueing.choose(more, concurrency) == queueing.choose(at, concurrency)
-    assert queueing.standing(held[0], more).state == queueing.WAITING
+    assert due.choose(more, concurrency) == due.choose(at, concurrency)
+    assert due.standing(held[0], more).state == due.WAITING
 
 
 @given(scenes())
 def test_what_is_started_is_worth_its_place(at: Scene) -> None:
     """A workflow that has ended, or one that was never started, takes no place unless somebody holds its lease."""
-    for name in queueing.working(at) - at.held:
+    for name in due.working(at) - at.held:
         one = at.entry(name)
         assert one is not None
         assert one.state == queue.STARTED
@@ -168,34 +168,34 @@ def test_a_workflow_says_how_its_entry_stands(phase: Phase, shown: str) -> None:
 def test_a_started_one_keeps_its_place_between_two_stages() -> None:
     old = NOW - timedelta(minutes=6)
     one = entry("a", state=queue.STARTED, started_at=old)
-    assert queueing.working(scene(one)) == frozenset()
-    assert queueing.working(scene(replace(one, started_at=NOW))) == {"a"}
-    assert queueing.working(scene(one, of=(known("a", Phase.COPYING),))) == {"a"}
-    assert queueing.working(scene(one, of=(known("a", Phase.COPYING, seen_at=old),))) == frozenset()
-    assert queueing.working(scene(one, of=(known("a", Phase.WAITING, seen_at=old),), held=("a",))) == {"a"}
-    assert queueing.working(scene(one, a=queueing.RUNNING)) == {"a"}
-    assert queueing.working(scene(one, of=(known("a", Phase.FAILED),), a=queueing.RUNNING)) == frozenset()
+    assert due.working(scene(one)) == frozenset()
+    assert due.working(scene(replace(one, started_at=NOW))) == {"a"}
+    assert due.working(scene(one, of=(known("a", Phase.COPYING),))) == {"a"}
+    assert due.working(scene(one, of=(known("a", Phase.COPYING, seen_at=old),))) == frozenset()
+    assert due.working(scene(one, of=(known("a", Phase.WAITING, seen_at=old),), held=("a",))) == {"a"}
+    assert due.working(scene(one, a=due.RUNNING)) == {"a"}
+    assert due.working(scene(one, of=(known("a", Phase.FAILED),), a=due.RUNNING)) == frozenset()
 
 
 def test_a_start_that_came_to_nothing() -> None:
     young, old = (entry("a", state=queue.STARTED, started_at=NOW - timedelta(minutes=m)) for m in (1, 6))
     for one, run, result in (
-        (young, queueing.RUN_FAILED, queue.FAILED),
-        (young, queueing.ABSENT, ""),
-        (old, queueing.ABSENT, queue.QUEUED),
-        (old, queueing.RUNNING, ""),
+        (young, due.RUN_FAILED, queue.FAILED),
+        (young, due.ABSENT, ""),
+        (old, due.ABSENT, queue.QUEUED),
+        (old, due.RUNNING, ""),
         (old, "ended", ""),
     ):
-        assert queueing.came_to_nothing(one, scene(one, a=run)) == result
-        assert queueing.came_to_nothing(one, scene(one, of=(known("a", Phase.COPYING),), a=run)) == ""
+        assert due.came_to_nothing(one, scene(one, a=run)) == result
+        assert due.came_to_nothing(one, scene(one, of=(known("a", Phase.COPYING),), a=run)) == ""
 
 
 def test_circles() -> None:
     entries = [entry("a", after="b"), entry("b", after="c"), entry("x", after="y"), entry("y", after="x")]
-    assert queueing.circle(entries, "c", "a")
-    assert queueing.circle(entries, "d", "d")
-    assert not queueing.circle(entries, "d", "a")
-    assert not queueing.circle(entries, "d", "x")
+    assert due.circle(entries, "c", "a")
+    assert due.circle(entries, "d", "d")
+    assert not due.circle(entries, "d", "a")
+    assert not due.circle(entries, "d", "x")
 
 
 def test_an_entry_is_checked_as_a_spec_is() -> None:

@@ -12,7 +12,8 @@ from typing import Any
 from airflow.sdk import BaseOperator, Param
 from airflow.sdk.exceptions import AirflowFailException
 
-from vreplication.airflow.scheduling import find_source, read_files, source_params, sources_of
+from vreplication.airflow.migration_files import read_files
+from vreplication.airflow.scheduling import find_source, source_params, sources_of
 from vreplication.errors import VReplicationError
 from vreplication.mysql.session import connect
 from vreplication.mysql.url import SourceUrl

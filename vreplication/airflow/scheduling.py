@@ -8,159 +8,59 @@ TriggerDagRunOperator under its workflow's id, so that a second attempt finds th
 from __future__ import annotations
 
 import logging
-import os
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-import yaml  # type: ignore[import-untyped]
+from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
 from airflow.sdk import BaseOperator, Param
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from vreplication.airflow import connections
+from vreplication.airflow.migration_files import SOURCES, Files, Wanted, read_files
 from vreplication.airflow.request import DEFAULT_CONNECTION
-from vreplication.airflow.window import Window
 from vreplication.errors import Refused, VReplicationError
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.state import queue
 from vreplication.state.queue import Entry
 from vreplication.workflows import queueing
+from vreplication.workflows.due import ABSENT, RUN_FAILED, RUNNING
 
 log = logging.getLogger(__name__)
 
 DAG_ID = "online_ddl"
 """The DAG whose runs are started."""
-OTHER_FILES = frozenset({"backfills.yaml"})
-"""Files under migrations/ that are not ours to read."""
-FOLDER = "VREPLICATION_MIGRATIONS"
-"""Environment variable: another folder than migrations/ beside dags/."""
-SOURCES = "source_conn_ids"
-_KEYS = ("source_conn_id", *queueing.SPEC_FIELDS, *queueing.QUEUE_FIELDS, "cutover_window")
 _READ_SECONDS = 60.0
 _LIVE_RUNS, _FAILED_RUNS = ["queued", "running"], ["failed"]
 
 
-class MigrationFileError(Refused):
-    """A file under migrations/ that cannot be used; the message begins with its name."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """One migration of a file. `given`: its other keys."""
-
-    file: str
-    conn_id: str
-    given: Mapping[str, Any]
-
-    def entry(self, default_schema: str) -> Entry:
-        """Raises MigrationFileError."""
-        window, given = self.given.get("cutover_window"), dict(self.given)
-        try:
-            if given.get("cutover") != "window":
-                _no_window(window)
-                return queueing.make_entry(default_schema, given, conn_id=self.conn_id)
-            Window.parse(str(window or ""))
-            made = queueing.make_entry(default_schema, {**given, "cutover": "manual"}, conn_id=self.conn_id)
-        except Refused as error:
-            raise MigrationFileError(f"{self.file}: {error}") from None
-        made.spec.update(cutover="window", cutover_window=str(window))
-        return made
-
-
-def _no_window(window: object) -> None:
-    if window is not None:
-        raise Refused("cutover_window: it is read with `cutover: window` only.")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Files:
-    """What the files ask for; `sources`: connections whose queues are looked after; `problems`: sentences."""
-
-    wanted: tuple[Wanted, ...] = ()
-    sources: frozenset[str] = frozenset()
-    problems: tuple[str, ...] = ()
-
-
-def read_files(default: str) -> Files:
-    """Every *.yaml of the folder, in the order of names. A missing folder is an empty one."""
-    folder = Path(os.environ.get(FOLDER) or default)
-    wanted: list[Wanted] = []
-    sources: set[str] = set()
-    problems: list[str] = []
-    for path in sorted(folder.glob("*.yaml")):
-        if path.name in OTHER_FILES:
-            continue
-        try:
-            found, named = _read_file(path)
-        except Refused as error:
-            problems.append(str(error))
-            continue
-        wanted += found
-        sources |= named | {w.conn_id for w in found}
-    return Files(wanted=tuple(wanted), sources=frozenset(sources), problems=tuple(problems))
-
-
-def _read_file(path: Path) -> tuple[list[Wanted], set[str]]:
-    """A list of migrations, one migration, or `source_conn_ids: [...]`. Raises MigrationFileError."""
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise MigrationFileError(f"{path.name}: it cannot be read: {' '.join(str(error).split())}") from None
-    items = content if isinstance(content, list) else [] if content is None else [content]
-    sources = [
-        _sources(item[SOURCES], path.name) for item in items if isinstance(item, dict) and set(item) == {SOURCES}
-    ]
-    wanted = [_wanted(item, path.name) for item in items if not (isinstance(item, dict) and set(item) == {SOURCES})]
-    return wanted, set().union(*sources)
-
-
-def _sources(given: object, file: str) -> set[str]:
-    if not isinstance(given, list) or not all(isinstance(name, str) and name for name in given):
-        raise MigrationFileError(f"{file}: {SOURCES} is not a list of connection ids.")
-    return set(given)
-
-
-def _wanted(item: object, file: str) -> Wanted:
-    if not isinstance(item, dict):
-        raise MigrationFileError(f"{file}: {item!r} is not a migration.", cure="Write keys and values: table: orders …")
-    if extra := sorted(str(key) for key in set(item) - set(_KEYS)):
-        raise MigrationFileError(f"{file}: key {extra[0]!r} is not known.", cure=f"There are {', '.join(_KEYS)}.")
-    for key in ("source_conn_id", "workflow"):
-        if not isinstance(item.get(key), str) or not item[key]:
-            raise MigrationFileError(f"{file}: a migration has no {key}.")
-    found = Wanted(
-        file=file, conn_id=item["source_conn_id"], given={k: v for k, v in item.items() if k != "source_conn_id"}
-    )
-    found.entry("schema")
-    return found
-
-
-def put_in(session: Session, wanted: Iterable[Wanted], default_schema: str, by: str) -> list[str]:
-    """Those not submitted before, each once. Returns what is wrong with the others, as sentences."""
-    problems = []
+def put_in(session: Session, wanted: Iterable[Wanted], default_schema: str, by: str) -> dict[str, str]:
+    """Those not submitted before, each once. Returns what is wrong with the others: workflow → sentence."""
+    problems: dict[str, str] = {}
     known = queue.workflows_known(session)
     for one in wanted:
         entry = one.entry(default_schema)
         before = queue.find(session, entry.workflow)
-        try:
-            if before is not None:
-                problems += _changed(before, entry, one.file)
-            elif entry.workflow not in known:
-                queueing.submit(session, entry, f"{by} ({one.file})")
-                log.info("%s: workflow %s is in the queue of %s", one.file, entry.workflow, one.conn_id)
-        except Refused as error:
-            problems.append(f"{one.file}: {error}")
+        if before is not None and before.state == queue.QUEUED and _asked(before) != _asked(entry):
+            problems[entry.workflow] = _changed(entry, one.file)
+        elif before is None and entry.workflow not in known:
+            problems |= _submit(session, entry, one, by)
     return problems
 
 
-def _changed(before: Entry, entry: Entry, file: str) -> list[str]:
-    """A file that was changed after it was read: what waits is not what has been reviewed."""
-    if before.state != queue.QUEUED or _asked(before) == _asked(entry):
-        return []
+def _submit(session: Session, entry: Entry, one: Wanted, by: str) -> dict[str, str]:
+    try:
+        queueing.submit(session, entry, f"{by} ({one.file})")
+    except Refused as error:
+        return {entry.workflow: f"{one.file}: {error}"}
+    log.info("%s: workflow %s is in the queue of %s", one.file, entry.workflow, one.conn_id)
+    return {}
+
+
+def _changed(entry: Entry, file: str) -> str:
+    """A file that was changed after it was read: what waits is not what has been reviewed, so it is not started."""
     cure = f"Remove it (`vreplication queue --remove {entry.workflow}`) and give it a new id."
-    return [f"{file}: workflow {entry.workflow} waits with other values than the file has. {cure}"]
+    return f"{file}: workflow {entry.workflow} is in the queue with other values than the file has. {cure}"
 
 
 def _asked(entry: Entry) -> tuple[object, ...]:
@@ -215,9 +115,11 @@ def _look_after_one(
 
         def may_start(entry: Entry) -> bool:
             """Another connection's only when nobody looks after that one."""
-            return entry.conn_id in (None, conn_id) or entry.conn_id not in named
+            is_ours = entry.conn_id in (None, conn_id) or entry.conn_id not in named
+            return is_ours and entry.workflow not in problems
 
-        return queueing.claim(session, concurrency, by, look_up=look_up, may_start=may_start), problems
+        found = queueing.claim(session, concurrency, by, look_up=look_up, may_start=may_start)
+        return found, list(problems.values())
 
 
 def run_state(task_instance: Any, workflow: str) -> str:
@@ -227,10 +129,10 @@ def run_state(task_instance: Any, workflow: str) -> str:
         return int(task_instance.get_dr_count(dag_id=DAG_ID, run_ids=[workflow], states=states))
 
     if count(_LIVE_RUNS):
-        return queueing.RUNNING
+        return RUNNING
     if count(_FAILED_RUNS):
-        return queueing.RUN_FAILED
-    return "ended" if count(None) else queueing.ABSENT
+        return RUN_FAILED
+    return "ended" if count(None) else ABSENT
 
 
 def source_params() -> dict[str, Param]:
@@ -255,6 +157,14 @@ def scheduling_params() -> dict[str, Param]:
 
 def sources_of(context: Mapping[str, Any], files: Files) -> frozenset[str]:
     return frozenset(context["params"].get(SOURCES) or ()) | files.sources | {DEFAULT_CONNECTION}
+
+
+class StartOperator(TriggerDagRunOperator):
+    """Starts one run. Nothing of an entry is a template: `{{ … }}` in an ALTER is the ALTER's own, and may not read
+    Airflow's variables and connections.
+    """
+
+    template_fields: Sequence[str] = ()
 
 
 class ClaimDueOperator(BaseOperator):

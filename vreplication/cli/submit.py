@@ -22,7 +22,7 @@ from vreplication.mysql.session import connect
 from vreplication.mysql.url import SourceUrl
 
 if TYPE_CHECKING:
-    from vreplication.workflows.queueing import Standing
+    from vreplication.workflows.due import Standing
 
 SUBMIT_HELP = """
 Put an online DDL into the queue of its server; Airflow's DAG scheduled_migrations starts it when it is due.
@@ -111,10 +111,10 @@ def _remove(url: SourceUrl, workflow: str, is_json: bool) -> None:
 
 
 def _list(url: SourceUrl, is_json: bool) -> None:
-    from vreplication.workflows import queueing
+    from vreplication.workflows import due, queueing
 
     with connect(url) as session:
-        found = queueing.standings(queueing.look(session))
+        found = due.standings(queueing.look(session))
     if is_json:
         for standing in found:
             json_line(standing.as_json())

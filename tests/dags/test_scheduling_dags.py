@@ -1,0 +1,193 @@
+"""DAGs scheduled_migrations and housekeeping: they import without a connection; a real Airflow starts what is due."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dag_runs import DagRun, trigger, unpause
+
+from sandbox.databases import Database
+from sandbox.deployment import Deployment
+from tests.support.flow import call
+from vreplication.mysql.session import connect
+from vreplication.phases import Phase
+from vreplication.settings import SIDECAR
+from vreplication.state import lease, queue, workflows
+from vreplication.workflows import due, queueing
+
+ROOT = Path(__file__).resolve().parents[2]
+HEAD = """
+import importlib.util, json, socket, sys
+
+def refuse(*args, **kwargs):
+    raise AssertionError("a connection is opened")
+
+socket.create_connection = refuse
+socket.socket.connect = refuse
+spec = importlib.util.spec_from_file_location("dag_file", sys.argv[1])
+module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+from airflow.sdk import DAG
+"""
+TELL = """
+dag = getattr(module, sys.argv[2])()
+print(json.dumps({
+    "dag_id": dag.dag_id, "tasks": sorted(dag.task_dict), "catchup": dag.catchup, "runs": dag.max_active_runs,
+    "params": dag.params.dump(), "schedule": dag.schedule,
+    "templates": {t.task_id: list(t.template_fields) for t in dag.tasks},
+    "mapped": [[t.task_id, t.partial_kwargs.get("trigger_dag_id"), t.partial_kwargs.get("skip_when_already_exists"),
+                t.partial_kwargs.get("logical_date")] for t in dag.tasks if hasattr(t, "partial_kwargs")],
+}))
+"""
+REFUSED = """
+from airflow.sdk.exceptions import ParamValidationError
+dag = getattr(module, sys.argv[2])()
+for name, value in json.loads(sys.argv[3]):
+    try:
+        dag.params[name] = value
+    except ParamValidationError:
+        continue
+    raise AssertionError((name, value))
+print("null")
+"""
+
+
+def in_airflow(tmp_path: Path, dag: str, code: str, *words: str) -> Any:
+    """What `code` prints last, as JSON, in a process and a home of its own."""
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")},
+        "AIRFLOW_HOME": str(tmp_path),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{tmp_path}/airflow.db",
+        "VREPLICATION_MIGRATIONS": str(tmp_path / "not_read_at_import"),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", HEAD + code, str(ROOT / "dags" / f"{dag}.py"), dag, *words],
+        env=environment, capture_output=True, text=True, timeout=120, cwd=tmp_path, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_scheduled_migrations_imports_with_stable_ids_and_params(tmp_path: Path) -> None:
+    assert in_airflow(tmp_path, "scheduled_migrations", TELL) == {
+        "dag_id": "scheduled_migrations",
+        "tasks": ["claim_due", "start"],
+        "templates": {"claim_due": [], "start": []},
+        "catchup": False,
+        "runs": 1,
+        "params": {"source_conn_ids": [], "concurrency": 1},
+        "schedule": "* * * * *",
+        "mapped": [["start", "online_ddl", True, None]],
+    }
+
+
+def test_housekeeping_imports_with_stable_ids_and_params(tmp_path: Path) -> None:
+    assert in_airflow(tmp_path, "housekeeping", TELL) == {
+        "dag_id": "housekeeping",
+        "tasks": ["housekeeping"],
+        "templates": {"housekeeping": []},
+        "catchup": False,
+        "runs": 1,
+        "params": {"source_conn_ids": [], "dry_run": False, "retired_days": 7, "journal_days": 90},
+        "schedule": "30 3 * * *",
+        "mapped": [],
+    }
+
+
+@pytest.mark.parametrize(
+    ("dag", "wrong"),
+    [
+        ("scheduled_migrations", [["concurrency", 0], ["concurrency", "2"], ["source_conn_ids", "shop"]]),
+        ("housekeeping", [["retired_days", -1], ["dry_run", "yes"], ["source_conn_ids", [1]]]),
+    ],
+)
+def test_a_wrong_param_is_refused(tmp_path: Path, dag: str, wrong: list[list[Any]]) -> None:
+    in_airflow(tmp_path, dag, REFUSED, json.dumps(wrong))
+
+
+class Source:
+    """A database with small tables and the connection that leads to it."""
+
+    def __init__(self, airflow: Deployment, database: Database) -> None:
+        self.airflow, self.database = airflow, database
+        self.conn_id = f"queue_{database.name}"
+        with connect(database.app_url) as app:
+            for table in ("a", "b"):
+                app.execute_raw(f"CREATE TABLE {table} (id INT PRIMARY KEY) ENGINE=InnoDB")
+                app.execute_raw(f"INSERT INTO {table} VALUES (1),(2),(3)")
+        airflow.add_connection(self.conn_id, database.url)
+
+    def submit(self, workflow: str, table: str, alter: str, *words: str) -> None:
+        ddl = ("submit", "--table", table, "--alter", alter, "--workflow", workflow, *words)
+        ended = call(self.database, *ddl)
+        assert ended.code == 0, ended.err
+
+    def schedule(self, **more: Any) -> DagRun:
+        conf = {"source_conn_ids": [self.conn_id], **more}
+        run = trigger(self.airflow, "scheduled_migrations", f"q-{secrets.token_hex(4)}", conf)
+        assert run.end() == "success", run.story()
+        return run
+
+    def listed(self) -> dict[str, str]:
+        with connect(self.database.url) as session:
+            return {s.entry.workflow: s.state for s in due.standings(queueing.look(session))}
+
+    def run(self, workflow: str) -> DagRun:
+        return DagRun(airflow=self.airflow, dag_id="online_ddl", run_id=workflow)
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("airflow")
+def test_what_is_submitted_is_started_when_it_is_due(airflow: Deployment, database: Database) -> None:
+    """One that ends well and its successor, one that planning refuses and its successor; then housekeeping."""
+    source = Source(airflow, database)
+    first, second, bad, held = (f"{name}-{database.name}" for name in ("first", "second", "bad", "held"))
+    source.submit(second, "b", "ADD y INT", "--after", first)
+    source.submit(first, "a", "ADD x INT COMMENT '{{ 1 + 1 }}'", "--priority", "5")
+    source.submit(bad, "no_such_table", "ADD z INT")
+    source.submit(held, "b", "ADD z INT", "--after", bad, "--priority", "9")
+    for dag in ("online_ddl", "scheduled_migrations", "housekeeping"):
+        unpause(airflow, dag)
+    try:
+        run = source.schedule(concurrency=2)
+        assert [d["trigger_run_id"] for d in run.result("claim_due")] == [first, bad]
+        assert source.listed() == {held: "waiting", first: "started", second: "waiting", bad: "started"}
+        assert source.run(bad).end() == "failed"
+        assert source.run(first).end() == "success", source.run(first).story()
+        with connect(database.app_url) as app:
+            assert "COMMENT '{{ 1 + 1 }}'" in str(app.row("SHOW CREATE TABLE a"))
+        source.schedule(concurrency=1)
+        assert source.listed() == {held: "waiting", first: "done", second: "started", bad: "failed"}
+        assert source.run(second).end() == "success", source.run(second).story()
+        assert source.schedule(concurrency=1).tasks() == {"claim_due": "skipped", "start": "skipped"}
+        assert source.listed() == {held: "waiting", first: "done", second: "done", bad: "failed"}
+        _tidied(source, first)
+    finally:
+        for dag in ("scheduled_migrations", "housekeeping"):
+            airflow.call("PATCH", f"/api/v2/dags/{dag}", {"is_paused": True})
+
+
+def _tidied(source: Source, workflow: str) -> None:
+    """The original of `workflow` goes when it is old: listed by a dry run, removed by the next."""
+    with connect(source.database.url) as session:
+        row = workflows.load(session, workflow)
+        assert row.phase is Phase.COMPLETE
+        assert not lease.is_alive(session, workflow, lease.DRIVER)
+        session.execute(f"UPDATE {SIDECAR}.workflow SET ended_at = ended_at - INTERVAL 8 DAY WHERE id=%s", (workflow,))
+        for dry_run, removed in ((True, 0), (False, 1)):
+            conf = {"source_conn_ids": [source.conn_id], "dry_run": dry_run}
+            run = trigger(source.airflow, "housekeeping", f"h-{secrets.token_hex(4)}", conf)
+            assert run.end() == "success", run.story()
+            assert run.result("housekeeping")[source.conn_id] == {"found": 1, "removed": removed}
+            assert f"{row.source_schema}.{row.retired_table}" in run.log("housekeeping")
+        assert queue.find(session, workflow) is not None
+    with connect(source.database.app_url) as app:
+        assert row.retired_table not in {name for (name,) in app.rows("SHOW TABLES")}

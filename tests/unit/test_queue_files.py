@@ -1,0 +1,106 @@
+"""Files under migrations/: what they ask for, and the sentence for each mistake."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from vreplication.airflow import migration_files, request
+from vreplication.airflow.migration_files import read_files
+from vreplication.workflows import queueing
+
+ROOT = Path(__file__).resolve().parents[2]
+GOOD = "{source_conn_id: shop, table: orders, alter: ADD x INT, workflow: w1}"
+
+
+@pytest.fixture(autouse=True)
+def _folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(migration_files.FOLDER, raising=False)
+
+
+def write(folder: Path, **files: str) -> str:
+    for name, text in files.items():
+        (folder / f"{name}.yaml").write_text(text)
+    return str(folder)
+
+
+def test_a_mapping_a_list_and_connections(tmp_path: Path) -> None:
+    folder = write(
+        tmp_path,
+        a=GOOD,
+        b="- {source_conn_id: other, table: t, alter: x, workflow: w2, chunk_rows: 5, priority: -1, after: w1,\n"
+        "   not_before: 2026-12-24 02:00:00+01:00}\n- source_conn_ids: [third]",
+        empty="# nothing yet",
+        backfills="jobs: [{name: x}]",
+    )
+    found = read_files(folder)
+    assert (found.problems, found.sources) == ((), {"shop", "other", "third"})
+    one, two = (w.entry("db") for w in found.wanted)
+    assert (one.workflow, one.conn_id, one.spec) == ("w1", "shop", {"table": "db.orders", "alter": "ADD x INT"})
+    assert (two.after, two.priority, two.not_before) == ("w1", -1, datetime(2026, 12, 24, 1, 0))
+    assert two.spec == {"table": "db.t", "alter": "x", "chunk_rows": 5}
+
+
+def test_a_window(tmp_path: Path) -> None:
+    window = "Sat 02:00-04:00 Europe/Berlin"
+    folder = write(tmp_path, a=GOOD[:-1] + f", cutover: window, cutover_window: '{window}'}}")
+    [one] = read_files(folder).wanted
+    assert one.entry("db").spec == {
+        "table": "db.orders", "alter": "ADD x INT", "cutover": "window", "cutover_window": window,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            "{source_conn_id: s, table: t, alter: x, workflow: w, tabel: t}",
+            "key 'tabel' is not known. There are source",
+        ),
+        ("{source_conn_id: s, table: t, alter: x, workflow: w, spark_master: x}", "key 'spark_master' is not known."),
+        ("{source_conn_id: s, table: t, alter: x}", "a migration has no workflow."),
+        ("{table: t, alter: x, workflow: w}", "a migration has no source_conn_id."),
+        ("{source_conn_id: s, alter: x, workflow: w}", "table: Field required."),
+        ("{source_conn_id: s, table: t, alter: x, workflow: w, chunk_rows: 0}", "chunk_rows: "),
+        ("{source_conn_id: s, table: t, alter: x, workflow: w, cutover: window}", "cutover_window: '' is no window."),
+        ("{source_conn_id: s, table: t, alter: x, workflow: w, cutover_window: x}", "with `cutover: window` only"),
+        ("{source_conn_id: s, table: t, alter: x, workflow: w, not_before: 2026-12-24}", "does not say in which time"),
+        ("[1]", "1 is not a migration."),
+        ("just words", "'just words' is not a migration."),
+        ("{source_conn_ids: shop}", "source_conn_ids is not a list of connection ids."),
+        ("{a: [", "it cannot be read: "),
+        ("!!python/object/apply:os.getcwd []", "it cannot be read: "),
+    ],
+)
+def test_a_mistake_is_one_sentence_with_the_files_name_and_asks_for_nothing(
+    tmp_path: Path, text: str, words: str
+) -> None:
+    both = f"- {GOOD}\n- {text}" if text.startswith("{source") else text
+    found = read_files(write(tmp_path, bad=both, good=GOOD.replace("w1", "w2")))
+    [problem] = found.problems
+    assert problem.startswith("bad.yaml: ")
+    assert words in problem
+    assert [w.given["workflow"] for w in found.wanted] == ["w2"]
+
+
+def test_a_missing_folder_is_an_empty_one_and_the_environment_may_name_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert read_files(str(tmp_path / "none")) == migration_files.Files()
+    monkeypatch.setenv(migration_files.FOLDER, write(tmp_path, a=GOOD))
+    assert len(read_files("elsewhere").wanted) == 1
+
+
+def test_the_example_is_right_and_is_not_picked_up(tmp_path: Path) -> None:
+    example = ROOT / "migrations" / "example.yaml.txt"
+    assert read_files(str(example.parent)) == migration_files.Files()
+    found = read_files(write(tmp_path, a=example.read_text()))
+    assert found.problems == ()
+    assert len(found.wanted) > 2
+
+
+def test_the_runs_of_online_ddl_take_every_field_of_an_entry() -> None:
+    """What request.read does not hand on would be dropped without a word."""
+    assert set(queueing.SPEC_FIELDS) <= {*request._OF_SPEC, "workflow", "cutover"}

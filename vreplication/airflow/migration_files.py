@@ -1,0 +1,122 @@
+"""Files under migrations/: what they ask for, checked as the command line checks it.
+
+What must stay true: importing this imports nothing of Airflow; a file with a mistake asks for nothing and is named with
+one sentence; only what safe YAML can say is read.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml  # type: ignore[import-untyped]
+
+from vreplication.airflow.window import Window
+from vreplication.errors import Refused
+from vreplication.state.queue import Entry
+from vreplication.workflows import queueing
+
+FOLDER = "VREPLICATION_MIGRATIONS"
+"""Environment variable: another folder than migrations/ beside dags/."""
+OTHER_FILES = frozenset({"backfills.yaml"})
+"""Files of that folder that are not ours to read."""
+SOURCES = "source_conn_ids"
+_KEYS = ("source_conn_id", *queueing.SPEC_FIELDS, *queueing.QUEUE_FIELDS, "cutover_window")
+
+
+class MigrationFileError(Refused):
+    """A file under migrations/ that cannot be used; the message begins with its name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """One migration of a file. `given`: its other keys."""
+
+    file: str
+    conn_id: str
+    given: Mapping[str, Any]
+
+    def entry(self, default_schema: str) -> Entry:
+        """Raises MigrationFileError."""
+        window, given = self.given.get("cutover_window"), dict(self.given)
+        try:
+            if given.get("cutover") != "window":
+                _no_window(window)
+                return queueing.make_entry(default_schema, given, conn_id=self.conn_id)
+            Window.parse(str(window or ""))
+            made = queueing.make_entry(default_schema, {**given, "cutover": "manual"}, conn_id=self.conn_id)
+        except Refused as error:
+            raise MigrationFileError(f"{self.file}: {error}") from None
+        made.spec.update(cutover="window", cutover_window=str(window))
+        return made
+
+
+def _no_window(window: object) -> None:
+    if window is not None:
+        raise Refused("cutover_window: it is read with `cutover: window` only.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Files:
+    """What the files ask for; `sources`: connections whose queues are looked after; `problems`: sentences."""
+
+    wanted: tuple[Wanted, ...] = ()
+    sources: frozenset[str] = frozenset()
+    problems: tuple[str, ...] = ()
+
+
+def read_files(default: str) -> Files:
+    """Every *.yaml of the folder, in the order of names. A missing folder is an empty one."""
+    folder = Path(os.environ.get(FOLDER) or default)
+    wanted: list[Wanted] = []
+    sources: set[str] = set()
+    problems: list[str] = []
+    for path in sorted(folder.glob("*.yaml")):
+        if path.name in OTHER_FILES:
+            continue
+        try:
+            found, named = _read_file(path)
+        except Refused as error:
+            problems.append(str(error))
+            continue
+        wanted += found
+        sources |= named | {w.conn_id for w in found}
+    return Files(wanted=tuple(wanted), sources=frozenset(sources), problems=tuple(problems))
+
+
+def _read_file(path: Path) -> tuple[list[Wanted], set[str]]:
+    """A list of migrations, one migration, or `source_conn_ids: [...]`. Raises MigrationFileError."""
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise MigrationFileError(f"{path.name}: it cannot be read: {' '.join(str(error).split())}") from None
+    items = content if isinstance(content, list) else [] if content is None else [content]
+    sources = [
+        _sources(item[SOURCES], path.name) for item in items if isinstance(item, dict) and set(item) == {SOURCES}
+    ]
+    wanted = [_wanted(item, path.name) for item in items if not (isinstance(item, dict) and set(item) == {SOURCES})]
+    return wanted, set().union(*sources)
+
+
+def _sources(given: object, file: str) -> set[str]:
+    if not isinstance(given, list) or not all(isinstance(name, str) and name for name in given):
+        raise MigrationFileError(f"{file}: {SOURCES} is not a list of connection ids.")
+    return set(given)
+
+
+def _wanted(item: object, file: str) -> Wanted:
+    if not isinstance(item, dict):
+        raise MigrationFileError(f"{file}: {item!r} is not a migration.", cure="Write keys and values: table: orders …")
+    if extra := sorted(str(key) for key in set(item) - set(_KEYS)):
+        raise MigrationFileError(f"{file}: key {extra[0]!r} is not known.", cure=f"There are {', '.join(_KEYS)}.")
+    for key in ("source_conn_id", "workflow"):
+        if not isinstance(item.get(key), str) or not item[key]:
+            raise MigrationFileError(f"{file}: a migration has no {key}.")
+    found = Wanted(
+        file=file, conn_id=item["source_conn_id"], given={k: v for k, v in item.items() if k != "source_conn_id"}
+    )
+    found.entry("schema")
+    return found
