@@ -18,6 +18,7 @@ from airflow.sdk import BaseOperator, ExceptionRetryPolicy, RetryAction, RetryRu
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from vreplication.airflow import connections, request
+from vreplication.airflow.links import MigrationLink
 from vreplication.airflow.triggers import GateTrigger
 from vreplication.errors import Refused
 from vreplication.workflows import stages
@@ -37,6 +38,7 @@ class StageOperator(BaseOperator):
     """Runs one stage. Subclasses name it."""
 
     ui_color = "#e8eef7"
+    operator_extra_links = (MigrationLink(),)
 
     def __init__(self, **kwargs: Any) -> None:
         kwargs.setdefault("retries", 3)

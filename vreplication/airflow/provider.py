@@ -16,4 +16,5 @@ def get_provider_info() -> dict[str, Any]:
         "connection-types": [
             {"connection-type": "mysql", "hook-class-name": "vreplication.airflow.hooks.SourceHook"},
         ],
+        "extra-links": ["vreplication.airflow.links.MigrationLink"],
     }

@@ -1,0 +1,104 @@
+"""The DAG files as a dag-processor reads them: quickly and without a connection; their shape is relied on."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox.install import ROOT
+
+_READ = """
+import json, socket, sys, time
+
+def refuse(*args, **kwargs):
+    raise AssertionError("a DAG file opened a connection")
+
+socket.create_connection = socket.socket.connect = refuse
+began = time.perf_counter()
+import airflow.sdk
+of_sdk = time.perf_counter() - began
+began = time.perf_counter()
+from airflow.dag_processing.dagbag import DagBag
+of_bag = time.perf_counter() - began
+began = time.perf_counter()
+bag = DagBag(sys.argv[1])
+of_dags = time.perf_counter() - began
+heavy = sorted(m for m in ("pyspark", "pandas", "pymysqlreplication") if m in sys.modules)
+
+def task(t):
+    return {"pool": t.pool, "retries": t.retries, "down": sorted(t.downstream_task_ids),
+            "outlets": [o.name for o in t.outlets], "has_policy": bool(t.retry_policy)}
+
+found = {
+    "errors": bag.import_errors, "heavy": heavy, "of_sdk": of_sdk, "of_dags": of_dags,
+    "dags": {d.dag_id: {"tasks": {t.task_id: task(t) for t in d.tasks}, "active": d.max_active_runs,
+                        "params": {n: d.params.get_param(n).schema for n in d.params}, "catchup": d.catchup}
+             for d in bag.dags.values()},
+}
+print("FOUND" + json.dumps(found, default=str))
+"""
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """In a process of its own: Airflow reads its settings when it is imported."""
+    home: Path = tmp_path_factory.mktemp("dagbag")
+    environment = {
+        **os.environ,
+        "AIRFLOW_HOME": str(home),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/none.db",
+        "AIRFLOW__CORE__UNIT_TEST_MODE": "True",
+    }
+    command = [sys.executable, "-c", _READ, str(ROOT / "dags")]
+    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("FOUND")]
+    read: dict[str, Any] = json.loads(line.removeprefix("FOUND"))
+    return read
+
+
+def test_every_file_imports_without_a_connection(found: dict[str, Any]) -> None:
+    assert found["errors"] == {}
+    assert set(found["dags"]) == {"online_ddl", "backfill", "scheduled_migrations", "housekeeping"}
+
+
+def test_reading_them_loads_nothing_heavy(found: dict[str, Any]) -> None:
+    """Beside `import airflow.sdk`, which costs a second or two, all of them together are little."""
+    assert found["heavy"] == []
+
+
+def test_the_shape_of_online_ddl(found: dict[str, Any]) -> None:
+    tasks = found["dags"]["online_ddl"]["tasks"]
+    assert {name: task["down"] for name, task in tasks.items()} == {
+        "plan": ["prepare"],
+        "prepare": ["copy", "replicate"],
+        "replicate": ["cut_over"],
+        "copy": ["verify"],
+        "verify": ["gate"],
+        "gate": ["cut_over"],
+        "cut_over": ["clean_up"],
+        "clean_up": [],
+    }
+    pools = {name: task["pool"] for name, task in tasks.items() if task["pool"] != "default_pool"}
+    assert pools == {"replicate": "vreplication_replicate", "copy": "vreplication_copy", "verify": "vreplication_copy"}
+    assert all(task["retries"] >= 3 and task["has_policy"] for task in tasks.values())
+    assert tasks["clean_up"]["outlets"] == ["vreplication_table_migrated"]
+
+
+def test_the_form_of_online_ddl(found: dict[str, Any]) -> None:
+    params = found["dags"]["online_ddl"]["params"]
+    assert set(params) == {
+        "source_conn_id", "table", "alter", "workflow", "cutover", "cutover_window", "chunk_rows", "chunk_millis",
+        "copy_parallelism", "retired",
+    }  # fmt: skip
+    assert params["cutover"]["enum"] == ["auto", "manual", "window"]
+    assert params["alter"]["minLength"] == 1
+    assert all("section" in schema and "type" in schema for schema in params.values())
+    assert params["copy_parallelism"]["maximum"] == 64
