@@ -6,8 +6,10 @@ the answer. Airflow lives in a folder of its own.
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -18,13 +20,14 @@ from typing import Any
 
 import pytest
 
-if "airflow" not in sys.modules:
+if "airflow" not in sys.modules and "AIRFLOW_HOME" not in os.environ:
     _HOME = tempfile.mkdtemp(prefix="vreplication-airflow-")
-    os.environ.setdefault("AIRFLOW_HOME", _HOME)
-    os.environ.setdefault("AIRFLOW__CORE__UNIT_TEST_MODE", "True")
-    os.environ.setdefault("AIRFLOW__CORE__LOAD_EXAMPLES", "False")
-    os.environ.setdefault("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN", f"sqlite:///{os.environ['AIRFLOW_HOME']}/page.db")
-    os.environ.setdefault("AIRFLOW__API_AUTH__JWT_SECRET", "only-for-tests-" * 5)
+    atexit.register(shutil.rmtree, _HOME, ignore_errors=True)
+    os.environ["AIRFLOW_HOME"] = _HOME
+    os.environ["AIRFLOW__CORE__UNIT_TEST_MODE"] = "True"
+    os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
+    os.environ["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"] = f"sqlite:///{_HOME}/page.db"
+os.environ.setdefault("AIRFLOW__API_AUTH__JWT_SECRET", "only-for-tests-" * 5)
 
 from sandbox.databases import Database
 from vreplication.mysql.session import Session, connect
@@ -62,7 +65,12 @@ class Home:
 
 @pytest.fixture(scope="session")
 def airflow() -> Any:
-    """The auth manager of an Airflow with an empty metadata database."""
+    """The auth manager of an Airflow with a metadata database of the tests' own; never one that somebody uses."""
+    from airflow.configuration import conf
+
+    store = conf.get("database", "sql_alchemy_conn")
+    if not store.startswith(f"sqlite:///{tempfile.gettempdir()}/"):
+        pytest.skip("Airflow's metadata database is not a temporary one; unset AIRFLOW_HOME.")
     from airflow.api_fastapi.app import init_auth_manager
     from airflow.utils.db import initdb
 
