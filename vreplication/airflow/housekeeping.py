@@ -12,8 +12,9 @@ from typing import Any
 from airflow.sdk import BaseOperator, Param
 from airflow.sdk.exceptions import AirflowFailException
 
+from vreplication.airflow.claiming import find_source
 from vreplication.airflow.migration_files import read_files
-from vreplication.airflow.scheduling import find_source, source_params, sources_of
+from vreplication.airflow.scheduling import source_params, sources_of
 from vreplication.errors import VReplicationError
 from vreplication.mysql.session import connect
 from vreplication.mysql.url import SourceUrl

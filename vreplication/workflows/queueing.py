@@ -184,5 +184,5 @@ def _mine(scene: Scene, by: str) -> list[Entry]:
     """Claimed by this caller before it was cut short."""
     return [
         e for e in sorted(scene.entries, key=due.order)
-        if e.state == queue.STARTED and e.started_by == by and e.workflow not in scene.known
+        if e.state == queue.STARTED and e.started_by == by[:255] and e.workflow not in scene.known
     ]  # fmt: skip
