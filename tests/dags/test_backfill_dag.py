@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from sandbox.databases import Database
+
 ROOT = Path(__file__).resolve().parents[2]
 YAML = "jobs: [{name: orders, source: a, target: b, table: t, time_column: at}]"
 HEAD = """
@@ -33,8 +35,8 @@ dag = next(v for v in vars(module).values() if isinstance(v, DAG)) if any(
 """
 
 
-def in_airflow(tmp_path: Path, code: str, jobs: str | None = YAML) -> Any:
-    """What `code` prints as JSON, behind `HEAD`."""
+def in_airflow(tmp_path: Path, code: str, jobs: str | None = YAML, *, head: str = HEAD, timeout: float = 120) -> Any:
+    """What `code` prints as JSON, behind `head`."""
     home = tmp_path / "home"
     home.mkdir(exist_ok=True)
     folder = tmp_path / "jobs"
@@ -42,7 +44,11 @@ def in_airflow(tmp_path: Path, code: str, jobs: str | None = YAML) -> Any:
     if jobs is not None:
         (folder / "backfills.yaml").write_text(jobs)
     environment = {
-        **{name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")},
+        **{
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith("AIRFLOW__") and name != "AIRFLOW_HOME"
+        },
         "AIRFLOW_HOME": str(home),
         "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "dags"),
         "AIRFLOW__CORE__PLUGINS_FOLDER": str(home / "plugins"),
@@ -53,11 +59,13 @@ def in_airflow(tmp_path: Path, code: str, jobs: str | None = YAML) -> Any:
         "VREPLICATION_MIGRATIONS": str(folder),
     }
     done = subprocess.run(
-        [sys.executable, "-c", HEAD + code, str(ROOT / "dags" / "backfill.py")],
-        env=environment, capture_output=True, text=True, timeout=120, cwd=tmp_path,
+        [sys.executable, "-c", head + code, str(ROOT / "dags" / "backfill.py")],
+        env=environment, capture_output=True, text=True, timeout=timeout, cwd=tmp_path,
     )  # fmt: skip
+    (tmp_path / "airflow.log").write_text(done.stdout + done.stderr)
     assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
+    # Airflow logs to standard output, too.
+    return json.loads([line for line in done.stdout.splitlines() if line.startswith(("{", "["))][-1])
 
 
 FACTS = """
@@ -141,3 +149,46 @@ def test_a_run_without_an_interval_and_one_that_is_not_verified(tmp_path: Path) 
     assert in_airflow(tmp_path, COPY.format(verified=True, context="{}"))[0] == "AirflowFailException"
     kind, words = in_airflow(tmp_path, COPY.format(verified=False, context=INTERVAL))
     assert (kind, words) == ("AirflowException", "3 rows still differ")
+
+
+RUN = """
+import logging, os, sys
+from airflow.utils.db import initdb
+initdb()
+from airflow.dag_processing.dagbag import DagBag
+bag = DagBag(dag_folder=sys.argv[1])
+assert not bag.import_errors, bag.import_errors
+dag = bag.get_dag("backfill")
+import json
+from datetime import UTC, datetime
+states = []
+for jobs in ([], ["orders"], ["orders"]):
+    run = dag.test(logical_date=datetime(2026, 3, 1 + len(states), tzinfo=UTC), run_conf={"jobs": jobs})
+    tis = {f"{ti.task_id}{ti.map_index}": str(ti.state) for ti in run.get_task_instances()}
+    states.append([str(run.state), tis, run.data_interval_start.isoformat(), run.data_interval_end.isoformat()])
+print(json.dumps(states))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_runs_of_the_dag(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Airflow itself makes the runs and the mapped task, with connections and Spark, in a database of its own."""
+    for table in ("t", "u"):
+        database.admin.execute_raw(f"CREATE TABLE {table} (id INT PRIMARY KEY, at DATETIME, KEY (at))")
+    database.admin.execute_raw("INSERT INTO t VALUES (1,'2026-03-01 12:00'),(2,'2026-03-02 12:00'),(3,'2026-03-04')")
+    url = database.app_url
+    uri = f"mysql://{url.user}:{url.password}@{url.host}:{url.port}/{url.database}"
+    monkeypatch.setenv("AIRFLOW_CONN_A", uri)
+    skipped, first, second = in_airflow(
+        tmp_path, RUN, YAML.replace("target: b", "target: a, target_table: u"), head="", timeout=250
+    )
+    assert skipped[1]["choose-1"] == "skipped"
+    assert skipped[1]["copy-1"] == "skipped"
+    for state, tasks, start, end in (first, second):
+        assert (state, tasks["choose-1"], tasks["copy0"]) == ("success", "success", "success")
+        assert (start[:10] < end[:10], start[11:], end[11:]) == (True, "00:00:00+00:00", "00:00:00+00:00")
+    days = [first[2], first[3], second[3]]
+    rows = database.admin.rows("SELECT id FROM u ORDER BY id")
+    assert rows == database.admin.rows(f"SELECT id FROM t WHERE at>='{days[0][:10]}' AND at<'{days[2][:10]}'")
+    assert rows

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,6 +13,7 @@ from typing import Any
 
 import pytest
 from backfill_setup import Case
+from rowcopy_setup import wait_until
 
 from sandbox.databases import Database
 from vreplication.backfill import run, slices
@@ -75,21 +78,48 @@ def test_the_command(case: Case, tmp_path: Path) -> None:
     line = json.loads(done.stdout)
     assert (line["event"], line["rows_read"], line["inserted"]) == ("complete", 16_000, 16_000)
     assert case.rows() == case.rows("s")
+    assert done.stderr == ""
     for secret in (case.reader.password, case.writer.password):
-        assert secret not in done.stdout + done.stderr
+        assert secret not in done.stdout + "".join(path.read_text() for path in tmp_path.rglob("*.log"))
+
+
+def test_the_command_is_interrupted_and_done_again(case: Case, tmp_path: Path) -> None:
+    (tmp_path / "backfills.yaml").write_text(JOBS)
+    # Somebody holds a row that the copy needs, so it is certainly under way when the signal comes.
+    case.write("INSERT INTO t SELECT * FROM s WHERE id=500")
+    with case.target.server.admin(case.target.name) as holder, holder.transaction():
+        holder.execute_raw("UPDATE t SET v='held' WHERE id=500")
+        process = _start(case, tmp_path)
+        # The servers refresh what they show only when nobody has asked for 0.1 s.
+        wait_until(lambda: case.target.admin.value(_WAITING) > 0, 60, poll_seconds=0.3)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+        assert "Interrupted" in process.communicate()[1]
+    done = _command(case, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert case.rows() == case.rows("s")
+
+
+_WAITING = "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state='LOCK WAIT'"
 
 
 def _command(case: Case, folder: Path) -> subprocess.CompletedProcess[str]:
-    import os
+    process = _start(case, folder)
+    out, err = process.communicate(timeout=240)
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
+
+def _start(case: Case, folder: Path) -> subprocess.Popen[str]:
     environment = {
         "VREPLICATION_MIGRATIONS": str(folder), "XDG_STATE_HOME": str(folder),
         "VREPLICATION_SOURCE": _bare(case.reader), "VREPLICATION_PASSWORD": case.reader.password,
         "VREPLICATION_TARGET": _bare(case.writer), "VREPLICATION_TARGET_PASSWORD": case.writer.password,
     }  # fmt: skip
     words = ["backfill", "j", "--from", "2026-03-01", "--to", "2026-03-02", "--json"]
-    return subprocess.run([sys.executable, "-m", "vreplication", *words], env={**os.environ, **environment},
-                          capture_output=True, text=True, timeout=240)  # fmt: skip
+    return subprocess.Popen(
+        [sys.executable, "-m", "vreplication", *words],
+        env={**os.environ, **environment}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
 
 
 def _bare(url: SourceUrl) -> str:

@@ -124,6 +124,17 @@ def test_walls_go_up_and_agree_with_the_zone(
         assert (low <= value < high) == (start <= instant < end)
 
 
+def test_airflow_counts_in_moments_of_its_own() -> None:
+    import pendulum
+
+    moment = pendulum.datetime(2026, 10, 25, 1, 30, 0, 500)
+    assert type(wall(moment, "Europe/Berlin")) is datetime
+    assert wall(moment, "UTC") == datetime(2026, 10, 25, 1, 30, 0, 500)
+    column = Column(name="at", ordinal=1, data_type="datetime", column_type="datetime", is_nullable=True)
+    span = walls(moment, moment.add(days=1), "Europe/Berlin")
+    assert within_sql(column, span) == "`at`>='2026-10-25 03:00:00' AND `at`<'2026-10-26 02:30:01'"
+
+
 def test_the_clock_is_set_back_once() -> None:
     berlin = [wall(datetime(2026, 10, 25, 0, m, tzinfo=UTC), "Europe/Berlin") for m in (0, 59)]
     assert berlin == [datetime(2026, 10, 25, 2), datetime(2026, 10, 25, 2, 59)]

@@ -9,7 +9,7 @@ server is asked to compare a fraction with a column that has none.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from itertools import pairwise
 from zoneinfo import ZoneInfo
 
@@ -51,12 +51,21 @@ def walls(start: datetime, end: datetime, zone: str) -> Walls:
 def wall(moment: datetime, zone: str) -> datetime:
     """The lowest wall time whose first coming is not before `moment`."""
     # Reduced to UTC first: two datetimes of one zone would be subtracted by their wall times.
-    moment = moment.astimezone(UTC)
+    moment = _standard(moment.astimezone(UTC))
     local = moment.astimezone(ZoneInfo(zone))
     if not local.fold:
         return local.replace(tzinfo=None)
     before = local.replace(fold=0).utcoffset() or timedelta()
     return (_change(moment, zone, before) + before).replace(tzinfo=None)
+
+
+def _standard(moment: datetime) -> datetime:
+    """Of Python's own class: Airflow hands down one that counts in another way."""
+    return datetime.combine(
+        date(moment.year, moment.month, moment.day),
+        time(moment.hour, moment.minute, moment.second, moment.microsecond),
+        tzinfo=UTC,
+    )
 
 
 def _change(moment: datetime, zone: str, before: timedelta) -> datetime:

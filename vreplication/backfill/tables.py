@@ -147,7 +147,11 @@ def _differ(source: Column, target: Column) -> Refused:
 
 
 def _check_time_pair(source: Column, target: Column) -> None:
-    if source.data_type != target.data_type or target.fraction < source.fraction or target.generated:
+    if target.generated:
+        raise Refused(
+            f"The time column {target.name} is generated on the target.", cure="Make it a plain column there."
+        )
+    if source.data_type != target.data_type or target.fraction < source.fraction:
         raise _differ(source, target)
 
 

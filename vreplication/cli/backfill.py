@@ -19,6 +19,7 @@ import typer
 from vreplication.cli import figures, logs, options, scrub
 from vreplication.cli.attend import stopping_on_signals
 from vreplication.cli.say import error, json_line, say, warn
+from vreplication.cli.streams import children_to
 from vreplication.errors import Refused
 from vreplication.mysql.url import SourceUrl, parse
 
@@ -112,7 +113,7 @@ def _run(job: Job, source: SourceUrl, target: SourceUrl, interval: tuple[datetim
 def _attend(work: Callable[[], None], stop: threading.Event, done: threading.Event) -> None:
     """Not in the main thread: Spark, started there, puts a SIGINT handler of its own over ours."""
     thread = threading.Thread(target=work, name="backfill")
-    with stopping_on_signals(stop):
+    with stopping_on_signals(stop), children_to(logs.current()):
         thread.start()
         while not done.wait(0.25):
             pass
