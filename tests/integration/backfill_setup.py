@@ -26,7 +26,7 @@ DAY = (utc("2026-03-01"), utc("2026-03-02"))
 
 @dataclass(kw_only=True)
 class Case:
-    """Tables s and t. `source`, `target`: databases; users are dropped with them."""
+    """Tables s and t, in the databases `source` and `target`."""
 
     source: Database
     target: Database
@@ -47,6 +47,11 @@ class Case:
 
     def run(self, start: datetime = DAY[0], end: datetime = DAY[1], *, spark: Any = None, **given: Any) -> Result:
         return run(self.job(**given), self.reader, self.writer, start, end, spark=spark or LocalSpark())
+
+    def close(self) -> None:
+        """Drop the users; `Database.drop` knows only its own."""
+        for database, url in ((self.source, self.reader), (self.target, self.writer)):
+            database.admin.execute_raw(f"DROP USER '{url.user}'@'%'")
 
     def write(self, *statements: str) -> None:
         for statement in statements:

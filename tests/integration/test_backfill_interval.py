@@ -29,8 +29,7 @@ def make(database: Database) -> Iterator[Make]:
 
     yield case
     for one in made:
-        for url in (one.reader, one.writer):
-            database.admin.execute_raw(f"DROP USER '{url.user}'@'%'")
+        one.close()
 
 
 FILL = (

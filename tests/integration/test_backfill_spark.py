@@ -34,8 +34,7 @@ def case(database: Database) -> Iterator[Case]:
     made = Case(source=database, target=database)
     made.write(*FILL)
     yield made
-    for url in (made.reader, made.writer):
-        database.admin.execute_raw(f"DROP USER '{url.user}'@'%'")
+    made.close()
 
 
 def test_slices_side_by_side(spark: Any, case: Case, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,8 @@ def check_all(case: Case) -> None:
 
 @pytest.mark.parametrize("unique", UNIQUE)
 def test_types_on_one_flavor(database: Database, unique: str) -> None:
-    check_all(Case(source=database, target=database, create=create(UNIQUE[unique])))
+    with closing(Case(source=database, target=database, create=create(UNIQUE[unique]))) as case:
+        check_all(case)
 
 
 @pytest.fixture
@@ -108,7 +110,8 @@ def other(database: Database) -> Iterator[Database]:
 
 
 def test_types_across_flavors(database: Database, other: Database) -> None:
-    check_all(Case(source=database, target=other, create=create()))
+    with closing(Case(source=database, target=other, create=create())) as case:
+        check_all(case)
 
 
 def test_a_comparison_alone_sees_a_difference(database: Database, other: Database) -> None:
@@ -119,15 +122,15 @@ def test_a_comparison_alone_sees_a_difference(database: Database, other: Databas
     from vreplication.backfill.slices import Slice
     from vreplication.mysql.session import connect
 
-    case = Case(source=database, target=other, create=create())
-    fill(case)
-    case.run()
-    span = Slice(span=walls(*DAY, "UTC"))
-    with connect(case.reader) as source, connect(case.writer) as target:
-        comparer = Comparer(source=source, target=target, tables=run.check(case.job(), source, target), slice=span,
-                            is_mirror=False, batch_rows=10)  # fmt: skip
-        assert comparer.run().differing == 0
-        for name, (_, texts) in COLUMNS.items():
-            other.admin.execute_raw(f"UPDATE t SET {ident(name)}={texts[1]} WHERE id=0")
-            assert comparer.run().differing == 1, name
-            assert comparer.run().differing == 0, name
+    with closing(Case(source=database, target=other, create=create())) as case:
+        fill(case)
+        case.run()
+        span = Slice(span=walls(*DAY, "UTC"))
+        with connect(case.reader) as source, connect(case.writer) as target:
+            comparer = Comparer(source=source, target=target, tables=run.check(case.job(), source, target), slice=span,
+                                is_mirror=False, batch_rows=10)  # fmt: skip
+            assert comparer.run().differing == 0
+            for name, (_, texts) in COLUMNS.items():
+                other.admin.execute_raw(f"UPDATE t SET {ident(name)}={texts[1]} WHERE id=0")
+                assert comparer.run().differing == 1, name
+                assert comparer.run().differing == 0, name
