@@ -19,7 +19,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -167,6 +167,22 @@ class Deployment:
         for pid in filter(_is_there, tasks):
             _signal(pid, signal.SIGKILL)
         self.processes.clear()
+
+    @contextlib.contextmanager
+    def at_rest(self) -> Iterator[None]:
+        """Hold everything that writes to the metadata database now and then.
+
+        SQLite cannot let a command that has read and then writes go on when somebody else has written in between.
+        """
+        held = [process.pid for name, process in self.processes.items() if name != "api-server"]
+        tree = [*held, *(pid for parent in held for pid in descendants(parent))]
+        for pid in tree:
+            _signal(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in tree:
+                _signal(pid, signal.SIGCONT)
 
     def call(self, method: str, path: str, body: object = None, *, user: str | None = "admin") -> tuple[int, Any]:
         """A request as `user` (None: nobody): status and JSON, or text where it is none."""

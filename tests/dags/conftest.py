@@ -22,13 +22,13 @@ def free_port() -> int:
 def make_deployment(home: Path) -> Deployment:
     """Prepared, not started."""
     shutil.copy(ROOT / "airflow.cfg", home / "airflow.cfg")
+    (home / "migrations").mkdir()
     settings = {
+        "VREPLICATION_MIGRATIONS": str(home / "migrations"),
         "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "dags"),
         "AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / "plugins"),
         "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": str(free_port()),
         "AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT": str(free_port()),
-        # What a DAG's tasks print is not to wait for its next parsing.
-        "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.2",
     }
     found = Deployment(home=home, port=free_port(), settings=settings)
     found.prepare()
