@@ -67,7 +67,8 @@ class Deployment:
             "PYTHONUNBUFFERED": "1",
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
         }
-        return {**os.environ, **ours, **self.settings}
+        around = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")}
+        return {**around, **ours, **self.settings}
 
     def prepare(self) -> None:
         """Keys, passwords, metadata database, pools. Done again it changes nothing."""

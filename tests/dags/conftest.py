@@ -35,9 +35,9 @@ def make_deployment(home: Path) -> Deployment:
     return found
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    """Started once a session."""
+    """Started once a module: an idle scheduler takes a tenth of a core from all the other tests."""
     found = make_deployment(tmp_path_factory.mktemp("airflow"))
     try:
         found.start()
