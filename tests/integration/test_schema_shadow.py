@@ -114,6 +114,28 @@ def test_check_names_on_mysql(database: Database, session: Session, checks: str,
     assert found == plain_alter(database, definition, text)
 
 
+@pytest.mark.only_on("mysql")
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [
+        ("ADD COLUMN w INT", "ADD COLUMN w INT"),
+        ("ALTER CHECK mine NOT ENFORCED", "ALTER CHECK t_chk_4 NOT ENFORCED"),
+        (
+            "DROP CHECK mine, ADD CONSTRAINT mine CHECK (v < 8)",
+            "DROP CHECK t_chk_4, ADD CONSTRAINT t_chk_4 CHECK (v < 8)",
+        ),
+        ("DROP CONSTRAINT `MINE`", "DROP CONSTRAINT t_chk_4"),
+    ],
+)
+def test_checks_with_names_of_the_users(database: Database, session: Session, text: str, plain: str) -> None:
+    definition = "(id INT PRIMARY KEY, v INT, CONSTRAINT {} CHECK (v > 1), CONSTRAINT t_chk_3 CHECK (v < 9))"
+    make(database, definition.format("mine"))
+    table = introspect(session, database.name, "t")
+    assert trial_alter(session, table, parse_alter(text)) is not None
+    found = switched(database, table, create_shadow(session, table, parse_alter(text), names.shadow_table("t")))
+    assert found == plain_alter(database, definition.format("t_chk_4"), plain)
+
+
 @pytest.mark.only_on("mariadb")
 def test_check_names_on_mariadb(database: Database, session: Session) -> None:
     definition, text = (

@@ -94,8 +94,12 @@ def test_constraints_are_renamed_in_place() -> None:
     found = parse_alter("DROP CHECK `t_chk_1`, ADD x INT, ALTER CONSTRAINT T_CHK_2 NOT ENFORCED, DROP CONSTRAINT uk")
     text = found.with_constraints({"t_chk_1": "s_chk_1", "t_chk_2": "s`2"})
     assert text == "DROP CHECK `s_chk_1`, ADD x INT, ALTER CONSTRAINT `s``2` NOT ENFORCED, DROP CONSTRAINT uk"
-    assert found.drops_constraint("t_chk_2")
-    assert not found.drops_constraint("x")
+
+
+def test_a_check_that_is_dropped_and_added_again_keeps_one_name() -> None:
+    found = parse_alter("DROP CHECK mine, ADD CONSTRAINT Mine CHECK (v > 1), ADD CONSTRAINT uk UNIQUE (v)")
+    text = found.with_constraints({"mine": "s_chk_1", "uk": "x"})
+    assert text == "DROP CHECK `s_chk_1`, ADD CONSTRAINT `s_chk_1` CHECK (v > 1), ADD CONSTRAINT uk UNIQUE (v)"
 
 
 @given(st.text(alphabet="ADROPCHNGEUMab,();'`\"\\/*!-# \n0", max_size=60))

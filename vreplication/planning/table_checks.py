@@ -17,7 +17,7 @@ from vreplication.planning.facts import Check, Facts, ok, refuse, warn
 from vreplication.schema.introspect import definitions, exists
 from vreplication.schema.keys import usable_keys
 from vreplication.schema.model import Column
-from vreplication.schema.shadow import checks_of, is_generated_name
+from vreplication.schema.shadow import checks_of, new_names
 from vreplication.settings import SIDECAR
 
 _SYSTEM = ("mysql", "sys", "information_schema", "performance_schema", SIDECAR)
@@ -110,25 +110,46 @@ def features(facts: Facts) -> Check:
 
 
 def check_names(facts: Facts) -> Check:
-    """MySQL's CHECK names are unique in a schema, so two tables cannot have them at one time."""
-    found = [] if facts.server.is_mariadb else checks_of(facts.source.create_sql)
-    kept = [check.name for check in found if not facts.clauses.drops_constraint(check.name)]
-    named = [name for name in kept if not is_generated_name(name, facts.source.name)]
-    if named:
-        return refuse(
-            "CHECK names",
-            f"CHECK constraint {named[0]} has a name of its own, which MySQL does not let a second table have.",
-            f"Let the ALTER drop it (DROP CHECK {named[0]}) and add it again afterwards, or run a plain ALTER TABLE.",
-        )
-    retired = names.retired_table(facts.source.name, facts.spec.workflow or "w")
-    longest = max((len(retired) + len(name) - len(facts.source.name) for name in kept), default=0)
-    if longest > names.MAX_NAME:
+    """MySQL's CHECK names are unique in a schema, so the new table cannot have those of the old one."""
+    if facts.server.is_mariadb or not checks_of(facts.source.create_sql):
+        return ok("CHECK names", "They stay as they are.")
+    source = facts.source
+    retired = names.retired_table(source.name, facts.spec.workflow or "w")
+    if max(map(len, new_names(source, retired).values())) > names.MAX_NAME:
         return refuse(
             "CHECK names",
             f"The table's name is too long: its CHECK constraints are renamed with it, to more than {names.MAX_NAME}.",
             "Shorten the table's name, or run a plain ALTER TABLE.",
         )
-    return ok("CHECK names", "They follow the table.")
+    new = {old: n for old, n in new_names(source, source.name).items() if old != n.lower()}
+    if taken := _of_others(facts, list(new.values())):
+        return refuse(
+            "CHECK names",
+            f"Another table has a CHECK constraint {taken}, which one of {source.name} would be called.",
+            f"Rename {taken} (drop it and add it under another name).",
+        )
+    return _told(new)
+
+
+def _of_others(facts: Facts, wanted: list[str]) -> str | None:
+    """A CHECK constraint of another table with one of these names."""
+    sql = (
+        "SELECT CONSTRAINT_NAME FROM information_schema.TABLE_CONSTRAINTS WHERE CONSTRAINT_TYPE='CHECK' "
+        "AND CONSTRAINT_SCHEMA=%s AND TABLE_NAME<>%s"
+    )
+    theirs = {str(r[0]).lower() for r in facts.session.rows(sql, (facts.source.schema, facts.source.name))}
+    return next((name for name in wanted if name.lower() in theirs), None)
+
+
+def _told(new: dict[str, str]) -> Check:
+    if not new:
+        return ok("CHECK names", "They follow the table.")
+    listed = ", ".join(f"{old} becomes {name}" for old, name in new.items())
+    return warn(
+        "CHECK names",
+        f"CHECK constraints lose the names that they were given: {listed}. MySQL lets no two tables of a schema have "
+        "constraints of one name, and the retired table keeps its own.",
+    )
 
 
 def shared_key(facts: Facts) -> Check:

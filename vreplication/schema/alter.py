@@ -58,7 +58,7 @@ class AlterClauses:
     maybe_added: tuple[str, ...] = ()
     """ADD COLUMN IF NOT EXISTS: new only where the source does not have it."""
     constraints: tuple[ConstraintName, ...] = ()
-    """CHECK constraints that the text drops or alters, in the order of the text."""
+    """CHECK constraints that the text drops, alters or adds by name, in the order of the text."""
 
     def sources(self, names: tuple[str, ...]) -> dict[str, str]:
         """Lower-case target name → name of the source column that fills it, for each column that lives on."""
@@ -77,10 +77,6 @@ class AlterClauses:
             if new := names.get(place.name.lower()):
                 text = text[: place.start] + ident(new) + text[place.end :]
         return text
-
-    def drops_constraint(self, name: str) -> bool:
-        """True when the text drops or alters the constraint of this name."""
-        return any(place.name.lower() == name.lower() for place in self.constraints)
 
 
 def parse_alter(text: str) -> AlterClauses:
@@ -190,6 +186,7 @@ def _name(clause: list[Token]) -> str:
 def _read_add(rest: list[Token], found: _Found) -> None:
     if _is(rest, 0, *_KEY_WORDS, "FOREIGN", "PARTITION"):
         _refuse_foreign(rest)
+        _read_added_check(rest, found)
         return
     rest = _after(rest, "COLUMN")
     _refuse_references(rest)
@@ -226,8 +223,14 @@ def _read_drop(rest: list[Token], found: _Found) -> None:
         found.dropped.append(_name(_after(_after(rest, "COLUMN"), "IF", "EXISTS")))
 
 
+def _read_added_check(rest: list[Token], found: _Found) -> None:
+    """`ADD CONSTRAINT name CHECK …`: it may be one that the same text drops."""
+    if _is(rest, 0, "CONSTRAINT") and _is(rest, 2, "CHECK"):
+        _read_constraint(rest, found)
+
+
 def _read_constraint(rest: list[Token], found: _Found) -> None:
-    """`{DROP | ALTER} {CHECK | CONSTRAINT} name`."""
+    """`{DROP | ALTER | ADD} {CHECK | CONSTRAINT} name`."""
     if _is(rest, 0, "CHECK", "CONSTRAINT"):
         named = _after(rest[1:], "IF", "EXISTS")
         if named and named[0].is_name:

@@ -1,13 +1,13 @@
 """The shadow table: CREATE TABLE … LIKE, then the ALTER.
 
 What must stay true: once the shadow has taken the table's name, SHOW CREATE TABLE is what a plain ALTER would have
-given (AUTO_INCREMENT aside); what LIKE loses (DATA DIRECTORY, the names of MySQL's CHECK constraints) is mended or
-refused; a table that we did not make is never dropped.
+given (AUTO_INCREMENT and the users' names of MySQL's CHECK constraints aside); what LIKE loses (DATA DIRECTORY, the
+numbers of CHECK constraints) is mended or refused; a table that we did not make is never dropped.
 """
 
 from __future__ import annotations
 
-import hashlib
+import itertools
 import re
 from dataclasses import dataclass
 
@@ -100,24 +100,28 @@ def constraint_names(session: Session, table: Table, name: str) -> dict[str, str
     """Lower-case name of each CHECK of `table` → its name on `name`, a copy made by LIKE."""
     if _has_own_names(session):
         return {}
-    mine = checks_of(table.create_sql)
-    wanted = {check.name.lower(): _wanted(check.name, table.name, name, i) for i, check in enumerate(mine)}
+    wanted = new_names(table, name)
     theirs = [check.name for check in checks_of(_create_sql(session, table.schema, name))]
     if set(wanted.values()) == set(theirs):
         return wanted
-    return {check.name.lower(): f"{name}_chk_{i}" for i, check in enumerate(mine, 1)}
+    return {check.lower(): f"{name}_chk_{i}" for i, check in enumerate(wanted, 1)}
+
+
+def new_names(table: Table, name: str) -> dict[str, str]:
+    """Lower-case name of each CHECK of MySQL's `table` → the one that it gets where the table is called `name`.
+
+    t_chk_7 → name_chk_7, which becomes t_chk_7 again by RENAME. A name of the user's stays with the source, for names
+    are unique in a schema; here it becomes the next such number.
+    """
+    mine = [check.name for check in checks_of(table.create_sql)]
+    numbers = {check: int(check.rpartition("_")[2]) for check in mine if is_generated_name(check, table.name)}
+    free = itertools.count(max(numbers.values(), default=0) + 1)
+    return {check.lower(): f"{name}_chk_{numbers[check] if check in numbers else next(free)}" for check in mine}
 
 
 def _has_own_names(session: Session) -> bool:
     """MariaDB's constraint names belong to the table: LIKE keeps them."""
     return "mariadb" in str(session.value("SELECT VERSION()")).lower()
-
-
-def _wanted(check: str, table: str, shadow: str, index: int) -> str:
-    """t_chk_7 → shadow_chk_7, which becomes t_chk_7 again by RENAME; a name of the user's → any that is free."""
-    if is_generated_name(check, table):
-        return f"{shadow}_chk_{check.rpartition('_')[2]}"
-    return f"vr_{hashlib.sha256(shadow.encode()).hexdigest()[:12]}_{index}"
 
 
 def _mend_checks(session: Session, table: Table, name: str) -> None:
@@ -126,7 +130,7 @@ def _mend_checks(session: Session, table: Table, name: str) -> None:
     if not mine or _has_own_names(session):
         return
     theirs = checks_of(_create_sql(session, table.schema, name))
-    wanted = [_wanted(check.name, table.name, name, i) for i, check in enumerate(mine)]
+    wanted = list(new_names(table, name).values())
     if [check.name for check in theirs] != wanted:
         clauses = [f"DROP CHECK {ident(check.name)}" for check in theirs]
         clauses += [f"ADD CONSTRAINT {ident(w)} CHECK {c.expression}" for w, c in zip(wanted, mine, strict=True)]
