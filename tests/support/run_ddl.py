@@ -112,7 +112,7 @@ def _main() -> None:
 
     local_spark.install()
     run: Callable[[], None]
-    from vreplication.cli.main import main as run
+    from vreplication.__main__ import main as run
 
     run()
 

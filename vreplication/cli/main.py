@@ -76,11 +76,6 @@ app.command("housekeeping", help=housekeeping.HELP)(housekeeping.housekeeping)
 app.command("replicate", hidden=True)(_replicate)
 
 
-def main() -> None:
-    """Entry point of the `vreplication` command."""
-    sys.exit(run(sys.argv[1:]))
-
-
 def run(args: Sequence[str]) -> int:
     """Run one command; returns the exit code."""
     is_json = "--json" in args
@@ -91,12 +86,17 @@ def run(args: Sequence[str]) -> int:
     except TyperException as failure:
         return _usage(failure, is_json=is_json)
     except (KeyboardInterrupt, typer.Abort):
-        return outcome.report(Interrupted("Interrupted."), is_json=is_json)
+        return interrupted(args)
     except BrokenPipeError:
         return _closed_pipe()
     except Exception as failure:
         return _unexpected(failure, is_json=is_json)
     return code if isinstance(code, int) else 0
+
+
+def interrupted(args: Sequence[str]) -> int:
+    """A signal came before or outside of the work; returns the exit code."""
+    return outcome.report(Interrupted("Interrupted."), is_json="--json" in args)
 
 
 def _usage(failure: TyperException, *, is_json: bool) -> int:
