@@ -23,8 +23,8 @@ GATE_LAG_SECONDS = 1.0
 GATE_BACKLOG_CHANGES = 1_000
 MAX_CHUNK_ROWS = 65_535
 """SHOW WARNINGS holds no more than this many, and each must be read (docs/correctness.md)."""
-MATCHER_BUDGET_BYTES = 64 * 1024 * 1024
-"""Rows of prepared XA branches kept in memory; more is an error until they can be spilled."""
+MATCHER_BUDGET_BYTES = 256 * 1024 * 1024
+"""Rows of transactions whose outcome is not known yet, kept in memory; what is more is put aside on disk."""
 MAX_HOT_KEYS = 1_000
 VERIFY_ROUNDS = 5
 

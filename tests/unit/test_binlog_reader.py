@@ -162,11 +162,28 @@ def test_compressed_transactions_come_in_parts() -> None:
     assert [g.is_last for g in found if isinstance(g, Group)] == [False, False, True]
 
 
-def test_savepoints_of_parts_that_are_gone() -> None:
-    sent = [GTID, BEGIN, query("SAVEPOINT a"), MAP, rows((1, 2)), query("SAVEPOINT b"), query("ROLLBACK TO b")]
-    packets = Log().packets(*sent, query("ROLLBACK TO a"))
-    with pytest.raises(SourceChanged, match="rolled back in part"):
-        list(reader(part_bytes=100).items(packets))
+def test_what_is_rolled_back_after_it_was_handed_on_is_told() -> None:
+    sent = [GTID, BEGIN, query("SAVEPOINT a"), MAP, rows((1, 2)), query("SAVEPOINT b"), rows((2, 2)), rows((3, 2))]
+    packets = Log().packets(*sent, query("ROLLBACK TO b"), rows((4, 2)), query("ROLLBACK TO a"), rows((5, 2)), XID)
+    found = [g for g in reader(part_bytes=100).items(packets) if isinstance(g, Group)]
+    assert [len(g.items) for g in found] == [1, 1, 1, 1, 1, 0]
+    assert [g.keep for g in found] == [None, None, None, 1, 0, None]
+    kept: list[object] = []
+    for group in found:
+        kept = [*kept[: group.keep], *group.items]
+    assert kept == [Change("5", "5,2")]
+
+
+def test_the_missing_end_of_a_transaction_in_parts_is_told() -> None:
+    log = Log()
+    packets = log.packets(GTID, BEGIN, MAP, rows((1, 2)), FORMAT, GTID, BEGIN, MAP, rows((2, 2)), XID)
+    found = [g for g in reader(part_bytes=100).items(packets) if isinstance(g, Group)]
+    assert [(g.kind, len(g.items), g.is_last) for g in found] == [
+        (GroupKind.COMMIT, 1, False),
+        (GroupKind.UNFINISHED, 0, True),
+        (GroupKind.COMMIT, 1, False),
+        (GroupKind.COMMIT, 0, True),
+    ]
 
 
 def test_a_rolled_back_group_still_moves_the_position() -> None:

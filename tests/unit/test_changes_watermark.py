@@ -1,42 +1,129 @@
-"""Watermark and channel."""
+"""The watermark, in the shapes in which TiKV tests its resolver, and as a property over all interleavings."""
 
 from __future__ import annotations
-
-import threading
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vreplication.changes.channel import Channel, Closed
-from vreplication.changes.watermark import Watermark
+from vreplication.changes.mechanism import RULES, BeatWatermark, watermark_of
+from vreplication.changes.watermark import Inside, Watermark, WatermarkAdvancer, least
+from vreplication.errors import Refused
+
+SECOND = 1_000_000
 
 
-def test_lag_is_unknown_before_the_first_beat_is_applied() -> None:
+def take(mark: Watermark, micros: int, beat: int | None = None) -> int:
+    return mark.took(mark.begin(micros), beat)
+
+
+def test_nothing_is_known_before_the_first_transaction() -> None:
+    reading = Watermark().reading(2 * SECOND)
+    assert (reading.received_micros, reading.resolved_micros, reading.lag_seconds) == (None, None, None)
+
+
+def test_resolved_moves_when_what_was_taken_is_written() -> None:
     mark = Watermark()
-    mark.received_beat(1_000_000)
-    assert mark.reading(2_000_000).lag_seconds is None
-
-
-def test_lag_counts_from_the_last_applied_beat() -> None:
-    mark = Watermark()
-    mark.resolved_beat(1_000_000)
-    mark.received_beat(5_000_000)
+    first, second = take(mark, 1 * SECOND), take(mark, 5 * SECOND)
+    assert mark.reading(6 * SECOND).resolved_micros == first - 1
+    mark.resolve(first)
+    assert mark.reading(6 * SECOND).resolved_micros in (first, first + 1)
+    mark.resolve(second)
     reading = mark.reading(6_500_000)
-    assert (reading.lag_seconds, reading.received_micros, reading.resolved_micros) == (5.5, 5_000_000, 1_000_000)
+    assert (reading.lag_seconds, reading.received_micros, reading.resolved_micros) == (1.5, second, second)
 
 
-@given(st.lists(st.tuples(st.booleans(), st.integers(0, 1000))))
-def test_never_backwards_and_resolved_never_passes_received(steps: list[tuple[bool, int]]) -> None:
-    mark, before = Watermark(), (-1, -1)
-    for is_resolved, micros in steps:
-        (mark.resolved_beat if is_resolved else mark.received_beat)(micros)
-        reading = mark.reading(10_000)
-        now = (reading.received_micros or 0, reading.resolved_micros if reading.resolved_micros is not None else -1)
-        assert now[0] >= before[0]
-        assert now[1] >= before[1]
-        assert now[1] <= now[0]
-        before = now
+def test_a_giant_transaction_holds_resolved_just_below_its_time() -> None:
+    mark = Watermark()
+    mark.resolve(take(mark, 1 * SECOND))
+    giant = mark.begin(3 * SECOND)
+    mark.shown(60 * SECOND)
+    mark.inside(Inside(done=10, total=5_000_000))
+    reading = mark.reading(61 * SECOND)
+    assert reading.resolved_micros == 1 * SECOND
+    assert reading.received_micros == 60 * SECOND
+    assert reading.lag_seconds == 60.0
+    assert reading.inside == Inside(done=10, total=5_000_000)
+    mark.resolve(mark.took(giant))
+    assert mark.reading(61 * SECOND).resolved_micros == giant
+
+
+def test_a_prepared_branch_holds_nothing_for_an_hour() -> None:
+    """A faked clock: beats of 250 ms while a branch hangs."""
+    mark = Watermark()
+    mark.track("branch")
+    for now in range(SECOND, 3600 * SECOND, 10 * SECOND):
+        mark.server_time(now)
+        mark.resolve(take(mark, now, beat=now))
+        assert mark.reading(now + 250_000).lag_seconds == pytest.approx(0.25)
+    mark.settle("branch")
+
+
+def test_min_commit_is_one_number_strictly_above_resolved() -> None:
+    """As test_large_txn_tracking and test_resolved_ts_always_greater_than_following_commit_ts."""
+    source = WatermarkAdvancer()
+    source.took(source.assign(10))
+    source.track("a")
+    source.track("b")
+    assert source.min_commit == 11
+    assert source.resolved() == 10
+    source.shown(20)
+    assert source.min_commit == 21
+    following = source.assign(5)
+    assert following > (source.resolved() or 0)
+
+
+def test_tracking_and_settling_again_changes_nothing() -> None:
+    source = WatermarkAdvancer()
+    source.settle("never seen")
+    source.track("a")
+    source.track("a")
+    source.settle("a")
+    assert source.min_commit is None
+    source.settle("a")
+
+
+def test_times_increase_whatever_the_clock_does() -> None:
+    source = WatermarkAdvancer(assigned=100)
+    source.server_time(1000)
+    assert [source.assign(t) for t in (50, 200, 200, 150, 10**18, 7)] == [101, 200, 201, 202, 1000, 1001]
+
+
+def test_a_restart_goes_on_above_what_was_stored() -> None:
+    mark = Watermark()
+    mark.go_on_from(500)
+    assert mark.begin(20) == 501
+    mark.go_on_from(3)
+    assert mark.begin(20) == 502
+
+
+def test_tables_are_held_apart_and_the_source_is_their_least() -> None:
+    source = WatermarkAdvancer()
+    for time, table in ((10, "a"), (20, "b"), (30, "a")):
+        source.begin(source.assign(time), (table,))
+        source.took(time)
+    assert (source.resolved("a"), source.resolved("b"), source.resolved("c")) == (9, 19, 30)
+    assert source.resolved() == 9
+    source.applied("a", 10)
+    assert (source.resolved("a"), source.resolved()) == (10, 10)
+    source.applied("a", 30)
+    assert (source.resolved("a"), source.resolved()) == (30, 19)
+
+
+def test_several_sources_stand_at_their_least() -> None:
+    assert least([5, 3, 9]) == 3
+    assert least([5, None]) is None
+    assert least([]) is None
+
+
+def test_memory_is_a_few_numbers_for_each_table_that_is_behind() -> None:
+    source = WatermarkAdvancer()
+    for time in range(1, 10_000):
+        source.begin(source.assign(time), (time % 7,))
+    assert len(source._behind) == 7
+    for table in range(7):
+        source.applied(table, 10_000)
+    assert not source._behind
 
 
 def test_backlog_is_what_was_read_and_not_applied() -> None:
@@ -48,33 +135,62 @@ def test_backlog_is_what_was_read_and_not_applied() -> None:
     assert mark.reading(0).backlog == 0
 
 
-def test_an_error_comes_behind_what_was_read_before_it() -> None:
-    channel: Channel[int] = Channel()
-    channel.put(1, 1)
-    channel.fail(RuntimeError("gone"))
-    assert channel.take(0) == [1]
-    with pytest.raises(RuntimeError, match="gone"):
-        channel.take(0)
+def test_a_workflow_goes_on_under_the_rules_that_it_began_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Version 1 moves with beats only; a version of the future is refused; a fake one is used where a row names it."""
+    old, new = watermark_of(1), watermark_of(2)
+    for mark in (old, new):
+        mark.resolve(take(mark, 5 * SECOND))
+    assert (old.reading(9 * SECOND).resolved_micros, new.reading(9 * SECOND).resolved_micros) == (None, 5 * SECOND)
+    old.resolve(take(old, 6 * SECOND, beat=7 * SECOND))
+    assert old.reading(9 * SECOND).resolved_micros == 7 * SECOND
+    with pytest.raises(Refused, match="version 3"):
+        watermark_of(3)
+
+    class Fake(BeatWatermark):
+        pass
+
+    monkeypatch.setitem(RULES, 0, Fake)
+    assert isinstance(watermark_of(0), Fake)
 
 
-def test_an_item_larger_than_the_budget_passes_alone() -> None:
-    channel: Channel[int] = Channel(budget_bytes=10)
-    channel.put(1, 100)
-    assert channel.take(0) == [1]
-
-
-def test_the_reader_waits_for_room_and_learns_of_the_end() -> None:
-    channel: Channel[int] = Channel(budget_bytes=10)
-    channel.put(1, 10)
-    ended = threading.Event()
-
-    def put_more() -> None:
-        with pytest.raises(Closed):
-            channel.put(2, 10)
-        ended.set()
-
-    thread = threading.Thread(target=put_more)
-    thread.start()
-    channel.close()
-    thread.join(5)
-    assert ended.is_set()
+@given(st.data())
+def test_no_interleaving_breaks_the_rules(data: st.DataObject) -> None:
+    """Transactions, branches, beats, forged clocks and restarts: nothing at or below `resolved` is unapplied, no number
+    goes backwards, and `resolved` stays below the next commit of any branch."""
+    mark, unwritten = Watermark(), list[int]()
+    branches: set[int] = set()
+    before = (0, 0)
+    now = 1_000
+    for step in range(data.draw(st.integers(1, 40))):
+        now += data.draw(st.integers(0, 300))
+        act = data.draw(st.sampled_from(["commit", "write", "prepare", "settle", "beat", "restart"]))
+        if act == "commit":
+            unwritten.append(take(mark, data.draw(st.integers(0, 2 * now))))
+        elif act == "beat":
+            mark.server_time(now)
+            unwritten.append(take(mark, now, beat=now))
+        elif act == "write" and unwritten:
+            count = data.draw(st.integers(1, len(unwritten)))
+            mark.resolve(unwritten[count - 1])
+            del unwritten[:count]
+        elif act == "prepare":
+            branches.add(step)
+            mark.track(step)
+        elif act == "settle" and branches:
+            mark.settle(branches.pop())
+        elif act == "restart":
+            stored = mark.assigned
+            mark = Watermark()
+            mark.go_on_from(stored)
+            for branch in branches:
+                mark.track(branch)
+            before, unwritten = (0, 0), []
+        reading = mark.reading(now)
+        received, resolved = reading.received_micros or 0, reading.resolved_micros or 0
+        assert resolved <= received
+        assert (received, resolved) >= before
+        assert resolved >= before[1]
+        assert all(resolved < time for time in unwritten)
+        assert mark._source.min_commit is None or resolved < mark._source.min_commit
+        assert mark.assigned + 1 > resolved
+        before = (received, resolved)

@@ -25,7 +25,8 @@ from vreplication.apply.batch import Batch, Step
 from vreplication.apply.serial import SerialWriter, create_probe
 from vreplication.apply.writer import Marks, Target
 from vreplication.binlog.events import Change, Group, Position, TableRow
-from vreplication.changes.watermark import Watermark
+from vreplication.changes.matcher import Held
+from vreplication.changes.watermark import Inside, Watermark
 from vreplication.clock import SYSTEM
 from vreplication.mysql.quoting import qualified
 from vreplication.mysql.session import Session
@@ -55,8 +56,7 @@ class Marker:
 class Applier:
     """Feed it groups with `take`; call `flush` when the stream is idle. Not thread-safe.
 
-    held: names of the branches that the matcher holds (True: only those with rows of ours), and from where a restart
-    must read; asked for at each marker and checkpoint.
+    held: the branches that the matcher holds, asked for at each marker and checkpoint.
     """
 
     def __init__(
@@ -65,8 +65,7 @@ class Applier:
         target: Target,
         watermark: Watermark,
         *,
-        held: Callable[[bool], tuple[str, ...]],
-        hold_position: Callable[[], Position | None],
+        held: Callable[[], tuple[Held, ...]],
         on_first_open: Callable[[], None],
     ) -> None:
         self._sessions = sessions
@@ -74,11 +73,15 @@ class Applier:
         self._target = target
         self._workflow = target.lease.workflow
         self._watermark = watermark
-        self._held, self._hold_position, self._on_first_open = held, hold_position, on_first_open
+        self._held, self._on_first_open = held, on_first_open
         self._pool = ThreadPoolExecutor(max_workers=max(1, len(sessions)), thread_name_prefix="apply")
         self._serial = SerialWriter(target=target) if target.mapping.is_serial else None
         self._has_suspects = False
-        self._beats: int | None = None
+        self._time: int | None = None
+        """Assigned time of the transaction that is being taken in parts."""
+        self._beat: int | None = None
+        self._taken: int | None = None
+        self._done = 0
         self._saved_at = 0.0
         self._batch = self._new_batch()
         self._load()
@@ -90,6 +93,9 @@ class Applier:
         self._events = saved.events_applied if saved else 0
         self._position: Position | None = Position.parse(saved.position) if saved else None
         self._saved_position = self._position
+        self.held_before = tuple(Held.of(fields) for fields in saved.held) if saved else ()
+        """Branches that were open at the checkpoint."""
+        self._watermark.go_on_from(saved.assigned_micros if saved else 0)
         unmatched = ledger.chunks(self._main, self._workflow, states=(ledger.OPEN, ledger.LANDED))
         self._open = {(c.split, c.ordinal): 0 for c in unmatched}
         self._has_tombstones = writer.prune_tombstones(self._main, self._target, 0)
@@ -110,16 +116,31 @@ class Applier:
     def take(self, group: Group) -> list[Marker]:
         """Take one committed group; returns the markers in it that have been applied."""
         found: list[Marker] = []
+        if self._time is None:
+            self._time = self._watermark.begin(group.time_micros)
         for item in group.items:
             if isinstance(item, Change):
                 self._batch.add(item)
             else:
                 found += self._act_on(item, group)
+        self._done += len(group.items)
         if group.is_last:
-            self._position = group.end
+            self._took(group)
+        elif group.changes:
+            self._watermark.inside(Inside(done=self._done, total=group.changes))
         if len(self._batch) >= MAX_BATCH_CHANGES or self._batch.nbytes >= MAX_BATCH_BYTES:
             self.flush()
         return found
+
+    def _took(self, group: Group) -> None:
+        """A whole transaction."""
+        assert self._time is not None
+        self._position = group.end
+        self._taken = self._watermark.took(self._time, self._beat)
+        if group.changes:
+            self._watermark.inside(None)
+        self._time = self._beat = None
+        self._done = 0
 
     def _act_on(self, item: TableRow, group: Group) -> list[Marker]:
         row = item.after
@@ -128,8 +149,7 @@ class Applier:
         if item.table == "chunk":
             self._on_chunk(row)
         elif item.table == "gate":
-            self._beats = _micros(row["written_at"])
-            self._watermark.received_beat(self._beats)
+            self._beat = beat_micros(row)
         elif item.table == "marker" and item.before is None:
             return [self._on_marker(row, group)]
         return []
@@ -178,7 +198,8 @@ class Applier:
         self._position = group.end
 
         def work() -> None:
-            markers.record_applied(self._main, self._workflow, marker.id, self._held(is_cutover), is_holding=is_holding)
+            held = tuple(str(b.xid) for b in self._held() if b.rows or not is_cutover)
+            markers.record_applied(self._main, self._workflow, marker.id, held, is_holding=is_holding)
             self._save_checkpoint()
 
         writer.in_transaction(self._main, self._target.lease, work)
@@ -196,9 +217,9 @@ class Applier:
             self._watermark.applied_changes(batch.count)
         elif self._position != self._saved_position and SYSTEM.monotonic() - self._saved_at >= IDLE_SAVE_SECONDS:
             writer.in_transaction(self._main, self._target.lease, self._save_checkpoint)
-        if self._beats is not None:
-            self._watermark.resolved_beat(self._beats)
-            self._beats = None
+        if self._taken is not None:
+            self._watermark.resolve(self._taken)
+            self._taken = None
 
     def _write(self, batch: Batch) -> None:
         # Under a new unique key a write may push another row out, which is a delete, too.
@@ -250,9 +271,13 @@ class Applier:
     def _save_checkpoint(self) -> None:
         if self._position is None:
             return
-        hold = self._hold_position()
-        place = self._position if hold is None else min(hold, self._position)
-        saved = Checkpoint(position=str(place), batch=self._number, events_applied=self._events)
+        saved = Checkpoint(
+            position=str(self._position),
+            batch=self._number,
+            events_applied=self._events,
+            assigned_micros=self._watermark.assigned,
+            held=tuple(branch.fields() for branch in self._held()),
+        )
         checkpoint.save(self._main, self._workflow, saved)
         self._saved_position = self._position
         self._saved_at = SYSTEM.monotonic()
@@ -268,7 +293,7 @@ class Applier:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _micros(text: object) -> int:
-    """'2026-01-02 03:04:05.123456' (UTC) → microseconds since the epoch."""
-    moment = datetime.fromisoformat(str(text)).replace(tzinfo=UTC)
+def beat_micros(row: dict[str, Any]) -> int:
+    """When a gate row was written ('2026-01-02 03:04:05.123456', UTC): microseconds since the epoch."""
+    moment = datetime.fromisoformat(str(row["written_at"])).replace(tzinfo=UTC)
     return int(moment.timestamp()) * 1_000_000 + moment.microsecond

@@ -1,7 +1,7 @@
 """What the tailer hands on: groups of row changes in commit order, and heartbeats.
 
-What must stay true: a group is handed on whole or in parts of one committed group, never before its end or its size
-proves that it commits; nothing here knows how a log is read.
+What must stay true: a group is handed on whole, or in parts, of which the last tells what becomes of them all; nothing
+here knows how a log is read.
 """
 
 from __future__ import annotations
@@ -77,17 +77,22 @@ class GroupKind(Enum):
     XA_PREPARE = "xa_prepare"
     XA_COMMIT = "xa_commit"
     XA_ROLLBACK = "xa_rollback"
+    UNFINISHED = "unfinished"
+    """The end of a transaction is missing, because the server died while writing it: it never committed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
     """One transaction of the log, or a part of a large one (`is_last` False on all parts but the last).
 
+    kind: of a part that is not the last it says nothing yet.
     start: where the group begins (a restart re-reads it from there); end: just behind it. Of a part that is not the
     last the end is the start: no restart can begin inside.
     time_micros: commit time by the source's clock, microseconds since the epoch (whole seconds on MariaDB).
     items: changes and sidecar rows in log order; a group without any is still handed on (it moves the position).
     nbytes: about what the items weigh in memory.
+    changes: of one that leaves the matcher in parts, how many changes there are in all.
+    keep: of the items in the parts before this one the first so many; the others were rolled back. None: all.
     """
 
     kind: GroupKind
@@ -98,6 +103,8 @@ class Group:
     nbytes: int
     xid: Xid | None = None
     is_last: bool = True
+    keep: int | None = None
+    changes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Puts the rows of a transaction together until its end shows what becomes of them.
 
 What must stay true: a group is handed on when its last event is read, or in parts when it is large; rows that were
-rolled back inside it are taken out, and where parts have already been handed on that ends the workflow.
+rolled back inside it are taken out, or, where they have been handed on, `keep` of a later part says so.
 """
 
 from __future__ import annotations
@@ -16,13 +16,24 @@ _ROW_BYTES = 200
 """What a row costs in memory besides its text."""
 _TEXT_FACTOR = 2
 """Bytes of text for a byte of the log, at most: hexadecimal."""
-_SPLIT_CURE = "Cancel the workflow and start it again when such transactions are done."
 
 
 class OpenGroup:
     """The transaction that is being read."""
 
-    __slots__ = ("has_begun", "is_split", "items", "nbytes", "part_bytes", "savepoints", "start", "time_micros", "xid")
+    __slots__ = (
+        "handed",
+        "has_begun",
+        "is_split",
+        "items",
+        "keep",
+        "nbytes",
+        "part_bytes",
+        "savepoints",
+        "start",
+        "time_micros",
+        "xid",
+    )
 
     def __init__(self, start: Position, time_micros: int, xid: Xid | None, *, has_begun: bool, part_bytes: int) -> None:
         self.start = start
@@ -32,7 +43,9 @@ class OpenGroup:
         self.part_bytes = part_bytes
         self.items: list[Any] = []
         self.nbytes = 0
+        self.handed = 0
         self.is_split = False
+        self.keep: int | None = None
         self.savepoints: dict[str, int] = {}
 
     def add_rows(self, decode: Callable[[Callable[[Any], None]], None], nbytes: int) -> None:
@@ -47,44 +60,51 @@ class OpenGroup:
     def part(self) -> Group:
         """What has come so far. A restart begins at the group's start, so that is the part's end too."""
         self.is_split = True
-        self.savepoints = dict.fromkeys(self.savepoints, -1)
-        return self._group(self._kind(), self.start, is_last=False)
+        return self._group(GroupKind.COMMIT, self.start, is_last=False)
 
     def finished(self, kind: GroupKind, end: Position) -> Group:
         return self._group(kind, end, is_last=True)
 
-    def _kind(self) -> GroupKind:
-        return GroupKind.XA_PREPARE if self.xid else GroupKind.COMMIT
+    def unfinished(self) -> Group:
+        """Nothing more will come of it."""
+        return self._group(GroupKind.UNFINISHED, self.start, is_last=True)
 
     def _group(self, kind: GroupKind, end: Position, *, is_last: bool) -> Group:
-        items, nbytes = self.items, self.nbytes
-        self.items, self.nbytes = [], 0
-        return Group(
+        group = Group(
             kind=kind,
             start=self.start,
             end=end,
             time_micros=self.time_micros,
-            items=items,
-            nbytes=nbytes,
+            items=self.items,
+            nbytes=self.nbytes,
             xid=None if kind is GroupKind.COMMIT else self.xid,
             is_last=is_last,
+            keep=self.keep,
         )
+        self.handed += len(self.items)
+        self.items, self.nbytes, self.keep = [], 0, None
+        return group
 
     def set_savepoint(self, name: str) -> None:
-        """A name that is set again counts from its new place. (`part` marks those whose place is gone.)"""
-        self.savepoints[name.lower()] = len(self.items)
+        """A name that is set again counts from its new place."""
+        self.savepoints[name.lower()] = self.handed + len(self.items)
 
     def roll_back_to(self, name: str) -> None:
         place = self.savepoints.get(name.lower())
         if place is None:
             raise SourceChanged(f"A transaction goes back to savepoint {name!r}, which the log does not show.")
-        if place < 0:
-            raise SourceChanged(
-                "A large transaction was rolled back in part after its rows were read.", cure=_SPLIT_CURE
-            )
-        del self.items[place:]
+        self._cut(place)
 
     def roll_back(self) -> None:
-        if self.is_split:
-            raise SourceChanged("A large transaction was rolled back after its rows were read.", cure=_SPLIT_CURE)
-        self.items, self.nbytes = [], 0
+        self._cut(0)
+
+    def _cut(self, place: int) -> None:
+        """Take out all items from `place` on, counted from the beginning of the transaction."""
+        if place < self.handed:
+            self.keep = place
+            self.handed = place
+            self.items = []
+        else:
+            del self.items[place - self.handed :]
+        if not self.items:
+            self.nbytes = 0

@@ -212,9 +212,9 @@ class Reader:
 
     def _drop_unfinished(self) -> None:
         """A group without an end: the server died while writing it, so it was never committed."""
-        if self._group is not None:
-            self._group.roll_back()
-            self._group = None
+        if self._group is not None and self._group.is_split:
+            self._out.append(self._group.unfinished())
+        self._group = None
 
     def _close(self, kind: GroupKind) -> None:
         group = self._current()
@@ -237,19 +237,8 @@ class Reader:
 
     def _xa_prepare(self, event: Event) -> None:
         is_one_phase, xid = control.xa_prepare(event)
-        group = self._current()
-        was_split = group.is_split
-        group.xid = xid
-        if not is_one_phase or was_split:
-            self._close(GroupKind.XA_PREPARE)
-        else:
-            self._close(GroupKind.COMMIT)
-        if is_one_phase and was_split:
-            self._add_outcome(group, GroupKind.XA_COMMIT)
-
-    def _add_outcome(self, group: OpenGroup, kind: GroupKind) -> None:
-        """Parts of a one-phase branch went out as prepared rows, before its end told that it commits at once."""
-        self._out.append(group.finished(kind, self.at))
+        self._current().xid = xid
+        self._close(GroupKind.COMMIT if is_one_phase else GroupKind.XA_PREPARE)
 
     # Statements.
 

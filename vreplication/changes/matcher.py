@@ -1,93 +1,265 @@
-"""The matcher: rows that are prepared but not committed wait here for their outcome.
+"""The matcher: rows wait here until it is known what becomes of their transaction.
 
-Ordinary transactions appear in a binary log whole, at commit; only an XA branch shows its rows first (XA PREPARE) and
-its outcome later, as a group of its own. XA COMMIT moves the branch on as one group with the commit's own position and
-time; XA ROLLBACK drops it.
+Transaction-level, as TiKV's design on large transactions asks of a change feed ("map[start_ts][]row"): here under the
+branch's name (format id, gtrid, bqual). Two kinds wait. A transaction too large to be handed on at once comes in parts
+and waits for its last one. An XA branch shows its rows first (XA PREPARE) and its outcome later, as a group of its own:
+XA COMMIT moves it on as one transaction with the commit's own position and time; XA ROLLBACK drops it.
 
-What must stay true: no row of a branch leaves before its XA COMMIT; the checkpoint does not pass the XA PREPARE of a
-branch that is held (`hold_position`); after the first chunk has opened, the commit of a branch whose PREPARE was not
-read ends the workflow, because its rows are in neither stream (docs/correctness.md, XA). Rows held are bounded.
+Where a restart goes on: at the checkpoint. Rows of branches that were prepared before it are either on disk still
+(`restore`), or are read again from the oldest PREPARE that is missing; on the way to the checkpoint nothing is handed
+on, for it has been applied.
+
+What must stay true: no row leaves before its transaction has committed; an unfinished one never leaves; after the first
+chunk has opened, the commit of a branch whose PREPARE was not read ends the workflow, because its rows are in neither
+stream (docs/correctness.md, XA); memory is bounded, whatever the number and size of transactions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
-from vreplication.binlog.events import Change, Group, GroupKind, Position, TableRow, Xid
+from vreplication.binlog.events import Group, GroupKind, Position, Xid
+from vreplication.changes.sorter import DiskSorter
+from vreplication.changes.waiting import Budget, Rows, count_changes
 from vreplication.errors import SourceChanged, Terminal
 from vreplication.settings import MATCHER_BUDGET_BYTES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """A branch whose outcome is open, as a checkpoint remembers it.
+
+    place: the run and the number under which the sorter has its rows; fragments: how many in each.
+    """
+
+    xid: Xid
+    start: Position
+    changes: int
+    rows: int
+    place: tuple[str, int] | None
+    fragments: tuple[int, ...]
+
+    def fields(self) -> dict[str, Any]:
+        """For the checkpoint."""
+        format_id, gtrid, bqual = self.xid
+        return {
+            "xid": [format_id, gtrid.hex(), bqual.hex()],
+            "start": str(self.start),
+            "changes": self.changes,
+            "rows": self.rows,
+            "place": self.place,
+            "fragments": self.fragments,
+        }
+
+    @classmethod
+    def of(cls, fields: dict[str, Any]) -> Held:
+        format_id, gtrid, bqual = fields["xid"]
+        return cls(
+            xid=Xid(format_id, bytes.fromhex(gtrid), bytes.fromhex(bqual)),
+            start=Position.parse(fields["start"]),
+            changes=fields["changes"],
+            rows=fields["rows"],
+            place=tuple(fields["place"]) if fields["place"] else None,
+            fragments=tuple(fields["fragments"]),
+        )
 
 
 @dataclass(slots=True)
 class _Branch:
     start: Position
-    items: list[Change | TableRow] = field(default_factory=list)
-    nbytes: int = 0
+    rows: Rows
 
 
 class Matcher:
-    """Feed it groups in log order; it yields groups that have committed, in commit order."""
+    """Feed it groups in log order; it yields what has committed, in commit order. Not thread-safe.
 
-    def __init__(self, *, is_strict: bool = False, budget_bytes: int = MATCHER_BUDGET_BYTES) -> None:
+    sorter: where rows past the budget go; None: more than the budget is an error.
+    """
+
+    def __init__(
+        self,
+        *,
+        is_strict: bool = False,
+        budget_bytes: int = MATCHER_BUDGET_BYTES,
+        sorter: DiskSorter | None = None,
+    ) -> None:
+        self._budget = Budget(budget_bytes, sorter)
         self._branches: dict[Xid, _Branch] = {}
+        self._pending: Rows | None = None
         self._is_strict = is_strict
-        self._budget = budget_bytes
+        self._applied_to: Position | None = None
+        self.not_queued = 0
+        """Changes that were read and are not waiting to be applied: held in branches, or rolled back."""
+
+    # What came before.
+
+    def restore(self, held: Sequence[Held], position: Position) -> Position:
+        """Take over the branches of a checkpoint at `position`; returns from where the log has to be read."""
+        missing = [branch for branch in held if not self._adopt(branch)]
+        if self._budget.sorter is not None:
+            self._budget.sorter.flush()
+            self._budget.sorter.forget_others()
+        self._applied_to = position
+        return min([position, *(branch.start for branch in missing)])
+
+    def _adopt(self, held: Held) -> bool:
+        """False when it has rows that are not here, all of them."""
+        rows = Rows(self._budget)
+        if held.rows and not (held.place and rows.adopt(*held.place, held.fragments, held.changes)):
+            rows.drop()
+            return False
+        self._branches[held.xid] = _Branch(held.start, rows)
+        return True
+
+    # The stream.
 
     def feed(self, group: Group) -> Iterator[Group]:
         """Raises SourceChanged (an unknown branch was committed) or Terminal (too much is held)."""
-        if group.kind is GroupKind.COMMIT:
-            yield group
-        elif group.kind is GroupKind.XA_PREPARE:
-            self._hold(group)
-            yield replace(group, kind=GroupKind.COMMIT, items=(), xid=None)
-        elif group.kind is GroupKind.XA_COMMIT:
-            yield self._commit(group)
+        if self._pending is None and group.is_last and group.kind is GroupKind.COMMIT:
+            if not self._has_been_applied(group):
+                yield group
+            else:
+                self.not_queued += count_changes(group.items)
+            return
+        rows = self._gathered(group)
+        if rows is None:
+            return
+        if group.kind is GroupKind.XA_PREPARE:
+            self._hold(group, rows)
         else:
+            rows = self._settled(group, rows)
+        yield from self._moved_on(group, rows)
+
+    def _gathered(self, group: Group) -> Rows | None:
+        """The transaction's own rows once all of them are here."""
+        rows = self._pending or Rows(self._budget)
+        self._pending = rows
+        before = rows.changes
+        if group.keep is not None:
+            rows.cut(group.keep)
+        self.not_queued += before - rows.changes
+        rows.add(group.items, group.nbytes)
+        if not group.is_last:
+            return None
+        self._pending = None
+        if group.kind is GroupKind.UNFINISHED:
+            self._drop(rows)
+            return None
+        return rows
+
+    def _hold(self, group: Group, rows: Rows) -> None:
+        """Read again on the way to the checkpoint, a branch takes the place of what is there."""
+        self._forget(_xid(group))
+        if rows.fragments and self._budget.sorter:
+            rows.put_aside()
+            self._budget.sorter.flush()
+        self._branches[_xid(group)] = _Branch(group.start, rows)
+        self.not_queued += rows.changes
+
+    def _settled(self, group: Group, own: Rows) -> Rows:
+        """The rows that move on with an outcome. A committed branch counts as held until the last of them does."""
+        if group.kind is GroupKind.COMMIT:
+            return own
+        self._drop(own)
+        branch = self._branches.get(_xid(group))
+        if branch is None:
+            self._refuse_unknown(group)
+        elif group.kind is GroupKind.XA_COMMIT:
+            self.not_queued -= branch.rows.changes
+            return branch.rows
+        else:
+            self._branches.pop(_xid(group)).rows.drop()
+        return Rows(self._budget)
+
+    def _moved_on(self, group: Group, rows: Rows) -> Iterator[Group]:
+        """The transaction in parts that fit a batch; of one that is held, only its place."""
+        settled = replace(group, kind=GroupKind.COMMIT, items=(), nbytes=0, xid=None, keep=None)
+        if group.kind is GroupKind.XA_PREPARE:
+            if not self._has_been_applied(group):
+                yield settled
+        elif self._has_been_applied(group):
+            self._leave(group)
+            self._drop(rows)
+        else:
+            yield from self._in_parts(group, replace(settled, changes=rows.changes), rows)
+
+    def _in_parts(self, group: Group, settled: Group, rows: Rows) -> Iterator[Group]:
+        """A checkpoint between two of them lists the branch still, one behind the last does not."""
+        parts = rows.parts()
+        part = next(parts, [])
+        for following in parts:
+            yield replace(settled, items=part, end=group.start, is_last=False)
+            part = following
+        self._leave(group)
+        yield replace(settled, items=part)
+        rows.drop()
+
+    def _leave(self, group: Group) -> None:
+        if group.kind is GroupKind.XA_COMMIT:
             self._branches.pop(_xid(group), None)
-            yield replace(group, kind=GroupKind.COMMIT, items=(), xid=None)
 
-    def be_strict(self) -> None:
-        """From here on (the first chunk has opened) an unknown branch's commit is an error."""
-        self._is_strict = True
+    def _has_been_applied(self, group: Group) -> bool:
+        """True on the way from a missing branch to the checkpoint."""
+        if self._applied_to is not None and group.end > self._applied_to:
+            self._applied_to = None
+        return self._applied_to is not None
 
-    def held(self) -> tuple[Xid, ...]:
-        """Branches whose outcome has not been read."""
-        return tuple(self._branches)
-
-    def held_with_rows(self) -> tuple[Xid, ...]:
-        """Those of them that changed the watched table; the others hold nothing up but the checkpoint."""
-        return tuple(xid for xid, branch in self._branches.items() if branch.items)
-
-    def hold_position(self) -> Position | None:
-        """Where the oldest held branch was prepared: a restart must read from there."""
-        return min((b.start for b in self._branches.values()), default=None)
-
-    @property
-    def held_bytes(self) -> int:
-        return sum(b.nbytes for b in self._branches.values())
-
-    def _hold(self, group: Group) -> None:
-        branch = self._branches.setdefault(_xid(group), _Branch(start=group.start))
-        branch.items.extend(group.items)
-        branch.nbytes += group.nbytes if group.items else 0
-        if self.held_bytes > self._budget:
-            raise Terminal(
-                f"Prepared XA branches hold more than {self._budget // 2**20} MiB of changes to this table.",
-                cure=f"Commit or roll back branch {_xid(group)}, then run the same command again.",
-            )
-
-    def _commit(self, group: Group) -> Group:
-        branch = self._branches.pop(_xid(group), None)
-        if branch is None and self._is_strict:
+    def _refuse_unknown(self, group: Group) -> None:
+        if group.kind is GroupKind.XA_COMMIT and self._is_strict and not self._has_been_applied(group):
             raise SourceChanged(
                 f"XA branch {_xid(group)} was prepared before this workflow began and committed at {group.end}, "
                 "so its rows were in neither the copy nor the log.",
                 cure="Cancel this workflow and start again while no XA branch is prepared.",
             )
-        items = branch.items if branch else []
-        nbytes = branch.nbytes if branch else 0
-        return replace(group, kind=GroupKind.COMMIT, items=items, nbytes=nbytes, xid=None)
+
+    def _forget(self, xid: Xid) -> None:
+        branch = self._branches.pop(xid, None)
+        if branch is not None:
+            self.not_queued -= branch.rows.changes
+            branch.rows.drop()
+
+    def _drop(self, rows: Rows) -> None:
+        """Rows that were read and will not be applied."""
+        self.not_queued += rows.changes
+        rows.drop()
+
+    # What is open.
+
+    def be_strict(self) -> None:
+        """From here on (the first chunk has opened) an unknown branch's commit is an error."""
+        self._is_strict = True
+
+    def held(self) -> tuple[Held, ...]:
+        """Branches whose outcome has not been read, as of the last group that was fed."""
+        return tuple(_held(xid, branch) for xid, branch in self._branches.items())
+
+    def held_with_rows(self) -> tuple[Xid, ...]:
+        """Those of them that changed the watched table."""
+        return tuple(xid for xid, branch in self._branches.items() if len(branch.rows))
+
+    @property
+    def held_bytes(self) -> int:
+        """In memory."""
+        return self._budget.used
+
+    @property
+    def pending_changes(self) -> int:
+        """Of a transaction whose end has not been read."""
+        return self._pending.changes if self._pending else 0
+
+
+def _held(xid: Xid, branch: _Branch) -> Held:
+    rows = branch.rows
+    return Held(
+        xid=xid,
+        start=branch.start,
+        changes=rows.changes,
+        rows=len(rows),
+        place=rows.place,
+        fragments=rows.fragments,
+    )
 
 
 def _xid(group: Group) -> Xid:

@@ -21,8 +21,8 @@ from vreplication.mysql.session import Session
 from vreplication.settings import SIDECAR
 
 VERSION = 1
-MECHANISM = 1
-"""Version of the copy and apply rules; a workflow goes on under the one that it began with."""
+MECHANISM = 2
+"""Version of the copy and apply rules; a workflow goes on under the one that it began with (changes/mechanism.py)."""
 _DIALECT = mysql.dialect(paramstyle="format")
 
 
@@ -55,6 +55,7 @@ chunk = _table(
     "rows_read", "rows_copied", "swallowed", "is_dirty", "millis", "opened_at", "landed_at", "matched_at",
 )  # fmt: skip
 checkpoint = _table("checkpoint", "workflow", "position", "batch", "events_applied", "saved_at")
+stream = _table("stream", "workflow", "assigned_micros", "held")
 marker = _table("marker", "workflow", "id", "kind", "created_at")
 marker_applied = _table("marker_applied", "workflow", "id", "branches", "is_holding", "applied_at")
 gate_release = _table("gate_release", "workflow", "released_by", "released_at")
@@ -75,7 +76,7 @@ queue = _table(
     "after_workflow", "priority", "state", "reason", "submitted_by", "submitted_at", "started_by", "started_at",
 )  # fmt: skip
 
-OF_A_WORKFLOW = (lease, heartbeat, gate, split, chunk, checkpoint, marker, marker_applied, gate_release)
+OF_A_WORKFLOW = (lease, heartbeat, gate, split, chunk, checkpoint, stream, marker, marker_applied, gate_release)
 """Tables whose rows of a workflow go when it has ended; the workflow, progress, verification and journal stay."""
 
 

@@ -86,7 +86,7 @@ class Beater:
 
     def _beat(self, session: Session, beat: int) -> None:
         state = self._state()
-        reading = self._watermark.reading(_server_micros(session))
+        reading = self._watermark.reading(server_micros(session))
         reason = why_closed(reading, state)
         gate.write(session, self._lease, is_open=not reason, reason=reason, beat=beat)
         if beat % _BEATS_A_SECOND == 0:
@@ -143,10 +143,16 @@ def why_closed(reading: Reading, state: dict[str, Any]) -> str:
     if not state["is_fresh"] or reading.lag_seconds is None:
         return "catch-up has just started"
     if reading.backlog >= COPY_BACKLOG_CHANGES:
-        return f"catch-up goes first: {reading.backlog:,} changes behind"
+        return f"catch-up goes first: {reading.backlog:,} changes behind{_inside(reading)}"
     if reading.lag_seconds >= COPY_LAG_SECONDS:
         return f"catch-up goes first: {reading.lag_seconds:.1f} s behind"
     return ""
+
+
+def _inside(reading: Reading) -> str:
+    """How far a giant transaction is; the watermark stands below it until its last row."""
+    inside = reading.inside
+    return f", {inside.done:,} of {inside.total:,} of one transaction applied" if inside else ""
 
 
 def _check_commit_order(session: Session) -> None:
@@ -160,5 +166,6 @@ def _check_commit_order(session: Session) -> None:
         )
 
 
-def _server_micros(session: Session) -> int:
+def server_micros(session: Session) -> int:
+    """The source's clock."""
     return int(session.value("SELECT CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED)"))

@@ -18,7 +18,7 @@ from vreplication.phases import Phase
 from vreplication.schema.introspect import exists
 from vreplication.state import journal, lease, progress, workflows
 from vreplication.state.workflows import WorkflowRow
-from vreplication.workflows import prepare, steps
+from vreplication.workflows import prepare, spool, steps
 from vreplication.workflows.driver import Driver
 from vreplication.workflows.result import Leftover, Result
 
@@ -108,6 +108,7 @@ def cancelled(session: Session, row: WorkflowRow) -> Result:
     if problems:
         return _result(session, "failed", row.id, problems[0], exit_code=1, leftovers=leftovers(session, row))
     steps.forget_run(session, row.id)
+    spool.forget(row.id)
     workflows.move(session, row.id, Phase.CANCELLED, "cancelled by the operator")
     journal.write(session, row.id, "cancelled", "", actor=lease.me())
     return _result(session, "cancelled", row.id, "Cancelled; the source table is untouched.", exit_code=3)

@@ -13,15 +13,19 @@ from __future__ import annotations
 
 import logging
 import threading
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
-from vreplication.apply.applier import Applier, Marker
+from vreplication.apply.applier import Applier, Marker, beat_micros
 from vreplication.apply.writer import Target
-from vreplication.binlog.events import Change, Group, GroupKind, Heartbeat, Position, SidecarWatch, SourceWatch
+from vreplication.binlog.events import Group, GroupKind, Position, SidecarWatch, SourceWatch, TableRow
 from vreplication.binlog.position import draw_server_id
-from vreplication.binlog.tailer import Tailer
+from vreplication.binlog.tailer import PART_BYTES, Tailer
 from vreplication.changes.channel import Channel, Closed
 from vreplication.changes.matcher import Matcher
+from vreplication.changes.mechanism import watermark_of
+from vreplication.changes.sorter import DiskSorter
+from vreplication.changes.waiting import count_changes
 from vreplication.changes.watermark import Watermark
 from vreplication.clock import SYSTEM
 from vreplication.errors import Ambiguous, LeaseHeld, SourceChanged, Superseded, Terminal, Transient, VReplicationError
@@ -35,7 +39,8 @@ from vreplication.settings import SIDECAR
 from vreplication.state import lease, ledger, markers, workflows
 from vreplication.state.lease import Lease
 from vreplication.workflows import job as jobs
-from vreplication.workflows.beater import Beater
+from vreplication.workflows import spool
+from vreplication.workflows.beater import Beater, server_micros
 from vreplication.workflows.job import Job
 
 log = logging.getLogger(__name__)
@@ -53,8 +58,11 @@ class _Run:
 
     stop: threading.Event
     watermark: Watermark
+    sorter: DiskSorter
+    channel: Channel
     is_alone: bool = False
-    channel: Channel[Group | Heartbeat] = field(default_factory=Channel)
+    keeps_rows: Callable[[], bool] = lambda: False
+    """Rows of branches are on disk, of which a restart can make use."""
     fresh_marker: str | None = None
     is_fresh: bool = False
     is_holding: bool = False
@@ -68,8 +76,7 @@ def replicate(url: SourceUrl, workflow: str, stop: threading.Event, *, is_alone:
     is_alone: no single driver stands behind it, but one process a step; then it ends when the gate has been passed, and
     whoever switches the tables goes on from its checkpoint.
     """
-    right = _take_lease(url, workflow, stop)
-    watermark = Watermark()
+    right, watermark = _take_lease(url, workflow, stop)
     failures = 0
     while not stop.is_set():
         before = watermark.applied
@@ -90,13 +97,14 @@ def replicate(url: SourceUrl, workflow: str, stop: threading.Event, *, is_alone:
     _give_back(url, right)
 
 
-def _take_lease(url: SourceUrl, workflow: str, stop: threading.Event) -> Lease:
-    """Our predecessor may need a moment to see that it has been replaced."""
+def _take_lease(url: SourceUrl, workflow: str, stop: threading.Event) -> tuple[Lease, Watermark]:
+    """Our predecessor may need a moment to see that it has been replaced. Raises Refused: begun under other rules."""
     deadline = SYSTEM.monotonic() + _LEASE_WAIT_SECONDS
     while True:
         try:
             with connect(url) as session:
-                return lease.acquire(session, workflow, lease.REPLICATE)
+                watermark = watermark_of(workflows.load(session, workflow).mechanism)
+                return lease.acquire(session, workflow, lease.REPLICATE), watermark
         except LeaseHeld:
             if SYSTEM.monotonic() > deadline or stop.wait(0.2):
                 raise
@@ -127,7 +135,8 @@ def _note_failure(url: SourceUrl, right: Lease, error: VReplicationError) -> Non
 def _round(url: SourceUrl, right: Lease, watermark: Watermark, stop: threading.Event, is_alone: bool) -> None:
     """Read, apply and beat until `stop`; every connection of the round is closed at its end."""
     watermark.forget_queued()
-    run = _Run(stop=stop, watermark=watermark, is_alone=is_alone)
+    sorter = DiskSorter(spool.home(right.workflow))
+    run = _Run(stop=stop, watermark=watermark, sorter=sorter, channel=Channel(sorter=sorter), is_alone=is_alone)
     sessions: list[Session] = []
     try:
         control = _open(url, sessions)
@@ -136,6 +145,10 @@ def _round(url: SourceUrl, right: Lease, watermark: Watermark, stop: threading.E
         _follow(url, right, job, run, sessions)
     finally:
         run.channel.close()
+        if run.keeps_rows():
+            sorter.close()
+        else:
+            sorter.remove()
         for session in sessions:
             session.close()
 
@@ -147,17 +160,22 @@ def _open(url: SourceUrl, sessions: list[Session]) -> Session:
 
 def _follow(url: SourceUrl, right: Lease, job: Job, run: _Run, sessions: list[Session]) -> None:
     control = sessions[0]
-    matcher = Matcher(is_strict=ledger.totals(control, right.workflow).has_chunks)
+    matcher = Matcher(
+        is_strict=ledger.totals(control, right.workflow).has_chunks,
+        budget_bytes=spool.memory_bytes(),
+        sorter=run.sorter,
+    )
+    run.keeps_rows = lambda: any(branch.place for branch in matcher.held())
     target = Target(mapping=job.mapping, lease=right, packet=job.packet)
     applier = Applier(
         sessions[1:],
         target,
         run.watermark,
-        held=lambda only_ours: tuple(map(str, matcher.held_with_rows() if only_ours else matcher.held())),
-        hold_position=matcher.hold_position,
+        held=matcher.held,
         on_first_open=matcher.be_strict,
     )
-    tailer = _tailer(url, control, job, applier.position)
+    run.watermark.server_time(server_micros(control))
+    tailer = _tailer(url, control, job, _start(job, matcher, applier, run))
     beater = Beater(url, right, run.watermark, state=lambda: _beat_state(run, applier), is_alone=run.is_alone)
     reader = threading.Thread(target=_read, args=(tailer, run), name="reader", daemon=True)
     try:
@@ -183,9 +201,20 @@ def _beat_state(run: _Run, applier: Applier) -> dict[str, object]:
     }
 
 
-def _tailer(url: SourceUrl, session: Session, job: Job, position: Position | None) -> Tailer:
+def _start(job: Job, matcher: Matcher, applier: Applier, run: _Run) -> Position:
+    """Where the log has to be read from: the checkpoint, or before it, for branches whose rows are not here now."""
+    if applier.position is None:
+        return Position.parse(job.row.start_position or "")
+    start = matcher.restore(applier.held_before, applier.position)
+    for branch in applier.held_before:
+        run.watermark.track(branch.xid)
+    if start < applier.position:
+        log.info("rows of prepared XA branches are read again, from %s up to %s", start, applier.position)
+    return start
+
+
+def _tailer(url: SourceUrl, session: Session, job: Job, start: Position) -> Tailer:
     row = job.row
-    start = position or Position.parse(row.start_position or "")
     watches = [
         SidecarWatch(schema=SIDECAR, table=t, columns=introspect(session, SIDECAR, t).columns)
         for t in ("chunk", "gate", "marker")
@@ -198,6 +227,7 @@ def _tailer(url: SourceUrl, session: Session, job: Job, position: Position | Non
         server_id=draw_server_id(session),
         is_mariadb=job.server.is_mariadb,
         guarded=frozenset({(row.source_schema, row.shadow_table)}),
+        part_bytes=min(PART_BYTES, spool.memory_bytes() // 16),
     )
 
 
@@ -218,8 +248,7 @@ def _read(tailer: Tailer, run: _Run) -> None:
     try:
         for item in tailer:
             if isinstance(item, Group):
-                run.watermark.received_changes(_changes(item))
-                run.read_position = item.end
+                _note_read(item, run)
                 run.channel.put(item, item.nbytes + 256)
             if run.stop.is_set():
                 return
@@ -232,8 +261,11 @@ def _read(tailer: Tailer, run: _Run) -> None:
         run.channel.fail(Terminal(f"Reading the log failed: {type(error).__name__}: {error}"))
 
 
-def _changes(group: Group) -> int:
-    return sum(1 for item in group.items if isinstance(item, Change))
+def _note_read(group: Group, run: _Run) -> None:
+    run.watermark.received_changes(count_changes(group.items))
+    run.read_position = group.end
+    beats = [beat_micros(i.after) for i in group.items if isinstance(i, TableRow) and i.table == "gate" and i.after]
+    run.watermark.shown(max([group.time_micros, *beats]))
 
 
 def _apply_all(matcher: Matcher, applier: Applier, run: _Run, beater: Beater, control: Session, workflow: str) -> None:
@@ -244,22 +276,36 @@ def _apply_all(matcher: Matcher, applier: Applier, run: _Run, beater: Beater, co
             run.stop.set()
             break
         for item in run.channel.take(_TAKE_SECONDS):
-            if isinstance(item, Group):
-                for group in _matched(matcher, item, run):
-                    _react(applier.take(group), applier, run, control, workflow)
+            for group in _matched(matcher, item, run):
+                _react(applier.take(group), applier, run, control, workflow)
+                if not group.is_last:
+                    beater.check()
+            if run.stop.is_set():
+                return
         run.held = len(matcher.held_with_rows())
         applier.flush()
     applier.flush()
 
 
-def _matched(matcher: Matcher, group: Group, run: _Run) -> list[Group]:
+def _matched(matcher: Matcher, group: Group, run: _Run) -> Iterator[Group]:
     """Rows that the matcher holds are not backlog: nothing can be done about them yet."""
+    _note_branch(group, run)
+    discounted = matcher.not_queued
+    for found in matcher.feed(group):
+        run.watermark.received_changes(discounted - matcher.not_queued)
+        discounted = matcher.not_queued
+        if run.stop.is_set():
+            return
+        yield found
+    run.watermark.received_changes(discounted - matcher.not_queued)
+
+
+def _note_branch(group: Group, run: _Run) -> None:
+    """A branch whose outcome is open holds the watermark nowhere, but it is tracked."""
     if group.kind is GroupKind.XA_PREPARE:
-        run.watermark.received_changes(-_changes(group))
-    found = list(matcher.feed(group))
-    if group.kind is GroupKind.XA_COMMIT:
-        run.watermark.received_changes(sum(map(_changes, found)))
-    return found
+        run.watermark.track(group.xid)
+    elif group.kind in (GroupKind.XA_COMMIT, GroupKind.XA_ROLLBACK):
+        run.watermark.settle(group.xid)
 
 
 def _react(applied: list[Marker], applier: Applier, run: _Run, control: Session, workflow: str) -> None:

@@ -62,8 +62,9 @@ def check_same(session: Session, row: WorkflowRow, spec: Spec) -> None:
 
 def _check_log(session: Session, row: WorkflowRow) -> None:
     saved = checkpoint.load(session, row.id)
-    place = saved.position if saved else row.start_position
-    if place and not position.exists(session, Position.parse(place)):
+    places = saved.places if saved else (row.start_position,)
+    place = min(Position.parse(place) for place in places if place)
+    if not position.exists(session, place):
         raise SourceChanged(
             f"The binary log at {place}, from which workflow {row.id} would go on, has been purged: "
             "the changes since then cannot be applied.",

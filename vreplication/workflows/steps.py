@@ -30,7 +30,7 @@ from vreplication.state.verdicts import Verdict
 from vreplication.state.workflows import WorkflowRow
 from vreplication.verify.hot import compare_hot
 from vreplication.verify.verify import verify
-from vreplication.workflows import dirty, job
+from vreplication.workflows import dirty, job, spool
 from vreplication.workflows.driver import Driver
 from vreplication.workflows.job import Job
 from vreplication.workflows.saying import Saying
@@ -241,6 +241,7 @@ def clean_up(driver: Driver) -> None:
         journal.write(driver.session, row.id, "dropped", f"retired table {row.retired_table}", actor=lease.me())
     journal.write(driver.session, row.id, "complete", f"{row.source_schema}.{row.source_table}", actor=lease.me())
     forget_run(driver.session, row.id)
+    spool.forget(row.id)
     reach("workflow.cleaned")
     driver.move(Phase.COMPLETE)
 

@@ -1,0 +1,184 @@
+"""Transactions that do not fit into memory, and prepared branches across a restart, on real servers."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from race_setup import Race
+
+from tests.support.flow import Run, paused_at, wait_reached, wait_until
+from vreplication.binlog import position
+from vreplication.binlog.events import Position
+from vreplication.changes import channel
+from vreplication.mysql.session import Session, connect
+from vreplication.state import progress
+from vreplication.workflows import spool
+
+MANY = (
+    "INSERT INTO t SELECT 1000 + a.id * 50 + b.id, 'many', NULL FROM t a, (SELECT id DIV 10 id FROM t) b WHERE a.id<200"
+)
+READ_AGAIN = "are read again"
+
+
+@pytest.fixture
+def small_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """1 KiB for open transactions; returns the folder for the rest."""
+    monkeypatch.setenv(spool.MEMORY, "0.001")
+    monkeypatch.setenv(spool.FOLDER, str(tmp_path / "spool"))
+    return tmp_path / "spool"
+
+
+@pytest.fixture
+def branch(race: Race) -> Iterator[Session]:
+    race.make()
+    with connect(race.database.app_url) as session:
+        yield session
+
+
+def at_the_gate(race: Race) -> Run:
+    """A run that waits for its release."""
+    with race.held("copy.after_open", cutover="manual") as run:
+        pass
+    race.waiting_for(run, "release")
+    return run
+
+
+def prepare(session: Session, name: str, *statements: str) -> None:
+    session.execute_raw(f"XA START '{name}'")
+    for statement in statements:
+        session.execute_raw(statement)
+    session.execute_raw(f"XA END '{name}'")
+    session.execute_raw(f"XA PREPARE '{name}'")
+
+
+@pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_branches_survive_a_restart(
+    race: Race, branch: Session, small_memory: Path, caplog: pytest.LogCaptureFixture, end: str, is_lost: bool
+) -> None:
+    """Two branches overlap; one is committed before the restart, and its commit, read again, is no stranger. Rows on
+    disk are not read again, rows that are lost are."""
+    caplog.set_level(logging.INFO, logger="vreplication")
+    run = at_the_gate(race)
+    with connect(race.database.app_url) as other:
+        prepare(other, "first", "INSERT INTO t VALUES (5,'first',5)")
+        prepare(branch, "open", MANY, "UPDATE t SET v='open' WHERE id=150", "DELETE FROM t WHERE id=160")
+        other.execute_raw("XA COMMIT 'first'")
+    race.applied(run)
+    race.write("UPDATE t SET v='between' WHERE id=10")
+    race.applied(run)
+    run.stop.set()
+    assert run.result().event == "interrupted"
+    assert list(small_memory.rglob("*.sqlite"))
+    if is_lost:
+        shutil.rmtree(small_memory)
+    again = race.begin(workflow=run.workflow, cutover="manual")
+    race.waiting_for(again, "XA COMMIT or XA ROLLBACK")
+    assert any(READ_AGAIN in message for message in caplog.messages) is is_lost
+    branch.execute_raw(f"XA {end} 'open'")
+    with connect(race.database.url) as session:
+        progress_of(session, again.workflow, held_branches=0)
+        release(session, again.workflow)
+    race.complete(again)
+    assert len(race.ids()) > 300 if end == "COMMIT" else len(race.ids()) == 21
+    assert not list(small_memory.rglob("*.sqlite"))
+
+
+def progress_of(session: Session, workflow: str, **wanted: object) -> None:
+    wait_until(lambda: wanted.items() <= progress.read(session, workflow).items(), f"never {wanted}")
+
+
+def release(session: Session, workflow: str) -> None:
+    from vreplication.state import gate
+
+    gate.release(session, workflow, "test")
+
+
+def test_a_giant_transaction_that_is_rolled_back_in_part(race: Race, small_memory: Path) -> None:
+    race.make()
+    with race.held("copy.after_open") as run:
+        race.write(MANY, "SAVEPOINT s", "UPDATE t SET v='gone'", "ROLLBACK TO s", "UPDATE t SET u=NULL, v='kept'")
+        race.write("DELETE FROM t WHERE id % 3 = 0", "INSERT INTO t VALUES (3,'late',3)")
+    race.complete(run)
+    assert set(race.app.rows("SELECT DISTINCT v FROM t")) == {("kept",), ("late",)}
+
+
+def test_a_branch_that_hangs_does_not_hold_the_watermark(race: Race, branch: Session) -> None:
+    run = at_the_gate(race)
+    prepare(branch, "hangs", "UPDATE t SET v='hangs' WHERE id=150")
+    with connect(race.database.url) as session:
+        progress_of(session, run.workflow, held_branches=1)
+        seen: dict[object, float] = {}
+        wait_until(lambda: bool(seen.update([beat(session, run.workflow)])) or len(seen) >= 5, "no progress is written")
+        assert max(seen.values()) < 2.0
+        branch.execute_raw("XA COMMIT 'hangs'")
+        release(session, run.workflow)
+    race.complete(run)
+
+
+def beat(session: Session, workflow: str) -> tuple[object, float]:
+    found = progress.read(session, workflow)
+    return found["replicate_at"], float(found["lag_seconds"])
+
+
+def test_reading_goes_on_while_a_giant_transaction_is_applied(
+    race: Race, small_memory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is committed meanwhile is read within two seconds, past the queue's memory too."""
+    monkeypatch.setattr(channel, "BUDGET_BYTES", 1)
+    monkeypatch.setattr(channel.Channel.__init__, "__defaults__", (1,))
+    monkeypatch.setattr(channel, "_BLOCK_BYTES", 1 << 10)
+    race.make()
+    run = at_the_gate(race)
+    with paused_at(race.pauses, "apply.before_flush"):
+        race.write(MANY)
+        wait_reached(race.pauses, "apply.before_flush", run)
+        for number in range(60):
+            race.write(f"UPDATE t SET v='{number}' WHERE id=10")
+        with connect(race.database.url) as session:
+            server = position.current(session, race.database.server.is_mariadb)
+            wait_until(lambda: read_to(session, run.workflow) >= server, "the reader does not go on", 10.0)
+    with connect(race.database.url) as session:
+        release(session, run.workflow)
+    race.complete(run)
+    assert race.app.value("SELECT v FROM t WHERE id=10") == "59"
+
+
+def read_to(session: Session, workflow: str) -> Position:
+    return Position.parse(str(progress.read(session, workflow)["read_position"]))
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 1 MiB."""
+    place = tmp_path / "small"
+    place.mkdir()
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)], capture_output=True, text=True
+    )
+    if made.returncode:
+        pytest.skip(f"no file system can be mounted here: {made.stderr.strip()}")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def test_a_full_disk_stops_the_workflow_and_it_goes_on_when_there_is_room(
+    race: Race, small_memory: Path, small_disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    race.make()
+    monkeypatch.setenv(spool.FOLDER, str(small_disk))
+    with race.held("copy.after_open") as run:
+        race.write(MANY, *["UPDATE t SET v=LEFT(RAND(), 20)"] * 60)
+    result = run.result()
+    assert (result.event, result.exit_code) == ("failed", 1)
+    assert "cannot be put aside" in (result.reason or "")
+    assert "disk is full" in (result.reason or "")
+    assert "untouched" in (result.reason or "") or race.ours()
+    monkeypatch.setenv(spool.FOLDER, str(small_memory))
+    again = race.begin(workflow=run.workflow)
+    race.complete(again)

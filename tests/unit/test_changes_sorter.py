@@ -1,0 +1,167 @@
+"""The sorter: order, bounds, what survives, what is deleted, and what a full disk says."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vreplication.changes import sorter as module
+from vreplication.changes.sorter import DiskSorter, Entry, encode_key
+from vreplication.errors import Terminal
+
+
+@pytest.fixture
+def sorter(tmp_path: Path) -> Iterator[DiskSorter]:
+    made = DiskSorter(tmp_path)
+    yield made
+    made.remove()
+
+
+def entry(table: int = 1, time: int = 1, group: int = 1, number: int = 0, data: bytes = b"x") -> Entry:
+    return Entry(table, time, group, number, data)
+
+
+def test_the_key_is_what_it_has_always_been() -> None:
+    """Golden: a file written by one release is read by the next."""
+    key = encode_key(0x01020304, Entry(5, 1_700_000_000_000_000, 6, 7, b""))
+    assert key.hex() == "01020304000000000000000500060a24181e4000000000000000000600000007"
+
+
+@given(st.lists(st.tuples(*[st.integers(0, 2**n - 1) for n in (64, 64, 64, 32)]), max_size=20))
+def test_keys_sort_as_their_numbers(fields: list[tuple[int, int, int, int]]) -> None:
+    entries = [Entry(*numbers, b"") for numbers in fields]
+    assert sorted(entries, key=lambda e: encode_key(1, e)) == sorted(entries, key=lambda e: e[:4])
+
+
+@settings(deadline=None, max_examples=40)
+@given(data=st.data())
+def test_fetch_gives_what_was_added_in_order(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+    made = st.builds(
+        Entry, st.integers(0, 3), st.integers(0, 9), st.integers(0, 3), st.integers(0, 3), st.binary(max_size=4)
+    )
+    entries = data.draw(st.lists(made, max_size=60, unique_by=lambda e: e[:4]))
+    lower, upper = sorted((data.draw(st.integers(0, 9)), data.draw(st.integers(0, 9))))
+    sorter = DiskSorter(tmp_path_factory.mktemp("spool"))
+    sorter.add(entries)
+    for table in range(4):
+        sorter.resolve(table, 9)
+    for table in range(4):
+        expected = sorted(e for e in entries if e.table == table and lower <= e.time <= upper)
+        assert list(sorter.fetch(table, lower, upper)) == expected
+    merged = list(sorter.merged(range(4), lower, upper))
+    assert [e[1:2] for e in merged] == sorted(e[1:2] for e in merged)
+    assert len(merged) == sum(lower <= e.time <= upper for e in entries)
+    sorter.clean(1, upper)
+    sorter._delete()
+    assert sorter.stats().entries == sum(1 for e in entries if e.table != 1 or e.time >= upper)
+    sorter.remove()
+
+
+def test_nothing_is_fetched_above_what_is_resolved(sorter: DiskSorter) -> None:
+    sorter.add([entry(time=1), entry(time=3)])
+    sorter.resolve(1, 2)
+    assert [e.time for e in sorter.fetch(1, 0, 2)] == [1]
+    with pytest.raises(Terminal, match="not complete"):
+        sorter.fetch(1, 0, 3)
+    sorter.resolve(1, 1)
+    assert [e.time for e in sorter.fetch(1, 0, 2)] == [1]
+
+
+def test_what_comes_too_late_is_an_error(sorter: DiskSorter) -> None:
+    sorter.resolve(1, 5)
+    with pytest.raises(Terminal, match="after everything up to then"):
+        sorter.add([entry(time=5)])
+    sorter.add([entry(table=2, time=5)])
+
+
+def test_insert_then_delete_and_update_then_delete_keep_their_order(sorter: DiskSorter) -> None:
+    """Of one key in one transaction: the number in the group decides, never the kind of the change."""
+    acts = [b"insert", b"delete", b"update", b"delete"]
+    sorter.add(entry(number=n, data=act) for n, act in reversed(list(enumerate(acts))))
+    assert [e.data for e in sorter.read(1)] == acts
+
+
+def test_ranges_are_deleted_together(sorter: DiskSorter, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_CLEAN_EVERY", 3)
+    sorter.add(entry(table=t, time=1) for t in range(3))
+    sorter.clean(0, 2)
+    sorter.clean(1, 2)
+    assert len(list(sorter.read(0))) == 1
+    sorter.clean(2, 2)
+    assert sorter.stats().entries == 0
+    assert sorter.stats().nbytes == 0
+
+
+def test_what_was_flushed_survives_the_process_and_can_be_copied(tmp_path: Path) -> None:
+    first = DiskSorter(tmp_path)
+    first.add([entry(table=7, number=n, data=bytes([n])) for n in range(5)])
+    first.flush()
+    # Not closed: as after a SIGKILL.
+    second = DiskSorter(tmp_path)
+    assert second.copy(first.name, 7, 9) == 5
+    assert [e.data for e in second.read(9)] == [bytes([n]) for n in range(5)]
+    assert second.copy("00000000", 7, 10) == 0
+    assert second.copy("../../etc", 7, 10) == 0
+    second.flush()
+    second.forget_others()
+    assert [p.name for p in tmp_path.iterdir()] == [second.name]
+    first.close()
+    second.remove()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_another_pythons_file_is_not_read(tmp_path: Path) -> None:
+    first = DiskSorter(tmp_path)
+    first.add([entry()])
+    first.flush()
+    first._db.execute("UPDATE about SET value='0/0/2.7'")
+    first._db.commit()
+    first.close()
+    assert DiskSorter(tmp_path).copy(first.name, 1, 1) == 0
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 3 MiB."""
+    place = tmp_path / "small"
+    place.mkdir()
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(place)], capture_output=True, text=True
+    )
+    if made.returncode:
+        pytest.skip(f"no file system can be mounted here: {made.stderr.strip()}")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def fill(sorter: DiskSorter) -> None:
+    for number in range(9):
+        sorter.add([entry(number=number, data=os.urandom(1 << 20))])
+        sorter.flush()
+
+
+def test_a_full_disk_is_told_with_its_place(small_disk: Path) -> None:
+    sorter = DiskSorter(small_disk)
+    with pytest.raises(Terminal, match=r"cannot be put aside .*small.*VREPLICATION_SPOOL") as error:
+        fill(sorter)
+    assert "full" in str(error.value)
+    sorter.close()
+
+
+def test_an_error_of_the_disk_is_told(sorter: DiskSorter) -> None:
+    sorter._db.close()
+    with pytest.raises(Terminal, match="cannot be put aside"):
+        sorter.add([entry(data=b"x" * module._BATCH_BYTES)])
+    sorter._db = sqlite3.connect(":memory:")
+
+
+def test_the_files_are_ours_alone(sorter: DiskSorter) -> None:
+    assert sorter._folder.stat().st_mode & 0o077 == 0
+    assert sorter._file.stat().st_mode & 0o077 == 0

@@ -1,0 +1,35 @@
+"""Versions of the rules by which the watermark moves.
+
+A workflow goes on under the version that it began with, for its numbers are compared by processes of different age
+while an installation is being renewed. The rows of the sidecar say which one it is.
+
+What must stay true: a version's rules never change once it has been released; a workflow of a version that this
+program does not know is refused.
+"""
+
+from __future__ import annotations
+
+from vreplication.changes.watermark import Watermark
+from vreplication.errors import Refused
+
+
+class BeatWatermark(Watermark):
+    """Version 1: only heartbeats move it, at most 250 ms behind what has been applied."""
+
+    def took(self, time: int, beat_micros: int | None = None) -> int:
+        if beat_micros is None:
+            return time
+        return super().took(time, beat_micros)
+
+
+RULES: dict[int, type[Watermark]] = {1: BeatWatermark, 2: Watermark}
+
+
+def watermark_of(mechanism: int) -> Watermark:
+    """Raises Refused for a version that is not known here."""
+    if mechanism not in RULES:
+        raise Refused(
+            f"The workflow was begun under version {mechanism} of the rules; this program knows {sorted(RULES)}.",
+            cure="Use the vreplication that began it, or a newer one.",
+        )
+    return RULES[mechanism]()

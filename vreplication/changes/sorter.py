@@ -1,0 +1,286 @@
+"""The sorter: what does not fit into memory waits on disk, ordered as it will be needed.
+
+An entry is a fragment: some rows of one transaction on one table, in the order of the log. Its key says the order:
+
+    0         4         12          20       28       32
+    | run u32 | table u64 | time u64 | group u64 | number u32 |        big-endian, so bytes sort as numbers do
+
+run: whose data it is, a number drawn at the start; table: of whichever source (a transaction whose outcome is open has
+a number of its own); time: the assigned commit time in microseconds; group: the transaction in the order of its
+source's log; number: the fragment in it. So changes leave in the order of the log, and two changes of one key in one
+transaction stay as they were made.
+
+One file and one connection whatever the number of tables, with a page cache of a fixed size. Entries are written in
+batches; `resolve` makes durable, against the end of this process, what was added, and says that nothing older will
+come. What has been fetched is deleted in ranges, many tables' at a time, because each deletion costs the readers
+behind it. Source: TiCDC's design "DB Sorter" (ordering by commit time, range deletion, fixed resources); the engine is
+SQLite because fragments need few keys (bench/README.md has the comparison with RocksDB).
+
+What must stay true: nothing is fetched above what is resolved; an entry that was resolved survives this process; a
+full disk or an I/O error ends the workflow at once, and nothing that was put aside is taken for applied. Thread-safe.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import os
+import secrets
+import sqlite3
+import struct
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from vreplication.changes.encoding import FORMAT
+from vreplication.errors import Terminal
+
+_KEY = struct.Struct(">IQQQI")
+_BATCH_BYTES = 8 << 20
+_CACHE_KIB = 16 << 10
+_FETCH = 16
+_CLEAN_EVERY = 64
+"""Ranges that wait for their deletion together."""
+MAX_TIME = (1 << 64) - 1
+_FIRST, _LAST = (0, 0, 0), (MAX_TIME, MAX_TIME, (1 << 32) - 1)
+_FILE = "spool.sqlite"
+
+
+class Entry(NamedTuple):
+    """A fragment of a transaction. `data`: what `encoding` made of its rows."""
+
+    table: int
+    time: int
+    group: int
+    number: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stats:
+    """entries, nbytes: written and not yet deleted; tables: known to the sorter; disk_bytes: size of its file."""
+
+    entries: int
+    nbytes: int
+    tables: int
+    disk_bytes: int
+
+
+class Sorter(Protocol):
+    """What the matcher and the merge need of an engine."""
+
+    def add(self, entries: Iterable[Entry]) -> None: ...
+
+    def resolve(self, table: int, time: int) -> None: ...
+
+    def fetch(self, table: int, lower: int, upper: int) -> Iterator[Entry]: ...
+
+    def clean(self, table: int, before: int) -> None: ...
+
+    def stats(self) -> Stats: ...
+
+    def close(self) -> None: ...
+
+
+def encode_key(run: int, entry: Entry) -> bytes:
+    return _KEY.pack(run, entry.table, entry.time, entry.group, entry.number)
+
+
+class DiskSorter:
+    """The sorter of one run of one workflow, in a folder of its own under `home`; it begins empty.
+
+    What other runs have left there can be copied by name (`copy`), and goes with `forget_others`.
+    """
+
+    def __init__(self, home: Path) -> None:
+        self._run = secrets.randbits(32)
+        self.name = f"{self._run:08x}"
+        self._home, self._folder = home, home / self.name
+        self._lock = threading.RLock()
+        self._waiting: list[tuple[bytes, bytes]] = []
+        self._waiting_bytes = 0
+        self._entries = self._nbytes = 0
+        self._resolved: dict[int, int] = {}
+        self._ranges: list[tuple[bytes, bytes]] = []
+        self._file = self._folder / _FILE
+        with _told(self._folder):
+            self._folder.mkdir(parents=True, mode=0o700)
+            self._db = _open(self._file)
+
+    def add(self, entries: Iterable[Entry]) -> None:
+        """Take entries; of one table in any order, as long as none is older than what has been resolved of it."""
+        with self._lock:
+            for entry in entries:
+                if entry.time <= self._resolved.get(entry.table, -1):
+                    raise Terminal(f"A change of {entry.time} came after everything up to then was said to be there.")
+                self._waiting.append((encode_key(self._run, entry), entry.data))
+                self._waiting_bytes += len(entry.data) + _KEY.size
+            if self._waiting_bytes >= _BATCH_BYTES:
+                self._write()
+
+    def resolve(self, table: int, time: int) -> None:
+        """Of this table everything up to `time` has been added. Never goes backwards; saying it again is harmless."""
+        self._resolved[table] = max(time, self._resolved.get(table, -1))
+
+    def flush(self) -> None:
+        """Make durable what was added."""
+        self._write()
+
+    def copy(self, run: str, table: int, to: int) -> int:
+        """Copy a table that an earlier run has put aside; returns how many entries there were, 0 too if it is gone."""
+        file = self._home / run / _FILE
+        if not run.isalnum() or not file.exists():
+            return 0
+        lower, upper = (_KEY.pack(int(run, 16), table, *rest) for rest in (_FIRST, _LAST))
+        with _told(file), contextlib.closing(sqlite3.connect(file)) as db:
+            if db.execute("SELECT value FROM about WHERE name='format'").fetchone() != (FORMAT,):
+                return 0
+            count = 0
+            for key, data in db.execute("SELECT k, v FROM change WHERE k BETWEEN ? AND ? ORDER BY k", (lower, upper)):
+                _, _, time, group, number = _KEY.unpack(key)
+                self.add([Entry(to, time, group, number, data)])
+                count += 1
+        return count
+
+    def forget_others(self) -> None:
+        """What earlier runs have left is not needed any more. One that is still alive has lost its lease."""
+        for folder in self._home.iterdir():
+            if folder != self._folder:
+                _remove(folder)
+
+    def read(self, table: int) -> Iterator[Entry]:
+        """All entries of a table in order, whatever has been resolved."""
+        self._write()
+        return self._read(*(_KEY.pack(self._run, table, *rest) for rest in (_FIRST, _LAST)))
+
+    def fetch(self, table: int, lower: int, upper: int) -> Iterator[Entry]:
+        """Entries with lower <= time <= upper, in order. Raises Terminal when upper is not resolved yet."""
+        if upper > self._resolved.get(table, -1):
+            raise Terminal(f"Table {table} is not complete up to {upper}.")
+        self._write()
+        return self._read(self._bound(table, lower), self._bound(table, upper, is_upper=True))
+
+    def merged(self, tables: Iterable[int], lower: int, upper: int) -> Iterator[Entry]:
+        """As `fetch`, of several tables or sources as one stream: by time, then table, group and number."""
+        streams = [self.fetch(table, lower, upper) for table in tables]
+        return heapq.merge(*streams, key=lambda e: (e.time, e.table, e.group, e.number))
+
+    def clean(self, table: int, before: int) -> None:
+        """Entries older than `before` will not be fetched again. They go when some such ranges have come together."""
+        with self._lock:
+            if before > 0:
+                self._ranges.append((self._bound(table, 0), self._bound(table, before - 1, is_upper=True)))
+            if len(self._ranges) >= _CLEAN_EVERY:
+                self._delete()
+
+    def stats(self) -> Stats:
+        return Stats(
+            entries=self._entries,
+            nbytes=self._nbytes,
+            tables=len(self._resolved),
+            disk_bytes=sum(path.stat().st_size for path in self._folder.glob(f"{_FILE}*")),
+        )
+
+    def close(self) -> None:
+        """What has been flushed stays, for a later run to copy."""
+        with contextlib.suppress(sqlite3.Error):
+            self._db.close()
+
+    def remove(self) -> None:
+        """Close it and delete its files: nothing in them is needed any more."""
+        self.close()
+        _remove(self._folder)
+
+    def _bound(self, table: int, time: int, *, is_upper: bool = False) -> bytes:
+        rest = (MAX_TIME, (1 << 32) - 1) if is_upper else (0, 0)
+        return _KEY.pack(self._run, table, time, *rest)
+
+    def _write(self) -> None:
+        with self._lock:
+            if not self._waiting:
+                return
+            with _told(self._file), self._db:
+                self._db.executemany("INSERT OR REPLACE INTO change VALUES (?, ?)", self._waiting)
+            self._entries += len(self._waiting)
+            self._nbytes += self._waiting_bytes
+            self._waiting, self._waiting_bytes = [], 0
+
+    def _read(self, lower: bytes, upper: bytes) -> Iterator[Entry]:
+        """Some entries at a time: a cursor left open would keep the log of the file from being folded in."""
+        after = lower
+        first = True
+        while True:
+            sign = ">=" if first else ">"
+            sql = f"SELECT k, v FROM change WHERE k {sign} ? AND k <= ? ORDER BY k LIMIT {_FETCH}"
+            with self._lock, _told(self._file):
+                rows = self._db.execute(sql, (after, upper)).fetchall()
+            for key, data in rows:
+                _, table, time, group, number = _KEY.unpack(key)
+                yield Entry(table, time, group, number, data)
+            if len(rows) < _FETCH:
+                return
+            after, first = rows[-1][0], False
+
+    def _delete(self) -> None:
+        self._write()
+        with _told(self._file), self._db:
+            for lower, upper in _joined(self._ranges):
+                found = self._db.execute(
+                    "SELECT COUNT(*), COALESCE(SUM(LENGTH(v) + ?), 0) FROM change WHERE k BETWEEN ? AND ?",
+                    (_KEY.size, lower, upper),
+                ).fetchone()
+                self._db.execute("DELETE FROM change WHERE k BETWEEN ? AND ?", (lower, upper))
+                self._entries -= found[0]
+                self._nbytes -= found[1]
+        self._ranges = []
+
+
+def _remove(folder: Path) -> None:
+    for path in folder.glob(f"{_FILE}*"):
+        path.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        folder.rmdir()
+
+
+def _joined(ranges: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """Overlapping ranges as one."""
+    joined: list[tuple[bytes, bytes]] = []
+    for lower, upper in sorted(ranges):
+        if joined and lower <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(upper, joined[-1][1]))
+        else:
+            joined.append((lower, upper))
+    return joined
+
+
+def _open(file: Path) -> sqlite3.Connection:
+    db = sqlite3.connect(file, check_same_thread=False, isolation_level="IMMEDIATE")
+    os.chmod(file, 0o600)
+    for pragma in (
+        "journal_mode=WAL",
+        # Against the end of this process, not against that of the machine: who restarts counts what is there.
+        "synchronous=OFF",
+        f"cache_size=-{_CACHE_KIB}",
+        "temp_store=FILE",
+        "wal_autocheckpoint=4000",
+    ):
+        db.execute(f"PRAGMA {pragma}")
+    db.execute("CREATE TABLE IF NOT EXISTS change (k BLOB PRIMARY KEY, v BLOB NOT NULL) WITHOUT ROWID")
+    db.execute("CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value TEXT NOT NULL)")
+    db.execute("INSERT OR REPLACE INTO about VALUES ('format', ?)", (FORMAT,))
+    db.commit()
+    return db
+
+
+@contextlib.contextmanager
+def _told(place: Path) -> Iterator[None]:
+    """An error of the disk in words. It ends the workflow: what was put aside may not be there."""
+    try:
+        yield
+    except (sqlite3.Error, OSError) as error:
+        raise Terminal(
+            f"Changes cannot be put aside in {place}: {error}.",
+            cure="Make room there, or set VREPLICATION_SPOOL to a folder with room, then resume the workflow.",
+        ) from None

@@ -1,0 +1,157 @@
+"""Rows that wait until it is known what becomes of their transaction: in memory, and past a budget in the sorter.
+
+What must stay true: they come back in the order in which they were taken; what `cut` takes out never comes back; the
+memory of all rows that wait together is bounded by one budget; a fragment on disk is written whole before it counts.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+from vreplication.binlog.events import Change
+from vreplication.changes.encoding import Item, decode_items, encode_items
+from vreplication.changes.sorter import DiskSorter, Entry
+from vreplication.errors import Terminal
+
+PART_ROWS = 4_000
+FIRST_TABLE = 1 << 32
+"""Numbers of transactions that wait; smaller ones are for tables and for the queue."""
+_SHOWN_MIB = 1 << 20
+
+
+class Budget:
+    """What all that wait may take in memory, and where the rest goes (None: nowhere, which is an error)."""
+
+    def __init__(self, nbytes: int, sorter: DiskSorter | None) -> None:
+        self.limit = nbytes
+        self.sorter = sorter
+        self.used = 0
+        self._users: list[Rows] = []
+        self._tables = itertools.count(FIRST_TABLE)
+
+    def new_table(self) -> int:
+        """A number under which a transaction's rows are put aside."""
+        return next(self._tables)
+
+    def join(self, rows: Rows) -> None:
+        self._users.append(rows)
+
+    def leave(self, rows: Rows) -> None:
+        self._users.remove(rows)
+
+    def relieve(self) -> None:
+        """Put the largest aside until the rest fits. Raises Terminal where there is no place for them."""
+        while self.used > self.limit:
+            largest = max(self._users, key=lambda rows: rows.memory_bytes)
+            if self.sorter is None:
+                raise Terminal(
+                    f"Open transactions hold more than {self.limit // _SHOWN_MIB} MiB of changes to this table.",
+                    cure="End them, then run the same command again.",
+                )
+            largest.put_aside()
+
+
+class Rows:
+    """The rows of one transaction. table: under which number the sorter has those on disk."""
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+        self._items: list[Item] = []
+        self._fragments: list[int] = []
+        """Rows in each fragment on disk."""
+        self.memory_bytes = 0
+        self.changes = 0
+        self.table: int | None = None
+        budget.join(self)
+
+    def __len__(self) -> int:
+        return sum(self._fragments) + len(self._items)
+
+    @property
+    def place(self) -> tuple[str, int] | None:
+        """The run and number under which all of them are on disk."""
+        if self._items or self.table is None or self._budget.sorter is None:
+            return None
+        return self._budget.sorter.name, self.table
+
+    @property
+    def fragments(self) -> tuple[int, ...]:
+        return tuple(self._fragments)
+
+    def add(self, items: Sequence[Item], nbytes: int) -> None:
+        self._items.extend(items)
+        self.changes += count_changes(items)
+        self._weigh(nbytes if items else 0)
+        self._budget.relieve()
+
+    def cut(self, keep: int) -> None:
+        """Only the first `keep` stay."""
+        on_disk = sum(self._fragments)
+        if keep >= on_disk:
+            del self._items[keep - on_disk :]
+        else:
+            self._items = self._cut_fragments(keep)
+        self.changes = count_changes(self._items) + sum(map(count_changes, self._read(len(self._fragments))))
+        if not self._items:
+            self._weigh(-self.memory_bytes)
+
+    def _cut_fragments(self, keep: int) -> list[Item]:
+        """Forget fragments from the end; what stays of the last one is in memory again."""
+        counts = list(itertools.accumulate(self._fragments, initial=0))
+        whole = max(i for i, total in enumerate(counts) if total <= keep)
+        rest = next(itertools.islice(self._read(whole + 1), whole, None), [])[: keep - counts[whole]]
+        del self._fragments[whole:]
+        return rest
+
+    def parts(self) -> Iterator[list[Item]]:
+        """All rows in order, some at a time; an empty list at the end when there are none."""
+        yield from self._read(len(self._fragments))
+        yield from (self._items[i : i + PART_ROWS] for i in range(0, len(self._items), PART_ROWS))
+
+    def put_aside(self) -> None:
+        """Everything that is in memory goes to disk."""
+        sorter = self._budget.sorter
+        assert sorter is not None
+        if self.table is None:
+            self.table = self._budget.new_table()
+        for start in range(0, len(self._items), PART_ROWS):
+            part = self._items[start : start + PART_ROWS]
+            sorter.add([Entry(self.table, 0, 0, len(self._fragments), encode_items(part))])
+            self._fragments.append(len(part))
+        self._items = []
+        self._weigh(-self.memory_bytes)
+
+    def adopt(self, run: str, table: int, fragments: Sequence[int], changes: int) -> bool:
+        """Take over what an earlier run has put aside; False when not all of it is there."""
+        sorter = self._budget.sorter
+        self.table = self._budget.new_table()
+        if sorter is None or sorter.copy(run, table, self.table) != len(fragments):
+            return False
+        self._fragments, self.changes = list(fragments), changes
+        return True
+
+    def drop(self) -> None:
+        """They are not needed any more."""
+        self._weigh(-self.memory_bytes)
+        self._budget.leave(self)
+        if self.table is not None and self._budget.sorter is not None:
+            self._budget.sorter.clean(self.table, 1)
+        self._items, self._fragments = [], []
+
+    def _read(self, count: int) -> Iterator[list[Item]]:
+        """The first `count` fragments."""
+        if not count:
+            return
+        assert self._budget.sorter is not None
+        assert self.table is not None
+        for entry in itertools.islice(self._budget.sorter.read(self.table), count):
+            yield decode_items(entry.data)
+
+    def _weigh(self, nbytes: int) -> None:
+        self.memory_bytes += nbytes
+        self._budget.used += nbytes
+
+
+def count_changes(items: Sequence[Item]) -> int:
+    return sum(1 for item in items if isinstance(item, Change))
