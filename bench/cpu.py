@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 
 _TICKS = os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
 _ROLES = ((b"\0replicate\0", "replicate"), (b"pyspark.daemon", "workers"), (b"SparkSubmit", "jvm"))
 
 
@@ -19,6 +20,17 @@ def used(server: int, command: int | None = None) -> dict[str, float]:
     for pid in _tree(command) if command else ():
         role = _role(pid, command)
         found[role] = found.get(role, 0.0) + _seconds(pid)
+    return found
+
+
+def resident(command: int) -> dict[str, int]:
+    """Bytes of memory in use, by role, of a command and its children."""
+    found: dict[str, int] = {}
+    for pid in _tree(command):
+        with contextlib.suppress(OSError):
+            pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+            role = _role(pid, command)
+            found[role] = found.get(role, 0) + pages * _PAGE
     return found
 
 

@@ -151,7 +151,7 @@ def whole(database: Database, session: Session, folder: Path, *options: str) -> 
     """A run to its end; then the tables are switched back."""
     with started(database, folder, *options) as run:
         follow(run, session, database.server.pid, until=lambda phase: False)
-    _read_result(run)
+    read_result(run)
     if run.result.get("event") != "complete":
         raise RuntimeError(f"the run did not complete: {run.result}")
     retired = ident(run.result["retired_table"])
@@ -160,7 +160,8 @@ def whole(database: Database, session: Session, folder: Path, *options: str) -> 
     return run
 
 
-def _read_result(run: Run) -> None:
+def read_result(run: Run) -> None:
+    """The last line that the command printed."""
     lines = (run.folder / f"{run.workflow}.out").read_text().splitlines()
     run.result = json.loads(lines[-1]) if lines else {}
 
