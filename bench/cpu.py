@@ -10,7 +10,6 @@ import os
 from pathlib import Path
 
 _TICKS = os.sysconf("SC_CLK_TCK")
-_PAGE = os.sysconf("SC_PAGE_SIZE")
 _ROLES = ((b"\0replicate\0", "replicate"), (b"pyspark.daemon", "workers"), (b"SparkSubmit", "jvm"))
 
 
@@ -24,14 +23,14 @@ def used(server: int, command: int | None = None) -> dict[str, float]:
 
 
 def resident(command: int) -> dict[str, int]:
-    """Bytes of memory in use, by role, of a command and its children."""
+    """Bytes of resident memory, by role, of a command and its children; a page that several share counts once (Pss)."""
     found: dict[str, int] = {}
     for pid in _tree(command):
         with contextlib.suppress(OSError):
-            pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+            lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
             role = _role(pid, command)
-            found[role] = found.get(role, 0) + pages * _PAGE
-    return found
+            found[role] = found.get(role, 0) + sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+    return {role: kib << 10 for role, kib in found.items()}
 
 
 def between(first: dict[str, float], last: dict[str, float]) -> dict[str, float]:

@@ -2,7 +2,8 @@
 
     .venv/bin/python -m bench.giant          # BENCH_ROWS (5000000), BENCH_FLAVORS (mariadb,mysql)
 
-Memory is the resident set of the command and all its children but the JVM, looked at ten times a second. "behind" is
+Memory is what the command and all its children but the JVM have resident, pages that they share counted once, looked at
+ten times a second. "behind" is
 how long the reader took to come to where the server's log stood, for looks taken each half second behind the giant
 transaction, under a trickle of small ones.
 """
@@ -30,7 +31,7 @@ _SUM = "SELECT COUNT(*), BIT_XOR(CRC32(CONCAT_WS('|', id, sig, c)) * (CRC32(id) 
 
 
 class Memory:
-    """The largest sum of resident sets of a process and its children, without the JVM."""
+    """The most that a process and its children had resident at a time, without the JVM."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid

@@ -23,8 +23,12 @@ GATE_LAG_SECONDS = 1.0
 GATE_BACKLOG_CHANGES = 1_000
 MAX_CHUNK_ROWS = 65_535
 """SHOW WARNINGS holds no more than this many, and each must be read (docs/correctness.md)."""
-MATCHER_BUDGET_BYTES = 256 * 1024 * 1024
-"""Rows of transactions whose outcome is not known yet, kept in memory; what is more is put aside on disk."""
+MEMORY_BYTES = 256 * 1024 * 1024
+"""What catch-up keeps in memory of changes that wait; what is more is put aside on disk."""
+MATCHER_BUDGET_BYTES = MEMORY_BYTES // 2
+"""Of it, for rows of transactions whose outcome is not known yet."""
+CHANNEL_BUDGET_BYTES = MEMORY_BYTES // 8
+"""Of it, for changes that have been read and not applied. The rest is for what is being read and written."""
 MAX_HOT_KEYS = 1_000
 VERIFY_ROUNDS = 5
 

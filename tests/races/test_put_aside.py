@@ -143,8 +143,6 @@ def test_reading_goes_on_while_a_giant_transaction_is_applied(
     race: Race, small_memory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is committed meanwhile is read within two seconds, past the queue's memory too."""
-    monkeypatch.setattr(channel, "BUDGET_BYTES", 1)
-    monkeypatch.setattr(channel.Channel.__init__, "__defaults__", (1,))
     monkeypatch.setattr(channel, "_BLOCK_BYTES", 1 << 10)
     race.make()
     run = at_the_gate(race)

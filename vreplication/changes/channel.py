@@ -16,8 +16,8 @@ from collections import deque
 from vreplication.binlog.events import Group
 from vreplication.changes.encoding import decode_groups, encode_groups
 from vreplication.changes.sorter import DiskSorter, Entry
+from vreplication.settings import CHANNEL_BUDGET_BYTES
 
-BUDGET_BYTES = 32 << 20
 DISK_BYTES = 4 << 30
 _BLOCK_BYTES = 4 << 20
 _TABLE = 0
@@ -32,7 +32,11 @@ class Channel:
     """sorter: where groups past the budget wait; None: the reader waits instead."""
 
     def __init__(
-        self, budget_bytes: int = BUDGET_BYTES, *, sorter: DiskSorter | None = None, disk_bytes: int = DISK_BYTES
+        self,
+        budget_bytes: int = CHANNEL_BUDGET_BYTES,
+        *,
+        sorter: DiskSorter | None = None,
+        disk_bytes: int = DISK_BYTES,
     ) -> None:
         self._head: deque[Group] = deque()
         self._tail: list[Group] = []

@@ -136,7 +136,13 @@ def _round(url: SourceUrl, right: Lease, watermark: Watermark, stop: threading.E
     """Read, apply and beat until `stop`; every connection of the round is closed at its end."""
     watermark.forget_queued()
     sorter = DiskSorter(spool.home(right.workflow))
-    run = _Run(stop=stop, watermark=watermark, sorter=sorter, channel=Channel(sorter=sorter), is_alone=is_alone)
+    run = _Run(
+        stop=stop,
+        watermark=watermark,
+        sorter=sorter,
+        channel=Channel(spool.memory_bytes() // 8, sorter=sorter),
+        is_alone=is_alone,
+    )
     sessions: list[Session] = []
     try:
         control = _open(url, sessions)
@@ -162,7 +168,7 @@ def _follow(url: SourceUrl, right: Lease, job: Job, run: _Run, sessions: list[Se
     control = sessions[0]
     matcher = Matcher(
         is_strict=ledger.totals(control, right.workflow).has_chunks,
-        budget_bytes=spool.memory_bytes(),
+        budget_bytes=spool.memory_bytes() // 2,
         sorter=run.sorter,
     )
     run.keeps_rows = lambda: any(branch.place for branch in matcher.held())

@@ -1,7 +1,7 @@
 """Where catch-up puts aside what does not fit into memory, and how much fits.
 
-VREPLICATION_SPOOL: a folder on a local disk (default: beside the logs). VREPLICATION_MEMORY_MIB: changes of open
-transactions that are kept in memory (default 256).
+VREPLICATION_SPOOL: a folder on a local disk (default: beside the logs). VREPLICATION_MEMORY_MIB: changes that wait in
+memory (default 256), half of it for transactions whose outcome is open.
 
 What must stay true: a workflow's folder goes when the workflow does; losing it costs reading the log again, nothing
 else.
@@ -14,7 +14,7 @@ import shutil
 from pathlib import Path
 
 from vreplication.errors import Refused
-from vreplication.settings import MATCHER_BUDGET_BYTES
+from vreplication.settings import MEMORY_BYTES
 from vreplication.workflows.child import log_path
 
 FOLDER, MEMORY = "VREPLICATION_SPOOL", "VREPLICATION_MEMORY_MIB"
@@ -29,7 +29,7 @@ def memory_bytes() -> int:
     """Raises Refused when the variable is not a number."""
     text = os.environ.get(MEMORY)
     if text is None:
-        return MATCHER_BUDGET_BYTES
+        return MEMORY_BYTES
     try:
         return int(float(text) * (1 << 20))
     except (ValueError, OverflowError):
