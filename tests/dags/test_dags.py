@@ -96,7 +96,8 @@ def test_the_form_of_online_ddl(found: dict[str, Any]) -> None:
     params = found["dags"]["online_ddl"]["params"]
     assert set(params) == {
         "source_conn_id", "table", "alter", "workflow", "cutover", "cutover_window", "chunk_rows", "chunk_millis",
-        "copy_parallelism", "retired",
+        "copy_parallelism", "apply_parallelism", "copy_path", "retired", "spark_master", "spark_conn_id",
+        "xa_wait_seconds", "ignore_old_snapshots",
     }  # fmt: skip
     assert params["cutover"]["enum"] == ["auto", "manual", "window"]
     assert params["alter"]["minLength"] == 1

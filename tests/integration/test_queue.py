@@ -103,8 +103,23 @@ def test_submit_list_remove_by_the_command_line(command: Any, session: Session) 
     assert [e["event"] for e in journal.read(session, "w1")] == ["submitted", "removed from the queue"]
 
 
+def test_submit_with_a_window_and_everything_that_a_run_may_be_told(command: Any, session: Session) -> None:
+    window = "Sat 02:00-04:00 Europe/Berlin"
+    ddl = ("submit", "--table", "orders", "--alter", "ADD x INT", "--workflow", "w1", "--cutover", "window")
+    more = ("--apply-parallelism", "3", "--spark-master", "spark://h:7077", "--xa-wait", "5", "--ignore-old-snapshots")
+    assert command(*ddl)[0] == 2
+    assert command(*ddl, "--cutover-window", window, *more)[0] == 0
+    entry = queue.find(session, "w1")
+    assert entry is not None
+    assert entry.spec == {
+        "table": f"{session.url.database}.orders", "alter": "ADD x INT", "cutover": "window", "cutover_window": window,
+        "apply_parallelism": 3, "spark_master": "spark://h:7077", "xa_wait_seconds": 5.0, "ignore_old_snapshots": True,
+    }  # fmt: skip
+
+
 def test_a_wrong_request_exits_with_2_and_leaves_no_trace(command: Any, session: Session) -> None:
-    for words in (("--chunk-rows", "0"), ("--not-before", "soon"), ("--workflow", "a b"), ("--cutover", "later")):
+    for words in (("--chunk-rows", "0"), ("--not-before", "soon"), ("--workflow", "a b"), ("--cutover", "later"),
+                  ("--cutover-window", "Sat 02:00-04:00 UTC")):  # fmt: skip
         assert command("submit", "--table", "orders", "--alter", "ADD x INT", *words)[0] == 2
     assert command("queue") == (0, [], "")
     assert command("queue", "--remove", "w1")[0] == 2

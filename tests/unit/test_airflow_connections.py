@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from vreplication.airflow.connections import is_marked, to_url
+from vreplication.airflow import connections, request
+from vreplication.airflow.connections import is_marked, spark_master, to_url
 from vreplication.errors import Refused
 
 
@@ -33,3 +34,60 @@ def test_refused_by_name_and_without_the_password() -> None:
 def test_marks() -> None:
     assert is_marked(connection(extra_dejson={"vreplication": True}))
     assert not is_marked(connection())
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "master"),
+    [
+        ("spark.example", 7077, "spark://spark.example:7077"),
+        ("spark://spark.example", 7077, "spark://spark.example:7077"),
+        ("spark://spark.example:7077", None, "spark://spark.example:7077"),
+        ("k8s://https://k.example", 6443, "k8s://https://k.example:6443"),
+        ("yarn", None, "yarn"),
+        ("local[4]", None, "local[4]"),
+    ],
+)
+def test_masters_of_spark_connections(
+    monkeypatch: pytest.MonkeyPatch, host: str, port: int | None, master: str
+) -> None:
+    monkeypatch.setattr(connections, "_connection", lambda *_: connection(host=host, port=port))
+    assert spark_master("c") == master
+
+
+def test_a_spark_connection_without_a_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "_connection", lambda *_: connection(host=None))
+    with pytest.raises(Refused, match="'c' has no host"):
+        spark_master("c")
+
+
+def asked(**params: Any) -> request.Request:
+    known = {"source_conn_id": "c", "table": "t", "alter": "ENGINE=InnoDB", "cutover": "auto"}
+    return request.read({"params": {**known, **params}, "run_id": "r1", "dag": SimpleNamespace(dag_id="online_ddl")})
+
+
+def test_where_spark_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "_connection", lambda *_: connection(host="h", port=7077))
+    assert asked().spec.spark_master == "local[*]"
+    assert asked(spark_master="yarn").spec.spark_master == "yarn"
+    assert asked(spark_conn_id="c").spec.spark_master == "spark://h:7077"
+    with pytest.raises(Refused, match="another place"):
+        asked(spark_master="yarn", spark_conn_id="c")
+
+
+def test_every_field_of_a_spec_reaches_it() -> None:
+    given = {"apply_parallelism": 3, "xa_wait_seconds": 5, "ignore_old_snapshots": True, "copy_path": "rows"}
+    spec = asked(**given).spec
+    assert spec.model_dump(include=set(given)) == given
+
+
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [
+        ({"cutover": "soon"}, "none of auto, manual and window"),
+        ({"cutover": "window"}, "is no window"),
+        ({"cutover": "manual", "cutover_window": "Sat 02:00-04:00 UTC"}, "with `cutover: window` only"),
+    ],
+)
+def test_cutover_and_window_go_together(params: dict[str, str], words: str) -> None:
+    with pytest.raises(Refused, match=words):
+        asked(**params)

@@ -9,6 +9,7 @@ import pytest
 
 from vreplication.airflow import migration_files, request
 from vreplication.airflow.migration_files import read_files
+from vreplication.planning.spec import Spec
 from vreplication.workflows import queueing
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -59,7 +60,8 @@ def test_a_window(tmp_path: Path) -> None:
             "{source_conn_id: s, table: t, alter: x, workflow: w, tabel: t}",
             "key 'tabel' is not known. There are source",
         ),
-        ("{source_conn_id: s, table: t, alter: x, workflow: w, spark_master: x}", "key 'spark_master' is not known."),
+        ("{source_conn_id: s, table: t, alter: x, workflow: w, spark: x}", "key 'spark' is not known."),
+        ("{source_conn_id: s, table: t, alter: x, workflow: w, apply_parallelism: 0}", "apply_parallelism: "),
         ("{source_conn_id: s, table: t, alter: x}", "a migration has no workflow."),
         ("{table: t, alter: x, workflow: w}", "a migration has no source_conn_id."),
         ("{source_conn_id: s, alter: x, workflow: w}", "table: Field required."),
@@ -103,4 +105,8 @@ def test_the_example_is_right_and_is_not_picked_up(tmp_path: Path) -> None:
 
 def test_the_runs_of_online_ddl_take_every_field_of_an_entry() -> None:
     """What request.read does not hand on would be dropped without a word."""
-    assert set(queueing.SPEC_FIELDS) <= {*request._OF_SPEC, "workflow", "cutover"}
+    assert (
+        set(queueing.SPEC_FIELDS)
+        == {*request._OF_SPEC, "workflow", "cutover", "spark_master"}
+        == set(Spec.model_fields)
+    )

@@ -22,16 +22,29 @@ _NOT_TLS = frozenset({MARK, "conn_type", "charset", "cursor"})
 
 def source_url(conn_id: str) -> SourceUrl:
     """For task code. Raises Refused when there is no such connection, or when it does not lead to a MySQL."""
+    return to_url(_connection(conn_id, "mysql"))
+
+
+def spark_master(conn_id: str) -> str:
+    """For task code: the master of a Spark connection, as the Spark provider reads it. Raises Refused."""
+    found = _connection(conn_id, "spark")
+    if not found.host:
+        raise Refused(f"Connection {conn_id!r} has no host.", cure="A Spark master has one: spark://host, yarn.")
+    if not found.port:
+        return str(found.host)
+    return f"{'' if '://' in found.host else 'spark://'}{found.host}:{found.port}"
+
+
+def _connection(conn_id: str, kind: str) -> Any:
     from airflow.sdk import BaseHook
     from airflow.sdk.exceptions import AirflowNotFoundException, AirflowRuntimeError
 
     try:
-        found = BaseHook.get_connection(conn_id)
+        return BaseHook.get_connection(conn_id)
     except (AirflowNotFoundException, AirflowRuntimeError, KeyError):
         raise Refused(
-            f"There is no connection {conn_id!r}.", cure="Create it under Admin, Connections, with type mysql."
+            f"There is no connection {conn_id!r}.", cure=f"Create it under Admin, Connections, with type {kind}."
         ) from None
-    return to_url(found)
 
 
 async def asource_url(conn_id: str) -> SourceUrl:

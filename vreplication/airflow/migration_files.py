@@ -14,7 +14,6 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
-from vreplication.airflow.window import Window
 from vreplication.errors import Refused
 from vreplication.state.queue import Entry
 from vreplication.workflows import queueing
@@ -24,7 +23,7 @@ FOLDER = "VREPLICATION_MIGRATIONS"
 OTHER_FILES = frozenset({"backfills.yaml"})
 """Files of that folder that are not ours to read."""
 SOURCES = "source_conn_ids"
-_KEYS = ("source_conn_id", *queueing.SPEC_FIELDS, *queueing.QUEUE_FIELDS, "cutover_window")
+_KEYS = ("source_conn_id", *queueing.SPEC_FIELDS, "cutover_window", *queueing.QUEUE_FIELDS)
 
 
 class MigrationFileError(Refused):
@@ -41,22 +40,10 @@ class Wanted:
 
     def entry(self, default_schema: str) -> Entry:
         """Raises MigrationFileError."""
-        window, given = self.given.get("cutover_window"), dict(self.given)
         try:
-            if given.get("cutover") != "window":
-                _no_window(window)
-                return queueing.make_entry(default_schema, given, conn_id=self.conn_id)
-            Window.parse(str(window or ""))
-            made = queueing.make_entry(default_schema, {**given, "cutover": "manual"}, conn_id=self.conn_id)
+            return queueing.make_entry(default_schema, self.given, conn_id=self.conn_id)
         except Refused as error:
             raise MigrationFileError(f"{self.file}: {error}") from None
-        made.spec.update(cutover="window", cutover_window=str(window))
-        return made
-
-
-def _no_window(window: object) -> None:
-    if window is not None:
-        raise Refused("cutover_window: it is read with `cutover: window` only.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

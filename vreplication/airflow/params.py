@@ -16,6 +16,7 @@ from vreplication.planning.spec import Spec
 def online_ddl_params() -> dict[str, Param]:
     """Ids and types are relied on from outside."""
     what, when, how = "What to change", "When to switch", "How hard to work"
+    where, rare = "Where Spark runs", "Rarely needed"
     return {
         "source_conn_id": Param(
             DEFAULT_CONNECTION, type="string", title="Source", section=what, minLength=1,
@@ -39,6 +40,18 @@ def online_ddl_params() -> dict[str, Param]:
                               description=_said("chunk_millis")),
         "copy_parallelism": Param(2, type="integer", minimum=1, maximum=64, section=how,
                                   description=_said("copy_parallelism")),
+        "apply_parallelism": Param(2, type="integer", minimum=1, maximum=16, section=how,
+                                   description=_said("apply_parallelism")),
+        "spark_master": _optional("spark_master", where, "string", examples=["spark://spark.example:7077", "yarn"]),
+        "spark_conn_id": Param(
+            None, type=["null", "string"], section=where,
+            description="Airflow connection of the Spark master, instead of spark_master.",
+        ),
+        "copy_path": Param("auto", enum=["auto", "server", "rows"], type="string", section=rare,
+                           description=_said("copy_path")),
+        "xa_wait_seconds": Param(60, type="number", minimum=0, section=rare, description=_said("xa_wait_seconds")),
+        "ignore_old_snapshots": Param(False, type="boolean", section=rare,
+                                      description=_said("ignore_old_snapshots")),
     }  # fmt: skip
 
 

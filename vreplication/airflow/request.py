@@ -14,16 +14,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from vreplication.airflow import connections
 from vreplication.airflow.connections import source_url
-from vreplication.airflow.window import Window
 from vreplication.errors import Refused
 from vreplication.planning.spec import Spec, make_spec
+from vreplication.planning.window import Window, window_of
 from vreplication.workflows.stages import Stage
 
 log = logging.getLogger("vreplication.airflow")
 
 DEFAULT_CONNECTION = "vreplication_source"
-_OF_SPEC = ("table", "alter", "chunk_rows", "chunk_millis", "copy_parallelism", "retired", "copy_path")
+_OF_SPEC = (
+    "table", "alter", "chunk_rows", "chunk_millis", "copy_parallelism", "apply_parallelism", "copy_path", "retired",
+    "xa_wait_seconds", "ignore_old_snapshots",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,21 +47,19 @@ def read(context: Mapping[str, Any]) -> Request:
     """From a task's context. Raises Refused."""
     params, run = dict(context["params"]), context["run_id"]
     cutover = str(params.get("cutover") or "auto")
-    window = _window(cutover, params.get("cutover_window"))
-    given = {name: params.get(name) for name in _OF_SPEC}
+    window = window_of(cutover, params.get("cutover_window"))
+    given = {name: params.get(name) for name in _OF_SPEC} | {"spark_master": _spark_master(params)}
     workflow = params.get("workflow") or workflow_of(context["dag"].dag_id, run)
     spec = make_spec(workflow=workflow, cutover="auto" if cutover == "auto" else "manual", **given)
     return Request(conn_id=str(params["source_conn_id"]), spec=spec, cutover=cutover, window=window)
 
 
-def _window(cutover: str, text: object) -> Window | None:
-    if cutover not in ("auto", "manual", "window"):
-        raise Refused(f"cutover: {cutover!r} is none of auto, manual and window.")
-    if cutover != "window":
-        return None
-    if not text:
-        raise Refused("cutover_window: it is empty.", cure="Write it as Sat 02:00-04:00 Europe/Berlin.")
-    return Window.parse(str(text))
+def _spark_master(params: Mapping[str, Any]) -> str | None:
+    """As it is written, or of a connection; None means the default."""
+    given, conn_id = params.get("spark_master"), params.get("spark_conn_id")
+    if given and conn_id:
+        raise Refused("spark_conn_id: spark_master says another place for Spark.", cure="Give one of the two.")
+    return connections.spark_master(str(conn_id)) if conn_id else given
 
 
 def workflow_of(dag_id: str, run_id: str) -> str:

@@ -15,11 +15,11 @@ from typing import Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from vreplication.airflow import connections
-from vreplication.airflow.window import Window
 from vreplication.errors import VReplicationError
 from vreplication.mysql.session import connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import Phase
+from vreplication.planning.window import Window
 from vreplication.state import gate, lease, workflows
 from vreplication.workflows.stages import CATCH_UP_SECONDS
 

@@ -78,6 +78,14 @@ _ChunkMillis = Annotated[
     int | None,
     typer.Option("--chunk-millis", metavar="MS", help=f"Time a chunk may take. [default: {_DEFAULTS.chunk_millis}]"),
 ]
+_ApplyParallelism = Annotated[
+    int | None,
+    typer.Option(
+        "--apply-parallelism",
+        metavar="N",
+        help=f"Connections that apply changes. [default: {_DEFAULTS.apply_parallelism}]",
+    ),
+]
 _CopyPath = Annotated[
     str | None,
     typer.Option(
@@ -135,6 +143,7 @@ def command(act: Callable[[Request], int]) -> Callable[..., None]:
         copy_parallelism: _Parallelism = None,
         chunk_rows: _ChunkRows = None,
         chunk_millis: _ChunkMillis = None,
+        apply_parallelism: _ApplyParallelism = None,
         copy_path: _CopyPath = None,
         spark_master: options.SparkMasterOption = None,
         retired: _Retired = None,
@@ -154,6 +163,7 @@ def command(act: Callable[[Request], int]) -> Callable[..., None]:
             copy_parallelism=copy_parallelism,
             chunk_rows=chunk_rows,
             chunk_millis=chunk_millis,
+            apply_parallelism=apply_parallelism,
             copy_path=copy_path,
             spark_master=spark_master,
             retired=retired,

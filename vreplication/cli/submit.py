@@ -44,6 +44,18 @@ _NotBefore = Annotated[
 _After = Annotated[
     str | None, typer.Option("--after", metavar="ID", help="Only when this workflow is complete; it may come later.")
 ]
+_Cutover = Annotated[
+    str | None,
+    typer.Option(
+        "--cutover",
+        metavar="auto|manual|window",
+        help="manual: hold before the switch until `release`; window: until the maintenance window. [default: auto]",
+    ),
+]
+_Window = Annotated[
+    str | None,
+    typer.Option("--cutover-window", metavar="WINDOW", help="For window: 'Sat 02:00-04:00 Europe/Berlin'."),
+]
 _Priority = Annotated[
     int | None, typer.Option("--priority", metavar="N", help="Greater goes first; else in order. [default: 0]")
 ]
@@ -58,18 +70,25 @@ def submit(
     not_before: _NotBefore = None,
     after: _After = None,
     priority: _Priority = None,
-    cutover: online_ddl._Cutover = None,
+    cutover: _Cutover = None,
+    cutover_window: _Window = None,
     copy_parallelism: online_ddl._Parallelism = None,
     chunk_rows: online_ddl._ChunkRows = None,
     chunk_millis: online_ddl._ChunkMillis = None,
+    apply_parallelism: online_ddl._ApplyParallelism = None,
     copy_path: online_ddl._CopyPath = None,
+    spark_master: options.SparkMasterOption = None,
     retired: online_ddl._Retired = None,
+    xa_wait: online_ddl._XaWait = None,
+    ignore_old_snapshots: online_ddl._OldSnapshots = False,
     is_json: options.JsonOption = False,
 ) -> None:
     given = {
         "table": table, "alter": alter, "workflow": workflow, "not_before": not_before, "after": after,
-        "priority": priority, "cutover": cutover, "copy_parallelism": copy_parallelism, "chunk_rows": chunk_rows,
-        "chunk_millis": chunk_millis, "copy_path": copy_path, "retired": retired,
+        "priority": priority, "cutover": cutover, "cutover_window": cutover_window,
+        "copy_parallelism": copy_parallelism, "chunk_rows": chunk_rows, "chunk_millis": chunk_millis,
+        "apply_parallelism": apply_parallelism, "copy_path": copy_path, "spark_master": spark_master,
+        "retired": retired, "xa_wait_seconds": xa_wait, "ignore_old_snapshots": ignore_old_snapshots or None,
     }  # fmt: skip
     _submit(options.resolve(source, source_file), given, is_json)
 

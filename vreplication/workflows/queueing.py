@@ -17,22 +17,26 @@ from vreplication.errors import Refused
 from vreplication.mysql.quoting import qualified
 from vreplication.mysql.session import Session
 from vreplication.planning.spec import make_spec
+from vreplication.planning.window import window_of
 from vreplication.state import journal, queue, sidecar
 from vreplication.state.queue import Entry
 from vreplication.workflows import due
 from vreplication.workflows.due import Scene
 
 SPEC_FIELDS = (
-    "table", "alter", "workflow", "cutover", "copy_parallelism", "chunk_rows", "chunk_millis", "copy_path", "retired",
+    "table", "alter", "workflow", "cutover", "copy_parallelism", "chunk_rows", "chunk_millis", "apply_parallelism",
+    "copy_path", "spark_master", "retired", "xa_wait_seconds", "ignore_old_snapshots",
 )  # fmt: skip
-"""Fields of a Spec that an entry may set: those that the DAG online_ddl hands on."""
+"""Fields of a Spec that an entry may set: those that the DAG online_ddl hands on. Beside them: cutover_window."""
 QUEUE_FIELDS = ("not_before", "after", "priority")
 _PLAIN = re.compile(r"[A-Za-z0-9_$]+")
 
 
 def make_entry(default_schema: str, given: Mapping[str, Any], *, conn_id: str | None = None) -> Entry:
     """An entry from what a face was given; None means the default. Raises Refused with the Spec's own sentences."""
-    spec = make_spec(**{name: given.get(name) for name in SPEC_FIELDS})
+    asked = {name: given.get(name) for name in SPEC_FIELDS}
+    window = _window(asked, given.get("cutover_window"))
+    spec = make_spec(**{**asked, "cutover": "manual"} if window else asked)
     schema, table = spec.table_parts(default_schema)
     after = given.get("after")
     return Entry(
@@ -42,12 +46,19 @@ def make_entry(default_schema: str, given: Mapping[str, Any], *, conn_id: str | 
         spec={
             **spec.model_dump(mode="json", exclude_unset=True, exclude={"workflow"}),
             "table": _written(schema, table),
+            **window,
         },
         conn_id=conn_id,
         not_before=_moment(given.get("not_before")),
         after=None if after is None else names.check_workflow(str(after)),
         priority=_priority(given.get("priority")),
     )
+
+
+def _window(asked: Mapping[str, Any], text: object) -> dict[str, str]:
+    """What the run is told of its window; a Spec only knows that somebody else opens the gate. Raises Refused."""
+    cutover = str(asked["cutover"] or "auto")
+    return {"cutover": cutover, "cutover_window": str(text)} if window_of(cutover, text) else {}
 
 
 def _written(schema: str, table: str) -> str:

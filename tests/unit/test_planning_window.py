@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from vreplication.airflow.window import Window
 from vreplication.errors import Refused
+from vreplication.planning.window import Window
 
 
 def at(text: str) -> datetime:

@@ -16,6 +16,8 @@ from vreplication.errors import Refused
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _FORM = re.compile(r"(?:(?P<days>[A-Za-z, -]+?)\s+)?(?P<begin>\d\d?:\d\d)-(?P<end>\d\d?:\d\d)\s+(?P<zone>\S+)")
 _CURE = "Write it as Sat 02:00-04:00 Europe/Berlin."
+CUTOVERS = ("auto", "manual", "window")
+"""When to switch, as a form, a file or the queue may ask: at once, when somebody releases it, or in a window."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +48,17 @@ class Window:
             return local.weekday() in self.days and self.begin <= clock < self.end
         yesterday = (local - timedelta(days=1)).weekday()
         return (local.weekday() in self.days and clock >= self.begin) or (yesterday in self.days and clock < self.end)
+
+
+def window_of(cutover: str, text: object) -> Window | None:
+    """The window that a request names. Raises Refused where cutover and window do not go together."""
+    if cutover not in CUTOVERS:
+        raise Refused(f"cutover: {cutover!r} is none of auto, manual and window.")
+    if cutover == "window":
+        return Window.parse(str(text or ""))
+    if text not in (None, ""):
+        raise Refused("cutover_window: it is read with `cutover: window` only.")
+    return None
 
 
 def _time(text: str) -> time:
