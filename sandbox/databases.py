@@ -109,11 +109,11 @@ def create_database(server: RunningServer, name: str = "") -> Database:
     return database
 
 
-def grant_statements(flavor: str, *, user: str, host: str, password: str, schema: str) -> list[str]:
-    """The statements of sql/grants/<flavor>.sql for this user."""
-    text = (GRANTS / f"{flavor}.sql").read_text()
-    for name, value in {"user": user, "host": host, "password": password, "schema": schema}.items():
-        text = text.replace(f"<{name}>", value)
+def grant_statements(name: str, *, user: str, host: str, password: str, schema: str) -> list[str]:
+    """The statements of sql/grants/<name>.sql for this user."""
+    text = (GRANTS / f"{name}.sql").read_text()
+    for word, value in {"user": user, "host": host, "password": password, "schema": schema}.items():
+        text = text.replace(f"<{word}>", value)
     lines = [line for line in text.splitlines() if not line.lstrip().startswith("--")]
     return [part.strip() for part in "\n".join(lines).split(";") if part.strip()]
 

@@ -1,4 +1,4 @@
-"""A source and a target table, and users with the rights that docs/backfill.md asks for and no more."""
+"""A source and a target table, and users with the rights of sql/grants/backfill_*.sql and no more."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from sandbox.databases import Database
+from sandbox.databases import Database, grant_statements
 from tests.support.local_spark import LocalSpark
 from vreplication.backfill.job import Job
 from vreplication.backfill.run import Result, run
@@ -36,8 +36,8 @@ class Case:
     writer: SourceUrl = field(init=False)
 
     def __post_init__(self) -> None:
-        self.reader = _user(self.source, "SELECT")
-        self.writer = _user(self.target, "SELECT, INSERT, UPDATE, DELETE")
+        self.reader = _user(self.source, "backfill_source")
+        self.writer = _user(self.target, "backfill_target")
         self.source.admin.execute_raw(self.create.format("s"))
         self.target.admin.execute_raw(self.create.format("t"))
 
@@ -62,11 +62,11 @@ class Case:
         return database.admin.rows(f"SELECT {columns} FROM {table} ORDER BY 1")
 
 
-def _user(database: Database, rights: str) -> SourceUrl:
+def _user(database: Database, grants: str) -> SourceUrl:
     """The name begins with the database's own user's, so that whoever looks finds whose it is."""
     name, password = f"{database.user}{secrets.token_hex(2)}", secrets.token_hex(8)
-    database.admin.execute_raw(f"CREATE USER '{name}'@'%' IDENTIFIED BY '{password}'")
-    database.admin.execute_raw(f"GRANT {rights} ON `{database.name}`.* TO '{name}'@'%'")
+    for statement in grant_statements(grants, user=name, host="%", password=password, schema=database.name):
+        database.admin.execute_raw(statement)
     return database.server.url(database.name, user=name, password=password)
 
 

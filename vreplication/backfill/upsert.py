@@ -119,8 +119,8 @@ def _write(session: Session, sql: str, rows: int) -> Counts:
 
 
 def _duplicates(session: Session) -> int:
-    """Of the server's `Records: 3  Duplicates: 1  Warnings: 0`: the rows that were updated."""
-    found = _DUPLICATES.search(session._connection._result.message or b"")
+    """The rows that were updated."""
+    found = _DUPLICATES.search(session.info)
     return int(found[1]) if found else 0
 
 

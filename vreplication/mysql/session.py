@@ -123,6 +123,12 @@ class Session:
         result = self._connection._result
         return int(result.warning_count) if result is not None else 0
 
+    @property
+    def info(self) -> bytes:
+        """The server's own words on the last `execute_raw` statement: `Records: 3  Duplicates: 1  Warnings: 0`."""
+        result = self._connection._result
+        return (result.message or b"") if result is not None else b""
+
     def warnings(self) -> list[tuple[str, int, str]]:
         """(level, code, message) of the last statement."""
         return [(str(a), int(b), str(c)) for a, b, c in self.rows("SHOW WARNINGS")]

@@ -1,0 +1,8 @@
+-- Least privilege for the source of a backfill, on MariaDB and on MySQL: it is only read.
+-- Replace <user>, <host>, <password> and <schema> (the schema of the tables), then run as an administrator.
+-- In a schema-level grant "_" stands for any one character; write it as "\_" if that grants too much on your server.
+
+CREATE USER '<user>'@'<host>' IDENTIFIED BY '<password>';
+
+-- SELECT  read rows and checksums; SHOW CREATE TABLE
+GRANT SELECT ON `<schema>`.* TO '<user>'@'<host>';
