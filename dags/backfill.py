@@ -7,13 +7,13 @@ A month again: `airflow backfill create --dag-id backfill --from-date 2026-01-01
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from pathlib import Path
 
 from airflow.sdk import CronDataIntervalTimetable, dag
 
 from vreplication.airflow.backfill import BackfillOperator, ChooseJobsOperator, backfill_params
+from vreplication.airflow.folder import beside
 
-MIGRATIONS = str(Path(__file__).resolve().parents[1] / "migrations")
+MIGRATIONS = beside(__file__)
 
 
 @dag(

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
+from datetime import timedelta
 
 from airflow.sdk import dag
 
+from vreplication.airflow.folder import beside
 from vreplication.airflow.housekeeping import HousekeepingOperator, housekeeping_params
+from vreplication.airflow.scheduling import ONE_AT_A_TIME
 
 
 @dag(
     dag_id="housekeeping",
     schedule="30 3 * * *",
-    start_date=datetime(2026, 1, 1, tzinfo=UTC),
-    catchup=False,
-    max_active_runs=1,
     params=housekeeping_params(),
-    tags=["vreplication"],
     doc_md=__doc__,
     dagrun_timeout=timedelta(hours=12),
+    **ONE_AT_A_TIME,
 )
 def housekeeping() -> None:
-    folder = str(Path(__file__).resolve().parent.parent / "migrations")
-    HousekeepingOperator(task_id="housekeeping", folder=folder, retries=1, retry_delay=timedelta(minutes=5))
+    HousekeepingOperator(task_id="housekeeping", folder=beside(__file__), retries=1, retry_delay=timedelta(minutes=5))
 
 
 housekeeping()

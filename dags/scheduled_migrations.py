@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
+from datetime import timedelta
 
 from airflow.sdk import dag
 
-from vreplication.airflow.scheduling import DAG_ID, ClaimDueOperator, StartOperator, scheduling_params
+from vreplication.airflow.folder import beside
+from vreplication.airflow.scheduling import (
+    DAG_ID,
+    ONE_AT_A_TIME,
+    ClaimDueOperator,
+    StartOperator,
+    scheduling_params,
+)
 
 
 @dag(
     dag_id="scheduled_migrations",
     schedule="* * * * *",
-    start_date=datetime(2026, 1, 1, tzinfo=UTC),
-    catchup=False,
-    max_active_runs=1,
     params=scheduling_params(),
-    tags=["vreplication"],
     doc_md=__doc__,
     dagrun_timeout=timedelta(minutes=15),
+    **ONE_AT_A_TIME,
 )
 def scheduled_migrations() -> None:
-    due = ClaimDueOperator(task_id="claim_due", folder=str(Path(__file__).resolve().parent.parent / "migrations"))
+    due = ClaimDueOperator(task_id="claim_due", folder=beside(__file__))
     # logical_date None: two runs with the same one could not both be.
     StartOperator.partial(
         task_id="start",

@@ -1,86 +1,42 @@
-"""The DAG backfill: it imports without a connection and without its file, and its ids, params and schedule are stable.
-
-Airflow runs in a process of its own with a home of its own: nothing of the developer's is read or written.
-"""
+"""The DAG backfill: it imports without a connection and without its file; its ids, params and schedule are stable."""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from alone import LOAD, dag_words, in_airflow
 
 from sandbox.databases import Database
 
-ROOT = Path(__file__).resolve().parents[2]
 YAML = "jobs: [{name: orders, source: a, target: b, table: t, time_column: at}]"
-HEAD = """
-import importlib.util, json, socket, sys
-
-def refuse(*args, **kwargs):
-    raise AssertionError("a connection is opened")
-
-socket.create_connection = refuse
-socket.socket.connect = refuse
-spec = importlib.util.spec_from_file_location("dag_file", sys.argv[1])
-module = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(module)
-from airflow.sdk import DAG, BaseHook
-dag = next(v for v in vars(module).values() if isinstance(v, DAG)) if any(
-    isinstance(v, DAG) for v in vars(module).values()) else module.backfill()
-"""
 
 
-def in_airflow(tmp_path: Path, code: str, jobs: str | None = YAML, *, head: str = HEAD, timeout: float = 120) -> Any:
-    """What `code` prints as JSON, behind `head`."""
-    home = tmp_path / "home"
-    home.mkdir(exist_ok=True)
+def call(tmp_path: Path, code: str, jobs: str | None = YAML, *, timeout: float = 120) -> Any:
+    """What `code` tells, with this file of jobs."""
     folder = tmp_path / "jobs"
     folder.mkdir(exist_ok=True)
     if jobs is not None:
         (folder / "backfills.yaml").write_text(jobs)
-    environment = {
-        **{
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith("AIRFLOW__") and name != "AIRFLOW_HOME"
-        },
-        "AIRFLOW_HOME": str(home),
-        "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "dags"),
-        "AIRFLOW__CORE__PLUGINS_FOLDER": str(home / "plugins"),
-        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-        "AIRFLOW__CORE__UNIT_TEST_MODE": "True",
-        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow.db",
-        "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(home / "logs"),
-        "VREPLICATION_MIGRATIONS": str(folder),
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", head + code, str(ROOT / "dags" / "backfill.py")],
-        env=environment, capture_output=True, text=True, timeout=timeout, cwd=tmp_path,
-    )  # fmt: skip
-    (tmp_path / "airflow.log").write_text(done.stdout + done.stderr)
-    assert done.returncode == 0, done.stderr[-3000:]
-    # Airflow logs to standard output, too.
-    return json.loads([line for line in done.stdout.splitlines() if line.startswith(("{", "["))][-1])
+    settings = {"VREPLICATION_MIGRATIONS": str(folder)}
+    return in_airflow(tmp_path / "home", code, *dag_words("backfill"), settings=settings, timeout=timeout)
 
 
-FACTS = """
-print(json.dumps({
+FACTS = f"""{LOAD}
+tell({{
     "id": dag.dag_id, "tasks": sorted(dag.task_ids), "catchup": dag.catchup, "max": dag.max_active_runs,
-    "params": {name: dag.params[name] for name in dag.params}, "schedule": type(dag.timetable).__name__,
+    "params": {{name: dag.params[name] for name in dag.params}}, "schedule": type(dag.timetable).__name__,
     "cron": dag.timetable.expression, "down": sorted(dag.get_task("choose").downstream_task_ids),
     "retries": dag.get_task("copy").partial_kwargs.get("retries"), "spark": "pyspark" in sys.modules,
-}))
+}})
 """
 
 
 @pytest.mark.parametrize("jobs", [YAML, "jobs: [", None])
 def test_the_dag_imports_whatever_the_file_holds(tmp_path: Path, jobs: str | None) -> None:
-    facts = in_airflow(tmp_path, FACTS, jobs)
+    facts = call(tmp_path, FACTS, jobs)
     assert (facts["id"], facts["tasks"], facts["down"]) == ("backfill", ["choose", "copy"], ["copy"])
     assert (facts["schedule"], facts["cron"]) == ("CronDataIntervalTimetable", "0 0 * * *")
     assert (facts["catchup"], facts["max"], facts["params"]) == (False, 4, {"jobs": []})
@@ -90,9 +46,9 @@ def test_the_dag_imports_whatever_the_file_holds(tmp_path: Path, jobs: str | Non
 CHOOSE = """
 choose, params = dag.get_task("choose"), json.loads({params!r})
 try:
-    print(json.dumps(["ok", choose.execute({{"params": params}})]))
+    tell(["ok", choose.execute({{"params": params}})])
 except Exception as error:
-    print(json.dumps([type(error).__name__, str(error)]))
+    tell([type(error).__name__, str(error)])
 """
 
 
@@ -107,7 +63,7 @@ except Exception as error:
     ],
 )  # fmt: skip
 def test_choosing_jobs(tmp_path: Path, names: list[str], jobs: str | None, kind: str, words: Any) -> None:
-    found = in_airflow(tmp_path, CHOOSE.format(params=json.dumps({"jobs": names})), jobs)
+    found = call(tmp_path, LOAD + CHOOSE.format(params=json.dumps({"jobs": names})), jobs)
     assert found[0] == kind
     assert found[1] == words if kind == "ok" else words in found[1]
     assert "\n" not in str(found[1])
@@ -128,9 +84,9 @@ run.run, connections.source_url = fake, lambda conn_id: f"url of {{conn_id}}"
 task = backfill.BackfillOperator(task_id="copy_one", migrations="/nowhere", job="orders")
 context = {context}
 try:
-    print(json.dumps([task.execute(context), calls]))
+    tell([task.execute(context), calls])
 except Exception as error:
-    print(json.dumps([type(error).__name__, str(error)]))
+    tell([type(error).__name__, str(error)])
 """
 INTERVAL = (
     "dict(data_interval_start=datetime(2026, 1, 1, tzinfo=UTC), data_interval_end=datetime(2026, 1, 2, tzinfo=UTC))"
@@ -138,7 +94,7 @@ INTERVAL = (
 
 
 def test_a_job_is_done_for_the_data_interval(tmp_path: Path) -> None:
-    result, calls = in_airflow(tmp_path, COPY.format(verified=True, context=INTERVAL))
+    result, calls = call(tmp_path, LOAD + COPY.format(verified=True, context=INTERVAL))
     assert result == {"rows_read": 1}
     assert calls == [
         ["orders", "url of a", "url of b", "2026-01-01T00:00:00+00:00", "2026-01-02T00:00:00+00:00", ["notify", "stop"]]
@@ -146,27 +102,25 @@ def test_a_job_is_done_for_the_data_interval(tmp_path: Path) -> None:
 
 
 def test_a_run_without_an_interval_and_one_that_is_not_verified(tmp_path: Path) -> None:
-    assert in_airflow(tmp_path, COPY.format(verified=True, context="{}"))[0] == "AirflowFailException"
-    kind, words = in_airflow(tmp_path, COPY.format(verified=False, context=INTERVAL))
+    assert call(tmp_path, LOAD + COPY.format(verified=True, context="{}"))[0] == "AirflowFailException"
+    kind, words = call(tmp_path, LOAD + COPY.format(verified=False, context=INTERVAL))
     assert (kind, words) == ("AirflowException", "3 rows still differ")
 
 
 RUN = """
-import logging, os, sys
 from airflow.utils.db import initdb
 initdb()
 from airflow.dag_processing.dagbag import DagBag
 bag = DagBag(dag_folder=sys.argv[1])
 assert not bag.import_errors, bag.import_errors
 dag = bag.get_dag("backfill")
-import json
 from datetime import UTC, datetime
 states = []
 for jobs in ([], ["orders"], ["orders"]):
     run = dag.test(logical_date=datetime(2026, 3, 1 + len(states), tzinfo=UTC), run_conf={"jobs": jobs})
     tis = {f"{ti.task_id}{ti.map_index}": str(ti.state) for ti in run.get_task_instances()}
     states.append([str(run.state), tis, run.data_interval_start.isoformat(), run.data_interval_end.isoformat()])
-print(json.dumps(states))
+tell(states)
 """
 
 
@@ -180,9 +134,7 @@ def test_runs_of_the_dag(database: Database, tmp_path: Path, monkeypatch: pytest
     url = database.app_url
     uri = f"mysql://{url.user}:{url.password}@{url.host}:{url.port}/{url.database}"
     monkeypatch.setenv("AIRFLOW_CONN_A", uri)
-    skipped, first, second = in_airflow(
-        tmp_path, RUN, YAML.replace("target: b", "target: a, target_table: u"), head="", timeout=250
-    )
+    skipped, first, second = call(tmp_path, RUN, YAML.replace("target: b", "target: a, target_table: u"), timeout=250)
     assert skipped[1]["choose-1"] == "skipped"
     assert skipped[1]["copy-1"] == "skipped"
     for state, tasks, start, end in (first, second):

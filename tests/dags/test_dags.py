@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from alone import OFFLINE, ROOT, in_airflow
 
-from sandbox.install import ROOT
+_READ = f"""{OFFLINE}
+import time
 
-_READ = """
-import json, socket, sys, time
-
-def refuse(*args, **kwargs):
-    raise AssertionError("a DAG file opened a connection")
-
-socket.create_connection = socket.socket.connect = refuse
 began = time.perf_counter()
 import airflow.sdk
 of_sdk = time.perf_counter() - began
@@ -32,35 +23,22 @@ of_dags = time.perf_counter() - began
 heavy = sorted(m for m in ("pyspark", "pandas", "pymysqlreplication") if m in sys.modules)
 
 def task(t):
-    return {"pool": t.pool, "retries": t.retries, "down": sorted(t.downstream_task_ids),
-            "outlets": [o.name for o in t.outlets], "has_policy": bool(t.retry_policy)}
+    return {{"pool": t.pool, "retries": t.retries, "down": sorted(t.downstream_task_ids),
+            "outlets": [o.name for o in t.outlets], "has_policy": bool(t.retry_policy)}}
 
-found = {
+tell({{
     "errors": bag.import_errors, "heavy": heavy, "of_sdk": of_sdk, "of_dags": of_dags,
-    "dags": {d.dag_id: {"tasks": {t.task_id: task(t) for t in d.tasks}, "active": d.max_active_runs,
-                        "params": {n: d.params.get_param(n).schema for n in d.params}, "catchup": d.catchup}
-             for d in bag.dags.values()},
-}
-print("FOUND" + json.dumps(found, default=str))
+    "dags": {{d.dag_id: {{"tasks": {{t.task_id: task(t) for t in d.tasks}}, "active": d.max_active_runs,
+                        "params": {{n: d.params.get_param(n).schema for n in d.params}}, "catchup": d.catchup}}
+             for d in bag.dags.values()}},
+}})
 """
 
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """In a process of its own: Airflow reads its settings when it is imported."""
     home: Path = tmp_path_factory.mktemp("dagbag")
-    environment = {
-        **os.environ,
-        "AIRFLOW_HOME": str(home),
-        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/none.db",
-        "AIRFLOW__CORE__UNIT_TEST_MODE": "True",
-    }
-    command = [sys.executable, "-c", _READ, str(ROOT / "dags")]
-    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    (line,) = [line for line in done.stdout.splitlines() if line.startswith("FOUND")]
-    read: dict[str, Any] = json.loads(line.removeprefix("FOUND"))
+    read: dict[str, Any] = in_airflow(home, _READ, str(ROOT / "dags"))
     return read
 
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import secrets
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from alone import LOAD, dag_words, in_airflow
 from dag_runs import DagRun, trigger, unpause
 
 from sandbox.databases import Database
@@ -22,62 +20,29 @@ from vreplication.settings import SIDECAR
 from vreplication.state import lease, queue, workflows
 from vreplication.workflows import due, queueing
 
-ROOT = Path(__file__).resolve().parents[2]
-HEAD = """
-import importlib.util, json, socket, sys
-
-def refuse(*args, **kwargs):
-    raise AssertionError("a connection is opened")
-
-socket.create_connection = refuse
-socket.socket.connect = refuse
-spec = importlib.util.spec_from_file_location("dag_file", sys.argv[1])
-module = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(module)
-from airflow.sdk import DAG
-"""
-TELL = """
-dag = getattr(module, sys.argv[2])()
-print(json.dumps({
+TELL = f"""{LOAD}
+tell({{
     "dag_id": dag.dag_id, "tasks": sorted(dag.task_dict), "catchup": dag.catchup, "runs": dag.max_active_runs,
     "params": dag.params.dump(), "schedule": dag.schedule,
-    "templates": {t.task_id: list(t.template_fields) for t in dag.tasks},
+    "templates": {{t.task_id: list(t.template_fields) for t in dag.tasks}},
     "mapped": [[t.task_id, t.partial_kwargs.get("trigger_dag_id"), t.partial_kwargs.get("skip_when_already_exists"),
                 t.partial_kwargs.get("logical_date")] for t in dag.tasks if hasattr(t, "partial_kwargs")],
-}))
+}})
 """
-REFUSED = """
+REFUSED = f"""{LOAD}
 from airflow.sdk.exceptions import ParamValidationError
-dag = getattr(module, sys.argv[2])()
 for name, value in json.loads(sys.argv[3]):
     try:
         dag.params[name] = value
     except ParamValidationError:
         continue
     raise AssertionError((name, value))
-print("null")
+tell(None)
 """
 
 
-def in_airflow(tmp_path: Path, dag: str, code: str, *words: str) -> Any:
-    """What `code` prints last, as JSON, in a process and a home of its own."""
-    environment = {
-        **{name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")},
-        "AIRFLOW_HOME": str(tmp_path),
-        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{tmp_path}/airflow.db",
-        "VREPLICATION_MIGRATIONS": str(tmp_path / "not_read_at_import"),
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", HEAD + code, str(ROOT / "dags" / f"{dag}.py"), dag, *words],
-        env=environment, capture_output=True, text=True, timeout=120, cwd=tmp_path, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
-
-
 def test_scheduled_migrations_imports_with_stable_ids_and_params(tmp_path: Path) -> None:
-    assert in_airflow(tmp_path, "scheduled_migrations", TELL) == {
+    assert in_airflow(tmp_path, TELL, *dag_words("scheduled_migrations")) == {
         "dag_id": "scheduled_migrations",
         "tasks": ["claim_due", "start"],
         "templates": {"claim_due": [], "start": []},
@@ -90,7 +55,7 @@ def test_scheduled_migrations_imports_with_stable_ids_and_params(tmp_path: Path)
 
 
 def test_housekeeping_imports_with_stable_ids_and_params(tmp_path: Path) -> None:
-    assert in_airflow(tmp_path, "housekeeping", TELL) == {
+    assert in_airflow(tmp_path, TELL, *dag_words("housekeeping")) == {
         "dag_id": "housekeeping",
         "tasks": ["housekeeping"],
         "templates": {"housekeeping": []},
@@ -110,7 +75,7 @@ def test_housekeeping_imports_with_stable_ids_and_params(tmp_path: Path) -> None
     ],
 )
 def test_a_wrong_param_is_refused(tmp_path: Path, dag: str, wrong: list[list[Any]]) -> None:
-    in_airflow(tmp_path, dag, REFUSED, json.dumps(wrong))
+    in_airflow(tmp_path, REFUSED, *dag_words(dag), json.dumps(wrong))
 
 
 class Source:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from vreplication.airflow import migration_files, request
+from vreplication.airflow import folder, migration_files, request
 from vreplication.airflow.migration_files import read_files
 from vreplication.planning.spec import Spec
 from vreplication.workflows import queueing
@@ -18,17 +18,17 @@ GOOD = "{source_conn_id: shop, table: orders, alter: ADD x INT, workflow: w1}"
 
 @pytest.fixture(autouse=True)
 def _folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(migration_files.FOLDER, raising=False)
+    monkeypatch.delenv(folder.FOLDER, raising=False)
 
 
-def write(folder: Path, **files: str) -> str:
+def write(into: Path, **files: str) -> str:
     for name, text in files.items():
-        (folder / f"{name}.yaml").write_text(text)
-    return str(folder)
+        (into / f"{name}.yaml").write_text(text)
+    return str(into)
 
 
 def test_a_mapping_a_list_and_connections(tmp_path: Path) -> None:
-    folder = write(
+    written = write(
         tmp_path,
         a=GOOD,
         b="- {source_conn_id: other, table: t, alter: x, workflow: w2, chunk_rows: 5, priority: -1, after: w1,\n"
@@ -36,7 +36,7 @@ def test_a_mapping_a_list_and_connections(tmp_path: Path) -> None:
         empty="# nothing yet",
         backfills="jobs: [{name: x}]",
     )
-    found = read_files(folder)
+    found = read_files(written)
     assert (found.problems, found.sources) == ((), {"shop", "other", "third"})
     one, two = (w.entry("db") for w in found.wanted)
     assert (one.workflow, one.conn_id, one.spec) == ("w1", "shop", {"table": "db.orders", "alter": "ADD x INT"})
@@ -46,8 +46,8 @@ def test_a_mapping_a_list_and_connections(tmp_path: Path) -> None:
 
 def test_a_window(tmp_path: Path) -> None:
     window = "Sat 02:00-04:00 Europe/Berlin"
-    folder = write(tmp_path, a=GOOD[:-1] + f", cutover: window, cutover_window: '{window}'}}")
-    [one] = read_files(folder).wanted
+    written = write(tmp_path, a=GOOD[:-1] + f", cutover: window, cutover_window: '{window}'}}")
+    [one] = read_files(written).wanted
     assert one.entry("db").spec == {
         "table": "db.orders", "alter": "ADD x INT", "cutover": "window", "cutover_window": window,
     }  # fmt: skip
@@ -91,7 +91,7 @@ def test_a_missing_folder_is_an_empty_one_and_the_environment_may_name_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert read_files(str(tmp_path / "none")) == migration_files.Files()
-    monkeypatch.setenv(migration_files.FOLDER, write(tmp_path, a=GOOD))
+    monkeypatch.setenv(folder.FOLDER, write(tmp_path, a=GOOD))
     assert len(read_files("elsewhere").wanted) == 1
 
 

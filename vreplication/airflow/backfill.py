@@ -8,25 +8,24 @@ done again is tried again by Airflow, and doing it again is harmless.
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.sdk import BaseOperator, Param
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
+from vreplication.airflow.folder import chosen
 from vreplication.errors import Interrupted, Refused, Terminal, VReplicationError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from vreplication.backfill.job import Job
 
 log = logging.getLogger(__name__)
 
-FOLDER = "VREPLICATION_MIGRATIONS"
-"""The folder of backfills.yaml; without it the folder `migrations` beside the folder of DAGs."""
 T = TypeVar("T")
 
 
@@ -53,7 +52,7 @@ class _Operator(BaseOperator):
     def jobs(self) -> tuple[dict[str, Job], Path]:
         from vreplication.backfill.job import load_jobs
 
-        path = Path(os.environ.get(FOLDER) or self.migrations) / "backfills.yaml"
+        path = chosen(self.migrations) / "backfills.yaml"
         return load_jobs(path), path
 
 

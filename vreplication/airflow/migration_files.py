@@ -6,7 +6,6 @@ one sentence; only what safe YAML can say is read.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +13,11 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
+from vreplication.airflow.folder import chosen
 from vreplication.errors import Refused
 from vreplication.state.queue import Entry
 from vreplication.workflows import queueing
 
-FOLDER = "VREPLICATION_MIGRATIONS"
-"""Environment variable: another folder than migrations/ beside dags/."""
 OTHER_FILES = frozenset({"backfills.yaml"})
 """Files of that folder that are not ours to read."""
 SOURCES = "source_conn_ids"
@@ -57,11 +55,10 @@ class Files:
 
 def read_files(default: str) -> Files:
     """Every *.yaml of the folder, in the order of names. A missing folder is an empty one."""
-    folder = Path(os.environ.get(FOLDER) or default)
     wanted: list[Wanted] = []
     sources: set[str] = set()
     problems: list[str] = []
-    for path in sorted(folder.glob("*.yaml")):
+    for path in sorted(chosen(default).glob("*.yaml")):
         if path.name in OTHER_FILES:
             continue
         try:

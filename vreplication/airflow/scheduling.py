@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
@@ -22,6 +23,13 @@ from vreplication.workflows.due import ABSENT, RUN_FAILED, RUNNING
 
 log = logging.getLogger(__name__)
 
+ONE_AT_A_TIME: dict[str, Any] = {
+    "start_date": datetime(2026, 1, 1, tzinfo=UTC),
+    "catchup": False,
+    "max_active_runs": 1,
+    "tags": ["vreplication"],
+}
+"""Of DAGs that look after every source on a schedule: what a run missed is for the next one."""
 DAG_ID = "online_ddl"
 """The DAG whose runs are started."""
 _LIVE_RUNS, _FAILED_RUNS = ["queued", "running"], ["failed"]
