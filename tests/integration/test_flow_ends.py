@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.databases import Database
-from tests.support.flow import begin, contents, definition, let_go, paused_at, wait_reached, wait_until
+from tests.support.flow import begin, contents, definition, let_go, paused_at, purge_logs, wait_reached, wait_until
 from vreplication import names
 from vreplication.mysql.session import Session, connect
 from vreplication.phases import Phase
@@ -240,16 +240,7 @@ def test_a_binlog_purged_while_stopped_is_a_clear_refusal(app: Session, database
         wait_reached(pauses, "workflow.copied", run)
         run.stop.set()
     run.result()
-    for _ in range(2):
-        database.admin.execute_raw("FLUSH BINARY LOGS")
-    newest = database.admin.rows("SHOW BINARY LOGS")[-1][0]
-
-    def is_purged() -> bool:
-        # A file that a dump thread still has open is passed over silently.
-        database.admin.execute_raw(f"PURGE BINARY LOGS TO '{newest}'")
-        return len(database.admin.rows("SHOW BINARY LOGS")) == 1
-
-    wait_until(is_purged, "the logs are not purged")
+    purge_logs(database)
     again = begin(database, "t", "ADD COLUMN z INT", workflow=run.workflow).result()
     assert again.exit_code == 1, again
     assert "purged" in (again.reason or "")

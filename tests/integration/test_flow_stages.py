@@ -9,7 +9,7 @@ import pytest
 
 from sandbox.databases import Database
 from tests.support import local_spark
-from tests.support.flow import contents, wait_until
+from tests.support.flow import contents, purge_logs, wait_until
 from vreplication.mysql.session import connect
 from vreplication.phases import Phase
 from vreplication.planning.spec import Spec
@@ -122,6 +122,66 @@ def test_verify_gives_up_without_catch_up(
     with connect(database.url) as session:
         assert workflows.load(session, WORKFLOW).phase is Phase.CANCELLED
         wait_until(lambda: not lease.is_alive(session, WORKFLOW, lease.REPLICATE), "it holds its lease")
+
+
+def test_copy_gives_its_place_up_while_catch_up_is_away(
+    stage: Stage, replicate: CatchUp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.stop.set()
+    replicate.end()
+    stage.stop.clear()
+    monkeypatch.setattr(stages, "COPY_PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(child, "_LOOK_SECONDS", 0.1)
+    with pytest.raises(Ended, match="has not run") as caught:
+        stages.copy(stage)
+    assert caught.value.lacks_catch_up
+    again = CatchUp(stage)
+    monkeypatch.setattr(stages, "COPY_PATIENCE_SECONDS", 30.0)
+    stages.copy(stage)
+    stage.stop.set()
+    assert again.end() is not None
+
+
+def test_a_failed_workflow_goes_on_when_catch_up_and_copy_are_called_again(
+    stage: Stage, replicate: CatchUp, database: Database
+) -> None:
+    stages.copy(stage)
+    with connect(database.url) as session:
+        workflows.move(session, WORKFLOW, Phase.FAILED, "the disk was full")
+    ended = replicate.end()
+    assert ended is not None
+    assert not ended.may_retry
+    again = CatchUp(stage)
+    stages.copy(stage)
+    stages.verify(stage)
+    stage.stop.set()
+    assert again.end() is not None
+
+
+def test_catch_up_of_a_failed_workflow_that_nobody_goes_on_with(
+    stage: Stage, replicate: CatchUp, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with connect(database.url) as session:
+        workflows.move(session, WORKFLOW, Phase.FAILED, "the disk was full")
+    replicate.end()
+    monkeypatch.setattr(stages, "REOPEN_SECONDS", 0.3)
+    with pytest.raises(Ended, match="the disk was full"):
+        stages.catch_up(stage)
+
+
+def test_a_purged_log_is_a_clear_end_of_every_stage(stage: Stage, replicate: CatchUp, database: Database) -> None:
+    stage.stop.set()
+    replicate.end()
+    stage.stop.clear()
+    purge_logs(database)
+    for call in (stages.catch_up, stages.prepare_tables):
+        with pytest.raises(Ended, match="has been purged") as caught:
+            call(stage)
+        assert not caught.value.may_retry
+    with connect(database.url) as session:
+        row = workflows.load(session, WORKFLOW)
+        assert (row.phase, "purged" in str(row.reason)) == (Phase.FAILED, True)
+    assert operate.cancel(database.url, WORKFLOW, by="tester").event == "cancelled"
 
 
 def test_a_refusal_touches_nothing_and_is_not_tried_again(stage: Stage, database: Database) -> None:

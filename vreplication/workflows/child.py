@@ -63,6 +63,10 @@ class CatchUp(Protocol):
         """Let it go; what was applied is in the checkpoint."""
 
 
+class CatchUpAway(Transient):
+    """Nobody catches up, and whoever looks after it may need longer than we want to wait."""
+
+
 class Elsewhere:
     """Catch-up that another process looks after; here it is only watched. patience None: it may be away for ever."""
 
@@ -82,7 +86,7 @@ class Elsewhere:
             if lease.is_alive(session, self._workflow, lease.REPLICATE):
                 self._seen = now
         if now - self._seen > self._patience:
-            raise Transient(f"Catch-up of workflow {self._workflow} has not run for {now - self._seen:.0f} seconds.")
+            raise CatchUpAway(f"Catch-up of workflow {self._workflow} has not run for {now - self._seen:.0f} seconds.")
 
     def end(self) -> None:
         """It is not ours to end; but a cancel removes its tables, so it has to see that first."""

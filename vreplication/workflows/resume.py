@@ -40,7 +40,7 @@ def begin_again(session: Session, row: WorkflowRow, spec: Spec) -> bool:
         workflows.forget(session, row.id)
         return True
     if not row.is_cut:
-        _check_log(session, row)
+        check_log(session, row)
     if row.phase is Phase.FAILED:
         # Whoever watches the phase must not take the last run's end for this one's.
         workflows.reopen(session, row.id)
@@ -60,7 +60,8 @@ def check_same(session: Session, row: WorkflowRow, spec: Spec) -> None:
         )
 
 
-def _check_log(session: Session, row: WorkflowRow) -> None:
+def check_log(session: Session, row: WorkflowRow) -> None:
+    """Raises SourceChanged when the log from which it would go on is not there any more."""
     saved = checkpoint.load(session, row.id)
     places = saved.places if saved else (row.start_position,)
     place = min(Position.parse(place) for place in places if place)

@@ -14,15 +14,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from vreplication.clock import SYSTEM
-from vreplication.errors import LeaseHeld, Refused, Terminal, Transient, VReplicationError
-from vreplication.mysql.session import connect
+from vreplication.errors import LeaseHeld, Refused, SourceChanged, Terminal, Transient, VReplicationError
+from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import Phase
 from vreplication.planning.plan import Plan, make_plan
 from vreplication.planning.spec import Spec
-from vreplication.state import gate, journal, workflows
+from vreplication.state import gate, journal, lease, workflows
+from vreplication.state.workflows import WorkflowRow
 from vreplication.workflows import ending, online_ddl, prepare, resume, steps
-from vreplication.workflows.child import CatchUp, Elsewhere
+from vreplication.workflows.child import CatchUp, CatchUpAway, Elsewhere
 from vreplication.workflows.driver import Driver
 from vreplication.workflows.replicate import replicate
 from vreplication.workflows.result import Result
@@ -32,15 +33,18 @@ log = logging.getLogger(__name__)
 
 CATCH_UP_SECONDS = 8.0
 """A stage that needs catch-up gives up after this long without it."""
+COPY_PATIENCE_SECONDS = 20.0
+"""A copy keeps its place so long while catch-up is away, which may have to wait for a place of its own."""
+REOPEN_SECONDS = 30.0
 _LEASE_SECONDS = 30.0
 
 
 class Ended(Exception):
-    """A stage ended badly. `may_retry`: calling it again may help."""
+    """A stage ended badly. `may_retry`: calling it again may help. `lacks_catch_up`: when catch-up runs again."""
 
-    def __init__(self, result: Result, *, may_retry: bool) -> None:
+    def __init__(self, result: Result, *, may_retry: bool, lacks_catch_up: bool = False) -> None:
         super().__init__(result.reason or result.event)
-        self.result, self.may_retry = result, may_retry
+        self.result, self.may_retry, self.lacks_catch_up = result, may_retry, lacks_catch_up
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,14 +88,40 @@ def _is_prepared(stage: Stage) -> bool:
         found = workflows.find(session, stage.workflow)
         if found is not None:
             resume.check_same(session, found, stage.spec)
+            _check_log(session, found)
         return found is not None and prepare.is_done(found)
+
+
+def _check_log(session: Session, row: WorkflowRow) -> None:
+    """A log that has been purged ends the workflow: nobody who waits for its catch-up need wait on."""
+    if row.is_cut:
+        return
+    try:
+        resume.check_log(session, row)
+    except SourceChanged as error:
+        if not row.has_ended:
+            workflows.move(session, row.id, Phase.FAILED, str(error))
+            journal.write(session, row.id, "failed", str(error), actor=lease.me())
+        raise
 
 
 def catch_up(stage: Stage) -> None:
     """From before the first chunk until the gate has been passed."""
     with _told(stage, None):
+        _wait_reopened(stage)
+        with connect(stage.url) as session:
+            _check_log(session, workflows.load(session, stage.workflow))
         replicate(stage.url, stage.workflow, _OwnStop(stage.stop), is_alone=True)
         _check_end(stage)
+
+
+def _wait_reopened(stage: Stage) -> None:
+    """Going on after a failure is for the stage beside this one to begin, which was called again at the same time."""
+    deadline = SYSTEM.monotonic() + REOPEN_SECONDS
+    with connect(stage.url) as session:
+        while workflows.load(session, stage.workflow).phase is Phase.FAILED and SYSTEM.monotonic() < deadline:
+            if stage.stop.wait(0.2):
+                return
 
 
 class _OwnStop(threading.Event):
@@ -118,9 +148,9 @@ def _check_end(stage: Stage) -> None:
 
 
 def copy(stage: Stage) -> None:
-    """Copy every split and wait until each chunk is matched."""
+    """Copy every split and wait until each chunk is matched. Gives up, to be called again, when catch-up is away."""
     spark = SparkStart(stage.spec.spark_master, stage.spec.copy_parallelism)
-    with driven(stage, Elsewhere(stage.url, stage.workflow, None), spark) as driver:
+    with driven(stage, Elsewhere(stage.url, stage.workflow, COPY_PATIENCE_SECONDS), spark) as driver:
         if not resume.is_switched(driver):
             steps.copy(driver, spark)
             steps.catch_up(driver)
@@ -207,6 +237,6 @@ def _told(stage: Stage, driver: Callable[[], Driver | None] | None) -> Iterator[
     except VReplicationError as error:
         if isinstance(error, LeaseHeld) or not isinstance(error, Terminal):
             result = Result(event="interrupted", workflow=stage.workflow, reason=str(error), exit_code=1)
-            raise Ended(result, may_retry=True) from error
+            raise Ended(result, may_retry=True, lacks_catch_up=isinstance(error, CatchUpAway)) from error
         result = ending.ended(stage.url, stage.workflow, driver() if driver else None, error)
         raise Ended(result, may_retry=result.event == "interrupted") from error
