@@ -35,6 +35,8 @@ def online_ddl_params() -> dict[str, Param]:
         "retired": Param(
             "keep", enum=["keep", "drop"], type="string", section=when, description=_said("retired"),
         ),
+        "verify_every_minutes": Param(60, type="number", minimum=0, section=when,
+                                      description=_said("verify_every_minutes")),
         "chunk_rows": _optional("chunk_rows", how, "integer", minimum=1),
         "chunk_millis": Param(500, type="integer", minimum=10, maximum=60_000, section=how,
                               description=_said("chunk_millis")),

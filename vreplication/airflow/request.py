@@ -18,7 +18,7 @@ from vreplication.airflow import connections
 from vreplication.airflow.connections import source_url
 from vreplication.errors import Refused
 from vreplication.planning.spec import Spec, make_spec
-from vreplication.planning.window import Window, window_of
+from vreplication.planning.window import window_of
 from vreplication.workflows.stages import Stage
 
 log = logging.getLogger("vreplication.airflow")
@@ -26,18 +26,18 @@ log = logging.getLogger("vreplication.airflow")
 DEFAULT_CONNECTION = "vreplication_source"
 _OF_SPEC = (
     "table", "alter", "chunk_rows", "chunk_millis", "copy_parallelism", "apply_parallelism", "copy_path", "retired",
-    "xa_wait_seconds", "ignore_old_snapshots",
+    "xa_wait_seconds", "ignore_old_snapshots", "verify_every_minutes",
 )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """cutover: auto, manual or window."""
+    """cutover: auto, manual or window. window: as it was written."""
 
     conn_id: str
     spec: Spec
     cutover: str
-    window: Window | None
+    window: str | None
 
     def stage(self, stop: threading.Event) -> Stage:
         return Stage(url=source_url(self.conn_id), spec=self.spec, stop=stop, notify=log.info)
@@ -47,7 +47,7 @@ def read(context: Mapping[str, Any]) -> Request:
     """From a task's context. Raises Refused."""
     params, run = dict(context["params"]), context["run_id"]
     cutover = str(params.get("cutover") or "auto")
-    window = window_of(cutover, params.get("cutover_window"))
+    window = str(params["cutover_window"]) if window_of(cutover, params.get("cutover_window")) else None
     given = {name: params.get(name) for name in _OF_SPEC} | {"spark_master": _spark_master(params)}
     workflow = params.get("workflow") or workflow_of(context["dag"].dag_id, run)
     spec = make_spec(workflow=workflow, cutover="auto" if cutover == "auto" else "manual", **given)

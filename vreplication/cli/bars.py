@@ -125,7 +125,7 @@ def _copy(snapshot: Snapshot) -> tuple[str, float | None, str, str]:
 def _verify(snapshot: Snapshot) -> tuple[str, float | None, str, str]:
     done, total = snapshot.verify_rows, snapshot.verify_total
     if snapshot.verdict and snapshot.phase is not Phase.VERIFYING:
-        return "Verify", 1.0, snapshot.verdict, f"{figures.short(done)} rows compared" if done else ""
+        return "Verify", 1.0, snapshot.verdict, figures.verified(snapshot)
     if done is None or not total:
         return "Verify", None, "–", ""
     share = min(done / total, 0.999)

@@ -94,6 +94,13 @@ def catch_up(snapshot: Snapshot) -> str:
     return " · ".join(p for p in parts if p)
 
 
+def verified(snapshot: Snapshot) -> str:
+    """How much, and how long ago while that matters: it is repeated as long as the workflow is held at the gate."""
+    ago = snapshot.verified_seconds_ago if snapshot.phase is Phase.WAITING else None
+    rows = f"{short(snapshot.verify_rows)} rows compared" if snapshot.verify_rows else ""
+    return " · ".join(p for p in (rows, "" if ago is None else f"{duration(ago)} ago") if p)
+
+
 def notes(snapshot: Snapshot) -> list[str]:
     """What holds it up, most pressing first."""
     return [text for text in (_silence(snapshot), _held(snapshot), _waiting(snapshot)) if text]

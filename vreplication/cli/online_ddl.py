@@ -109,6 +109,14 @@ _XaWait = Annotated[
         help=f"Patience with XA branches that were prepared before the start. [default: {_DEFAULTS.xa_wait_seconds:g}]",
     ),
 ]
+_VerifyEvery = Annotated[
+    float | None,
+    typer.Option(
+        "--verify-every",
+        metavar="MINUTES",
+        help="With --cutover manual: verify again so often while it is held; 0: never. [default: 60]",
+    ),
+]
 _OldSnapshots = Annotated[
     bool,
     typer.Option(
@@ -149,6 +157,7 @@ def command(act: Callable[[Request], int]) -> Callable[..., None]:
         retired: _Retired = None,
         xa_wait: _XaWait = None,
         ignore_old_snapshots: _OldSnapshots = False,
+        verify_every: _VerifyEvery = None,
         yes: options.YesOption = False,
         is_json: options.JsonOption = False,
     ) -> None:
@@ -169,6 +178,7 @@ def command(act: Callable[[Request], int]) -> Callable[..., None]:
             retired=retired,
             xa_wait_seconds=xa_wait,
             ignore_old_snapshots=ignore_old_snapshots or None,
+            verify_every_minutes=verify_every,
         )
         args = invocation.of(context).args
         raise typer.Exit(act(Request(url=url, spec=spec, args=args, is_yes=yes, is_json=is_json)))

@@ -81,6 +81,7 @@ def submit(
     retired: online_ddl._Retired = None,
     xa_wait: online_ddl._XaWait = None,
     ignore_old_snapshots: online_ddl._OldSnapshots = False,
+    verify_every: online_ddl._VerifyEvery = None,
     is_json: options.JsonOption = False,
 ) -> None:
     given = {
@@ -89,6 +90,7 @@ def submit(
         "copy_parallelism": copy_parallelism, "chunk_rows": chunk_rows, "chunk_millis": chunk_millis,
         "apply_parallelism": apply_parallelism, "copy_path": copy_path, "spark_master": spark_master,
         "retired": retired, "xa_wait_seconds": xa_wait, "ignore_old_snapshots": ignore_old_snapshots or None,
+        "verify_every_minutes": verify_every,
     }  # fmt: skip
     _submit(options.resolve(source, source_file), given, is_json)
 

@@ -33,6 +33,9 @@ class Spec(BaseModel):
     retired: Literal["keep", "drop"] = Field(default="keep", description="The original after the switch.")
     xa_wait_seconds: float = Field(default=60.0, ge=0, description="Patience with XA branches prepared before us.")
     ignore_old_snapshots: bool = Field(default=False, description="Switch although an older snapshot is open.")
+    verify_every_minutes: float = Field(
+        default=60.0, ge=0, description="While it is held at the gate, verify again so often, minutes; 0: never."
+    )
 
     @field_validator("alter", "table")
     @classmethod

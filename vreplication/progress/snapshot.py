@@ -52,6 +52,7 @@ class Snapshot:
     verify_rows: int | None = None
     verify_total: int | None = None
     verdict: str | None = None
+    verified_seconds_ago: float | None = None
     waiting_for: str | None = None
     cutover_attempts: int = 0
     cutover_millis: float | None = None
@@ -76,7 +77,8 @@ class Snapshot:
             return self
         age = self.updated_seconds_ago + seconds
         gone: dict[str, Any] = dict.fromkeys(_ABOUT_NOW) if seconds > STALE_SECONDS else {}
-        return replace(self, updated_seconds_ago=age, **gone)
+        verified = None if self.verified_seconds_ago is None else self.verified_seconds_ago + seconds
+        return replace(self, updated_seconds_ago=age, verified_seconds_ago=verified, **gone)
 
     @property
     def eta_seconds(self) -> float | None:
@@ -124,6 +126,7 @@ class Snapshot:
             "verify_rows": self.verify_rows,
             "verify_total": self.verify_total,
             "verdict": self.verdict,
+            "verified_seconds_ago": self.verified_seconds_ago,
             "waiting_for": self.waiting_for,
             "cutover_attempts": self.cutover_attempts,
             "cutover_millis": self.cutover_millis,
@@ -169,6 +172,7 @@ def _snapshot(row: Mapping[str, Any]) -> Snapshot:
         reason=row["reason"],
         events_applied=int(row["events_applied"] or 0),
         verdict=row["verdict"],
+        verified_seconds_ago=row["verified_age"],
         created_at=row["created_at"],
         ended_at=row["ended_at"],
         updated_seconds_ago=min((a for a in (driver_age, replicate_age) if a is not None), default=None),

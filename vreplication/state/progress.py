@@ -17,6 +17,7 @@ from vreplication.state import sidecar
 from vreplication.state.sidecar import execute, fetch, fetch_one, now
 
 _t = sidecar.progress
+_AGES = ("driver_age", "replicate_age", "verified_age")
 
 
 def write_driver(session: Session, workflow: str, **columns: Any) -> None:
@@ -44,15 +45,19 @@ def overview(session: Session, workflow: str | None = None) -> list[dict[str, An
     joined = w.outerjoin(_t, _t.c.workflow == w.c.id).outerjoin(v, v.c.workflow == w.c.id)
     figures = [c for c in _t.c if c.name not in ("workflow", "driver_at", "replicate_at")]
     about = [c for c in w.c if c.name not in ("spec", "rows_total")]
-    ages = [_age("driver_at", "driver_age"), _age("replicate_at", "replicate_age")]
+    ages = [
+        _age(_t.c.driver_at, "driver_age"),
+        _age(_t.c.replicate_at, "replicate_age"),
+        _age(v.c.finished_at, "verified_age"),
+    ]
     query = select(*about, w.c.rows_total.label("planned_rows"), *figures, *ages, v.c.verdict).select_from(joined)
     if workflow is not None:
         query = query.where(w.c.id == workflow)
     rows = fetch(session, query.order_by(w.c.created_at.desc(), w.c.id))
     for row in rows:
-        row |= {name: float(row[name]) for name in ("driver_age", "replicate_age") if row[name] is not None}
+        row |= {name: float(row[name]) for name in _AGES if row[name] is not None}
     return rows
 
 
-def _age(column: str, label: str) -> Any:
-    return (func.timestampdiff(text("MICROSECOND"), _t.c[column], now()) / 1e6).label(label)
+def _age(column: Any, label: str) -> Any:
+    return (func.timestampdiff(text("MICROSECOND"), column, now()) / 1e6).label(label)

@@ -9,6 +9,7 @@ from sqlalchemy import select
 from sqlalchemy.dialects.mysql import insert as upsert
 
 from vreplication.mysql.session import Session
+from vreplication.settings import SIDECAR
 from vreplication.state import sidecar
 from vreplication.state.sidecar import execute, fetch_one, now
 
@@ -54,3 +55,10 @@ def load(session: Session, workflow: str) -> Verdict | None:
         hot_keys=tuple(tuple(k) for k in json.loads(row["hot_keys"])),
         details=row["details"],
     )
+
+
+def age_seconds(session: Session, workflow: str) -> float | None:
+    """How long ago the last verification ended, by the server's clock; None when there was none."""
+    sql = f"SELECT TIMESTAMPDIFF(MICROSECOND, finished_at, NOW(6)) / 1e6 FROM {SIDECAR}.verification WHERE workflow=%s"
+    found = session.value(sql, (workflow,))
+    return None if found is None else float(found)

@@ -242,7 +242,13 @@ def _verification(found: Detail) -> Data:
         return {"verdict": None, "percent": share, "words": _verifying(seen), "details": ""}
     rows = f"{verdict.rows_compared:,} rows compared, {verdict.mismatches:,} differ, {verdict.repaired:,} repaired"
     hot = f", {len(verdict.hot_keys):,} compared again at the switch" if verdict.hot_keys else ""
-    return {"verdict": verdict.verdict, "percent": 100.0, "words": rows + hot, "details": verdict.details}
+    return {"verdict": verdict.verdict, "percent": 100.0, "words": rows + hot + _when(seen), "details": verdict.details}
+
+
+def _when(seen: Snapshot) -> str:
+    """While it waits at the gate verification is repeated."""
+    ago = "" if seen.verified_seconds_ago is None else f", {words.duration(seen.verified_seconds_ago)} ago"
+    return f"{ago}; now again: {_verifying(seen)}" if seen.phase is Phase.VERIFYING else ago
 
 
 def _verifying(seen: Snapshot) -> str:

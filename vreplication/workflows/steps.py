@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from vreplication.apply import serial
+from vreplication.clock import SYSTEM
 from vreplication.cutover import finish
 from vreplication.cutover.reasons import Gate, Reason, why_closed
 from vreplication.cutover.sentry import drop_table
@@ -25,6 +27,7 @@ from vreplication.rowcopy.repair import copy_ranges
 from vreplication.rowcopy.spark_job import run_copy
 from vreplication.settings import CUTOVER_RETRY_SECONDS, MAX_HOT_KEYS
 from vreplication.state import journal, keytables, lease, ledger, markers, sidecar, verdicts, workflows
+from vreplication.state.gate import released_by
 from vreplication.state.ledger import KeyRange
 from vreplication.state.verdicts import Verdict
 from vreplication.state.workflows import WorkflowRow
@@ -39,6 +42,8 @@ from vreplication.workflows.spark import Spark
 log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.25
+_ASK_SECONDS = 1.0
+"""How often a repeated verification asks whether it is still wanted."""
 _MISMATCHES = 5
 """Attempts at the switch that may end in a difference under the lock."""
 
@@ -82,24 +87,70 @@ def copy_again(driver: Driver, found: Job, ranges: Sequence[KeyRange], *, clear:
     wait_matched(driver)
 
 
-def compare(driver: Driver, spark: Spark) -> Verdict:
-    """Verify every row under live writes. Raises BadValue when rows differ that copying again does not mend."""
+def compare(driver: Driver, spark: Spark, is_enough: Callable[[], bool] = lambda: False) -> Verdict:
+    """Verify every row under live writes. Raises BadValue when rows differ that copying again does not mend.
+
+    is_enough: asked while nothing wrong has been found, when there is a verdict already; True ends it, and that counts.
+    """
     driver.move(Phase.VERIFYING)
-    found = job.load(driver.session, driver.workflow)
+    found, before = job.load(driver.session, driver.workflow), verdicts.load(driver.session, driver.workflow)
     driver.report(verify_rows=0, verify_total=found.row.rows_total)
-    verdict = verify(
-        spark.session(driver.check),
-        driver.url,
-        found.mapping,
-        workflow=driver.workflow,
-        is_mariadb=found.server.is_mariadb,
-        repair=functools.partial(copy_again, driver, found, clear=True),
-        parallelism=found.spec.copy_parallelism,
-        on_tick=lambda rows: driver.report(verify_rows=rows),
-        check=driver.check,
-        announce=driver.announce,
-    )
+    comparing = _Comparing(driver=driver, job=found, is_enough=is_enough, before=before)
+    try:
+        verdict = verify(
+            spark.session(driver.check),
+            driver.url,
+            found.mapping,
+            workflow=driver.workflow,
+            is_mariadb=found.server.is_mariadb,
+            repair=comparing.repair,
+            parallelism=found.spec.copy_parallelism,
+            on_tick=comparing.tick,
+            check=driver.check,
+            announce=driver.announce,
+        )
+    except _Enough as enough:
+        verdict = enough.verdict
+        driver.notify("the verification that was under way is given up; the one before counts")
     driver.report(verify_rows=verdict.rows_compared, verify_total=verdict.rows_compared)
+    if verdict is not before:
+        _judge(driver, verdict)
+    reach("workflow.verified")
+    return verdict
+
+
+class _Enough(Exception):
+    """A repeated verification need not come to its end."""
+
+    def __init__(self, verdict: Verdict) -> None:
+        super().__init__()
+        self.verdict = verdict
+
+
+@dataclass(slots=True, kw_only=True)
+class _Comparing:
+    """What a verification reports to. Once something was wrong it goes on to its end, whoever waits for it."""
+
+    driver: Driver
+    job: Job
+    is_enough: Callable[[], bool]
+    before: Verdict | None
+    asked: float = 0.0
+
+    def tick(self, rows: int) -> None:
+        self.driver.report(verify_rows=rows)
+        if self.before is None or SYSTEM.monotonic() - self.asked < _ASK_SECONDS:
+            return
+        self.asked = SYSTEM.monotonic()
+        if self.is_enough():
+            raise _Enough(self.before)
+
+    def repair(self, ranges: Sequence[KeyRange]) -> None:
+        self.before = None
+        copy_again(self.driver, self.job, ranges, clear=True)
+
+
+def _judge(driver: Driver, verdict: Verdict) -> None:
     if verdict.mismatches:
         journal.write(driver.session, driver.workflow, "mismatch", verdict.details, actor=lease.me())
     if verdict.verdict == verdicts.BAD:
@@ -107,12 +158,10 @@ def compare(driver: Driver, spark: Spark) -> Verdict:
             f"The copy differs from the source: {verdict.details}",
             cure="The source table is untouched. Cancel this workflow; if it happens again, report it.",
         )
-    reach("workflow.verified")
-    return verdict
 
 
-def hold_at_gate(driver: Driver, *, is_manual: bool) -> None:
-    """Wait until nothing speaks against the cut-over any more, three readings running."""
+def hold_at_gate(driver: Driver, spark: Spark, *, is_manual: bool) -> None:
+    """Wait until nothing speaks against the cut-over any more, three readings running; verify again now and then."""
     driver.move(Phase.WAITING)
     found = job.load(driver.session, driver.workflow)
     with connect(driver.url) as session:
@@ -137,16 +186,27 @@ def hold_at_gate(driver: Driver, *, is_manual: bool) -> None:
         if any(r.code == "dirty" for r in gate.reasons):
             catch_up(driver)
             driver.move(Phase.WAITING)
+        elif _is_to_be_verified(driver, found, gate.reasons):
+            compare(driver, spark, lambda: released_by(driver.session, driver.workflow) is not None)
+            driver.move(Phase.WAITING)
         driver.wait(_POLL_SECONDS)
     driver.report(waiting_for=None)
     reach("workflow.gate_open")
+
+
+def _is_to_be_verified(driver: Driver, found: Job, reasons: Sequence[Reason]) -> bool:
+    """The last verification is old, and there is time: the workflow waits for nothing but a person."""
+    if [r.code for r in reasons] != ["not_released"] or not found.spec.verify_every_minutes:
+        return False
+    age = verdicts.age_seconds(driver.session, driver.workflow)
+    return age is not None and age > 60 * found.spec.verify_every_minutes
 
 
 def switch(driver: Driver, spark: Spark, *, is_manual: bool) -> None:
     """Hold at the gate and try until the tables are switched; rows that differ under the lock are verified again."""
     attempt = 0
     while True:
-        hold_at_gate(driver, is_manual=is_manual)
+        hold_at_gate(driver, spark, is_manual=is_manual)
         attempt += 1
         try:
             if cut_over(driver, attempt):

@@ -1,0 +1,92 @@
+"""Held at the gate: catch-up goes on, verification is repeated, and a release does not wait for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sandbox.databases import Database
+from tests.support.flow import Run, begin, let_go, paused_at, wait_reached, wait_until
+from vreplication.mysql.session import Session, connect
+from vreplication.phases import Phase
+from vreplication.progress import snapshot
+from vreplication.state import journal, verdicts, workflows
+from vreplication.workflows import operate
+
+pytestmark = pytest.mark.usefixtures("quick")
+
+
+@pytest.fixture
+def held(database: Database) -> Run:
+    """A workflow that waits for its release, and verifies again every half second."""
+    with connect(database.app_url) as app:
+        app.execute_raw("CREATE TABLE t (id INT PRIMARY KEY, a INT) ENGINE=InnoDB")
+        app.execute_raw("INSERT INTO t VALUES (1,1),(2,2),(3,3)")
+    run = begin(database, "t", "ADD COLUMN z INT", cutover="manual", verify_every_minutes=0.5 / 60)
+    with connect(database.url) as session:
+        wait_until(lambda: phase(session, run) is Phase.WAITING, "it does not get to the gate")
+    return run
+
+
+def phase(session: Session, run: Run) -> Phase | None:
+    row = workflows.find(session, run.workflow)
+    return row.phase if row else None
+
+
+def damage(database: Database) -> None:
+    """As a fault of ours would: without a word in the log."""
+    database.admin.execute_raw("SET sql_log_bin=0")
+    database.admin.execute_raw("UPDATE t__vr_new SET a=77 WHERE id=2")
+    database.admin.execute_raw("SET sql_log_bin=1")
+
+
+def test_what_goes_wrong_while_it_waits_is_found_and_mended(held: Run, database: Database) -> None:
+    damage(database)
+    with connect(database.url) as session, connect(database.app_url) as app:
+        wait_until(lambda: _events(session, held).count("mismatch") == 1, "it is not found")
+        app.execute_raw("INSERT INTO t VALUES (4,4)")
+        wait_until(lambda: _is_clean(session, held, 4), "it is not verified again")
+        wait_until(lambda: phase(session, held) is Phase.WAITING, "it does not wait on")
+        operate.release(database.url, held.workflow, "ann")
+        assert held.result().event == "complete"
+        assert app.rows("SELECT id, a FROM t ORDER BY id") == [(1, 1), (2, 2), (3, 3), (4, 4)]
+
+
+def _is_clean(session: Session, run: Run, rows: int) -> bool:
+    verdict, seen = verdicts.load(session, run.workflow), snapshot.read(session, run.workflow)
+    assert verdict is not None
+    assert seen.verified_seconds_ago is not None
+    return (verdict.mismatches, verdict.rows_compared) == (0, rows) and seen.verified_seconds_ago < 10
+
+
+def _events(session: Session, run: Run) -> list[str]:
+    return [entry["event"] for entry in journal.read(session, run.workflow)]
+
+
+def test_a_release_ends_a_verification_that_is_under_way(held: Run, database: Database, pauses: Path) -> None:
+    with paused_at(pauses, "verify.began"):
+        wait_reached(pauses, "verify.began", held)
+        with connect(database.url) as session:
+            assert phase(session, held) is Phase.VERIFYING
+            before = verdicts.load(session, held.workflow)
+        operate.release(database.url, held.workflow, "ann")
+    assert held.result().event == "complete"
+    assert any("given up" in line for line in held.said)
+    with connect(database.url) as session:
+        assert verdicts.load(session, held.workflow) == before
+
+
+def test_rows_that_differ_are_mended_whoever_waits(held: Run, database: Database, pauses: Path) -> None:
+    """A release only ends a verification that has found nothing."""
+    with paused_at(pauses, "verify.began"):
+        wait_reached(pauses, "verify.began", held)
+        damage(database)
+        with paused_at(pauses, "copy.after_open"):
+            let_go(pauses, "verify.began")
+            wait_reached(pauses, "copy.after_open", held)
+            operate.release(database.url, held.workflow, "ann")
+    with connect(database.app_url) as app, connect(database.url) as session:
+        wait_until(lambda: not held.is_going, "it does not end")
+        assert app.rows("SELECT id, a FROM t ORDER BY id") == [(1, 1), (2, 2), (3, 3)]
+        assert "mismatch" in _events(session, held)
