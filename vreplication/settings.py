@@ -5,7 +5,7 @@ What must stay true: a limit is a value that is handed down; nothing below reads
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 SIDECAR = "_vreplication"
 """Schema that holds our state, beside the target table."""
@@ -23,6 +23,8 @@ GATE_LAG_SECONDS = 1.0
 GATE_BACKLOG_CHANGES = 1_000
 MAX_CHUNK_ROWS = 65_535
 """SHOW WARNINGS holds no more than this many, and each must be read (docs/correctness.md)."""
+MOST_PARALLELISM = 64
+LEAST_CHUNK_MILLIS, MOST_CHUNK_MILLIS = 10, 60_000
 MEMORY_BYTES = 256 * 1024 * 1024
 """What catch-up keeps in memory of changes that wait; what is more is put aside on disk."""
 MATCHER_BUDGET_BYTES = MEMORY_BYTES // 2
@@ -34,8 +36,16 @@ VERIFY_ROUNDS = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Tuning:
+    """What an operator asks for while a workflow runs; None: as it began."""
+
+    copy_parallelism: int | None = None
+    chunk_millis: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How hard a workflow may work. `chunk_rows` None: sized by `chunk_millis`."""
+    """How hard a workflow may work. `chunk_rows` None: sized by `chunk_millis`. `most_…`: no tuning goes beyond."""
 
     copy_parallelism: int = 2
     chunk_rows: int | None = None
@@ -43,3 +53,13 @@ class Limits:
     apply_parallelism: int = 2
     xa_wait_seconds: float = 60.0
     lock_wait_seconds: int = 1
+    most_parallelism: int = MOST_PARALLELISM
+    most_chunk_millis: int = MOST_CHUNK_MILLIS
+
+    def tuned(self, tuning: Tuning) -> Limits:
+        """As asked for, where that is allowed."""
+        return replace(
+            self,
+            copy_parallelism=min(tuning.copy_parallelism or self.copy_parallelism, self.most_parallelism),
+            chunk_millis=min(tuning.chunk_millis or self.chunk_millis, self.most_chunk_millis),
+        )

@@ -26,6 +26,8 @@ class _Rdd:
 
 
 class _Context:
+    master, defaultParallelism = "local[64]", 64
+
     def setJobGroup(self, *_: Any, **__: Any) -> None: ...
 
     def cancelJobGroup(self, *_: Any) -> None: ...

@@ -76,7 +76,8 @@ def test_row_that_fits_no_statement_comes_as_its_key_and_in_its_place() -> None:
 
 
 def test_masters() -> None:
-    assert local_master("local[*]", 3) == "local[3,4]"
+    assert local_master("local[*]", 3) == "local[64,4]"
+    assert local_master("local[*]", 99) == "local[99,4]"
     assert local_master("local[8]", 3) == "local[8,4]"
     assert local_master("local", 3) == "local[1,4]"
     for master in ("local-cluster[2,1,1024]", "spark://host:7077", "yarn", "local[2,1]"):

@@ -11,6 +11,7 @@ from airflow.sdk import Param
 
 from vreplication.airflow.request import DEFAULT_CONNECTION
 from vreplication.planning.spec import Spec
+from vreplication.settings import LEAST_CHUNK_MILLIS, MOST_CHUNK_MILLIS, MOST_PARALLELISM
 
 
 def online_ddl_params() -> dict[str, Param]:
@@ -38,9 +39,9 @@ def online_ddl_params() -> dict[str, Param]:
         "verify_every_minutes": Param(60, type="number", minimum=0, section=when,
                                       description=_said("verify_every_minutes")),
         "chunk_rows": _optional("chunk_rows", how, "integer", minimum=1),
-        "chunk_millis": Param(500, type="integer", minimum=10, maximum=60_000, section=how,
+        "chunk_millis": Param(500, type="integer", minimum=LEAST_CHUNK_MILLIS, maximum=MOST_CHUNK_MILLIS, section=how,
                               description=_said("chunk_millis")),
-        "copy_parallelism": Param(2, type="integer", minimum=1, maximum=64, section=how,
+        "copy_parallelism": Param(2, type="integer", minimum=1, maximum=MOST_PARALLELISM, section=how,
                                   description=_said("copy_parallelism")),
         "apply_parallelism": Param(2, type="integer", minimum=1, maximum=16, section=how,
                                    description=_said("apply_parallelism")),

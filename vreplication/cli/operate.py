@@ -1,4 +1,4 @@
-"""`pause`, `resume`, `release`, `cancel`, `verify` and `cleanup`: an operator's acts on a workflow by its id.
+"""`pause`, `resume`, `release`, `tune`, `cancel`, `verify` and `cleanup`: an operator's acts on a workflow by its id.
 
 What must stay true: what removes something asks first where a person can be asked; in a script the command itself is
 the agreement.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import getpass
 import socket
 import threading
+from typing import Annotated
 
 import typer
 
@@ -49,6 +50,30 @@ def release(
     url = options.resolve(source, source_file)
     operate.release(url, names.check_workflow(workflow), by())
     _done("released", workflow, "Released; the switch follows as soon as the gate is open.", is_json)
+
+
+def tune(
+    workflow: options.WorkflowArgument,
+    copy_parallelism: Annotated[
+        int | None, typer.Option("--copy-parallelism", metavar="N", help="Copying tasks at a time from now on.")
+    ] = None,
+    chunk_millis: Annotated[
+        int | None, typer.Option("--chunk-millis", metavar="MS", help="Time a chunk may take from now on.")
+    ] = None,
+    source: options.SourceOption = None,
+    source_file: options.SourceFileOption = None,
+    is_json: options.JsonOption = False,
+) -> None:
+    """Let a running copy work harder or less hard; nothing is restarted."""
+    from vreplication.workflows import effort
+
+    url = options.resolve(source, source_file)
+    wishes = {"copy_parallelism": copy_parallelism, "chunk_millis": chunk_millis}
+    words = effort.tune(url, names.check_workflow(workflow), by(), **wishes)
+    if is_json:
+        json_line({"event": "tuned", "workflow": workflow, **wishes})
+    else:
+        say(words)
 
 
 def cancel(
@@ -198,4 +223,4 @@ def _done(event: str, workflow: str, words: str, is_json: bool) -> None:
         say(words)
 
 
-COMMANDS = (pause, resume, release, cancel, verify, cleanup)
+COMMANDS = (pause, resume, release, tune, cancel, verify, cleanup)

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from vreplication import names
 from vreplication.errors import Refused
-from vreplication.settings import MAX_CHUNK_ROWS
+from vreplication.settings import LEAST_CHUNK_MILLIS, MAX_CHUNK_ROWS, MOST_CHUNK_MILLIS, MOST_PARALLELISM
 
 
 class Spec(BaseModel):
@@ -24,9 +24,11 @@ class Spec(BaseModel):
     alter: str = Field(min_length=1, description="What would follow ALTER TABLE t.")
     workflow: str | None = Field(default=None, description="Id of the workflow; an existing one goes on.")
     cutover: Literal["auto", "manual"] = Field(default="auto", description="manual: hold before the switch.")
-    copy_parallelism: int = Field(default=2, ge=1, le=64, description="Copying tasks at a time.")
+    copy_parallelism: int = Field(default=2, ge=1, le=MOST_PARALLELISM, description="Copying tasks at a time.")
     chunk_rows: int | None = Field(default=None, ge=1, le=MAX_CHUNK_ROWS, description="Rows a chunk; fixes its size.")
-    chunk_millis: int = Field(default=500, ge=10, le=60_000, description="Time a chunk may take, milliseconds.")
+    chunk_millis: int = Field(
+        default=500, ge=LEAST_CHUNK_MILLIS, le=MOST_CHUNK_MILLIS, description="Time a chunk may take, milliseconds."
+    )
     apply_parallelism: int = Field(default=2, ge=1, le=16, description="Connections that apply changes.")
     copy_path: Literal["auto", "server", "rows"] = Field(default="auto", description="How rows travel.")
     spark_master: str = Field(default="local[*]", min_length=1, description="Spark's master.")

@@ -3,7 +3,7 @@
 What must stay true (docs/correctness.md, F1-F6 and the chunk protocol): a chunk's bounds are in the ledger, committed,
 before its rows are read, and never change; rows and "landed" are one transaction that begins with the fences; a lock
 wait repeats that transaction whole. Whatever is lost with a connection is looked up in the ledger by claiming the split
-again, which waits for what is still in flight.
+again, which waits for what is still in flight. A split is left before its end with no chunk open.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from vreplication.rowcopy.standing import check_standing
 from vreplication.rowcopy.turns import turn_for
 from vreplication.schema.model import TableMapping
 from vreplication.settings import LEASE_STALE_SECONDS, SIDECAR
-from vreplication.state import ledger
+from vreplication.state import ledger, tuning
 from vreplication.state.lease import Lease, fence
 from vreplication.state.ledger import Chunk, KeyRange, Landing, Split
 
@@ -44,11 +44,20 @@ _FIRST_BACKOFF_SECONDS, _LAST_BACKOFF_SECONDS = 0.02, 1.0
 
 @dataclass(slots=True, kw_only=True)
 class Tally:
-    """What has been done so far, across reconnects. attempt: ours at the split, 0 before the first claim."""
+    """What has been done so far, across reconnects. attempt: ours at the split, 0 before the first claim.
+
+    seat: which of the tasks that run at a time this is, from 1; it ends early when fewer are asked for. 0: it stays.
+    """
 
     attempt: int = 0
     chunks: int = 0
     rows_copied: int = 0
+    seat: int = 0
+    is_done: bool = True
+
+    def result(self, number: int, error: VReplicationError | None = None) -> SplitResult:
+        done = self.is_done and error is None
+        return SplitResult(number=number, chunks=self.chunks, rows_copied=self.rows_copied, is_done=done, error=error)
 
 
 def copy_split(
@@ -58,19 +67,22 @@ def copy_split(
     job: CopyJob,
     number: int,
     check: Callable[[], None] = lambda: None,
+    *,
+    seat: int = 0,
 ) -> SplitResult:
     """Copy a split to its end. Raises Transient where doing it again may help; any other error is in the result.
 
-    `check` is called wherever this waits (in the driver's process; on an executor there is nobody to ask).
+    `check` is called wherever this waits (in the driver's process; on an executor there is nobody to ask). `seat`: as
+    in `Tally`.
     """
-    tally = Tally()
+    tally = Tally(seat=seat)
     try:
         _copy_reconnecting(url, lease, mapping, job, number, tally, check)
     except Transient:
         raise
     except VReplicationError as error:
-        return SplitResult(number=number, chunks=tally.chunks, rows_copied=tally.rows_copied, error=error)
-    return SplitResult(number=number, chunks=tally.chunks, rows_copied=tally.rows_copied)
+        return tally.result(number, error)
+    return tally.result(number)
 
 
 def _copy_reconnecting(
@@ -116,7 +128,8 @@ class Walk:
         self.ask: Callable[[], None] = lambda: None
         self.path: CopyPath = make_path(session, mapping, job)
         self.turn = turn_for(session, mapping, is_mariadb=job.is_mariadb)
-        self.sizer = Sizer(limits=job.limits, rows=_size_so_far(session, job))
+        limits = job.limits.tuned(tuning.read(session, job.workflow))
+        self.sizer = Sizer(limits=limits, rows=_size_so_far(session, job.workflow, limits.chunk_millis))
 
     def run(self) -> None:
         """Claim the split, copy again what an earlier attempt left open, go on behind the last chunk."""
@@ -126,14 +139,20 @@ class Walk:
         self._claim()
         for chunk in ledger.chunks(self.session, self.job.workflow, split=self.number, states=(ledger.OPEN,)):
             self._copy(chunk, None)
+        self.tally.is_done = self._walk(split) is None
+        if self.tally.is_done:
+            self._persist(lambda: ledger.finish_split(self.session, self.job.workflow, self.number, self.tally.attempt))
+
+    def _walk(self, split: Split) -> KeyRange | None:
+        """Chunk by chunk; returns what is left for another, and has no chunk, when this task is one too many."""
         rest, ordinal = self._rest(split)
-        while rest is not None:
-            following: Chunk | None = self._open(ordinal, self._next(rest))
+        while rest is not None and not self._is_surplus():
+            following = self._open(ordinal, self._next(rest))
             while following is not None:
                 chunk = following
                 rest, ordinal = _behind(split.range, chunk.range), chunk.ordinal + 1
                 following = self._copy(chunk, rest)
-        self._persist(lambda: ledger.finish_split(self.session, self.job.workflow, self.number, self.tally.attempt))
+        return rest
 
     def _claim(self) -> None:
         self._check()
@@ -153,18 +172,24 @@ class Walk:
             return split.range, 0
         return _behind(split.range, last.range), last.ordinal + 1
 
+    def _is_surplus(self) -> bool:
+        """Fewer tasks are asked for than are at work, and this is one too many."""
+        return self.tally.seat > self.sizer.limits.copy_parallelism
+
     def _next(self, rest: KeyRange) -> KeyRange:
         """Bounds of the next chunk: the probe spends the LIMIT, so that rows inserted later push none out."""
         upper = nth_key(self.session, self.mapping, rest, self.sizer.rows) or rest.upper
         pausepoints.reach("copy.after_probe")
         return KeyRange(lower=rest.lower, upper=upper, has_lower=rest.has_lower)
 
-    def _open(self, ordinal: int, bounds: KeyRange) -> Chunk:
-        """Wait for the gate and open the chunk; when this returns its low watermark is set."""
+    def _open(self, ordinal: int, bounds: KeyRange) -> Chunk | None:
+        """Wait for the gate and open the chunk: then its low watermark is set. None: meanwhile we are one too many."""
         pausepoints.reach("copy.before_open")
         chunk = self._chunk(ordinal, bounds)
         while not self._persist(lambda: self._open_alone(chunk)):
             self._check()
+            if self._is_surplus():
+                return None
             time.sleep(GATE_WAIT_SECONDS)
         return chunk
 
@@ -179,6 +204,8 @@ class Walk:
         """Read and land a chunk that is open; returns the next one of `rest` if that could be opened with it."""
         pausepoints.reach("copy.after_open")
         self._check()
+        if self._is_surplus():
+            rest = None
         if self.job.is_mariadb:
             wait_for_branches(self.session, self.job.workflow, self._check)
         began = time.monotonic()
@@ -226,9 +253,10 @@ class Walk:
             pause = min(2 * pause, _LAST_BACKOFF_SECONDS)
 
     def _check(self) -> None:
-        """Raises Superseded or Cancelled when this attempt has nothing more to do here."""
+        """Take over what is asked for now. Raises Superseded or Cancelled when there is nothing more to do here."""
         self.ask()
-        check_standing(self.session, self.lease, self.number, self.tally.attempt)
+        asked = check_standing(self.session, self.lease, self.number, self.tally.attempt)
+        self.sizer.limits = self.job.limits.tuned(asked)
 
 
 def _behind(whole: KeyRange, done: KeyRange) -> KeyRange | None:
@@ -248,12 +276,12 @@ def _landing(copied: Copied, seconds: float) -> Landing:
     )
 
 
-def _size_so_far(session: Session, job: CopyJob) -> int:
+def _size_so_far(session: Session, workflow: str, chunk_millis: int) -> int:
     """Begin with the size that the workflow's last landed chunks suggest; one alone may be the tail of its split."""
     sql = (
         f"SELECT rows_read, millis FROM {SIDECAR}.chunk WHERE workflow=%s AND landed_at IS NOT NULL "
         "ORDER BY landed_at DESC LIMIT 8"
     )
-    target = job.limits.chunk_millis
-    found = [int(rows) * min(1.0, target / max(int(millis), 1)) for rows, millis in session.rows(sql, (job.workflow,))]
+    landed = session.rows(sql, (workflow,))
+    found = [int(rows) * min(1.0, chunk_millis / max(int(millis), 1)) for rows, millis in landed]
     return int(max([FIRST_ROWS, *found]))

@@ -25,9 +25,13 @@ class CopyJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitResult:
-    """error: what ended the split for good; what may succeed when done again is raised instead, so that Spark does."""
+    """error: what ended the split for good; what may succeed when done again is raised instead, so that Spark does.
+
+    is_done: False for one that gave its slot back before its end; whoever claims it next goes on with it.
+    """
 
     number: int
     chunks: int = 0
     rows_copied: int = 0
+    is_done: bool = True
     error: VReplicationError | None = None

@@ -1,4 +1,4 @@
-"""The row copy as Spark jobs: one task a few splits, so many at a time as the limits say.
+"""The row copy as Spark jobs: one task a few splits, so many at a time as the limits say, or as is asked for meanwhile.
 
 What must stay true: the connection's URL, which holds the password, travels inside the task's closure and in no Spark
 property; nothing is speculated; an error of ours that is raised on an executor comes out here as that very error; when
@@ -25,6 +25,7 @@ from vreplication.mysql.url import SourceUrl
 from vreplication.rowcopy.chunker import copy_split
 from vreplication.rowcopy.job import CopyJob, SplitResult
 from vreplication.schema.model import TableMapping
+from vreplication.settings import MOST_PARALLELISM, Tuning
 from vreplication.state import ledger
 from vreplication.state.lease import Lease
 
@@ -36,6 +37,8 @@ log = logging.getLogger(__name__)
 MAX_FAILURES = 4
 """Attempts at a task, the first included."""
 STOP_SECONDS = 15.0
+JOB_SECONDS = 60.0
+"""A task gives back the splits that it has not begun after this long, so that there is work for one more."""
 _PROPERTIES = {
     "spark.ui.enabled": "false",
     # The JVM only hands tasks to Python workers: its optimizing compiler and parallel collector would take the cores
@@ -53,7 +56,7 @@ _PROPERTIES = {
 
 
 def spark_session(master: str, parallelism: int, app_name: str) -> SparkSession:
-    """A session for `run_copy`. A local master gets as many slots as are used and binds to this machine alone."""
+    """A session for `run_copy`. local[*] has as many slots as may be asked for, and binds to this machine alone."""
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -79,12 +82,21 @@ def _imported(number: int) -> int:
 
 
 def local_master(master: str, parallelism: int) -> str:
-    """local[*] with the slots that are used, and with retries, which a plain local[n] does not do."""
+    """local[*] with a slot for every task that may be asked for, and with retries, which a plain local[n] does not do.
+
+    A slot that is not used costs nothing; how many are used, `run_copy` and verification decide.
+    """
     found = re.fullmatch(r"local(?:\[(\*|\d+)\])?", master)
     if not found:
         return master
-    slots = parallelism if found[1] == "*" else int(found[1] or 1)
+    slots = max(parallelism, MOST_PARALLELISM) if found[1] == "*" else int(found[1] or 1)
     return f"local[{max(1, slots)},{MAX_FAILURES}]"
+
+
+def slots(spark: SparkSession) -> int | None:
+    """Tasks that a local master runs at a time. None: a cluster's come and go, and what has none waits for one."""
+    context = spark.sparkContext
+    return int(context.defaultParallelism) if re.match(r"local(\[|$)", str(context.master)) else None
 
 
 def _local_properties(master: str) -> dict[str, str]:
@@ -101,13 +113,21 @@ def run_copy(
     job: CopyJob,
     *,
     on_tick: Callable[[], None],
+    asked: Callable[[], Tuning] = Tuning,
     tick_seconds: float = 0.5,
 ) -> None:
-    """Copy every split that is not done. `on_tick` is called in this thread and may raise to stop the copy."""
+    """Copy every split that is not done. `on_tick` is called in this thread and may raise to stop the copy.
+
+    `asked`: what the operator asks for at the moment; looked at with each tick.
+    """
     with connect(url) as session:
         numbers = [s.number for s in ledger.splits(session, job.workflow) if not s.is_done]
-    task = _Task(url=url, lease=lease, mapping=mapping, job=job)
-    _Jobs(spark.sparkContext, task, numbers, job.limits.copy_parallelism).run(on_tick, tick_seconds)
+    task, most = _Task(url=url, lease=lease, mapping=mapping, job=job), slots(spark) or MOST_PARALLELISM
+
+    def wanted() -> int:
+        return min(job.limits.tuned(asked()).copy_parallelism, most)
+
+    _Jobs(spark.sparkContext, task, numbers, wanted).run(on_tick, tick_seconds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,65 +139,79 @@ class _Task:
     mapping: TableMapping
     job: CopyJob
 
-    def __call__(self, numbers: Sequence[int]) -> list[SplitResult]:
-        """Copy these splits one after the other, up to the first that fails for good."""
+    def __call__(self, given: tuple[int, Sequence[int]]) -> list[SplitResult]:
+        """Copy these splits one after the other, up to the first that is not done, or until it is time to give back."""
+        seat, numbers = given
         results: list[SplitResult] = []
+        began = time.monotonic()
         for number in numbers:
-            results.append(copy_split(self.url, self.lease, self.mapping, self.job, number))
-            if results[-1].error is not None:
+            results.append(copy_split(self.url, self.lease, self.mapping, self.job, number, seat=seat))
+            if not results[-1].is_done or time.monotonic() - began > JOB_SECONDS:
                 break
         return results
 
 
 @dataclass(slots=True)
 class _Jobs:
-    """A Spark job for a few splits, submitted by as many threads as may run at a time: so it holds on any master."""
+    """A Spark job for a few splits, submitted by as many threads as may run at a time: so it holds on any master.
+
+    Each thread has a seat, from 1; one beyond what is wanted now goes, and comes back when more are wanted.
+    """
 
     context: Any
     task: _Task
     numbers: list[int]
-    parallelism: int
+    wanted: Callable[[], int]
+    seats: dict[int, threading.Thread] = field(default_factory=dict)
+    parallelism: int = 1
     group: str = field(default_factory=lambda: f"copy-{secrets.token_hex(4)}")
     taking: threading.Lock = field(default_factory=threading.Lock)
     errors: list[BaseException] = field(default_factory=list)
     stopping: threading.Event = field(default_factory=threading.Event)
 
     def run(self, on_tick: Callable[[], None], tick_seconds: float) -> None:
-        threads = self._start()
         try:
-            self._wait(threads, on_tick, tick_seconds)
+            self._wait(on_tick, tick_seconds)
         except BaseException:
-            self._stop(threads)
+            self._stop()
             raise
         if self.errors:
-            self._stop(threads)
+            self._stop()
             raise self.errors[0]
 
-    def _start(self) -> list[threading.Thread]:
-        from pyspark import InheritableThread
-
-        count = min(self.parallelism, len(self.numbers))
-        threads: list[Any] = [InheritableThread(target=self._submit, daemon=True) for _ in range(count)]
-        for thread in threads:
-            thread.start()
-        return threads
-
-    def _wait(self, threads: list[threading.Thread], on_tick: Callable[[], None], tick_seconds: float) -> None:
-        on_tick()
-        ticked = time.monotonic()
-        while (alive := [t for t in threads if t.is_alive()]) and not self.errors:
-            alive[0].join(0.05)
+    def _wait(self, on_tick: Callable[[], None], tick_seconds: float) -> None:
+        ticked = -tick_seconds
+        while not self.errors:
             if time.monotonic() - ticked >= tick_seconds:
                 on_tick()
+                self._seat()
                 ticked = time.monotonic()
+            alive = [thread for thread in self.seats.values() if thread.is_alive()]
+            if not alive and not self.numbers:
+                return
+            if alive:
+                alive[0].join(0.05)
+            else:
+                self.stopping.wait(0.05)
 
-    def _submit(self) -> None:
+    def _seat(self) -> None:
+        """As many threads as are wanted now, as long as there is work for them."""
+        from pyspark import InheritableThread
+
+        self.parallelism = max(1, self.wanted())
+        free = [n for n in range(1, self.parallelism + 1) if n not in self.seats or not self.seats[n].is_alive()]
+        for seat in free[: len(self.numbers)]:
+            self.seats[seat] = InheritableThread(target=self._submit, args=(seat,), daemon=True)
+            self.seats[seat].start()
+
+    def _submit(self, seat: int) -> None:
         """Body of a submitting thread: some splits after the others."""
         # Interrupting the JVM's task thread would leave the Python worker to itself; killTimeout ends both.
         self.context.setJobGroup(self.group, "vreplication row copy")
-        while not self.stopping.is_set() and (taken := self._take()):
+        while not self.stopping.is_set() and seat <= self.parallelism and (taken := self._take()):
             try:
-                self._run(taken)
+                if self._run(seat, taken):
+                    return
             except BaseException as error:
                 self.errors.append(_unwrapped(error))
                 self.stopping.set()
@@ -193,18 +227,24 @@ class _Jobs:
             taken, self.numbers = self.numbers[:count], self.numbers[count:]
         return taken
 
-    def _run(self, numbers: list[int]) -> None:
-        (results,) = self.context.parallelize([numbers], 1).map(self.task).collect()
+    def _run(self, seat: int, numbers: list[int]) -> bool:
+        """What is not done is given back. True: a split was left halfway, because this seat is one too many."""
+        (results,) = self.context.parallelize([(seat, numbers)], 1).map(self.task).collect()
         for result in results:
             if result.error is not None:
                 raise result.error
-            log.info("split %d is copied: %d rows in %d chunks", result.number, result.rows_copied, result.chunks)
+            how = "is copied" if result.is_done else "is left to others"
+            log.info("split %d %s: %d rows in %d chunks", result.number, how, result.rows_copied, result.chunks)
+        done = {result.number for result in results if result.is_done}
+        with self.taking:
+            self.numbers = [*(number for number in numbers if number not in done), *self.numbers]
+        return len(done) < len(results)
 
-    def _stop(self, threads: list[threading.Thread]) -> None:
+    def _stop(self) -> None:
         """Cancel what runs and wait for it; who does not stop in time is fenced off by the next attempt."""
         self.stopping.set()
         deadline = time.monotonic() + STOP_SECONDS
-        for thread in threads:
+        for thread in self.seats.values():
             while thread.is_alive() and time.monotonic() < deadline:
                 # Again and again: a job may have been submitted just behind the last cancelling.
                 with contextlib.suppress(Exception):

@@ -1,4 +1,4 @@
-"""May this attempt go on? One look at everything that could say no.
+"""May this attempt go on, and how hard? One look at everything that could say no, and at what the operator asks for.
 
 What must stay true: this is a courtesy that ends useless work early; what keeps a late attempt from writing is the
 fences inside the landing transaction.
@@ -9,22 +9,23 @@ from __future__ import annotations
 from vreplication.errors import Cancelled, Superseded, Terminal
 from vreplication.mysql.session import Session
 from vreplication.phases import ENDED, Phase
-from vreplication.settings import SIDECAR
+from vreplication.settings import SIDECAR, Tuning
 from vreplication.state.lease import Lease
 
 _SQL = (
-    "SELECT w.phase, w.cancel_requested, l.token, s.attempt "
+    "SELECT w.phase, w.cancel_requested, l.token, s.attempt, t.copy_parallelism, t.chunk_millis "
     f"FROM {SIDECAR}.workflow w LEFT JOIN {SIDECAR}.lease l ON l.workflow=w.id AND l.role=%s "
-    f"LEFT JOIN {SIDECAR}.split s ON s.workflow=w.id AND s.split=%s WHERE w.id=%s"
+    f"LEFT JOIN {SIDECAR}.split s ON s.workflow=w.id AND s.split=%s "
+    f"LEFT JOIN {SIDECAR}.tuning t ON t.workflow=w.id WHERE w.id=%s"
 )
 
 
-def check_standing(session: Session, lease: Lease, split: int, attempt: int) -> None:
-    """Raises Cancelled, Superseded or Terminal. attempt 0: the split is not claimed yet."""
+def check_standing(session: Session, lease: Lease, split: int, attempt: int) -> Tuning:
+    """What is asked for now. Raises Cancelled, Superseded or Terminal. attempt 0: the split is not claimed yet."""
     row = session.row(_SQL, (lease.role, split, lease.workflow))
     if row is None:
         raise Superseded(f"Workflow {lease.workflow} is gone.")
-    phase, is_cancel_requested, token, newest = row
+    phase, is_cancel_requested, token, newest, parallelism, millis = row
     if is_cancel_requested or phase == Phase.CANCELLED:
         raise Cancelled(f"Workflow {lease.workflow} was cancelled.")
     if phase in ENDED:
@@ -33,3 +34,4 @@ def check_standing(session: Session, lease: Lease, split: int, attempt: int) -> 
         raise Superseded(f"Workflow {lease.workflow} has been taken over by another process.")
     if attempt and newest != attempt:
         raise Superseded(f"A newer attempt at split {split} has taken over.")
+    return Tuning(copy_parallelism=parallelism, chunk_millis=millis)

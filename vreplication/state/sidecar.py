@@ -66,6 +66,11 @@ progress = _table(
     "events_applied", "applied_per_second", "apply_eta_seconds", "converging", "throttled", "held_branches",
     "read_position", "replicate_at",
 )  # fmt: skip
+tuning = _table("tuning", "workflow", "copy_parallelism", "chunk_millis", "slots", "holds_counter")
+history = _table(
+    "history", "workflow", "slot", "phase", "rows_copied", "rows_per_second", "applied_per_second", "lag_seconds",
+    "backlog", "chunk_rows", "chunk_millis", "throttled", "cutover_attempts", "eta_at",
+)  # fmt: skip
 verification = _table(
     "verification", "workflow", "verdict", "rows_compared", "mismatches", "repaired", "hot_keys", "details",
     "started_at", "finished_at",
@@ -77,7 +82,9 @@ queue = _table(
 )  # fmt: skip
 
 OF_A_WORKFLOW = (lease, heartbeat, gate, split, chunk, checkpoint, stream, marker, marker_applied, gate_release)
-"""Tables whose rows of a workflow go when it has ended; the workflow, progress, verification and journal stay."""
+"""Tables whose rows of a workflow go when it has ended."""
+REMEMBERED = (progress, verification, tuning, history)
+"""What is kept of one that has ended, beside its own row and the journal."""
 
 
 def now() -> Function[Any]:
@@ -124,8 +131,19 @@ def exists(session: Session) -> bool:
     return session.row(sql, (SIDECAR,)) is not None
 
 
+def complete(session: Session) -> None:
+    """Create the tables that a sidecar of an earlier release lacks; a look is enough where nothing is missing."""
+    sql = "SELECT table_name FROM information_schema.tables WHERE table_schema=%s"
+    there = {str(name) for (name,) in session.rows(sql, (SIDECAR,))}
+    if not {path.stem for path in _folder().glob("*.sql")} <= there:
+        install(session)
+
+
 def install(session: Session) -> None:
-    """Create what is missing. Raises Terminal when the sidecar is of a newer version than this program."""
+    """Create what is missing. Raises Terminal when the sidecar is of a newer version than this program.
+
+    A new table needs no new version, for older programs do not see it; a change to one that they know does.
+    """
     session.execute_raw(f"CREATE DATABASE IF NOT EXISTS {ident(SIDECAR)}")
     for path in sorted(_folder().glob("*.sql")):
         session.execute_raw(_qualified(path.read_text()))

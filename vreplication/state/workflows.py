@@ -180,6 +180,6 @@ def request_cancel(session: Session, workflow: str) -> None:
 
 def forget(session: Session, workflow: str) -> None:
     """Remove a workflow of which nothing is left (its preparation was refused)."""
-    for table in (*sidecar.OF_A_WORKFLOW, sidecar.progress, sidecar.verification):
+    for table in (*sidecar.OF_A_WORKFLOW, *sidecar.REMEMBERED):
         sidecar.delete_rows(session, table, workflow)
     execute(session, delete(_t).where(_t.c.id == workflow))

@@ -18,7 +18,8 @@ from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import Phase
 from vreplication.progress.estimate import CopyEstimate
-from vreplication.state import gate, lease, ledger, progress, workflows
+from vreplication.settings import Tuning
+from vreplication.state import gate, lease, ledger, progress, sidecar, tuning, workflows
 from vreplication.state.lease import Lease
 from vreplication.workflows.child import CatchUp, ReplicateProcess
 
@@ -49,6 +50,7 @@ class Driver:
         self._estimate = CopyEstimate()
         self._announced: tuple[int, ...] = ()
         self._beating: int | None = None
+        self._asked = Tuning()
         self.child: CatchUp = child or ReplicateProcess(url, workflow)
 
     @property
@@ -67,6 +69,7 @@ class Driver:
 
     def start(self) -> None:
         """Take the lease and begin to beat. Raises LeaseHeld."""
+        sidecar.complete(self.session)
         self.right = lease.acquire(self.session, self.workflow, lease.DRIVER)
         self._thread = threading.Thread(target=self._run, name="driver", daemon=True)
         self._thread.start()
@@ -94,6 +97,10 @@ class Driver:
         if self._ended is not None:
             raise self._ended
         self.child.keep_alive()
+
+    def asked(self) -> Tuning:
+        """What the operator asks for, as of the last beat."""
+        return self._asked
 
     def wait(self, seconds: float) -> None:
         """Wait, but not past the end of the workflow."""
@@ -169,6 +176,7 @@ class Driver:
 
     def _read_wishes(self, session: Session) -> None:
         row = workflows.load(session, self.workflow)
+        self._asked = tuning.read(session, self.workflow)
         if row.is_cancel_requested and not row.is_cut:
             self._ended = self._ended or Cancelled("Cancelled by the operator.")
         if row.phase is Phase.FAILED:

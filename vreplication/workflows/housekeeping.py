@@ -199,7 +199,7 @@ def _drop_lease(session: Session, item: Item) -> bool:
         session.rows(f"SELECT role FROM {SIDECAR}.lease WHERE workflow=%s FOR UPDATE", (workflow,))
         if workflows.find(session, workflow) is not None:
             return False
-        for table in (*sidecar.OF_A_WORKFLOW, sidecar.progress, sidecar.verification):
+        for table in (*sidecar.OF_A_WORKFLOW, *sidecar.REMEMBERED):
             sidecar.delete_rows(session, table, workflow)
     keytables.drop_all(session, workflow)
     serial.drop_probe(session, workflow)

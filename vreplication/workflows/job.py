@@ -7,7 +7,7 @@ memory. A source table whose definition is not what it was at the start ends the
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from vreplication.errors import SourceChanged, Terminal
 from vreplication.mysql.server import Server, inspect
@@ -19,9 +19,12 @@ from vreplication.schema.introspect import introspect
 from vreplication.schema.mapping import map_for
 from vreplication.schema.model import Table, TableMapping
 from vreplication.schema.shadow import comparable
-from vreplication.settings import Limits
-from vreplication.state import workflows
+from vreplication.settings import MOST_CHUNK_MILLIS, MOST_PARALLELISM, Limits, Tuning
+from vreplication.state import tuning, workflows
 from vreplication.state.workflows import WorkflowRow
+
+_COUNTER_MILLIS = 100
+"""Longest chunk that may lock an AUTO_INCREMENT table's counter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +33,7 @@ class Job:
     spec: Spec
     server: Server
     mapping: TableMapping
+    tuning: Tuning = field(default_factory=Tuning)
 
     @property
     def packet(self) -> int:
@@ -38,7 +42,19 @@ class Job:
 
     @property
     def limits(self) -> Limits:
-        return limits_of(self.spec, self.row.copy_path, self.server)
+        return limits_of(self.spec, holds_counter=self.holds_counter).tuned(self.tuning)
+
+    @property
+    def holds_counter(self) -> bool:
+        """INSERT … SELECT into an AUTO_INCREMENT table locks its counter to the statement's end."""
+        counts = any(column.is_auto_increment for column in self.mapping.target.columns)
+        mode = int(self.server.setting("innodb_autoinc_lock_mode") or 2)
+        return counts and self.row.copy_path == "server" and mode < 2
+
+    @property
+    def parallelism(self) -> int:
+        """Tasks at a time where nothing is inserted."""
+        return self.tuning.copy_parallelism or self.spec.copy_parallelism
 
     @property
     def copy_job(self) -> CopyJob:
@@ -51,14 +67,15 @@ class Job:
         )
 
 
-def limits_of(spec: Spec, copy_path: str, server: Server) -> Limits:
-    """INSERT … SELECT into an AUTO_INCREMENT table locks its counter: then one task at a time, short chunks."""
-    holds_counter = copy_path == "server" and int(server.setting("innodb_autoinc_lock_mode") or 2) < 2
+def limits_of(spec: Spec, *, holds_counter: bool) -> Limits:
+    """Where a chunk locks the counter that the application needs: one task at a time, short chunks."""
     return Limits(
         copy_parallelism=1 if holds_counter else spec.copy_parallelism,
         chunk_rows=spec.chunk_rows,
-        chunk_millis=min(spec.chunk_millis, 100) if holds_counter else spec.chunk_millis,
+        chunk_millis=min(spec.chunk_millis, _COUNTER_MILLIS) if holds_counter else spec.chunk_millis,
         apply_parallelism=spec.apply_parallelism,
+        most_parallelism=1 if holds_counter else MOST_PARALLELISM,
+        most_chunk_millis=_COUNTER_MILLIS if holds_counter else MOST_CHUNK_MILLIS,
     )
 
 
@@ -78,7 +95,8 @@ def load(session: Session, workflow: str) -> Job:
             cure=f"Run `vreplication cancel {workflow}` and start again.",
         )
     spec = Spec.model_validate(row.spec)
-    return Job(row=row, spec=spec, server=server, mapping=_mapping(session, row, spec, source, server))
+    asked, mapping = tuning.read(session, workflow), _mapping(session, row, spec, source, server)
+    return Job(row=row, spec=spec, server=server, mapping=mapping, tuning=asked)
 
 
 def _mapping(session: Session, row: WorkflowRow, spec: Spec, source: Table, server: Server) -> TableMapping:

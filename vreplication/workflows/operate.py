@@ -156,7 +156,7 @@ def verify(url: SourceUrl, workflow: str, spark_master: str, stop: threading.Eve
         if not lease.is_alive(session, workflow, lease.REPLICATE):
             raise Refused(f"Catch-up of workflow {workflow} is not running.", cure=f"`vreplication resume {workflow}`.")
         found = job.load(session, workflow)
-    spark = SparkStart(spark_master, found.spec.copy_parallelism)
+    spark = SparkStart(spark_master, found.parallelism)
 
     def check() -> None:
         if stop.is_set():
@@ -165,7 +165,7 @@ def verify(url: SourceUrl, workflow: str, spark_master: str, stop: threading.Eve
     try:
         return verify_rows(
             spark.session(), url, found.mapping, workflow=workflow, is_mariadb=found.server.is_mariadb, repair=None,
-            parallelism=found.spec.copy_parallelism, on_tick=lambda rows: None, check=check,
+            parallelism=found.parallelism, on_tick=lambda rows: None, check=check,
         )  # fmt: skip
     finally:
         spark.stop()

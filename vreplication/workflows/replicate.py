@@ -36,7 +36,7 @@ from vreplication.phases import Phase
 from vreplication.schema.introspect import introspect
 from vreplication.schema.model import TableMapping
 from vreplication.settings import SIDECAR
-from vreplication.state import lease, ledger, markers, workflows
+from vreplication.state import lease, ledger, markers, sidecar, workflows
 from vreplication.state.lease import Lease
 from vreplication.workflows import job as jobs
 from vreplication.workflows import spool
@@ -103,6 +103,7 @@ def _take_lease(url: SourceUrl, workflow: str, stop: threading.Event) -> tuple[L
     while True:
         try:
             with connect(url) as session:
+                sidecar.complete(session)
                 watermark = watermark_of(workflows.load(session, workflow).mechanism)
                 return lease.acquire(session, workflow, lease.REPLICATE), watermark
         except LeaseHeld:

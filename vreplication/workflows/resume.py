@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 def begin_again(session: Session, row: WorkflowRow, spec: Spec) -> bool:
     """Check that `row` may go on under `spec`. True: nothing of it is left and it is to be planned anew."""
     check_same(session, row, spec)
+    sidecar.complete(session)
     holder = lease.holder_of(session, row.id, lease.DRIVER)
     if holder and holder.is_alive:
         raise LeaseHeld(

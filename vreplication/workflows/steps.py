@@ -24,11 +24,12 @@ from vreplication.mysql.session import Session, connect
 from vreplication.pausepoints import reach
 from vreplication.phases import Phase
 from vreplication.rowcopy.repair import copy_ranges
-from vreplication.rowcopy.spark_job import run_copy
+from vreplication.rowcopy.spark_job import run_copy, slots
 from vreplication.settings import CUTOVER_RETRY_SECONDS, MAX_HOT_KEYS
-from vreplication.state import journal, keytables, lease, ledger, markers, sidecar, verdicts, workflows
+from vreplication.state import journal, keytables, lease, ledger, markers, sidecar, tuning, verdicts, workflows
 from vreplication.state.gate import released_by
 from vreplication.state.ledger import KeyRange
+from vreplication.state.tuning import Room
 from vreplication.state.verdicts import Verdict
 from vreplication.state.workflows import WorkflowRow
 from vreplication.verify.hot import compare_hot
@@ -57,8 +58,11 @@ def copy(driver: Driver, spark: Spark) -> None:
     driver.move(Phase.COPYING)
     found = job.load(driver.session, driver.workflow)
     if any(not s.is_done for s in ledger.splits(driver.session, driver.workflow)):
+        session = spark.session(driver.check)
+        room = Room(slots=slots(session), holds_counter=found.holds_counter)
+        tuning.note_room(driver.session, driver.workflow, room)
         run_copy(
-            spark.session(driver.check), driver.url, driver.lease, found.mapping, found.copy_job, on_tick=driver.check
+            session, driver.url, driver.lease, found.mapping, found.copy_job, on_tick=driver.check, asked=driver.asked
         )
     reach("workflow.copied")
 
@@ -104,7 +108,7 @@ def compare(driver: Driver, spark: Spark, is_enough: Callable[[], bool] = lambda
             workflow=driver.workflow,
             is_mariadb=found.server.is_mariadb,
             repair=comparing.repair,
-            parallelism=found.spec.copy_parallelism,
+            parallelism=found.parallelism,
             on_tick=comparing.tick,
             check=driver.check,
             announce=driver.announce,

@@ -1,0 +1,116 @@
+"""How hard a running copy works: what is asked for, what of it is possible, and the operator's act that changes it.
+
+What must stay true: a wrong value is the sentence that the command line and the form have for it; who asked, and what
+was before, is journaled; nothing restarts: whoever copies reads the row (docs/concepts.md, Tuning).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vreplication.errors import Refused
+from vreplication.mysql.session import Session, connect
+from vreplication.mysql.url import SourceUrl
+from vreplication.phases import Phase
+from vreplication.planning.spec import Spec, make_spec
+from vreplication.settings import Limits, Tuning
+from vreplication.state import journal, lease, sidecar, tuning, workflows
+from vreplication.state.workflows import WorkflowRow
+from vreplication.workflows.job import limits_of
+
+WHEN = (
+    "The time holds from each task's next chunk on. A task more starts within seconds, one less stops behind its chunk."
+)
+_COPIED = frozenset({Phase.VERIFYING, Phase.WAITING, Phase.CUTTING_OVER})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effort:
+    """limits: as asked for now, and what nobody may go beyond. slots: of Spark's local master, where it is known."""
+
+    limits: Limits
+    asked: Tuning
+    slots: int | None = None
+
+    @property
+    def tasks(self) -> int:
+        """That run at a time at the most."""
+        return min(self.limits.copy_parallelism, self.slots or self.limits.copy_parallelism)
+
+    @property
+    def shortfall(self) -> str:
+        """Why not all of what was asked for is done; '' when it is."""
+        wished, millis = self.asked.copy_parallelism or 0, self.asked.chunk_millis or 0
+        if wished > self.limits.most_parallelism or millis > self.limits.most_chunk_millis:
+            return (
+                f"INSERT … SELECT locks the counter of an AUTO_INCREMENT table here, so it stays at "
+                f"{self.tasks} at a time and {self.limits.chunk_millis} ms."
+            )
+        return f"Spark has slots for {self.slots}, so no more run." if wished > self.tasks else ""
+
+
+def effort(session: Session, row: WorkflowRow) -> Effort:
+    """As of now, by the sidecar alone."""
+    asked, room = tuning.read(session, row.id), tuning.room(session, row.id)
+    base = limits_of(Spec.model_validate(row.spec), holds_counter=room.holds_counter)
+    return Effort(limits=base.tuned(asked), asked=asked, slots=room.slots)
+
+
+def tune(url: SourceUrl, workflow: str, by: str, **wishes: object) -> str:
+    """Set `copy_parallelism`, `chunk_millis` or both; returns what comes of it, in words. Raises Refused."""
+    asked = _checked(wishes)
+    with connect(url) as session:
+        sidecar.complete(session)
+        row = workflows.load(session, workflow)
+        _refuse(row, asked)
+        before = effort(session, row)
+        tuning.ask(session, workflow, asked)
+        journal.write(session, workflow, "tuned", _change(before, asked), actor=by)
+        return " ".join([f"Set: {_what(asked)}.", *_remarks(session, row)])
+
+
+def _checked(wishes: dict[str, object]) -> Tuning:
+    """By the fields of the Spec, so with its limits and its words."""
+    given = {name: value for name, value in wishes.items() if value is not None}
+    known = {"copy_parallelism", "chunk_millis"}
+    if unknown := sorted(given.keys() - known):
+        raise Refused(f"{unknown[0]}: there is no such setting.")
+    if not given:
+        raise Refused("Nothing to set is given.", cure="Give copying tasks at a time, milliseconds a chunk, or both.")
+    spec = make_spec(table="t", alter="t", **given)
+    return Tuning(**{name: getattr(spec, name) for name in given})
+
+
+def _refuse(row: WorkflowRow, asked: Tuning) -> None:
+    if row.is_cut or row.phase in (Phase.COMPLETE, Phase.CANCELLED):
+        raise Refused(f"Workflow {row.id} copies no more ({row.phase}) and cannot be tuned.")
+    rows = row.spec.get("chunk_rows")
+    if asked.chunk_millis is not None and rows:
+        raise Refused(f"The chunks of workflow {row.id} were fixed at {rows:,} rows when it began: they have no time.")
+
+
+def _what(asked: Tuning) -> str:
+    tasks, millis = asked.copy_parallelism, asked.chunk_millis
+    words = [] if tasks is None else [f"{tasks} copying task{'s' if tasks > 1 else ''} at a time"]
+    return ", ".join([*words, *([] if millis is None else [f"{millis:,} ms a chunk"])])
+
+
+def _change(before: Effort, asked: Tuning) -> str:
+    """For the journal."""
+    tasks, millis = asked.copy_parallelism, asked.chunk_millis
+    words = [] if tasks is None else [f"copying tasks at a time: {tasks} (was {before.limits.copy_parallelism})"]
+    words += [] if millis is None else [f"time of a chunk: {millis:,} ms (was {before.limits.chunk_millis:,} ms)"]
+    return ", ".join(words)
+
+
+def _remarks(session: Session, row: WorkflowRow) -> list[str]:
+    shortfall = effort(session, row).shortfall
+    return [text for text in (shortfall, _when(session, row)) if text]
+
+
+def _when(session: Session, row: WorkflowRow) -> str:
+    if row.phase in _COPIED:
+        return "The rows are copied; it holds for what is verified or copied again."
+    return (
+        WHEN if lease.is_alive(session, row.id, lease.DRIVER) else "Nobody copies now; it holds as soon as it goes on."
+    )
