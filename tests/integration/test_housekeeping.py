@@ -17,7 +17,7 @@ from vreplication.cli import main, options, scrub
 from vreplication.mysql.session import Session, connect
 from vreplication.phases import Phase
 from vreplication.settings import SIDECAR
-from vreplication.state import journal, lease, sidecar, workflows
+from vreplication.state import history, journal, lease, sidecar, workflows
 from vreplication.workflows import housekeeping
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -155,20 +155,29 @@ def test_a_lease_without_a_workflow_goes_unless_somebody_is_alive(session: Sessi
     assert session.rows(f"SELECT * FROM {SIDECAR}.lease") == []
 
 
-def test_old_journal_rows_go_but_for_those_of_a_workflow_that_goes_on(
+def test_old_rows_go_but_for_those_of_a_workflow_that_goes_on(
     app: Session, session: Session, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(housekeeping, "_JOURNAL_ROWS", 2)
+    monkeypatch.setattr(housekeeping, "_ROWS", 2)
     for workflow in ("over", "on"):
         complete(database, session, workflow, 0, "t" if workflow == "over" else "u")
     session.execute(f"UPDATE {SIDECAR}.workflow SET phase='copying' WHERE id='on'")
+    session.execute(f"DELETE FROM {SIDECAR}.history")
     for workflow in ("over", "on", "gone"):
         for _ in range(5):
             journal.write(session, workflow, "old", actor="x")
+        for days in range(85, 95):
+            history.add(session, workflow, eta_seconds=None, phase="copying", rows_copied=1)
+            slots = days * history.DAY
+            session.execute(f"UPDATE {SIDECAR}.history SET slot = slot - {slots} ORDER BY slot DESC LIMIT 1")
     session.execute(f"UPDATE {SIDECAR}.journal SET at = at - INTERVAL 91 DAY WHERE event='old'")
-    [item] = housekeeping.find(session)
-    assert (item.kind, item.what) == ("journal", "10 journal rows")
+    items = housekeeping.find(session)
+    assert [(item.kind, item.what) for item in items] == [
+        ("journal", "10 journal rows"),
+        ("history", "10 points of the charts"),
+    ]
     assert tidy(session) == []
+    assert {w: len(history.read(session, w)) for w in ("on", "gone")} == {"on": 10, "gone": 5}
     assert session.rows(f"SELECT workflow, COUNT(*) FROM {SIDECAR}.journal WHERE event='old' GROUP BY 1") == [("on", 5)]
     assert events(session, "over") != []
 
@@ -184,10 +193,12 @@ def test_a_running_workflow_beside_it_is_left_alone(
         wait_reached(pauses, "workflow.copied", run)
         for table, column in (("journal", "at"), ("lease", "taken_at"), ("workflow", "updated_at")):
             session.execute(f"UPDATE {SIDECAR}.{table} SET {column} = {column} - INTERVAL 365 DAY")
+        session.execute(f"UPDATE {SIDECAR}.history SET slot = slot - {365 * history.DAY}")
         kinds = found(session, retired_days=0)
-        assert kinds == [("retired table", "old"), ("shadow table", None), ("journal", None)]
+        assert kinds == [("retired table", "old"), ("shadow table", None), ("journal", None), ("history", None)]
         assert tidy(session, retired_days=0) == []
         assert ("prepared", lease.me()) in events(session, "running")
+        assert history.read(session, "running")
         app.execute_raw("INSERT INTO t VALUES (1000, 1)")
         let_go(pauses, "workflow.copied")
         wait_reached(pauses, "workflow.switched", run)

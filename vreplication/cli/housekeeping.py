@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 HELP = """
 List what is left over, and with --yes remove it.
 
-That is: originals of complete workflows past their time, journal rows older than 90 days, shadow tables that no
+That is: originals of complete workflows past their time, journal rows and charts older than 90 days, shadow tables that no
 workflow has, leases of workflows that are gone. Nothing of a workflow that goes on, or that has failed and may go on,
 is touched.
 """

@@ -15,12 +15,15 @@ from vreplication.errors import Refused
 from vreplication.mysql.session import Session
 from vreplication.phases import ENDED, Phase
 from vreplication.progress.estimate import UNMATCHED_PERCENT
-from vreplication.state import progress, sidecar
+from vreplication.state import history, progress, sidecar
 
 STALE_SECONDS = 5.0
 """Both writers write each second; after five of them missed, what they wrote says nothing about now."""
 _OF_CATCH_UP = ("lag_seconds", "backlog", "applied_per_second", "apply_eta_seconds", "throttled")
-_ABOUT_NOW = (*_OF_CATCH_UP, "converging", "rows_per_second", "copy_eta_seconds", "waiting_for")
+_SIZES = ("chunk_rows", "chunk_millis")
+_OF_COPY = ("rows_per_second", "copy_eta_seconds", *_SIZES)
+_ABOUT_NOW = (*_OF_CATCH_UP, *_OF_COPY, "converging", "waiting_for")
+_IN_THE_PAST = ("rows_copied", "applied_per_second", "lag_seconds", "backlog", "cutover_attempts")
 _UNCOPIED = frozenset({Phase.PLANNING, Phase.PREPARING, Phase.COPYING})
 
 
@@ -42,6 +45,8 @@ class Snapshot:
     is_rows_total_exact: bool = False
     rows_per_second: float | None = None
     copy_eta_seconds: float | None = None
+    chunk_rows: int | None = None
+    chunk_millis: float | None = None
     lag_seconds: float | None = None
     backlog: int | None = None
     events_applied: int = 0
@@ -121,6 +126,8 @@ class Snapshot:
             "retired_table": self.retired_table,
             "reason": self.reason,
             "rows_per_second": self.rows_per_second,
+            "chunk_rows": self.chunk_rows,
+            "chunk_millis": self.chunk_millis,
             "events_applied": self.events_applied,
             "applied_per_second": self.applied_per_second,
             "verify_rows": self.verify_rows,
@@ -158,6 +165,24 @@ def read_all(session: Session) -> list[Snapshot]:
     return [_snapshot(row) for row in progress.overview(session)] if sidecar.exists(session) else []
 
 
+def remember(session: Session, workflow: str) -> None:
+    """A point of the history: what this moment looks like from outside."""
+    seen = find(session, workflow)
+    if seen is None:
+        return
+    is_copying = seen.phase is Phase.COPYING
+    of_copy = {name: getattr(seen, name) if is_copying else None for name in ("rows_per_second", *_SIZES)}
+    history.add(
+        session,
+        workflow,
+        phase=str(seen.phase),
+        throttled="paused by the operator" if seen.is_paused else seen.throttled,
+        eta_seconds=None if seen.has_ended else seen.eta_seconds,
+        **of_copy,
+        **{name: getattr(seen, name) for name in _IN_THE_PAST},
+    )
+
+
 def _snapshot(row: Mapping[str, Any]) -> Snapshot:
     phase = Phase(row["phase"])
     driver_age, replicate_age = row["driver_age"], row["replicate_age"]
@@ -193,8 +218,7 @@ def _of_copy(row: Mapping[str, Any], phase: Phase, is_fresh: bool) -> dict[str, 
         "rows_copied": int(row["rows_copied"] or 0),
         "rows_total": total,
         "is_rows_total_exact": bool(row["rows_total_exact"]),
-        "rows_per_second": row["rows_per_second"] if is_fresh else None,
-        "copy_eta_seconds": row["copy_eta_seconds"] if is_fresh else None,
+        **{name: row[name] if is_fresh else None for name in _OF_COPY},
     }
 
 

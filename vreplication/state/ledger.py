@@ -21,9 +21,11 @@ from vreplication.state import sidecar
 from vreplication.state.sidecar import execute, fetch, fetch_one, now
 
 OPEN, LANDED, MATCHED = "open", "landed", "matched"
+LATELY_SECONDS = 10
 REPAIR_SPLIT = 1_000_000
 """Splits from this number on are repairs: ranges that are copied again."""
 
+_LATELY = f"landed_at > NOW(6) - INTERVAL {LATELY_SECONDS} SECOND"
 Bound = tuple[str, ...]
 """One SQL literal a key column."""
 _s, _c = sidecar.split, sidecar.chunk
@@ -70,6 +72,14 @@ class Landing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Lately:
+    """The mean chunk of the last LATELY_SECONDS; None: there was none."""
+
+    chunk_rows: int
+    chunk_millis: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
     chunks_open: int
     chunks_landed: int
@@ -78,6 +88,7 @@ class Totals:
     rows_copied: int
     splits: int
     splits_done: int
+    lately: Lately | None
 
     @property
     def has_chunks(self) -> bool:
@@ -259,7 +270,8 @@ def next_repair_split(session: Session, workflow: str) -> int:
 def totals(session: Session, workflow: str) -> Totals:
     sql = (
         "SELECT COALESCE(SUM(state='open'),0), COALESCE(SUM(state='landed'),0), COALESCE(SUM(state='matched'),0), "
-        f"COALESCE(SUM(is_dirty),0), COALESCE(SUM(IF(split < {REPAIR_SPLIT}, rows_read, 0)),0) "
+        f"COALESCE(SUM(is_dirty),0), COALESCE(SUM(IF(split < {REPAIR_SPLIT}, rows_read, 0)),0), "
+        f"AVG(IF({_LATELY}, rows_read, NULL)), AVG(IF({_LATELY}, millis, NULL)) "
         f"FROM {SIDECAR}.chunk WHERE workflow=%s"
     )
     chunk_row = session.row(sql, (workflow,))
@@ -268,7 +280,9 @@ def totals(session: Session, workflow: str) -> Totals:
     )
     assert chunk_row is not None
     assert split_row is not None
-    opened, landed, matched, dirty, rows = map(int, chunk_row)
+    *counts, mean_rows, mean_millis = chunk_row
+    opened, landed, matched, dirty, rows = map(int, counts)
+    lately = None if mean_rows is None else Lately(chunk_rows=round(mean_rows), chunk_millis=float(mean_millis))
     return Totals(
         chunks_open=opened,
         chunks_landed=landed,
@@ -277,4 +291,5 @@ def totals(session: Session, workflow: str) -> Totals:
         rows_copied=rows,
         splits=int(split_row[0]),
         splits_done=int(split_row[1]),
+        lately=lately,
     )

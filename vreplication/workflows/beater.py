@@ -18,15 +18,18 @@ from vreplication.errors import SourceChanged, Superseded, Terminal, VReplicatio
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import Phase
+from vreplication.progress import snapshot
 from vreplication.progress.estimate import ApplyEstimate
 from vreplication.settings import GATE_PERIOD_SECONDS
-from vreplication.state import gate, lease, progress, workflows
+from vreplication.state import gate, history, lease, progress, workflows
+from vreplication.state.history import SLOT_SECONDS
 from vreplication.state.lease import Lease
 
 log = logging.getLogger(__name__)
 
 COPY_LAG_SECONDS = 3.0
 COPY_BACKLOG_CHANGES = 4_000
+_THIN_SECONDS = 600
 _BEATS_A_SECOND = max(1, round(1 / GATE_PERIOD_SECONDS))
 
 
@@ -92,6 +95,7 @@ class Beater:
         if beat % _BEATS_A_SECOND == 0:
             lease.beat(session, self._lease, self._connections)
             self._write_progress(session, reading, state, reason)
+            self._remember(session, beat // _BEATS_A_SECOND)
             self._look_around(session)
 
     def _write_progress(self, session: Session, reading: Reading, state: dict[str, Any], reason: str) -> None:
@@ -111,6 +115,13 @@ class Beater:
             held_branches=state["held_branches"],
             read_position=state["read_position"],
         )
+
+    def _remember(self, session: Session, seconds: int) -> None:
+        """Ours is the pen, because we write from before the first chunk until the switch, whoever drives."""
+        if seconds % SLOT_SECONDS == 0:
+            snapshot.remember(session, self._lease.workflow)
+        if seconds % _THIN_SECONDS == 0:
+            history.thin(session, self._lease.workflow)
 
     def _rate(self, applied: int) -> float | None:
         now = SYSTEM.monotonic()

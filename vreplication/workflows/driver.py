@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 from vreplication.clock import SYSTEM
@@ -17,6 +18,7 @@ from vreplication.errors import Ambiguous, Cancelled, Interrupted, Terminal, Tra
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import Phase
+from vreplication.progress import snapshot
 from vreplication.progress.estimate import CopyEstimate
 from vreplication.settings import Tuning
 from vreplication.state import gate, lease, ledger, progress, sidecar, tuning, workflows
@@ -120,6 +122,10 @@ class Driver:
         """Write columns of the progress row."""
         progress.write_driver(self.session, self.workflow, **columns)
 
+    def remember(self) -> None:
+        """A point of the history, now: what happens between two of catch-up's must not be missed."""
+        snapshot.remember(self.session, self.workflow)
+
     def reconnect(self) -> None:
         """A fresh control connection; tried for a while, because what follows has to be noted."""
         self.session.close()
@@ -193,7 +199,7 @@ class Driver:
             is_throttled=not (totals.has_chunks and gate.read(session, self.workflow).is_open),
             is_matched=totals.is_all_matched and totals.splits > 0,
         )
-        columns = figures.columns()
+        columns = figures.columns() | (asdict(totals.lately) if totals.lately else {})
         progress.write_driver(
             session,
             self.workflow,

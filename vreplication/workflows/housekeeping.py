@@ -1,4 +1,4 @@
-"""What is left over and may go: old originals, old journal rows, orphaned shadow tables and leases.
+"""What is left over and may go: old originals, old journal rows and charts, orphaned shadow tables and leases.
 
 What must stay true: `find` only reads and `remove` takes away one thing that `find` has named, having looked again; a
 table goes only under its own lock and only when it is the very one that was named (InnoDB's identity); nothing of a
@@ -23,22 +23,24 @@ from vreplication.mysql.session import Session
 from vreplication.phases import Phase
 from vreplication.settings import SIDECAR
 from vreplication.state import journal, keytables, lease, sidecar, workflows
+from vreplication.state.history import SLOT_SECONDS
 from vreplication.workflows import steps
 
 log = logging.getLogger(__name__)
 
 RETIRED_DAYS, JOURNAL_DAYS = 7, 90
-RETIRED, JOURNAL, SHADOW, LEASE = "retired table", "journal", "shadow table", "lease"
+RETIRED, JOURNAL, HISTORY, SHADOW, LEASE = "retired table", "journal", "history", "shadow table", "lease"
 _ORPHAN_MINUTES = 60
 """A lease without a workflow is left alone this long after it was taken."""
 _SHADOW_ENDING = names.shadow_table("")
-_JOURNAL_ROWS = 1_000
+_ROWS = 1_000
 """Rows a statement, so that no transaction grows large."""
 _OVER = f"'{Phase.COMPLETE}','{Phase.CANCELLED}'"
-_OLD = (
-    "at < NOW(6) - INTERVAL %s DAY "
-    f"AND workflow NOT IN (SELECT id FROM {SIDECAR}.workflow WHERE phase NOT IN ({_OVER}))"
-)
+_OF_NO_LIVING = f"workflow NOT IN (SELECT id FROM {SIDECAR}.workflow WHERE phase NOT IN ({_OVER}))"
+_OLD = {
+    JOURNAL: f"at < NOW(6) - INTERVAL %s DAY AND {_OF_NO_LIVING}",
+    HISTORY: f"slot < UNIX_TIMESTAMP(NOW(6) - INTERVAL %s DAY) / {SLOT_SECONDS} AND {_OF_NO_LIVING}",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,15 +62,17 @@ class Item:
 
 
 def find(session: Session, *, retired_days: int = RETIRED_DAYS, journal_days: int = JOURNAL_DAYS) -> list[Item]:
-    """Everything that may go now. Reads only."""
+    """Everything that may go now. Reads only, once a sidecar of an earlier release has all its tables."""
     if not sidecar.exists(session):
         return []
+    sidecar.complete(session)
     is_mariadb = inspect(session).is_mariadb
     return [
         *_retired(session, retired_days, is_mariadb),
         *_shadows(session, is_mariadb),
         *_leases(session),
-        *_journal(session, journal_days),
+        *_old_rows(session, JOURNAL, "journal rows", journal_days),
+        *_old_rows(session, HISTORY, "points of the charts", journal_days),
     ]
 
 
@@ -163,18 +167,18 @@ def _is_worked_on(session: Session, workflow: str) -> bool:
     return any(lease.is_alive(session, workflow, role) for role in (lease.DRIVER, lease.REPLICATE))
 
 
-def _journal(session: Session, days: int) -> list[Item]:
-    count = int(session.value(f"SELECT COUNT(*) FROM {SIDECAR}.journal WHERE {_OLD}", (days,)))
+def _old_rows(session: Session, kind: str, words: str, days: int) -> list[Item]:
+    """Of a table of the sidecar that is named like its kind."""
+    count = int(session.value(f"SELECT COUNT(*) FROM {SIDECAR}.{kind} WHERE {_OLD[kind]}", (days,)))
     why = f"older than {days} days, of no workflow that goes on"
-    return [Item(kind=JOURNAL, what=f"{count} journal rows", why=why, days=days)] if count else []
+    return [Item(kind=kind, what=f"{count} {words}", why=why, days=days)] if count else []
 
 
 def remove(session: Session, item: Item, by: str) -> bool:
     """Take one thing away. False: it has changed since it was named, and stays. Raises what the server says."""
-    is_gone = {RETIRED: _drop_retired, SHADOW: _drop_shadow, LEASE: _drop_lease, JOURNAL: _drop_journal}[item.kind](
-        session, item
-    )
-    if is_gone and item.kind != JOURNAL:
+    drop = {RETIRED: _drop_retired, SHADOW: _drop_shadow, LEASE: _drop_lease}.get(item.kind, _drop_rows)
+    is_gone = drop(session, item)
+    if is_gone and item.kind not in _OLD:
         journal.write(session, item.workflow or "", "dropped", f"{item.kind} {item.what}", actor=by)
     return is_gone
 
@@ -206,9 +210,10 @@ def _drop_lease(session: Session, item: Item) -> bool:
     return True
 
 
-def _drop_journal(session: Session, item: Item) -> bool:
-    while session.execute(f"DELETE FROM {SIDECAR}.journal WHERE {_OLD} LIMIT {_JOURNAL_ROWS}", (item.days,)):
-        log.debug("journal rows removed")
+def _drop_rows(session: Session, item: Item) -> bool:
+    kind = item.kind
+    while session.execute(f"DELETE FROM {SIDECAR}.{kind} WHERE {_OLD[kind]} LIMIT {_ROWS}", (item.days,)):
+        log.debug("rows of the %s removed", kind)
     return True
 
 

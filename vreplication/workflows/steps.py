@@ -227,6 +227,7 @@ def cut_over(driver: Driver, attempt: int) -> bool:
     """Try the switch once. False: everything is as before. Raises Mismatch when rows differ under the lock."""
     driver.move(Phase.CUTTING_OVER)
     driver.report(cutover_attempts=attempt)
+    driver.remember()
     found = job.load(driver.session, driver.workflow)
     outcome = _attempt(driver, found)
     if outcome.is_switched:
