@@ -17,6 +17,7 @@ from rich.console import Console
 from vreplication.cli import bars, figures, logs, outcome, say, scrub, show, status
 from vreplication.mysql.url import parse
 from vreplication.phases import Phase
+from vreplication.progress import numbers
 from vreplication.progress.snapshot import Snapshot
 from vreplication.workflows.result import Leftover, Result
 
@@ -61,14 +62,14 @@ COPYING = snapshot(
     ],
 )
 def test_durations(seconds: float, text: str) -> None:
-    assert figures.duration(seconds) == text
+    assert numbers.duration(seconds) == text
 
 
 @pytest.mark.parametrize(
     ("number", "text"), [(0, "0"), (9999, "9,999"), (48_213, "48.2k"), (29_300_000, "29.3M"), (5e9, "5.0G")]
 )
 def test_short_numbers(number: float, text: str) -> None:
-    assert figures.short(number) == text
+    assert numbers.short(number) == text
 
 
 @given(st.floats(0, 99.99999))

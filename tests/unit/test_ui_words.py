@@ -11,8 +11,9 @@ import pytest
 from vreplication.cutover.blockers import METADATA_LOCK, Blocker
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import Phase
+from vreplication.progress import numbers
 from vreplication.progress.snapshot import Snapshot
-from vreplication.ui import acts, asking, view, words
+from vreplication.ui import acts, asking, view
 from vreplication.ui.asking import Answer, Asker, Source
 from vreplication.ui.masking import masked
 from vreplication.ui.reading import About, Item
@@ -43,14 +44,14 @@ def test_an_unknown_figure_says_why_in_every_phase(phase: Phase) -> None:
 
 
 def test_hundred_means_done() -> None:
-    assert words.percent(99.99) == "99.9 %"
+    assert numbers.percent(99.99) == "99.9 %"
 
 
 @pytest.mark.parametrize(
     ("number", "text"), [(0.4, "0.4"), (310, "310"), (9_999, "9,999"), (48_213, "48.2k"), (29.3e6, "29.3M")]
 )
 def test_numbers_are_short_and_grouped(number: float, text: str) -> None:
-    assert words.short(number) == text
+    assert numbers.fine(number) == text
 
 
 def test_who_waits_for_a_person_is_amber_and_first() -> None:

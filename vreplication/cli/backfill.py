@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vreplication.cli import figures, logs, options, scrub
+from vreplication.cli import logs, options, scrub
 from vreplication.cli.attend import stopping_on_signals
 from vreplication.cli.say import error, json_line, say, warn
 from vreplication.cli.streams import children_to
 from vreplication.errors import Refused
 from vreplication.mysql.url import SourceUrl, parse
+from vreplication.progress import numbers
 
 if TYPE_CHECKING:
     from vreplication.backfill.job import Job
@@ -143,12 +144,12 @@ def finish(result: Result, *, is_json: bool) -> int:
 
 def _complete(result: Result) -> str:
     fields = ("inserted", "updated", "unchanged", "deleted")
-    done = ", ".join(f"{figures.count(getattr(result, name))} {name}" for name in fields)
-    lines = [f"Complete: {figures.count(result.rows_read)} rows read, {done}; verified."]
+    done = ", ".join(f"{numbers.count(getattr(result, name))} {name}" for name in fields)
+    lines = [f"Complete: {numbers.count(result.rows_read)} rows read, {done}; verified."]
     if result.extra_rows:
-        lines.append(f"{figures.count(result.extra_rows)} rows are on the target alone; --mirror deletes them.")
+        lines.append(f"{numbers.count(result.extra_rows)} rows are on the target alone; --mirror deletes them.")
     if result.null_time_rows:
-        lines.append(f"{figures.count(result.null_time_rows)} rows of the source have no time and are never copied.")
+        lines.append(f"{numbers.count(result.null_time_rows)} rows of the source have no time and are never copied.")
     return "\n".join(lines)
 
 

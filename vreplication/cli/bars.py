@@ -16,19 +16,11 @@ from rich.text import Text
 from vreplication.cli import figures
 from vreplication.cli.scrub import scrub
 from vreplication.phases import Phase
+from vreplication.progress import numbers
 from vreplication.progress.snapshot import Snapshot
-from vreplication.settings import GATE_BACKLOG_CHANGES, GATE_LAG_SECONDS
+from vreplication.settings import GATE_LAG_SECONDS
 
 MOVING, PROVEN, WAITING, FAILED, QUIET = "blue", "green", "yellow", "red", "bright_black"
-_STEPS = {
-    Phase.PLANNING: "plan",
-    Phase.PREPARING: "prepare",
-    Phase.COPYING: "copy",
-    Phase.CATCHING_UP: "catch-up",
-    Phase.VERIFYING: "verify",
-    Phase.WAITING: "gate",
-    Phase.CUTTING_OVER: "cut-over",
-}
 _PHASE_COLORS = {
     Phase.COMPLETE: PROVEN,
     Phase.FAILED: FAILED,
@@ -73,9 +65,9 @@ class View:
         lag, text = snapshot.lag_seconds, figures.catch_up(snapshot)
         if lag is None:
             done = 1.0 if snapshot.phase is Phase.COMPLETE else None
-            applied = f"{figures.count(snapshot.events_applied)} changes applied" if snapshot.events_applied else ""
+            applied = f"{numbers.count(snapshot.events_applied)} changes applied" if snapshot.events_applied else ""
             return "Catch-up", done, "–" if done is None else "done", applied
-        if lag < GATE_LAG_SECONDS and (snapshot.backlog or 0) < GATE_BACKLOG_CHANGES:
+        if snapshot.is_level:
             return "Catch-up", 1.0, "level", text
         word = {True: "gaining", False: "losing", None: "behind"}[snapshot.converging]
         return "Catch-up", min(0.99, max(0.0, 1.0 - lag / self._peak_lag)), word, text
@@ -102,11 +94,11 @@ def _title(snapshot: Snapshot) -> Text:
 
 def _steps(snapshot: Snapshot) -> Text:
     """● done  ◉ here  ○ to come."""
-    order = list(_STEPS)
-    here = order.index(snapshot.phase) if snapshot.phase in _STEPS else len(order)
+    order = list(numbers.STEPS)
+    here = order.index(snapshot.phase) if snapshot.phase in numbers.STEPS else len(order)
     if snapshot.phase in (Phase.FAILED, Phase.CANCELLED):
         return Text(scrub(snapshot.reason or str(snapshot.phase)), style=FAILED)
-    return Text("  ").join(_step(index, here, word) for index, word in enumerate(_STEPS.values()))
+    return Text("  ").join(_step(index, here, word) for index, word in enumerate(numbers.STEPS.values()))
 
 
 def _step(index: int, here: int, word: str) -> Text:
@@ -129,7 +121,7 @@ def _verify(snapshot: Snapshot) -> tuple[str, float | None, str, str]:
     if done is None or not total:
         return "Verify", None, "–", ""
     share = min(done / total, 0.999)
-    return "Verify", share, figures.percent(100 * share), f"{figures.short(done)} of ~{figures.short(total)} rows"
+    return "Verify", share, figures.percent(100 * share), f"{numbers.short(done)} of ~{numbers.short(total)} rows"
 
 
 def _color(snapshot: Snapshot, share: float | None) -> str:

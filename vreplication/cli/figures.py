@@ -1,25 +1,12 @@
-"""Numbers as people read them: grouped thousands, units always, and a reason where a figure is not known."""
+"""Figures as a terminal says them: with a reason where one is not known. The numbers are those of the page."""
 
 from __future__ import annotations
 
 import time
 
 from vreplication.phases import Phase
+from vreplication.progress import numbers
 from vreplication.progress.snapshot import Snapshot
-
-_UNITS = ((1e9, "G"), (1e6, "M"), (1e4, "k"))
-
-
-def count(number: int) -> str:
-    return f"{number:,}"
-
-
-def short(number: float) -> str:
-    """48,213 as 48.2k; below 10,000 in full."""
-    for size, unit in _UNITS:
-        if number >= size:
-            return f"{number / (1e3 if unit == 'k' else size):.1f}{unit}"
-    return f"{number:,.0f}"
 
 
 def phase(snapshot: Snapshot) -> str:
@@ -29,37 +16,20 @@ def phase(snapshot: Snapshot) -> str:
 
 
 def percent(value: float | None) -> str:
-    """Cut, not rounded: 99.96 is not 100."""
-    return "–" if value is None else f"{int(value * 10) / 10:.1f} %"
-
-
-def duration(seconds: float) -> str:
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    if minutes < 120:
-        return f"{minutes} min"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02d} min" if hours < 48 else f"{hours // 24} days {hours % 24} h"
-
-
-def millis(value: float) -> str:
-    return f"{value:,.0f} ms" if value < 10_000 else duration(value / 1000)
+    return "–" if value is None else numbers.percent(value)
 
 
 def rows(snapshot: Snapshot) -> str:
     """29.3M of about 48.1M rows."""
-    done = short(snapshot.rows_copied)
+    done = numbers.short(snapshot.rows_copied)
     if snapshot.rows_total is None:
         return f"{done} rows"
     about = "" if snapshot.is_rows_total_exact else "~"
-    return f"{done} of {about}{short(max(snapshot.rows_total, snapshot.rows_copied))} rows"
+    return f"{done} of {about}{numbers.short(max(snapshot.rows_total, snapshot.rows_copied))} rows"
 
 
 def per_second(value: float | None, unit: str) -> str:
-    return "" if value is None else f"{short(value)} {unit}/s"
+    return "" if value is None else f"{numbers.short(value)} {unit}/s"
 
 
 def eta(snapshot: Snapshot, now: float | None = None) -> str:
@@ -73,7 +43,7 @@ def eta(snapshot: Snapshot, now: float | None = None) -> str:
         return f"ETA {seconds:.0f} s, then verification"
     at = time.localtime((time.time() if now is None else now) + seconds)
     day = "%a %H:%M" if seconds > 43_200 else "%H:%M"
-    return f"ETA {time.strftime(day + ' %Z', at)} (in {duration(seconds)}), then verification"
+    return f"ETA {time.strftime(day + ' %Z', at)} (in {numbers.duration(seconds)}), then verification"
 
 
 def _why_unknown(snapshot: Snapshot) -> str:
@@ -88,28 +58,22 @@ def catch_up(snapshot: Snapshot) -> str:
     """1,204 changes/s · lag 0.4 s · backlog 310."""
     parts = [per_second(snapshot.applied_per_second, "changes")]
     if snapshot.lag_seconds is not None:
-        parts.append(f"lag {duration(snapshot.lag_seconds)}")
+        parts.append(f"lag {numbers.duration(snapshot.lag_seconds)}")
     if snapshot.backlog is not None:
-        parts.append(f"backlog {short(snapshot.backlog)}")
+        parts.append(f"backlog {numbers.short(snapshot.backlog)}")
     return " · ".join(p for p in parts if p)
 
 
 def verified(snapshot: Snapshot) -> str:
     """How much, and how long ago while that matters: it is repeated as long as the workflow is held at the gate."""
     ago = snapshot.verified_seconds_ago if snapshot.phase is Phase.WAITING else None
-    rows = f"{short(snapshot.verify_rows)} rows compared" if snapshot.verify_rows else ""
-    return " · ".join(p for p in (rows, "" if ago is None else f"{duration(ago)} ago") if p)
+    rows = f"{numbers.short(snapshot.verify_rows)} rows compared" if snapshot.verify_rows else ""
+    return " · ".join(p for p in (rows, "" if ago is None else f"{numbers.duration(ago)} ago") if p)
 
 
 def notes(snapshot: Snapshot) -> list[str]:
     """What holds it up, most pressing first."""
-    return [text for text in (_silence(snapshot), _held(snapshot), _waiting(snapshot)) if text]
-
-
-def _silence(snapshot: Snapshot) -> str:
-    if not snapshot.is_silent or snapshot.updated_seconds_ago is None:
-        return ""
-    return f"no sign of life for {duration(snapshot.updated_seconds_ago)}"
+    return [text for text in (numbers.silence(snapshot), _held(snapshot), _waiting(snapshot)) if text]
 
 
 def _held(snapshot: Snapshot) -> str:

@@ -14,13 +14,14 @@ from typing import Annotated
 import typer
 
 from vreplication import names
-from vreplication.cli import figures, invocation, logs, options, outcome, show
+from vreplication.cli import invocation, logs, options, outcome, show
 from vreplication.cli.attend import attend
 from vreplication.cli.say import PROGRAM, json_line, say
 from vreplication.cli.scrub import scrub
 from vreplication.cli.watcher import Watcher
 from vreplication.errors import Refused
 from vreplication.mysql.url import SourceUrl
+from vreplication.progress import numbers
 from vreplication.state.verdicts import CLEAN, Verdict
 
 
@@ -191,12 +192,12 @@ def _verdict_fields(workflow: str, verdict: Verdict) -> dict[str, object]:
 
 def _verdict_text(verdict: Verdict) -> str:
     parts = [
-        f"{verdict.verdict}: {figures.count(verdict.rows_compared)} rows compared",
-        f"{figures.count(verdict.mismatches)} differ",
-        f"{figures.count(verdict.repaired)} repaired",
+        f"{verdict.verdict}: {numbers.count(verdict.rows_compared)} rows compared",
+        f"{numbers.count(verdict.mismatches)} differ",
+        f"{numbers.count(verdict.repaired)} repaired",
     ]
     if verdict.hot_keys:
-        parts.append(f"{figures.count(len(verdict.hot_keys))} written to all the time (compared again at the switch)")
+        parts.append(f"{numbers.count(len(verdict.hot_keys))} written to all the time (compared again at the switch)")
     return "\n".join(t for t in (", ".join(parts) + ".", verdict.details) if t)
 
 

@@ -12,10 +12,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from vreplication.cli import figures, logs
+from vreplication.cli import logs
 from vreplication.cli.say import PROGRAM, error, json_line, say
 from vreplication.cli.scrub import without_password
 from vreplication.errors import Cancelled, Interrupted, Refused, VReplicationError
+from vreplication.progress import numbers
 
 if TYPE_CHECKING:
     from vreplication.workflows.result import Result
@@ -74,9 +75,9 @@ def _complete(result: Result) -> str:
     lines = [f"Complete: workflow {result.workflow}, {_done(result)}."]
     if result.write_stall_millis is not None:
         switch = (
-            "" if result.cutover_millis is None else f" (the whole cut-over {figures.millis(result.cutover_millis)})"
+            "" if result.cutover_millis is None else f" (the whole cut-over {numbers.millis(result.cutover_millis)})"
         )
-        lines.append(f"Writers waited at most {figures.millis(result.write_stall_millis)}{switch}.")
+        lines.append(f"Writers waited at most {numbers.millis(result.write_stall_millis)}{switch}.")
     if result.retired_table:
         lines.append(f"The original is kept as {result.retired_table}; drop it with: {_cleanup(result)}")
     return "\n".join(lines + _leftovers(result))
@@ -87,10 +88,10 @@ def _cleanup(result: Result) -> str:
 
 
 def _done(result: Result) -> str:
-    copied = "rows" if result.rows_copied is None else f"{figures.count(result.rows_copied)} rows"
+    copied = "rows" if result.rows_copied is None else f"{numbers.count(result.rows_copied)} rows"
     if not result.events_applied:
         return f"{copied} copied"
-    return f"{copied} copied, {figures.count(result.events_applied)} changes applied"
+    return f"{copied} copied, {numbers.count(result.events_applied)} changes applied"
 
 
 def _not_complete(result: Result) -> str:

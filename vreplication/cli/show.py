@@ -20,6 +20,7 @@ from vreplication.cli import figures
 from vreplication.cli.bars import View
 from vreplication.cli.say import json_line, say
 from vreplication.cli.scrub import scrub
+from vreplication.progress import numbers
 from vreplication.progress.snapshot import Snapshot
 
 LINE_SECONDS = 3.0
@@ -132,7 +133,7 @@ def line(snapshot: Snapshot) -> str:
     """A snapshot in one line."""
     parts = [figures.phase(snapshot), *_copy_parts(snapshot), figures.catch_up(snapshot)]
     if snapshot.verify_rows is not None and snapshot.verify_total and not snapshot.verdict:
-        parts.append(f"verified {figures.short(snapshot.verify_rows)} of ~{figures.short(snapshot.verify_total)} rows")
+        parts.append(f"verified {numbers.short(snapshot.verify_rows)} of ~{numbers.short(snapshot.verify_total)} rows")
     parts += [figures.eta(snapshot), *figures.notes(snapshot)]
     return " · ".join(part for part in parts if part)
 

@@ -24,6 +24,7 @@ from vreplication.errors import Transient
 from vreplication.mysql.session import connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import Phase
+from vreplication.progress import numbers
 from vreplication.progress.snapshot import Snapshot, read, read_all
 
 WATCH_SECONDS = 1.0
@@ -129,7 +130,7 @@ def _line(cells: tuple[str, ...], widths: list[int], color: str) -> Text:
 def _remark(snapshot: Snapshot) -> str:
     if snapshot.has_ended:
         return _first_line(snapshot.reason or "")
-    lag = [] if snapshot.lag_seconds is None else [f"lag {figures.duration(snapshot.lag_seconds)}"]
+    lag = [] if snapshot.lag_seconds is None else [f"lag {numbers.duration(snapshot.lag_seconds)}"]
     return _first_line(" · ".join([*lag, *(figures.notes(snapshot) or [figures.eta(snapshot)])]).removesuffix(" · "))
 
 
@@ -160,7 +161,7 @@ def _original(snapshot: Snapshot) -> str | None:
 def _cutover(snapshot: Snapshot) -> str | None:
     parts = [f"{snapshot.cutover_attempts} attempts"] if snapshot.cutover_attempts else []
     if snapshot.write_stall_millis is not None:
-        parts.append(f"writers waited at most {figures.millis(snapshot.write_stall_millis)}")
+        parts.append(f"writers waited at most {numbers.millis(snapshot.write_stall_millis)}")
     return ", ".join(parts) or None
 
 

@@ -15,6 +15,7 @@ from vreplication.errors import Refused
 from vreplication.mysql.session import Session
 from vreplication.phases import ENDED, Phase
 from vreplication.progress.estimate import UNMATCHED_PERCENT
+from vreplication.settings import GATE_BACKLOG_CHANGES, GATE_LAG_SECONDS
 from vreplication.state import history, progress, sidecar
 
 STALE_SECONDS = 5.0
@@ -75,6 +76,13 @@ class Snapshot:
         """At work by its phase, but nobody has written for a while: the process is dead, stopped or cut off."""
         age = self.updated_seconds_ago
         return not self.has_ended and age is not None and age > STALE_SECONDS
+
+    @property
+    def is_level(self) -> bool | None:
+        """As near as the gate asks for. None: not known."""
+        if self.lag_seconds is None or self.backlog is None:
+            return None
+        return self.lag_seconds < GATE_LAG_SECONDS and self.backlog < GATE_BACKLOG_CHANGES
 
     def aged(self, seconds: float) -> Snapshot:
         """What is left of it `seconds` after it was read: figures about now go when they are too old."""

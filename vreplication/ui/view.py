@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 from vreplication.cutover.blockers import METADATA_LOCK, OLD_SNAPSHOT, OPEN_TRANSACTION, PREPARED_BRANCH, Blocker
 from vreplication.phases import ENDED, Phase
+from vreplication.progress import numbers
 from vreplication.progress.snapshot import Snapshot
 from vreplication.ui import words
 from vreplication.ui.acts import buttons
@@ -29,15 +30,6 @@ STATES = {
     "cancelled": "cancelled",
 }
 _RANK = {"waiting": 0, "failed": 2, "done": 3, "cancelled": 3}
-_STEPS = {
-    Phase.PLANNING: "plan",
-    Phase.PREPARING: "prepare",
-    Phase.COPYING: "copy",
-    Phase.CATCHING_UP: "catch-up",
-    Phase.VERIFYING: "verify",
-    Phase.WAITING: "gate",
-    Phase.CUTTING_OVER: "cut-over",
-}
 _NOTHING_ASKED = About(alter="", cutover="auto")
 _WHY = {
     METADATA_LOCK: "holds a lock on {table}",
@@ -118,7 +110,7 @@ def _words(seen: Snapshot, about: About) -> Data:
     return {
         "phase": words.phase(seen, about),
         "tone": words.tone(seen, about),
-        "percent": None if seen.percent is None else words.percent(seen.percent),
+        "percent": None if seen.percent is None else numbers.percent(seen.percent),
         "percent_unknown": words.percent_unknown(seen),
         "rows": words.rows(seen),
         "rate": words.rate(seen.rows_per_second, "rows"),
@@ -142,7 +134,7 @@ def _eta(seen: Snapshot) -> Data:
     if seconds is None:
         return {"at": None, "in": None, "why": words.eta_unknown(seen)}
     at = datetime.now(UTC) + timedelta(seconds=seconds)
-    return {"at": at.isoformat(timespec="seconds"), "in": words.duration(seconds), "why": ""}
+    return {"at": at.isoformat(timespec="seconds"), "in": numbers.duration(seconds), "why": ""}
 
 
 def detail(answer: Answer) -> Data:
@@ -180,7 +172,7 @@ def _sample(data: Data) -> Data:
 
 def _steps(seen: Snapshot, about: About, found: Detail) -> list[Data]:
     """Where we are on the line; after an end, how far it came as far as the sidecar tells."""
-    phases = list(_STEPS)
+    phases = list(numbers.STEPS)
     if seen.phase is Phase.COMPLETE:
         at = len(phases)
     elif seen.phase in ENDED:
@@ -189,11 +181,11 @@ def _steps(seen: Snapshot, about: About, found: Detail) -> list[Data]:
         at = phases.index(seen.phase)
     now = "stopped" if seen.phase in ENDED else "now"
     states = ["done" if n < at else now if n == at else "to come" for n in range(len(phases))]
-    return [{"name": _STEPS[p], "state": state} for p, state in zip(phases, states, strict=True)]
+    return [{"name": numbers.STEPS[p], "state": state} for p, state in zip(phases, states, strict=True)]
 
 
 def _reached(seen: Snapshot, about: About, found: Detail) -> int:
-    phases = list(_STEPS)
+    phases = list(numbers.STEPS)
     if about.is_cut:
         return phases.index(Phase.CUTTING_OVER)
     if found.verdict is not None:
@@ -204,14 +196,14 @@ def _reached(seen: Snapshot, about: About, found: Detail) -> int:
 
 def _copy_bar(seen: Snapshot) -> Data:
     rate = words.rate(seen.rows_per_second, "rows") or f"rows/s: {words.unknown(seen, 'copy')}"
-    share, word = seen.percent, "–" if seen.percent is None else words.percent(seen.percent)
+    share, word = seen.percent, "–" if seen.percent is None else numbers.percent(seen.percent)
     tone = "" if share is None else ("proven" if share == 100 else words.tone(seen, _NOTHING_ASKED))
     return {"name": "Copy", "percent": share, "word": word, "tone": tone, "figures": [words.rows(seen), rate]}
 
 
 def _catch_up_bar(seen: Snapshot) -> Data:
     """Full when level. There is no share of it otherwise: the bar only says that it is moving."""
-    is_level = seen.phase is Phase.COMPLETE or words.is_level(seen)
+    is_level = seen.phase is Phase.COMPLETE or seen.is_level
     tone, word = {True: ("proven", "level"), False: ("moving", "behind"), None: ("", "–")}[is_level]
     share = 100.0 if is_level else None
     return {"name": "Catch-up", "percent": share, "word": word, "tone": tone, "figures": _catch_up_figures(seen)}
@@ -254,8 +246,8 @@ def _when(seen: Snapshot) -> str:
 def _verifying(seen: Snapshot) -> str:
     if seen.verify_rows is None:
         return "was not reached" if seen.has_ended else "after copy and catch-up"
-    total = f" of about {words.short(seen.verify_total)}" if seen.verify_total else ""
-    return f"{words.short(seen.verify_rows)}{total} rows compared"
+    total = f" of about {numbers.fine(seen.verify_total)}" if seen.verify_total else ""
+    return f"{numbers.fine(seen.verify_rows)}{total} rows compared"
 
 
 def _gate(found: Gate | None) -> Data | None:
@@ -273,7 +265,7 @@ def _blocker(found: Blocker) -> Data:
         "connection": found.connection_id,
         "user": f"{found.user}@{found.host}" if found.user else "",
         "age_seconds": found.age_seconds if found.connection_id is not None else None,
-        "age": words.duration(found.age_seconds) if found.connection_id is not None else "not known: no connection",
+        "age": numbers.duration(found.age_seconds) if found.connection_id is not None else "not known: no connection",
         "statement": found.statement,
         "kind": found.kind,
         "certain": found.is_certain,

@@ -6,11 +6,10 @@ What must stay true: an unknown figure is never shown as 0; a percentage is cut,
 from __future__ import annotations
 
 from vreplication.phases import Phase
+from vreplication.progress import numbers
 from vreplication.progress.snapshot import Snapshot
-from vreplication.settings import GATE_BACKLOG_CHANGES, GATE_LAG_SECONDS
 from vreplication.ui.reading import About
 
-_UNITS = ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k"))
 _PHASES = {
     Phase.CATCHING_UP: "catching up",
     Phase.WAITING: "waiting at the gate",
@@ -18,30 +17,6 @@ _PHASES = {
 }
 _BEFORE_COPY = frozenset({Phase.PLANNING, Phase.PREPARING})
 _WITH_ETA = frozenset({Phase.COPYING, Phase.CATCHING_UP})
-
-
-def short(number: float) -> str:
-    """48,213 as 48.2k; below 10,000 in full."""
-    for least, size, unit in _UNITS:
-        if number >= least:
-            return f"{number / size:.1f}{unit}"
-    return f"{number:,.0f}" if number >= 10 or number == int(number) else f"{number:.1f}"
-
-
-def percent(value: float) -> str:
-    return f"{int(value * 10) / 10:.1f} %"
-
-
-def duration(seconds: float) -> str:
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    if minutes < 120:
-        return f"{minutes} min"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02d} min" if hours < 48 else f"{hours // 24} days {hours % 24} h"
 
 
 def is_waiting_for_you(seen: Snapshot, about: About) -> bool:
@@ -82,7 +57,7 @@ def unknown(seen: Snapshot, figure: str = "") -> str:
     if seen.has_ended:
         return "the run has ended"
     if seen.is_silent and seen.updated_seconds_ago is not None:
-        return f"no sign of life for {duration(seen.updated_seconds_ago)}"
+        return f"no sign of life for {numbers.duration(seen.updated_seconds_ago)}"
     if seen.phase in _BEFORE_COPY:
         return "begins with the copy"
     if figure == "copy":
@@ -94,32 +69,25 @@ def rows(seen: Snapshot) -> str:
     if not seen.rows_copied and seen.rows_total is None:
         return "not counted" if seen.has_ended else "not counted yet"
     if seen.rows_total is None:
-        return f"{short(seen.rows_copied)} rows"
+        return f"{numbers.fine(seen.rows_copied)} rows"
     about = "" if seen.is_rows_total_exact else "about "
-    return f"{short(seen.rows_copied)} of {about}{short(max(seen.rows_total, seen.rows_copied))} rows"
+    return f"{numbers.fine(seen.rows_copied)} of {about}{numbers.fine(max(seen.rows_total, seen.rows_copied))} rows"
 
 
 def percent_unknown(seen: Snapshot) -> str:
     return "not copied yet" if seen.phase in _BEFORE_COPY else "share copied: not known"
 
 
-def is_level(seen: Snapshot) -> bool | None:
-    """As near as the gate asks for. None: not known."""
-    if seen.lag_seconds is None or seen.backlog is None:
-        return None
-    return seen.lag_seconds < GATE_LAG_SECONDS and seen.backlog < GATE_BACKLOG_CHANGES
-
-
 def rate(value: float | None, unit: str) -> str | None:
-    return None if value is None else f"{short(value)} {unit}/s"
+    return None if value is None else f"{numbers.fine(value)} {unit}/s"
 
 
 def lag(seen: Snapshot) -> str | None:
-    return None if seen.lag_seconds is None else f"lag {duration(seen.lag_seconds)}"
+    return None if seen.lag_seconds is None else f"lag {numbers.duration(seen.lag_seconds)}"
 
 
 def backlog(seen: Snapshot) -> str | None:
-    return None if seen.backlog is None else f"backlog {short(seen.backlog)} changes"
+    return None if seen.backlog is None else f"backlog {numbers.fine(seen.backlog)} changes"
 
 
 def converging(seen: Snapshot) -> str:
@@ -147,20 +115,15 @@ def throttle(seen: Snapshot) -> str:
     if seen.is_paused:
         return "It is paused: no new chunk and no cut-over; changes are still applied."
     if seen.is_silent and seen.updated_seconds_ago is not None:
-        return f"Nobody has written for {duration(seen.updated_seconds_ago)}: its process is dead, stopped or cut off."
+        ago = numbers.duration(seen.updated_seconds_ago)
+        return f"Nobody has written for {ago}: its process is dead, stopped or cut off."
     return f"Throttled: {seen.throttled}" if seen.throttled else "Nothing: not throttled."
 
 
 def notes(seen: Snapshot) -> list[str]:
     """What is to be said in a list's row, most pressing first."""
-    found = [_silence(seen), _held(seen), _waits(seen), _ended(seen)]
+    found = [numbers.silence(seen), _held(seen), _waits(seen), _ended(seen)]
     return [text for text in found if text]
-
-
-def _silence(seen: Snapshot) -> str:
-    if not seen.is_silent or seen.updated_seconds_ago is None:
-        return ""
-    return f"no sign of life for {duration(seen.updated_seconds_ago)}"
 
 
 def _held(seen: Snapshot) -> str:
