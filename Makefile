@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-mysql demo test airflow airflow-stop check bench clean
+.PHONY: help install install-mysql install-browser demo test airflow airflow-stop check bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -14,10 +14,13 @@ install: ## Install what is missing: uv, locked dependencies, Java, MariaDB
 install-mysql: ## Fetch MySQL's programs into a folder of their own
 	@$(PYTHON) -m sandbox.install mysql
 
+install-browser: ## Install a browser without a window, unless one is there
+	@$(PYTHON) -m sandbox.install python browser
+
 demo: install ## Change a live table of 1,000,000 rows and prove the result (VREPLICATION_DEMO_ROWS, VREPLICATION_DEMO_FLAVOR)
 	@$(VENV)/python -m sandbox.demo
 
-test: install install-mysql ## Run all tests, on MariaDB and on MySQL
+test: install install-mysql install-browser ## Run all tests, on MariaDB and on MySQL
 	@$(VENV)/pytest tests -n 3 --dist loadgroup
 
 airflow: install ## Airflow with a private server under a live workload: http://127.0.0.1:8080 (AIRFLOW_PORT)

@@ -18,7 +18,8 @@ from pathlib import Path
 from sandbox import binaries
 
 ROOT = Path(__file__).resolve().parent.parent
-PARTS = ("python", "java", "mariadb", "mysql")
+PARTS = ("python", "java", "mariadb", "mysql", "browser")
+_ONLY_FOR_TESTS = ("mysql", "browser")
 PRIVATE_UV = ROOT / ".sandbox" / "uv"
 # Spark runs on 17 and 21; the distribution has at least one of them, or something newer under the last name.
 JAVA_PACKAGES = ("openjdk-17-jre-headless", "openjdk-21-jre-headless", "default-jre-headless")
@@ -32,14 +33,20 @@ class InstallFailed(Exception):
 
 
 def main(arguments: list[str]) -> int:
-    """Install the named parts (all but mysql when none is named)."""
+    """Install the named parts (when none is named, all but those that only the tests need)."""
     unknown = sorted(set(arguments) - set(PARTS))
     if unknown:
         print(f"install: unknown part {unknown[0]!r}; known: {', '.join(PARTS)}", file=sys.stderr)
         return 2
-    steps = {"python": install_python, "java": install_java, "mariadb": install_mariadb, "mysql": install_mysql}
+    steps = {
+        "python": install_python,
+        "java": install_java,
+        "mariadb": install_mariadb,
+        "mysql": install_mysql,
+        "browser": install_browser,
+    }
     try:
-        for part in arguments or PARTS[:-1]:
+        for part in arguments or [part for part in PARTS if part not in _ONLY_FOR_TESTS]:
             steps[part]()
     except InstallFailed as error:
         print(f"install: {error}", file=sys.stderr)
@@ -160,6 +167,29 @@ def check_mysql(folder: Path) -> None:
             os.environ[binaries.MYSQL_FOLDER_VARIABLE] = before
 
 
+def install_browser() -> None:
+    """Debian's Chromium. Ubuntu has it as a snap only, which containers cannot run: there, playwright's own."""
+    if browser_starts():
+        return
+    if candidate(("chromium",)):
+        install_packages(["chromium"], "a browser without a window, for the tests of the page")
+    if not browser_starts():
+        fetch_browser()
+    if not browser_starts():
+        raise InstallFailed("no browser starts here; name the program of one in VREPLICATION_CHROMIUM.")
+
+
+def fetch_browser() -> None:
+    say("Chromium's headless shell and the libraries that it needs, with playwright")
+    command = [str(ROOT / ".venv/bin/playwright"), "install", "--with-deps", "--only-shell", "chromium"]
+    run(command, "playwright could not fetch a browser; install Chromium or Chrome by hand and run this again")
+
+
+def browser_starts() -> bool:
+    command = [str(ROOT / ".venv/bin/python"), "-m", "sandbox.browser"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, check=False).returncode == 0
+
+
 def is_installed(flavor: str) -> bool:
     try:
         return binaries.version(flavor)[:2] >= binaries.OLDEST[flavor]
@@ -180,6 +210,14 @@ def install_packages(names: list[str], what_for: str) -> None:
 
 
 def first_available(names: tuple[str, ...]) -> str:
+    found = candidate(names)
+    if found is None:
+        known = ", ".join(names)
+        raise InstallFailed(f"this distribution has none of {known}; install one by hand and run this again.")
+    return found
+
+
+def candidate(names: tuple[str, ...]) -> str | None:
     """The first package that the distribution has; its lists are fetched when it seems to have none of them."""
     for refresh in (False, True):
         if refresh:
@@ -187,7 +225,7 @@ def first_available(names: tuple[str, ...]) -> str:
         for name in names:
             if re.search(r"Candidate: \d", output(["apt-cache", "policy", name])):
                 return name
-    raise InstallFailed(f"this distribution has none of {', '.join(names)}; install one by hand and run this again.")
+    return None
 
 
 def package_installed(name: str) -> bool:

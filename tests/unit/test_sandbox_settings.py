@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from sandbox import binaries, demo, install
+from sandbox import binaries, browser, demo, install
 from sandbox.databases import grant_statements
 
 
@@ -53,7 +55,38 @@ def test_grants_have_no_placeholder_left(flavor: str) -> None:
     assert "GRANT OPTION" not in " ".join(statements)
 
 
-def test_a_missing_mysql_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+def test_a_missing_mysql_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(binaries.MYSQL_FOLDER_VARIABLE, str(tmp_path))
     with pytest.raises(binaries.ServerMissing, match="make install-mysql"):
         binaries.server_command("mysql")
+
+
+@pytest.mark.parametrize(
+    ("script", "counts"),
+    [('#!/bin/sh\nexec /usr/lib/chromium/chromium "$@"\n', True), ("#!/bin/sh\nexec /snap/bin/chromium\n", False)],
+)
+def test_a_program_that_stands_for_a_snap_is_no_browser(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str, counts: bool
+) -> None:
+    place = tmp_path / "chromium"
+    place.write_text(script)
+    place.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv(browser.PROGRAM_VARIABLE, raising=False)
+    assert browser.program() == (str(place) if counts else None)
+
+
+def test_a_browser_is_installed_only_where_none_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    monkeypatch.setattr(install, "install_packages", lambda names, what_for: done.extend(names))
+    monkeypatch.setattr(install, "fetch_browser", lambda: done.append("playwright's"))
+    monkeypatch.setattr(install, "browser_starts", lambda: True)
+    install.install_browser()
+    assert done == []
+    monkeypatch.setattr(install, "browser_starts", lambda: False)
+    for package, expected in (("chromium", ["chromium", "playwright's"]), (None, ["playwright's"])):
+        done.clear()
+        monkeypatch.setattr(install, "candidate", lambda names, package=package: package)
+        with pytest.raises(install.InstallFailed, match=browser.PROGRAM_VARIABLE):
+            install.install_browser()
+        assert done == expected
