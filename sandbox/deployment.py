@@ -1,8 +1,8 @@
 """Airflow's four components as processes of ours: prepared, started, waited for, ended.
 
 What must stay true: everything is written below `home`/var; keys and passwords are drawn once, readable by the owner
-alone; each component is a process group of its own and is ended by its id; the connection's password goes through the
-environment of one command and into Airflow's encrypted table, never into an argument.
+alone; each component is a process group of its own and is ended by its id; a connection's password goes through a
+file that only the owner reads, or a request, into Airflow's encrypted table, never into an argument.
 """
 
 from __future__ import annotations
@@ -92,12 +92,23 @@ class Deployment:
 
     def add_connection(self, conn_id: str, url: SourceUrl) -> None:
         """Replace a connection; it is one of those that the page shows."""
-        self.airflow("connections", "delete", conn_id, check=False)
         words = {"conn_type": "mysql", "host": url.host, "port": url.port, "login": url.user, "password": url.password}
-        found = {conn_id: {**words, "schema": url.database, "extra": json.dumps({"vreplication": True})}}
+        found = {**words, "schema": url.database, "extra": json.dumps({"vreplication": True})}
+        add = self._post_connection if self.processes else self._import_connection
+        add(conn_id, found)
+
+    def _post_connection(self, conn_id: str, found: Mapping[str, object]) -> None:
+        self.call("DELETE", f"/api/v2/connections/{conn_id}")
+        status, told = self.call("POST", "/api/v2/connections", {"connection_id": conn_id, **found})
+        if status != 201:
+            raise DeploymentFailed(f"connection {conn_id} was not made: {status} {told}")
+
+    def _import_connection(self, conn_id: str, found: Mapping[str, object]) -> None:
+        """Before anything runs, by the command line."""
+        self.airflow("connections", "delete", conn_id, check=False)
         path = self.var / "keys" / "connections.json"
         path.touch(0o600)
-        path.write_text(json.dumps(found))
+        path.write_text(json.dumps({conn_id: found}))
         try:
             self.airflow("connections", "import", str(path))
         finally:

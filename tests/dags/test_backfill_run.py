@@ -7,10 +7,10 @@ import time
 from typing import Any
 
 import pytest
-from dag_runs import unpause
 
 from sandbox.databases import Database
 from sandbox.deployment import Deployment, DeploymentFailed
+from tests.support.dag_runs import unpause
 from vreplication.mysql.session import Session, connect
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("airflow")]

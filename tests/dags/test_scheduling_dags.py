@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from alone import LOAD, dag_words, in_airflow
-from dag_runs import DagRun, trigger, unpause
 
 from sandbox.databases import Database
 from sandbox.deployment import Deployment
+from tests.support.dag_runs import DagRun, trigger, unpause
 from tests.support.flow import call
 from vreplication.mysql.session import connect
 from vreplication.phases import Phase

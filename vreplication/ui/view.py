@@ -239,7 +239,7 @@ def _verification(found: Detail) -> Data:
 
 def _when(seen: Snapshot) -> str:
     """While it waits at the gate verification is repeated."""
-    ago = "" if seen.verified_seconds_ago is None else f", {words.duration(seen.verified_seconds_ago)} ago"
+    ago = "" if seen.verified_seconds_ago is None else f", {numbers.duration(seen.verified_seconds_ago)} ago"
     return f"{ago}; now again: {_verifying(seen)}" if seen.phase is Phase.VERIFYING else ago
 
 
