@@ -7,8 +7,10 @@ the answer. Airflow lives in a folder of its own.
 from __future__ import annotations
 
 import atexit
+import html
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -16,7 +18,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
+from urllib.parse import urljoin
 
 import pytest
 
@@ -33,18 +37,19 @@ from sandbox.databases import Database
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import Phase
-from vreplication.settings import SIDECAR
-from vreplication.state import gate, journal, lease, progress, sidecar, workflows
+from vreplication.settings import SIDECAR, Tuning
+from vreplication.state import gate, history, journal, lease, progress, sidecar, tuning, workflows
 from vreplication.state.workflows import WorkflowRow
 from vreplication.ui.asking import Source
 
 SCRIPT = "<script>alert(1)</script>"
 WORKFLOW = "wf-1"
 ALTER = "ADD COLUMN c INT COMMENT '<b>\"&'"
-PAGES = ["/", f"/workflows/{WORKFLOW}", "/runs/online_ddl/manual__1", "/static/page.js"]
+STATIC = ["/static/page.js", "/static/uplot/uPlot.iife.min.js"]
+PAGES = ["/", f"/workflows/{WORKFLOW}", "/runs/online_ddl/manual__1", *STATIC]
 JSONS = ["/api/workflows", f"/api/workflows/{WORKFLOW}"]
 NOWHERE = ["/docs", "/redoc", "/openapi.json", "/static/../app.py", "/static/nope", "/nope", "/api/nope"]
-ACTS = ["pause", "resume", "release", "cancel"]
+ACTS = ["pause", "resume", "release", "tune", "cancel"]
 
 
 class Home:
@@ -61,6 +66,9 @@ class Home:
 
     def workflow_of_run(self, run_id: str) -> tuple[str | None, str] | None:
         return ("main", WORKFLOW) if run_id == "manual__1" else None
+
+    def run_of_workflow(self, conn_id: str, workflow: str) -> str | None:
+        return "manual__1" if (conn_id, workflow) == ("main", WORKFLOW) else None
 
 
 @pytest.fixture(scope="session")
@@ -128,11 +136,13 @@ def make(session: Session, schema: str, **fields: Any) -> WorkflowRow:
     return row
 
 
-def press(client: Any, act: str, workflow: str = WORKFLOW, headers: dict[str, str] | None = None) -> Any:
+def press(
+    client: Any, act: str, workflow: str = WORKFLOW, headers: dict[str, str] | None = None, body: Any = None
+) -> Any:
     """As the page does it: its cookie, its token."""
     client.get("/")
     token = {"x-csrf-token": client.cookies["vreplication_csrf"]} if headers is None else headers
-    return client.post(f"/api/workflows/{workflow}/{act}", headers=token)
+    return client.post(f"/api/workflows/{workflow}/{act}", headers=token, json=body)
 
 
 # -- who may look and act
@@ -253,11 +263,84 @@ def test_figures_of_a_live_workflow(clients: dict[str, Any], session: Session, w
     assert found["words"]["rows"] == "29.3M of about 48.1M rows"
     assert found["words"]["rate"] == "48.2k rows/s"
     one = clients["viewer"].get(f"/api/workflows/{WORKFLOW}").json()
-    assert one["sample"]["chunk_millis"] == 480
+    assert (one["chunk_rows"], one["chunk_millis"]) == (5_000, 480)
+    assert one["effort"]["words"] == "2 tasks at a time, 500 ms a chunk; lately 5,000 rows in 480 ms."
     assert [s["state"] for s in one["steps"][:4]] == ["done", "done", "now", "to come"]
     text = clients["viewer"].get(f"/workflows/{WORKFLOW}?conn_id=main").text
     assert "61.0 %" in text
     assert "lag 0.4 s" in text
+
+
+def test_an_editor_tunes_it(clients: dict[str, Any], session: Session, workflow: WorkflowRow) -> None:
+    wishes = {"copy_parallelism": "4", "chunk_millis": 200}
+    told = press(clients["user"], "tune", body=wishes).json()["done"]
+    assert told == "Set: 4 copying tasks at a time, 200 ms a chunk. Nobody copies now; it holds as soon as it goes on."
+    assert tuning.read(session, WORKFLOW) == Tuning(copy_parallelism=4, chunk_millis=200)
+    [entry] = journal.read(session, WORKFLOW)
+    assert (entry["event"], entry["actor"]) == ("tuned", "a-user (Airflow)")
+    found = clients["viewer"].get(f"/api/workflows/{WORKFLOW}").json()
+    assert (found["effort"]["copy_parallelism"], found["effort"]["chunk_millis"]) == (4, 200)
+    fields = next(b["fields"] for b in found["buttons"] if b["act"] == "tune")
+    assert [(f["name"], f["value"]) for f in fields] == [("copy_parallelism", 4), ("chunk_millis", 200)]
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        ({"copy_parallelism": 65}, "copy_parallelism: Input should be less than or equal to 64."),
+        ({"copy_parallelism": "x"}, "copy_parallelism: Input should be a valid integer"),
+        ({"chunk_millis": ""}, "chunk_millis: Input should be a valid integer"),
+        ({"chunk_millis": 9.5}, "chunk_millis: Input should be a valid integer"),
+        ({"by": "somebody else"}, "by: there is no such setting."),
+        ({}, "Nothing to set is given."),
+        ([1], "Say what to set as an object"),
+        (None, "Say what to set as an object"),
+    ],
+)
+def test_a_wrong_value_is_one_sentence(
+    clients: dict[str, Any], session: Session, workflow: WorkflowRow, body: Any, sentence: str
+) -> None:
+    answer = press(clients["user"], "tune", body=body)
+    assert answer.status_code == 409
+    assert answer.json()["detail"].startswith(sentence)
+    assert tuning.read(session, WORKFLOW) == Tuning()
+    assert journal.read(session, WORKFLOW) == []
+
+
+def past(client: Any, query: str = "") -> dict[str, Any]:
+    found = client.get(f"/api/workflows/{WORKFLOW}{query}").json()["history"]
+    return {**found, "points": [dict(zip(found["columns"], row, strict=True)) for row in found["points"]]}
+
+
+def test_the_history_is_served_by_the_hour_or_whole(
+    clients: dict[str, Any], session: Session, workflow: WorkflowRow
+) -> None:
+    viewer = clients["viewer"]
+    assert past(viewer, "?after=0")["points"] == []
+    now = history.slot_now(session)
+    for n, ago in enumerate((3 * history.HOUR, 10, 0)):
+        history.add(session, WORKFLOW, eta_seconds=60.0, phase="copying", rows_copied=n, throttled=f"{SCRIPT} {n}")
+        newest = f"UPDATE {SIDECAR}.history SET slot = %s ORDER BY slot DESC LIMIT 1"
+        session.execute(newest, (now - ago,))
+    hour = past(viewer)
+    assert [(p["at"], p["rows_copied"]) for p in hour["points"]] == [((now - 10) * 5, 1), (now * 5, 2)]
+    assert hour["points"][0]["throttled"] == f"{SCRIPT} 1"
+    assert hour["points"][0]["eta_at"].endswith("Z")
+    assert [p["rows_copied"] for p in past(viewer, "?history=whole")["points"]] == [0, 1, 2]
+    assert [p["rows_copied"] for p in past(viewer, f"?after={hour['last'] - 1}")["points"]] == [2]
+    assert clients["viewer"].get(f"/api/workflows/{WORKFLOW}?history=other").status_code == 422
+
+
+def test_a_sidecar_of_an_earlier_release_is_shown(
+    clients: dict[str, Any], session: Session, workflow: WorkflowRow
+) -> None:
+    for table in ("history", "tuning"):
+        session.execute_raw(f"DROP TABLE {SIDECAR}.{table}")
+    assert len(clients["viewer"].get("/api/workflows").json()["workflows"]) == 1
+    assert past(clients["viewer"])["points"] == []
+    assert clients["viewer"].get(f"/workflows/{WORKFLOW}").status_code == 200
+    assert press(clients["user"], "tune", body={"chunk_millis": 100}).status_code == 200
+    assert tuning.read(session, WORKFLOW) == Tuning(chunk_millis=100)
 
 
 def test_a_figure_that_is_not_known_says_why(clients: dict[str, Any], workflow: WorkflowRow) -> None:
@@ -302,12 +385,77 @@ def test_headers_keep_the_page_to_itself(clients: dict[str, Any], workflow: Work
     assert "httponly" in cookie
 
 
-def test_links_fit_any_prefix(clients: dict[str, Any], workflow: WorkflowRow) -> None:
+def test_links_are_relative(clients: dict[str, Any], workflow: WorkflowRow) -> None:
     assert 'href="./static/page.css"' in clients["viewer"].get("/").text
     assert 'href="../static/page.css"' in clients["viewer"].get(f"/workflows/{WORKFLOW}").text
     moved = clients["viewer"].get("/runs/online_ddl/manual__1", follow_redirects=False)
     assert moved.headers["location"] == f"../../workflows/{WORKFLOW}?conn_id=main"
     assert clients["viewer"].get("/runs/other/manual__1").status_code == 404
+
+
+OURS = re.compile(r'(?:href|src|data-root)="([^"]*)"|data-(?:past-)?url="([^"]*)"')
+
+
+@pytest.mark.parametrize("is_taken_off", [True, False], ids=["taken off", "left on"])
+def test_every_link_works_behind_a_prefix(
+    clients: dict[str, Any], session: Session, workflow: WorkflowRow, home: Home, is_taken_off: bool
+) -> None:
+    """Airflow's base_url has a path; the proxy before it takes that off, or leaves it on."""
+    from fastapi import FastAPI
+    from fastapi.testclient import TestClient
+
+    from vreplication.ui.app import create_app
+
+    whole = FastAPI(root_path="/air/flow")
+    whole.mount("/vreplication", create_app(home))
+    cookies = {"_token": clients["user"].cookies["_token"]}
+    client = TestClient(whole, base_url="http://testserver", cookies=cookies)
+
+    def browse(url: str, method: str = "GET", **more: Any) -> Any:
+        """What a browser sees at this address."""
+        return client.request(method, url.removeprefix("/air/flow") if is_taken_off else url, **more)
+
+    top = "/air/flow/vreplication"
+    for place in (f"{top}/", f"{top}/workflows/{WORKFLOW}?conn_id=main", f"{top}/workflows/none"):
+        answer = browse(place)
+        token = re.search(r'data-token="([^"]+)"', answer.text)
+        assert token, (place, answer.status_code, answer.text)
+        assert "path=/air/flow/vreplication;" in answer.headers["set-cookie"].lower() + ";"
+        links = [html.unescape(a or b) for a, b in OURS.findall(answer.text)]
+        root = urljoin(place, re.search(r'data-root="([^"]+)"', answer.text)[1])  # type: ignore[index]
+        assert root == f"{top}/"
+        for link in links:
+            goal = urljoin(root if link.startswith("api/") else place, link)
+            if goal.startswith("/air/flow/dags/"):
+                continue
+            assert goal.startswith(f"{top}/"), (place, link)
+            is_act = goal.split("?")[0].rpartition("/")[2] in ACTS
+            assert is_act or browse(goal).status_code == 200, (place, link)
+        press = urljoin(root, f"api/workflows/{WORKFLOW}/pause?conn_id=main")
+        headers = {"x-csrf-token": token[1], "cookie": f"vreplication_csrf={token[1]}; _token={cookies['_token']}"}
+        assert browse(press, "POST", headers=headers).status_code == 200
+    moved = browse(f"{top}/runs/online_ddl/manual__1", follow_redirects=False).headers["location"]
+    goal = urljoin(f"{top}/runs/online_ddl/manual__1", moved)
+    assert goal == f"{top}/workflows/{WORKFLOW}?conn_id=main"
+
+
+def test_what_airflow_links_to_is_behind_the_prefix_too(airflow: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from airflow.models.taskinstancekey import TaskInstanceKey
+
+    from vreplication.airflow.links import MigrationLink
+
+    key = TaskInstanceKey(dag_id="online_ddl", task_id="copy", run_id="manual__1+00:00")
+    where = "/vreplication/runs/online_ddl/manual__1%2B00%3A00"
+    assert MigrationLink().get_link(None, ti_key=key) == where  # type: ignore[arg-type]
+    monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://data.example/air/flow/")
+    assert MigrationLink().get_link(None, ti_key=key) == f"/air/flow{where}"  # type: ignore[arg-type]
+
+
+def test_the_run_in_airflow_is_linked(clients: dict[str, Any], workflow: WorkflowRow) -> None:
+    text = clients["viewer"].get(f"/workflows/{WORKFLOW}").text
+    assert 'href="../../dags/online_ddl/runs/manual__1" target="_top"' in text
+    assert 'href="../../dags/online_ddl/runs/manual__1/tasks/copy" target="_top"' in text
+    assert clients["viewer"].get(f"/api/workflows/{WORKFLOW}").json()["run"]["run_id"] == "manual__1"
 
 
 def test_who_blocks_the_cut_over_is_named(
@@ -316,6 +464,10 @@ def test_who_blocks_the_cut_over_is_named(
     home.known = [Source(conn_id="main", url=database.url)]
     database.admin.execute("CREATE TABLE t (id INT PRIMARY KEY)")
     make(session, database.name, source_table="t", phase=Phase.WAITING)
+    for phase, ago in (("verifying", 30), ("waiting", 20), ("waiting", 10)):
+        history.add(session, WORKFLOW, eta_seconds=None, phase=phase)
+        newest = f"UPDATE {SIDECAR}.history SET slot = slot - {ago} ORDER BY slot DESC LIMIT 1"
+        session.execute(newest)
     with connect(database.app_url) as other:
         other.execute("BEGIN")
         other.rows("SELECT * FROM t")
@@ -324,6 +476,11 @@ def test_who_blocks_the_cut_over_is_named(
         assert found["gate"]["problem"] is None
         assert other.id in [b["connection"] for b in found["gate"]["blockers"]]
         assert str(other.id) in text
+        listed = clients["viewer"].get("/").text
+        assert f"blocked by connection {other.id} (" in listed
+        assert "holds since <time" in listed
+        since = datetime.fromisoformat(found["gate"]["since"]).timestamp()
+        assert 99 <= history.slot_now(session) * 5 - since <= 125
     assert found["words"]["phase"] == "waiting for you"
     assert any("release" in reason for reason in found["gate"]["reasons"])
 
@@ -370,6 +527,23 @@ def test_unreachable_sources_cost_two_seconds_in_all(
         assert problems["main"] is None
         assert all(problems[s.conn_id] for s in silent)
     assert "silent-0 is unreachable" in clients["viewer"].get("/").text
+
+
+def test_who_comes_to_the_page_is_told_at_once_who_is_still_asked(
+    clients: dict[str, Any], workflow: WorkflowRow, home: Home, silent: list[Source]
+) -> None:
+    home.known += silent[:1]
+    clients["viewer"].get("/static/page.js")
+    coming = {"sec-fetch-mode": "navigate"}
+    started = time.monotonic()
+    text = clients["viewer"].get("/", headers=coming).text
+    found = clients["viewer"].get("/workflows/none", headers=coming)
+    assert time.monotonic() - started < 1.6
+    assert re.search(r"Asking .*silent-0", text)
+    assert "unreachable" not in text
+    assert (found.status_code, "Looking for workflow none" in found.text) == (202, True)
+    assert 'data-poll="50"' in found.text
+    assert clients["viewer"].get("/workflows/none").status_code == 503
 
 
 def test_one_workflow_on_a_silent_source_is_unreachable_and_not_missing(
@@ -423,6 +597,7 @@ def test_the_plugin_reads_airflows_connections(airflow: Any, database: Database)
     assert home.source("page_http") is None
     assert home.source("nope") is None
     assert home.workflow_of_run("nope") is None
+    assert home.run_of_workflow("page_marked", "nope") is None
     assert VReplicationPlugin.fastapi_apps[0]["url_prefix"] == "/vreplication"
 
 
@@ -448,6 +623,9 @@ def test_the_tab_of_a_run_finds_its_workflow(airflow: Any, conf: dict[str, str] 
     assert place is not None
     assert place[0] == found[0]
     assert place[1].startswith(found[1])
+    home = AirflowHome()
+    assert home.run_of_workflow(*place) == run_id
+    assert home.run_of_workflow("elsewhere", place[1]) is None
     with create_session() as store:
         store.query(DagRun).filter_by(run_id=run_id).delete()
 

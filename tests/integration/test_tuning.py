@@ -134,7 +134,7 @@ def test_a_running_workflow_takes_on_more_tasks(app: Session, database: Database
         wait_reached(pauses, "copy.before_open", run)
         # A single task cuts the table into eight.
         assert claimed(session) == 1
-        said = effort.tune(database.url, run.workflow, "ann", copy_parallelism=3, chunk_millis=200)
+        said = effort.tune(database.url, run.workflow, "ann", {"copy_parallelism": 3, "chunk_millis": 200})
         assert said.startswith("Set: 3 copying tasks at a time, 200 ms a chunk. ")
         assert "starts within seconds" in said
         wait_until(lambda: claimed(session) == 3, "no more tasks begin")
@@ -147,7 +147,7 @@ def test_a_running_workflow_takes_on_more_tasks(app: Session, database: Database
         let_go(pauses, "copy.before_open")
     assert run.result().event == "complete"
     with pytest.raises(Refused, match=r"copies no more \(complete\)"):
-        effort.tune(database.url, run.workflow, "ann", copy_parallelism=2)
+        effort.tune(database.url, run.workflow, "ann", {"copy_parallelism": 2})
 
 
 def claimed(session: Session) -> int:
@@ -207,7 +207,7 @@ def test_a_sidecar_of_an_earlier_release_gets_the_table(case: CopyCase, database
     case.session.execute(f"UPDATE {SIDECAR}.workflow SET spec=%s", (json.dumps({"table": "t", "alter": "x"}),))
     for table in ("tuning", "history"):
         case.session.execute_raw(f"DROP TABLE {SIDECAR}.{table}")
-    said = effort.tune(database.url, WORKFLOW, "ann", copy_parallelism=3)
+    said = effort.tune(database.url, WORKFLOW, "ann", {"copy_parallelism": 3})
     assert said.startswith("Set: 3 copying tasks")
     sidecar.complete(case.session)
     assert workflows.load(case.session, WORKFLOW).phase is Phase.COPYING

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -13,10 +14,14 @@ from vreplication.mysql.url import SourceUrl
 from vreplication.phases import Phase
 from vreplication.progress import numbers
 from vreplication.progress.snapshot import Snapshot
-from vreplication.ui import acts, asking, view
+from vreplication.settings import Limits, Tuning
+from vreplication.state.history import Point
+from vreplication.ui import asking, view, words
 from vreplication.ui.asking import Answer, Asker, Source
+from vreplication.ui.buttons import buttons
 from vreplication.ui.masking import masked
 from vreplication.ui.reading import About, Item
+from vreplication.workflows.effort import Effort
 
 URL = SourceUrl(host="h", port=1, user="u", password="s3cr&t-long", database="d")
 ASKED = About(alter="ENGINE=InnoDB", cutover="auto")
@@ -81,9 +86,93 @@ def test_who_waits_for_a_person_is_amber_and_first() -> None:
     ],
 )
 def test_only_buttons_that_make_sense(found: Snapshot, about: About, labels: list[str]) -> None:
-    made = acts.buttons(found, about)
+    made = buttons(found, about)
     assert [b.label for b in made] == labels
     assert all(b.will.endswith(".") and b.wont.endswith(".") and "s.t" in b.question for b in made)
+
+
+EFFORT = Effort(limits=Limits(), asked=Tuning())
+
+
+def test_what_can_be_tuned_is_asked_for_with_its_value() -> None:
+    made = next(b for b in buttons(seen(), ASKED, EFFORT) if b.act == "tune")
+    assert [(f.name, f.value, f.least, f.most) for f in made.fields] == [
+        ("copy_parallelism", 2, 1, 64),
+        ("chunk_millis", 500, 10, 60_000),
+    ]
+    fixed = Effort(limits=Limits(chunk_rows=700), asked=Tuning())
+    assert [len(b.fields) for b in buttons(seen(), ASKED, fixed) if b.act == "tune"] == [1]
+    for phase in (Phase.VERIFYING, Phase.WAITING, Phase.FAILED, Phase.COMPLETE):
+        assert "tune" not in [b.act for b in buttons(seen(phase), ASKED, EFFORT)]
+
+
+@pytest.mark.parametrize(
+    ("effort", "tasks", "text"),
+    [
+        (EFFORT, 2, ""),
+        (
+            Effort(limits=Limits(copy_parallelism=8), asked=Tuning(copy_parallelism=8), slots=4),
+            4,
+            "Spark has slots for 4",
+        ),
+        (Effort(limits=Limits(copy_parallelism=3), asked=Tuning(copy_parallelism=3), slots=4), 3, ""),
+        (
+            Effort(
+                limits=Limits(most_parallelism=1, most_chunk_millis=100).tuned(Tuning(chunk_millis=200)),
+                asked=Tuning(chunk_millis=200),
+            ),
+            1,
+            "locks the counter",
+        ),
+    ],
+)
+def test_what_cannot_be_had_is_said(effort: Effort, tasks: int, text: str) -> None:
+    assert effort.tasks == tasks
+    assert text in effort.shortfall
+    assert bool(text) == bool(effort.shortfall)
+    assert effort.shortfall in words.effort(seen(), effort)
+
+
+def test_an_eta_has_its_range_and_what_was_said_before() -> None:
+    """Twice as fast as in the last minute, ten minutes ago."""
+    points = tuple(
+        Point(slot=n, phase="copying", rows_copied=n * (100 if n < 130 else 50) + (0 if n < 130 else 6_500),
+              eta_at=datetime(2026, 1, 1, 12, n // 12))
+        for n in range(145)
+    )  # fmt: skip
+    now = seen(rows_copied=13_700, rows_total=20_000, copy_eta_seconds=400.0, apply_eta_seconds=0.0)
+    eta = view.item(Item(snapshot=now, about=ASKED, points=points), "main")["words"]["eta"]
+    assert eta["low_at"] < eta["at"] < eta["high_at"]
+    assert "–" in eta["in"]
+    assert (eta["said_at"], eta["said_ago"]) == ("2026-01-01T12:02:00Z", "10 min")
+    alone = view.item(Item(snapshot=now, about=ASKED), "main")["words"]["eta"]
+    assert (alone["low_at"], alone["said_at"], alone["in"]) == (None, None, "7 min")
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [(720, 900, "12–15 min"), (720, 725, "12 min"), (30, 45, "30–45 s"), (100, 600, "100 s to 10 min"),
+     (7_200, 9_000, "2 h 00 min to 2 h 30 min")],
+)  # fmt: skip
+def test_ranges(low: float, high: float, text: str) -> None:
+    assert numbers.between(low, high) == text
+
+
+def test_one_at_the_gate_says_what_is_proven() -> None:
+    found = item(seen(Phase.WAITING, verdict="clean", lag_seconds=0.1, backlog=3), MANUAL)
+    assert found["checks"] == [{"name": "verified", "is_so": True}, {"name": "caught up", "is_so": True}]
+    assert [c["is_so"] for c in item(seen(Phase.WAITING), MANUAL)["checks"]] == [False, False]
+    assert item(seen())["checks"] == []
+
+
+def test_the_run_and_the_log_of_the_task_at_work() -> None:
+    assert view._run("manual__1/x+y", Phase.VERIFYING) == {
+        "run_id": "manual__1/x+y",
+        "url": "dags/online_ddl/runs/manual__1%2Fx%2By",
+        "log_url": "dags/online_ddl/runs/manual__1%2Fx%2By/tasks/verify",
+    }
+    assert view._run("r", Phase.FAILED) == {"run_id": "r", "url": "dags/online_ddl/runs/r", "log_url": None}
+    assert view._run(None, Phase.COPYING) is None
 
 
 def test_silence_is_said_and_no_figure_stands_for_it() -> None:
@@ -150,6 +239,33 @@ def test_one_question_at_a_time_and_the_answer_is_shared(monkeypatch: pytest.Mon
     assert len(calls) == 1
     asker.forget()
     assert asker.ask([source], "list", lambda s: 8)[0].value == 8
+
+
+def test_a_question_that_is_under_way_is_asked_once_whoever_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page that comes is told soon that the answer is late; the next look gets it."""
+    go, calls = threading.Event(), []
+
+    class Late:
+        def __init__(self, url: SourceUrl) -> None:
+            calls.append(url)
+            go.wait(10)
+
+        def __enter__(self) -> int:
+            return 7
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+    monkeypatch.setattr(asking, "quick", Late)
+    asker, sources = Asker(), [Source(conn_id="main", url=URL)]
+    late = asker.ask(sources, "list", lambda session: [], seconds=0.05)
+    assert late[0].is_late
+    listed = view.listing(late, is_final=False)
+    assert (listed["asking"], listed["sources"]) == (["main"], [])
+    assert view.listing(late)["sources"][0]["problem"]
+    go.set()
+    assert asker.ask(sources, "list", lambda session: [])[0].value == []
+    assert len(calls) == 1
 
 
 def test_a_source_that_hangs_costs_the_budget_and_its_neighbour_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:

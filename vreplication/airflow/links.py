@@ -7,6 +7,8 @@ from urllib.parse import quote
 
 from airflow.sdk import BaseOperatorLink
 
+from vreplication.airflow.prefix import page
+
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
     from airflow.sdk.types import TaskInstanceKey
@@ -18,4 +20,4 @@ class MigrationLink(BaseOperatorLink):
     name = "Migration"
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
-        return f"/vreplication/runs/{quote(ti_key.dag_id, safe='')}/{quote(ti_key.run_id, safe='')}"
+        return f"{page()}/runs/{quote(ti_key.dag_id, safe='')}/{quote(ti_key.run_id, safe='')}"

@@ -10,15 +10,15 @@ from __future__ import annotations
 import os
 import threading
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
-from airflow.configuration import conf
 from airflow.plugins_manager import AirflowPlugin
+
+from vreplication.airflow.prefix import PREFIX, page
 
 if TYPE_CHECKING:
     from vreplication.ui.asking import Source
 
-PREFIX = "/vreplication"
+_RUNS = 200
 _ENVIRONMENT = "AIRFLOW_CONN_"
 _TYPES = ("mysql", "mariadb")
 
@@ -48,6 +48,9 @@ class LazyApp:
 class AirflowHome:
     """Sources and runs, as Airflow's metadata database and its environment tell them."""
 
+    def __init__(self) -> None:
+        self._runs: dict[tuple[str, str], str] = {}
+
     def sources(self) -> list[Source]:
         from vreplication.airflow.connections import is_marked
 
@@ -70,16 +73,42 @@ class AirflowHome:
         from airflow.models.dagrun import DagRun
         from airflow.utils.session import create_session
 
-        from vreplication.airflow.request import DEFAULT_CONNECTION, workflow_of
-        from vreplication.ui.access import DAG
+        from vreplication.ui import DAG
 
         with create_session() as session:
             run = session.query(DagRun).filter_by(dag_id=DAG, run_id=run_id).one_or_none()
             conf = dict(run.conf or {}) if run else {}
-        if run is None:
-            return None
-        conn_id = str(conf.get("source_conn_id") or DEFAULT_CONNECTION)
-        return conn_id, str(conf.get("workflow") or workflow_of(DAG, run_id))
+        return None if run is None else _place(run_id, conf)
+
+    def run_of_workflow(self, conn_id: str, workflow: str) -> str | None:
+        """The newest; found once it is remembered, for the page asks every two seconds."""
+        known = self._runs.get((conn_id, workflow))
+        if known is None and (known := _newest_run(conn_id, workflow)) is not None:
+            self._runs[conn_id, workflow] = known
+        return known
+
+
+def _newest_run(conn_id: str, workflow: str) -> str | None:
+    """By its id, which may be the workflow's own, or among the newest runs by what they were asked for."""
+    from airflow.models.dagrun import DagRun
+    from airflow.utils.session import create_session
+
+    from vreplication.ui import DAG
+
+    with create_session() as session:
+        ours = session.query(DagRun.run_id, DagRun.conf).filter_by(dag_id=DAG)
+        runs = [*ours.filter_by(run_id=workflow), *ours.order_by(DagRun.id.desc()).limit(_RUNS)]
+        found = [(str(run_id), dict(conf or {})) for run_id, conf in runs]
+    return next((run_id for run_id, conf in found if _place(run_id, conf) == (conn_id, workflow)), None)
+
+
+def _place(run_id: str, conf: dict[str, Any]) -> tuple[str, str]:
+    """Connection and workflow of a run of `online_ddl`."""
+    from vreplication.airflow.request import DEFAULT_CONNECTION, workflow_of
+    from vreplication.ui import DAG
+
+    conn_id = str(conf.get("source_conn_id") or DEFAULT_CONNECTION)
+    return conn_id, str(conf.get("workflow") or workflow_of(DAG, run_id))
 
 
 def _stored() -> list[Any]:
@@ -122,11 +151,6 @@ def _source(connection: Any) -> Source:
         return Source(conn_id=name, problem=f"The connection cannot be read ({type(error).__name__}).")
 
 
-def _outside() -> str:
-    """The prefix that a proxy puts in front of Airflow, without a slash at its end."""
-    return urlsplit(conf.get("api", "base_url", fallback="") or "").path.rstrip("/")
-
-
 class VReplicationPlugin(AirflowPlugin):
     """What Airflow is told."""
 
@@ -135,14 +159,14 @@ class VReplicationPlugin(AirflowPlugin):
     external_views = [  # noqa: RUF012
         {
             "name": "Migrations",
-            "href": f"{_outside()}{PREFIX}/",
+            "href": f"{page()}/",
             "destination": "nav",
             "category": "browse",
             "url_route": "migrations",
         },
         {
             "name": "Migration",
-            "href": f"{_outside()}{PREFIX}/runs/{{DAG_ID}}/{{RUN_ID}}",
+            "href": f"{page()}/runs/{{DAG_ID}}/{{RUN_ID}}",
             "destination": "dag_run",
             "url_route": "migration",
         },

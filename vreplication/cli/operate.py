@@ -70,7 +70,7 @@ def tune(
 
     url = options.resolve(source, source_file)
     wishes = {"copy_parallelism": copy_parallelism, "chunk_millis": chunk_millis}
-    words = effort.tune(url, names.check_workflow(workflow), by(), **wishes)
+    words = effort.tune(url, names.check_workflow(workflow), by(), wishes)
     if is_json:
         json_line({"event": "tuned", "workflow": workflow, **wishes})
     else:

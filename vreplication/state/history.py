@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import groupby
 from statistics import fmean
 from typing import Any
@@ -83,6 +83,16 @@ def recent(session: Session, workflows: Sequence[str], slots: int) -> dict[str, 
     query = select(_t).where(_t.c.workflow.in_(workflows), _t.c.slot > slot_now(session) - slots)
     rows = fetch(session, query.order_by(_t.c.workflow, _t.c.slot)) if workflows else []
     return {name: [_point(row) for row in found] for name, found in groupby(rows, lambda row: str(row["workflow"]))}
+
+
+def since(session: Session, workflow: str, phases: Iterable[str]) -> datetime | None:
+    """Since when it has stood in these phases, UTC; None where no point tells."""
+    before = select(func.coalesce(func.max(_t.c.slot), 0))
+    before = before.where(_t.c.workflow == workflow, _t.c.phase.not_in([str(phase) for phase in phases]))
+    first = select(func.min(_t.c.slot).label("slot"))
+    first = first.where(_t.c.workflow == workflow, _t.c.slot > before.scalar_subquery())
+    slot = fetch(session, first)[0]["slot"]
+    return None if slot is None else datetime.fromtimestamp(int(slot) * SLOT_SECONDS, UTC)
 
 
 def _point(row: dict[str, Any]) -> Point:

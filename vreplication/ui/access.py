@@ -16,7 +16,8 @@ from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_da
 from airflow.models.dag import DagModel
 from fastapi import HTTPException, Request, Response
 
-DAG = "online_ddl"
+from vreplication.ui import DAG
+
 COOKIE = "vreplication_csrf"
 HEADER = "x-csrf-token"
 

@@ -1,4 +1,4 @@
-"""The app at /vreplication: JSON for programs, HTML for people, and four acts.
+"""The app at /vreplication: JSON for programs, HTML for people, and a handful of acts.
 
 What must stay true: every route asks for a login, also the one for what does not exist; an act is a POST that passes
 `may_act` and `was_meant`; links are relative, so that any prefix in front of Airflow works; every text is escaped.
@@ -6,23 +6,31 @@ What must stay true: every route asks for a login, also the one for what does no
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, Literal, Protocol
 
 from airflow.api_fastapi.core_api.security import GetUserDep
 from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, RedirectResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from vreplication import names
 from vreplication.errors import Refused, Transient, VReplicationError
-from vreplication.ui import access, reading, view
-from vreplication.ui.acts import ACTS
-from vreplication.ui.asking import Answer, Asker, Source
+from vreplication.ui import DAG, access, reading, view
+from vreplication.ui.acts import ACTS, WITH_VALUES
+from vreplication.ui.asking import BUDGET_SECONDS, Answer, Asker, Source
 from vreplication.ui.masking import masked
 
-STATIC = {"page.css": "text/css", "page.js": "text/javascript", "charts.js": "text/javascript"}
+STATIC = {
+    "page.css": "text/css",
+    "page.js": "text/javascript",
+    "charts.js": "text/javascript",
+    "uplot/uPlot.min.css": "text/css",
+    "uplot/uPlot.iife.min.js": "text/javascript",
+}
 _HEADERS = {
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
@@ -31,6 +39,10 @@ _HEADERS = {
     "connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'self'",
 }
 _SMALL = 100
+_FIRST_SECONDS = 0.3
+_SOON = 50
+"""Milliseconds after which a page that could not be complete asks again; that question waits for the answers."""
+_LOOKING = 202
 
 
 class Home(Protocol):
@@ -45,9 +57,15 @@ class Home(Protocol):
     def workflow_of_run(self, run_id: str) -> tuple[str | None, str] | None:
         """Connection and workflow of a run of `online_ddl`; None when there is no such run."""
 
+    def run_of_workflow(self, conn_id: str, workflow: str) -> str | None:
+        """The run of `online_ddl` that works on it; None when none does."""
+
 
 class NotFound(Exception):
-    """`status` 404: it does not exist; 409: in several places; 503: a source that may have it does not answer."""
+    """`status` 404: it does not exist; 409: in several places; 503: a source that may have it does not answer.
+
+    202: it has not answered so far, and the page asks again.
+    """
 
     def __init__(self, status: int, title: str, problems: list[dict[str, Any]]) -> None:
         super().__init__(title)
@@ -62,7 +80,22 @@ def create_app(home: Home) -> FastAPI:
     app.include_router(page.html())
     app.include_router(_nothing_else())
     app.middleware("http")(_with_headers)
+    app.add_middleware(WithPrefix)
     return app
+
+
+class WithPrefix:
+    """Puts back the prefix of Airflow's base_url where a proxy has taken it off: routes are looked for behind it."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        prefix = str(scope.get("app_root_path") or "").rstrip("/")
+        if prefix and not scope.get("path", "").startswith(f"{prefix}/"):
+            raw = scope.get("raw_path") or scope["path"].encode()
+            scope = {**scope, "path": prefix + scope["path"], "raw_path": prefix.encode() + raw}
+        await self._app(scope, receive, send)
 
 
 async def _with_headers(request: Request, call_next: Any) -> Response:
@@ -105,7 +138,7 @@ class Page:
         router.get("/")(self.html_list)
         router.get("/workflows/{workflow}")(self.html_detail)
         router.get("/runs/{dag_id}/{run_id:path}")(self.html_run)
-        router.get("/static/{name}")(self.static)
+        router.get("/static/{name:path}")(self.static)
         return router
 
     # -- JSON
@@ -113,25 +146,44 @@ class Page:
     def api_list(self, conn_id: str | None = None) -> JSONResponse:
         return JSONResponse(self._list(conn_id))
 
-    def api_detail(self, workflow: str, conn_id: str | None = None) -> JSONResponse:
+    def api_detail(
+        self,
+        workflow: str,
+        conn_id: str | None = None,
+        history: Literal["hour", "whole"] = "hour",
+        after: int | None = None,
+    ) -> JSONResponse:
+        """`after`: only what the history has behind this slot."""
         try:
-            return JSONResponse(view.detail(self._find(workflow, conn_id)))
+            answer = self._find(workflow, conn_id)
         except NotFound as error:
             return _problem(error.status, error.title, sources=error.problems)
+        past = self._asker.ask(
+            [answer.source],
+            ("past", workflow, history, after),
+            lambda session: reading.past(session, workflow, after, is_whole=history == "whole"),
+        )
+        return JSONResponse(view.detail(answer, self._run_of(answer, workflow)) | {"history": view.past(past[0])})
 
-    async def api_act(self, workflow: str, act: str, user: GetUserDep, conn_id: str | None = None) -> JSONResponse:
+    def _run_of(self, answer: Answer, workflow: str) -> str | None:
+        return self._home.run_of_workflow(answer.source.conn_id, workflow)
+
+    async def api_act(
+        self, request: Request, workflow: str, act: str, user: GetUserDep, conn_id: str | None = None
+    ) -> JSONResponse:
         if act not in ACTS:
             return _problem(404, f"There is no act {act!r}.")
-        return await run_in_threadpool(self._act, workflow, act, f"{user.get_name()} (Airflow)", conn_id)
+        more = [await _body(request)] if act in WITH_VALUES else []
+        return await run_in_threadpool(self._act, workflow, act, f"{user.get_name()} (Airflow)", conn_id, *more)
 
-    def _act(self, workflow: str, act: str, by: str, conn_id: str | None) -> JSONResponse:
+    def _act(self, workflow: str, act: str, by: str, conn_id: str | None, *more: object) -> JSONResponse:
         try:
             source = self._find(workflow, conn_id).source
         except NotFound as error:
             return _problem(error.status, error.title, sources=error.problems)
         assert source.url is not None
         try:
-            done = ACTS[act](source.url, workflow, by)
+            done = ACTS[act](source.url, workflow, by, *more)
         except VReplicationError as error:
             status = 503 if isinstance(error, Transient) else 409
             return _problem(status, masked(str(error), (source.url,)))
@@ -144,8 +196,8 @@ class Page:
     def html_list(
         self, request: Request, editor: Annotated[bool, Depends(access.is_editor)], conn_id: str | None = None
     ) -> HTMLResponse:
-        data = self._list(conn_id)
-        poll = 3000 + 1000 * (len(data["workflows"]) // _SMALL)
+        data = self._list(conn_id, _patience(request))
+        poll = _SOON if data["asking"] else 3000 + 1000 * (len(data["workflows"]) // _SMALL)
         return self._render(request, "list.html", poll=poll, editor=editor, **data)
 
     def html_detail(
@@ -156,14 +208,15 @@ class Page:
         conn_id: str | None = None,
     ) -> HTMLResponse:
         try:
-            found = view.detail(self._find(workflow, conn_id))
+            answer = self._find(workflow, conn_id, _patience(request))
         except NotFound as error:
             return self._message(request, error)
+        found = view.detail(answer, self._run_of(answer, workflow))
         return self._render(request, "detail.html", poll=2000, editor=editor, w=found)
 
     def html_run(self, request: Request, dag_id: str, run_id: str) -> Response:
         """The tab of a DAG run: the workflow's page, or why there is none."""
-        found = self._home.workflow_of_run(run_id) if dag_id == access.DAG else None
+        found = self._home.workflow_of_run(run_id) if dag_id == DAG else None
         if found is None:
             return self._message(request, NotFound(404, f"This run of {dag_id} is no migration.", []))
         conn_id, workflow = found
@@ -179,7 +232,8 @@ class Page:
 
     def _message(self, request: Request, error: NotFound) -> HTMLResponse:
         shown = {"title": error.title, "problems": error.problems}
-        return self._render(request, "message.html", status=error.status, poll=3000, editor=False, **shown)
+        poll = _SOON if error.status == _LOOKING else 3000
+        return self._render(request, "message.html", status=error.status, poll=poll, editor=False, **shown)
 
     def _render(self, request: Request, template: str, *, status: int = 200, **data: Any) -> HTMLResponse:
         token = access.token_of(request)
@@ -188,8 +242,9 @@ class Page:
         access.give_token(request, response, token)
         return response
 
-    def _list(self, conn_id: str | None) -> view.Data:
-        return view.listing(self._asker.ask(self._sources(conn_id), "list", reading.overview))
+    def _list(self, conn_id: str | None, seconds: float = BUDGET_SECONDS) -> view.Data:
+        answers = self._asker.ask(self._sources(conn_id), "list", reading.overview, seconds)
+        return view.listing(answers, is_final=seconds >= BUDGET_SECONDS)
 
     def _sources(self, conn_id: str | None) -> list[Source]:
         if not conn_id:
@@ -197,17 +252,20 @@ class Page:
         found = self._home.source(conn_id)
         return [found or Source(conn_id=conn_id, problem="There is no such connection of type mysql.")]
 
-    def _find(self, workflow: str, conn_id: str | None) -> Answer:
+    def _find(self, workflow: str, conn_id: str | None, seconds: float = BUDGET_SECONDS) -> Answer:
         """The answer of the one source that has it. Raises NotFound."""
         try:
             names.check_workflow(workflow)
         except Refused as error:
             raise NotFound(404, str(error), []) from None
         sources = self._sources(conn_id)
-        answers = self._asker.ask(sources, ("detail", workflow), lambda session: reading.detail(session, workflow))
+        question = functools.partial(reading.detail, workflow=workflow)
+        answers = self._asker.ask(sources, ("detail", workflow), question, seconds)
         found = [a for a in answers if a.problem is None and a.value is not None]
         if len(found) == 1:
             return found[0]
+        if not found and seconds < BUDGET_SECONDS and any(a.is_late for a in answers):
+            raise NotFound(_LOOKING, f"Looking for workflow {workflow} …", [])
         raise _not_found(workflow, answers, [a.source.conn_id for a in found])
 
 
@@ -222,13 +280,26 @@ def _not_found(workflow: str, answers: list[Answer], places: list[str]) -> NotFo
     return NotFound(404, f"There is no workflow {workflow} (yet).", [])
 
 
+def _patience(request: Request) -> float:
+    """A person who comes to the page sees at once what is known, and that the rest is asked for."""
+    is_coming = request.headers.get("sec-fetch-mode") == "navigate"
+    return _FIRST_SECONDS if is_coming else BUDGET_SECONDS
+
+
+async def _body(request: Request) -> object:
+    """What was sent as JSON; None where it is none."""
+    try:
+        return await request.json()
+    except ValueError:
+        return None
+
+
 def _problem(status: int, detail: str, **more: Any) -> JSONResponse:
     return JSONResponse({"detail": detail, **more}, status_code=status)
 
 
 def _root(request: Request) -> str:
     """The way from this page to the app's root, for relative links: as many steps up as the browser sees slashes."""
-    prefix = str(request.scope.get("root_path") or "")
     raw = request.scope.get("raw_path") or request.scope["path"].encode()
-    inside = raw.decode("latin-1").removeprefix(prefix).lstrip("/")
+    inside = raw.decode("latin-1").removeprefix(str(request.scope.get("root_path") or "")).lstrip("/")
     return "../" * inside.count("/") or "./"

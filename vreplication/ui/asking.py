@@ -39,11 +39,12 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a source said, or the problem with it."""
+    """What a source said, or the problem with it; `is_late`: it has not answered so far, and may yet."""
 
     source: Source
     value: Any = None
     problem: str | None = None
+    is_late: bool = False
 
 
 class QuickConnection(Connection):
@@ -74,9 +75,14 @@ class Asker:
         self._lock = threading.Lock()
         self._asked: dict[Hashable, _Asked] = {}
 
-    def ask(self, sources: Sequence[Source], about: Hashable, question: Question) -> list[Answer]:
-        """Every source's answer, in the sources' order. `about` names the question."""
-        deadline = time.monotonic() + BUDGET_SECONDS
+    def ask(
+        self, sources: Sequence[Source], about: Hashable, question: Question, seconds: float = BUDGET_SECONDS
+    ) -> list[Answer]:
+        """Every source's answer, in the sources' order, after so many seconds at the most. `about` names the question.
+
+        Who asks again about the same waits for the same answers, and asks no source twice.
+        """
+        deadline = time.monotonic() + seconds
         started = [(source, self._start(source, about, question)) for source in sources]
         return [_answer(source, future, deadline) for source, future in started]
 
@@ -112,7 +118,7 @@ def _answer(source: Source, future: Future[Any], deadline: float) -> Answer:
     try:
         return Answer(source=source, value=future.result(max(0.0, deadline - time.monotonic())))
     except Late:
-        return Answer(source=source, problem=_SILENT)
+        return Answer(source=source, problem=_SILENT, is_late=True)
     except VReplicationError as error:
         return Answer(source=source, problem=str(error))
     except Exception as error:

@@ -1,4 +1,4 @@
-"""What the page reads of one source: all workflows in two statements, or one workflow in detail.
+"""What the page reads of one source: all workflows in a few statements, one workflow in detail, or its history.
 
 What must stay true: it reads and never writes; a server without our sidecar has no workflows, which is no error; a part
 that the login may not read is said to be unknown, and the rest is shown.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from vreplication.cutover.blockers import Blocker, blockers, last_matched, old_snapshots
@@ -17,13 +18,17 @@ from vreplication.mysql.server import Server, inspect
 from vreplication.mysql.session import Session
 from vreplication.phases import Phase
 from vreplication.progress import snapshot
+from vreplication.progress.outlook import RECENT
 from vreplication.progress.snapshot import Snapshot
 from vreplication.settings import SIDECAR
-from vreplication.state import journal, lease, progress, verdicts, workflows
+from vreplication.state import history, journal, lease, verdicts, workflows
+from vreplication.state.history import Point
 from vreplication.state.verdicts import Verdict
 from vreplication.state.workflows import WorkflowRow
+from vreplication.workflows.effort import Effort, effort
 
 AT_THE_GATE = frozenset({Phase.WAITING, Phase.CUTTING_OVER})
+_GATES = 5
 _LISTED_ELSEWHERE = frozenset({"blocked", "old_snapshot"})
 
 
@@ -42,18 +47,23 @@ class About:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Item:
-    snapshot: Snapshot
-    about: About
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
-    """Why the cut-over is held back. `problem`: why that is not known."""
+    """Why the cut-over is held back, and since when. `problem`: why that is not known."""
 
     reasons: list[str]
     blockers: list[Blocker]
     problem: str | None = None
+    since: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """points: the last minutes of one that copies; gate: of one that stands there."""
+
+    snapshot: Snapshot
+    about: About
+    points: tuple[Point, ...] = ()
+    gate: Gate | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,9 +71,8 @@ class Detail:
     item: Item
     row: WorkflowRow
     journal: list[dict[str, Any]]
-    figures: dict[str, Any]
     verdict: Verdict | None
-    gate: Gate | None
+    effort: Effort | None
     is_driven: bool
     """Some process works on it now."""
 
@@ -71,24 +80,63 @@ class Detail:
 def overview(session: Session) -> list[Item]:
     found = snapshot.read_all(session)
     asked = _about(session) if found else {}
-    return [Item(snapshot=s, about=asked[s.workflow]) for s in found if s.workflow in asked]
+    points, gates = _points(session, found), _gates(session, found, asked)
+    return [
+        Item(snapshot=s, about=asked[w], points=points.get(w, ()), gate=gates.get(w))
+        for s in found
+        if (w := s.workflow) in asked
+    ]
 
 
-def detail(session: Session, workflow: str) -> Detail | None:
+def _points(session: Session, found: list[Snapshot]) -> dict[str, tuple[Point, ...]]:
+    copying = [s.workflow for s in found if s.phase in (Phase.COPYING, Phase.CATCHING_UP)]
+    try:
+        return {name: tuple(some) for name, some in history.recent(session, copying, RECENT).items()}
+    except VReplicationError:
+        # A sidecar of an earlier release has none until the next driver starts.
+        return {}
+
+
+def _gates(session: Session, found: list[Snapshot], asked: dict[str, About]) -> dict[str, Gate]:
+    """Of the first few: it takes several statements each, and who stands there long is known by name."""
+    standing = [s.workflow for s in found if s.phase in AT_THE_GATE and s.workflow in asked]
+    rows = {name: workflows.find(session, name) for name in standing[:_GATES]}
+    return {name: _gate(session, row, asked[name]) for name, row in rows.items() if row}
+
+
+def past(session: Session, workflow: str, after: int | None, *, is_whole: bool) -> list[Point]:
+    """The last hour, or the whole run, or what has come behind a slot."""
+    try:
+        if after is not None or is_whole:
+            return history.read(session, workflow, after=after or 0)
+        return history.last_hour(session, workflow)
+    except VReplicationError:
+        return []
+
+
+def detail(session: Session, *, workflow: str) -> Detail | None:
     """None: there is no such workflow."""
     seen, row = snapshot.find(session, workflow), workflows.find(session, workflow)
     asked = _about(session, workflow).get(workflow) if seen else None
     if seen is None or row is None or asked is None:
         return None
+    points, gate = _points(session, [seen]).get(workflow, ()), _gates(session, [seen], {workflow: asked}).get(workflow)
     return Detail(
-        item=Item(snapshot=seen, about=asked),
+        item=Item(snapshot=seen, about=asked, points=points, gate=gate),
         row=row,
         journal=journal.read(session, workflow),
-        figures=progress.read(session, workflow),
         verdict=verdicts.load(session, workflow),
-        gate=_gate(session, row, asked) if row.phase in AT_THE_GATE else None,
+        effort=_effort(session, row),
         is_driven=lease.is_alive(session, workflow, lease.DRIVER),
     )
+
+
+def _effort(session: Session, row: WorkflowRow) -> Effort | None:
+    """None where it is not known: a request, or a sidecar, of another release."""
+    try:
+        return effort(session, row)
+    except (VReplicationError, ValueError):
+        return None
 
 
 def _about(session: Session, workflow: str | None = None) -> dict[str, About]:
@@ -109,7 +157,11 @@ def _about_of(spec: dict[str, Any], is_cut: bool, released_by: str | None) -> Ab
 def _gate(session: Session, row: WorkflowRow, asked: About) -> Gate:
     try:
         server, own = inspect(session), _own(session, row)
-        return Gate(reasons=_reasons(session, server, row, asked, own), blockers=_blockers(session, server, row, own))
+        return Gate(
+            reasons=_reasons(session, server, row, asked, own),
+            blockers=_blockers(session, server, row, own),
+            since=history.since(session, row.id, AT_THE_GATE),
+        )
     except VReplicationError as error:
         return Gate(reasons=[], blockers=[], problem=error.message)
 

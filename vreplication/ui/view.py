@@ -7,6 +7,7 @@ template decides nothing.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -15,12 +16,16 @@ from urllib.parse import quote
 from vreplication.cutover.blockers import METADATA_LOCK, OLD_SNAPSHOT, OPEN_TRANSACTION, PREPARED_BRANCH, Blocker
 from vreplication.phases import ENDED, Phase
 from vreplication.progress import numbers
+from vreplication.progress.outlook import eta_range, said_before
 from vreplication.progress.snapshot import Snapshot
-from vreplication.ui import words
-from vreplication.ui.acts import buttons
+from vreplication.state.history import SLOT_SECONDS, Point
+from vreplication.state.verdicts import CLEAN
+from vreplication.ui import DAG, words
 from vreplication.ui.asking import Answer
+from vreplication.ui.buttons import Button, buttons
 from vreplication.ui.masking import masked
-from vreplication.ui.reading import About, Detail, Gate, Item
+from vreplication.ui.reading import AT_THE_GATE, About, Detail, Gate, Item
+from vreplication.workflows.effort import Effort
 
 STATES = {
     "running": "running",
@@ -37,16 +42,37 @@ _WHY = {
     OLD_SNAPSHOT: "reads a snapshot from before the copy was complete",
     PREPARED_BRANCH: "is prepared and holds a lock on {table}",
 }
+_TASKS = {
+    Phase.PLANNING: "plan",
+    Phase.PREPARING: "prepare",
+    Phase.COPYING: "copy",
+    Phase.CATCHING_UP: "copy",
+    Phase.VERIFYING: "verify",
+    Phase.WAITING: "gate",
+    Phase.CUTTING_OVER: "cut_over",
+    Phase.COMPLETE: "clean_up",
+}
+"""The task of the DAG that works on a phase."""
+_MINUTE = 60
+_PAST = (
+    "rows_copied", "rows_per_second", "applied_per_second", "lag_seconds", "backlog", "chunk_millis", "chunk_rows",
+    "throttled", "cutover_attempts", "eta_at",
+)  # fmt: skip
 Data = dict[str, Any]
 
 
-def listing(answers: list[Answer]) -> Data:
-    """Every workflow of every source, those that wait for somebody first; and how each source answered."""
+def listing(answers: list[Answer], *, is_final: bool = True) -> Data:
+    """Every workflow of every source, those that wait for somebody first; and how each source answered.
+
+    `is_final`: False while sources that have not answered may still do so.
+    """
     found = [row for answer in answers if answer.problem is None for row in _rows(answer)]
     found.sort(key=lambda row: _RANK.get(row["state"], 1))
     counts = Counter(row["state"] for row in found)
+    asking = [] if is_final else [answer for answer in answers if answer.is_late]
     return {
-        "sources": [_source(answer) for answer in answers],
+        "sources": [_source(answer) for answer in answers if answer not in asking],
+        "asking": [answer.source.conn_id for answer in asking],
         "workflows": found,
         "counts": [{"state": s, "label": label, "count": counts[s]} for s, label in STATES.items()],
     }
@@ -70,7 +96,7 @@ def problems(answers: list[Answer]) -> list[Data]:
     return [_source(a) for a in answers if a.problem is not None]
 
 
-def item(found: Item, conn_id: str) -> Data:
+def item(found: Item, conn_id: str, effort: Effort | None = None) -> Data:
     seen, about = found.snapshot, found.about
     data = seen.as_status_json()
     del data["event"]
@@ -82,10 +108,20 @@ def item(found: Item, conn_id: str) -> Data:
         "cancel_requested": seen.is_cancel_requested,
         "state": words.state(seen, about),
         "unknown": _unknown(seen, data),
-        "words": _words(seen, about),
-        "buttons": [asdict(b) | {"url": _act_url(seen.workflow, b.act, conn_id)} for b in buttons(seen, about)],
+        "words": _words(seen, about) | {"eta": _eta(seen, found.points)},
+        "gate": _gate(found.gate),
+        "checks": _checks(seen),
+        "buttons": [_button(b, seen.workflow, conn_id) for b in buttons(seen, about, effort)],
         "url": workflow_url(seen.workflow, conn_id),
+        "past_url": f"api/{workflow_url(seen.workflow, conn_id)}",
     }
+
+
+def _checks(seen: Snapshot) -> list[Data]:
+    """What is proven of one that stands at the gate."""
+    if seen.phase not in AT_THE_GATE:
+        return []
+    return [{"name": "verified", "is_so": seen.verdict == CLEAN}, {"name": "caught up", "is_so": bool(seen.is_level)}]
 
 
 def workflow_url(workflow: str, conn_id: str | None) -> str:
@@ -94,8 +130,9 @@ def workflow_url(workflow: str, conn_id: str | None) -> str:
     return where if conn_id is None else f"{where}?conn_id={quote(conn_id, safe='')}"
 
 
-def _act_url(workflow: str, act: str, conn_id: str) -> str:
-    return f"api/workflows/{quote(workflow)}/{act}?conn_id={quote(conn_id, safe='')}"
+def _button(button: Button, workflow: str, conn_id: str) -> Data:
+    where = f"api/workflows/{quote(workflow)}/{button.act}?conn_id={quote(conn_id, safe='')}"
+    return asdict(button) | {"url": where}
 
 
 def _unknown(seen: Snapshot, data: Data) -> dict[str, str]:
@@ -120,7 +157,6 @@ def _words(seen: Snapshot, about: About) -> Data:
         "backlog": words.backlog(seen),
         "unknown": words.unknown(seen),
         "converging": words.converging(seen),
-        "eta": _eta(seen),
         "throttle": words.throttle(seen),
         "notes": words.notes(seen),
         "safety": words.safety(seen, about),
@@ -128,45 +164,86 @@ def _words(seen: Snapshot, about: About) -> Data:
     }
 
 
-def _eta(seen: Snapshot) -> Data:
-    """`at`: when it is copied and level, for the browser to show in its own zone."""
+def _eta(seen: Snapshot, points: Sequence[Point]) -> Data:
+    """`at`, between `low_at` and `high_at`: when it is copied and level; the browser shows them in its own zone."""
     seconds = None if seen.has_ended else seen.eta_seconds
     if seconds is None:
-        return {"at": None, "in": None, "why": words.eta_unknown(seen)}
-    at = datetime.now(UTC) + timedelta(seconds=seconds)
-    return {"at": at.isoformat(timespec="seconds"), "in": numbers.duration(seconds), "why": ""}
+        return dict.fromkeys(("at", "low_at", "high_at", "in", "said_at", "said_ago")) | {
+            "why": words.eta_unknown(seen)
+        }
+    low, high = eta_range(seen, points) or (seconds, seconds)
+    said = said_before(points)
+    return {
+        "at": _in(seconds),
+        "low_at": _in(low) if high - low >= _MINUTE else None,
+        "high_at": _in(high) if high - low >= _MINUTE else None,
+        "in": numbers.between(low, high),
+        "said_at": _utc(said.at) if said else None,
+        "said_ago": numbers.duration(said.seconds_ago) if said else None,
+        "why": "",
+    }
 
 
-def detail(answer: Answer) -> Data:
-    """One workflow, with all that its page shows."""
+def _in(seconds: float) -> str:
+    return (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat(timespec="seconds")
+
+
+def _utc(moment: datetime) -> str:
+    """Of the sidecar's times, which name no zone."""
+    return f"{moment.replace(tzinfo=None).isoformat(timespec='seconds')}Z"
+
+
+def detail(answer: Answer, run_id: str | None = None) -> Data:
+    """One workflow, with all that its page shows. `run_id`: of the DAG run that works on it."""
     found: Detail = answer.value
     seen, about = found.item.snapshot, found.item.about
-    data = item(found.item, answer.source.conn_id) | {
+    data = item(found.item, answer.source.conn_id, found.effort) | {
         "steps": _steps(seen, about, found),
-        "chunk_rows": found.figures.get("chunk_rows"),
-        "chunk_millis": found.figures.get("chunk_millis"),
         "is_driven": found.is_driven,
         "verification": _verification(found),
-        "bars": [_copy_bar(seen), _catch_up_bar(seen), _verify_bar(found)],
-        "gate": _gate(found.gate),
+        "bars": [_copy_bar(seen, found.effort), _catch_up_bar(seen), _verify_bar(found)],
+        "effort": _effort(seen, found.effort),
         "journal": [_entry(e) for e in reversed(found.journal)],
         "plan": _plan(found),
         "spec": found.row.spec,
+        "run": _run(run_id, seen.phase),
     }
-    return _masked(data | {"sample": _sample(data)}, answer)
+    return _masked(data, answer)
 
 
-def _sample(data: Data) -> Data:
-    """What the browser keeps of each look, for the charts; None makes a gap in the line."""
-    names = ("rows_per_second", "applied_per_second", "lag_seconds", "backlog", "cutover_attempts")
-    is_moving = data["phase"] == Phase.COPYING and data["rows_per_second"] is not None
+def _run(run_id: str | None, phase: Phase) -> Data | None:
+    """Where Airflow shows the run, and the log of the task that is at work or was the last; from Airflow's root."""
+    if run_id is None:
+        return None
+    where, task = f"dags/{DAG}/runs/{quote(run_id, safe='')}", _TASKS.get(phase)
+    return {"run_id": run_id, "url": where, "log_url": f"{where}/tasks/{task}" if task else None}
+
+
+def past(answer: Answer) -> Data:
+    """The history in columns: `at` in seconds since 1970."""
+    points: list[Point] = answer.value or []
+    rows = [[p.slot * SLOT_SECONDS, *(_plain(getattr(p, name)) for name in _PAST)] for p in points]
+    return _masked({"columns": ["at", *_PAST], "points": rows, "last": points[-1].slot if points else None}, answer)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return _utc(value)
+    return round(value, 3) if isinstance(value, float) else value
+
+
+def _effort(seen: Snapshot, found: Effort | None) -> Data | None:
+    if found is None:
+        return None
+    limits = found.limits
     return {
-        **{name: data[name] for name in names},
-        **{name: data[name] if is_moving else None for name in ("chunk_millis", "chunk_rows")},
-        "throttled": bool(data["throttled"]) or data["paused"],
-        "why": data["unknown"]
-        | {"chunk_millis": data["words"]["rate_unknown"], "chunk_rows": data["words"]["rate_unknown"]},
-        "eta": data["words"]["eta"]["at"],
+        "copy_parallelism": limits.copy_parallelism,
+        "chunk_millis": limits.chunk_millis,
+        "chunk_rows": limits.chunk_rows,
+        "tasks": found.tasks,
+        "slots": found.slots,
+        "shortfall": found.shortfall,
+        "words": words.effort(seen, found),
     }
 
 
@@ -194,11 +271,12 @@ def _reached(seen: Snapshot, about: About, found: Detail) -> int:
     return phases.index(copied if seen.percent is not None else Phase.PREPARING)
 
 
-def _copy_bar(seen: Snapshot) -> Data:
+def _copy_bar(seen: Snapshot, effort: Effort | None) -> Data:
     rate = words.rate(seen.rows_per_second, "rows") or f"rows/s: {words.unknown(seen, 'copy')}"
+    tasks = words.tasks(effort.tasks) if effort and seen.phase is Phase.COPYING else ""
     share, word = seen.percent, "–" if seen.percent is None else numbers.percent(seen.percent)
     tone = "" if share is None else ("proven" if share == 100 else words.tone(seen, _NOTHING_ASKED))
-    return {"name": "Copy", "percent": share, "word": word, "tone": tone, "figures": [words.rows(seen), rate]}
+    return {"name": "Copy", "percent": share, "word": word, "tone": tone, "figures": [words.rows(seen), rate, tasks]}
 
 
 def _catch_up_bar(seen: Snapshot) -> Data:
@@ -257,6 +335,7 @@ def _gate(found: Gate | None) -> Data | None:
         "reasons": found.reasons,
         "blockers": [_blocker(b) for b in found.blockers],
         "problem": found.problem,
+        "since": _utc(found.since) if found.since else None,
     }
 
 
@@ -267,6 +346,7 @@ def _blocker(found: Blocker) -> Data:
         "age_seconds": found.age_seconds if found.connection_id is not None else None,
         "age": numbers.duration(found.age_seconds) if found.connection_id is not None else "not known: no connection",
         "statement": found.statement,
+        "words": words.blocker(found),
         "kind": found.kind,
         "certain": found.is_certain,
         "why": _WHY[found.kind].format(table=found.table) if found.kind in _WHY else str(found),
@@ -276,7 +356,7 @@ def _blocker(found: Blocker) -> Data:
 def _entry(entry: Data) -> Data:
     at: datetime = entry["at"]
     return {
-        "at": f"{at.isoformat(timespec='seconds')}Z",
+        "at": _utc(at),
         "actor": entry["actor"],
         "event": entry["event"],
         "details": entry["details"] or "",
@@ -293,7 +373,6 @@ def _plan(found: Detail) -> list[Data]:
         "Original afterwards": f"renamed to {row.retired_table}" if row.retired_table else None,
         "Rows travel": {"server": "inside the server", "rows": "through Spark"}.get(row.copy_path, row.copy_path),
         "Cut-over": _cutover(found),
-        "Chunks": _chunks(found),
         "Writers waited": None if seen.write_stall_millis is None else f"at most {seen.write_stall_millis:,.0f} ms",
     }
     settings = {f"{name} (asked)": value for name, value in row.spec.items() if name not in ("table", "alter")}
@@ -305,10 +384,3 @@ def _cutover(found: Detail) -> str:
     how = "by itself" if about.cutover == "auto" else "when it is released"
     by = f", released by {about.released_by}" if about.released_by else ""
     return f"{how}{by}{f', {tries} tried' if tries else ''}"
-
-
-def _chunks(found: Detail) -> str | None:
-    rows, millis = found.figures.get("chunk_rows"), found.figures.get("chunk_millis")
-    if rows is None or millis is None:
-        return None
-    return f"{rows:,} rows in {millis:,.0f} ms, lately"

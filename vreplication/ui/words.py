@@ -5,10 +5,12 @@ What must stay true: an unknown figure is never shown as 0; a percentage is cut,
 
 from __future__ import annotations
 
+from vreplication.cutover.blockers import Blocker
 from vreplication.phases import Phase
 from vreplication.progress import numbers
 from vreplication.progress.snapshot import Snapshot
 from vreplication.ui.reading import About
+from vreplication.workflows.effort import Effort
 
 _PHASES = {
     Phase.CATCHING_UP: "catching up",
@@ -118,6 +120,29 @@ def throttle(seen: Snapshot) -> str:
         ago = numbers.duration(seen.updated_seconds_ago)
         return f"Nobody has written for {ago}: its process is dead, stopped or cut off."
     return f"Throttled: {seen.throttled}" if seen.throttled else "Nothing: not throttled."
+
+
+def tasks(count: int) -> str:
+    return f"{count} task{'' if count == 1 else 's'}"
+
+
+def effort(seen: Snapshot, found: Effort) -> str:
+    """How hard it may work, and what chunks come of it."""
+    limits = found.limits
+    fixed = f"{limits.chunk_rows:,} rows a chunk, fixed" if limits.chunk_rows else f"{limits.chunk_millis:,} ms a chunk"
+    lately = ""
+    if seen.chunk_rows is not None and seen.chunk_millis is not None:
+        lately = f"; lately {seen.chunk_rows:,} rows in {seen.chunk_millis:,.0f} ms"
+    more = f" {found.shortfall}" if found.shortfall else ""
+    return f"{tasks(limits.copy_parallelism)} at a time, {fixed}{lately}.{more}"
+
+
+def blocker(found: Blocker) -> str:
+    """Who, in a few words."""
+    if found.connection_id is None:
+        return "a prepared XA branch"
+    who = f"{found.user}@{found.host}, " if found.user else ""
+    return f"connection {found.connection_id} ({who}{numbers.duration(found.age_seconds)})"
 
 
 def notes(seen: Snapshot) -> list[str]:

@@ -6,6 +6,7 @@ was before, is journaled; nothing restarts: whoever copies reads the row (docs/c
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from vreplication.errors import Refused
@@ -43,10 +44,10 @@ class Effort:
         wished, millis = self.asked.copy_parallelism or 0, self.asked.chunk_millis or 0
         if wished > self.limits.most_parallelism or millis > self.limits.most_chunk_millis:
             return (
-                f"INSERT … SELECT locks the counter of an AUTO_INCREMENT table here, so it stays at "
-                f"{self.tasks} at a time and {self.limits.chunk_millis} ms."
+                "INSERT … SELECT locks the counter of an AUTO_INCREMENT table here, so it stays at "
+                f"{self.tasks} at a time, {self.limits.chunk_millis} ms a chunk."
             )
-        return f"Spark has slots for {self.slots}, so no more run." if wished > self.tasks else ""
+        return f"Spark has slots for {self.slots}: no more run at a time." if wished > self.tasks else ""
 
 
 def effort(session: Session, row: WorkflowRow) -> Effort:
@@ -56,7 +57,7 @@ def effort(session: Session, row: WorkflowRow) -> Effort:
     return Effort(limits=base.tuned(asked), asked=asked, slots=room.slots)
 
 
-def tune(url: SourceUrl, workflow: str, by: str, **wishes: object) -> str:
+def tune(url: SourceUrl, workflow: str, by: str, wishes: Mapping[str, object]) -> str:
     """Set `copy_parallelism`, `chunk_millis` or both; returns what comes of it, in words. Raises Refused."""
     asked = _checked(wishes)
     with connect(url) as session:
@@ -69,7 +70,7 @@ def tune(url: SourceUrl, workflow: str, by: str, **wishes: object) -> str:
         return " ".join([f"Set: {_what(asked)}.", *_remarks(session, row)])
 
 
-def _checked(wishes: dict[str, object]) -> Tuning:
+def _checked(wishes: Mapping[str, object]) -> Tuning:
     """By the fields of the Spec, so with its limits and its words."""
     given = {name: value for name, value in wishes.items() if value is not None}
     known = {"copy_parallelism", "chunk_millis"}

@@ -1,194 +1,263 @@
-// Draws what the page has seen of one workflow over time, as SVG, with a table behind it for screen readers.
-// What must stay true: an unknown figure is a gap in the line, never 0; samples are the browser's own and begin when the
-// page is opened.
+// Draws the history of one workflow, as the sidecar keeps it, with uPlot; a table behind each chart for screen readers.
+// What must stay true: an unknown figure, and a time without points, is a gap in the line, never 0; nothing is kept
+// here but what the server has said.
 "use strict";
 
 (() => {
-  const MOST = 3600;
-  const HOUR = 3600e3;
-  const WIDTH = 600;
-  const HEIGHT = 96;
+  const HEIGHT = 150;
+  const LOOK = 5000;
+  // Seconds between two points, as they are thinned: a wider distance is a gap.
+  const STEPS = [5, 60, 600];
   const CHARTS = [
-    { title: "Rows copied", lines: [["rows_per_second", "copied", " rows/s"]] },
-    { title: "Changes applied", lines: [["applied_per_second", "applied", " changes/s"]] },
-    { title: "Watermark lag", lines: [["lag_seconds", "lag", " s"]] },
-    { title: "Backlog", lines: [["backlog", "backlog", " changes"]] },
-    { title: "Time of a chunk", lines: [["chunk_millis", "time", " ms"]] },
-    { title: "Size of a chunk", lines: [["chunk_rows", "size", " rows"]] },
+    { title: "Copied, applied", lines: [["rows_per_second", "copied", "rows/s"], ["applied_per_second", "applied", "changes/s"]] },
+    { title: "Watermark lag, backlog", lines: [["lag_seconds", "lag", "s"], ["backlog", "backlog", "changes"]] },
+    { title: "Chunks", lines: [["chunk_millis", "time", "ms"], ["chunk_rows", "size", "rows"]] },
   ];
-  let key = null;
-  let samples = [];
+  let url = null;
+  let points = [];
+  let last = null;
   let isWhole = false;
+  let isUnderWay = false;
+  let made = [];
 
-  function load(workflow) {
-    key = `vreplication:${workflow}`;
+  // -- what the server has
+
+  async function load(more) {
+    const span = `history=${isWhole ? "whole" : "hour"}`;
+    const after = more && last !== null ? `&after=${last}` : "";
+    const response = await fetch(`${document.body.dataset.root}${url}&${span}${after}`, { cache: "no-store" });
+    if (!response.ok) throw new Error(response.status);
+    const { history } = await response.json();
+    const fresh = history.points.map((row) => Object.fromEntries(history.columns.map((name, n) => [name, row[n]])));
+    // The newest one is written again while its five seconds last.
+    const known = after ? points.filter((p) => !fresh.length || p.at < fresh[0].at) : [];
+    points = [...known, ...fresh];
+    if (!isWhole && points.length) points = points.filter((p) => p.at > points[points.length - 1].at - 3600);
+    if (history.last !== null) last = history.last - 1;
+  }
+
+  async function update(more) {
+    if (isUnderWay) return;
+    isUnderWay = true;
+    const place = held();
+    place.setAttribute("aria-busy", "true");
     try {
-      samples = JSON.parse(sessionStorage.getItem(key)) || [];
+      await load(more);
+      note(points.length ? "" : "There is no history yet: it begins with the copy.");
     } catch {
-      samples = [];
+      note("The history cannot be read now.");
     }
+    isUnderWay = false;
+    place.removeAttribute("aria-busy");
+    show();
   }
 
-  function keep(sample) {
-    samples.push({ ...sample, at: Date.now() });
-    // Older ones are thinned out, so that a long run still fits.
-    if (samples.length > MOST) samples = samples.filter((s, n) => n > MOST / 2 || n % 2 === 0);
-    try {
-      sessionStorage.setItem(key, JSON.stringify(samples));
-    } catch {
-      // A full or forbidden store: this view keeps what it has in memory.
-    }
-  }
+  // -- the place
 
-  function make(name, attributes = {}, text = "") {
-    const isShape = ["svg", "path", "rect", "line"].includes(name);
-    const made = isShape ? document.createElementNS("http://www.w3.org/2000/svg", name) : document.createElement(name);
-    for (const [k, v] of Object.entries(attributes)) made.setAttribute(k, v);
-    if (text) made.textContent = text;
-    return made;
-  }
-
-  const number = (value, unit) =>
-    value === null || value === undefined
-      ? "not known"
-      : value.toLocaleString(undefined, { maximumFractionDigits: value < 10 ? 1 : 0 }) + unit;
-
-  function path(seen, name, x, y) {
-    let isDown = false;
-    const steps = [];
-    for (const s of seen) {
-      if (s[name] === null || s[name] === undefined) isDown = false;
-      else {
-        steps.push(`${isDown ? "L" : "M"}${x(s.at).toFixed(1)} ${y(s[name]).toFixed(1)}`);
-        isDown = true;
-      }
-    }
-    // A lone point would not be seen.
-    return steps.length === 1 ? `${steps[0]}h2` : steps.join("");
-  }
-
-  function draw(chart, seen) {
-    const values = seen.flatMap((s) => chart.lines.map(([name]) => s[name])).filter((v) => v !== null && v !== undefined);
-    const top = Math.max(...values, 0) * 1.1 || 1;
-    const from = seen[0].at;
-    const span = Math.max(seen[seen.length - 1].at - from, 1000);
-    const x = (at) => ((at - from) / span) * WIDTH;
-    const y = (value) => HEIGHT - 2 - (value / top) * (HEIGHT - 6);
-    const svg = make("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img" });
-    svg.setAttribute("aria-label", `${chart.title}: ${chart.lines.map((l) => latest(seen, l)).join(", ")}`);
-    shades(svg, seen, x);
-    for (const part of [0.5, 1]) {
-      svg.append(make("line", { class: "grid", x1: 0, x2: WIDTH, y1: y((top / 1.1) * part), y2: y((top / 1.1) * part) }));
-    }
-    marks(svg, seen, x);
-    chart.lines.forEach(([name], n) => svg.append(make("path", { class: n ? "line second" : "line", d: path(seen, name, x, y) })));
-    return { svg, top: values.length ? number(top / 1.1, chart.lines[0][2]) : "" };
-  }
-
-  // The last figure, or why there is none.
-  function latest(seen, [name, word, unit]) {
-    const last = seen[seen.length - 1];
-    const isKnown = last[name] !== null && last[name] !== undefined;
-    return isKnown ? `${word} ${number(last[name], unit)}` : `${word}: ${(last.why && last.why[name]) || "not known"}`;
-  }
-
-  function shades(svg, seen, x) {
-    for (let n = 1; n < seen.length; n++) {
-      if (!seen[n].throttled) continue;
-      const left = x(seen[n - 1].at);
-      svg.append(make("rect", { class: "shade", x: left, y: 0, width: x(seen[n].at) - left, height: HEIGHT }));
-    }
-  }
-
-  function marks(svg, seen, x) {
-    for (let n = 1; n < seen.length; n++) {
-      if (!(seen[n].cutover_attempts > seen[n - 1].cutover_attempts)) continue;
-      svg.append(make("line", { class: "mark", x1: x(seen[n].at), x2: x(seen[n].at), y1: 0, y2: HEIGHT }));
-    }
-  }
-
-  const clock = (at) => new Date(at).toLocaleTimeString(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
-
-  function figure(chart, seen) {
-    const made = make("figure", { class: "card" });
-    const caption = make("figcaption");
-    caption.append(make("strong", {}, chart.title));
-    chart.lines.forEach((l, n) => caption.append(make("span", { class: n ? "key second" : "key" }, latest(seen, l))));
-    const { svg, top } = draw(chart, seen);
-    const axis = make("div", { class: "axis", "aria-hidden": "true" });
-    axis.append(make("span", {}, clock(seen[0].at)), make("span", {}, top ? `top ${top}` : ""));
-    axis.append(make("span", {}, clock(seen[seen.length - 1].at)));
-    made.append(caption, svg, axis);
-    return made;
-  }
-
-  function table(seen) {
-    const columns = CHARTS.flatMap((c) => c.lines);
-    const made = make("table", { class: "data" });
-    const head = made.createTHead().insertRow();
-    for (const word of ["Time", ...columns.map(([, w, unit]) => `${w} (${unit.trim()})`), "held back"])
-      head.append(make("th", { scope: "col" }, word));
-    const body = made.createTBody();
-    const step = Math.max(1, Math.floor(seen.length / 30));
-    for (const s of seen.filter((_, n) => (seen.length - 1 - n) % step === 0).reverse()) {
-      const row = body.insertRow();
-      row.insertCell().textContent = clock(s.at);
-      for (const [name] of columns) row.insertCell().textContent = number(s[name], "");
-      row.insertCell().textContent = s.throttled ? "yes" : "no";
-    }
-    return made;
-  }
-
-  // "said 14:31 ten minutes ago": how the promise has moved.
-  function moved() {
-    const place = document.getElementById("eta-moved");
-    if (!place) return;
-    const now = samples[samples.length - 1];
-    const past = samples.filter((s) => s.eta && s.at > now.at - 600e3).map((s) => Date.parse(s.eta));
-    const brief = (at) => new Date(at).toLocaleTimeString(undefined, { hour: "2-digit", minute: "2-digit" });
-    const low = brief(Math.min(...past));
-    const high = brief(Math.max(...past));
-    place.textContent = now.eta && past.length > 4 && low !== high ? `It said between ${low} and ${high} in the last 10 minutes.` : "";
+  function element(name, attributes = {}, text = "") {
+    const found = document.createElement(name);
+    for (const [k, v] of Object.entries(attributes)) found.setAttribute(k, v);
+    if (text) found.textContent = text;
+    return found;
   }
 
   function held() {
     const place = document.getElementById("charts");
-    if (!place.firstChild) {
-      const whole = make("button", { type: "button", "aria-pressed": "false" }, "Whole time");
-      whole.addEventListener("click", () => {
-        isWhole = !isWhole;
-        whole.setAttribute("aria-pressed", String(isWhole));
-        whole.textContent = isWhole ? "Last hour" : "Whole time";
-        show();
-      });
-      const details = make("details", { class: "card" });
-      details.append(make("summary", {}, "The figures as a table"), make("div", { class: "scroll", tabindex: "0" }));
-      const foot = make("div", { class: "wide" });
-      const note = make("p", { class: "quiet" }, "Since this page was opened. Shaded: held back. Red line: the cut-over was tried. ");
-      note.append(whole);
-      foot.append(note, details);
-      place.append(...CHARTS.map(() => make("figure")), foot);
+    if (place.firstChild) return place;
+    const head = element("div", { class: "wide" });
+    const spans = element("div", { class: "chips", role: "group", "aria-label": "Time shown" });
+    for (const [word, whole] of [["Last hour", false], ["Whole run", true]]) {
+      const button = element("button", { type: "button", class: "chip", "aria-pressed": String(whole === isWhole) }, word);
+      button.addEventListener("click", () => choose(whole));
+      spans.append(button);
     }
+    const key = element("span", { class: "quiet" }, "Shaded: held back. Vertical line: the cut-over was tried.");
+    head.append(spans, key, element("span", { id: "charts-note", class: "quiet", role: "status" }, "Loading the history…"));
+    place.append(head);
+    made = CHARTS.map((chart) => figure(chart));
+    place.append(...made.map((m) => m.figure));
+    new ResizeObserver(() => made.forEach(fit)).observe(place);
     return place;
   }
 
-  function show() {
-    const last = samples[samples.length - 1].at;
-    const seen = isWhole ? samples : samples.filter((s) => s.at > last - HOUR);
-    const place = held();
-    CHARTS.forEach((chart, n) => place.children[n].replaceWith(figure(chart, seen)));
-    place.querySelector(".scroll").replaceChildren(table(seen));
-    moved();
+  function note(text) {
+    document.getElementById("charts-note").textContent = text;
   }
+
+  function choose(whole) {
+    isWhole = whole;
+    document.querySelectorAll("#charts .chip").forEach((b, n) => b.setAttribute("aria-pressed", String(Boolean(n) === whole)));
+    note("Loading the history…");
+    update(false);
+  }
+
+  function figure(chart) {
+    const found = { chart, figure: element("figure", { class: "card" }), caption: element("figcaption"), plot: null };
+    found.canvas = element("div", { role: "img" });
+    found.table = element("table", { class: "data" });
+    const details = element("details");
+    const scroll = element("div", { class: "scroll", tabindex: "0" });
+    scroll.append(found.table);
+    details.append(element("summary", {}, `${chart.title} as a table`), scroll);
+    details.addEventListener("toggle", () => details.open && tabulate(found));
+    found.details = details;
+    found.figure.append(found.caption, found.canvas, details);
+    return found;
+  }
+
+  // -- drawing
+
+  const probe = element("i", { hidden: "" });
+  function color(name) {
+    probe.style.color = `var(--${name})`;
+    if (!probe.isConnected) document.body.append(probe);
+    return getComputedStyle(probe).color;
+  }
+
+  const known = (value) => value !== null && value !== undefined;
+  const figures = new Intl.NumberFormat(undefined, { maximumFractionDigits: 1 });
+  const short = new Intl.NumberFormat(undefined, { notation: "compact", maximumFractionDigits: 1 });
+  const said = (value, unit) => (known(value) ? `${value < 10 ? figures.format(value) : figures.format(Math.round(value))} ${unit}` : "not known");
+  const minute = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
+  const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+  const dated = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });
+  const when = (at) => (span() > 43200 ? dated : clock).format(new Date(at * 1000));
+  const span = () => (points.length ? points[points.length - 1].at - points[0].at : 0);
+
+  // Points with an empty one wherever nothing was written for a while.
+  function spaced() {
+    const found = [];
+    for (const point of points) {
+      const before = found[found.length - 1];
+      if (before && point.at - before.at > 3 * STEPS.find((step, n) => n === 2 || before.at % STEPS[n + 1] || point.at - before.at <= 3 * step))
+        found.push({ at: before.at + 1 });
+      found.push(point);
+    }
+    return found;
+  }
+
+  function columns(chart, seen) {
+    return [seen.map((p) => p.at), ...chart.lines.map(([name]) => seen.map((p) => (known(p[name]) ? p[name] : null)))];
+  }
+
+  function options(found) {
+    const width = Math.max(found.canvas.clientWidth, 120);
+    const upTo = (u, low, high) => [0, high > 0 ? high * 1.1 : 1];
+    const axis = (more) => ({ stroke: () => color("quiet"), font: "11px system-ui", ticks: { show: false }, ...more });
+    const lines = found.chart.lines.map((_, n) => ({
+      scale: `y${n}`,
+      stroke: () => color(n ? "second" : "moving"),
+      width: 1.6,
+      dash: n ? [5, 3] : [],
+      spanGaps: false,
+      points: { show: (u, s, from, to) => to - from < 1, size: 4 },
+    }));
+    const grid = { stroke: () => color("line"), width: 1 };
+    const values = (u, splits) => splits.map((v) => (known(v) ? short.format(v) : ""));
+    return {
+      width,
+      height: HEIGHT,
+      legend: { show: false },
+      cursor: { sync: { key: "vreplication" }, drag: { x: false, y: false }, points: { size: 6 } },
+      scales: { x: { time: true, range: (u, from, to) => [from, Math.max(to, from + 60)] }, y0: { range: upTo }, y1: { range: upTo } },
+      series: [{}, ...lines],
+      axes: [
+        axis({ grid: { show: false }, size: 22, space: 90, values: (u, splits) => splits.map((at) => (span() > 43200 ? dated : minute).format(new Date(at * 1000))) }),
+        axis({ scale: "y0", grid, size: 44, values, space: 36 }),
+        axis({ scale: "y1", side: 1, grid: { show: false }, size: 44, values, space: 36 }),
+      ],
+      hooks: {
+        drawClear: [(u) => shade(u)],
+        draw: [(u) => mark(u)],
+        setCursor: [(u) => describe(found, u.cursor.idx)],
+      },
+    };
+  }
+
+  function shade(u) {
+    u.ctx.save();
+    u.ctx.fillStyle = color("held-back");
+    points.forEach((p, n) => {
+      if (!p.throttled || !n) return;
+      const left = u.valToPos(Math.max(points[n - 1].at, p.at - 600), "x", true);
+      u.ctx.fillRect(left, u.bbox.top, Math.max(u.valToPos(p.at, "x", true) - left, 2), u.bbox.height);
+    });
+    u.ctx.restore();
+  }
+
+  function mark(u) {
+    u.ctx.save();
+    u.ctx.fillStyle = color("failed");
+    points.forEach((p, n) => {
+      if (n && p.cutover_attempts > points[n - 1].cutover_attempts)
+        u.ctx.fillRect(u.valToPos(p.at, "x", true) - 1, u.bbox.top, 2, u.bbox.height);
+    });
+    u.ctx.restore();
+  }
+
+  function fit(found) {
+    if (found.plot && found.canvas.clientWidth) found.plot.setSize({ width: found.canvas.clientWidth, height: HEIGHT });
+  }
+
+  function show() {
+    const place = held();
+    made.forEach((found) => (found.figure.hidden = !points.length));
+    if (!points.length) return;
+    const seen = spaced();
+    for (const found of made) {
+      const data = columns(found.chart, seen);
+      if (found.plot) found.plot.setData(data);
+      else found.plot = new uPlot(options(found), data, found.canvas);
+      found.seen = seen;
+      describe(found, found.plot.cursor.idx);
+      if (found.details.open) tabulate(found);
+    }
+    place.hidden = false;
+  }
+
+  // The figures under the pointer, else the last ones, in words beside the colors.
+  function describe(found, index) {
+    const point = (known(index) && found.seen && found.seen[index]) || points[points.length - 1];
+    const words = found.chart.lines.map(([name, word, unit]) => `${word} ${said(point[name], unit)}`);
+    const parts = words.map((text, n) => element("span", { class: n ? "key second" : "key" }, text));
+    const time = element("span", { class: "quiet" }, known(index) ? when(point.at) : "");
+    const held = point.throttled ? [element("span", { class: "note" }, `held back: ${point.throttled}`)] : [];
+    found.caption.replaceChildren(element("strong", {}, found.chart.title), ...parts, ...held, time);
+    found.canvas.setAttribute("aria-label", `${found.chart.title}, ${when(points[0].at)} to ${when(points[points.length - 1].at)}: now ${words.join(", ")}`);
+  }
+
+  function tabulate(found) {
+    const rows = document.createDocumentFragment();
+    const step = Math.max(1, Math.floor(points.length / 60));
+    for (const p of points.filter((_, n) => (points.length - 1 - n) % step === 0).reverse()) {
+      const row = element("tr");
+      const cells = [when(p.at), ...found.chart.lines.map(([name, , unit]) => said(p[name], unit)), p.throttled || "no", p.cutover_attempts];
+      for (const text of cells) row.append(element("td", {}, String(text)));
+      rows.append(row);
+    }
+    const head = element("tr");
+    for (const word of ["Time", ...found.chart.lines.map(([, w]) => w), "Held back", "Cut-overs tried"]) head.append(element("th", { scope: "col" }, word));
+    const top = element("thead");
+    const body = element("tbody");
+    top.append(head);
+    body.append(rows);
+    found.table.replaceChildren(element("caption", { class: "unseen" }, found.chart.title), top, body);
+  }
+
+  // -- looking again
+
+  let looked = 0;
 
   function look() {
-    const source = document.getElementById("sample");
+    const source = document.getElementById("past");
     if (!source) return;
-    if (key !== `vreplication:${source.dataset.workflow}`) load(source.dataset.workflow);
-    if (!source.dataset.ended) keep(JSON.parse(source.dataset.sample));
-    document.getElementById("charts").hidden = !samples.length;
-    if (samples.length) show();
+    const isNew = url !== source.dataset.url;
+    url = source.dataset.url;
+    if (!isNew && (source.dataset.ended || Date.now() - looked < LOOK)) return;
+    looked = Date.now();
+    update(!isNew);
   }
 
-  window.vreplicationCharts = { look };
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => made.forEach((m) => m.plot && m.plot.redraw()));
+  window.vreplicationCharts = { look, redraw: () => made.forEach((m) => m.plot && m.plot.redraw()) };
 })();

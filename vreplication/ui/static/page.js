@@ -136,7 +136,7 @@ async function take(response) {
   const main = fresh.getElementById("page");
   if (!main) return say(`Airflow answered with an error (${response.status}); what is shown is old.`);
   const problem = main.querySelector("[data-problem]");
-  if (response.status === 503 && problem && by("sample")) return say(`${problem.textContent} What is shown is old.`);
+  if (response.status === 503 && problem && by("past")) return say(`${problem.textContent} What is shown is old.`);
   document.title = fresh.title;
   document.body.dataset.token = fresh.body.dataset.token;
   morph(page(), main);
@@ -151,26 +151,50 @@ document.addEventListener("visibilitychange", () => !document.hidden && look());
 let asked = null;
 
 function ask(button) {
-  asked = button.dataset.url;
+  asked = button.dataset;
+  by("ask-fields").replaceChildren(...JSON.parse(asked.fields || "[]").map(field));
   by("ask-title").textContent = button.dataset.question;
   by("ask-will").textContent = button.dataset.will;
   by("ask-wont").textContent = button.dataset.wont;
-  by("ask-yes").textContent = `${button.dataset.label} it`;
+  by("ask-yes").textContent = by("ask-fields").firstChild ? "Set" : `${button.dataset.label} it`;
   by("ask-yes").disabled = false;
   by("ask-problem").hidden = true;
   by("ask").showModal();
-  by("ask-no").focus();
+  (by("ask-fields").querySelector("input") || by("ask-no")).focus();
+}
+
+function field({ name, label, value, least, most }) {
+  const made = document.createElement("label");
+  const input = document.createElement("input");
+  Object.assign(input, { type: "number", name, defaultValue: value, min: least, max: most, required: true });
+  made.append(`${label} (${least.toLocaleString()} to ${most.toLocaleString()})`, input);
+  return made;
+}
+
+// What was typed, as it was typed: the server has the words for what is wrong with it.
+function values() {
+  const inputs = [...by("ask-fields").querySelectorAll("input")].filter((i) => i.value !== i.defaultValue);
+  return Object.fromEntries(inputs.map((i) => [i.name, i.value]));
+}
+
+function told(text) {
+  by("done").textContent = text;
+  by("done").hidden = false;
+  clearTimeout(told.timer);
+  told.timer = setTimeout(() => (by("done").hidden = true), 20000);
 }
 
 async function act() {
   by("ask-yes").disabled = true;
   const { root, token } = document.body.dataset;
   try {
-    const response = await fetch(root + asked, { method: "POST", headers: { "X-CSRF-Token": token } });
-    const told = await response.json().catch(() => ({}));
-    if (!response.ok) throw new Error(told.detail || `Airflow answered ${response.status}.`);
+    const headers = { "X-CSRF-Token": token, "Content-Type": "application/json" };
+    const body = by("ask-fields").firstChild ? JSON.stringify(values()) : null;
+    const response = await fetch(root + asked.url, { method: "POST", headers, body });
+    const answer = await response.json().catch(() => ({}));
+    if (!response.ok) throw new Error(answer.detail || `Airflow answered ${response.status}.`);
     by("ask").close();
-    by("said").textContent = told.done;
+    told(answer.done);
     await look();
   } catch (error) {
     by("ask-problem").textContent = error.message;

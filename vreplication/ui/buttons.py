@@ -1,0 +1,121 @@
+"""The buttons that a workflow's page shows, each with its question: what will happen, and what will not.
+
+What must stay true: only those that make sense now; every sentence is whole, for it is all that a person reads before
+the act.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from vreplication.phases import Phase
+from vreplication.progress.snapshot import Snapshot
+from vreplication.settings import LEAST_CHUNK_MILLIS, MOST_CHUNK_MILLIS, MOST_PARALLELISM
+from vreplication.ui.reading import About
+from vreplication.workflows.effort import WHEN, Effort
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """A number that is asked for. `value`: as it is now."""
+
+    name: str
+    label: str
+    value: int
+    least: int
+    most: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Button:
+    """`will` and `wont` are whole sentences; {table} stands for the source table."""
+
+    act: str
+    label: str
+    question: str
+    will: str
+    wont: str
+    is_grave: bool = False
+    fields: tuple[Field, ...] = ()
+
+    def about(self, table: str | None) -> Button:
+        said = {name: getattr(self, name).replace("{table}", table or "") for name in ("question", "will", "wont")}
+        return replace(self, **said)
+
+
+_PAUSE = Button(
+    act="pause",
+    label="Pause",
+    question="Pause the migration of {table}?",
+    will="No new chunk is copied and the tables are not switched until it is resumed.",
+    wont="Changes to {table} are still applied, so nothing is lost or has to be copied again.",
+)
+_RESUME = Button(
+    act="resume",
+    label="Resume",
+    question="Resume the migration of {table}?",
+    will="The process that works on it goes on where it stopped.",
+    wont="No process is started: if none is left, clear the task in Airflow or use `vreplication resume`.",
+)
+_RELEASE = Button(
+    act="release",
+    label="Release",
+    question="Release the cut-over of {table}?",
+    will="The tables are switched as soon as the copy is verified and caught up; writers wait for at most seconds.",
+    wont="It is not forced: unproven rows or a blocking connection still hold it. It cannot be taken back "
+    "(pausing holds it again). Your name goes into the journal.",
+    is_grave=True,
+)
+_TUNE = Button(
+    act="tune",
+    label="Tune",
+    question="How hard may the copy of {table} work?",
+    will=WHEN,
+    wont="Nothing is restarted or copied again, and catch-up goes first as before. Your name goes into the journal.",
+)
+_CANCEL = Button(
+    act="cancel",
+    label="Cancel",
+    question="Cancel the migration of {table}?",
+    will="The shadow table and everything copied so far are removed; to change the table later is to begin again.",
+    wont="{table} is untouched: no row and no column of it changes.",
+    is_grave=True,
+)
+_ENDED = (Phase.COMPLETE, Phase.CANCELLED)
+_BEFORE_THE_END_OF_THE_COPY = (Phase.PREPARING, Phase.COPYING)
+
+
+def buttons(seen: Snapshot, about: About, effort: Effort | None = None) -> list[Button]:
+    """Those that make sense now. `effort`: where it is known, it can be changed."""
+    if seen.phase in _ENDED or about.is_cut:
+        return []
+    found = [] if seen.phase is Phase.FAILED else _of_living(seen, about, effort)
+    if not seen.is_cancel_requested or seen.is_silent:
+        found.append(_CANCEL)
+    return [button.about(seen.source_table) for button in found]
+
+
+def _of_living(seen: Snapshot, about: About, effort: Effort | None) -> list[Button]:
+    found = [_RESUME if seen.is_paused else _PAUSE]
+    if effort and seen.phase in _BEFORE_THE_END_OF_THE_COPY:
+        found.append(replace(_TUNE, fields=_fields(effort)))
+    return [*found, *([_RELEASE] if about.needs_release else [])]
+
+
+def _fields(effort: Effort) -> tuple[Field, ...]:
+    """Chunks of a fixed size have no time to set."""
+    tasks = Field(
+        name="copy_parallelism",
+        label="Copying tasks at a time",
+        value=effort.limits.copy_parallelism,
+        least=1,
+        most=MOST_PARALLELISM,
+    )
+    millis = Field(
+        name="chunk_millis",
+        label="Time a chunk may take, milliseconds",
+        value=effort.limits.chunk_millis,
+        least=LEAST_CHUNK_MILLIS,
+        most=MOST_CHUNK_MILLIS,
+    )
+    return (tasks,) if effort.limits.chunk_rows else (tasks, millis)
