@@ -113,6 +113,14 @@ def test_figures_of_a_silent_writer_are_unknown(database: Database, session: Ses
     assert found.is_silent
 
 
+def test_the_rate_of_the_copy_ends_with_the_copy(session: Session) -> None:
+    """The row keeps it, and the driver writes on into that row while it verifies and switches."""
+    _create(session, phase=Phase.VERIFYING)
+    _write(session)
+    found = snapshots.read(session, ID)
+    assert (found.rows_per_second, found.copy_eta_seconds, found.rows_copied) == (None, None, 500)
+
+
 @pytest.mark.parametrize(("phase", "percent"), [(Phase.COPYING, 99.9), (Phase.CATCHING_UP, 100.0)])
 def test_percent_is_below_100_while_copying(session: Session, phase: Phase, percent: float) -> None:
     _create(session, phase=phase)

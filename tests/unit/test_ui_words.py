@@ -48,6 +48,12 @@ def test_an_unknown_figure_says_why_in_every_phase(phase: Phase) -> None:
     assert found["words"]["throttle"]
 
 
+@pytest.mark.parametrize("phase", list(Phase))
+def test_where_no_eta_is_to_be_expected_it_says_what_comes_next(phase: Phase) -> None:
+    found = seen(phase)
+    assert bool(words.eta_unknown(found)) == (not found.has_ended)
+
+
 def test_hundred_means_done() -> None:
     assert numbers.percent(99.99) == "99.9 %"
 

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from airflow.sdk import BaseOperatorLink
 
-from vreplication.airflow.prefix import page
+from vreplication.airflow.prefix import outside
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 
 
 class MigrationLink(BaseOperatorLink):
-    """The page finds the workflow by the run."""
+    """The run's own tab: the page finds the workflow by the run, and Airflow stays around it."""
 
     name = "Migration"
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
-        return f"{page()}/runs/{quote(ti_key.dag_id, safe='')}/{quote(ti_key.run_id, safe='')}"
+        # The last word is the plugin's url_route for runs.
+        return f"{outside()}/dags/{quote(ti_key.dag_id, safe='')}/runs/{quote(ti_key.run_id, safe='')}/plugin/migration"

@@ -9,7 +9,11 @@ PREFIX = "/vreplication"
 
 def page() -> str:
     """The page's path, without a slash at its end."""
+    return f"{outside()}{PREFIX}"
+
+
+def outside() -> str:
+    """The path of Airflow itself, without a slash at its end: what a proxy in front of it puts there."""
     from airflow.configuration import conf
 
-    outside = urlsplit(conf.get("api", "base_url", fallback="") or "").path.rstrip("/")
-    return f"{outside}{PREFIX}"
+    return urlsplit(conf.get("api", "base_url", fallback="") or "").path.rstrip("/")

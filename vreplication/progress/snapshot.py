@@ -221,12 +221,14 @@ def _is_fresh(age: float | None, phase: Phase) -> bool:
 
 def _of_copy(row: Mapping[str, Any], phase: Phase, is_fresh: bool) -> dict[str, Any]:
     total = row["rows_total"] if row["rows_total"] is not None else row["planned_rows"]
+    # The driver writes on in later phases, and what it last wrote of the copy stays in the row.
+    is_now = is_fresh and phase is Phase.COPYING
     return {
         "percent": _percent(row["percent"], phase),
         "rows_copied": int(row["rows_copied"] or 0),
         "rows_total": total,
         "is_rows_total_exact": bool(row["rows_total_exact"]),
-        **{name: row[name] if is_fresh else None for name in _OF_COPY},
+        **{name: row[name] if is_now else None for name in _OF_COPY},
     }
 
 

@@ -61,7 +61,8 @@ _RELEASE = Button(
     act="release",
     label="Release",
     question="Release the cut-over of {table}?",
-    will="The tables are switched as soon as the copy is verified and caught up; writers wait for at most seconds.",
+    will="The tables are switched as soon as the copy is verified and caught up; writers wait for some seconds "
+    "at most.",
     wont="It is not forced: unproven rows or a blocking connection still hold it. It cannot be taken back "
     "(pausing holds it again). Your name goes into the journal.",
     is_grave=True,

@@ -17,6 +17,11 @@ _PHASES = {
     Phase.WAITING: "waiting at the gate",
     Phase.CUTTING_OVER: "cutting over",
 }
+_THEN = {
+    Phase.VERIFYING: "copied; the switch follows verification and the gate",
+    Phase.WAITING: "copied and verified; the switch follows when the gate opens",
+    Phase.CUTTING_OVER: "copied and verified; the tables are being switched",
+}
 _BEFORE_COPY = frozenset({Phase.PLANNING, Phase.PREPARING})
 _WITH_ETA = frozenset({Phase.COPYING, Phase.CATCHING_UP})
 
@@ -98,13 +103,13 @@ def converging(seen: Snapshot) -> str:
 
 
 def eta_unknown(seen: Snapshot) -> str:
-    """Why there is no ETA, or nothing where none is to be expected."""
+    """Why there is no ETA, or what comes next where none is to be expected."""
     if seen.has_ended:
         return ""
     if seen.is_paused:
         return "ETA when it is resumed"
     if seen.phase not in _WITH_ETA:
-        return "ETA begins with the copy" if seen.phase in _BEFORE_COPY else ""
+        return "ETA begins with the copy" if seen.phase in _BEFORE_COPY else _THEN.get(seen.phase, "")
     if seen.converging is False:
         return "no ETA: writes come faster than they are applied"
     return f"ETA {unknown(seen)}" if seen.is_silent else "ETA not known yet"

@@ -146,6 +146,15 @@ async function take(response) {
 
 document.addEventListener("visibilitychange", () => !document.hidden && look());
 
+// Inside of Airflow's frame the browser shows no sign of its own that it loads.
+document.addEventListener("click", (event) => {
+  const isPlain = event.button === 0 && !event.ctrlKey && !event.metaKey && !event.shiftKey;
+  if (!isPlain || !event.target.closest("a[href]")) return;
+  clearTimeout(timer);
+  say("Loading …");
+});
+window.addEventListener("pageshow", (event) => event.persisted && look());
+
 // -- acts
 
 let asked = null;
