@@ -14,8 +14,6 @@ from vreplication.airflow.params import online_ddl_params
     dag_id="online_ddl",
     schedule=None,
     catchup=False,
-    # As many as catch-up has slots: a copy that waits for a catch-up without one would hold its own for ever.
-    max_active_runs=3,
     params=online_ddl_params(),
     tags=["vreplication"],
     doc_md=__doc__,

@@ -46,6 +46,10 @@ class CatchUp:
         except Ended as error:
             self.error = error
 
+    def goes_on_for(self, seconds: float) -> bool:
+        self._thread.join(seconds)
+        return self._thread.is_alive()
+
     def end(self) -> Ended | None:
         self._thread.join(60)
         assert not self._thread.is_alive(), "catch-up does not end"
@@ -152,6 +156,7 @@ def test_a_failed_workflow_goes_on_when_catch_up_and_copy_are_called_again(
     assert ended is not None
     assert not ended.may_retry
     again = CatchUp(stage)
+    assert again.goes_on_for(1.5), "it does not wait for the copy to begin again"
     stages.copy(stage)
     stages.verify(stage)
     stage.stop.set()

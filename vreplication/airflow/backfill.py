@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator, Param
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
+from vreplication.airflow.ending import in_airflow
 from vreplication.airflow.folder import chosen
-from vreplication.errors import Interrupted, Refused, Terminal, VReplicationError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
     from vreplication.backfill.job import Job
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 
 def backfill_params() -> dict[str, Param]:
@@ -114,17 +111,3 @@ def interval(context: Any) -> tuple[datetime, datetime]:
             "refused: This run has no data interval. Give it a logical date, or use `airflow backfill create`."
         )
     return start, end
-
-
-def in_airflow(work: Callable[[], T]) -> T:
-    """Airflow's exceptions for ours."""
-    try:
-        return work()
-    except Refused as error:
-        raise AirflowFailException(f"refused: {error}") from None
-    except Interrupted as error:
-        raise AirflowException(str(error)) from None
-    except Terminal as error:
-        raise AirflowFailException(f"failed: {error}") from None
-    except VReplicationError as error:
-        raise AirflowException(str(error)) from None

@@ -14,24 +14,24 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from airflow.sdk import BaseOperator, ExceptionRetryPolicy, RetryAction, RetryRule
+from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from vreplication.airflow import connections, request
+from vreplication.airflow.ending import RETRY_POLICY
 from vreplication.airflow.links import MigrationLink
-from vreplication.airflow.triggers import GateTrigger
+from vreplication.airflow.triggers import CatchUpTrigger, GateTrigger
 from vreplication.errors import Refused
 from vreplication.workflows import stages
 from vreplication.workflows.stages import Ended, Stage
 
 log = logging.getLogger(__name__)
 
-RETRY_POLICY = ExceptionRetryPolicy(
-    rules=[
-        RetryRule(exception="vreplication.errors.Terminal", action=RetryAction.FAIL, reason="trying again is no help")
-    ]
-)
 COPY_POOL, REPLICATE_POOL = "vreplication_copy", "vreplication_replicate"
+
+
+class CatchUpAway(AirflowException):
+    """The stage gave up because nobody catches up."""
 
 
 class StageOperator(BaseOperator):
@@ -59,6 +59,8 @@ class StageOperator(BaseOperator):
         try:
             return work()
         except Ended as error:
+            if error.lacks_catch_up:
+                raise CatchUpAway(str(error)) from None
             for left in error.result.leftovers:
                 log.error("left behind: %s; `%s` removes it", left.what, left.command)
             if error.may_retry:
@@ -100,11 +102,30 @@ class ReplicateOperator(StageOperator):
 
 
 class CopyOperator(StageOperator):
+    """Gives its place in the pool up while nobody catches up: who is to may be waiting for a place himself."""
+
     def work(self, stage: Stage) -> Any:
         return stages.copy(stage)
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**{"pool": COPY_POOL, **kwargs})
+
+    def execute(self, context: Any) -> Any:
+        try:
+            return super().execute(context)
+        except CatchUpAway:
+            found = request.read(context)
+            catching_up = [t.task_id for t in context["dag"].tasks if isinstance(t, ReplicateOperator)]
+            trigger = CatchUpTrigger(
+                found.conn_id, found.spec.workflow or "", context["dag"].dag_id, context["run_id"], catching_up
+            )
+            self.defer(trigger=trigger, method_name="go_on")
+
+    def go_on(self, context: Any, event: dict[str, Any]) -> Any:
+        """Called when the trigger has fired."""
+        if event["state"] != "here":
+            raise AirflowFailException(event["reason"])
+        return self.execute(context)
 
 
 class VerifyOperator(StageOperator):
@@ -126,14 +147,7 @@ class GateSensor(StageOperator):
         found = self._result(lambda: request.read(context))
         if found.cutover == "auto":
             return self._release(found, "auto")
-        self.defer(
-            trigger=GateTrigger(
-                conn_id=found.conn_id,
-                workflow=found.spec.workflow,
-                window=context["params"].get("cutover_window") if found.window else None,
-            ),
-            method_name="proceed",
-        )
+        self.defer(trigger=GateTrigger(found.conn_id, found.spec.workflow or "", found.window), method_name="proceed")
         return None
 
     def _release(self, found: request.Request, by: str) -> None:

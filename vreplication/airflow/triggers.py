@@ -1,4 +1,4 @@
-"""Waiting at the gate without a worker slot.
+"""Waiting without a worker slot: at the gate, and for catch-up.
 
 What must stay true: the event loop is never blocked (every look at the sidecar runs in a thread); a look that fails is
 tried again; the sidecar's release row is the only thing that opens the gate; what is serialized holds no password.
@@ -7,10 +7,11 @@ tried again; the sidecar's release row is the only thing that opens the gate; wh
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
@@ -20,59 +21,147 @@ from vreplication.mysql.session import connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import Phase
 from vreplication.planning.window import Window
-from vreplication.state import gate, lease, workflows
+from vreplication.state import gate, lease, progress, workflows
+from vreplication.state.workflows import WorkflowRow
 from vreplication.workflows.stages import CATCH_UP_SECONDS
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+_UNKNOWN: tuple[dict[str, Any] | None, bool] = (None, True)
+"""A look that failed says nothing against catch-up."""
 _POLL_SECONDS = 1.0
+_READ_SECONDS = 30.0
+"""A server that does not answer must not keep one of the triggerer's threads."""
+_LOOKS_A_TASK = 15
+"""Looks at the sidecar for one at the state of a task, which asks Airflow's api-server."""
+ENDED_STATES = frozenset({"success", "failed", "upstream_failed", "skipped", "removed"})
 
 
-class GateTrigger(BaseTrigger):
+class _Watch(BaseTrigger):
+    """Looks at a workflow's sidecar, in a thread each time."""
+
+    def __init__(self, conn_id: str, workflow: str) -> None:
+        super().__init__()
+        self.conn_id, self.workflow = conn_id, workflow
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        return f"{__name__}.{type(self).__name__}", self.fields()
+
+    def fields(self) -> dict[str, Any]:
+        """What it is made from again."""
+        return {"conn_id": self.conn_id, "workflow": self.workflow}
+
+    async def ask(self, question: Callable[..., T], *args: Any, otherwise: T) -> T:
+        """The answer; `otherwise` when the sidecar cannot be read just now."""
+        try:
+            return await asyncio.to_thread(question, *args)
+        except VReplicationError as error:
+            log.warning("the sidecar could not be read: %s", error)
+            return otherwise
+
+
+class GateTrigger(_Watch):
     """Fires with state released, window, lost (no catch-up), or ended."""
 
     def __init__(self, conn_id: str, workflow: str, window: str | None) -> None:
-        super().__init__()
-        self.conn_id, self.workflow, self.window = conn_id, workflow, window
+        super().__init__(conn_id, workflow)
+        self.window = window
 
-    def serialize(self) -> tuple[str, dict[str, Any]]:
-        fields = {"conn_id": self.conn_id, "workflow": self.workflow, "window": self.window}
-        return "vreplication.airflow.triggers.GateTrigger", fields
+    def fields(self) -> dict[str, Any]:
+        return {**super().fields(), "window": self.window}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         url = await connections.asource_url(self.conn_id)
-        loop = asyncio.get_running_loop()
-        seen = loop.time()
+        clock = asyncio.get_running_loop().time
+        seen = clock()
         while True:
-            event, is_caught_up = await self._look(url)
+            event, is_caught_up = await self.ask(look, url, self.workflow, self.window, otherwise=_UNKNOWN)
+            seen = clock() if is_caught_up else seen
+            if event is None and clock() - seen > CATCH_UP_SECONDS:
+                event = {"state": "lost", "reason": f"Catch-up of workflow {self.workflow} does not run."}
             if event:
                 yield TriggerEvent(event)
                 return
-            seen = loop.time() if is_caught_up else seen
-            if loop.time() - seen > CATCH_UP_SECONDS:
-                yield TriggerEvent({"state": "lost", "reason": f"Catch-up of workflow {self.workflow} does not run."})
+            await asyncio.sleep(_POLL_SECONDS)
+
+
+class CatchUpTrigger(_Watch):
+    """Fires with state here (catch-up runs, or need not any more), ended, or lost (its task has ended without it)."""
+
+    def __init__(self, conn_id: str, workflow: str, dag_id: str, run_id: str, tasks: Sequence[str]) -> None:
+        super().__init__(conn_id, workflow)
+        self.dag_id, self.run_id, self.tasks = dag_id, run_id, list(tasks)
+
+    def fields(self) -> dict[str, Any]:
+        return {**super().fields(), "dag_id": self.dag_id, "run_id": self.run_id, "tasks": self.tasks}
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        url = await connections.asource_url(self.conn_id)
+        for number in itertools.count():
+            event = await self.ask(look_for_catch_up, url, self.workflow, otherwise=None)
+            if event is None and number % _LOOKS_A_TASK == 0:
+                event = await self._lost()
+            if event:
+                yield TriggerEvent(event)
                 return
             await asyncio.sleep(_POLL_SECONDS)
 
-    async def _look(self, url: SourceUrl) -> tuple[dict[str, Any] | None, bool]:
-        """What ends the wait, if anything does, and whether catch-up runs."""
-        try:
-            return await asyncio.to_thread(look, url, self.workflow, self.window)
-        except VReplicationError as error:
-            log.warning("the sidecar could not be read: %s", error)
-            return None, True
+    async def _lost(self) -> dict[str, Any] | None:
+        """Waiting for a place is no end; one that has ended will not begin again by itself."""
+        states = await states_of(self.dag_id, self.run_id, self.tasks)
+        if not states or not all(state in ENDED_STATES for state in states.values()):
+            return None
+        named = ", ".join(f"{task} ({state})" for task, state in states.items())
+        reason = (
+            f"Catch-up of workflow {self.workflow} does not run: {named} has ended. Clear it together with this task."
+        )
+        return {"state": "lost", "reason": reason}
+
+
+async def states_of(dag_id: str, run_id: str, tasks: Sequence[str]) -> dict[str, str | None]:
+    """States of a run's tasks, as Airflow has them."""
+    from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
+    from asgiref.sync import sync_to_async
+
+    if not tasks:
+        return {}
+    found = await sync_to_async(RuntimeTaskInstance.get_task_states)(
+        dag_id=dag_id, task_ids=list(tasks), run_ids=[run_id]
+    )
+    return dict(found.get(run_id, {}))
 
 
 def look(url: SourceUrl, workflow: str, window: str | None) -> tuple[dict[str, Any] | None, bool]:
-    with connect(url, read_timeout=30.0) as session:
+    """What ends the wait at the gate, if anything does, and whether catch-up runs."""
+    with connect(url, read_timeout=_READ_SECONDS) as session:
         row = workflows.find(session, workflow)
         by = gate.released_by(session, workflow)
         is_caught_up = lease.is_alive(session, workflow, lease.REPLICATE)
-    if row is None or row.is_cancel_requested or row.phase in (Phase.FAILED, Phase.CANCELLED):
-        reason = (row.reason if row else None) or f"Workflow {workflow} was cancelled."
-        return {"state": "ended", "reason": reason}, is_caught_up
+    if row is None or _has_ended(row):
+        return _ended(row, workflow), is_caught_up
     if by is not None or row.is_cut:
         return {"state": "released", "by": by}, is_caught_up
     if window and not row.is_paused and Window.parse(window).is_open(datetime.now(UTC)):
         return {"state": "window"}, is_caught_up
     return None, is_caught_up
+
+
+def look_for_catch_up(url: SourceUrl, workflow: str) -> dict[str, Any] | None:
+    """What ends a copy's wait for catch-up, if anything does. While it waits, that is in its progress row."""
+    with connect(url, read_timeout=_READ_SECONDS) as session:
+        row = workflows.find(session, workflow)
+        if row is None or (_has_ended(row) and not row.is_cut):
+            return _ended(row, workflow)
+        is_here = row.is_cut or lease.is_alive(session, workflow, lease.REPLICATE)
+        words = None if is_here else "a place for its catch-up"
+        progress.write_driver(session, workflow, waiting_for=words, rows_per_second=None, copy_eta_seconds=None)
+    return {"state": "here"} if is_here else None
+
+
+def _has_ended(row: WorkflowRow) -> bool:
+    return row.is_cancel_requested or row.phase in (Phase.FAILED, Phase.CANCELLED)
+
+
+def _ended(row: WorkflowRow | None, workflow: str) -> dict[str, Any]:
+    return {"state": "ended", "reason": (row.reason if row else None) or f"Workflow {workflow} was cancelled."}

@@ -108,7 +108,6 @@ def _check_log(session: Session, row: WorkflowRow) -> None:
 def catch_up(stage: Stage) -> None:
     """From before the first chunk until the gate has been passed."""
     with _told(stage, None):
-        _wait_reopened(stage)
         with connect(stage.url) as session:
             _check_log(session, workflows.load(session, stage.workflow))
         replicate(stage.url, stage.workflow, _OwnStop(stage.stop), is_alone=True)
