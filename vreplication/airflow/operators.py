@@ -20,7 +20,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from vreplication.airflow import connections, request
 from vreplication.airflow.ending import RETRY_POLICY
 from vreplication.airflow.links import MigrationLink
-from vreplication.airflow.triggers import CatchUpTrigger, GateTrigger
+from vreplication.airflow.triggers import CatchUpTrigger, GateTrigger, look
 from vreplication.errors import Refused
 from vreplication.workflows import stages
 from vreplication.workflows.stages import Ended, Stage
@@ -28,6 +28,8 @@ from vreplication.workflows.stages import Ended, Stage
 log = logging.getLogger(__name__)
 
 COPY_POOL, REPLICATE_POOL = "vreplication_copy", "vreplication_replicate"
+VERIFY_PAUSE_SECONDS = 300.0
+"""After a verification at the gate that came to nothing."""
 
 
 class CatchUpAway(AirflowException):
@@ -48,11 +50,14 @@ class StageOperator(BaseOperator):
         self._stop = threading.Event()
 
     def execute(self, context: Any) -> Any:
-        connections.use_own_python()
-        return self._result(lambda: self.work(request.read(context).stage(self._stop)))
+        return self.run_stage(context, self.work)
 
     def work(self, stage: Stage) -> Any:
         raise NotImplementedError
+
+    def run_stage(self, context: Any, work: Callable[[Stage], Any]) -> Any:
+        connections.use_own_python()
+        return self._result(lambda: work(request.read(context).stage(self._stop)))
 
     def _result(self, work: Callable[[], Any]) -> Any:
         """Airflow's exceptions for ours."""
@@ -137,7 +142,10 @@ class VerifyOperator(StageOperator):
 
 
 class GateSensor(StageOperator):
-    """Waits, without a worker slot, until the sidecar has a release; `auto` writes one, a window does when it opens."""
+    """Waits, without a worker slot, until the sidecar has a release; `auto` writes one, a window does when it opens.
+
+    While it waits it takes a slot now and then, to verify again.
+    """
 
     def work(self, stage: Stage) -> Any:
         return stages.enter_gate(stage)
@@ -147,21 +155,51 @@ class GateSensor(StageOperator):
         found = self._result(lambda: request.read(context))
         if found.cutover == "auto":
             return self._release(found, "auto")
-        self.defer(trigger=GateTrigger(found.conn_id, found.spec.workflow or "", found.window), method_name="proceed")
+        self._wait(found)
         return None
 
     def _release(self, found: request.Request, by: str) -> None:
         self._result(lambda: stages.release(found.stage(self._stop), by))
 
+    def _wait(self, found: request.Request, verify_pause: float = 0.0) -> None:
+        trigger = GateTrigger(
+            conn_id=found.conn_id,
+            workflow=found.spec.workflow or "",
+            window=found.window,
+            verify_seconds=60 * found.spec.verify_every_minutes,
+            verify_pause=verify_pause,
+        )
+        self.defer(trigger=trigger, method_name="proceed")
+
     def proceed(self, context: Any, event: dict[str, Any]) -> str:
         """Called when the trigger has fired. Raises what ended the wait."""
-        if event["state"] == "window":
+        if event["state"] == "verify":
+            self._verify(context)
+        elif event["state"] == "window":
             self._release(request.read(context), f"maintenance window {context['params']['cutover_window']}")
         elif event["state"] == "lost":
             raise AirflowException(event["reason"])
         elif event["state"] != "released":
             raise AirflowFailException(event["reason"])
         return str(event.get("by") or "")
+
+    def _verify(self, context: Any) -> None:
+        """Verify again, then wait on. What comes to nothing this time is tried again later, and costs no retry."""
+        found, pause = request.read(context), 0.0
+
+        def work(stage: Stage) -> None:
+            stages.verify_again(stage, lambda: look(stage.url, stage.workflow, found.window)[0] is not None)
+
+        try:
+            self.run_stage(context, work)
+        except AirflowFailException:
+            raise
+        except AirflowException as error:
+            if self._stop.is_set():
+                raise
+            log.warning("the verification is tried again in %.0f minutes: %s", VERIFY_PAUSE_SECONDS / 60, error)
+            pause = VERIFY_PAUSE_SECONDS
+        self._wait(found, pause)
 
 
 class CutOverOperator(StageOperator):

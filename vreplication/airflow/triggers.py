@@ -21,7 +21,7 @@ from vreplication.mysql.session import connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import Phase
 from vreplication.planning.window import Window
-from vreplication.state import gate, lease, progress, workflows
+from vreplication.state import gate, lease, progress, verdicts, workflows
 from vreplication.state.workflows import WorkflowRow
 from vreplication.workflows.stages import CATCH_UP_SECONDS
 
@@ -62,24 +62,32 @@ class _Watch(BaseTrigger):
 
 
 class GateTrigger(_Watch):
-    """Fires with state released, window, lost (no catch-up), or ended."""
+    """Fires with state released, window, verify (the last verification is old), lost (no catch-up), or ended.
 
-    def __init__(self, conn_id: str, workflow: str, window: str | None) -> None:
+    verify_seconds: age at which a verification is old, 0: never; verify_pause: not in the first so many seconds.
+    """
+
+    def __init__(
+        self, conn_id: str, workflow: str, window: str | None, verify_seconds: float = 0.0, verify_pause: float = 0.0
+    ) -> None:
         super().__init__(conn_id, workflow)
-        self.window = window
+        self.window, self.verify_seconds, self.verify_pause = window, verify_seconds, verify_pause
 
     def fields(self) -> dict[str, Any]:
-        return {**super().fields(), "window": self.window}
+        mine = {"window": self.window, "verify_seconds": self.verify_seconds, "verify_pause": self.verify_pause}
+        return {**super().fields(), **mine}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         url = await connections.asource_url(self.conn_id)
         clock = asyncio.get_running_loop().time
-        seen = clock()
+        began = seen = clock()
         while True:
             event, is_caught_up = await self.ask(look, url, self.workflow, self.window, otherwise=_UNKNOWN)
             seen = clock() if is_caught_up else seen
             if event is None and clock() - seen > CATCH_UP_SECONDS:
                 event = {"state": "lost", "reason": f"Catch-up of workflow {self.workflow} does not run."}
+            if event is None and is_caught_up and clock() - began >= self.verify_pause:
+                event = await self.ask(_to_be_verified, url, self.workflow, self.verify_seconds, otherwise=None)
             if event:
                 yield TriggerEvent(event)
                 return
@@ -165,3 +173,13 @@ def _has_ended(row: WorkflowRow) -> bool:
 
 def _ended(row: WorkflowRow | None, workflow: str) -> dict[str, Any]:
     return {"state": "ended", "reason": (row.reason if row else None) or f"Workflow {workflow} was cancelled."}
+
+
+def _to_be_verified(url: SourceUrl, workflow: str, seconds: float) -> dict[str, Any] | None:
+    """A pause is also one for the server: then nothing is verified."""
+    if not seconds:
+        return None
+    with connect(url, read_timeout=_READ_SECONDS) as session:
+        age = verdicts.age_seconds(session, workflow)
+        is_paused = workflows.load(session, workflow).is_paused
+    return {"state": "verify"} if age is not None and age > seconds and not is_paused else None
