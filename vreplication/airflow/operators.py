@@ -7,6 +7,7 @@ password is in a rendered field, an XCom or a log.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import threading
@@ -20,6 +21,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from vreplication.airflow import connections, request
 from vreplication.airflow.ending import RETRY_POLICY
 from vreplication.airflow.links import MigrationLink
+from vreplication.airflow.storing import stored
 from vreplication.airflow.triggers import CatchUpTrigger, GateTrigger, look
 from vreplication.errors import Refused
 from vreplication.workflows import stages
@@ -41,6 +43,7 @@ class StageOperator(BaseOperator):
 
     ui_color = "#e8eef7"
     operator_extra_links = (MigrationLink(),)
+    has_progress = False
 
     def __init__(self, **kwargs: Any) -> None:
         kwargs.setdefault("retries", 3)
@@ -56,8 +59,15 @@ class StageOperator(BaseOperator):
         raise NotImplementedError
 
     def run_stage(self, context: Any, work: Callable[[Stage], Any]) -> Any:
+        """Call a stage; while it runs its progress is in the task state store, too, where the class says so."""
         connections.use_own_python()
-        return self._result(lambda: work(request.read(context).stage(self._stop)))
+
+        def call() -> Any:
+            stage = request.read(context).stage(self._stop)
+            with stored(context, stage) if self.has_progress else contextlib.nullcontext():
+                return work(stage)
+
+        return self._result(call)
 
     def _result(self, work: Callable[[], Any]) -> Any:
         """Airflow's exceptions for ours."""
@@ -99,6 +109,8 @@ class PrepareOperator(StageOperator):
 class ReplicateOperator(StageOperator):
     """Catch-up, beside the copy and until the gate has been passed."""
 
+    has_progress = True
+
     def work(self, stage: Stage) -> Any:
         return stages.catch_up(stage)
 
@@ -108,6 +120,8 @@ class ReplicateOperator(StageOperator):
 
 class CopyOperator(StageOperator):
     """Gives its place in the pool up while nobody catches up: who is to may be waiting for a place himself."""
+
+    has_progress = True
 
     def work(self, stage: Stage) -> Any:
         return stages.copy(stage)
@@ -134,6 +148,8 @@ class CopyOperator(StageOperator):
 
 
 class VerifyOperator(StageOperator):
+    has_progress = True
+
     def work(self, stage: Stage) -> Any:
         return stages.verify(stage)
 

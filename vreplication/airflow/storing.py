@@ -1,0 +1,56 @@
+"""A workflow's progress in Airflow's own task state store, for the Storage tab of a task.
+
+What must stay true: it is a copy for people to look at and nothing reads it; trouble with it never troubles the work.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from vreplication.mysql.session import connect
+from vreplication.progress import snapshot
+from vreplication.workflows.stages import Stage
+
+log = logging.getLogger(__name__)
+
+KEY = "progress"
+PERIOD_SECONDS = 4.0
+
+
+@contextlib.contextmanager
+def stored(context: Mapping[str, Any], stage: Stage) -> Iterator[None]:
+    """Every few seconds, as long as the block runs, and at its end."""
+    store = context.get("task_state_store")
+    if store is None:
+        yield
+        return
+    over = threading.Event()
+    thread = threading.Thread(target=_run, args=(store, stage, over), name="storing", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(2 * PERIOD_SECONDS)
+
+
+def _run(store: Any, stage: Stage, over: threading.Event) -> None:
+    """A last time when it is over: what stays in the store is how it ended."""
+    is_last = False
+    while not is_last:
+        is_last = over.wait(PERIOD_SECONDS)
+        try:
+            _store(store, stage)
+        except Exception as error:
+            log.info("progress was not stored: %s", error)
+
+
+def _store(store: Any, stage: Stage) -> None:
+    with connect(stage.url) as session:
+        seen = snapshot.find(session, stage.workflow)
+    if seen is not None:
+        store.set(KEY, {name: value for name, value in seen.as_status_json().items() if name != "event"})
