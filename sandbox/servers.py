@@ -194,8 +194,11 @@ def _launch(server: RunningServer) -> None:
 
 
 def _root_account(password: str) -> str:
-    """One statement a line, as an init file wants it; idempotent, for it runs at each start."""
-    lines = []
+    """One statement a line, as an init file wants it; idempotent, for it runs at each start.
+
+    Not logged: a replica has a root of its own, and no transactions of its own.
+    """
+    lines = ["SET SESSION sql_log_bin=0;"]
     for host in ("localhost", "127.0.0.1"):
         lines += [
             f"CREATE USER IF NOT EXISTS 'root'@'{host}' IDENTIFIED BY '{password}';",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections.abc import Iterator
 
@@ -232,6 +233,64 @@ def test_compressed_events(database: Database, source: SourceWatch) -> None:
     assert found[-1].end == here(database)
 
 
+@pytest.mark.only_on("mysql")
+def test_one_session_may_compress(database: Database, app: Session, source: SourceWatch) -> None:
+    """No global setting tells of it."""
+    start = here(database)
+    with database.server.admin(database.name) as alone:
+        run(alone, "SET SESSION binlog_transaction_compression=ON", "BEGIN", "INSERT INTO t VALUES (1,'a'),(2,'a')")
+        run(app, "INSERT INTO t VALUES (3,'a')")
+        run(alone, "UPDATE t SET v='b', id=4 WHERE id=2", "DELETE FROM t WHERE id=1", "COMMIT")
+    events = database.admin.rows(f"SHOW BINLOG EVENTS IN '{start.file}' FROM {start.offset}")
+    assert [str(e[2]) for e in events].count("Transaction_payload") == 1
+    assert keys(groups(database, start, source)) == [["3"], ["1", "2", "2", "4", "1"]]
+
+
+@pytest.mark.only_on("mysql")
+def test_a_large_compressed_transaction(database: Database) -> None:
+    """What cannot be made smaller comes in an envelope all the same, of more than one packet of the protocol."""
+    values = [os.urandom(7 << 20) for _ in range(3)]
+    with database.server.admin(database.name) as app:
+        run(app, "CREATE TABLE t (id INT PRIMARY KEY, v LONGBLOB)", "SET SESSION binlog_transaction_compression=ON")
+        source, start = watch(database, "t"), here(database)
+        run(app, "BEGIN")
+        for number, value in enumerate(values):
+            app.execute_raw(b"INSERT INTO t VALUES (%d,X'%s')" % (number, value.hex().encode()))
+        run(app, "COMMIT")
+    found = groups(database, start, source)
+    assert [g.is_last for g in found] == [False] * (len(found) - 1) + [True]
+    assert len(found) > 1
+    assert changes(found) == [Change(str(n), f"{n},X'{v.hex().upper()}'") for n, v in enumerate(values)]
+
+
+METADATA = {"mysql": ("MINIMAL", "FULL"), "mariadb": ("NO_LOG", "MINIMAL", "FULL")}
+
+
+def test_metadata_comes_from_our_schema(database: Database) -> None:
+    """Names, signs, character sets and labels are the same whatever the log tells of them."""
+    found = []
+    with database.server.admin(database.name) as app:
+        run(
+            app,
+            "CREATE TABLE t (id BIGINT UNSIGNED PRIMARY KEY, e ENUM('ä','b') CHARACTER SET latin1, s SET('x','y'), "
+            "c VARCHAR(9) CHARACTER SET utf16, n TINYINT, g GEOMETRY, i INT INVISIBLE DEFAULT 4294967)",
+        )
+    for metadata in METADATA[database.server.flavor]:
+        with setting(database, "binlog_row_metadata", metadata), database.server.admin(database.name) as app:
+            source, start = watch(database, "t"), here(database)
+            run(app, "INSERT INTO t (id,e,s,c,n,g) VALUES (18446744073709551615,'ä','x,y','é',-1,POINT(1,2))")
+            run(app, "UPDATE t SET id=1, n=NULL", "DELETE FROM t")
+            found.append(changes(groups(database, start, source)))
+    labels, point = "_utf8mb4 X'c3a4',_utf8mb4 X'782c79'", "X'000000000101000000000000000000F03F0000000000000040'"
+    assert found[0] == [
+        Change(str(2**64 - 1), f"{2**64 - 1},{labels},_utf16 X'00E9',-1,{point},4294967"),
+        Change(str(2**64 - 1), None),
+        Change("1", f"1,{labels},_utf16 X'00E9',NULL,{point},4294967"),
+        Change("1", None),
+    ]
+    assert all(other == found[0] for other in found)
+
+
 def test_compressed_statements_are_read(database: Database, source: SourceWatch) -> None:
     start = here(database)
     with setting(database, *COMPRESSION[database.server.flavor]), connect(database.app_url) as app:
@@ -452,7 +511,16 @@ def test_alter_in_two_phases(database: Database, source: SourceWatch) -> None:
         run(app, "SET SESSION binlog_alter_two_phase=1")
         start = here(database)
         run(app, "ALTER TABLE other ADD COLUMN z INT", "INSERT INTO t VALUES (1,'a')")
-        assert keys(groups(database, start, source)) == [["1"]]
+        run(app, "INSERT INTO other (id) VALUES (1),(2)")
+        with pytest.raises(SqlError, match="Duplicate"):
+            app.execute_raw("ALTER TABLE other ADD COLUMN y INT NOT NULL, ADD UNIQUE (y), ALGORITHM=COPY")
+        run(app, "INSERT INTO t VALUES (2,'a')")
+        assert keys(groups(database, start, source)) == [["1"], ["2"]]
+        log = database.admin.rows(f"SHOW BINLOG EVENTS IN '{start.file}' FROM {start.offset}")
+        told = " ".join(str(event[5]) for event in log)
+        assert "START ALTER" in told
+        assert "COMMIT ALTER" in told
+        assert "ROLLBACK ALTER" in told
         run(app, "ALTER TABLE t ADD COLUMN z INT")
     with pytest.raises(SourceChanged, match="ALTER TABLE"):
         groups(database, start, source)

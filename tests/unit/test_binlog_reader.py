@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import struct
+import tracemalloc
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vreplication.binlog import gtids
 from vreplication.binlog.events import Change, Group, GroupKind, Heartbeat, Position, SourceWatch, Xid
 from vreplication.binlog.framing import ARTIFICIAL, Framer, Type, uncompressed
 from vreplication.binlog.reader import Reader
+from vreplication.binlog.spool import Spooled
 from vreplication.binlog.wire import Wire
 from vreplication.errors import SourceChanged, Terminal, Transient
 from vreplication.schema.model import Column
 
 START = Position.of("log.000007", 1000)
+SERVER = 1
 WATCH = SourceWatch(
     schema="d",
     table="t",
@@ -37,6 +42,9 @@ FORMAT = (Type.FORMAT_DESCRIPTION, bytes(80) + b"\x01")
 BEGIN = (Type.QUERY, bytes(8) + b"\x01\0\0\0\0d\0BEGIN")
 XID = (Type.XID, bytes(8))
 GTID = (Type.ANONYMOUS_GTID, bytes(25) + b"\x02" + bytes(16) + (1_700_000_000_000_123).to_bytes(7, "little"))
+
+PLAIN = b"\x02\x03\xfc\xff\0\0"
+"""Head of an envelope that is not compressed."""
 
 Sent = tuple[int, bytes]
 
@@ -65,15 +73,15 @@ class Log:
         if kind != Type.FORMAT_DESCRIPTION and not flags & ARTIFICIAL and kind != Type.HEARTBEAT:
             self.offset += size
         told = (self.offset if kind != Type.FORMAT_DESCRIPTION else 0) if end is None else end
-        plain = struct.pack("<IBIIIH", 1_700_000_000, kind, 1, size, told, flags) + body
+        plain = struct.pack("<IBIIIH", 1_700_000_000, kind, SERVER, size, told & 0xFFFFFFFF, flags) + body
         return plain + (zlib.crc32(plain).to_bytes(4, "little") if has_checksum else b"")
 
     def packets(self, *sent: Sent) -> list[bytes]:
         return [self.packet(s) for s in (FORMAT, *sent)]
 
 
-def reader(part_bytes: int = 1 << 24) -> Reader:
-    return Reader(START, WATCH, (), guarded=(), part_bytes=part_bytes, codec_of=lambda _: "utf-8")
+def reader(part_bytes: int = 1 << 24, start: Position = START) -> Reader:
+    return Reader(start, WATCH, (), guarded=(), part_bytes=part_bytes, codec_of=lambda _: "utf-8")
 
 
 def read(*sent: Sent) -> list[Group | Heartbeat]:
@@ -132,6 +140,12 @@ def test_tables_that_nobody_watches_are_passed_over() -> None:
         ([GTID, BEGIN, (Type.QUERY_COMPRESSED, BEGIN[1])], "compressed in a way"),
         ([(Type.MARIADB_GTID, b"\0")], "cannot be read"),
         ([(Type.XA_PREPARE, b"\0")], "cannot be read"),
+        ([GTID, BEGIN, GTID], "has no end"),
+        ([GTID, BEGIN, MAP, rows((1, 1)), (Type.MARIADB_GTID, bytes(13))], "has no end"),
+        (
+            [GTID, (Type.TRANSACTION_PAYLOAD, b"\x02\x03\xfc\xff\0\0" + bytes(9) + b"\x05" + bytes(9))],
+            "ends inside an event",
+        ),
     ],
 )
 def test_what_ends_the_workflow(sent: list[Sent], words: str) -> None:
@@ -141,10 +155,37 @@ def test_what_ends_the_workflow(sent: list[Sent], words: str) -> None:
     assert caught.value.cure
 
 
+def plain(*sent: Sent) -> bytes:
+    """Events as they stand in a compressed transaction: without places and checksums."""
+    return b"".join(struct.pack("<IBIIIH", 0, kind, 1, 19 + len(body), 0, 0) + body for kind, body in sent)
+
+
 def payload(*sent: Sent) -> Sent:
-    inside = b"".join(struct.pack("<IBIIIH", 0, kind, 1, 19 + len(body), 0, 0) + body for kind, body in sent)
-    packed = zstandard.ZstdCompressor().compress(inside)
-    return Type.TRANSACTION_PAYLOAD, b"\x02\x01\0\0" + packed
+    return Type.TRANSACTION_PAYLOAD, b"\x02\x01\0\0" + zstandard.ZstdCompressor().compress(plain(*sent))
+
+
+def sized(told: int, inside: bytes, *, is_zstd: bool = True) -> Sent:
+    """An envelope that tells how many bytes of events it holds."""
+    head = b"\x02\x01\0" if is_zstd else b"\x02\x03\xfc\xff\0"
+    head += b"\x03\x09\xfe" + told.to_bytes(8, "little") + b"\0"
+    return Type.TRANSACTION_PAYLOAD, head + (zstandard.ZstdCompressor().compress(inside) if is_zstd else inside)
+
+
+@pytest.mark.parametrize("is_zstd", [True, False])
+def test_a_compressed_transaction_is_as_long_as_it_tells(is_zstd: bool) -> None:
+    """Cut at an event's end it would look whole, and its commit would be missing."""
+    whole = plain(BEGIN, MAP, rows((1, 2)), XID)
+    (group,) = read(GTID, sized(len(whole), whole, is_zstd=is_zstd))
+    assert isinstance(group, Group)
+    assert group.items == [Change("1", "1,2")]
+    cut = plain(BEGIN, MAP, rows((1, 2)))
+    with pytest.raises(SourceChanged, match=f"holds {len(cut)} bytes of events and tells {len(whole)}"):
+        read(GTID, sized(len(whole), cut, is_zstd=is_zstd))
+
+
+def test_unknown_events_inside_are_told_with_the_envelopes_place() -> None:
+    with pytest.raises(SourceChanged, match=r"type 99.*event at log\.000007:1072"):
+        read(GTID, payload(BEGIN, (99, b"")), XID)
 
 
 def test_compressed_transactions_in_several_frames() -> None:
@@ -209,11 +250,139 @@ def test_table_ids_are_forgotten_with_the_file() -> None:
         read(GTID, BEGIN, MAP, rows((1, 2)), XID, FORMAT, GTID, BEGIN, rows((1, 2)))
 
 
-def test_positions_that_wrap_are_refused() -> None:
+def test_positions_that_go_back_are_refused() -> None:
     log = Log()
     packets = [*log.packets(GTID, BEGIN), log.packet(XID, end=999)]
-    with pytest.raises(SourceChanged, match="4 GiB"):
+    with pytest.raises(SourceChanged, match="goes back to place 999"):
         list(reader().items(packets))
+
+
+FAR = 1 << 32
+
+
+def beyond(log: Log, *jumps: int) -> list[bytes]:
+    """Ignorable events, each behind so many bytes that nobody asked for."""
+    packets = []
+    for jump in jumps:
+        log.offset += jump
+        packets.append(log.packet((Type.IGNORABLE, b"")))
+    return packets
+
+
+@given(st.lists(st.integers(0, 1 << 30), min_size=1, max_size=40))
+def test_places_beyond_4_gib_are_counted(jumps: list[int]) -> None:
+    """Headers tell four bytes of them."""
+    log, packets, wanted = Log(FAR - 3000), [], []
+    start = log.offset
+    packets.append(log.packet(FORMAT))
+    for number, jump in enumerate(jumps):
+        packets += beyond(log, jump)
+        begun = log.offset
+        packets += [log.packet(s) for s in (GTID, BEGIN, MAP, rows((number, 1)), XID)]
+        wanted.append((begun, log.offset))
+    found = reader(start=Position.of("log.000007", start)).items(packets)
+    assert [(g.start.offset, g.end.offset) for g in found if isinstance(g, Group)] == wanted
+
+
+def from_the_file_on(target: int) -> tuple[Log, list[bytes]]:
+    """What a server sends that was asked for offset 4, up to a little before `target`, with groups of the table."""
+    log = Log(4)
+    packets = [log.packet((Type.ROTATE, (4).to_bytes(8, "little") + b"log.000007"), flags=ARTIFICIAL, end=0)]
+    packets.append(log.packet(FORMAT, end=120))
+    while log.offset < target - (1 << 30):
+        packets += beyond(log, 1 << 30)
+        packets += [log.packet(s) for s in (GTID, BEGIN, MAP, rows((7, 7)), XID)]
+    return log, packets
+
+
+def test_a_place_beyond_4_gib_is_reached_from_the_begin_of_the_file() -> None:
+    log, packets = from_the_file_on(2 * FAR)
+    start = Position.of("log.000007", log.offset)
+    packets += [log.packet(s) for s in (GTID, BEGIN, MAP, rows((1, 2)), XID)]
+    (group,) = reader(start=start).items(packets)
+    assert isinstance(group, Group)
+    assert (group.start, group.items) == (start, [Change("1", "1,2")])
+
+
+def test_a_place_beyond_4_gib_that_is_none() -> None:
+    log, packets = from_the_file_on(2 * FAR)
+    start = Position.of("log.000007", log.offset + 5)
+    packets += [log.packet(s) for s in (GTID, BEGIN)]
+    with pytest.raises(SourceChanged, match="No event of the binary log begins at"):
+        list(reader(start=start).items(packets))
+    rotate = log.packet((Type.ROTATE, (4).to_bytes(8, "little") + b"log.000008"), flags=ARTIFICIAL, end=0)
+    with pytest.raises(SourceChanged, match="ends before"):
+        list(reader(start=Position.of("log.000007", 2 * start.offset)).items([*packets[:-2], rotate]))
+
+
+def test_heartbeats_beyond_4_gib() -> None:
+    log = Log(FAR + 500)
+    start = Position.of("log.000007", log.offset)
+    packets = [log.packet(FORMAT), log.packet((27, b"log.000007")), *beyond(log, 1 << 30)]
+    packets.append(log.packet((27, b"log.000007")))
+    log.offset += 1000
+    packets.append(log.packet((27, log.offset.to_bytes(8, "little") + b"log.000007"), end=0))
+    packets.append(log.packet((27, b"log.000007"), end=700))
+    found = [h.position.offset for h in reader(start=start).items(packets) if isinstance(h, Heartbeat)]
+    assert found == [FAR + 500, log.offset - 1000, log.offset, log.offset]
+
+
+UUID = "00112233-4455-6677-8899-aabbccddeeff"
+
+
+def mysql_gtid(number: int) -> Sent:
+    _, body = GTID
+    return Type.GTID, b"\0" + bytes.fromhex(UUID.replace("-", "")) + number.to_bytes(8, "little") + body[25:]
+
+
+def mariadb_gtid(number: int, domain: int = 0) -> Sent:
+    return Type.MARIADB_GTID, struct.pack("<QIB", number, domain, 4) + bytes(6)
+
+
+def saved(found: Sequence[Group | Heartbeat]) -> list[tuple[str, str]]:
+    """GTIDs at the begin and end of each group."""
+    return [(str(g.start.gtids), str(g.end.gtids)) for g in found if isinstance(g, Group)]
+
+
+def read_from(gtid_text: str, *sent: Sent) -> list[Group | Heartbeat]:
+    start = Position.of("log.000007", 1000, gtids.parse(gtid_text))
+    return list(reader(start=start).items(Log().packets(*sent)))
+
+
+def test_places_hold_the_transactions_before_them() -> None:
+    one, two = (mysql_gtid(5), BEGIN, MAP, rows((1, 2)), XID), (mysql_gtid(6), BEGIN, XID)
+    assert saved(read_from(f"{UUID}:1-4", *one, *two)) == [
+        (f"{UUID}:1-4", f"{UUID}:1-5"),
+        (f"{UUID}:1-5", f"{UUID}:1-6"),
+    ]
+    other = (mariadb_gtid(8, domain=3), XID)
+    assert saved(read_from("0-9-7,3-1-7", mariadb_gtid(8), XID, *other)) == [
+        ("0-9-7,3-1-7", "0-1-8,3-1-7"),
+        ("0-1-8,3-1-7", "0-1-8,3-1-8"),
+    ]
+    assert [g.start.gtids for g in read(*one) if isinstance(g, Group)] == [None]
+
+
+def test_a_part_is_not_read_and_an_unfinished_group_neither() -> None:
+    start = Position.of("log.000007", 1000, gtids.parse("0-1-7"))
+    packets = Log().packets(mariadb_gtid(8), BEGIN, MAP, rows((1, 2)), rows((2, 2)), XID)
+    assert saved(list(reader(100, start).items(packets))) == [("0-1-7", "0-1-7")] * 2 + [("0-1-7", "0-1-8")]
+    assert saved(read_from("0-1-7", mariadb_gtid(8), BEGIN, FORMAT, mariadb_gtid(8), XID)) == [("0-1-7", "0-1-8")]
+
+
+def test_after_an_anonymous_transaction_only_file_and_offset_count() -> None:
+    found = read_from(f"{UUID}:1-4", GTID, BEGIN, XID, mysql_gtid(5), BEGIN, XID)
+    assert saved(found) == [(f"{UUID}:1-4", "None"), ("None", "None")]
+
+
+def test_by_gtids_a_log_need_not_tell_places() -> None:
+    """MariaDB 11.4 leaves them out inside groups; the count goes on without."""
+    log = Log()
+    packets = [log.packet(FORMAT), *(log.packet(s, end=0) for s in (mariadb_gtid(8), MAP, rows((1, 2)), XID))]
+    start = Position.of("log.000007", 1000, gtids.parse("0-1-7"))
+    (group,) = reader(start=start).items(packets)
+    assert isinstance(group, Group)
+    assert (group.start.offset, group.end.offset, str(group.end.gtids)) == (1000, log.offset, "0-1-8")
 
 
 @pytest.mark.parametrize("silent", ["begin", "end"])
@@ -282,6 +451,21 @@ def test_mariadb_branches_and_compression() -> None:
         uncompressed(b"\x81\x04" + zlib.compress(b"abc"))
 
 
+@pytest.mark.parametrize("has_extra", [False, True])
+@pytest.mark.parametrize("act", ["write", "update", "delete"])
+def test_every_kind_of_compressed_row_event(act: str, has_extra: bool) -> None:
+    """166 to 168, and 169 to 171 with a length of extra data in front."""
+    kind = {"write": 166, "update": 167, "delete": 168}[act] + 3 * has_extra
+    pairs = ((1, 5), (2, 6)) if act == "update" else ((1, 5),)
+    _, body = rows(*pairs)
+    head = body[:8] + (b"\x02\0" if has_extra else b"") + body[8:10] + (b"\xff" if act == "update" else b"")
+    packed = b"\x82" + len(body[10:]).to_bytes(2, "big") + zlib.compress(body[10:])
+    wanted = {"write": [("1", "1,5")], "update": [("1", None), ("2", "2,6")], "delete": [("1", None)]}
+    (group,) = read(GTID, BEGIN, MAP, (kind, head + packed), XID)
+    assert isinstance(group, Group)
+    assert group.items == [Change(*each) for each in wanted[act]]
+
+
 @given(st.lists(st.tuples(st.integers(0, 172), st.binary(max_size=40)), max_size=6))
 def test_junk_is_refused_in_our_words(sent: list[Sent]) -> None:
     with contextlib.suppress(SourceChanged, Transient):
@@ -306,6 +490,71 @@ def framed(payload: bytes) -> Iterator[bytes]:
 def test_long_events_come_in_several_packets(size: int) -> None:
     data = b"\0" + b"x" * size
     assert wire(b"".join(framed(data)) + b"".join(framed(b"\0next"))).packet() == data[1:]
+
+
+def sent_in_pieces(*packets: bytes) -> Iterator[bytes | Spooled]:
+    """Through the protocol, where an event of 16 MiB and more comes in several packets."""
+    made = wire(b"".join(piece for packet in packets for piece in framed(b"\0" + packet)))
+    for _ in packets:
+        yield made.packet()
+
+
+def bulky() -> Sent:
+    """A transaction of 20 MiB that cannot be compressed, with one row of ours."""
+    noise = [(int(Type.WRITE_ROWS), b"\x13\0\0\0\0\0" + os.urandom(4 << 20)) for _ in range(5)]
+    inside = plain(BEGIN, (Type.TABLE_MAP, OTHER_MAP), *noise, MAP, rows((1, 2)), XID)
+    return sized(len(inside), inside)
+
+
+@pytest.mark.parametrize("has_checksum", [True, False])
+def test_a_large_compressed_transaction_is_set_down_in_a_file(has_checksum: bool) -> None:
+    log = Log()
+    head = log.packet(FORMAT if has_checksum else (15, bytes(80) + b"\0"))
+    packets = list(sent_in_pieces(head, *(log.packet(s, has_checksum=has_checksum) for s in (GTID, bulky()))))
+    assert [type(p) for p in packets] == [bytes, bytes, Spooled]
+    (group,) = reader().items(packets)
+    assert isinstance(group, Group)
+    assert (group.items, group.end.offset) == ([Change("1", "1,2")], log.offset)
+
+
+def test_damage_in_what_was_set_down_is_transient() -> None:
+    log = Log()
+    good = [log.packet(FORMAT), log.packet(GTID), log.packet(bulky())]
+    for at in (300, 17 << 20, len(good[2]) - 2):
+        packets = [*good[:2], good[2][:at] + bytes([good[2][at] ^ 1]) + good[2][at + 1 :]]
+        with pytest.raises(Transient, match="checksum"):
+            list(reader().items(sent_in_pieces(*packets)))
+    with pytest.raises(Transient, match="arrived with"):
+        list(reader().items(sent_in_pieces(*good[:2], good[2][:-1])))
+
+
+def test_no_room_for_what_is_set_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full(io.BytesIO):
+        def write(self, _: object) -> int:
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", lambda **_: Full())
+    with pytest.raises(Terminal, match=r"No space left.*run the same command again"):
+        list(reader().items(sent_in_pieces(Log().packet(bulky()))))
+
+
+def test_memory_does_not_grow_with_what_is_compressed() -> None:
+    """More than 300 MiB of events, some with rows of ours, which go out in parts."""
+    ours = rows(*((n, 1) for n in range(1000)))
+    bulk = plain((Type.TABLE_MAP, OTHER_MAP), (Type.WRITE_ROWS, b"\x13\0\0\0\0\0" + bytes(4 << 20)), ours)
+    pieces = [plain(BEGIN, MAP), *[bulk] * 80, plain(XID)]
+    packer = zstandard.ZstdCompressor().compressobj()
+    packed = b"".join([*map(packer.compress, pieces), packer.flush()])
+    packets = Log().packets(GTID, (Type.TRANSACTION_PAYLOAD, b"\x02\x01\0\0" + packed))
+    tracemalloc.start()
+    try:
+        count = sum(len(g.items) for g in reader(part_bytes=1 << 20).items(packets) if isinstance(g, Group))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert sum(map(len, pieces)) > 300 << 20
+    assert count == 80_000
+    assert peak < 16 << 20
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+from uuid import UUID
 
 from vreplication.binlog.events import Xid
 from vreplication.binlog.framing import Event, Type, packed_int, uncompressed
+from vreplication.binlog.gtids import Name
 from vreplication.errors import SourceChanged
 
 _MARIADB_GTID = struct.Struct("<QIB")
@@ -29,10 +33,11 @@ _TEXT_STATUS = {5, 6}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gtid:
-    """What opens a group. `xid`: of an XA branch, where the event tells it (MariaDB)."""
+    """What opens a group. `name`: None for an anonymous one. `xid`: of an XA branch, where it is told (MariaDB)."""
 
     time_micros: int
     is_standalone: bool | None
+    name: Name | None = None
     xid: Xid | None = None
 
 
@@ -49,13 +54,18 @@ class Query:
 def mariadb_gtid(event: Event) -> Gtid:
     """MariaDB tells whole seconds, and whether one statement makes the group."""
     body = event.body
-    _, _, flags = _MARIADB_GTID.unpack_from(body)
+    number, domain, flags = _MARIADB_GTID.unpack_from(body)
     at = _MARIADB_GTID.size + (8 if flags & _GROUP_COMMIT else 0)
     xid = None
     if flags & (_PREPARED_XA | _COMPLETED_XA):
         format_id, gtrid, bqual = struct.unpack_from("<IBB", body, at)
         xid = _xid(format_id, body[at + 6 : at + 6 + gtrid + bqual], gtrid, bqual)
-    return Gtid(time_micros=event.timestamp * 1_000_000, is_standalone=bool(flags & STANDALONE), xid=xid)
+    return Gtid(
+        time_micros=event.timestamp * 1_000_000,
+        is_standalone=bool(flags & STANDALONE),
+        name=(domain, event.server_id, number),
+        xid=xid,
+    )
 
 
 def mysql_gtid(event: Event) -> Gtid:
@@ -64,33 +74,51 @@ def mysql_gtid(event: Event) -> Gtid:
     time_micros = event.timestamp * 1_000_000
     if len(body) >= 49 and body[25] == 2:
         time_micros = int.from_bytes(body[42:49], "little") & ~(1 << 55)
-    return Gtid(time_micros=time_micros, is_standalone=None)
+    name = (_uuid(body[1:17]), int.from_bytes(body[17:25], "little")) if event.type == Type.GTID else None
+    return Gtid(time_micros=time_micros, is_standalone=None, name=name)
+
+
+@lru_cache(1024)
+def _uuid(data: bytes) -> str:
+    return str(UUID(bytes=data))
 
 
 def tagged_gtid(event: Event) -> Gtid:
     """MySQL's newer form: a message of numbered fields, each number of a width of its own."""
-    micros = _tagged_commit_time(event.body)
-    return Gtid(time_micros=micros or event.timestamp * 1_000_000, is_standalone=None)
+    fields = _tagged_fields(event.body)
+    uuid, tag = _uuid(fields[_UUID]), fields.get(_TAG, b"").decode("ascii")
+    return Gtid(
+        time_micros=fields.get(_COMMIT_TIME) or event.timestamp * 1_000_000,
+        is_standalone=None,
+        # The number is signed, with the sign in its lowest bit.
+        name=(f"{uuid}:{tag}" if tag else uuid, fields[_NUMBER] >> 1),
+    )
 
 
-_UUID, _TAG, _COMMIT_TIME = 1, 3, 6
+_UUID, _NUMBER, _TAG, _COMMIT_TIME = 1, 2, 3, 6
 
 
-def _tagged_commit_time(body: bytes) -> int | None:
-    """Fields come in the order of their numbers: flags, uuid (16 numbers), number, tag (text), …"""
+def _tagged_fields(body: bytes) -> dict[int, Any]:
+    """As far as the commit time. They come in the order of their numbers: flags, uuid (16 numbers), number, tag, …"""
+    fields: dict[int, Any] = {}
     at = 0
     for _ in ("version", "size", "last field that must be known"):
         _, at = variable_int(body, at)
-    while at < len(body):
+    while at < len(body) and _COMMIT_TIME not in fields:
         number, at = variable_int(body, at)
-        value, at = variable_int(body, at)
-        if number == _COMMIT_TIME:
-            return value
-        if number == _TAG:
-            at += value
-        for _ in range(15 if number == _UUID else 0):
-            _, at = variable_int(body, at)
-    return None
+        fields[number], at = _tagged_field(number, body, at)
+    return fields
+
+
+def _tagged_field(number: int, body: bytes, at: int) -> tuple[Any, int]:
+    if number == _UUID:
+        parts = []
+        for _ in range(16):
+            part, at = variable_int(body, at)
+            parts.append(part)
+        return bytes(parts), at
+    value, at = variable_int(body, at)
+    return (body[at : at + value], at + value) if number == _TAG else (value, at)
 
 
 def variable_int(body: bytes, at: int) -> tuple[int, int]:
@@ -190,6 +218,14 @@ def names_of_map(body: bytes) -> tuple[bytes, bytes]:
     """Schema and table of a table map, undecoded: all that is needed of a table that nobody watches."""
     at = 9 + body[8]
     return body[9:at], body[at + 2 : at + 2 + body[at + 1]]
+
+
+def heartbeat(event: Event) -> tuple[str, int]:
+    """File and offset. MariaDB puts an offset beyond 4 GiB in front of the name, and 0 into the header."""
+    body = event.body
+    if event.end:
+        return body.decode(errors="replace"), event.end
+    return body[8:].decode(errors="replace"), int.from_bytes(body[:8], "little")
 
 
 def rotated_to(event: Event) -> tuple[str, int]:

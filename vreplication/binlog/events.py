@@ -6,22 +6,33 @@ here knows how a log is read.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
+from vreplication.binlog.gtids import Gtids
+from vreplication.binlog.gtids import parse as parse_gtids
 from vreplication.schema.model import Column
+
+_SAVED = re.compile(r"(.*?):(\d+)(?: (\S+))?", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, order=True, kw_only=True)
 class Position:
-    """A place in the binary log. Ordered: files are numbered."""
+    """A place in the binary log. Ordered: files are numbered.
+
+    gtids: everything that stands before this place, where the log names its transactions; then the same place can be
+    found on any server of the history, and file and offset only tell where it was seen. Positions of different servers
+    are not to be compared.
+    """
 
     number: int
     offset: int
     stem: str = field(compare=False)
     digits: int = field(compare=False, default=6)
+    gtids: Gtids | None = field(compare=False, default=None)
 
     @property
     def file(self) -> str:
@@ -30,15 +41,23 @@ class Position:
     def __str__(self) -> str:
         return f"{self.file}:{self.offset}"
 
+    @property
+    def saved(self) -> str:
+        """All of it as text, for `parse`."""
+        return f"{self} {self.gtids}" if self.gtids else str(self)
+
     @classmethod
-    def of(cls, file: str, offset: int) -> Position:
+    def of(cls, file: str, offset: int, gtids: Gtids | None = None) -> Position:
         stem, _, number = file.rpartition(".")
-        return cls(stem=stem, number=int(number), offset=offset, digits=len(number))
+        return cls(stem=stem, number=int(number), offset=offset, digits=len(number), gtids=gtids)
 
     @classmethod
     def parse(cls, text: str) -> Position:
-        file, _, offset = text.rpartition(":")
-        return cls.of(file, int(offset))
+        """Raises ValueError."""
+        found = _SAVED.fullmatch(text)
+        if found is None:
+            raise ValueError(f"{text!r} is no place in a binary log")
+        return cls.of(found[1], int(found[2]), parse_gtids(found[3] or ""))
 
 
 class Xid(NamedTuple):
@@ -109,7 +128,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat:
-    """The source has nothing newer than `position`."""
+    """Everything before `position` has been read: the source has nothing newer, or left out what was not asked for."""
 
     position: Position
 

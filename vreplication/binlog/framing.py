@@ -1,4 +1,4 @@
-"""Cuts what the server sends into events: header, checksum, compressed envelopes.
+"""Cuts what the server sends into events: header, checksum, compressed pieces.
 
 What must stay true: the checksum is verified where there is one; an event is never passed on with bytes that are not
 its own; a type that nobody knows is the caller's to refuse, never dropped here.
@@ -6,13 +6,12 @@ its own; a type that nobody knows is the caller's to refuse, never dropped here.
 
 from __future__ import annotations
 
-import io
 import struct
 import zlib
-from collections.abc import Iterator
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from vreplication.binlog.spool import Spooled
 from vreplication.errors import SourceChanged, Transient
 
 HEADER = struct.Struct("<IBIIIH")
@@ -21,8 +20,7 @@ CHECKSUM_BYTES = 4
 ARTIFICIAL = 0x20
 """Flag of an event that the server makes up for the reader: it takes no room in the file."""
 IGNORABLE = 0x80
-_ALGORITHM = 2
-_ZSTD, _PLAIN = 0, 255
+_WRONG_CHECKSUM = "An event of the binary log arrived with a wrong checksum."
 
 
 class Type(IntEnum):
@@ -74,7 +72,10 @@ class Type(IntEnum):
 
 
 class Event(NamedTuple):
-    """One event. `body`: what follows the header, without checksum. `end`: log_pos of the header, 0: not told."""
+    """One event. `body`: what follows the header, without checksum. `end`: log_pos of the header, 0: not told.
+
+    spooled: where a compressed transaction too large for memory is found; its body is empty then.
+    """
 
     type: int
     timestamp: int
@@ -82,6 +83,8 @@ class Event(NamedTuple):
     end: int
     flags: int
     body: bytes
+    server_id: int = 0
+    spooled: Spooled | None = None
 
 
 class Framer:
@@ -90,9 +93,11 @@ class Framer:
     def __init__(self) -> None:
         self.has_checksum = False
 
-    def event(self, packet: bytes) -> Event:
+    def event(self, packet: bytes | Spooled) -> Event:
         """Raises Transient on a damaged packet: what is in the file may be whole."""
-        timestamp, kind, _, size, end, flags = HEADER.unpack_from(packet)
+        if isinstance(packet, Spooled):
+            return self._spooled(packet)
+        timestamp, kind, server_id, size, end, flags = HEADER.unpack_from(packet)
         if size != len(packet):
             raise Transient(f"An event of {size} bytes arrived with {len(packet)} bytes.")
         if kind == Type.FORMAT_DESCRIPTION:
@@ -104,7 +109,16 @@ class Framer:
             stop -= CHECKSUM_BYTES
         if self.has_checksum and stop < size:
             _verify(packet, stop)
-        return Event(kind, timestamp, size, end, flags, packet[HEADER_BYTES:stop])
+        return Event(kind, timestamp, size, end, flags, packet[HEADER_BYTES:stop], server_id)
+
+    def _spooled(self, packet: Spooled) -> Event:
+        timestamp, kind, server_id, size, end, flags = HEADER.unpack_from(packet.head)
+        if size != packet.size:
+            raise Transient(f"An event of {size} bytes arrived with {packet.size} bytes.")
+        if self.has_checksum and not packet.is_whole:
+            raise Transient(_WRONG_CHECKSUM)
+        packet.cut(CHECKSUM_BYTES if self.has_checksum else 0)
+        return Event(kind, timestamp, size, end, flags, b"", server_id, packet)
 
 
 def _describes_checksum(packet: bytes) -> bool:
@@ -127,7 +141,7 @@ def _is_right(packet: bytes) -> bool:
 def _verify(packet: bytes, stop: int) -> None:
     told = int.from_bytes(packet[stop:], "little")
     if zlib.crc32(memoryview(packet)[:stop]) != told and not _is_unflagged(packet, stop, told):
-        raise Transient("An event of the binary log arrived with a wrong checksum.")
+        raise Transient(_WRONG_CHECKSUM)
 
 
 def _is_unflagged(packet: bytes, stop: int, told: int) -> bool:
@@ -135,55 +149,6 @@ def _is_unflagged(packet: bytes, stop: int, told: int) -> bool:
     cleared = bytearray(packet[:stop])
     cleared[17] &= 0xFE
     return packet[4] == Type.FORMAT_DESCRIPTION and zlib.crc32(cleared) == told
-
-
-def events_of_payload(body: bytes) -> Iterator[Event]:
-    """The events inside a MySQL TRANSACTION_PAYLOAD; they carry no checksums of their own."""
-    fields, at = fields_of(body)
-    algorithm = packed_int(fields[_ALGORITHM], 0)[0] if _ALGORITHM in fields else None
-    stream: Any = io.BytesIO(memoryview(body)[at:])
-    if algorithm == _ZSTD:
-        import zstandard
-
-        stream = zstandard.ZstdDecompressor().stream_reader(stream, read_across_frames=True)
-    elif algorithm != _PLAIN:
-        raise SourceChanged(
-            f"A transaction is compressed with algorithm {algorithm}, which we do not know.",
-            cure="Switch binlog_transaction_compression off.",
-        )
-    yield from _events_of(io.BufferedReader(stream, 1 << 20))
-
-
-def fields_of(body: bytes) -> tuple[dict[int, bytes], int]:
-    """Type-length-value fields up to the end mark (0); the payload's place is behind it."""
-    fields: dict[int, bytes] = {}
-    at = 0
-    while True:
-        kind, at = packed_int(body, at)
-        if kind == 0:
-            return fields, at
-        size, at = packed_int(body, at)
-        fields[kind] = body[at : at + size]
-        at += size
-
-
-def _events_of(stream: io.BufferedReader) -> Iterator[Event]:
-    while header := _read(stream, HEADER_BYTES):
-        if len(header) < HEADER_BYTES:
-            raise SourceChanged("A compressed transaction ends inside an event.")
-        timestamp, kind, _, size, _, flags = HEADER.unpack(header)
-        body = _read(stream, size - HEADER_BYTES)
-        if len(body) != size - HEADER_BYTES:
-            raise SourceChanged("A compressed transaction ends inside an event.")
-        yield Event(kind, timestamp, size, 0, flags, body)
-
-
-def _read(stream: io.BufferedReader, size: int) -> bytes:
-    try:
-        return stream.read(size)
-    except Exception as error:
-        # zstandard's own error type; the package is loaded only where it is needed.
-        raise SourceChanged(f"A compressed transaction cannot be read ({error!r}).") from None
 
 
 def uncompressed(data: bytes) -> bytes:

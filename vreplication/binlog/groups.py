@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from vreplication.binlog.events import Group, GroupKind, Position, Xid
+from vreplication.binlog.control import Gtid
+from vreplication.binlog.events import Group, GroupKind, Position
 from vreplication.errors import SourceChanged
 
 _ROW_BYTES = 200
@@ -27,6 +28,7 @@ class OpenGroup:
         "is_split",
         "items",
         "keep",
+        "name",
         "nbytes",
         "part_bytes",
         "savepoints",
@@ -35,10 +37,11 @@ class OpenGroup:
         "xid",
     )
 
-    def __init__(self, start: Position, time_micros: int, xid: Xid | None, *, has_begun: bool, part_bytes: int) -> None:
+    def __init__(self, start: Position, gtid: Gtid, *, has_begun: bool, part_bytes: int) -> None:
         self.start = start
-        self.time_micros = time_micros
-        self.xid = xid
+        self.time_micros = gtid.time_micros
+        self.name = gtid.name
+        self.xid = gtid.xid
         self.has_begun = has_begun
         self.part_bytes = part_bytes
         self.items: list[Any] = []

@@ -1,16 +1,19 @@
 """Where the log stands, what of it is still there, and a server id to read it with.
 
-What must stay true: nothing here changes the server; a server id that another replica uses is never drawn, for a
-second dump with the same id disconnects the first.
+What must stay true: nothing here changes the server; a place with GTIDs is a place in a history, which any server of
+that history can send from, and no other; a server id that another replica uses is never drawn, for a second dump with
+the same id disconnects the first.
 """
 
 from __future__ import annotations
 
 import contextlib
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import Enum
 
 from vreplication.binlog.events import Position
+from vreplication.binlog.gtids import Gtids, MariadbGtids, MariadbName, MysqlGtids, names, parse
 from vreplication.errors import Refused
 from vreplication.mysql.session import Row, Session, SqlError
 
@@ -37,10 +40,76 @@ def current(session: Session, is_mariadb: bool) -> Position:
     return Position.of(str(found[0][0]), int(found[0][1]))
 
 
+def begin(session: Session, is_mariadb: bool) -> Position:
+    """Where to begin reading: by GTIDs where the server gives them out, else by file and offset alone.
+
+    The transactions are asked for first. Both servers add to them in the order of the log, so they are all that stands
+    before some place at or before the one that is asked for then.
+    """
+    gtids = _executed(session, is_mariadb)
+    return replace(current(session, is_mariadb), gtids=gtids)
+
+
+def _executed(session: Session, is_mariadb: bool) -> Gtids | None:
+    if is_mariadb:
+        return parse(str(session.value("SELECT @@global.gtid_binlog_pos")))
+    mode, executed = session.rows("SELECT @@global.gtid_mode, @@global.gtid_executed")[0]
+    return parse(str(executed)) if str(mode) == "ON" else None
+
+
+class Standing(Enum):
+    """How a place stands with a server."""
+
+    HERE = "here"
+    PURGED = "purged"
+    """The log from there on is not held any more."""
+    UNKNOWN = "unknown"
+    """The server has not got all the transactions that were read before it: it is of another history."""
+
+
 def exists(session: Session, position: Position) -> bool:
-    """True while the server still holds the log from `position` on."""
-    sizes = {Position.of(str(row[0]), int(row[1])) for row in session.rows("SHOW BINARY LOGS")}
-    return any(p.file == position.file and p.offset >= position.offset for p in sizes)
+    """True while the server can send the log from `position` on."""
+    return standing(session, position) is Standing.HERE
+
+
+def standing(session: Session, position: Position) -> Standing:
+    """Can the server send the log from there?"""
+    if isinstance(position.gtids, MysqlGtids):
+        return _mysql_standing(session, str(position.gtids))
+    files = [Position.of(str(row[0]), int(row[1])) for row in session.rows("SHOW BINARY LOGS")]
+    if isinstance(position.gtids, MariadbGtids):
+        return _mariadb_standing(session, position.gtids, min(files))
+    is_here = any(p.file == position.file and p.offset >= position.offset for p in files)
+    return Standing.HERE if is_here else Standing.PURGED
+
+
+def _mysql_standing(session: Session, gtids: str) -> Standing:
+    sql = "SELECT GTID_SUBSET(%s, @@global.gtid_executed), GTID_SUBSET(@@global.gtid_purged, %s)"
+    is_known, is_kept = session.rows(sql, (gtids, gtids))[0]
+    if not int(is_known):
+        return Standing.UNKNOWN
+    return Standing.HERE if int(is_kept) else Standing.PURGED
+
+
+def _mariadb_standing(session: Session, gtids: MariadbGtids, oldest: Position) -> Standing:
+    """The state is the last number of each server in each domain; numbers of two servers are not to be compared."""
+    state = str(session.value("SELECT @@global.gtid_binlog_state"))
+    reached = {(d, s): n for d, s, n in names(state)}
+    if any(reached.get((d, s), -1) < n for d, (s, n) in gtids.last.items()):
+        return Standing.UNKNOWN
+    events = session.rows("SHOW BINLOG EVENTS IN %s LIMIT 4", (oldest.file,))
+    lists = [str(row[5]).strip("[]") for row in events if str(row[2]) == "Gtid_list"]
+    return Standing.HERE if all(_is_kept(gtids, names(of)) for of in lists) else Standing.PURGED
+
+
+def _is_kept(gtids: MariadbGtids, before: list[MariadbName]) -> bool:
+    """`before`: what purged files held: the last of each server in each domain, the very last behind the others."""
+    last = {domain: (server, number) for domain, server, number in before}
+    return all(
+        domain in gtids.last
+        and (gtids.last[domain] == last[domain] or gtids.last[domain][0] != server or gtids.last[domain][1] > number)
+        for domain, server, number in before
+    )
 
 
 def retention(session: Session) -> Retention:

@@ -13,17 +13,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from vreplication.binlog import control
 from vreplication.binlog.events import Group, GroupKind, Heartbeat, Position, SidecarWatch, SourceWatch
-from vreplication.binlog.framing import ARTIFICIAL, Event, Framer, Type, events_of_payload, fields_of, packed_int
+from vreplication.binlog.framing import Event, Framer, Type, packed_int
 from vreplication.binlog.groups import OpenGroup
+from vreplication.binlog.payload import events_of_payload, fields_of
 from vreplication.binlog.rows import ROW_EVENTS
+from vreplication.binlog.spool import Spooled
 from vreplication.binlog.statements import Kind, Meaning, Names, meaning
 from vreplication.binlog.tables import Tables
+from vreplication.binlog.track import Track
 from vreplication.errors import SourceChanged
 
-_MAX_OFFSET = (1 << 32) - 1
 _CURE = "Cancel the workflow and start it again."
 _OUTCOMES = {Kind.XA_COMMIT: GroupKind.XA_COMMIT, Kind.XA_ROLLBACK: GroupKind.XA_ROLLBACK}
-_NOT_IN_FILE = (Type.HEARTBEAT, Type.HEARTBEAT_V2)
 _IGNORED = (
     *(Type.STOP, Type.INTVAR, Type.RAND, Type.USER_VAR, Type.IGNORABLE, Type.ROWS_QUERY, Type.PREVIOUS_GTIDS),
     *(Type.TRANSACTION_CONTEXT, Type.VIEW_CHANGE, Type.ANNOTATE_ROWS, Type.BINLOG_CHECKPOINT, Type.GTID_LIST),
@@ -54,14 +55,12 @@ class Reader:
         self._part_bytes = part_bytes
         self._codec_of = codec_of
         self._framer = Framer()
-        self._file = start
-        self._offset = self._event_start = start.offset
-        self._has_place = True
+        self._track = Track(start)
         self._group: OpenGroup | None = None
         self._out: deque[Group | Heartbeat] = deque()
         self._handlers = self._all_handlers()
 
-    def items(self, packets: Iterable[bytes]) -> Iterator[Group | Heartbeat]:
+    def items(self, packets: Iterable[bytes | Spooled]) -> Iterator[Group | Heartbeat]:
         """Raises SourceChanged when the log shows what we may not pass over."""
         try:
             for event in self._events(packets):
@@ -69,22 +68,20 @@ class Reader:
                 while self._out:
                     yield self._out.popleft()
         except SourceChanged as error:
-            raise SourceChanged(f"{error.message} (event at {self._place()})", cure=error.cure or _CURE) from None
-        except (struct.error, IndexError, KeyError, zlib.error, UnicodeDecodeError) as error:
-            raise SourceChanged(f"The event at {self._place()} cannot be read ({error!r}).", cure=_CURE) from None
+            raise SourceChanged(f"{error.message} (event at {self._track})", cure=error.cure or _CURE) from None
+        except (struct.error, IndexError, KeyError, ValueError, zlib.error) as error:
+            raise SourceChanged(f"The event at {self._track} cannot be read ({error!r}).", cure=_CURE) from None
 
-    def _events(self, packets: Iterable[bytes]) -> Iterator[Event]:
+    def _events(self, packets: Iterable[bytes | Spooled]) -> Iterator[Event]:
         """Events in log order, those of a compressed transaction one by one in its place."""
         for packet in packets:
             event = self._framer.event(packet)
-            self._move(event)
+            if not self._track.move(event):
+                continue
             if event.type == Type.TRANSACTION_PAYLOAD:
-                yield from events_of_payload(event.body)
+                yield from events_of_payload(event)
             else:
                 yield event
-
-    def _place(self) -> str:
-        return f"{self._file.file}:{self._event_start}"
 
     def _take(self, event: Event) -> None:
         handler = self._handlers.get(event.type)
@@ -92,44 +89,15 @@ class Reader:
             raise SourceChanged(f"The binary log holds an event of type {event.type}, which we do not read.")
         handler(event)
 
-    # Positions.
-
-    def _move(self, event: Event) -> None:
-        """Follow the position. The header tells the end as four bytes, so it wraps in files beyond 4 GiB."""
-        if event.flags & ARTIFICIAL or event.type in _NOT_IN_FILE:
-            return
-        self._has_place = event.end > 0
-        if not event.end:
-            return
-        if event.end < self._offset:
-            raise SourceChanged(
-                f"The binary log file {self._file.file} is larger than 4 GiB, beyond which positions are not told.",
-                cure="Keep single transactions below 3 GiB, and start the workflow again.",
-            )
-        self._event_start = event.end - event.size
-        self._offset = event.end
-
     @property
     def at(self) -> Position:
         """Just behind the last event that has been read."""
-        return self._position(self._offset)
+        return self._track.at
 
-    def _position(self, offset: int) -> Position:
-        file = self._file
-        return Position(number=file.number, offset=offset, stem=file.stem, digits=file.digits)
-
-    def _require_place(self) -> None:
-        """Groups begin and end at known places, or a restart could not find them."""
-        if not self._has_place:
-            raise SourceChanged(
-                "The binary log does not tell where its transactions end.",
-                cure="Set binlog_legacy_event_pos=ON on the server, and start the workflow again.",
-            )
+    # Places.
 
     def _rotate(self, event: Event) -> None:
-        self._file = _place(*control.rotated_to(event), event)
-        offset = self._file.offset
-        self._offset = self._event_start = offset
+        self._track.rotate(_place(*control.rotated_to(event), event))
 
     def _format(self, event: Event) -> None:
         """A file begins, perhaps after a crash: table ids may count anew."""
@@ -137,19 +105,16 @@ class Reader:
         self._tables.forget()
 
     def _heartbeat(self, event: Event) -> None:
-        self._idle_at(_place(event.body.decode(errors="replace"), event.end, event))
+        file, offset = control.heartbeat(event)
+        self._idle(_place(file, offset, event), is_whole=not event.end)
 
     def _heartbeat_v2(self, event: Event) -> None:
         fields, _ = fields_of(event.body)
-        self._idle_at(Position.of(fields[1].decode(), packed_int(fields[2], 0)[0]))
+        self._idle(_place(fields[1].decode(), packed_int(fields[2], 0)[0], event), is_whole=True)
 
-    def _idle_at(self, position: Position) -> None:
-        if position.offset > _MAX_OFFSET:
-            raise SourceChanged(f"The binary log file {position.file} is larger than 4 GiB.")
+    def _idle(self, told: Position, *, is_whole: bool) -> None:
         if self._group is None:
-            self._file = max(self.at, position)
-            self._offset = self._file.offset
-            self._out.append(Heartbeat(position=self._file))
+            self._out.append(Heartbeat(position=self._track.idle(told, is_whole=is_whole)))
 
     def _all_handlers(self) -> dict[int, Callable[[Event], None]]:
         handlers: dict[int, Callable[[Event], None]] = dict.fromkeys(_IGNORED, _ignore)
@@ -200,10 +165,10 @@ class Reader:
     # Groups.
 
     def _open(self, gtid: control.Gtid, *, has_begun: bool) -> None:
-        self._drop_unfinished()
-        self._require_place()
-        start = self._position(self._event_start)
-        self._group = OpenGroup(start, gtid.time_micros, gtid.xid, has_begun=has_begun, part_bytes=self._part_bytes)
+        if self._group is not None:
+            raise SourceChanged(f"The transaction that begins at {self._group.start} has no end.")
+        self._track.require_place()
+        self._group = OpenGroup(self._track.event_start, gtid, has_begun=has_begun, part_bytes=self._part_bytes)
 
     def _current(self) -> OpenGroup:
         if self._group is None:
@@ -218,7 +183,8 @@ class Reader:
 
     def _close(self, kind: GroupKind) -> None:
         group = self._current()
-        self._require_place()
+        self._track.require_place()
+        self._track.has_read(group.name)
         self._out.append(group.finished(kind, self.at))
         self._group = None
 

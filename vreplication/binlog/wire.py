@@ -2,17 +2,23 @@
 
 What must stay true: a connection is opened once and never silently again; a packet is handed out whole or not at
 all; `close` wakes up a reader that waits in another thread, and the socket is gone afterwards. mysql-replication
-connects, registers and asks for the dump; what comes back is read here.
+connects, registers and asks for the dump (but for one by MySQL's GTIDs: it knows no tags, and the flag that it sends
+along has come to mean that tagged transactions are to be left out); what comes back is read here.
 """
 
 from __future__ import annotations
 
 import contextlib
 import socket
+import struct
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from vreplication.binlog.events import Position
+from vreplication.binlog.framing import Type
+from vreplication.binlog.gtids import MariadbGtids, MysqlGtids
+from vreplication.binlog.spool import Spooled
+from vreplication.binlog.track import MAX_OFFSET
 from vreplication.errors import SourceChanged, Terminal, Transient, VReplicationError
 from vreplication.mysql.session import Session, SqlError, connect, translated
 from vreplication.mysql.url import SourceUrl
@@ -23,7 +29,13 @@ _READ_TIMEOUT_SECONDS = 60.0
 """Heartbeats arrive several times a second: a minute without a byte is a dead connection."""
 _DENIED = frozenset({1044, 1045, 1142, 1227, 1370, 3118})
 _PURGED = 1236
-_MAX_OFFSET = (1 << 32) - 1
+_FILE_START = 4
+_COM_BINLOG_DUMP_GTID = 0x1E
+_HEARTBEATS_OF_64_BITS = 0x02
+_KIND_AT = 5
+"""Where a packet tells the event's type: behind the status and the time."""
+_SHOWN = 200
+"""Characters of a set of GTIDs in a message."""
 
 
 class Wire:
@@ -36,16 +48,15 @@ class Wire:
         self._session: Session | None = None
         self._stream: Any = None
         self._socket: socket.socket | None = None
-        if start.offset > _MAX_OFFSET:
-            raise SourceChanged(f"The server cannot send its binary log from {start}: that is beyond 4 GiB.")
+        self._first: bytes | Spooled | None = None
         self._open(server_id, heartbeat_seconds)
 
     def _open(self, server_id: int, heartbeat_seconds: float) -> None:
         try:
             with translated("dump"):
                 self._ask(server_id, heartbeat_seconds)
-            # The first event names the file that was asked for; or it is the server's refusal.
-            self.packet()
+            # The first event names the file; or it is the server's refusal.
+            self._first = self.packet()
         except SqlError as error:
             self.close()
             self._refuse(error.code, error.message.removesuffix(f" ({error.code})"))
@@ -59,17 +70,37 @@ class Wire:
         reader = BinLogStreamReader(
             connection_settings={},
             server_id=server_id,
-            log_file=self.start.file,
-            log_pos=self.start.offset,
             resume_stream=True,
             blocking=True,
             enable_logging=False,
             report_slave="vreplication",
             slave_heartbeat=heartbeat_seconds,
             pymysql_wrapper=self._connection,
+            **self._asked_place(),
         )
-        # Its public way of connecting is to fetch an event, which connects anew whenever the connection is lost.
-        reader._BinLogStreamReader__connect_to_stream()
+        if isinstance(self.start.gtids, MysqlGtids):
+            self._ask_by_gtids(reader, server_id, heartbeat_seconds, self.start.gtids)
+        else:
+            # Its public way of connecting is to fetch an event, which connects anew whenever the connection is lost.
+            reader._BinLogStreamReader__connect_to_stream()
+
+    def _asked_place(self) -> dict[str, Any]:
+        """A dump by file and offset can ask for no place beyond 4 GiB: then the reader leaves out what is before it."""
+        if isinstance(self.start.gtids, MariadbGtids):
+            return {"is_mariadb": True, "auto_position": str(self.start.gtids)}
+        offset = self.start.offset if self.start.offset <= MAX_OFFSET else _FILE_START
+        return {"log_file": self.start.file, "log_pos": offset}
+
+    def _ask_by_gtids(self, reader: Any, server_id: int, heartbeat_seconds: float, gtids: MysqlGtids) -> None:
+        connection = reader._stream_connection = self._connection()
+        if self._session is not None:
+            nanoseconds = int(heartbeat_seconds * 1e9)
+            self._session.execute_raw(
+                f"SET @master_heartbeat_period={nanoseconds}, @source_heartbeat_period={nanoseconds}"
+            )
+        reader._register_slave()
+        connection._write_bytes(_gtid_dump(server_id, gtids))
+        connection._next_seq_id = 1
 
     def _connection(self, **_: object) -> Any:
         """What mysql-replication gets for a connection: one of ours, with our session settings."""
@@ -82,31 +113,48 @@ class Wire:
         self._socket, self._stream = connection._sock, connection._rfile
         return connection
 
-    def packets(self) -> Iterator[bytes]:
+    def packets(self) -> Iterator[bytes | Spooled]:
         """Events as the server sends them, for ever. Raises Transient when the connection ends."""
+        if self._first is not None:
+            yield self._first
         while True:
             yield self.packet()
 
-    def packet(self) -> bytes:
+    def packet(self) -> bytes | Spooled:
         """The next event, without the leading status byte."""
         try:
-            body = self._payload()
+            return self._event()
         except (OSError, ValueError, AttributeError) as error:
             raise Transient(f"The connection that reads the binary log was lost ({type(error).__name__}).") from None
-        if body[0] == 0:
-            return body[1:]
-        return self._complain(body)
 
-    def _payload(self) -> bytes:
+    def _event(self) -> bytes | Spooled:
+        piece, is_last = self._piece()
+        if piece[0] != 0:
+            self._complain(piece)
+        if is_last:
+            return piece[1:]
+        return self._spooled(piece[1:]) if piece[_KIND_AT] == Type.TRANSACTION_PAYLOAD else self._joined(piece[1:])
+
+    def _piece(self) -> tuple[bytes, bool]:
+        """One packet of the protocol; a full one is followed by another."""
         size = int.from_bytes(self._read(4)[:3], "little")
-        body = self._read(size)
-        if size < _FULL_PACKET:
-            return body
-        parts = [body]
-        while size == _FULL_PACKET:
-            size = int.from_bytes(self._read(4)[:3], "little")
-            parts.append(self._read(size))
-        return b"".join(parts)
+        return self._read(size), size < _FULL_PACKET
+
+    def _joined(self, first: bytes) -> bytes:
+        return b"".join((first, *self._rest()))
+
+    def _spooled(self, first: bytes) -> Spooled:
+        made = Spooled()
+        made.add(first)
+        for piece in self._rest():
+            made.add(piece)
+        return made
+
+    def _rest(self) -> Iterator[bytes]:
+        is_last = False
+        while not is_last:
+            piece, is_last = self._piece()
+            yield piece
 
     def _read(self, size: int) -> bytes:
         data: bytes = self._stream.read(size)
@@ -124,7 +172,7 @@ class Wire:
         """The server's error as ours. 1236 covers everything that is wrong with the requested place."""
         if code == _PURGED and "same server_" not in words:
             raise SourceChanged(
-                f"The server cannot send its binary log from {self.start}: {words} ({code}).",
+                f"The server cannot send its binary log from {self._named_start()}: {words} ({code}).",
                 cure=_cure_of(words),
             )
         if code in _DENIED:
@@ -133,6 +181,10 @@ class Wire:
                 cure="GRANT REPLICATION SLAVE ON *.* to it.",
             )
         raise Transient(f"The server stopped sending its binary log: {words} ({code}).")
+
+    def _named_start(self) -> str:
+        gtids = str(self.start.gtids or "")
+        return f"behind {gtids[:_SHOWN]}{'…' * (len(gtids) > _SHOWN)}" if gtids else str(self.start)
 
     def close(self) -> None:
         """Shut the socket down first: it wakes up a reader in another thread, whose lock `close` would wait for."""
@@ -144,6 +196,13 @@ class Wire:
                 self._stream.close()
         if self._session is not None:
             self._session.abort()
+
+
+def _gtid_dump(server_id: int, gtids: MysqlGtids) -> bytes:
+    """The command with its packet's head; the file's name stays empty, the place is the begin of a file."""
+    data = gtids.encoded()
+    head = struct.pack("<BHIIQI", _COM_BINLOG_DUMP_GTID, _HEARTBEATS_OF_64_BITS, server_id, 0, _FILE_START, len(data))
+    return struct.pack("<I", len(head) + len(data)) + head + data
 
 
 def _cure_of(words: str) -> str:

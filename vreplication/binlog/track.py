@@ -1,0 +1,112 @@
+"""Follows where in the log we are: file, offset by our own count, and the transactions that have been read.
+
+What must stay true: headers tell the end of an event as four bytes, so beyond 4 GiB only the count here is right; a
+transaction counts as read when its group has ended, not before; where the log names its transactions, those names say
+where a restart begins, and file and offset only where they were seen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from vreplication.binlog import gtids
+from vreplication.binlog.events import Position
+from vreplication.binlog.framing import ARTIFICIAL, Event, Type
+from vreplication.errors import SourceChanged
+
+MAX_OFFSET = (1 << 32) - 1
+"""The last place that a dump by file and offset can be asked for, and that a header can tell."""
+_MAX_GAP = 1 << 31
+"""Servers leave out events that nobody asked for; more than this in one piece is a step back."""
+_NOT_IN_FILE = (Type.HEARTBEAT, Type.HEARTBEAT_V2)
+
+
+class Track:
+    """The place behind the last event, from `start` on."""
+
+    def __init__(self, start: Position) -> None:
+        self._start = self._file = start
+        self._offset = self._event_start = start.offset
+        self._gtids = start.gtids
+        self._has_place = True
+        self._is_early = start.gtids is None and start.offset > MAX_OFFSET
+
+    def __str__(self) -> str:
+        return f"{self._file.file}:{self._event_start}"
+
+    @property
+    def at(self) -> Position:
+        """Just behind the last event that has been read."""
+        return self._position(self._offset)
+
+    @property
+    def event_start(self) -> Position:
+        return self._position(self._event_start)
+
+    def _position(self, offset: int) -> Position:
+        file = self._file
+        return Position(number=file.number, offset=offset, stem=file.stem, digits=file.digits, gtids=self._gtids)
+
+    def move(self, event: Event) -> bool:
+        """Follow one event. False: it stands before the place to begin at and says nothing to us."""
+        if event.flags & ARTIFICIAL or event.type in _NOT_IN_FILE:
+            return True
+        if event.end:
+            self._has_place = True
+            self._event_start, self._offset = self._span(event)
+        elif event.type != Type.FORMAT_DESCRIPTION:
+            # The description of a file that is read from its middle stands nowhere; all else does.
+            self._has_place = False
+            self._event_start, self._offset = self._offset, self._offset + event.size
+        return not self._is_early or self._has_come(event)
+
+    def _span(self, event: Event) -> tuple[int, int]:
+        """Begin and end. The header tells the low four bytes of the end."""
+        least = self._offset + event.size
+        gap = _low(event.end - least)
+        if gap > _MAX_GAP and self._gtids is None:
+            raise SourceChanged(
+                f"The binary log goes back to place {event.end} from {self.at}.",
+                cure="Cancel this workflow and start again; report it if it happens again.",
+            )
+        return least + gap - event.size, least + gap
+
+    def _has_come(self, event: Event) -> bool:
+        """A dump can begin at 4 GiB at most: then it begins with the file, and what is before our place is left out."""
+        self._is_early = self._offset <= self._start.offset
+        if self._offset > self._start.offset > self._event_start:
+            raise SourceChanged(f"No event of the binary log begins at {self._start}.")
+        return not self._is_early or event.type in (Type.FORMAT_DESCRIPTION, Type.ROTATE)
+
+    def rotate(self, to: Position) -> None:
+        """The log goes on there."""
+        if self._is_early and to.number != self._start.number:
+            raise SourceChanged(f"The binary log file {self._start.file} ends before {self._start}.")
+        self._file = to
+        self._offset = self._event_start = to.offset
+
+    def idle(self, told: Position, *, is_whole: bool) -> Position:
+        """The source has nothing newer. `is_whole`: the offset is told in full and not by its low four bytes."""
+        is_here = told.number == self._file.number
+        if is_here and not is_whole:
+            ahead = _low(told.offset - self._offset)
+            told = replace(told, offset=self._offset + (ahead if ahead <= _MAX_GAP else 0))
+        if told > self.at:
+            self._file, self._offset = told, told.offset
+        return self.at
+
+    def require_place(self) -> None:
+        """Groups begin and end at places that a restart can find."""
+        if not self._has_place and self._gtids is None:
+            raise SourceChanged(
+                "The binary log does not tell where its transactions end.",
+                cure="Set binlog_legacy_event_pos=ON on the server, and start the workflow again.",
+            )
+
+    def has_read(self, name: gtids.Name | None) -> None:
+        """The transaction of this name has ended."""
+        self._gtids = gtids.plus(self._gtids, name)
+
+
+def _low(number: int) -> int:
+    return number & MAX_OFFSET
