@@ -272,7 +272,7 @@ class Applier:
         if self._position is None:
             return
         saved = Checkpoint(
-            position=str(self._position),
+            position=self._position.saved,
             batch=self._number,
             events_applied=self._events,
             assigned_micros=self._watermark.assigned,

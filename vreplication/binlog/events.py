@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-from vreplication.binlog.gtids import Gtids
+from vreplication.binlog.gtids import Gtids, is_within
 from vreplication.binlog.gtids import parse as parse_gtids
 from vreplication.schema.model import Column
 
@@ -45,6 +45,12 @@ class Position:
     def saved(self) -> str:
         """All of it as text, for `parse`."""
         return f"{self} {self.gtids}" if self.gtids else str(self)
+
+    def is_within(self, other: Position) -> bool:
+        """True when everything that stands before this place stands before `other`, too."""
+        if self.gtids is not None and other.gtids is not None:
+            return is_within(self.gtids, other.gtids)
+        return self <= other
 
     @classmethod
     def of(cls, file: str, offset: int, gtids: Gtids | None = None) -> Position:

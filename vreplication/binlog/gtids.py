@@ -129,6 +129,19 @@ def names(text: str) -> list[MariadbName]:
     return found
 
 
+def is_within(inner: Gtids, outer: Gtids) -> bool:
+    """True when `outer` has every transaction of `inner`."""
+    if isinstance(inner, MysqlGtids) and isinstance(outer, MysqlGtids):
+        return all(
+            any(low <= first and last <= high for low, high in outer.ranges.get(source, ()))
+            for source, ranges in inner.ranges.items()
+            for first, last in ranges
+        )
+    if isinstance(inner, MariadbGtids) and isinstance(outer, MariadbGtids):
+        return all(number <= outer.last.get(domain, (0, -1))[1] for domain, (_, number) in inner.last.items())
+    return False
+
+
 def plus(gtids: Gtids | None, name: Name | None) -> Gtids | None:
     """The set with one name more. None: a transaction without a name, after which no set tells what has been read."""
     if gtids is None or name is None:

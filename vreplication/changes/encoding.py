@@ -39,8 +39,8 @@ def decode_groups(data: bytes) -> list[Group]:
 def _of_group(group: Group) -> tuple[Any, ...]:
     return (
         group.kind.value,
-        str(group.start),
-        str(group.end),
+        group.start.saved,
+        group.end.saved,
         group.time_micros,
         encode_items(group.items),
         group.nbytes,

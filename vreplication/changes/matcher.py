@@ -46,7 +46,7 @@ class Held:
         format_id, gtrid, bqual = self.xid
         return {
             "xid": [format_id, gtrid.hex(), bqual.hex()],
-            "start": str(self.start),
+            "start": self.start.saved,
             "changes": self.changes,
             "rows": self.rows,
             "place": self.place,
@@ -102,7 +102,9 @@ class Matcher:
             self._budget.sorter.flush()
             self._budget.sorter.forget_others()
         self._applied_to = position
-        return min([position, *(branch.start for branch in missing)])
+        for branch in missing:
+            position = branch.start if branch.start.is_within(position) else position
+        return position
 
     def _adopt(self, held: Held) -> bool:
         """False when it has rows that are not here, all of them."""
@@ -202,7 +204,7 @@ class Matcher:
 
     def _has_been_applied(self, group: Group) -> bool:
         """True on the way from a missing branch to the checkpoint."""
-        if self._applied_to is not None and group.end > self._applied_to:
+        if self._applied_to is not None and not group.end.is_within(self._applied_to):
             self._applied_to = None
         return self._applied_to is not None
 

@@ -215,7 +215,7 @@ def _start(job: Job, matcher: Matcher, applier: Applier, run: _Run) -> Position:
     start = matcher.restore(applier.held_before, applier.position)
     for branch in applier.held_before:
         run.watermark.track(branch.xid)
-    if start < applier.position:
+    if start != applier.position:
         log.info("rows of prepared XA branches are read again, from %s up to %s", start, applier.position)
     return start
 
