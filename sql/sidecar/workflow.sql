@@ -17,7 +17,7 @@ CREATE TABLE IF NOT EXISTS workflow (
   shadow_identity    VARCHAR(255)  CHARACTER SET ascii                    NULL,
   source_definition  CHAR(64)      CHARACTER SET ascii                    NULL,
   server_identity    VARCHAR(64)   CHARACTER SET ascii                    NULL,
-  start_position     VARCHAR(255)  CHARACTER SET utf8mb4                  NULL,
+  start_position     MEDIUMTEXT    CHARACTER SET utf8mb4                  NULL,
   is_cut             TINYINT                                              NOT NULL DEFAULT 0,
   rows_total         BIGINT                                               NULL,
   created_at         DATETIME(6)                                          NOT NULL,

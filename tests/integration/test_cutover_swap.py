@@ -23,6 +23,7 @@ from vreplication.cutover.finish import analyze, drop_table
 from vreplication.cutover.identity import table_identity
 from vreplication.cutover.sentry import comment, create_sentry, remove_sentry
 from vreplication.errors import BadValue, SourceChanged, Superseded, Terminal, Transient
+from vreplication.mysql.server import identity, inspect
 from vreplication.mysql.session import ConnectionLost, Session, connect
 from vreplication.pausepoints import VARIABLE
 from vreplication.settings import SIDECAR
@@ -68,6 +69,15 @@ def test_the_new_table_takes_the_name(ready: Ready) -> None:
     assert ready.announced[-1] == ()
     assert decide(ready.session, ready.row) == settle(ready.session, ready.row) == "switched"
     assert ready.row.retired_table in ready.tables()
+
+
+def test_nothing_is_decided_on_another_server(ready: Ready) -> None:
+    """Two servers number their tables alike, so the same identity there means nothing."""
+    for about in (decide, settle):
+        with pytest.raises(SourceChanged, match="on another server"):
+            about(ready.session, dataclasses.replace(ready.row, server_identity="another"))
+    here = identity(inspect(ready.session))
+    assert decide(ready.session, dataclasses.replace(ready.row, server_identity=here)) == "not switched"
 
 
 def test_no_write_is_lost_and_no_reader_sees_a_gap(database: Database, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,6 +13,7 @@ from tests.support.flow import contents, purge_logs, wait_until
 from vreplication.mysql.session import connect
 from vreplication.phases import Phase
 from vreplication.planning.spec import Spec
+from vreplication.settings import SIDECAR
 from vreplication.state import lease, progress, verdicts, workflows
 from vreplication.workflows import child, operate, stages
 from vreplication.workflows.stages import Ended, Stage
@@ -187,6 +188,31 @@ def test_a_purged_log_is_a_clear_end_of_every_stage(stage: Stage, replicate: Cat
         row = workflows.load(session, WORKFLOW)
         assert (row.phase, "purged" in str(row.reason)) == (Phase.FAILED, True)
     assert operate.cancel(database.url, WORKFLOW, by="tester").event == "cancelled"
+
+
+def test_stages_go_on_on_another_server(stage: Stage, replicate: CatchUp, database: Database) -> None:
+    """As after a failover: other table identities, and nothing that was verified before counts."""
+    stages.copy(stage)
+    stages.verify(stage)
+    stage.stop.set()
+    assert replicate.end() is not None
+    stage.stop.clear()
+    numbers = "source_identity='1', shadow_identity='2'"
+    database.admin.execute_raw(f"UPDATE {SIDECAR}.workflow SET server_identity='another', {numbers}")
+    again = CatchUp(stage)
+    stages.enter_gate(stage)
+    with connect(database.url) as session:
+        assert verdicts.load(session, WORKFLOW) is None
+    with connect(database.app_url) as app:
+        app.execute_raw("INSERT INTO t (v) VALUES ('late')")
+    stages.release(stage, "tester")
+    assert again.end() is None
+    stages.cut_over(stage)
+    assert stages.clean_up(stage).event == "complete"
+    with connect(database.url) as session:
+        verdict = verdicts.load(session, WORKFLOW)
+    assert verdict is not None
+    assert (verdict.verdict, verdict.mismatches) == (verdicts.CLEAN, 0)
 
 
 def test_a_refusal_touches_nothing_and_is_not_tried_again(stage: Stage, database: Database) -> None:

@@ -311,6 +311,8 @@ def test_missing_privileges_are_listed_as_grants(database: Database, session: Se
 
 SETTINGS = [
     ("binlog_row_image", "MINIMAL", "row image"),
+    ("binlog_row_image", "NOBLOB", "row image"),
+    pytest.param("binlog_row_value_options", "PARTIAL_JSON", "partial JSON", marks=pytest.mark.only_on("mysql")),
     ("binlog_format", "STATEMENT", "log format"),
     ("read_only", "1", "writable"),
 ]
@@ -326,7 +328,7 @@ def test_settings_are_read_from_the_server(
     try:
         plan = make_plan(session, make_spec(table="t", alter="ADD x INT"))
     finally:
-        database.admin.execute_raw(f"SET GLOBAL {variable}={before}")
+        database.admin.execute_raw(f"SET GLOBAL {variable}=" + ("''" if before == "" else str(before)))
     refusal(plan, name)
 
 

@@ -92,6 +92,25 @@ def test_a_stale_holder_is_killed_and_its_open_transaction_rolled_back(session: 
     assert session.row("SELECT 1 FROM information_schema.processlist WHERE id=%s", (stopped.id,)) is None
 
 
+def test_connections_of_another_server_are_left_alone(session: Session, database: Database) -> None:
+    """After a failover they are strangers' here; both servers may have been started in the same second."""
+    with connect(database.url) as stranger:
+        lease.acquire(stranger, WORKFLOW, lease.DRIVER)
+        here = session.value(f"SELECT server_started FROM {SIDECAR}.heartbeat")
+        assert lease.holder_of(session, WORKFLOW, lease.DRIVER).is_alive  # type: ignore[union-attr]
+        session.execute(f"UPDATE {SIDECAR}.heartbeat SET server_started=%s", (int(here) ^ 1,))
+        lease.acquire(session, WORKFLOW, lease.DRIVER)
+        assert stranger.value("SELECT 1") == 1
+
+
+def test_a_run_of_a_server_is_known_again(session: Session) -> None:
+    one = lease.server_run(session)
+    for seconds, is_same in ((0, True), (2, True), (-2, True), (3, False), (-3, False)):
+        assert lease._is_same_run(one, one + (seconds << 20)) is is_same
+    assert not lease._is_same_run(one, one ^ 1)
+    assert one < 1 << 63
+
+
 def test_a_takeover_waits_for_a_transaction_in_flight(session: Session, database: Database) -> None:
     """A worker whose connection is not in the heartbeat: the bump waits for its share lock."""
     mine = lease.acquire(session, WORKFLOW, lease.REPLICATE)

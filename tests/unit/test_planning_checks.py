@@ -58,6 +58,8 @@ def facts(on: Server, *, counts: bool = False, path: str = "server") -> Facts:
         (server_checks.log_format, {"binlog_format": "STATEMENT"}, "refuse"),
         (server_checks.row_image, {}, "ok"),
         (server_checks.row_image, {"binlog_row_image": "NOBLOB"}, "refuse"),
+        (server_checks.row_image, {"binlog_row_image": "MINIMAL"}, "refuse"),
+        (server_checks.row_image, {"binlog_row_image": "FULL_NODUP"}, "refuse"),
         (server_checks.partial_json, {}, "ok"),
         (server_checks.partial_json, {"binlog_row_value_options": "PARTIAL_JSON"}, "refuse"),
         (server_checks.commit_order, {}, "ok"),
@@ -83,6 +85,15 @@ def test_settings(check: object, variables: dict[str, str], verdict: str) -> Non
 def test_an_unknown_setting_of_the_other_flavor_is_no_reason_to_refuse() -> None:
     maria = replace(server(Flavor.MARIADB, (10, 11, 19)), variables={"log_bin": "ON", "binlog_format": "ROW"})
     assert server_checks.commit_order(facts(maria)).verdict is Verdict.OK
+
+
+def test_how_places_are_told() -> None:
+    by_gtid = [facts(server(gtid_mode="ON")), facts(server(Flavor.MARIADB, (10, 11, 19)))]
+    assert all(server_checks.places(f).sentence.startswith("By GTID") for f in by_gtid)
+    for mode in ("OFF", "ON_PERMISSIVE", "OFF_PERMISSIVE"):
+        found = server_checks.places(facts(server(gtid_mode=mode)))
+        assert (found.verdict, mode in found.sentence) == (Verdict.OK, True)
+        assert found.sentence.startswith("By file and position")
 
 
 def test_old_servers_are_refused() -> None:

@@ -12,6 +12,7 @@ from vreplication.cutover.identity import table_identity
 from vreplication.cutover.sentry import remove_sentry
 from vreplication.errors import SourceChanged
 from vreplication.mysql.quoting import qualified
+from vreplication.mysql.server import identity, inspect
 from vreplication.mysql.session import Session
 from vreplication.state.workflows import WorkflowRow
 
@@ -22,6 +23,7 @@ NOT_SWITCHED: Decision = "not switched"
 
 def decide(session: Session, row: WorkflowRow, *, is_mariadb: bool | None = None) -> Decision:
     """Which table carries the name now. Raises SourceChanged when it is neither the source nor our shadow."""
+    _check_server(session, row)
     flavor = _is_mariadb(session) if is_mariadb is None else is_mariadb
     found = table_identity(session, row.source_schema, row.source_table, flavor)
     if found is not None and found == row.shadow_identity:
@@ -34,6 +36,15 @@ def decide(session: Session, row: WorkflowRow, *, is_mariadb: bool | None = None
         cure=f"Look at {qualified(row.source_schema, row.shadow_table)} and "
         f"{qualified(row.source_schema, row.retired_table)}, then cancel the workflow.",
     )
+
+
+def _check_server(session: Session, row: WorkflowRow) -> None:
+    """Two servers number their tables alike: on another one the same number is likely, and means nothing."""
+    if row.server_identity not in (None, identity(inspect(session))):
+        raise SourceChanged(
+            f"Workflow {row.id} noted its tables on another server than this one.",
+            cure="Run the same command again, which says whether the workflow can go on here.",
+        )
 
 
 def settle(session: Session, row: WorkflowRow, *, is_mariadb: bool | None = None) -> Decision:

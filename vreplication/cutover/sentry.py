@@ -47,10 +47,11 @@ def _literal(workflow: str) -> str:
 
 def remove_sentry(session: Session, schema: str, name: str, workflow: str) -> bool:
     """Drop the sentry if one stands there. A table that is not ours, or not empty, stays. True: it was dropped."""
-    return drop_if(session, schema, name, lambda: _is_sentry(session, schema, name, workflow))
+    return drop_if(session, schema, name, lambda: is_sentry(session, schema, name, workflow))
 
 
-def _is_sentry(session: Session, schema: str, name: str, workflow: str) -> bool:
+def is_sentry(session: Session, schema: str, name: str, workflow: str) -> bool:
+    """Is the table of this name our sentry, as far as can be seen without a lock?"""
     sql = (
         "SELECT table_comment FROM information_schema.tables "
         f"WHERE table_schema={text(schema)} AND table_name={text(name)}"

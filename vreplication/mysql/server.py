@@ -5,10 +5,12 @@ What must stay true: nothing here changes a setting; a setting that a server doe
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass
 from enum import StrEnum
 
+from vreplication.errors import Terminal
 from vreplication.mysql.session import Session
 
 
@@ -48,6 +50,17 @@ def inspect(session: Session) -> Server:
     version = tuple(map(int, numbers.groups())) if numbers else (0, 0, 0)
     flavor = Flavor.MARIADB if "mariadb" in text.lower() else Flavor.MYSQL
     return Server(flavor=flavor, version=version, version_text=text, variables=variables)  # type: ignore[arg-type]
+
+
+def identity(server: Server) -> str:
+    """MySQL's server_uuid; MariaDB has none, so what is least likely to be shared."""
+    uuid = server.setting("server_uuid")
+    if uuid:
+        return uuid
+    parts = [server.setting(n) or "" for n in ("hostname", "port", "datadir", "server_id")]
+    if not any(parts):
+        raise Terminal("The server does not tell who it is.")
+    return hashlib.sha256("|".join(parts).encode()).hexdigest()[:36]
 
 
 def prepared_branches(session: Session, *, is_mariadb: bool) -> list[tuple[int, bytes, bytes]]:

@@ -131,6 +131,17 @@ def cluster(facts: Facts) -> Check:
     return ok("cluster", "No Galera cluster.")
 
 
+def places(facts: Facts) -> Check:
+    """By GTID where every transaction has one; MariaDB always gives them out."""
+    if facts.server.is_mariadb or (facts.server.setting("gtid_mode") or "").upper() == "ON":
+        return ok("places in the log", "By GTID: the workflow may go on on a promoted replica of this server.")
+    return ok(
+        "places in the log",
+        f"By file and position (gtid_mode is {facts.server.setting('gtid_mode') or 'OFF'}): "
+        "the workflow ends if this server is lost.",
+    )
+
+
 def retention(facts: Facts) -> Check:
     seconds = float(facts.server.setting("binlog_expire_logs_seconds") or 0)
     seconds = seconds or float(facts.server.setting("expire_logs_days") or 0) * _DAY
@@ -176,6 +187,7 @@ _ALL: tuple[Callable[[Facts], Check], ...] = (
     commit_order,
     log_filters,
     compression,
+    places,
     retention,
     replica,
     writable,

@@ -21,7 +21,7 @@ from vreplication.state.sidecar import execute, fetch_one, now
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """position: file:offset of a group's end; batch: number of the last flushed batch.
+    """position: a group's end, as `Position.saved` writes it; batch: number of the last flushed batch.
 
     assigned_micros: the last time given to a transaction; held: open branches, each with at least `start` and `rows`.
     """

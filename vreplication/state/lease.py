@@ -26,6 +26,9 @@ from vreplication.settings import LEASE_STALE_SECONDS, SIDECAR
 from vreplication.state import sidecar
 from vreplication.state.sidecar import execute, fetch_one, now
 
+_WHO = "@@hostname,@@port,@@datadir,@@server_id"
+_WHO_BITS = 20
+
 DRIVER = "driver"
 REPLICATE = "replicate"
 
@@ -104,9 +107,8 @@ def _holder(session: Session, row: tuple[Any, ...]) -> Holder:
     if age is None or beat_token != token:
         # Taken a moment ago and not one beat yet: alive by the lease row's own word for the stale time only.
         return Holder(name=name, token=int(token), age_seconds=0.0, connections=(), is_alive=False)
-    # Connection ids begin again at 1 when the server restarts: then they say nothing.
-    same_server = abs(int(started) - server_started(session)) <= 2
-    ids = tuple(json.loads(connections)) if same_server else ()
+    # Connection ids begin again at 1 when the server restarts, and another server has its own: then they say nothing.
+    ids = tuple(json.loads(connections)) if _is_same_run(int(started), server_run(session)) else ()
     is_alive = float(age) < LEASE_STALE_SECONDS and bool(still_there(session, ids))
     return Holder(name=name, token=int(token), age_seconds=float(age), connections=ids, is_alive=is_alive)
 
@@ -128,7 +130,7 @@ def beat(session: Session, lease: Lease, connections: tuple[int, ...]) -> None:
             "token": lease.token,
             "at": now(),
             "connections": json.dumps(sorted(connections)),
-            "server_started": server_started(session),
+            "server_started": server_run(session),
         }
         statement = upsert(sidecar.heartbeat).values(workflow=lease.workflow, role=lease.role, **fields)
         execute(session, statement.on_duplicate_key_update(**fields))
@@ -158,11 +160,22 @@ def is_alive(session: Session, workflow: str, role: str) -> bool:
     return holder is not None and holder.is_alive
 
 
-def server_started(session: Session) -> int:
-    """When the server was started, seconds since the epoch by its own clock."""
+def server_run(session: Session) -> int:
+    """Which run of which server this is: when it was started, seconds by its own clock, and a digest of its name.
+
+    The sidecar is replicated, so after a failover the row of a run on another server is found here.
+    """
     uptime = session.row("SHOW GLOBAL STATUS LIKE 'Uptime'")
     assert uptime is not None
-    return int(session.value("SELECT UNIX_TIMESTAMP()")) - int(uptime[1])
+    now, who = session.rows(f"SELECT UNIX_TIMESTAMP(), CRC32(CONCAT_WS('|',{_WHO}))")[0]
+    return (int(now) - int(uptime[1])) << _WHO_BITS | int(who) % (1 << _WHO_BITS)
+
+
+def _is_same_run(one: int, other: int) -> bool:
+    """Uptime is told in whole seconds."""
+    if (one ^ other) % (1 << _WHO_BITS):
+        return False
+    return abs((one >> _WHO_BITS) - (other >> _WHO_BITS)) <= 2
 
 
 def _end_connections(session: Session, ids: tuple[int, ...], patience_seconds: float = 20.0) -> None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 
-from vreplication.errors import SourceChanged, Terminal
-from vreplication.mysql.server import Server, inspect
+from vreplication.errors import SourceChanged
+from vreplication.mysql.server import Server, identity, inspect
 from vreplication.mysql.session import Session
 from vreplication.planning.spec import Spec
 from vreplication.rowcopy.job import CopyJob
@@ -83,9 +83,11 @@ def load(session: Session, workflow: str) -> Job:
     """Raises Refused (no such workflow), SourceChanged (another definition, another server) or Terminal."""
     row = workflows.load(session, workflow)
     server = inspect(session)
-    if row.server_identity != server_identity(server):
+    if row.server_identity != identity(server):
         raise SourceChanged(
-            f"Workflow {workflow} began on another server than this one.", cure="Use the URL that it began with."
+            f"Workflow {workflow} began on another server than this one.",
+            cure="Use the URL that it began with; if this server has taken that one's place, run the same command "
+            "again, which says whether the workflow can go on here.",
         )
     source = introspect(session, row.source_schema, row.source_table)
     if definition_of(source) != row.source_definition:
@@ -107,14 +109,3 @@ def _mapping(session: Session, row: WorkflowRow, spec: Spec, source: Table, serv
 def definition_of(table: Table) -> str:
     """A digest of the table's definition, AUTO_INCREMENT aside."""
     return hashlib.sha256(comparable(table.create_sql, table.name).encode()).hexdigest()
-
-
-def server_identity(server: Server) -> str:
-    """MySQL's server_uuid; MariaDB has none, so what is least likely to be shared."""
-    uuid = server.setting("server_uuid")
-    if uuid:
-        return uuid
-    parts = [server.setting(n) or "" for n in ("hostname", "port", "datadir", "server_id")]
-    if not any(parts):
-        raise Terminal("The server does not tell who it is.")
-    return hashlib.sha256("|".join(parts).encode()).hexdigest()[:36]

@@ -24,7 +24,7 @@ from vreplication.state import gate, journal, lease, workflows
 from vreplication.state.verdicts import Verdict
 from vreplication.state.workflows import WorkflowRow
 from vreplication.verify.verify import verify as verify_rows
-from vreplication.workflows import ending, job, online_ddl, steps
+from vreplication.workflows import ending, failover, job, online_ddl, steps
 from vreplication.workflows.result import Result
 from vreplication.workflows.spark import SparkStart
 
@@ -104,7 +104,7 @@ def _wait_for_driver(session: Session, workflow: str) -> bool:
 def _cancel_here(session: Session, workflow: str) -> Result:
     """Nobody drives it: take both leases, so that nobody can write any more, then remove."""
     rights = [lease.acquire(session, workflow, lease.DRIVER), _take_replicate(session, workflow)]
-    row = workflows.load(session, workflow)
+    row = failover.adopt(session, workflows.load(session, workflow))
     if row.shadow_identity and _is_switched(session, row):
         workflows.set_fields(session, workflow, is_cut=1)
         _refuse_cut(workflows.load(session, workflow))
@@ -144,7 +144,7 @@ def cleanup(url: SourceUrl, workflow: str, by: str) -> list[str]:
             )
         if not exists(session, row.source_schema, row.retired_table):
             return []
-        steps.drop_retired(session, row)
+        steps.drop_retired(session, failover.adopt(session, row))
         journal.write(session, workflow, "dropped", f"retired table {row.retired_table}", actor=by)
         return [f"{row.source_schema}.{row.retired_table}"]
 

@@ -16,7 +16,7 @@ from vreplication.cutover.identity import table_identity
 from vreplication.cutover.sentry import drop_if
 from vreplication.errors import Refused, VReplicationError
 from vreplication.mysql.quoting import qualified
-from vreplication.mysql.server import Server, inspect, prepared_branches
+from vreplication.mysql.server import Server, identity, inspect, prepared_branches
 from vreplication.mysql.session import Session
 from vreplication.pausepoints import reach
 from vreplication.phases import Phase
@@ -29,12 +29,12 @@ from vreplication.schema.shadow import create_shadow
 from vreplication.state import journal, keytables, lease, ledger, markers, sidecar, workflows
 from vreplication.state.workflows import WorkflowRow
 from vreplication.workflows.driver import Driver
-from vreplication.workflows.job import definition_of, server_identity
+from vreplication.workflows.job import definition_of
 
 log = logging.getLogger(__name__)
 
 _SPLITS_PER_SLOT = 8
-_CREATING = "being created"
+CREATING = "being created"
 """In the place of the shadow's identity: the name was free, and the table that has it now is ours."""
 _COUNTED_ROWS = 200_000
 """Tables estimated smaller than this are counted, so that progress has an exact total."""
@@ -61,7 +61,7 @@ def create(session: Session, plan: Plan, workflow: str) -> None:
         source_identity=None,
         shadow_identity=None,
         source_definition=definition_of(table),
-        server_identity=server_identity(plan.server),
+        server_identity=identity(plan.server),
         start_position=None,
         is_cut=False,
         rows_total=None,
@@ -119,7 +119,7 @@ def _create_shadow(session: Session, plan: Plan, row: WorkflowRow) -> Table:
             f"There is a table {row.source_schema}.{row.shadow_table} already.",
             cure="Drop it if nobody needs it, or cancel the workflow that made it.",
         )
-    workflows.set_fields(session, row.id, shadow_identity=_CREATING)
+    workflows.set_fields(session, row.id, shadow_identity=CREATING)
     try:
         return create_shadow(session, plan.source, plan.clauses, row.shadow_table)
     except Refused:
@@ -141,9 +141,9 @@ def _identity(session: Session, table: Table, server: Server) -> str | None:
 def _mark_start(driver: Driver, server: Server, patience_seconds: float) -> None:
     """The position first, then a marker: what is behind it in the log is visible to whoever reads after it."""
     session = driver.session
-    start = position.current(session, server.is_mariadb)
+    start = position.begin(session, server.is_mariadb)
     markers.write(session, driver.workflow)
-    workflows.set_fields(session, driver.workflow, start_position=str(start))
+    workflows.set_fields(session, driver.workflow, start_position=start.saved)
     _wait_for_branches(driver, server, patience_seconds)
 
 
@@ -191,7 +191,7 @@ def undo(session: Session, row: WorkflowRow) -> None:
 
     def is_ours() -> bool:
         found = table_identity(session, row.source_schema, row.shadow_table, is_mariadb)
-        return recorded is not None and recorded in (_CREATING, found)
+        return recorded is not None and recorded in (CREATING, found)
 
     try:
         drop_if(session, row.source_schema, row.shadow_table, is_ours)

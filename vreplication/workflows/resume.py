@@ -2,23 +2,21 @@
 
 What must stay true: a checkpoint of another table or ALTER is refused; a switch that happened is found out from the
 tables' identities, never from what the last run remembered; a preparation that was cut short is begun again from
-nothing; a log that has been purged is a clear refusal.
+nothing; a log that has been purged, or that is another server's, is a clear refusal.
 """
 
 from __future__ import annotations
 
 import logging
 
-from vreplication.binlog import position
-from vreplication.binlog.events import Position
 from vreplication.cutover.decide import SWITCHED, settle
-from vreplication.errors import LeaseHeld, Refused, SourceChanged
+from vreplication.errors import LeaseHeld, Refused
 from vreplication.mysql.session import Session
 from vreplication.phases import Phase
 from vreplication.planning.spec import Spec
-from vreplication.state import checkpoint, lease, markers, sidecar, workflows
+from vreplication.state import lease, markers, sidecar, workflows
 from vreplication.state.workflows import WorkflowRow
-from vreplication.workflows import prepare, steps
+from vreplication.workflows import failover, prepare, steps
 from vreplication.workflows.driver import Driver
 
 log = logging.getLogger(__name__)
@@ -34,6 +32,7 @@ def begin_again(session: Session, row: WorkflowRow, spec: Spec) -> bool:
             f"Workflow {row.id} is being worked on by {holder.name}.",
             cure=f"Watch it with `vreplication status {row.id} --watch`.",
         )
+    row = failover.follow(session, row)
     if row.phase in (Phase.PLANNING, Phase.PREPARING) or not prepare.is_done(row):
         # Its connections end first: one that is only stopped would go on preparing.
         lease.acquire(session, row.id, lease.DRIVER)
@@ -41,7 +40,7 @@ def begin_again(session: Session, row: WorkflowRow, spec: Spec) -> bool:
         workflows.forget(session, row.id)
         return True
     if not row.is_cut:
-        check_log(session, row)
+        failover.check_log(session, row)
     if row.phase is Phase.FAILED:
         # Whoever watches the phase must not take the last run's end for this one's.
         workflows.reopen(session, row.id)
@@ -61,23 +60,10 @@ def check_same(session: Session, row: WorkflowRow, spec: Spec) -> None:
         )
 
 
-def check_log(session: Session, row: WorkflowRow) -> None:
-    """Raises SourceChanged when the log from which it would go on is not there any more."""
-    saved = checkpoint.load(session, row.id)
-    places = saved.places if saved else (row.start_position,)
-    place = min(Position.parse(place) for place in places if place)
-    if not position.exists(session, place):
-        raise SourceChanged(
-            f"The binary log at {place}, from which workflow {row.id} would go on, has been purged: "
-            "the changes since then cannot be applied.",
-            cure=f"Run `vreplication cancel {row.id}` and start again; keep binary logs longer next time.",
-        )
-
-
 def is_switched(driver: Driver) -> bool:
     """Find out whether the tables have been switched, and make ready to go on when they have not."""
     session = driver.session
-    row = workflows.load(session, driver.workflow)
+    row = failover.follow(session, workflows.load(session, driver.workflow))
     if row.is_cut or settle(session, row) == SWITCHED:
         if not row.is_cut:
             steps.note_switched(driver)

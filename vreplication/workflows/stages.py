@@ -22,7 +22,7 @@ from vreplication.planning.plan import Plan, make_plan
 from vreplication.planning.spec import Spec
 from vreplication.state import gate, journal, lease, workflows
 from vreplication.state.workflows import WorkflowRow
-from vreplication.workflows import ending, online_ddl, prepare, resume, steps
+from vreplication.workflows import ending, failover, online_ddl, prepare, resume, steps
 from vreplication.workflows.child import CatchUp, CatchUpAway, Elsewhere
 from vreplication.workflows.driver import Driver
 from vreplication.workflows.replicate import replicate
@@ -93,11 +93,9 @@ def _is_prepared(stage: Stage) -> bool:
 
 
 def _check_log(session: Session, row: WorkflowRow) -> None:
-    """A log that has been purged ends the workflow: nobody who waits for its catch-up need wait on."""
-    if row.is_cut:
-        return
+    """A log that cannot be read on ends the workflow: nobody who waits for its catch-up need wait on."""
     try:
-        resume.check_log(session, row)
+        failover.check_log(session, row)
     except SourceChanged as error:
         if not row.has_ended:
             workflows.move(session, row.id, Phase.FAILED, str(error))
@@ -109,7 +107,9 @@ def catch_up(stage: Stage) -> None:
     """From before the first chunk until the gate has been passed."""
     with _told(stage, None):
         with connect(stage.url) as session:
-            _check_log(session, workflows.load(session, stage.workflow))
+            row = workflows.load(session, stage.workflow)
+            _check_log(session, row)
+            failover.follow(session, row)
         replicate(stage.url, stage.workflow, _OwnStop(stage.stop), is_alone=True)
         _check_end(stage)
 

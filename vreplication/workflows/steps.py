@@ -209,6 +209,9 @@ def _is_to_be_verified(driver: Driver, found: Job, reasons: Sequence[Reason]) ->
 def switch(driver: Driver, spark: Spark, *, is_manual: bool) -> None:
     """Hold at the gate and try until the tables are switched; rows that differ under the lock are verified again."""
     attempt = 0
+    if verdicts.load(driver.session, driver.workflow) is None:
+        # What was verified before a failover counts for nothing on the new server.
+        compare(driver, spark)
     while True:
         hold_at_gate(driver, spark, is_manual=is_manual)
         attempt += 1

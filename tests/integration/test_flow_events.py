@@ -1,0 +1,155 @@
+"""A whole online DDL over logs that others drop: compressed, told by file only, cut down by a session."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sandbox import orders
+from sandbox.databases import Database
+from sandbox.proof import keep_copy, prove
+from sandbox.workload import Workload
+from tests.support.flow import begin, contents, paused_at, wait_reached
+from vreplication.binlog import position
+from vreplication.binlog.events import Position
+from vreplication.mysql.session import Session, connect
+from vreplication.settings import SIDECAR
+from vreplication.workflows import operate
+
+pytestmark = pytest.mark.usefixtures("quick")
+ROWS = 3_000
+COMPRESSION: dict[str, dict[str, object]] = {
+    # MariaDB leaves small pieces as they are.
+    "mariadb": {"log_bin_compress": "ON", "log_bin_compress_min_len": 10},
+    "mysql": {"binlog_transaction_compression": "ON"},
+}
+COMPRESSED = {
+    "mariadb": {
+        "Query_compressed",
+        "Write_rows_compressed_v1",
+        "Update_rows_compressed_v1",
+        "Delete_rows_compressed_v1",
+    },
+    "mysql": {"Transaction_payload"},
+}
+
+
+@contextlib.contextmanager
+def settings(database: Database, values: dict[str, object]) -> Iterator[None]:
+    """Global settings for the time of a block; sessions opened inside have them."""
+    admin = database.admin
+    before = {name: admin.value(f"SELECT @@global.{name}") for name in values}
+    try:
+        for name, value in values.items():
+            admin.execute_raw(f"SET GLOBAL {name}={value}")
+        yield
+    finally:
+        for name, value in before.items():
+            admin.execute_raw(f"SET GLOBAL {name}={value}")
+
+
+def events(database: Database, start: Position) -> set[str]:
+    """Kinds of events that the log holds from `start` on."""
+    files = [str(row[0]) for row in database.admin.rows("SHOW BINARY LOGS")]
+    found: set[str] = set()
+    for file in files[files.index(start.file) :]:
+        found |= {str(row[2]) for row in database.admin.rows(f"SHOW BINLOG EVENTS IN '{file}'")}
+    return found
+
+
+@pytest.mark.slow
+def test_compressed_logs_from_plan_to_switch(database: Database) -> None:
+    """Every session compresses, ours too, under writers that do everything; every row is what they committed."""
+    database.admin.execute_raw("FLUSH BINARY LOGS")
+    start = position.current(database.admin, database.server.is_mariadb)
+    with settings(database, COMPRESSION[database.server.flavor]):
+        with connect(database.app_url) as app:
+            orders.create(app, "orders")
+            orders.fill(app, "orders", ROWS)
+            keep_copy(app, "orders", "at_start")
+        with Workload(database.app_url, "orders", rows=ROWS, writers=2, seed=5, rate=60, xa=True) as workload:
+            workload.wait_for(10)
+            result = begin(database, "orders", orders.ALTER, chunk_rows=150).result()
+            assert result.event == "complete", result
+            workload.wait_for(10)
+        assert workload.stop().errors == ()
+        found = events(database, start)
+    with connect(database.app_url) as app:
+        assert prove(app, "orders", "at_start", orders.ALTER, workload.expected).differences == ()
+    assert result.events_applied
+    assert COMPRESSED[database.server.flavor] <= found, found
+
+
+TABLE = "CREATE TABLE t (id INT PRIMARY KEY, a TEXT, j JSON, b INT) ENGINE=InnoDB CHARACTER SET utf8mb4"
+ROW = """({0},'v{0}','{{"long":"0123456789","n":{0}}}',{0})"""
+
+
+@pytest.fixture
+def app(database: Database) -> Iterator[Session]:
+    with connect(database.app_url) as session:
+        session.execute_raw(TABLE)
+        session.execute_raw(f"INSERT INTO t VALUES {','.join(ROW.format(n) for n in range(1, 101))}")
+        yield session
+
+
+LESS = [
+    ("binlog_row_image='MINIMAL'", "UPDATE t SET b=0 WHERE id=7", "binlog_row_image=FULL"),
+    ("binlog_row_image='MINIMAL'", "DELETE FROM t WHERE id=7", "binlog_row_image=FULL"),
+    ("binlog_row_image='NOBLOB'", "UPDATE t SET b=0 WHERE id=7", "binlog_row_image=FULL"),
+    pytest.param(
+        "binlog_row_value_options='PARTIAL_JSON'",
+        "UPDATE t SET j=JSON_SET(j,'$.n',0) WHERE id=7",
+        "binlog_row_value_options=''",
+        marks=pytest.mark.only_on("mysql"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("setting", "statement", "cure"), LESS)
+def test_a_session_that_logs_less_ends_the_workflow(
+    app: Session, database: Database, pauses: Path, setting: str, statement: str, cure: str
+) -> None:
+    """The plan has seen the server's settings; any session may have others."""
+    with paused_at(pauses, "workflow.copied"):
+        run = begin(database, "t", "ADD COLUMN z INT")
+        wait_reached(pauses, "workflow.copied", run)
+        with database.server.admin(database.name) as session:
+            session.execute_raw(f"SET SESSION {setting}")
+            session.execute_raw(statement)
+        before = contents(app, "t")
+    result = run.result()
+    assert (result.event, result.exit_code) == ("failed", 1), result
+    assert cure in str(result.reason)
+    assert "(event at " in str(result.reason)
+    assert contents(app, "t") == before
+    assert app.row("SHOW COLUMNS FROM t LIKE 'z'") is None
+    assert operate.cancel(database.url, result.workflow, "test").event == "cancelled"
+
+
+def test_by_file_and_position(app: Session, database: Database, pauses: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a server without GTIDs: it goes on after an interrupt, on the server that it began on and no other."""
+    monkeypatch.setattr(position, "begin", position.current)
+    with paused_at(pauses, "workflow.copied"):
+        run = begin(database, "t", "ADD COLUMN z INT")
+        wait_reached(pauses, "workflow.copied", run)
+        app.execute_raw("DELETE FROM t WHERE id < 10")
+        run.stop.set()
+    assert run.result().event == "interrupted"
+    app.execute_raw("UPDATE t SET b=0 WHERE id=50")
+    admin = database.admin
+    saved = str(admin.value(f"SELECT position FROM {SIDECAR}.checkpoint"))
+    assert Position.parse(saved).gtids is None
+    here = str(admin.value(f"SELECT server_identity FROM {SIDECAR}.workflow"))
+    admin.execute_raw(f"UPDATE {SIDECAR}.workflow SET server_identity='another'")
+    refused = begin(database, "t", "ADD COLUMN z INT", workflow=run.workflow).result()
+    assert refused.event == "failed"
+    assert "of server another by file and position" in str(refused.reason)
+    assert here in str(refused.reason)
+    admin.execute(f"UPDATE {SIDECAR}.workflow SET server_identity=%s", (here,))
+    result = begin(database, "t", "ADD COLUMN z INT", workflow=run.workflow).result()
+    assert result.event == "complete", result
+    assert app.value("SELECT COUNT(*) FROM t") == 91
+    assert app.value("SELECT b FROM t WHERE id=50") == 0
