@@ -284,6 +284,16 @@ def test_places_beyond_4_gib_are_counted(jumps: list[int]) -> None:
     assert [(g.start.offset, g.end.offset) for g in found if isinstance(g, Group)] == wanted
 
 
+def test_a_place_of_4_gib_exactly() -> None:
+    """Its low four bytes are 0, as where no place is told."""
+    sent = [GTID, BEGIN, MAP, rows((1, 2)), XID]
+    total = sum(19 + len(body) + 4 for _, body in sent)
+    log = Log(FAR - total)
+    (group,) = reader(start=Position.of("log.000007", log.offset)).items(log.packets(*sent))
+    assert isinstance(group, Group)
+    assert group.end.offset == FAR
+
+
 def from_the_file_on(target: int) -> tuple[Log, list[bytes]]:
     """What a server sends that was asked for offset 4, up to a little before `target`, with groups of the table."""
     log = Log(4)
@@ -319,6 +329,7 @@ def test_heartbeats_beyond_4_gib() -> None:
     log = Log(FAR + 500)
     start = Position.of("log.000007", log.offset)
     packets = [log.packet(FORMAT), log.packet((27, b"log.000007")), *beyond(log, 1 << 30)]
+    log.offset += 1000
     packets.append(log.packet((27, b"log.000007")))
     log.offset += 1000
     packets.append(log.packet((27, log.offset.to_bytes(8, "little") + b"log.000007"), end=0))

@@ -51,7 +51,8 @@ class Track:
         """Follow one event. False: it stands before the place to begin at and says nothing to us."""
         if event.flags & ARTIFICIAL or event.type in _NOT_IN_FILE:
             return True
-        if event.end:
+        # An event that ends at 4 GiB exactly tells 0, as one does that tells nothing.
+        if event.end or not _low(self._offset + event.size):
             self._has_place = True
             self._event_start, self._offset = self._span(event)
         elif event.type != Type.FORMAT_DESCRIPTION:

@@ -2,8 +2,8 @@
 
 What must stay true: a connection is opened once and never silently again; a packet is handed out whole or not at
 all; `close` wakes up a reader that waits in another thread, and the socket is gone afterwards. mysql-replication
-connects, registers and asks for the dump (but for one by MySQL's GTIDs: it knows no tags, and the flag that it sends
-along has come to mean that tagged transactions are to be left out); what comes back is read here.
+connects, registers and asks for the dump (but for one by MySQL's GTIDs, of which it knows no tags); what comes back is
+read here.
 """
 
 from __future__ import annotations
