@@ -7,10 +7,8 @@ server that is missing skips its tests visibly, and fails them in CI.
 from __future__ import annotations
 
 import os
-import tempfile
+import secrets
 from collections.abc import Iterator
-from pathlib import Path
-from typing import NoReturn
 
 import pytest
 from _pytest.nodeid import coerce_node_id
@@ -19,6 +17,7 @@ from hypothesis import settings
 from sandbox import binaries, servers
 from sandbox.databases import Database, create_database
 from sandbox.servers import RunningServer
+from tests.support.private_server import missing, private_server
 from vreplication.mysql.url import parse
 
 # A machine that only tells good from bad draws the same cases each time; a person's runs go on looking for new ones.
@@ -29,7 +28,16 @@ settings.load_profile("ci" if os.environ.get("CI") else "person")
 DSN_VARIABLE = "VREPLICATION_TEST_DSN"
 
 
+SEED_VARIABLE = "VREPLICATION_SEED"
+
+
+def pytest_report_header() -> str:
+    return f"random kills: {SEED_VARIABLE}={os.environ[SEED_VARIABLE]}"
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    # In the environment, so that the processes of pytest-xdist have the same.
+    os.environ.setdefault(SEED_VARIABLE, str(secrets.randbelow(1 << 32)))
     config.addinivalue_line("markers", "only_on(flavor): needs what one flavor alone has ('mariadb' or 'mysql')")
 
 
@@ -64,12 +72,8 @@ def server(request: pytest.FixtureRequest) -> Iterator[RunningServer]:
     if os.environ.get(DSN_VARIABLE):
         yield _own_server(request.param, os.environ[DSN_VARIABLE].split())
         return
-    with tempfile.TemporaryDirectory(prefix="vreplication-") as folder:
-        started = _start(request.param, Path(folder) / request.param)
-        try:
-            yield started
-        finally:
-            started.stop()
+    with private_server(request.param) as started:
+        yield started
 
 
 @pytest.fixture
@@ -87,20 +91,4 @@ def _own_server(flavor: str, urls: list[str]) -> RunningServer:
         found = servers.adopt(parse(url))
         if found.flavor == flavor:
             return found
-    _missing(f"{DSN_VARIABLE} names no {flavor} server")
-
-
-def _start(flavor: str, folder: Path) -> RunningServer:
-    try:
-        found = binaries.version(flavor)
-    except binaries.ServerMissing as error:
-        _missing(str(error))
-    if found[:2] < binaries.OLDEST[flavor]:
-        _missing(f"{flavor} {'.'.join(map(str, found))} is older than what we test on ({binaries.OLDEST[flavor]})")
-    return servers.start(flavor, folder)
-
-
-def _missing(reason: str) -> NoReturn:
-    if os.environ.get("CI"):
-        pytest.fail(f"{reason}; in CI that is a failure", pytrace=False)
-    pytest.skip(reason)
+    missing(f"{DSN_VARIABLE} names no {flavor} server")

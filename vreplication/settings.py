@@ -12,6 +12,21 @@ SIDECAR = "_vreplication"
 
 LEASE_STALE_SECONDS = 10.0
 """A holder whose heartbeat is older (server clock) may be taken over, after its connections are killed."""
+LOCK_WAIT_SECONDS = 50
+"""How long a row lock is waited for, where nothing else is said."""
+ANSWER_SECONDS = 75.0
+"""A server that is silent inside a statement for so long counts as lost: longer than a lock is waited for."""
+BEAT_SECONDS = 15.0
+"""The same, on connections that only give signs of life."""
+WORK_SECONDS = 300.0
+"""The same, for statements that handle many rows: a chunk, a batch, a span of the verification."""
+TABLE_SECONDS = 3600.0
+"""The same, for the few statements that may go over a whole table (planning, ANALYZE, DROP TABLE)."""
+IDLE_SECONDS = 600
+"""The server ends a connection of ours that has asked nothing for so long; some ask for longer (LONG_IDLE_SECONDS)."""
+LONG_IDLE_SECONDS = 28_800
+OUTAGE_SECONDS = 300.0
+"""How long a server may be away before the command ends; then the same command goes on."""
 GATE_PERIOD_SECONDS = 0.25
 """How often the replicating process rewrites the gate row; it is the stream's heartbeat too."""
 GATE_STALE_SECONDS = 2.0

@@ -107,6 +107,25 @@ def test_every_stage_may_be_called_again(stage: Stage, replicate: CatchUp, datab
     assert stages.clean_up(stage).event == "complete"
 
 
+def test_a_server_started_since_the_verification_is_verified_again(
+    stage: Stage, replicate: CatchUp, database: Database
+) -> None:
+    """It may have come back without the end of its log."""
+    stages.copy(stage)
+    stages.verify(stage)
+    stages.enter_gate(stage)
+    stages.release(stage, "tester")
+    assert replicate.end() is None
+    with connect(database.url) as session:
+        assert verdicts.is_of_this_run(session, WORKFLOW)
+        # As if the server, which runs for minutes, had been started a moment ago.
+        session.execute_raw(f"UPDATE {SIDECAR}.verification SET finished_at = finished_at - INTERVAL 1 YEAR")
+        assert not verdicts.is_of_this_run(session, WORKFLOW)
+        stages.cut_over(stage)
+        assert verdicts.is_of_this_run(session, WORKFLOW)
+    assert stages.clean_up(stage).event == "complete"
+
+
 def test_verify_gives_up_without_catch_up(
     stage: Stage, replicate: CatchUp, monkeypatch: pytest.MonkeyPatch, database: Database
 ) -> None:

@@ -16,13 +16,15 @@ from sandbox import orders
 from sandbox.databases import Database
 from sandbox.proof import keep_copy, prove
 from sandbox.workload import Workload
-from tests.support import run_ddl
-from tests.support.flow import Ended
+from tests.support import run_ddl, tailing
+from tests.support.flow import Ended, wait_until
+from tests.support.ledger_history import chunk_rows, landed_once
 from tests.support.run_ddl import Command
 from vreplication import names
+from vreplication.binlog.events import Position
 from vreplication.mysql.quoting import ident
 from vreplication.mysql.session import Session, connect
-from vreplication.settings import SIDECAR
+from vreplication.settings import LEASE_STALE_SECONDS, SIDECAR
 from vreplication.state import verdicts
 
 ROWS = 3_200
@@ -38,6 +40,7 @@ class Live:
     logs: Path
     pauses: Path
     workload: Workload
+    begin: Position
     commands: list[Command] = field(default_factory=list)
 
     def start(self, *more: str, is_spark: bool = False) -> Command:
@@ -57,11 +60,40 @@ class Live:
         assert ended.last["event"] == "complete"
         return ended
 
-    def prove(self) -> None:
-        """The application goes on with the new table; then every row is what it committed, and nothing else is left."""
+    def let_write(self, writes: int) -> None:
+        """Until the application has committed so many more, or the last command has ended."""
+        until = self.workload.report().writes + writes
+        wait_until(
+            lambda: self.workload.report().writes >= until or not self.commands[-1].is_going, "the application is stuck"
+        )
+
+    def silence(self) -> None:
+        """As if the last sign of life of whoever holds a lease were older than it may be."""
+        with connect(self.database.url) as session:
+            session.execute_raw(f"UPDATE {SIDECAR}.heartbeat SET at = at - INTERVAL {LEASE_STALE_SECONDS + 1:g} SECOND")
+
+    def kill_server(self) -> None:
+        self.database.close()
+        self.database.server.kill()
+
+    def wait_lost(self) -> None:
+        """Until one of our processes has met a server that does not answer."""
+        last = self.commands[-1]
+        words = ("catch-up starts again", "the server was lost")
+        wait_until(lambda: not last.is_going or any(w in self.log() for w in words), "nobody misses the server")
+
+    def restart_server(self) -> None:
+        self.database.server.restart()
+
+    def prove(self) -> int:
+        """The application goes on with the new table; then every row is what it committed, and nothing else is left.
+
+        No chunk was copied twice. Returns the number of rows compared.
+        """
         self.workload.wait_for(10)
         report = self.workload.stop()
         assert report.errors == ()
+        assert landed_once(chunk_rows(self.database, self.begin, "at_start")) > 0
         with connect(self.database.app_url) as app:
             proof = prove(app, "orders", "at_start", orders.ALTER, self.workload.expected)
             assert proof.differences == ()
@@ -72,6 +104,7 @@ class Live:
         assert verdict is not None
         # What verification had to copy again was wrong before.
         assert verdict.mismatches == 0, verdict
+        return proof.altered.rows
 
     @staticmethod
     def tables(app: Session) -> list[str]:
@@ -114,4 +147,5 @@ def make_live(database: Database, logs: Path, pauses: Path) -> Live:
         orders.fill(app, "orders", ROWS)
         keep_copy(app, "orders", "at_start")
     workload = Workload(database.app_url, "orders", rows=ROWS, writers=2, readers=1, seed=11, rate=40, xa=True)
-    return Live(database=database, logs=logs, pauses=pauses, workload=workload.start())
+    begin = tailing.here(database)
+    return Live(database=database, logs=logs, pauses=pauses, workload=workload.start(), begin=begin)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 
 import pytest
 from live_setup import WORKFLOW, Live
@@ -14,7 +15,7 @@ from live_setup import WORKFLOW, Live
 from tests.support.flow import Ended, let_go, paused_at, wait_until
 from tests.support.run_ddl import Command, is_gone, replicates, wait_gone
 from vreplication.mysql.session import connect
-from vreplication.settings import LEASE_STALE_SECONDS, SIDECAR
+from vreplication.settings import SIDECAR
 
 POINTS = (
     "prepare.tables_made",
@@ -24,12 +25,6 @@ POINTS = (
     "cutover.locked",
     "cutover.sentry_dropped",
 )
-
-
-def silence(live: Live) -> None:
-    """As if its last sign of life were older than a holder's may be."""
-    with connect(live.database.url) as session:
-        session.execute_raw(f"UPDATE {SIDECAR}.heartbeat SET at = at - INTERVAL {LEASE_STALE_SECONDS + 1:g} SECOND")
 
 
 def journal(live: Live) -> list[str]:
@@ -50,7 +45,7 @@ def test_a_stopped_driver_is_taken_over_and_continued(live: Live, point: str) ->
         live.reached(point, first)
         old = replicates(first.pid)
         os.kill(first.pid, signal.SIGSTOP)
-    silence(live)
+    live.silence()
     second = live.start()
     if point == "cutover.sentry_dropped":
         # The server has ended the lock of the stopped one, and so let its RENAME through.
@@ -74,7 +69,8 @@ def test_a_living_driver_is_not_taken_over(live: Live) -> None:
         live.reached("workflow.copied", first)
         second = live.start().finish()
         assert second.code == 2
-        assert "being worked on" in second.last["reason"]
+        assert f"being worked on by {socket.gethostname()}:{first.pid}" in second.last["reason"]
+        assert "vreplication status" in second.last["reason"]
     live.complete(first)
     live.prove()
 
@@ -89,7 +85,7 @@ def test_a_stopped_catch_up_is_replaced_when_its_driver_has_gone(live: Live) -> 
         let_go(live.pauses, "apply.before_flush")
         first.kill()
     try:
-        silence(live)
+        live.silence()
         with paused_at(live.pauses, "workflow.verified"):
             second = live.start()
             live.reached("workflow.verified", second)

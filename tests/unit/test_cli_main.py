@@ -72,7 +72,9 @@ def calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Calls]:
     for room in (online_ddl, operate):
         monkeypatch.setattr(room, "Watcher", _Watcher)
     for path in ("online_ddl", "status"):
-        monkeypatch.setattr(f"vreplication.cli.{path}.connect", lambda url: made("connect", url=url) or _NoSession())
+        monkeypatch.setattr(
+            f"vreplication.cli.{path}.connect", lambda url, **_: made("connect", url=url) or _NoSession()
+        )
     monkeypatch.setattr("vreplication.cli.status.read", lambda session, workflow: made("status", workflow=workflow))
     monkeypatch.setattr("vreplication.cli.status.read_all", lambda session: made("statuses"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))

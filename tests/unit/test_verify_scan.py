@@ -154,7 +154,7 @@ def run(
     more: Callable[[Any], list[Span]] = lambda result: [],
     check: Callable[[], None] = lambda: None,
 ) -> list[Any]:
-    monkeypatch.setattr(spark_job, "connect", lambda url: NoSession())
+    monkeypatch.setattr(spark_job, "connect", lambda url, **_: NoSession())
     found: list[Any] = []
 
     def take(result: Any) -> list[Span]:

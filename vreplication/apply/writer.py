@@ -18,7 +18,7 @@ from vreplication.mysql import values
 from vreplication.mysql.quoting import ident, idents, qualified
 from vreplication.mysql.session import LockWait, Session, SqlError
 from vreplication.schema.model import TableMapping
-from vreplication.settings import SIDECAR
+from vreplication.settings import SIDECAR, TABLE_SECONDS
 from vreplication.state import keytables
 from vreplication.state.lease import Lease, fence
 
@@ -154,9 +154,10 @@ def delete_again(session: Session, target: Target) -> None:
     """A chunk has landed: every tombstoned key is deleted once more."""
     columns = target.key_columns
     on = " AND ".join(f"s.{c}=t.{keytables.key_column(i)}" for i, c in enumerate(columns))
-    session.execute_raw(
-        f"DELETE s FROM {qualified(SIDECAR, target.tombstones)} AS t STRAIGHT_JOIN {target.table} AS s ON {on}"
-    )
+    sql = f"DELETE s FROM {qualified(SIDECAR, target.tombstones)} AS t STRAIGHT_JOIN {target.table} AS s ON {on}"
+    # As many as were deleted while chunks were open: no one knows how many that are.
+    with session.patient(TABLE_SECONDS):
+        session.execute_raw(sql)
 
 
 def prune_tombstones(session: Session, target: Target, before_batch: int) -> bool:

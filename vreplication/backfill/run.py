@@ -7,6 +7,7 @@ which a whole comparison, made after the last write, found no difference.
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -26,10 +27,12 @@ from vreplication.mysql.server import Server, inspect
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.rowcopy.spark_job import spark_session
+from vreplication.settings import TABLE_SECONDS
 
 ROUNDS = 5
 """Comparisons at most. Each mends what it found, and the next one has to find nothing."""
 _PAUSE_SECONDS = 0.5
+_open = functools.partial(connect, read_timeout=TABLE_SECONDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +96,7 @@ def run(
 
     Raises Refused before anything is written; Interrupted when `stop` is set.
     """
-    with connect(source_url) as source, connect(target_url) as target:
+    with _open(source_url) as source, _open(target_url) as target:
         tables = check(job, source, target)
         span = walls(start, end, "UTC" if tables.time.source.data_type == "timestamp" else job.time_zone)
         slices = [] if span.is_empty else cut(source, tables, span)

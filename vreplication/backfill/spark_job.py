@@ -8,6 +8,7 @@ harmless; when `run_slices` returns or raises, its jobs have been told to stop.
 from __future__ import annotations
 
 import contextlib
+import functools
 import secrets
 import threading
 import time
@@ -23,9 +24,11 @@ from vreplication.errors import Ambiguous, Terminal, Transient, VReplicationErro
 from vreplication.mysql.session import connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.schema.literals import row_literal_sql
+from vreplication.settings import TABLE_SECONDS
 
 _ATTEMPTS = 3
 _STOP_SECONDS = 15.0
+_open = functools.partial(connect, read_timeout=TABLE_SECONDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +71,7 @@ class Task:
         return Answer(slice=part, found=Found(), error=failure)
 
     def _do(self, part: Slice) -> Found:
-        with connect(self.source) as source, connect(self.target) as target:
+        with _open(self.source) as source, _open(self.target) as target:
             if self.act == "compare":
                 return Comparer(
                     source=source, target=target, tables=self.tables, slice=part,

@@ -25,8 +25,8 @@ from vreplication.mysql.url import SourceUrl
 
 _BUFFER_BYTES = 1 << 20
 _FULL_PACKET = 0xFFFFFF
-_READ_TIMEOUT_SECONDS = 60.0
-"""Heartbeats arrive several times a second: a minute without a byte is a dead connection."""
+READ_TIMEOUT_SECONDS = 30.0
+"""Heartbeats arrive several times a second: half a minute without a byte is a dead connection."""
 _DENIED = frozenset({1044, 1045, 1142, 1227, 1370, 3118})
 _PURGED = 1236
 _FILE_START = 4
@@ -83,6 +83,9 @@ class Wire:
         else:
             # Its public way of connecting is to fetch an event, which connects anew whenever the connection is lost.
             reader._BinLogStreamReader__connect_to_stream()
+        if self._socket is not None:
+            # PyMySQL's last act was to write.
+            self._socket.settimeout(READ_TIMEOUT_SECONDS)
 
     def _asked_place(self) -> dict[str, Any]:
         """A dump by file and offset can ask for no place beyond 4 GiB: then the reader leaves out what is before it."""
@@ -104,7 +107,7 @@ class Wire:
 
     def _connection(self, **_: object) -> Any:
         """What mysql-replication gets for a connection: one of ours, with our session settings."""
-        self._session = connect(self._url, read_timeout=_READ_TIMEOUT_SECONDS)
+        self._session = connect(self._url, read_timeout=READ_TIMEOUT_SECONDS)
         # It announces checksums by the server's present setting only; older files may have them all the same.
         self._session.execute_raw("SET @master_binlog_checksum='CRC32', @source_binlog_checksum='CRC32'")
         self.collations = _collations(self._session)

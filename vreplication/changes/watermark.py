@@ -147,6 +147,12 @@ class Watermark:
         """To be stored with the checkpoint."""
         return self._source.assigned
 
+    @property
+    def resolved(self) -> int | None:
+        """Everything up to here has been applied."""
+        with self._lock:
+            return self._source.resolved()
+
     def received_changes(self, count: int) -> None:
         """`count` changes have been read and wait to be applied."""
         with self._lock:

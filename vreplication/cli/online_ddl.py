@@ -22,7 +22,7 @@ from vreplication.cli.watcher import Watcher
 from vreplication.errors import Refused
 from vreplication.mysql.session import connect
 from vreplication.mysql.url import SourceUrl
-from vreplication.settings import Limits
+from vreplication.settings import TABLE_SECONDS, Limits
 
 if TYPE_CHECKING:
     from vreplication.planning.plan import Plan
@@ -229,7 +229,7 @@ def plan(request: Request) -> int:
     from vreplication.planning.explain import explain, plan_json
     from vreplication.planning.plan import make_plan
 
-    with connect(request.url) as session:
+    with connect(request.url, read_timeout=TABLE_SECONDS) as session:
         made: Plan = make_plan(session, request.spec)
     if request.is_json:
         json_line({"event": "plan", **plan_json(made)})

@@ -13,6 +13,7 @@ from vreplication.cutover.identity import table_identity
 from vreplication.errors import Terminal
 from vreplication.mysql.quoting import qualified, text
 from vreplication.mysql.session import Session, SqlError
+from vreplication.settings import TABLE_SECONDS
 
 DROP_WAIT_SECONDS = 10
 _NO_SUCH_TABLE = 1146
@@ -74,7 +75,8 @@ def drop_if(session: Session, schema: str, name: str, is_ours: Callable[[], bool
     with _patience(session), _locked(session, schema, name) as exists:
         if not exists or not is_ours():
             return False
-        session.execute_raw(f"DROP TABLE {qualified(schema, name)}")
+        with session.patient(TABLE_SECONDS):
+            session.execute_raw(f"DROP TABLE {qualified(schema, name)}")
         return True
 
 

@@ -39,6 +39,8 @@ LOCK_SECONDS = 1
 """How long LOCK TABLES may wait: the servers count whole seconds, and the deadline has more to hold than that."""
 RENAME_SECONDS = 0.5
 """Of the deadline, what the barrier has to leave for the steps behind it."""
+MARGIN_SECONDS = 7.0
+"""How much longer than the deadline an answer is waited for: it has been decided by then, only we do not know it."""
 LOOKUP_SECONDS = 30.0
 """How long an ambiguous result is looked up on a server that cannot be reached."""
 
@@ -114,7 +116,7 @@ class _Sessions:
 
     @staticmethod
     def _open(url: SourceUrl, deadline: float, stack: contextlib.ExitStack) -> Session:
-        session = connect(url, lock_wait_seconds=LOCK_SECONDS, read_timeout=deadline + 30)
+        session = connect(url, lock_wait_seconds=LOCK_SECONDS, read_timeout=deadline + MARGIN_SECONDS)
         stack.callback(session.close)
         # A process that is stopped (SIGSTOP, a frozen host) cannot let go: the server does it for us.
         idle = math.ceil(deadline) + 1

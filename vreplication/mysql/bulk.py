@@ -46,9 +46,9 @@ def _greeting(payload: bytes) -> bytes:
     return struct.pack("<I", flags & ~_CLIENT_MYSQL) + payload[4:28] + extended + payload[32:]
 
 
-def connect_bulk(url: SourceUrl, *, lock_wait_seconds: int) -> Session:
+def connect_bulk(url: SourceUrl, **options: Any) -> Session:
     """As `session.connect`, ready for bulk statements where the server is a MariaDB."""
-    return connect(url, lock_wait_seconds=lock_wait_seconds, connection_class=BulkConnection)
+    return connect(url, connection_class=BulkConnection, **options)
 
 
 class BulkInsert:

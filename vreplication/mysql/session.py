@@ -2,12 +2,15 @@
 
 What must stay true: every connection of ours goes through `connect`, so each has the session settings of
 docs/correctness.md (UTC, strict mode without value mangling, READ COMMITTED, all warnings kept); a lost COMMIT is
-Ambiguous, a lost anything else Transient; no exception text holds a password.
+Ambiguous, a lost anything else Transient; no exception text holds a password. No connection waits without an end: a
+host that has vanished is noticed within half a minute (keepalive), a server that is silent inside a statement within
+the connection's read timeout, and the server ends what stays idle.
 """
 
 from __future__ import annotations
 
 import contextlib
+import socket
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -15,13 +18,19 @@ import pymysql
 import pymysql.cursors
 from pymysql.constants import CLIENT
 
+from vreplication import settings
 from vreplication.errors import Ambiguous, Refused, Terminal, Transient, VReplicationError
 from vreplication.mysql.url import SourceUrl
 
 SQL_MODE = "STRICT_ALL_TABLES,NO_AUTO_VALUE_ON_ZERO,NO_ENGINE_SUBSTITUTION,ALLOW_INVALID_DATES"
-_LOST = frozenset({2002, 2003, 2006, 2013, 2014, 2055, 1053, 1077, 1079, 1158, 1159, 1160, 1161, 1927, 4031, 3169, 0})
+_LOST = frozenset(
+    {2002, 2003, 2006, 2013, 2014, 2055, 1053, 1077, 1079, 1158, 1159, 1160, 1161, 1927, 4031, 3168, 3169, 0}
+)
 _RETRY = frozenset({1040, 1203, 1637, 3572, 1020})
 _LOGIN = frozenset({1044, 1045, 1049, 1130, 1698, 1251, 2059})
+_LOGIN_SECONDS = 10.0
+_KEEPALIVE = (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4), ("TCP_USER_TIMEOUT", 30_000))
+"""Seconds, but for the last: milliseconds that sent data may stay unacknowledged. Not every system has all of them."""
 
 Row = tuple[Any, ...]
 _Base: Any = pymysql.connections.Connection
@@ -165,6 +174,22 @@ class Session:
             if error.code != 1094:
                 raise
 
+    @contextlib.contextmanager
+    def patient(self, seconds: float) -> Iterator[None]:
+        """Wait for so long for an answer inside the block."""
+        before = self._connection._read_timeout
+        self._connection._read_timeout = seconds
+        try:
+            yield
+        finally:
+            self._connection._read_timeout = before
+
+    def is_alive(self) -> bool:
+        """Asks the server."""
+        with contextlib.suppress(Transient):
+            return bool(self.value("SELECT 1"))
+        return False
+
     def close(self) -> None:
         with contextlib.suppress(Exception):
             self._connection.close()
@@ -185,24 +210,33 @@ def connect(
     url: SourceUrl,
     *,
     use_database: bool = True,
-    read_timeout: float | None = 3600.0,
-    lock_wait_seconds: int = 50,
+    read_timeout: float | None = None,
+    lock_wait_seconds: int | None = None,
+    idle_seconds: int = settings.IDLE_SECONDS,
     found_rows: bool = False,
     connection_class: type[Any] = Connection,
 ) -> Session:
-    """Open a session. Raises Refused (login, unknown database) or Transient (server not reachable)."""
+    """Open a session. Raises Refused (login, unknown database) or Transient (server not reachable).
+
+    read_timeout: how long a statement may go unanswered, `settings.ANSWER_SECONDS` unless given; a row lock is waited
+    for `settings.LOCK_WAIT_SECONDS` unless told otherwise.
+    """
+    patience = settings.ANSWER_SECONDS if read_timeout is None else read_timeout
+    lock_wait = settings.LOCK_WAIT_SECONDS if lock_wait_seconds is None else lock_wait_seconds
     with translated("connect"):
         connection = connection_class(
             **url.connect_arguments(),
             database=url.database if use_database else None,
             charset="utf8mb4",
             autocommit=True,
-            connect_timeout=10,
-            read_timeout=read_timeout,
-            write_timeout=read_timeout,
+            connect_timeout=_LOGIN_SECONDS,
+            read_timeout=min(_LOGIN_SECONDS, patience),
+            write_timeout=patience,
             client_flag=CLIENT.FOUND_ROWS if found_rows else 0,
-            init_command=_init(lock_wait_seconds),
+            init_command=_init(lock_wait, idle_seconds),
         )
+    connection._read_timeout = patience
+    _keep_alive(connection._sock)
     session = Session(connection, url)
     session.execute_raw("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
     # MySQL wants SESSION_VARIABLES_ADMIN for it; a login without it may still look (planning names the grant).
@@ -211,13 +245,22 @@ def connect(
     return session
 
 
-def _init(lock_wait_seconds: int) -> str:
+def _keep_alive(connected: socket.socket) -> None:
+    """PyMySQL asks for keepalive, which by itself begins after two hours."""
+    options = [(getattr(socket, name), value) for name, value in _KEEPALIVE if hasattr(socket, name)]
+    for option, value in options:
+        # A Unix socket has none of these, and no host that could vanish.
+        with contextlib.suppress(OSError):
+            connected.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+def _init(lock_wait_seconds: int, idle_seconds: int) -> str:
     # transaction_isolation is MySQL's name and, since 11.1, MariaDB's; tx_isolation MariaDB's old one. SET NAMES has
     # no say in it, so the level is set by the statement that both know, in `connect`.
     return (
         f"SET SESSION time_zone='+00:00', sql_mode='{SQL_MODE}', "
         f"innodb_lock_wait_timeout={int(lock_wait_seconds)}, group_concat_max_len=1073741824, "
-        "wait_timeout=28800, net_write_timeout=600, net_read_timeout=600"
+        f"wait_timeout={int(idle_seconds)}, net_write_timeout=600, net_read_timeout=600"
     )
 
 
@@ -242,7 +285,7 @@ def _translate(error: pymysql.err.Error, sql: str) -> VReplicationError:
         )
     if code in (1205, 1213):
         return LockWait(f"{words} ({code})")
-    if isinstance(error, pymysql.err.InterfaceError) or code in _LOST:
+    if isinstance(error, pymysql.err.InterfaceError) or code in _LOST or (code in _RETRY and sql == "connect"):
         return ConnectionLost(f"The connection to the server was lost: {words} ({code}).")
     if code in _RETRY:
         return Transient(f"{words} ({code})")

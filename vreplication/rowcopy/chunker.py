@@ -28,9 +28,9 @@ from vreplication.rowcopy.sizing import FIRST_ROWS, Sizer
 from vreplication.rowcopy.standing import check_standing
 from vreplication.rowcopy.turns import turn_for
 from vreplication.schema.model import TableMapping
-from vreplication.settings import LEASE_STALE_SECONDS, SIDECAR
+from vreplication.settings import LEASE_STALE_SECONDS, SIDECAR, WORK_SECONDS
 from vreplication.state import ledger, tuning
-from vreplication.state.lease import Lease, fence
+from vreplication.state.lease import Lease, end_lost, fence
 from vreplication.state.ledger import Chunk, KeyRange, Landing, Split
 
 log = logging.getLogger(__name__)
@@ -47,8 +47,12 @@ class Tally:
     """What has been done so far, across reconnects. attempt: ours at the split, 0 before the first claim.
 
     seat: which of the tasks that run at a time this is, from 1; it ends early when fewer are asked for. 0: it stays.
+
+    connection, server_run: the last one's, which may hold rows on the server when it is lost here.
     """
 
+    connection: int = 0
+    server_run: int | None = None
     attempt: int = 0
     chunks: int = 0
     rows_copied: int = 0
@@ -94,13 +98,13 @@ def _copy_reconnecting(
     tally: Tally,
     check: Callable[[], None],
 ) -> None:
-    """Claiming again after a lost connection waits for what the old one still has in flight."""
+    """Claiming again after a lost connection waits for what the old one still has in flight, if it cannot be ended."""
     deadline, seen = time.monotonic() + RECONNECT_SECONDS, 0
     while True:
         try:
-            with connect_bulk(url, lock_wait_seconds=job.limits.lock_wait_seconds) as session:
-                # A process that is stopped cannot let go of its locks, and who takes over waits for them.
-                session.execute_raw(f"SET SESSION wait_timeout={round(LEASE_STALE_SECONDS)}")
+            with _connected(url, job) as session:
+                tally.server_run = end_lost(session, (tally.connection,), tally.server_run)
+                tally.connection = session.id
                 walk = Walk(session, lease, mapping, job, number, tally)
                 walk.ask = check
                 return walk.run()
@@ -108,9 +112,19 @@ def _copy_reconnecting(
             if tally.chunks != seen:
                 deadline, seen = time.monotonic() + RECONNECT_SECONDS, tally.chunks
             if time.monotonic() > deadline:
-                raise Transient(f"Split {number} could not be copied: {error.message}") from None
+                raise ConnectionLost(f"Split {number} could not be copied: {error.message}") from None
             log.warning("split %d lost its connection and goes on with a new one: %s", number, error.message)
             time.sleep(random.uniform(0.1, 0.5))
+
+
+def _connected(url: SourceUrl, job: CopyJob) -> Session:
+    """A process that is stopped cannot let go of its locks, and who takes over waits for them: it may not idle."""
+    return connect_bulk(
+        url,
+        read_timeout=WORK_SECONDS,
+        lock_wait_seconds=job.limits.lock_wait_seconds,
+        idle_seconds=round(LEASE_STALE_SECONDS),
+    )
 
 
 class Walk:

@@ -23,7 +23,7 @@ from vreplication.rowcopy.warned import Outcome, Place, run_copying
 from vreplication.schema.bounds import equal_sql, order_sql
 from vreplication.schema.literals import row_literal_sql
 from vreplication.schema.model import TableMapping
-from vreplication.settings import MAX_CHUNK_ROWS
+from vreplication.settings import MAX_CHUNK_ROWS, WORK_SECONDS
 from vreplication.state.ledger import Bound, KeyRange
 
 STATEMENT_BYTES = 1 << 20
@@ -171,7 +171,7 @@ class RowsPath:
         """Row by row on a connection of its own, so that a chunk of any size takes little memory."""
         row, order = row_literal_sql(self.mapping), order_sql(source_key(self.mapping))
         sql = f"SELECT {row},{key_sql(self.mapping)} FROM {source_sql(self.mapping)}"
-        with connect(self.session.url) as reader:
+        with connect(self.session.url, read_timeout=WORK_SECONDS) as reader:
             found = reader.stream(f"{sql} WHERE {within(self.mapping, bounds)} ORDER BY {order}")
             for batch in batches(found, self._statement_limit, self._values_limit):
                 yield self._insert_one(batch) if isinstance(batch, tuple) else self._insert(bounds, batch)

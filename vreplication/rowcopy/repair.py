@@ -17,6 +17,7 @@ from vreplication.rowcopy.chunker import copy_split
 from vreplication.rowcopy.job import CopyJob
 from vreplication.schema.bounds import order_sql, range_sql
 from vreplication.schema.model import TableMapping
+from vreplication.settings import WORK_SECONDS
 from vreplication.state import ledger
 from vreplication.state.lease import Lease, fence
 from vreplication.state.ledger import Bound, KeyRange, Split
@@ -61,7 +62,7 @@ def _clear(
     url: SourceUrl, lease: Lease, mapping: TableMapping, job: CopyJob, number: int, check: Callable[[], None]
 ) -> None:
     """Delete the split's rows from the shadow, slice by slice, each slice committed."""
-    with connect(url, lock_wait_seconds=job.limits.lock_wait_seconds) as session:
+    with connect(url, read_timeout=WORK_SECONDS, lock_wait_seconds=job.limits.lock_wait_seconds) as session:
         bounds = ledger.find_split(session, job.workflow, number).range
         ledger.claim_split(session, job.workflow, number)
         where = target_range(mapping, bounds)

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from vreplication.errors import Terminal, Transient, VReplicationError
-from vreplication.mysql.session import connect
+from vreplication.mysql.session import ConnectionLost, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.rowcopy.chunker import copy_split
 from vreplication.rowcopy.job import CopyJob, SplitResult
@@ -259,6 +259,7 @@ def _unwrapped(error: BaseException) -> BaseException:
     text = str(error)
     found = re.search(r"vreplication\.(?:errors|mysql\.session)\.(\w+): (.*)", text)
     if found:
-        return Transient(f"The copy failed {MAX_FAILURES} times: {found[2].strip()}")
+        kind = ConnectionLost if found[1] == ConnectionLost.__name__ else Transient
+        return kind(f"The copy failed {MAX_FAILURES} times: {found[2].strip()}")
     first = next((line for line in text.splitlines() if line.strip()), type(error).__name__)
     return Terminal(f"Spark could not run the copy: {first.strip()}")

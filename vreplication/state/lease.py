@@ -19,7 +19,7 @@ from typing import Any
 from sqlalchemy import insert, select, update
 from sqlalchemy.dialects.mysql import insert as upsert
 
-from vreplication.errors import LeaseHeld, Superseded, Terminal
+from vreplication.errors import LeaseHeld, Superseded, Transient
 from vreplication.mysql.processes import still_there
 from vreplication.mysql.session import Session
 from vreplication.settings import LEASE_STALE_SECONDS, SIDECAR
@@ -68,7 +68,7 @@ def acquire(session: Session, workflow: str, role: str) -> Lease:
             cure="Wait for it, stop that process, or use `vreplication status` to watch it.",
         )
     if holder:
-        _end_connections(session, holder.connections)
+        end_connections(session, holder.connections)
     token = _bump(session, workflow, role, holder.token if holder else 0)
     lease = Lease(workflow=workflow, role=role, token=token)
     beat(session, lease, (session.id,))
@@ -178,14 +178,32 @@ def _is_same_run(one: int, other: int) -> bool:
     return abs((one >> _WHO_BITS) - (other >> _WHO_BITS)) <= 2
 
 
-def _end_connections(session: Session, ids: tuple[int, ...], patience_seconds: float = 20.0) -> None:
+def former_connections(session: Session, lease: Lease) -> tuple[int, ...]:
+    """Ids that our own last beat told; () when the server has been started again since."""
+    holder = holder_of(session, lease.workflow, lease.role)
+    return holder.connections if holder and holder.token == lease.token else ()
+
+
+def end_lost(session: Session, ids: tuple[int, ...], started: int | None) -> int:
+    """End connections that were ours on the server that was started then; returns when this one was.
+
+    A lost connection is lost on our side: on the other one it may still hold locks, or be at work.
+    """
+    now = server_run(session)
+    if started is not None and _is_same_run(started, now):
+        end_connections(session, ids)
+    return now
+
+
+def end_connections(session: Session, ids: tuple[int, ...], patience_seconds: float = 20.0) -> None:
+    """KILL what is left of them and see it gone: nothing of theirs comes late. Raises Transient when they stay."""
     deadline = time.monotonic() + patience_seconds
     for connection_id in still_there(session, ids):
         session.kill(connection_id)
     while left := still_there(session, ids):
         if time.monotonic() > deadline:
-            raise Terminal(
-                f"Connections {left} of the former holder do not end.",
-                cure="KILL them by hand and try again.",
+            raise Transient(
+                f"Connections {left}, which were ours, do not end: they may be rolling back.",
+                cure="Try again when they are gone.",
             )
         time.sleep(0.05)

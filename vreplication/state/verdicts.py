@@ -42,6 +42,17 @@ def save(session: Session, workflow: str, verdict: Verdict) -> None:
     execute(session, statement.on_duplicate_key_update(**fields))
 
 
+def is_of_this_run(session: Session, workflow: str) -> bool:
+    """False: there is none, or the server was started since, and may have lost the end of its log or its tables."""
+    uptime = session.row("SHOW GLOBAL STATUS LIKE 'Uptime'")
+    assert uptime is not None
+    found = session.row(
+        f"SELECT verdict=%s OR finished_at > NOW(6) - INTERVAL %s SECOND FROM {SIDECAR}.verification WHERE workflow=%s",
+        (WAIVED, int(uptime[1]), workflow),
+    )
+    return found is not None and bool(found[0])
+
+
 def load(session: Session, workflow: str) -> Verdict | None:
     t = sidecar.verification
     row = fetch_one(session, select(t).where(t.c.workflow == workflow))

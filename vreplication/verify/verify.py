@@ -25,6 +25,7 @@ from vreplication.mysql.values import split_literals
 from vreplication.pausepoints import reach
 from vreplication.schema.checksum import source_side, target_side
 from vreplication.schema.model import TableMapping
+from vreplication.settings import LONG_IDLE_SECONDS, WORK_SECONDS
 from vreplication.state import ledger, verdicts
 from vreplication.state.ledger import KeyRange
 from vreplication.state.verdicts import Verdict
@@ -67,7 +68,7 @@ def verify(
     connection that keeps other verifications out, and () at the end, so that who takes over can end it.
     """
     with contextlib.ExitStack() as stack:
-        session = stack.enter_context(connect(url))
+        session = stack.enter_context(connect(url, read_timeout=WORK_SECONDS, idle_seconds=LONG_IDLE_SECONDS))
         stack.callback(announce, ())
         announce((session.id,))
         _only_one(session, workflow, check)

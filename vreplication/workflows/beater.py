@@ -20,7 +20,7 @@ from vreplication.mysql.url import SourceUrl
 from vreplication.phases import Phase
 from vreplication.progress import snapshot
 from vreplication.progress.estimate import ApplyEstimate
-from vreplication.settings import GATE_PERIOD_SECONDS
+from vreplication.settings import BEAT_SECONDS, GATE_PERIOD_SECONDS
 from vreplication.state import gate, history, lease, progress, workflows
 from vreplication.state.history import SLOT_SECONDS
 from vreplication.state.lease import Lease
@@ -58,7 +58,7 @@ class Beater:
 
     def start(self, connections: list[int]) -> None:
         """The first beat is written before this returns."""
-        session = connect(self._url)
+        session = connect(self._url, read_timeout=BEAT_SECONDS)
         self._connections = (*connections, session.id)
         self._beat(session, 0)
         self._thread = threading.Thread(target=self._run, args=(session,), name="beater", daemon=True)

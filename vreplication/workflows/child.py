@@ -113,6 +113,8 @@ class ReplicateProcess:
         return self._process.pid if self._process else None
 
     def start(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            return
         self._log = self._log or log_path(self._workflow, "replicate").open("ab")
         self._started.append(SYSTEM.monotonic())
         self._process = subprocess.Popen(

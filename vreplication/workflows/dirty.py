@@ -19,7 +19,7 @@ from vreplication.mysql.session import Session
 from vreplication.mysql.values import split_literals
 from vreplication.planning.duplicates import find_duplicates
 from vreplication.schema.literals import key_literal_sql
-from vreplication.settings import SIDECAR
+from vreplication.settings import SIDECAR, TABLE_SECONDS
 from vreplication.state import keytables, ledger
 from vreplication.state.ledger import Chunk, KeyRange
 from vreplication.workflows.driver import Driver
@@ -84,7 +84,9 @@ def _forget(session: Session, job: Job, found: list[str], chunks: list[Chunk], n
 
 def _refuse_duplicates(session: Session, job: Job) -> None:
     for unique in job.mapping.added_unique:
-        if found := find_duplicates(session, job.mapping, unique, limit=10):
+        with session.patient(TABLE_SECONDS):
+            found = find_duplicates(session, job.mapping, unique, limit=10)
+        if found:
             raise BadValue(
                 f"The source holds duplicates under the new unique key {unique.name}: {', '.join(found)}.",
                 cure="The source table is untouched. Remove them, cancel this workflow and start again.",

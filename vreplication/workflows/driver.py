@@ -2,7 +2,8 @@
 
 What must stay true: the heartbeat and the progress row are written by a thread of its own each second, whatever the
 main thread waits for; `check` is called by everything that waits, and raises what ends the workflow: an interrupt, a
-cancel, a failure noted by catch-up, or another driver's takeover.
+cancel, a failure noted by catch-up, or another driver's takeover. A connection that was lost is ended on the server
+before another one takes its place: there it may still hold locks, or be at work.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from vreplication.mysql.url import SourceUrl
 from vreplication.phases import Phase
 from vreplication.progress import snapshot
 from vreplication.progress.estimate import CopyEstimate
-from vreplication.settings import Tuning
+from vreplication.settings import BEAT_SECONDS, LONG_IDLE_SECONDS, OUTAGE_SECONDS, Tuning
 from vreplication.state import gate, lease, ledger, progress, sidecar, tuning, workflows
 from vreplication.state.lease import Lease
 from vreplication.workflows.child import CatchUp, ReplicateProcess
@@ -28,6 +29,10 @@ from vreplication.workflows.child import CatchUp, ReplicateProcess
 log = logging.getLogger(__name__)
 
 _PERIOD_SECONDS = 0.5
+_NOTE_SECONDS = 10.0
+_RECONNECT_PAUSE_SECONDS = 0.5
+_OUTAGES = 10
+"""Outages with nothing copied and no phase further in between, before we give up."""
 
 
 class Driver:
@@ -42,7 +47,8 @@ class Driver:
         child: CatchUp | None = None,
     ) -> None:
         self.url, self.workflow, self.notify = url, workflow, notify
-        self.session: Session = connect(url)
+        self.session: Session = connect(url, idle_seconds=LONG_IDLE_SECONDS)
+        self._server_run = lease.server_run(self.session)
         self._stop = stop
         self._closing = threading.Event()
         self._ended: VReplicationError | None = None
@@ -53,6 +59,9 @@ class Driver:
         self._announced: tuple[int, ...] = ()
         self._beating: int | None = None
         self._asked = Tuning()
+        self._outages = 0
+        self._reached: tuple[int, int] = (0, 0)
+        self._furthest = 0
         self.child: CatchUp = child or ReplicateProcess(url, workflow)
 
     @property
@@ -83,9 +92,12 @@ class Driver:
         return (self.session.id, *beating, *self._announced)
 
     def announce(self, ids: tuple[int, ...]) -> None:
-        """Connections of a cut-over's attempt; in the heartbeat before anything is locked."""
-        self._announced = ids
+        """Connections of a verification or an attempt at the switch; in the heartbeat before anything is locked.
+
+        They stay there until others are announced: one that was lost may still be at work on the server.
+        """
         if ids:
+            self._announced = ids
             lease.beat(self.session, self.lease, self.connections)
 
     def start_replicate(self) -> None:
@@ -113,6 +125,7 @@ class Driver:
     def move(self, phase: Phase) -> None:
         self.check()
         workflows.move(self.session, self.workflow, phase, right=self.lease)
+        self._furthest = max(self._furthest, list(Phase).index(phase))
         was_copying, self._is_copying = self._is_copying, phase in (Phase.COPYING, Phase.CATCHING_UP)
         if was_copying and not self._is_copying:
             self._write_copy(self.session)
@@ -126,17 +139,47 @@ class Driver:
         """A point of the history, now: what happens between two of catch-up's must not be missed."""
         snapshot.remember(self.session, self.workflow)
 
-    def reconnect(self) -> None:
-        """A fresh control connection; tried for a while, because what follows has to be noted."""
+    def freshen(self) -> None:
+        """A control connection that answers: one that nothing was asked of for hours may have been dropped."""
+        if not self.session.is_alive():
+            self.reconnect()
+
+    def reconnect(self, patience_seconds: float = _NOTE_SECONDS, check: Callable[[], None] = lambda: None) -> None:
+        """A fresh control connection; what the lost ones may still have at work is ended first. Raises Transient."""
         self.session.close()
-        for pause in (0.0, 0.5, 1.0, 2.0, 5.0):
-            self._closing.wait(pause)
+        fresh = self._connected(SYSTEM.monotonic() + patience_seconds, check)
+        lost = (self.session.id, *self._announced)
+        self._server_run = lease.end_lost(fresh, lost, self._server_run)
+        self.session = fresh
+
+    def _connected(self, until: float, check: Callable[[], None]) -> Session:
+        while True:
+            check()
             try:
-                self.session = connect(self.url)
-                return
+                return connect(self.url, idle_seconds=LONG_IDLE_SECONDS)
             except Transient as error:
+                if SYSTEM.monotonic() > until:
+                    raise
                 log.warning("the driver's connection: %s", error)
-        self.session = connect(self.url)
+            self._closing.wait(_RECONNECT_PAUSE_SECONDS)
+
+    def ride_out(self, error: VReplicationError) -> None:
+        """The server was lost: wait until it answers. Raises `error` when it stays away, or when nothing gets on."""
+        log.warning("the server was lost: %s", error)
+        self.notify(f"{error.message} Going on as soon as the server answers.")
+        try:
+            self.reconnect(OUTAGE_SECONDS, self.check)
+            lease.fence(self.session, self.lease)
+            self._count_outage(error)
+        except (Transient, Ambiguous):
+            raise error from None
+
+    def _count_outage(self, error: VReplicationError) -> None:
+        reached = (self._furthest, ledger.totals(self.session, self.workflow).chunks_matched)
+        self._outages = 1 if reached > self._reached else self._outages + 1
+        self._reached = max(reached, self._reached)
+        if self._outages > _OUTAGES:
+            raise error
 
     def close(self) -> None:
         """End catch-up, stop beating, give the lease back."""
@@ -148,15 +191,20 @@ class Driver:
             if self._is_copying:
                 self._write_copy(self.session)
             if self.right:
+                # Whoever comes next finds none of ours at work.
+                lease.end_lost(self.session, self._announced, self._server_run)
                 lease.release(self.session, self.right)
         except VReplicationError as error:
             log.info("the lease was not given back: %s", error)
         self.session.close()
 
     def _run(self) -> None:
+        run: int | None = None
         while not self._closing.is_set():
             try:
-                with connect(self.url) as session:
+                with connect(self.url, read_timeout=BEAT_SECONDS) as session:
+                    lost = () if self._beating is None else (self._beating,)
+                    run = lease.end_lost(session, lost, run)
                     self._beating = session.id
                     self._beat_until_closed(session)
             except (Transient, Ambiguous) as error:

@@ -11,7 +11,7 @@ import logging
 from typing import Any
 
 from vreplication.cutover.decide import SWITCHED, decide
-from vreplication.errors import Cancelled, Interrupted, LeaseHeld, Refused, Superseded, VReplicationError
+from vreplication.errors import Cancelled, Interrupted, LeaseHeld, Refused, Superseded, Transient, VReplicationError
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import Phase
@@ -40,7 +40,8 @@ def ended(url: SourceUrl, workflow: str, driver: Driver | None, error: VReplicat
     if _is_no(url, workflow, driver, error):
         return Result(event="refused", workflow=workflow, reason=str(error), exit_code=2)
     if driver is None:
-        return Result(event="failed", workflow=workflow, reason=str(error), exit_code=1)
+        again = resume_command(workflow) if isinstance(error, Transient) else None
+        return Result(event="failed", workflow=workflow, reason=str(error), resume_command=again, exit_code=1)
     try:
         if driver.is_superseded:
             return _taken_over(workflow, error)
@@ -48,13 +49,19 @@ def ended(url: SourceUrl, workflow: str, driver: Driver | None, error: VReplicat
             return _ended_with_sidecar(session, workflow, driver, error)
     except VReplicationError as other:
         log.error("the sidecar could not be told: %s", other)
-        return Result(
-            event="failed",
-            workflow=workflow,
-            reason=f"{error} {other}",
-            resume_command=resume_command(workflow),
-            exit_code=1,
-        )
+        return _untold(workflow, error, other)
+
+
+def _untold(workflow: str, error: VReplicationError, other: VReplicationError) -> Result:
+    """The server is away: all stands as it did, and the same command finds out how that is."""
+    is_interrupted = isinstance(error, Interrupted)
+    return Result(
+        event="interrupted" if is_interrupted else "failed",
+        workflow=workflow,
+        reason=str(other if str(error) == str(other) else f"{error} {other}"),
+        resume_command=resume_command(workflow),
+        exit_code=Interrupted.exit_code if is_interrupted else 1,
+    )
 
 
 def _taken_over(workflow: str, error: VReplicationError) -> Result:

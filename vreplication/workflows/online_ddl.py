@@ -1,20 +1,24 @@
 """Online DDL: alter a live table. The whole flow of it, on one screen.
 
 What must stay true: `run` never raises an error of ours, it returns how the workflow ended; the source table is
-untouched until the switch; whatever ends us, the same call with the same workflow id goes on.
+untouched until the switch; whatever ends us, the same call with the same workflow id goes on. A server that goes away
+and comes back does not end us: we go on as that call would. What was verified before the server went away is verified
+again, for a server may come back without the end of its log (docs/limits.md).
 """
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 from collections.abc import Callable
 
-from vreplication.errors import Refused, Terminal, VReplicationError
-from vreplication.mysql.session import connect
+from vreplication.errors import Ambiguous, Refused, Terminal, VReplicationError
+from vreplication.mysql.session import ConnectionLost, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.planning.plan import Plan, make_plan
 from vreplication.planning.spec import Spec
+from vreplication.settings import TABLE_SECONDS
 from vreplication.state import workflows
 from vreplication.workflows import ending, prepare, resume, steps
 from vreplication.workflows.driver import Driver
@@ -35,10 +39,7 @@ def run(spec: Spec, url: SourceUrl, *, stop: threading.Event, notify: Callable[[
         driver.start()
         if plan is not None:
             prepare.prepare(driver, plan)
-        elif resume.is_switched(driver):
-            steps.clean_up(driver)
-            return ending.completed(driver)
-        flow(driver, spark, spec)
+        through_outages(driver, functools.partial(go_on, driver, spark, spec))
         return ending.completed(driver)
     except VReplicationError as error:
         return ending.ended(url, workflow, driver, error)
@@ -53,7 +54,7 @@ def run(spec: Spec, url: SourceUrl, *, stop: threading.Event, notify: Callable[[
 
 def plan_or_resume(spec: Spec, url: SourceUrl) -> Plan | None:
     """A plan that passed, its workflow row written; None when the workflow exists and goes on. Raises Refused."""
-    with connect(url) as session:
+    with connect(url, read_timeout=TABLE_SECONDS) as session:
         found = workflows.find(session, spec.workflow or "")
         if found is not None and not resume.begin_again(session, found, spec):
             return None
@@ -62,6 +63,23 @@ def plan_or_resume(spec: Spec, url: SourceUrl) -> Plan | None:
             raise Refused(" ".join(f"{r.sentence} {r.cure}".strip() for r in plan.refusals))
         prepare.create(session, plan, spec.workflow or "")
         return plan
+
+
+def through_outages(driver: Driver, act: Callable[[], None]) -> None:
+    """Do it, and from wherever it stands do it again each time the server was lost and is back."""
+    while True:
+        try:
+            return act()
+        except (ConnectionLost, Ambiguous) as error:
+            driver.ride_out(error)
+
+
+def go_on(driver: Driver, spark: SparkStart, spec: Spec) -> None:
+    """From where the sidecar and the tables say that the workflow stands."""
+    if resume.is_switched(driver):
+        steps.clean_up(driver)
+    else:
+        flow(driver, spark, spec)
 
 
 def flow(driver: Driver, spark: SparkStart, spec: Spec) -> None:

@@ -26,6 +26,7 @@ from vreplication.schema.introspect import exists
 from vreplication.schema.mapping import map_for
 from vreplication.schema.model import Table, TableMapping
 from vreplication.schema.shadow import create_shadow
+from vreplication.settings import TABLE_SECONDS
 from vreplication.state import journal, keytables, lease, ledger, markers, sidecar, workflows
 from vreplication.state.workflows import WorkflowRow
 from vreplication.workflows.driver import Driver
@@ -180,7 +181,8 @@ def _cut_range(driver: Driver, mapping: TableMapping, plan: Plan) -> None:
 
 def _rows(session: Session, table: Table) -> int:
     if table.estimated_rows < _COUNTED_ROWS:
-        return int(session.value(f"SELECT COUNT(*) FROM {qualified(table.schema, table.name)}"))
+        with session.patient(TABLE_SECONDS):
+            return int(session.value(f"SELECT COUNT(*) FROM {qualified(table.schema, table.name)}"))
     return table.estimated_rows
 
 

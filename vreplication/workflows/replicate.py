@@ -35,7 +35,7 @@ from vreplication.pausepoints import reach
 from vreplication.phases import Phase
 from vreplication.schema.introspect import introspect
 from vreplication.schema.model import TableMapping
-from vreplication.settings import SIDECAR
+from vreplication.settings import LONG_IDLE_SECONDS, OUTAGE_SECONDS, SIDECAR, WORK_SECONDS
 from vreplication.state import lease, ledger, markers, sidecar, workflows
 from vreplication.state.lease import Lease
 from vreplication.workflows import job as jobs
@@ -79,11 +79,11 @@ def replicate(url: SourceUrl, workflow: str, stop: threading.Event, *, is_alone:
     right, watermark = _take_lease(url, workflow, stop)
     failures = 0
     while not stop.is_set():
-        before = watermark.applied
+        before = _reached(watermark)
         try:
             _round(url, right, watermark, stop, is_alone)
         except (Transient, Ambiguous) as error:
-            failures = 0 if watermark.applied > before else failures + 1
+            failures = 0 if _reached(watermark) != before else failures + 1
             log.warning("catch-up starts again from its checkpoint: %s", error)
             if failures > _PATIENCE:
                 _note_failure(url, right, error)
@@ -97,17 +97,26 @@ def replicate(url: SourceUrl, workflow: str, stop: threading.Event, *, is_alone:
     _give_back(url, right)
 
 
+def _reached(watermark: Watermark) -> tuple[int, int | None]:
+    """Changes applied, and the newest time up to which all are: an idle source shows progress too."""
+    return watermark.applied, watermark.resolved
+
+
 def _take_lease(url: SourceUrl, workflow: str, stop: threading.Event) -> tuple[Lease, Watermark]:
-    """Our predecessor may need a moment to see that it has been replaced. Raises Refused: begun under other rules."""
-    deadline = SYSTEM.monotonic() + _LEASE_WAIT_SECONDS
+    """Our predecessor may need a moment to see that it has been replaced, and the server one to come back.
+
+    Raises Refused: the workflow was begun under rules that are not known here.
+    """
+    began = SYSTEM.monotonic()
     while True:
         try:
             with connect(url) as session:
                 sidecar.complete(session)
                 watermark = watermark_of(workflows.load(session, workflow).mechanism)
                 return lease.acquire(session, workflow, lease.REPLICATE), watermark
-        except LeaseHeld:
-            if SYSTEM.monotonic() > deadline or stop.wait(0.2):
+        except (Transient, Ambiguous) as error:
+            patience = _LEASE_WAIT_SECONDS if isinstance(error, LeaseHeld) else OUTAGE_SECONDS
+            if SYSTEM.monotonic() - began > patience or stop.wait(0.2):
                 raise
 
 
@@ -147,8 +156,11 @@ def _round(url: SourceUrl, right: Lease, watermark: Watermark, stop: threading.E
     sessions: list[Session] = []
     try:
         control = _open(url, sessions)
+        # Of the round before: what was lost here may still hold rows there.
+        lease.end_connections(control, lease.former_connections(control, right))
         job = jobs.load(control, right.workflow)
-        sessions += [connect(url) for _ in range(job.limits.apply_parallelism)]
+        for _ in range(job.limits.apply_parallelism):
+            _open(url, sessions)
         _follow(url, right, job, run, sessions)
     finally:
         run.channel.close()
@@ -161,7 +173,7 @@ def _round(url: SourceUrl, right: Lease, watermark: Watermark, stop: threading.E
 
 
 def _open(url: SourceUrl, sessions: list[Session]) -> Session:
-    sessions.append(connect(url))
+    sessions.append(connect(url, read_timeout=WORK_SECONDS, idle_seconds=LONG_IDLE_SECONDS))
     return sessions[-1]
 
 

@@ -20,6 +20,7 @@ from vreplication.mysql.url import SourceUrl
 from vreplication.phases import Phase
 from vreplication.planning.plan import Plan, make_plan
 from vreplication.planning.spec import Spec
+from vreplication.settings import TABLE_SECONDS
 from vreplication.state import gate, journal, lease, workflows
 from vreplication.state.workflows import WorkflowRow
 from vreplication.workflows import ending, failover, online_ddl, prepare, resume, steps
@@ -63,7 +64,7 @@ class Stage:
 
 def plan(stage: Stage) -> Plan | None:
     """Every check; touches nothing. None: the workflow exists and goes on. Raises Ended."""
-    with _told(stage, None), connect(stage.url) as session:
+    with _told(stage, None), connect(stage.url, read_timeout=TABLE_SECONDS) as session:
         found = workflows.find(session, stage.workflow)
         if found is not None:
             resume.check_same(session, found, stage.spec)

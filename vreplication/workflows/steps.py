@@ -25,7 +25,7 @@ from vreplication.pausepoints import reach
 from vreplication.phases import Phase
 from vreplication.rowcopy.repair import copy_ranges
 from vreplication.rowcopy.spark_job import run_copy, slots
-from vreplication.settings import CUTOVER_RETRY_SECONDS, MAX_HOT_KEYS
+from vreplication.settings import BEAT_SECONDS, CUTOVER_RETRY_SECONDS, MAX_HOT_KEYS, TABLE_SECONDS
 from vreplication.state import journal, keytables, lease, ledger, markers, sidecar, tuning, verdicts, workflows
 from vreplication.state.gate import released_by
 from vreplication.state.ledger import KeyRange
@@ -64,6 +64,7 @@ def copy(driver: Driver, spark: Spark) -> None:
         run_copy(
             session, driver.url, driver.lease, found.mapping, found.copy_job, on_tick=driver.check, asked=driver.asked
         )
+    driver.freshen()
     reach("workflow.copied")
 
 
@@ -168,7 +169,7 @@ def hold_at_gate(driver: Driver, spark: Spark, *, is_manual: bool) -> None:
     """Wait until nothing speaks against the cut-over any more, three readings running; verify again now and then."""
     driver.move(Phase.WAITING)
     found = job.load(driver.session, driver.workflow)
-    with connect(driver.url) as session:
+    with connect(driver.url, read_timeout=TABLE_SECONDS) as session:
         finish.analyze(session, found.row.source_schema, found.row.shadow_table)
 
     def check() -> list[Reason]:
@@ -209,8 +210,8 @@ def _is_to_be_verified(driver: Driver, found: Job, reasons: Sequence[Reason]) ->
 def switch(driver: Driver, spark: Spark, *, is_manual: bool) -> None:
     """Hold at the gate and try until the tables are switched; rows that differ under the lock are verified again."""
     attempt = 0
-    if verdicts.load(driver.session, driver.workflow) is None:
-        # What was verified before a failover counts for nothing on the new server.
+    if not verdicts.is_of_this_run(driver.session, driver.workflow):
+        # What was verified before the server was lost, or before a failover, counts for nothing.
         compare(driver, spark)
     while True:
         hold_at_gate(driver, spark, is_manual=is_manual)
@@ -247,7 +248,7 @@ def _attempt(driver: Driver, found: Job) -> Outcome:
     used: list[str] = []
     is_switched = False
     try:
-        with connect(driver.url) as other:
+        with connect(driver.url, read_timeout=BEAT_SECONDS) as other:
             swap = Swap(driver.url, driver.lease, found.server, found.row, announce=driver.announce)
             outcome = swap.attempt(
                 barrier=functools.partial(_barrier, other, driver, used),
@@ -270,8 +271,8 @@ def note_switched(driver: Driver) -> None:
 
 
 def pause_before_retry(driver: Driver, attempt: int) -> None:
-    """0, 5, 10, 30, 60, 60, … seconds."""
-    driver.wait(CUTOVER_RETRY_SECONDS[min(attempt, len(CUTOVER_RETRY_SECONDS) - 1)])
+    """After the first attempt 0 seconds, then 5, 10, 30, 60, 60, …"""
+    driver.wait(CUTOVER_RETRY_SECONDS[min(attempt, len(CUTOVER_RETRY_SECONDS)) - 1])
 
 
 def _barrier(other: Session, driver: Driver, used: list[str], remaining_seconds: float) -> None:
