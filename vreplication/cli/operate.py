@@ -35,8 +35,9 @@ def pause(
     from vreplication.workflows import operate
 
     url = options.resolve(source, source_file)
-    operate.pause(url, names.check_workflow(workflow), by())
-    _done("paused", workflow, f"Paused; go on with: {PROGRAM} resume {workflow}", is_json)
+    limit = operate.pause(url, names.check_workflow(workflow), by())
+    words = f"Paused; go on with: {PROGRAM} resume {workflow}"
+    _done("paused", workflow, f"{words}\n{limit}" if limit else words, is_json)
 
 
 def release(

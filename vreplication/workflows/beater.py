@@ -21,15 +21,18 @@ from vreplication.phases import Phase
 from vreplication.progress import snapshot
 from vreplication.progress.estimate import ApplyEstimate
 from vreplication.settings import BEAT_SECONDS, GATE_PERIOD_SECONDS
-from vreplication.state import gate, history, lease, progress, workflows
+from vreplication.state import gate, history, journal, lease, progress, workflows
 from vreplication.state.history import SLOT_SECONDS
 from vreplication.state.lease import Lease
+from vreplication.state.workflows import WorkflowRow
+from vreplication.workflows import log_kept
 
 log = logging.getLogger(__name__)
 
 COPY_LAG_SECONDS = 3.0
 COPY_BACKLOG_CHANGES = 4_000
 _THIN_SECONDS = 600
+LOG_CHECK_SECONDS = 3600.0
 _BEATS_A_SECOND = max(1, round(1 / GATE_PERIOD_SECONDS))
 
 
@@ -54,6 +57,7 @@ class Beater:
         self._estimate = ApplyEstimate()
         self._rate_from: tuple[float, int] | None = None
         self._driver_token: int | None = None
+        self._log_due = 0.0
         self.is_over = False
 
     def start(self, connections: list[int]) -> None:
@@ -134,6 +138,7 @@ class Beater:
         """Has the workflow ended, or has another driver taken over?"""
         row = workflows.load(session, self._lease.workflow)
         self.is_over = row.has_ended or row.is_cut
+        self._watch_log(session, row)
         if self._is_alone:
             # Drivers come and go, one a step; the last of them runs a catch-up of its own once the gate is passed.
             is_held = row.phase in (Phase.WAITING, Phase.CUTTING_OVER)
@@ -145,6 +150,16 @@ class Beater:
             raise Superseded("Another driver has taken this workflow over; it starts its own catch-up.")
         self._driver_token = token
         _check_commit_order(session)
+
+    def _watch_log(self, session: Session, row: WorkflowRow) -> None:
+        """At the start and hourly: could a restart go on?"""
+        if SYSTEM.monotonic() < self._log_due:
+            return
+        self._log_due = SYSTEM.monotonic() + LOG_CHECK_SECONDS
+        if place := log_kept.gone(session, row):
+            words = f"the server has purged its binary log at {place}: a restart could not go on from there"
+            log.warning("workflow %s: %s", row.id, words)
+            journal.write(session, row.id, "log purged", words, actor=lease.me())
 
 
 def why_closed(reading: Reading, state: dict[str, Any]) -> str:

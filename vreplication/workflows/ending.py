@@ -18,7 +18,7 @@ from vreplication.phases import Phase
 from vreplication.schema.introspect import exists
 from vreplication.state import journal, lease, progress, workflows
 from vreplication.state.workflows import WorkflowRow
-from vreplication.workflows import prepare, spool, steps
+from vreplication.workflows import log_kept, prepare, spool, steps
 from vreplication.workflows.driver import Driver
 from vreplication.workflows.result import Leftover, Result
 
@@ -90,7 +90,8 @@ def _ended_with_sidecar(session: Session, workflow: str, driver: Driver, error: 
         reason = f"The tables have been switched, but cleaning up did not end: {error}"
         return _result(session, "failed", workflow, reason, exit_code=1)
     if isinstance(error, Interrupted):
-        return _result(session, "interrupted", workflow, "Interrupted; the source table is untouched.", exit_code=130)
+        reason = f"Interrupted; the source table is untouched. {log_kept.limit(session)}".strip()
+        return _result(session, "interrupted", workflow, reason, exit_code=Interrupted.exit_code)
     if isinstance(error, Cancelled):
         return cancelled(session, row)
     if not isinstance(error, Superseded) and not row.has_ended:

@@ -79,8 +79,8 @@ def _check_standing(session: Session, row: WorkflowRow, place: Position) -> None
         )
     if found is Standing.PURGED:
         raise SourceChanged(
-            f"The binary log at {place}, from which workflow {row.id} would go on, has been purged: "
-            "the changes since then cannot be applied.",
+            f"The server has no binary log at {place} any more, from which workflow {row.id} would go on: it has been "
+            "purged, or its end was lost in a crash. The changes since then cannot be applied.",
             cure=f"Run `vreplication cancel {row.id}` and start again; keep binary logs longer next time.",
         )
 

@@ -24,7 +24,7 @@ from vreplication.state import gate, journal, lease, workflows
 from vreplication.state.verdicts import Verdict
 from vreplication.state.workflows import WorkflowRow
 from vreplication.verify.verify import verify as verify_rows
-from vreplication.workflows import ending, failover, job, online_ddl, steps
+from vreplication.workflows import ending, failover, job, log_kept, online_ddl, steps
 from vreplication.workflows.result import Result
 from vreplication.workflows.spark import SparkStart
 
@@ -33,12 +33,16 @@ log = logging.getLogger(__name__)
 _CANCEL_PATIENCE_SECONDS = 60.0
 
 
-def pause(url: SourceUrl, workflow: str, by: str) -> None:
-    """No new chunk and no cut-over from now on; catch-up goes on, so that no log is missed."""
+def pause(url: SourceUrl, workflow: str, by: str) -> str:
+    """No new chunk and no cut-over from now on; catch-up goes on, so that no log is missed.
+
+    Returns what is to be known before the catch-up is stopped too, or ''.
+    """
     with connect(url) as session:
         _live(session, workflow, "paused")
         workflows.set_paused(session, workflow, True)
         journal.write(session, workflow, "paused", actor=by)
+        return log_kept.limit(session)
 
 
 def release(url: SourceUrl, workflow: str, by: str) -> None:

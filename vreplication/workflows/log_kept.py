@@ -1,0 +1,42 @@
+"""Whether the server still has the binary log that a restart would read, and for how long it keeps it.
+
+What must stay true: reads only, and ends nothing: who reads on loses nothing by a file that was purged behind him, only
+he must not be stopped any more.
+"""
+
+from __future__ import annotations
+
+from vreplication.binlog import position
+from vreplication.binlog.events import Position
+from vreplication.errors import VReplicationError
+from vreplication.mysql.session import Session
+from vreplication.state import checkpoint
+from vreplication.state.workflows import WorkflowRow
+
+_HOUR, _DAY = 3_600, 86_400
+
+
+def gone(session: Session, row: WorkflowRow) -> str:
+    """Where a restart would read on, if the server has no log from there; '' while it has."""
+    saved = checkpoint.load(session, row.id)
+    places = saved.places if saved else (row.start_position or "",)
+    return next((p for p in places if p and not position.exists(session, Position.parse(p))), "")
+
+
+def limit(session: Session) -> str:
+    """A sentence on how long a workflow may stand still; '' where that is not known, or not limited."""
+    try:
+        found = position.retention(session)
+    except VReplicationError:
+        return ""
+    kept = [
+        _time(found.keep_seconds) if found.keep_seconds else "",
+        f"{found.keep_bytes:,} bytes" if found.keep_bytes else "",
+    ]
+    words = " and ".join(filter(None, kept))
+    return f"The server keeps {words} of its binary log: a workflow that stands still for longer ends." if words else ""
+
+
+def _time(seconds: int) -> str:
+    count, unit = (seconds / _DAY, "days") if seconds >= 2 * _DAY else (seconds / _HOUR, "hours")
+    return f"{count:.3g} {unit}"
