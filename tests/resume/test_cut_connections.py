@@ -127,6 +127,19 @@ def test_each_kind_of_connection_is_cut_once(cutting: Cutting, manner: Manner) -
 
 
 @pytest.mark.slow
+def test_what_is_always_cut_is_given_up(cutting: Cutting, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Something in between lets no verification through: nothing gets on, and it does not go round for ever."""
+    monkeypatch.setattr(driver, "_OUTAGES", 2)
+    cut = cutting.proxy.cut(KINDS["verifier"], "reset", times=1_000)
+    run = cutting.begin()
+    ended = run.result(BOUND_SECONDS)
+    assert (ended.event, ended.exit_code) == ("failed", 1), ended
+    assert ended.resume_command == f"vreplication resume {WORKFLOW}"
+    assert cut.done > 2
+    cutting.complete(cutting.begin(is_direct=True))
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("is_interrupted", "event", "code"), [(False, "failed", 1), (True, "interrupted", 130)])
 def test_a_server_that_stays_away(
     cutting: Cutting, monkeypatch: pytest.MonkeyPatch, is_interrupted: bool, event: str, code: int
