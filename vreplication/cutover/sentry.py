@@ -16,6 +16,8 @@ from vreplication.mysql.session import Session, SqlError
 from vreplication.settings import TABLE_SECONDS
 
 DROP_WAIT_SECONDS = 10
+ANSWER_MARGIN_SECONDS = 5
+"""How much longer than the lock its answer is waited for."""
 _NO_SUCH_TABLE = 1146
 _EXISTS = 1050
 
@@ -96,7 +98,8 @@ def _patience(session: Session) -> Iterator[None]:
 def _locked(session: Session, schema: str, name: str) -> Iterator[bool]:
     """The table's WRITE lock; False when there is no such table."""
     try:
-        session.execute_raw(f"LOCK TABLES {qualified(schema, name)} WRITE")
+        with session.patient(DROP_WAIT_SECONDS + ANSWER_MARGIN_SECONDS):
+            session.execute_raw(f"LOCK TABLES {qualified(schema, name)} WRITE")
     except SqlError as error:
         if error.code != _NO_SUCH_TABLE:
             raise
