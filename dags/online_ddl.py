@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from airflow.sdk import Asset, dag
+from airflow.sdk import dag
 
 from vreplication.airflow import operators
 from vreplication.airflow.params import online_ddl_params
@@ -27,7 +27,7 @@ def online_ddl() -> None:
     verify = operators.VerifyOperator(task_id="verify")
     gate = operators.GateSensor(task_id="gate")
     cut_over = operators.CutOverOperator(task_id="cut_over")
-    clean_up = operators.CleanUpOperator(task_id="clean_up", outlets=[Asset("vreplication_table_migrated")])
+    clean_up = operators.CleanUpOperator(task_id="clean_up")
 
     plan >> prepare >> [replicate, copy]
     copy >> verify >> gate

@@ -67,7 +67,7 @@ def test_the_shape_of_online_ddl(found: dict[str, Any]) -> None:
     pools = {name: task["pool"] for name, task in tasks.items() if task["pool"] != "default_pool"}
     assert pools == {"replicate": "vreplication_replicate", "copy": "vreplication_copy", "verify": "vreplication_copy"}
     assert all(task["retries"] >= 3 and task["has_policy"] for task in tasks.values())
-    assert tasks["clean_up"]["outlets"] == ["vreplication_table_migrated"]
+    assert tasks["clean_up"]["outlets"] == ["vreplication_table_migrated", "vreplication_tables"]
 
 
 def test_the_form_of_online_ddl(found: dict[str, Any]) -> None:

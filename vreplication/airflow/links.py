@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from airflow.sdk import BaseOperatorLink
 
-from vreplication.airflow.prefix import outside
+from vreplication.airflow.paths import outside
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator

@@ -18,7 +18,7 @@ from typing import Any
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from vreplication.airflow import connections, request
+from vreplication.airflow import assets, connections, request
 from vreplication.airflow.ending import RETRY_POLICY
 from vreplication.airflow.links import MigrationLink
 from vreplication.airflow.storing import stored
@@ -224,10 +224,15 @@ class CutOverOperator(StageOperator):
 
 
 class CleanUpOperator(StageOperator):
-    """Ends the workflow; its result is the task's XCom."""
+    """Ends the workflow and tells its assets; its result is the task's XCom."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**{"outlets": [assets.ANY_TABLE, assets.EACH_TABLE], **kwargs})
 
     def work(self, stage: Stage) -> Any:
-        return stages.clean_up(stage)
+        return stages.clean_up(stage), stage.spec.table_parts(stage.url.database)
 
     def execute(self, context: Any) -> dict[str, Any]:
-        return dataclasses.asdict(super().execute(context))
+        result, (schema, table) = super().execute(context)
+        assets.note_migrated(context, request.read(context).conn_id, schema, table, result.workflow)
+        return dataclasses.asdict(result)

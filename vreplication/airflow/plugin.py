@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.plugins_manager import AirflowPlugin
 
-from vreplication.airflow.prefix import PREFIX, page
+from vreplication.airflow.paths import outside
 
 if TYPE_CHECKING:
     from vreplication.ui.asking import Source
 
+PREFIX = "/vreplication"
 _RUNS = 200
 _ENVIRONMENT = "AIRFLOW_CONN_"
 _TYPES = ("mysql", "mariadb")
@@ -159,14 +160,14 @@ class VReplicationPlugin(AirflowPlugin):
     external_views = [  # noqa: RUF012
         {
             "name": "Migrations",
-            "href": f"{page()}/",
+            "href": f"{outside()}{PREFIX}/",
             "destination": "nav",
             "category": "browse",
             "url_route": "migrations",
         },
         {
             "name": "Migration",
-            "href": f"{page()}/runs/{{DAG_ID}}/{{RUN_ID}}",
+            "href": f"{outside()}{PREFIX}/runs/{{DAG_ID}}/{{RUN_ID}}",
             "destination": "dag_run",
             "url_route": "migration",
         },
