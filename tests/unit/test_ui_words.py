@@ -16,7 +16,7 @@ from vreplication.progress import numbers
 from vreplication.progress.snapshot import Snapshot
 from vreplication.settings import Limits, Tuning
 from vreplication.state.history import Point
-from vreplication.ui import asking, view, words
+from vreplication.ui import asking, detail, view, words
 from vreplication.ui.asking import Answer, Asker, Source
 from vreplication.ui.buttons import buttons
 from vreplication.ui.masking import masked
@@ -172,13 +172,13 @@ def test_one_at_the_gate_says_what_is_proven() -> None:
 
 
 def test_the_run_and_the_log_of_the_task_at_work() -> None:
-    assert view._run("manual__1/x+y", Phase.VERIFYING) == {
+    assert detail._run("manual__1/x+y", Phase.VERIFYING) == {
         "run_id": "manual__1/x+y",
         "url": "dags/online_ddl/runs/manual__1%2Fx%2By",
         "log_url": "dags/online_ddl/runs/manual__1%2Fx%2By/tasks/verify",
     }
-    assert view._run("r", Phase.FAILED) == {"run_id": "r", "url": "dags/online_ddl/runs/r", "log_url": None}
-    assert view._run(None, Phase.COPYING) is None
+    assert detail._run("r", Phase.FAILED) == {"run_id": "r", "url": "dags/online_ddl/runs/r", "log_url": None}
+    assert detail._run(None, Phase.COPYING) is None
 
 
 def test_silence_is_said_and_no_figure_stands_for_it() -> None:

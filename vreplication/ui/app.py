@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from vreplication import names
 from vreplication.errors import Refused, Transient, VReplicationError
-from vreplication.ui import DAG, access, reading, view
+from vreplication.ui import DAG, access, detail, reading, view
 from vreplication.ui.acts import ACTS, WITH_VALUES
 from vreplication.ui.asking import BUDGET_SECONDS, Answer, Asker, Source
 from vreplication.ui.masking import masked
@@ -163,7 +163,7 @@ class Page:
             ("past", workflow, history, after),
             lambda session: reading.past(session, workflow, after, is_whole=history == "whole"),
         )
-        return JSONResponse(view.detail(answer, self._run_of(answer, workflow)) | {"history": view.past(past[0])})
+        return JSONResponse(detail.detail(answer, self._run_of(answer, workflow)) | {"history": detail.past(past[0])})
 
     def _run_of(self, answer: Answer, workflow: str) -> str | None:
         return self._home.run_of_workflow(answer.source.conn_id, workflow)
@@ -211,7 +211,7 @@ class Page:
             answer = self._find(workflow, conn_id, _patience(request))
         except NotFound as error:
             return self._message(request, error)
-        found = view.detail(answer, self._run_of(answer, workflow))
+        found = detail.detail(answer, self._run_of(answer, workflow))
         return self._render(request, "detail.html", poll=2000, editor=editor, w=found)
 
     def html_run(self, request: Request, dag_id: str, run_id: str) -> Response:

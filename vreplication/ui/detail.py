@@ -1,0 +1,205 @@
+"""One workflow as plain data: all that its page shows, and its past for the charts.
+
+What must stay true: as in `view`, which has what a list's row shows, too.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+from urllib.parse import quote
+
+from vreplication.phases import ENDED, Phase
+from vreplication.progress import numbers
+from vreplication.progress.snapshot import Snapshot
+from vreplication.state.history import SLOT_SECONDS, Point
+from vreplication.ui import DAG, words
+from vreplication.ui.asking import Answer
+from vreplication.ui.reading import About, Detail
+from vreplication.ui.view import Data, item, masked_for, utc
+from vreplication.workflows.effort import Effort
+
+_TASKS = {
+    Phase.PLANNING: "plan",
+    Phase.PREPARING: "prepare",
+    Phase.COPYING: "copy",
+    Phase.CATCHING_UP: "copy",
+    Phase.VERIFYING: "verify",
+    Phase.WAITING: "gate",
+    Phase.CUTTING_OVER: "cut_over",
+    Phase.COMPLETE: "clean_up",
+}
+"""The task of the DAG that works on a phase."""
+_PAST = (
+    "rows_copied", "rows_per_second", "applied_per_second", "lag_seconds", "backlog", "chunk_millis", "chunk_rows",
+    "throttled", "cutover_attempts", "eta_at",
+)  # fmt: skip
+_NOTHING_ASKED = About(alter="", cutover="auto")
+
+
+def detail(answer: Answer, run_id: str | None = None) -> Data:
+    """One workflow, with all that its page shows. `run_id`: of the DAG run that works on it."""
+    found: Detail = answer.value
+    seen, about = found.item.snapshot, found.item.about
+    data = item(found.item, answer.source.conn_id, found.effort) | {
+        "steps": _steps(seen, about, found),
+        "is_driven": found.is_driven,
+        "verification": _verification(found),
+        "bars": [_copy_bar(seen, found.effort), _catch_up_bar(seen), _verify_bar(found)],
+        "effort": _effort(seen, found.effort),
+        "journal": [_entry(e) for e in reversed(found.journal)],
+        "plan": _plan(found),
+        "spec": found.row.spec,
+        "run": _run(run_id, seen.phase),
+    }
+    return masked_for(data, answer)
+
+
+def _run(run_id: str | None, phase: Phase) -> Data | None:
+    """Where Airflow shows the run, and the log of the task that is at work or was the last; from Airflow's root."""
+    if run_id is None:
+        return None
+    where, task = f"dags/{DAG}/runs/{quote(run_id, safe='')}", _TASKS.get(phase)
+    return {"run_id": run_id, "url": where, "log_url": f"{where}/tasks/{task}" if task else None}
+
+
+def past(answer: Answer) -> Data:
+    """The history in columns: `at` in seconds since 1970."""
+    points: list[Point] = answer.value or []
+    rows = [[p.slot * SLOT_SECONDS, *(_plain(getattr(p, name)) for name in _PAST)] for p in points]
+    return masked_for({"columns": ["at", *_PAST], "points": rows, "last": points[-1].slot if points else None}, answer)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return utc(value)
+    return round(value, 3) if isinstance(value, float) else value
+
+
+def _effort(seen: Snapshot, found: Effort | None) -> Data | None:
+    if found is None:
+        return None
+    limits = found.limits
+    return {
+        "copy_parallelism": limits.copy_parallelism,
+        "chunk_millis": limits.chunk_millis,
+        "chunk_rows": limits.chunk_rows,
+        "tasks": found.tasks,
+        "slots": found.slots,
+        "shortfall": found.shortfall,
+        "words": words.effort(seen, found),
+    }
+
+
+def _steps(seen: Snapshot, about: About, found: Detail) -> list[Data]:
+    """Where we are on the line; after an end, how far it came as far as the sidecar tells."""
+    phases = list(numbers.STEPS)
+    if seen.phase is Phase.COMPLETE:
+        at = len(phases)
+    elif seen.phase in ENDED:
+        at = _reached(seen, about, found)
+    else:
+        at = phases.index(seen.phase)
+    now = "stopped" if seen.phase in ENDED else "now"
+    states = ["done" if n < at else now if n == at else "to come" for n in range(len(phases))]
+    return [{"name": numbers.STEPS[p], "state": state} for p, state in zip(phases, states, strict=True)]
+
+
+def _reached(seen: Snapshot, about: About, found: Detail) -> int:
+    phases = list(numbers.STEPS)
+    if about.is_cut:
+        return phases.index(Phase.CUTTING_OVER)
+    if found.verdict is not None:
+        return phases.index(Phase.VERIFYING if found.verdict.verdict == "bad" else Phase.WAITING)
+    copied = Phase.CATCHING_UP if seen.percent == 100 else Phase.COPYING
+    return phases.index(copied if seen.percent is not None else Phase.PREPARING)
+
+
+def _copy_bar(seen: Snapshot, effort: Effort | None) -> Data:
+    rate = words.rate(seen.rows_per_second, "rows") or f"rows/s: {words.unknown(seen, 'copy')}"
+    tasks = words.tasks(effort.tasks) if effort and seen.phase is Phase.COPYING else ""
+    share, word = seen.percent, "–" if seen.percent is None else numbers.percent(seen.percent)
+    tone = "" if share is None else ("proven" if share == 100 else words.tone(seen, _NOTHING_ASKED))
+    return {"name": "Copy", "percent": share, "word": word, "tone": tone, "figures": [words.rows(seen), rate, tasks]}
+
+
+def _catch_up_bar(seen: Snapshot) -> Data:
+    """Full when level. There is no share of it otherwise: the bar only says that it is moving."""
+    is_level = seen.phase is Phase.COMPLETE or seen.is_level
+    tone, word = {True: ("proven", "level"), False: ("moving", "behind"), None: ("", "–")}[is_level]
+    share = 100.0 if is_level else None
+    return {"name": "Catch-up", "percent": share, "word": word, "tone": tone, "figures": _catch_up_figures(seen)}
+
+
+def _catch_up_figures(seen: Snapshot) -> list[str]:
+    if seen.lag_seconds is None and seen.backlog is None:
+        return [words.unknown(seen)]
+    applied = words.rate(seen.applied_per_second, "changes") or "changes/s: not known yet"
+    lag, backlog = words.lag(seen) or "lag: not known yet", words.backlog(seen) or "backlog: not known yet"
+    return [text for text in (applied, lag, backlog, words.converging(seen)) if text]
+
+
+def _verify_bar(found: Detail) -> Data:
+    made = _verification(found)
+    share, verdict = made["percent"], made["verdict"]
+    tone = "" if share is None else {None: "moving", "bad": "failed"}.get(verdict, "proven")
+    figures = [text for text in (made["words"], made["details"]) if text]
+    return {"name": "Verify", "percent": share, "word": verdict or "–", "tone": tone, "figures": figures}
+
+
+def _verification(found: Detail) -> Data:
+    seen, verdict = found.item.snapshot, found.verdict
+    share = None
+    if verdict is None and seen.verify_rows is not None and seen.verify_total:
+        share = min(99.9, 100 * seen.verify_rows / seen.verify_total)
+    if verdict is None:
+        return {"verdict": None, "percent": share, "words": _verifying(seen), "details": ""}
+    rows = f"{verdict.rows_compared:,} rows compared, {verdict.mismatches:,} differ, {verdict.repaired:,} repaired"
+    hot = f", {len(verdict.hot_keys):,} compared again at the switch" if verdict.hot_keys else ""
+    return {"verdict": verdict.verdict, "percent": 100.0, "words": rows + hot + _when(seen), "details": verdict.details}
+
+
+def _when(seen: Snapshot) -> str:
+    """While it waits at the gate verification is repeated."""
+    ago = "" if seen.verified_seconds_ago is None else f", {numbers.duration(seen.verified_seconds_ago)} ago"
+    return f"{ago}; now again: {_verifying(seen)}" if seen.phase is Phase.VERIFYING else ago
+
+
+def _verifying(seen: Snapshot) -> str:
+    if seen.verify_rows is None:
+        return "was not reached" if seen.has_ended else "after copy and catch-up"
+    total = f" of about {numbers.fine(seen.verify_total)}" if seen.verify_total else ""
+    return f"{numbers.fine(seen.verify_rows)}{total} rows compared"
+
+
+def _entry(entry: Data) -> Data:
+    at: datetime = entry["at"]
+    return {
+        "at": utc(at),
+        "actor": entry["actor"],
+        "event": entry["event"],
+        "details": entry["details"] or "",
+    }
+
+
+def _plan(found: Detail) -> list[Data]:
+    row, seen = found.row, found.item.snapshot
+    facts = {
+        "Workflow": row.id,
+        "Table": f"{row.source_schema}.{row.source_table}",
+        "Change": f"ALTER TABLE {row.source_table} {row.spec.get('alter') or ''}",
+        "Shadow table": row.shadow_table,
+        "Original afterwards": f"renamed to {row.retired_table}" if row.retired_table else None,
+        "Rows travel": {"server": "inside the server", "rows": "through Spark"}.get(row.copy_path, row.copy_path),
+        "Cut-over": _cutover(found),
+        "Writers waited": None if seen.write_stall_millis is None else f"at most {seen.write_stall_millis:,.0f} ms",
+    }
+    settings = {f"{name} (asked)": value for name, value in row.spec.items() if name not in ("table", "alter")}
+    return [{"name": name, "value": str(v)} for name, v in {**facts, **settings}.items() if v not in (None, "")]
+
+
+def _cutover(found: Detail) -> str:
+    about, tries = found.item.about, found.item.snapshot.cutover_attempts
+    how = "by itself" if about.cutover == "auto" else "when it is released"
+    by = f", released by {about.released_by}" if about.released_by else ""
+    return f"{how}{by}{f', {tries} tried' if tries else ''}"
