@@ -72,7 +72,7 @@
       spans.append(button);
     }
     const key = element("span", { class: "quiet" }, "Shaded: held back. Vertical line: the cut-over was tried.");
-    head.append(spans, key, element("span", { id: "charts-note", class: "quiet", role: "status" }, "Loading the history…"));
+    head.append(spans, key, element("span", { id: "charts-note", class: "quiet", "aria-live": "polite" }, "Loading the history…"));
     place.append(head);
     made = CHARTS.map((chart) => figure(chart));
     place.append(...made.map((m) => m.figure));
@@ -259,5 +259,5 @@
   }
 
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => made.forEach((m) => m.plot && m.plot.redraw()));
-  window.vreplicationCharts = { look, redraw: () => made.forEach((m) => m.plot && m.plot.redraw()) };
+  window.vreplicationCharts = { look };
 })();
