@@ -1,0 +1,85 @@
+"""Airflow's own pages, as a person uses them: the login, the form that triggers a DAG, a run's tabs and tasks.
+
+What must stay true: all is found by the words and roles that a person sees, or by the names of the form's fields.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+from playwright.sync_api import Frame, Locator, Page, expect
+
+from sandbox.deployment import Deployment
+
+SECTIONS = {
+    "source_conn_id": "What to change",
+    "table": "What to change",
+    "alter": "What to change",
+    "workflow": "What to change",
+    "cutover": "When to switch",
+    "cutover_window": "When to switch",
+    "chunk_rows": "How hard to work",
+}
+_NUMBERS, _CHOICES = ("chunk_rows",), ("cutover",)
+
+
+def log_in(page: Page, airflow: Deployment, user: str) -> None:
+    """Whoever comes without a login is sent to the form, and from there to where they wanted."""
+    page.goto(f"{airflow.url}/dags")
+    page.get_by_label("Username").fill(user)
+    page.get_by_label("Password").fill(airflow.password(user))
+    page.get_by_role("button", name="Sign in").click()
+    page.wait_for_url(f"{airflow.url}/dags")
+
+
+def open_form(page: Page) -> Locator:
+    page.goto("/dags/online_ddl")
+    page.get_by_role("button", name="Trigger Dag").click()
+    return page.get_by_role("dialog").filter(has_text="Trigger Dag")
+
+
+def fill(form: Locator, **fields: str) -> None:
+    for name, value in fields.items():
+        _unfold(form, SECTIONS[name])
+        if name in _CHOICES:
+            form.get_by_role("combobox", name=name, exact=True).click()
+            form.get_by_role("option", name=value, exact=True).click()
+        elif name in _NUMBERS:
+            form.get_by_role("spinbutton", name=name).fill(value)
+        else:
+            form.locator(f"[name=element_{name}]").fill(value)
+
+
+def _unfold(form: Locator, section: str) -> None:
+    button = form.get_by_role("button", name=section)
+    if button.get_attribute("aria-expanded") != "true":
+        button.click()
+        expect(button).to_have_attribute("aria-expanded", "true")
+
+
+def trigger(form: Locator) -> str:
+    """Press it; Airflow then shows the run, whose id this is."""
+    form.get_by_role("button", name="Trigger", exact=True).click()
+    form.page.wait_for_url("**/dags/online_ddl/runs/*")
+    run_id: str = form.page.evaluate("decodeURIComponent(location.pathname.split('/').pop())")
+    return run_id
+
+
+def run_path(run_id: str) -> str:
+    return f"/dags/online_ddl/runs/{quote(run_id, safe='')}"
+
+
+def framed(page: Page, title: str) -> Frame:
+    """Our page inside of Airflow's."""
+    element = page.locator(f"iframe[title={title}]").element_handle()
+    frame = element.content_frame()
+    assert frame is not None
+    return frame
+
+
+def open_migrations(page: Page) -> Frame:
+    """Browse, Migrations."""
+    page.goto("/")
+    page.get_by_role("button", name="Browse").click()
+    page.get_by_role("menuitem", name="Migrations").click()
+    return framed(page, "Migrations")

@@ -1,0 +1,121 @@
+"""Fixtures: one Airflow, one shop under live writes, one browser and one login for all tests of this folder.
+
+What must stay true: a page of ours that throws, or complains on the console, fails the test that looked at it; a test
+that fails tells what its tabs showed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow_ui import log_in
+from playwright.sync_api import Browser, StorageState, expect
+from tabs import OpenTab, Tab
+
+from sandbox import browser, servers
+from sandbox.databases import Database, create_database
+from sandbox.deployment import Deployment
+from sandbox.servers import RunningServer
+from tests.support.dag_runs import unpause
+from tests.support.running_airflow import running
+from tests.support.shop import Shop
+from vreplication import pausepoints
+
+# A machine that runs three tests at a time is slow, and a state that has been reached is not waited for.
+expect.set_options(timeout=30_000)
+
+
+@pytest.fixture(scope="package")
+def pauses(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the pause points of every task."""
+    return tmp_path_factory.mktemp("pauses")
+
+
+@pytest.fixture(scope="package")
+def airflow(tmp_path_factory: pytest.TempPathFactory, pauses: Path) -> Iterator[Deployment]:
+    with running(tmp_path_factory.mktemp("airflow"), {pausepoints.VARIABLE: str(pauses)}) as found:
+        unpause(found, "online_ddl")
+        yield found
+
+
+@pytest.fixture(scope="package")
+def database(server: RunningServer) -> Iterator[Database]:
+    made = create_database(server)
+    try:
+        yield made
+    finally:
+        made.drop()
+
+
+@pytest.fixture(scope="package")
+def shop(airflow: Deployment, database: Database) -> Iterator[Shop]:
+    found = Shop(airflow, database)
+    with found.workload:
+        yield found
+
+
+@pytest.fixture(scope="package")
+def aside(airflow: Deployment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
+    """A schema on a server without a shop, for workflows that nobody works on; its connection is called aside."""
+    server = servers.start("mariadb", tmp_path_factory.mktemp("aside") / "server")
+    try:
+        made = create_database(server, "aside")
+        airflow.add_connection("aside", made.url)
+        yield made
+        made.close()
+    finally:
+        server.stop()
+
+
+@pytest.fixture(scope="package")
+def chromium() -> Iterator[Browser]:
+    with contextlib.ExitStack() as stack:
+        try:
+            yield stack.enter_context(browser.opened())
+        except browser.BrowserMissing as error:
+            (pytest.fail if os.environ.get("CI") else pytest.skip)(str(error))
+
+
+@pytest.fixture(scope="package")
+def login(chromium: Browser, airflow: Deployment) -> StorageState:
+    """What a browser keeps of somebody who has logged in through Airflow's own form."""
+    with chromium.new_context() as context:
+        log_in(context.new_page(), airflow, "admin")
+        return context.storage_state()
+
+
+@pytest.fixture
+def open_tab(chromium: Browser, airflow: Deployment, login: StorageState, request: Any) -> Iterator[OpenTab]:
+    """Opens tabs of the administrator; keywords are those of a browser context (viewport, color_scheme, …)."""
+    made: list[Tab] = []
+
+    def open_one(path: str = "", *, width: int = 1280, height: int = 900, **more: Any) -> Tab:
+        context = chromium.new_context(
+            base_url=airflow.url, storage_state=login, viewport={"width": width, "height": height}, **more
+        )
+        made.append(Tab(context))
+        if path:
+            made[-1].page.goto(path)
+        return made[-1]
+
+    yield open_one
+    if request.node.stash.get(FAILED, False):
+        print("\n".join(tab.story() for tab in made))
+    for tab in made:
+        tab.close()
+    assert [problem for tab in made for problem in tab.problems] == []
+
+
+FAILED = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: Any) -> Any:
+    report = yield
+    item.stash[FAILED] = item.stash.get(FAILED, False) or report.failed
+    return report

@@ -1,0 +1,271 @@
+"""The page in a browser, over rows that nobody works on: its states, sizes and colors, the keyboard, and what it names.
+
+What must stay true: each test begins with an empty sidecar on a server of its own, whose connection is called aside.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from airflow_ui import open_migrations
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Frame, Page, expect
+from tabs import OpenTab
+
+from sandbox.databases import Database
+from sandbox.deployment import Deployment
+from vreplication.mysql.session import Session, connect
+from vreplication.phases import Phase
+from vreplication.settings import SIDECAR
+from vreplication.state import gate, journal, progress, sidecar, workflows
+from vreplication.state.workflows import WorkflowRow
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("airflow")]
+SCRIPT = "<script>alert(1)</script>"
+ALTER = "ADD COLUMN note VARCHAR(200) NOT NULL DEFAULT '<b>none</b>', ADD INDEX by_" + "very_long_name_" * 4 + "(note)"
+REASONS = {Phase.FAILED: "Duplicate entry 'SUMMER' for key 'code'; shop.coupons is untouched."}
+WIDTHS = (360, 1_000)
+# What is said just before another page comes is not there any more when that one has come.
+REMEMBER = """state => new MutationObserver(() => state.hidden || sessionStorage.setItem('said', state.textContent))
+    .observe(state, {attributes: true, childList: true})"""
+LIST, ONE, GONE = "/vreplication/?conn_id=aside", "/vreplication/workflows/{}?conn_id=aside", "gone"
+
+
+@pytest.fixture
+def session(aside: Database) -> Iterator[Session]:
+    """Of a sidecar without a row."""
+    with connect(aside.url) as opened:
+        aside.admin.execute_raw(f"DROP DATABASE IF EXISTS {SIDECAR}")
+        sidecar.install(opened)
+        yield opened
+
+
+def make(session: Session, workflow: str, phase: Phase, **fields: Any) -> str:
+    """A workflow on a table with the worst of names; returns the path of its page."""
+    given: dict[str, Any] = {
+        "id": workflow, "kind": "online_ddl", "mechanism": 1, "source_schema": "aside", "source_table": SCRIPT,
+        "spec": {"table": SCRIPT, "alter": ALTER, "cutover": "manual"}, "phase": phase, "is_paused": False,
+        "is_cancel_requested": False, "reason": None, "shadow_table": "t__vr_new", "retired_table": "t__vr_old",
+        "copy_path": "server", "source_identity": None, "shadow_identity": None, "source_definition": None,
+        "server_identity": None, "start_position": None, "is_cut": False, "rows_total": None,
+    }  # fmt: skip
+    workflows.create(session, WorkflowRow(**(given | fields)))
+    return ONE.format(workflow)
+
+
+def make_shop(session: Session) -> None:
+    """What a list looks like on a usual day."""
+    asked = {
+        "orders-region": ("orders", "ADD COLUMN region VARCHAR(16) NOT NULL DEFAULT 'eu'", Phase.COPYING),
+        "users-email": ("users", "MODIFY email VARCHAR(320) NOT NULL", Phase.WAITING),
+        "coupons-code": ("coupons", "ADD UNIQUE KEY (code)", Phase.FAILED),
+        "items-price": ("items", "MODIFY price DECIMAL(14,4) NOT NULL", Phase.COMPLETE),
+    }
+    for name, (table, alter, phase) in asked.items():
+        spec = {"table": table, "alter": alter, "cutover": "manual"}
+        make(session, name, phase, source_schema="shop", source_table=table, spec=spec, reason=REASONS.get(phase))
+    _figures(session, "orders-region")
+    progress.write_driver(session, "users-email", percent=100.0)
+    progress.write_replicate(session, "users-email", lag_seconds=0.4, backlog=0)
+    progress.write_driver(session, "coupons-code", percent=100.0)
+
+
+def make_all(session: Session) -> list[str]:
+    """One in each state; returns the paths of the pages that show them."""
+    paths = [
+        make(session, "copies", Phase.COPYING),
+        make(session, "waits", Phase.WAITING),
+        make(session, "paused", Phase.VERIFYING, is_paused=True),
+        make(session, "failed", Phase.FAILED, reason=f"{SCRIPT}: 3 rows still differ, `a`.`b` among them"),
+        make(session, "done", Phase.COMPLETE),
+    ]
+    _figures(session, "copies")
+    for name in ("waits", "done"):
+        journal.write(session, name, "prepared", actor="host:1", details=f"shadow table {SCRIPT}")
+    return [LIST, *paths]
+
+
+def _figures(session: Session, workflow: str) -> None:
+    progress.write_driver(
+        session, workflow, percent=61.04, rows_copied=29_300_000, rows_total=48_100_000, rows_total_exact=0,
+        rows_per_second=48_213.0, copy_eta_seconds=390.0, chunk_rows=5_000, chunk_millis=480,
+    )  # fmt: skip
+    progress.write_replicate(
+        session, workflow, lag_seconds=0.4, backlog=310, events_applied=9, applied_per_second=1_204.0,
+        apply_eta_seconds=0.0, converging=1,
+    )  # fmt: skip
+
+
+# -- the list
+
+
+def test_the_list_shows_first_what_waits_and_finds_the_rest(session: Session, open_tab: OpenTab) -> None:
+    make_shop(session)
+    tab = open_tab(LIST)
+    rows = tab.page.get_by_role("list", name="Migrations").get_by_role("listitem")
+    expect(rows.get_by_role("link")).to_have_text(["shop.users", "shop.orders", "shop.coupons", "shop.items"])
+    expect(tab.page.get_by_role("group", name="Show only").get_by_role("button")).to_have_text(
+        ["running 1", "waiting for you 1", "failed 1", "done 1"]
+    )
+    tab.picture("migrations", 440)
+    tab.page.get_by_role("button", name="failed 1").click()
+    expect(rows.get_by_role("link")).to_have_text(["shop.coupons"])
+    tab.page.get_by_role("button", name="failed 1").click()
+    tab.page.get_by_role("searchbox").fill("email")
+    expect(rows.get_by_role("link")).to_have_text(["shop.users"])
+    tab.page.get_by_role("searchbox").fill("nothing like it")
+    expect(tab.page.get_by_text("No migration matches the filter.")).to_be_visible()
+
+
+# -- states
+
+
+def test_nothing_yet_says_how_to_begin(session: Session, open_tab: OpenTab) -> None:
+    page = open_tab(LIST).page
+    expect(page.get_by_role("heading", name="No migration yet")).to_be_visible()
+    expect(page.get_by_text("vreplication online-ddl --table")).to_be_visible()
+
+
+def test_it_says_that_it_loads(session: Session, open_tab: OpenTab) -> None:
+    """The frame in Airflow has no other sign of it."""
+    make(session, "copies", Phase.COPYING)
+    page = open_tab(LIST).page
+    page.get_by_role("status", include_hidden=True).evaluate(REMEMBER)
+    page.get_by_role("listitem").get_by_role("link").click()
+    expect(page.locator("#phase")).to_have_text("copying")
+    assert page.evaluate("sessionStorage.getItem('said')") == "Loading …"
+    expect(page.get_by_role("status")).to_be_hidden()
+
+
+def test_an_unreachable_source_is_named_and_the_others_are_shown(
+    airflow: Deployment, session: Session, open_tab: OpenTab
+) -> None:
+    make(session, "copies", Phase.COPYING)
+    with unreachable(airflow):
+        tab = open_tab("/vreplication/")
+        expect(tab.page.get_by_text(f"{GONE} is unreachable.")).to_be_visible()
+        expect(tab.page.get_by_role("listitem").filter(has_text="copies")).to_be_visible()
+        tab.page.goto(f"/vreplication/workflows/copies?conn_id={GONE}")
+        expect(tab.page.get_by_text(f"{GONE} is unreachable.")).to_be_visible()
+    assert all("503" in problem for problem in tab.problems)
+    tab.problems.clear()
+
+
+@contextlib.contextmanager
+def unreachable(airflow: Deployment) -> Iterator[None]:
+    """A source on a port where nobody listens."""
+    body = {"connection_id": GONE, "conn_type": "mysql", "host": "127.0.0.1", "port": 1, "login": "u", "schema": "d"}
+    status, told = airflow.call("POST", "/api/v2/connections", {**body, "extra": '{"vreplication": true}'})
+    assert status == 201, told
+    try:
+        yield
+    finally:
+        airflow.call("DELETE", f"/api/v2/connections/{GONE}")
+
+
+def test_a_table_named_like_a_script_is_text(session: Session, open_tab: OpenTab) -> None:
+    """A dialog of the script's, or the refusal to run it, would be a problem of the tab."""
+    tab = open_tab()
+    for path in make_all(session):
+        tab.page.goto(path)
+        expect(tab.page.get_by_text(SCRIPT).first).to_be_visible()
+        assert tab.page.locator("main script").count() == 0
+
+
+# -- sizes and colors
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_no_horizontal_scroll_bar(session: Session, blocked: str, open_tab: OpenTab, width: int) -> None:
+    page = open_tab(width=width, height=800).page
+    for path in [*make_all(session), blocked]:
+        page.goto(path)
+        assert page.evaluate("document.documentElement.scrollWidth") == width, path
+    expect(page.get_by_text("may: its open transaction may have used")).to_be_visible()
+    page.get_by_role("button", name="Release").click()
+    box = page.get_by_role("dialog").bounding_box()
+    assert box is not None
+    assert 0 <= box["x"] <= box["x"] + box["width"] <= width
+
+
+@pytest.fixture
+def blocked(aside: Database, session: Session) -> Iterator[str]:
+    """The path of a workflow whose cut-over an open transaction would block."""
+    path = make(session, "blocked", Phase.WAITING, source_table="busy")
+    aside.admin.execute_raw("CREATE TABLE IF NOT EXISTS busy (id INT PRIMARY KEY, v VARCHAR(200))")
+    with connect(aside.app_url) as app:
+        app.execute_raw("BEGIN")
+        app.rows("SELECT * FROM busy")
+        yield path
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_color_scheme_is_the_persons_and_can_be_read(
+    session: Session, blocked: str, open_tab: OpenTab, scheme: str
+) -> None:
+    """axe finds what has too little contrast, and each control without a name."""
+    page = open_tab(color_scheme=scheme).page
+    for path in [*make_all(session), blocked]:
+        page.goto(path)
+        assert _is_dark(page) == (scheme == "dark")
+        assert page.locator("progress:not([aria-label])").count() == 0
+        assert _complaints(page) == []
+    page.get_by_role("button", name="Release").click()
+    page.locator("summary").dispatch_event("click")
+    assert _complaints(page) == []
+
+
+def _is_dark(page: Page | Frame) -> bool:
+    red = page.evaluate("Number(getComputedStyle(document.body).backgroundColor.match(/[0-9]+/)[0])")
+    return bool(red < 128)
+
+
+def _complaints(page: Page) -> list[str]:
+    found = Axe().run(page, options={"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]}).response["violations"]
+    return [f"{each['id']}: {node['html']} ({node['failureSummary']})" for each in found for node in each["nodes"]]
+
+
+def test_airflows_own_dark_mode_reaches_the_page(session: Session, open_tab: OpenTab) -> None:
+    page = open_tab(color_scheme="null").page
+    frame = open_migrations(page)
+    assert not _is_dark(frame)
+    page.get_by_role("button", name="User").click()
+    page.get_by_role("menuitem", name="Appearance").click()
+    page.get_by_role("menuitemradio", name="Dark Mode").click()
+    frame.wait_for_function("matchMedia('(prefers-color-scheme: dark)').matches")
+    assert _is_dark(frame)
+
+
+# -- the keyboard
+
+
+@pytest.mark.parametrize("place", ["list", "detail"])
+def test_a_release_with_the_keyboard_alone(session: Session, open_tab: OpenTab, place: str) -> None:
+    path = make(session, "waits", Phase.WAITING)
+    page = open_tab(LIST if place == "list" else path).page
+    dialog = page.get_by_role("dialog")
+    _tab_to(page, "Release")
+    page.keyboard.press("Enter")
+    expect(dialog.get_by_role("button", name="Leave it as it is")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(dialog).to_be_hidden()
+    expect(page.get_by_role("button", name="Release", exact=False)).to_be_focused()
+    assert gate.released_by(session, "waits") is None
+    page.keyboard.press("Enter")
+    _tab_to(page, "Release it")
+    page.keyboard.press("Enter")
+    expect(page.locator(".tag").first).to_have_text("waiting at the gate")
+    assert gate.released_by(session, "waits") == "admin (Airflow)"
+
+
+def _tab_to(page: Page, text: str) -> None:
+    """By the Tab key, seeing where it is."""
+    for _ in range(20):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.textContent.trim()") == text:
+            break
+    style = page.evaluate("getComputedStyle(document.activeElement).outlineStyle + document.activeElement.textContent")
+    assert style.strip() == f"solid{text}"

@@ -1,0 +1,131 @@
+"""A whole online_ddl as a person does it: login, form, progress, release, all in a browser, under live writes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from airflow_ui import fill, framed, open_form, open_migrations, run_path, trigger
+from playwright.sync_api import Frame, Page, expect
+from tabs import OpenTab
+
+from sandbox import orders
+from tests.support.dag_runs import DagRun
+from tests.support.flow import let_go, wait_reached
+from tests.support.shop import Shop
+from vreplication.mysql.session import connect
+from vreplication.phases import Phase
+from vreplication.state import journal
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.xdist_group("airflow"),
+    # Both flavors' whole runs are in tests/dags; what is looked at here is the same for both.
+    pytest.mark.parametrize("server", ["mariadb"], indirect=True, scope="session"),
+]
+WORKFLOW = "orders-region"
+SECOND = 1_000
+LANDED, OPENED = "copy.after_land", "copy.after_open"
+
+
+def test_a_wrong_value_is_refused_with_a_sentence(shop: Shop, open_tab: OpenTab) -> None:
+    """What the form can know at once, and what only the first task can."""
+    page = open_tab().page
+    form = open_form(page)
+    fill(form, source_conn_id=shop.conn_id, alter="ADD x INT", workflow="refused")
+    expect(form.get_by_text("This field is required")).to_have_count(1)
+    expect(form.get_by_role("button", name="Trigger", exact=True)).to_be_disabled()
+    fill(form, table="orders", cutover="window", cutover_window="Someday")
+    page.goto(f"{run_path(trigger(form))}/tasks/plan")
+    sentence = page.get_by_text("cutover_window: 'Someday' is no window. Write it as Sat 02:00-04:00 Europe/Berlin.")
+    expect(sentence).to_be_visible(timeout=90 * SECOND)
+    assert shop.phase("refused") is None
+
+
+def test_from_the_form_to_the_new_table(shop: Shop, pauses: Path, open_tab: OpenTab) -> None:
+    tab = open_tab()
+    page = tab.page
+    (pauses / LANDED).touch()
+    form = open_form(page)
+    fill(form, source_conn_id=shop.conn_id, table="orders", alter=orders.ALTER, workflow=WORKFLOW)
+    fill(form, cutover="manual", chunk_rows="300")
+    tab.picture("form", 1000)
+    run = DagRun(airflow=shop.airflow, dag_id="online_ddl", run_id=trigger(form))
+    wait_reached(pauses, LANDED)
+    _the_bar_moves(_tab_of_run(page), pauses)
+    tab.picture("run")
+    let_go(pauses, LANDED)
+    _the_link_of_a_task_leads_there(page, run)
+    run.wait_for(lambda: shop.phase(WORKFLOW) is Phase.WAITING, "it does not come to the gate")
+    frame = _out_of_the_list(page)
+    tab.picture("waiting", 1100)
+    _release(frame)
+    expect(frame.locator("#phase")).to_have_text("complete", timeout=90 * SECOND)
+    assert run.end() == "success", run.story()
+    with connect(shop.database.url) as session:
+        written = journal.read(session, WORKFLOW)
+    assert [e["actor"] for e in written if e["event"] == "released"] == ["admin (Airflow)"]
+    shop.prove(WORKFLOW)
+
+
+def _tab_of_run(page: Page) -> Frame:
+    page.get_by_role("link", name="Migration", exact=True).click()
+    frame = framed(page, "Migration")
+    expect(frame.locator("#phase")).to_have_text("copying")
+    return frame
+
+
+def _the_bar_moves(frame: Frame, pauses: Path) -> None:
+    """Held behind its first chunks it stands above 0; a chunk further it stands higher, and not yet at the end."""
+    first = _copied_more_than(frame, 0)
+    _one_chunk_more(pauses)
+    second = _copied_more_than(frame, first)
+    assert 0 < first < second < 100
+    expect(frame.locator(".bars .figure").first).to_have_text(re.compile(r"^\d\d?\.\d %$"))
+
+
+def _copied_more_than(frame: Frame, least: float) -> float:
+    found = frame.wait_for_function(
+        "least => { const bar = document.querySelector('progress[aria-label=Copy]');"
+        " return bar && bar.value > least ? bar.value : null; }",
+        arg=least,
+    )
+    return float(found.json_value())
+
+
+def _one_chunk_more(pauses: Path) -> None:
+    """Each copying task lands one more chunk, and is held again."""
+    for here, there in ((LANDED, OPENED), (OPENED, LANDED)):
+        (pauses / f"{there}.reached").unlink(missing_ok=True)
+        (pauses / there).touch()
+        let_go(pauses, here)
+        wait_reached(pauses, there)
+
+
+def _the_link_of_a_task_leads_there(page: Page, run: DagRun) -> None:
+    page.goto(f"{run_path(run.run_id)}/tasks/plan/details")
+    page.get_by_role("link", name="Migration", exact=True).click()
+    expect(framed(page, "Migration").locator("h1")).to_contain_text("orders ADD COLUMN region")
+
+
+def _out_of_the_list(page: Page) -> Frame:
+    """The list, and from there to the one that waits."""
+    frame = open_migrations(page)
+    row = frame.get_by_role("listitem").filter(has_text=WORKFLOW)
+    expect(row).to_contain_text("waiting for you")
+    row.get_by_role("link").click()
+    expect(frame.locator("#phase")).to_have_text("waiting for you")
+    return frame
+
+
+def _release(frame: Frame) -> None:
+    """It asks first; the answer that changes nothing changes nothing."""
+    frame.get_by_role("button", name="Release").click()
+    dialog = frame.get_by_role("dialog")
+    expect(dialog).to_contain_text("The tables are switched as soon as")
+    dialog.get_by_role("button", name="Leave it as it is").click()
+    expect(dialog).to_be_hidden()
+    expect(frame.locator("#phase")).to_have_text("waiting for you")
+    frame.get_by_role("button", name="Release").click()
+    dialog.get_by_role("button", name="Release it").click()
