@@ -49,6 +49,14 @@ class Track:
 
     def move(self, event: Event) -> bool:
         """Follow one event. False: it stands before the place to begin at and says nothing to us."""
+        end = self._offset + event.size
+        if event.end == end and not self._is_early and not event.flags & ARTIFICIAL:
+            # Nearly always.
+            self._event_start, self._offset, self._has_place = self._offset, end, True
+            return True
+        return self._move_far(event)
+
+    def _move_far(self, event: Event) -> bool:
         if event.flags & ARTIFICIAL or event.type in _NOT_IN_FILE:
             return True
         # An event that ends at 4 GiB exactly tells 0, as one does that tells nothing.
