@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyspark
 import pytest
 from rowcopy_setup import WORKFLOW, Background, CopyCase, Held, make_case
 
 from sandbox.databases import Database
+from tests.support import local_spark
 from tests.support.flow import begin, let_go, paused_at, wait_reached, wait_until
 from vreplication.cli import main, options, scrub
 from vreplication.errors import Refused
 from vreplication.mysql.session import Session, connect
 from vreplication.phases import Phase
+from vreplication.rowcopy import spark_job
 from vreplication.rowcopy.spark_job import run_copy
 from vreplication.settings import SIDECAR, Tuning
 from vreplication.state import journal, ledger, sidecar, tuning, workflows
@@ -90,6 +94,28 @@ def test_tasks_come_and_go_as_is_asked_for(spark: Any, case: CopyCase) -> None:
     assert seen == [1, 2, 1]
     assert ledger.totals(case.session, WORKFLOW).splits_done == len(splits)
     assert sorted(s.attempt for s in ledger.splits(case.session, WORKFLOW)) == [1, 1, 1, 2]
+    case.assert_same()
+
+
+def test_what_a_job_has_not_begun_in_its_time_is_given_back(case: CopyCase, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that there is work for a task that is added later."""
+    monkeypatch.setattr(pyspark, "InheritableThread", threading.Thread)
+    monkeypatch.setattr(spark_job, "JOB_SECONDS", -1.0)
+    splits, spark = case.cut(8), local_spark.LocalSpark()
+    jobs: list[int] = []
+    parallelize = spark.sparkContext.parallelize
+
+    def counted(items: Any, count: int = 1) -> Any:
+        jobs.append(len(items[0][1]))
+        return parallelize(items, count)
+
+    monkeypatch.setattr(spark.sparkContext, "parallelize", counted)
+    with case.gate_kept_open():
+        run_copy(
+            spark, case.database.url, case.driver, case.mapping, case.job(copy_parallelism=1), on_tick=lambda: None
+        )  # type: ignore[arg-type]
+    assert jobs == [4, 4, 3, 3, 2, 2, 1, 1]
+    assert [s.attempt for s in ledger.splits(case.session, WORKFLOW)] == [1] * len(splits)
     case.assert_same()
 
 
