@@ -19,8 +19,8 @@ from sandbox.databases import Database
 from sandbox.deployment import Deployment
 from vreplication.mysql.session import Session, connect
 from vreplication.phases import Phase
-from vreplication.settings import SIDECAR
-from vreplication.state import gate, journal, progress, sidecar, workflows
+from vreplication.settings import SIDECAR, Tuning
+from vreplication.state import gate, history, journal, progress, sidecar, tuning, workflows
 from vreplication.state.workflows import WorkflowRow
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("airflow")]
@@ -31,6 +31,7 @@ WIDTHS = (360, 1_000)
 # What is said just before another page comes is not there any more when that one has come.
 REMEMBER = """state => new MutationObserver(() => state.hidden || sessionStorage.setItem('said', state.textContent))
     .observe(state, {attributes: true, childList: true})"""
+HELD = "'catch-up goes first: 4,210 changes behind'"
 LIST, ONE, GONE = "/vreplication/?conn_id=aside", "/vreplication/workflows/{}?conn_id=aside", "gone"
 
 
@@ -97,6 +98,20 @@ def _figures(session: Session, workflow: str) -> None:
         session, workflow, lag_seconds=0.4, backlog=310, events_applied=9, applied_per_second=1_204.0,
         apply_eta_seconds=0.0, converging=1,
     )  # fmt: skip
+    _past(session, workflow)
+
+
+def _past(session: Session, workflow: str) -> None:
+    """Three hours: a point for every five seconds of the last twenty minutes, one a minute before; held back once."""
+    now = history.slot_now(session)
+    spans = [*range(3 * history.HOUR, 240, -history.MINUTE), *range(240, 0, -1)]
+    values = ", ".join(
+        f"('{workflow}', {now - ago}, 'copying', {29_300_000 - ago * 240_000}, {45_000 + ago % 17 * 400}, "
+        f"{1_200 + ago % 11 * 40}, {0.3 + ago % 7 / 10}, {300 + ago % 13 * 9}, {24_000 + ago % 5 * 90}, "
+        f"{480 + ago % 9 * 8}, {HELD if 100 < ago < 130 else 'NULL'}, 0, NOW() + INTERVAL {390 + ago} SECOND)"
+        for ago in spans
+    )
+    session.execute_raw(f"INSERT INTO {SIDECAR}.history VALUES {values}")
 
 
 # -- the list
@@ -138,6 +153,41 @@ def test_it_says_that_it_loads(session: Session, open_tab: OpenTab) -> None:
     expect(page.locator("#phase")).to_have_text("copying")
     assert page.evaluate("sessionStorage.getItem('said')") == "Loading …"
     expect(page.get_by_role("status")).to_be_hidden()
+
+
+def test_the_past_is_drawn_and_can_be_read(session: Session, open_tab: OpenTab) -> None:
+    """It is the sidecar's: a browser that has never seen the page draws it, too."""
+    path = make(session, "copies", Phase.COPYING)
+    _figures(session, "copies")
+    page = open_tab(path).page
+    for name in ("Copied, applied, ", "Watermark lag, backlog, ", "Chunks, "):
+        expect(page.get_by_role("img", name=name).locator("canvas")).to_be_visible()
+    page.get_by_text("Watermark lag, backlog as a table").click()
+    table = page.get_by_role("table", name="Watermark lag, backlog")
+    expect(table.get_by_role("row")).not_to_have_count(0)
+    assert table.get_by_text("catch-up goes first").count() > 0
+    hour = table.get_by_role("row").count()
+    page.get_by_role("button", name="Whole run").click()
+    expect(page.get_by_role("button", name="Whole run")).to_have_attribute("aria-pressed", "true")
+    expect(table.get_by_role("row")).not_to_have_count(hour)
+
+
+def test_tuning_asks_first_and_says_what_is_wrong(session: Session, open_tab: OpenTab) -> None:
+    tab = open_tab(make(session, "copies", Phase.COPYING))
+    dialog = tab.page.get_by_role("dialog")
+    tab.page.get_by_role("button", name="Tune").click()
+    expect(dialog.get_by_label("Copying tasks at a time")).to_have_value("2")
+    dialog.get_by_label("Copying tasks at a time").fill("99")
+    dialog.get_by_role("button", name="Set").click()
+    expect(dialog.get_by_role("alert")).to_have_text("copy_parallelism: Input should be less than or equal to 64.")
+    assert tuning.read(session, "copies") == Tuning()
+    tab.problems.clear()
+    dialog.get_by_label("Copying tasks at a time").fill("4")
+    dialog.get_by_role("button", name="Set").click()
+    expect(tab.page.get_by_text("Set: 4 copying tasks at a time.")).to_be_visible()
+    expect(tab.page.get_by_text("It may work with 4 tasks at a time, 500 ms a chunk")).to_be_visible()
+    assert tuning.read(session, "copies") == Tuning(copy_parallelism=4)
+    assert [entry["actor"] for entry in journal.read(session, "copies")] == ["admin (Airflow)"]
 
 
 def test_an_unreachable_source_is_named_and_the_others_are_shown(
@@ -214,7 +264,12 @@ def test_the_color_scheme_is_the_persons_and_can_be_read(
         assert page.locator("progress:not([aria-label])").count() == 0
         assert _complaints(page) == []
     page.get_by_role("button", name="Release").click()
-    page.locator("summary").dispatch_event("click")
+    page.goto(ONE.format("copies"))
+    expect(page.get_by_role("img", name="Chunks, ")).to_be_visible()
+    for each in page.locator("summary").all():
+        each.click()
+    assert _complaints(page) == []
+    page.get_by_role("button", name="Tune").click()
     assert _complaints(page) == []
 
 
