@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from sandbox.databases import Database
 from sandbox.deployment import Deployment
-from tests.support.dag_runs import unpause
+from tests.support.dag_runs import DagRun, unpause
 from tests.support.shop import ROWS, Shop
 from vreplication import names
 from vreplication.mysql.session import connect
@@ -39,7 +40,18 @@ def test_released_by_an_operator(shop: Shop) -> None:
     result = run.result("clean_up")
     assert (result["event"], result["workflow"]) == ("complete", run.run_id)
     assert result["rows_copied"] > ROWS // 2
+    own = f"vreplication://{shop.conn_id}/{shop.database.name}/orders"
+    told = {"conn_id": shop.conn_id, "table": f"{shop.database.name}.orders", "workflow": run.run_id}
+    assert asset_events(shop, run) == {"vreplication_table_migrated": told, own: told}
     shop.prove(run.run_id)
+
+
+def asset_events(shop: Shop, run: DagRun) -> dict[str, Any]:
+    """What other DAGs can be scheduled on: the asset's address and what its event says."""
+    where = f"/api/v2/assets/events?source_dag_id={run.dag_id}&source_run_id={run.run_id}"
+    status, found = shop.airflow.call("GET", where)
+    assert status == 200, found
+    return {event["uri"]: event["extra"] for event in found["asset_events"]}
 
 
 def test_auto_with_the_processes_of_copy_and_replicate_killed(shop: Shop) -> None:
