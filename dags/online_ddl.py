@@ -7,6 +7,7 @@ from datetime import timedelta
 from airflow.sdk import dag
 
 from vreplication.airflow import operators
+from vreplication.airflow.approval import CutOverApproval
 from vreplication.airflow.params import online_ddl_params
 
 
@@ -26,11 +27,13 @@ def online_ddl() -> None:
     copy = operators.CopyOperator(task_id="copy")
     verify = operators.VerifyOperator(task_id="verify")
     gate = operators.GateSensor(task_id="gate")
+    approve = CutOverApproval(task_id="approve")
     cut_over = operators.CutOverOperator(task_id="cut_over")
-    clean_up = operators.CleanUpOperator(task_id="clean_up")
+    clean_up = operators.CleanUpOperator(task_id="clean_up", approval="approve")
 
     plan >> prepare >> [replicate, copy]
-    copy >> verify >> gate
+    # Nothing waits for `approve`: the gate waits for the sidecar's release row, which the answer writes.
+    copy >> verify >> [gate, approve]
     [gate, replicate] >> cut_over >> clean_up
 
 

@@ -174,9 +174,9 @@ class Deployment:
                 process.wait(max(0.1, deadline - time.monotonic()))
             _signal(process.pid, signal.SIGKILL)
             process.wait()
-        while any(map(_is_there, tasks)) and time.monotonic() < deadline:
+        while any(map(is_there, tasks)) and time.monotonic() < deadline:
             time.sleep(0.1)
-        for pid in filter(_is_there, tasks):
+        for pid in filter(is_there, tasks):
             _signal(pid, signal.SIGKILL)
         self.processes.clear()
 
@@ -251,7 +251,8 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
-def _is_there(pid: int) -> bool:
+def is_there(pid: int) -> bool:
+    """A process that only waits to be waited for is none any more."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except OSError:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from configparser import ConfigParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 from alone import OFFLINE, ROOT, in_airflow
+
+from sandbox.deployment import POOLS
 
 _READ = f"""{OFFLINE}
 import time
@@ -24,7 +27,8 @@ heavy = sorted(m for m in ("pyspark", "pandas", "pymysqlreplication") if m in sy
 
 def task(t):
     return {{"pool": t.pool, "retries": t.retries, "down": sorted(t.downstream_task_ids),
-            "outlets": [o.name for o in t.outlets], "has_policy": bool(t.retry_policy)}}
+            "outlets": [o.name for o in t.outlets], "has_policy": bool(t.retry_policy),
+            "rule": t.trigger_rule.value}}
 
 tell({{
     "errors": bag.import_errors, "heavy": heavy, "of_sdk": of_sdk, "of_dags": of_dags,
@@ -59,14 +63,17 @@ def test_the_shape_of_online_ddl(found: dict[str, Any]) -> None:
         "prepare": ["copy", "replicate"],
         "replicate": ["cut_over"],
         "copy": ["verify"],
-        "verify": ["gate"],
+        "verify": ["approve", "gate"],
         "gate": ["cut_over"],
+        "approve": [],
         "cut_over": ["clean_up"],
         "clean_up": [],
     }
     pools = {name: task["pool"] for name, task in tasks.items() if task["pool"] != "default_pool"}
     assert pools == {"replicate": "vreplication_replicate", "copy": "vreplication_copy", "verify": "vreplication_copy"}
     assert all(task["retries"] >= 3 and task["has_policy"] for task in tasks.values())
+    rules = {name: task["rule"] for name, task in tasks.items() if task["rule"] != "all_success"}
+    assert rules == {"clean_up": "all_done"}
     assert tasks["clean_up"]["outlets"] == ["vreplication_table_migrated", "vreplication_tables"]
 
 
@@ -81,3 +88,12 @@ def test_the_form_of_online_ddl(found: dict[str, Any]) -> None:
     assert params["alter"]["minLength"] == 1
     assert all("section" in schema and "type" in schema for schema in params.values())
     assert params["copy_parallelism"]["maximum"] == 64
+
+
+def test_catch_up_takes_fewer_than_half_of_the_executors_places() -> None:
+    """Or copies would find none; and the short tasks need some, too."""
+    config = ConfigParser(interpolation=None)
+    config.read(ROOT / "airflow.cfg")
+    parallelism = config.getint("core", "parallelism")
+    assert 2 * POOLS["vreplication_replicate"] < parallelism
+    assert sum(POOLS.values()) < parallelism

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from sandbox.databases import Database
-from sandbox.deployment import Deployment
-from tests.support.dag_runs import DagRun, unpause
+from sandbox.deployment import Deployment, descendants, is_there
+from tests.support.dag_runs import DagRun, now_open, trigger, unpause
+from tests.support.flow import call, definition
 from tests.support.shop import ROWS, Shop
 from vreplication import names
 from vreplication.mysql.session import connect
 from vreplication.phases import Phase
+from vreplication.state import journal
 from vreplication.workflows import operate
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("airflow")]
@@ -29,17 +32,27 @@ def shop(airflow: Deployment, database: Database) -> Iterator[Shop]:
         yield found
 
 
-def test_released_by_an_operator(shop: Shop) -> None:
-    """Held at the gate, without a worker slot, until the release; then switched, and the result is the command's."""
-    run = shop.trigger(cutover="manual")
-    run.wait_for_task("gate", "deferred")
-    assert shop.phase(run.run_id) is Phase.WAITING
+def test_watched_and_approved_by_rest(shop: Shop) -> None:
+    """Held at the gate without a worker slot, and verified again, until somebody approves; the result is the command's.
+    Its figures are on the page and in Airflow's own store all the time.
+    """
+    run = shop.trigger(cutover="manual", verify_every_minutes=0.02)
+    run.wait_for_task("approve", "awaiting_input")
+    assert "ALTER TABLE" in str(shop.airflow.call("GET", f"{run.path}/hitlDetails")[1])
+    copied, caught_up = run.stored("copy", "progress"), run.stored("replicate", "progress")
+    assert (copied["rows_copied"] > ROWS // 2, copied["percent"], caught_up["workflow"]) == (True, 100, run.run_id)
+    assert run.stored("verify", "progress")["verdict"] == "clean"
     assert run.tasks()["replicate"] == "running"
-    operate.release(shop.database.url, run.run_id, by="tester")
+    first = verified_at(shop, run)
+    run.wait_for(lambda: verified_at(shop, run) > first + 1, "it is not verified again")
+    assert run.stored("replicate", "progress")["events_applied"] > caught_up["events_applied"]
+    assert run.answer("approve", "Approve", user="viewer") == 403
+    assert run.answer("approve", "Approve", user="editor") == 200
     assert run.end() == "success", run.story()
     result = run.result("clean_up")
     assert (result["event"], result["workflow"]) == ("complete", run.run_id)
     assert result["rows_copied"] > ROWS // 2
+    assert ("released", "editor (Airflow)") in events(shop, run.run_id).items()
     own = f"vreplication://{shop.conn_id}/{shop.database.name}/orders"
     told = {"conn_id": shop.conn_id, "table": f"{shop.database.name}.orders", "workflow": run.run_id}
     assert asset_events(shop, run) == {"vreplication_table_migrated": told, own: told}
@@ -54,6 +67,42 @@ def asset_events(shop: Shop, run: DagRun) -> dict[str, Any]:
     return {event["uri"]: event["extra"] for event in found["asset_events"]}
 
 
+def verified_at(shop: Shop, run: DagRun) -> float:
+    """When it was verified the last time, as the page tells it."""
+    seen = shop.airflow.call("GET", f"/vreplication/api/workflows/{run.run_id}", user="viewer")[1]
+    return time.monotonic() - float(seen["verified_seconds_ago"])
+
+
+def events(shop: Shop, workflow: str) -> dict[str, str]:
+    """What the journal tells, and who did it."""
+    with connect(shop.database.url) as session:
+        return {entry["event"]: entry["actor"] for entry in journal.read(session, workflow)}
+
+
+@pytest.mark.only_on("mysql")
+def test_a_run_that_is_marked_failed_stops_and_leaves_the_source_alone(shop: Shop) -> None:
+    """Paused in the middle of its copy, so that it cannot be faster than the test."""
+    with connect(shop.database.app_url) as app:
+        before = definition(app, "orders")
+    run = shop.trigger(cutover="auto", chunk_rows=20)
+    run.wait_for(lambda: shop.phase(run.run_id) is not None, "it does not begin")
+    operate.pause(shop.database.url, run.run_id, by="tester")
+    for task in ("copy", "replicate"):
+        run.wait_for_task(task, "running")
+    run.wait_for(lambda: len(descendants(run.pid("copy"))) > 1, "Spark does not start")
+    pids = [pid for task in ("copy", "replicate") for pid in (run.pid(task), *descendants(run.pid(task)))]
+    run.mark("failed")
+    deadline = time.monotonic() + 30
+    while left := [pid for pid in pids if is_there(pid)]:
+        assert time.monotonic() < deadline, f"{left} of {pids} go on"
+        time.sleep(0.2)
+    assert run.state() == "failed"
+    operate.cancel(shop.database.url, run.run_id, by="tester")
+    with connect(shop.database.app_url) as app:
+        assert definition(app, "orders") == before
+        assert [n for (n,) in app.rows("SHOW TABLES") if names.is_ours(n)] == []
+
+
 def test_auto_with_the_processes_of_copy_and_replicate_killed(shop: Shop) -> None:
     """Airflow tries them again; they go on from the sidecar."""
     run = shop.trigger(cutover="auto", chunk_rows=50)
@@ -64,6 +113,7 @@ def test_auto_with_the_processes_of_copy_and_replicate_killed(shop: Shop) -> Non
     assert run.end() == "success", run.story()
     assert run.tries("copy") > 1
     assert run.tries("replicate") > 1
+    assert run.tasks()["approve"] == "skipped"
     shop.prove(run.run_id)
 
 
@@ -87,3 +137,62 @@ def test_cancel_removes_what_was_made(shop: Shop) -> None:
     with connect(shop.database.app_url) as app:
         assert [n for (n,) in app.rows("SHOW TABLES") if names.is_ours(n)] == []
     assert shop.phase(run.run_id) is Phase.CANCELLED
+
+
+class Tables:
+    """Small tables that nobody writes to, and runs that add a column to one of them each."""
+
+    def __init__(self, airflow: Deployment, database: Database, tables: list[str]) -> None:
+        self.airflow, self.database, self.conn_id = airflow, database, f"tables_{database.name}"
+        self.names = tables
+        for name in tables:
+            database.admin.execute_raw(f"CREATE TABLE {name} (id INT PRIMARY KEY) ENGINE=InnoDB")
+            database.admin.execute_raw(f"INSERT INTO {name} VALUES (1),(2),(3)")
+        airflow.add_connection(self.conn_id, database.url)
+
+    def trigger(self, name: str, **more: str) -> DagRun:
+        conf = {"source_conn_id": self.conn_id, "table": name, "alter": "ADD added INT", "copy_parallelism": 1, **more}
+        return trigger(self.airflow, "online_ddl", f"{name}-{self.database.name}", conf)
+
+    def has_changed(self, name: str) -> bool:
+        return "added" in str(self.database.admin.row(f"SHOW CREATE TABLE {name}"))
+
+    def journal(self, run: DagRun) -> dict[str, str]:
+        with connect(self.database.url) as session:
+            return {entry["event"]: entry["actor"] for entry in journal.read(session, run.run_id)}
+
+
+@pytest.mark.only_on("mariadb")
+@pytest.mark.timeout(560)
+def test_every_other_way_through_the_gate_by_four_runs_at_once(airflow: Deployment, database: Database) -> None:
+    """Three wait for a person and have all of catch-up's places; the fourth's copy gives its own place up meanwhile."""
+    unpause(airflow, "online_ddl")
+    tables = Tables(airflow, database, ["by_command", "by_page", "rejected", "in_window"])
+    held = by_command, by_page, rejected = [tables.trigger(n, cutover="manual") for n in tables.names[:3]]
+    for run in held:
+        run.wait_for_task("replicate", "running")
+    in_window = tables.trigger("in_window", cutover="window", cutover_window=now_open())
+    in_window.wait_for_task("copy", "deferred")
+    assert (in_window.tasks()["replicate"], in_window.tries("copy")) == ("scheduled", 1)
+    for run in held:
+        run.wait_for_task("approve", "awaiting_input")
+
+    assert call(database, "release", by_command.run_id).code == 0
+    path = f"/vreplication/api/workflows/{by_page.run_id}/release?conn_id={tables.conn_id}"
+    assert airflow.call("POST", path, user="editor")[0] == 200
+    assert rejected.answer("approve", "Reject", user="editor") == 200
+
+    for run in (by_command, by_page, in_window):
+        assert run.end() == "success", run.story()
+        assert run.tasks()["approve"] == "skipped", run.run_id
+    assert tables.journal(by_page)["released"] == "editor (Airflow)"
+    assert "maintenance window" in tables.journal(in_window)["released"]
+    assert rejected.end() == "failed"
+    assert (rejected.tasks()["approve"], rejected.tasks()["gate"]) == ("success", "failed")
+    told = tables.journal(rejected)
+    assert (told["rejected"], "cancelled" in told) == ("editor (Airflow)", True)
+    assert {name: tables.has_changed(name) for name in tables.names} == {
+        "by_command": True, "by_page": True, "rejected": False, "in_window": True,
+    }  # fmt: skip
+    pending = airflow.call("GET", "/api/v2/dags/online_ddl/dagRuns/~/hitlDetails?state=awaiting_input")[1]
+    assert pending["total_entries"] == 0

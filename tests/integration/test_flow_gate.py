@@ -8,13 +8,16 @@ import pytest
 
 from sandbox.databases import Database
 from tests.support.flow import Run, begin, let_go, paused_at, wait_reached, wait_until
+from vreplication.errors import Refused
 from vreplication.mysql.session import Session, connect
 from vreplication.phases import Phase
 from vreplication.progress import snapshot
 from vreplication.state import journal, verdicts, workflows
-from vreplication.workflows import operate
+from vreplication.workflows import operate, steps
 
 pytestmark = pytest.mark.usefixtures("quick")
+ROWS = 300
+"""More than are mended key by key when all of them are wrong."""
 
 
 @pytest.fixture
@@ -22,7 +25,7 @@ def held(database: Database) -> Run:
     """A workflow that waits for its release, and verifies again every half second."""
     with connect(database.app_url) as app:
         app.execute_raw("CREATE TABLE t (id INT PRIMARY KEY, a INT) ENGINE=InnoDB")
-        app.execute_raw("INSERT INTO t VALUES (1,1),(2,2),(3,3)")
+        app.execute_raw("INSERT INTO t VALUES " + ",".join(f"({n},{n})" for n in range(ROWS)))
     run = begin(database, "t", "ADD COLUMN z INT", cutover="manual", verify_every_minutes=0.5 / 60)
     with connect(database.url) as session:
         wait_until(lambda: phase(session, run) is Phase.WAITING, "it does not get to the gate")
@@ -34,10 +37,10 @@ def phase(session: Session, run: Run) -> Phase | None:
     return row.phase if row else None
 
 
-def damage(database: Database) -> None:
+def damage(database: Database, rows: int = 1) -> None:
     """As a fault of ours would: without a word in the log."""
     database.admin.execute_raw("SET sql_log_bin=0")
-    database.admin.execute_raw("UPDATE t__vr_new SET a=77 WHERE id=2")
+    database.admin.execute_raw(f"UPDATE t__vr_new SET a=-1 ORDER BY id LIMIT {rows}")
     database.admin.execute_raw("SET sql_log_bin=1")
 
 
@@ -45,12 +48,12 @@ def test_what_goes_wrong_while_it_waits_is_found_and_mended(held: Run, database:
     damage(database)
     with connect(database.url) as session, connect(database.app_url) as app:
         wait_until(lambda: _events(session, held).count("mismatch") == 1, "it is not found")
-        app.execute_raw("INSERT INTO t VALUES (4,4)")
-        wait_until(lambda: _is_clean(session, held, 4), "it is not verified again")
+        app.execute_raw(f"INSERT INTO t VALUES ({ROWS},{ROWS})")
+        wait_until(lambda: _is_clean(session, held, ROWS + 1), "it is not verified again")
         wait_until(lambda: phase(session, held) is Phase.WAITING, "it does not wait on")
         operate.release(database.url, held.workflow, "ann")
         assert held.result().event == "complete"
-        assert app.rows("SELECT id, a FROM t ORDER BY id") == [(1, 1), (2, 2), (3, 3), (4, 4)]
+        assert _is_right(app, ROWS + 1)
 
 
 def _is_clean(session: Session, run: Run, rows: int) -> bool:
@@ -58,6 +61,10 @@ def _is_clean(session: Session, run: Run, rows: int) -> bool:
     assert verdict is not None
     assert seen.verified_seconds_ago is not None
     return (verdict.mismatches, verdict.rows_compared) == (0, rows) and seen.verified_seconds_ago < 10
+
+
+def _is_right(app: Session, rows: int) -> bool:
+    return app.row("SELECT COUNT(*), SUM(a = id) FROM t") == (rows, rows)
 
 
 def _events(session: Session, run: Run) -> list[str]:
@@ -77,16 +84,43 @@ def test_a_release_ends_a_verification_that_is_under_way(held: Run, database: Da
         assert verdicts.load(session, held.workflow) == before
 
 
-def test_rows_that_differ_are_mended_whoever_waits(held: Run, database: Database, pauses: Path) -> None:
+def test_rows_that_differ_are_mended_whoever_waits(
+    held: Run, database: Database, pauses: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A release only ends a verification that has found nothing."""
+    monkeypatch.setattr(steps, "_ASK_SECONDS", 0.0)
     with paused_at(pauses, "verify.began"):
         wait_reached(pauses, "verify.began", held)
-        damage(database)
+        damage(database, ROWS)
         with paused_at(pauses, "copy.after_open"):
             let_go(pauses, "verify.began")
             wait_reached(pauses, "copy.after_open", held)
             operate.release(database.url, held.workflow, "ann")
     with connect(database.app_url) as app, connect(database.url) as session:
         wait_until(lambda: not held.is_going, "it does not end")
-        assert app.rows("SELECT id, a FROM t ORDER BY id") == [(1, 1), (2, 2), (3, 3)]
+        assert _is_right(app, ROWS)
         assert "mismatch" in _events(session, held)
+
+
+def test_a_rejection_cancels_in_the_name_of_who_gave_it(held: Run, database: Database) -> None:
+    operate.reject(database.url, held.workflow, "bob")
+    assert held.result().event == "cancelled"
+    with connect(database.url) as session, connect(database.app_url) as app:
+        told = [(e["event"], e["actor"]) for e in journal.read(session, held.workflow)]
+        assert ("rejected", "bob") in told
+        assert ("cancel requested", "bob") in told
+        assert app.rows("SHOW TABLES") == [("t",)]
+    with pytest.raises(Refused, match="has ended"):
+        operate.release_once(database.url, held.workflow, "ann")
+
+
+def test_who_was_first_has_released_it_and_a_rejection_comes_too_late(held: Run, database: Database) -> None:
+    operate.release_once(database.url, held.workflow, "ann")
+    assert held.result().event == "complete"
+    operate.release_once(database.url, held.workflow, "bob")
+    with connect(database.url) as session:
+        assert [e["actor"] for e in journal.read(session, held.workflow) if e["event"] == "released"] == ["ann"]
+    with pytest.raises(Refused, match="cannot be cancelled"):
+        operate.reject(database.url, held.workflow, "bob")
+    with connect(database.url) as session:
+        assert "rejected" not in _events(session, held)

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from sandbox.databases import Database
+from tests.support.rows import workflow_row
 from vreplication.cli import main, options, scrub
 from vreplication.errors import Refused
 from vreplication.mysql.session import Session, connect
 from vreplication.phases import Phase
 from vreplication.settings import SIDECAR
 from vreplication.state import journal, lease, queue, sidecar, workflows
-from vreplication.state.workflows import WorkflowRow
 from vreplication.workflows import due, queueing
 
 Capture = pytest.CaptureFixture[str]
@@ -54,13 +54,8 @@ def submit(session: Session, workflow: str, **more: Any) -> None:
 def begin(session: Session, workflow: str, phase: Phase = Phase.COPYING, table: str = "") -> None:
     """A workflow's row, as prepare makes it."""
     sidecar.install(session)
-    row = WorkflowRow(
-        id=workflow, kind="online_ddl", mechanism=1, source_schema=session.url.database,
-        source_table=table or f"t_{workflow}", spec={}, phase=phase, is_paused=False, is_cancel_requested=False,
-        reason=None, shadow_table="s", retired_table="r", copy_path="server", source_identity=None,
-        shadow_identity=None, source_definition=None, server_identity=None, start_position=None, is_cut=False,
-        rows_total=None,
-    )  # fmt: skip
+    table = table or f"t_{workflow}"
+    row = workflow_row(workflow, phase=phase, source_schema=session.url.database, source_table=table)
     workflows.create(session, row)
 
 

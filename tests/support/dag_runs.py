@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sandbox.deployment import Deployment
@@ -37,6 +38,22 @@ class DagRun:
 
     def result(self, task_id: str) -> Any:
         return self._get(f"/taskInstances/{task_id}/xcomEntries/return_value")["value"]
+
+    def stored(self, task_id: str, key: str) -> Any:
+        """What the task keeps in Airflow's task state store, or None."""
+        status, found = self.airflow.call("GET", f"{self.path}/taskInstances/{task_id}/state-store/{key}")
+        return found["value"] if status == 200 else None
+
+    def answer(self, task_id: str, option: str, user: str = "admin") -> int:
+        """Answer a request to a person; returns the HTTP status."""
+        body = {"chosen_options": [option], "params_input": {}}
+        path = f"{self.path}/taskInstances/{task_id}/-1/hitlDetails"
+        return self.airflow.call("PATCH", path, body, user=user)[0]
+
+    def mark(self, state: str) -> None:
+        """As a person does in the UI."""
+        status, found = self.airflow.call("PATCH", self.path, {"state": state})
+        assert status == 200, found
 
     def log(self, task_id: str, number: int = 1) -> str:
         _, found = self.airflow.call("GET", f"{self.path}/taskInstances/{task_id}/logs/{number}?full_content=true")
@@ -85,3 +102,9 @@ def unpause(airflow: Deployment, dag_id: str) -> None:
     while airflow.call("PATCH", f"/api/v2/dags/{dag_id}", {"is_paused": False})[0] != 200:
         assert time.monotonic() < deadline, f"{dag_id} was not parsed"
         time.sleep(0.5)
+
+
+def now_open() -> str:
+    """A maintenance window in whose middle we are."""
+    now = datetime.now(UTC)
+    return f"{now - timedelta(hours=6):%H:%M}-{now + timedelta(hours=6):%H:%M} UTC"

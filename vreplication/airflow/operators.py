@@ -16,9 +16,10 @@ from datetime import timedelta
 from typing import Any
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from vreplication.airflow import assets, connections, request
+from vreplication.airflow.approval import end_approval, task_states
 from vreplication.airflow.ending import RETRY_POLICY
 from vreplication.airflow.links import MigrationLink
 from vreplication.airflow.storing import stored
@@ -224,15 +225,29 @@ class CutOverOperator(StageOperator):
 
 
 class CleanUpOperator(StageOperator):
-    """Ends the workflow and tells its assets; its result is the task's XCom."""
+    """Ends the workflow and tells its assets; its result is the task's XCom. Ends the run's open approval in any case.
 
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**{"outlets": [assets.ANY_TABLE, assets.EACH_TABLE], **kwargs})
+    approval: that task's id. It runs when all before it has ended, and fails when that has not succeeded.
+    """
+
+    def __init__(self, *, approval: str | None = None, **kwargs: Any) -> None:
+        super().__init__(**{"trigger_rule": "all_done", "outlets": [assets.ANY_TABLE, assets.EACH_TABLE], **kwargs})
+        self.approval = approval
 
     def work(self, stage: Stage) -> Any:
         return stages.clean_up(stage), stage.spec.table_parts(stage.url.database)
 
     def execute(self, context: Any) -> dict[str, Any]:
+        if self.approval:
+            end_approval(context, self.approval)
+        self._check_before(context)
         result, (schema, table) = super().execute(context)
         assets.note_migrated(context, request.read(context).conn_id, schema, table, result.workflow)
         return dataclasses.asdict(result)
+
+    def _check_before(self, context: Any) -> None:
+        states = task_states(context, sorted(self.upstream_task_ids))
+        if bad := [f"{task} ({state})" for task, state in states.items() if state in ("failed", "upstream_failed")]:
+            raise AirflowFailException(f"There is nothing to clean up after: {', '.join(bad)} did not succeed.")
+        if "skipped" in states.values():
+            raise AirflowSkipException("What comes before was skipped.")

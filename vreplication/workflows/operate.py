@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from vreplication.cutover.decide import SWITCHED, settle
 from vreplication.cutover.sentry import remove_sentry
-from vreplication.errors import Interrupted, LeaseHeld, Refused, SourceChanged
+from vreplication.errors import Interrupted, LeaseHeld, Refused, SourceChanged, Terminal
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import Phase
@@ -48,9 +48,32 @@ def pause(url: SourceUrl, workflow: str, by: str) -> str:
 def release(url: SourceUrl, workflow: str, by: str) -> None:
     """Open the cut-over gate; remembered when it comes before the gate."""
     with connect(url) as session:
-        _live(session, workflow, "released")
-        gate.release(session, workflow, by)
-        journal.write(session, workflow, "released", actor=by)
+        _release(session, workflow, by)
+
+
+def _release(session: Session, workflow: str, by: str) -> None:
+    _live(session, workflow, "released")
+    gate.release(session, workflow, by)
+    journal.write(session, workflow, "released", actor=by)
+
+
+def release_once(url: SourceUrl, workflow: str, by: str) -> None:
+    """As `release`, unless somebody has: who was first stays the one who did."""
+    with connect(url) as session:
+        row = workflows.load(session, workflow)
+        if gate.released_by(session, workflow) is None and not row.is_cut:
+            _release(session, workflow, by)
+
+
+def reject(url: SourceUrl, workflow: str, by: str) -> None:
+    """Somebody who was asked has said no: the workflow is cancelled. Raises Refused when it is too late for that."""
+    with connect(url) as session:
+        row = workflows.load(session, workflow)
+        _refuse_cut(row)
+        journal.write(session, workflow, "rejected", actor=by)
+    result = cancel(url, workflow, by)
+    if result.event != "cancelled":
+        raise Terminal(result.reason or "It could not be cancelled.")
 
 
 def resume(

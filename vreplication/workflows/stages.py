@@ -23,7 +23,7 @@ from vreplication.planning.spec import Spec
 from vreplication.settings import TABLE_SECONDS
 from vreplication.state import gate, journal, lease, workflows
 from vreplication.state.workflows import WorkflowRow
-from vreplication.workflows import ending, failover, online_ddl, prepare, resume, steps
+from vreplication.workflows import ending, failover, online_ddl, operate, prepare, resume, steps
 from vreplication.workflows.child import CatchUp, CatchUpAway, Elsewhere
 from vreplication.workflows.driver import Driver
 from vreplication.workflows.replicate import replicate
@@ -107,6 +107,7 @@ def _check_log(session: Session, row: WorkflowRow) -> None:
 def catch_up(stage: Stage) -> None:
     """From before the first chunk until the gate has been passed."""
     with _told(stage, None):
+        _wait_reopened(stage)
         with connect(stage.url) as session:
             row = workflows.load(session, stage.workflow)
             _check_log(session, row)
@@ -181,10 +182,8 @@ def enter_gate(stage: Stage) -> None:
 
 def release(stage: Stage, by: str) -> None:
     """Open the gate unless somebody has."""
-    with connect(stage.url) as session:
-        if gate.released_by(session, stage.workflow) is None:
-            gate.release(session, stage.workflow, by)
-            journal.write(session, stage.workflow, "released", actor=by)
+    with _told(stage, None):
+        operate.release_once(stage.url, stage.workflow, by)
 
 
 def cut_over(stage: Stage) -> None:

@@ -1,0 +1,38 @@
+"""What a person is asked before the switch: both answers' consequences, and nothing that a table's name could break."""
+
+from __future__ import annotations
+
+from tests.support.rows import workflow_row
+from vreplication.airflow import question
+from vreplication.state.verdicts import Verdict
+from vreplication.state.workflows import WorkflowRow
+
+
+def row(alter: str = "ADD x INT") -> WorkflowRow:
+    return workflow_row("orders-1", spec={"alter": alter})
+
+
+def verdict(repaired: int = 0) -> Verdict:
+    return Verdict(
+        verdict="clean", rows_compared=12_345, mismatches=repaired, repaired=repaired, hot_keys=(), details=""
+    )
+
+
+def test_subject_and_both_answers() -> None:
+    assert question.subject(row()) == "Switch shop.orders to its new definition?"
+    text = question.body(row(), verdict())
+    assert "```sql\nALTER TABLE shop.orders ADD x INT\n```" in text
+    assert "12,345 rows compared, none differs." in text
+    assert "**Approve**: the tables are switched" in text
+    assert "**Reject**: workflow `orders-1` is cancelled." in text
+
+
+def test_what_was_mended_and_what_is_not_known_is_said() -> None:
+    assert "none differs; 3 that differed were copied again." in question.body(row(), verdict(3))
+    assert "The copy follows the table." in question.body(row(), None)
+
+
+def test_an_alter_cannot_break_out_of_its_block() -> None:
+    alter = "ADD x INT COMMENT '```` **Reject** does nothing'"
+    text = question.body(row(alter), None)
+    assert text.startswith(f"`````sql\nALTER TABLE shop.orders {alter}\n`````\n")
