@@ -127,6 +127,16 @@ class CatchUpTrigger(_Watch):
         return {"state": "lost", "reason": reason}
 
 
+class EndTrigger(_Watch):
+    """Fires with state complete or ended. A workflow that has not begun yet is waited for as well."""
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        url = await connections.asource_url(self.conn_id)
+        while (event := await self.ask(look_for_end, url, self.workflow, otherwise=None)) is None:
+            await asyncio.sleep(_POLL_SECONDS)
+        yield TriggerEvent(event)
+
+
 async def states_of(dag_id: str, run_id: str, tasks: Sequence[str]) -> dict[str, str | None]:
     """States of a run's tasks, as Airflow has them."""
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
@@ -165,6 +175,14 @@ def look_for_catch_up(url: SourceUrl, workflow: str) -> dict[str, Any] | None:
         words = None if is_here else "a place for its catch-up"
         progress.write_driver(session, workflow, waiting_for=words, rows_per_second=None, copy_eta_seconds=None)
     return {"state": "here"} if is_here else None
+
+
+def look_for_end(url: SourceUrl, workflow: str) -> dict[str, Any] | None:
+    with connect(url, read_timeout=_READ_SECONDS) as session:
+        row = workflows.find(session, workflow)
+    if row is None or not row.has_ended:
+        return None
+    return {"state": "complete"} if row.phase is Phase.COMPLETE else _ended(row, workflow)
 
 
 def _has_ended(row: WorkflowRow) -> bool:

@@ -1,0 +1,194 @@
+"""What our triggers wait for, each asked of a real sidecar; none of them ever blocks the event loop."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from alone import in_airflow
+from dag_runs import now_open
+
+from sandbox.databases import Database
+from tests.support.rows import workflow_row
+from vreplication.mysql.session import Session, connect
+from vreplication.phases import Phase
+from vreplication.progress import snapshot
+from vreplication.settings import SIDECAR
+from vreplication.state import gate, lease, sidecar, verdicts, workflows
+from vreplication.state.verdicts import Verdict
+
+FIRST = """
+import asyncio, importlib
+from vreplication.airflow import triggers
+
+triggers.CATCH_UP_SECONDS = 1.0
+states = {"failed": {"replicate": "failed"}, "waiting": {"replicate": "scheduled"}}
+
+async def states_of(dag_id, run_id, tasks):
+    return states.get(run_id, {})
+
+triggers.states_of = states_of
+
+async def first(trigger):
+    path, fields = trigger.serialize()
+    module, _, name = path.rpartition(".")
+    again = getattr(importlib.import_module(module), name)(**json.loads(json.dumps(fields)))
+    async for event in again.run():
+        return event.payload
+
+async def patiently(kind, words):
+    try:
+        return await asyncio.wait_for(first(getattr(triggers, kind)(*words)), 6)
+    except asyncio.TimeoutError:
+        return None
+
+async def main():
+    asked = json.loads(sys.argv[1])
+    return await asyncio.gather(*(patiently(kind, words) for kind, *words in asked))
+
+tell(asyncio.run(main()))
+"""
+CALM = """
+import asyncio, os, time
+from vreplication.airflow import triggers
+
+async def main():
+    waiting = [
+        asyncio.create_task(anext(trigger.run()))
+        for trigger in (triggers.GateTrigger("c", "w", None), triggers.EndTrigger("c", "w"))
+    ]
+    gaps, last = [], time.monotonic()
+    while len(gaps) < 40:
+        await asyncio.sleep(0.05)
+        now = time.monotonic()
+        gaps.append(now - last)
+        last = now
+    assert not any(task.done() for task in waiting)
+    tell(max(gaps))
+    sys.stdout.flush()
+    # The threads that look are still waiting for an answer.
+    os._exit(0)
+
+asyncio.run(main())
+"""
+
+
+def uri(database: Database) -> str:
+    url = database.url
+    return f"mysql://{url.user}:{quote(url.password, safe='')}@{url.host}:{url.port}/{url.database}"
+
+
+def begin(session: Session, workflow: str, phase: Phase = Phase.WAITING, **fields: Any) -> None:
+    row = workflow_row(workflow, phase=phase, source_schema=session.url.database, source_table=workflow)
+    workflows.create(session, row)
+    if fields:
+        workflows.set_fields(session, workflow, **fields)
+
+
+def verified(session: Session, workflow: str) -> None:
+    verdict = Verdict(verdict="clean", rows_compared=1, mismatches=0, repaired=0, hot_keys=(), details="")
+    verdicts.save(session, workflow, verdict)
+    sql = f"UPDATE {SIDECAR}.verification SET finished_at = finished_at - INTERVAL 1 HOUR WHERE workflow=%s"
+    session.execute(sql, (workflow,))
+
+
+def caught_up(session: Session, workflow: str) -> None:
+    """With a heartbeat that does not grow old while Airflow is being imported."""
+    lease.acquire(session, workflow, lease.REPLICATE)
+    session.execute(f"UPDATE {SIDECAR}.heartbeat SET at = at + INTERVAL 1 MINUTE WHERE workflow=%s", (workflow,))
+
+
+@pytest.mark.only_on("mariadb")
+def test_what_ends_each_wait(database: Database, tmp_path: Path) -> None:
+    with connect(database.url) as session:
+        sidecar.install(session)
+        for name in ("released", "lost", "waiting", "window", "old", "paused"):
+            begin(session, name)
+        begin(session, "cancelled", cancel_requested=1)
+        begin(session, "failed", Phase.FAILED, reason="the disk was full")
+        begin(session, "cut", is_cut=1)
+        begin(session, "complete", Phase.COMPLETE)
+        workflows.set_paused(session, "paused", True)
+        gate.release(session, "released", "ann")
+        for name in ("window", "old", "paused"):
+            caught_up(session, name)
+            verified(session, name)
+        open_now, lost = now_open(), "Catch-up of workflow lost does not run"
+        asked: dict[tuple[Any, ...], Any] = {
+            ("GateTrigger", "c", "released", None): {"state": "released", "by": "ann"},
+            ("GateTrigger", "c", "cut", None): {"state": "released", "by": None},
+            ("GateTrigger", "c", "lost", None): {
+                "state": "lost", "reason": "Catch-up of workflow lost does not run.",
+            },
+            ("GateTrigger", "c", "cancelled", None): {"state": "ended", "reason": "Workflow cancelled was cancelled."},
+            ("GateTrigger", "c", "failed", None): {"state": "ended", "reason": "the disk was full"},
+            ("GateTrigger", "c", "nobody", None): {"state": "ended", "reason": "Workflow nobody was cancelled."},
+            ("GateTrigger", "c", "window", open_now): {"state": "window"},
+            ("GateTrigger", "c", "old", None, 3000.0): {"state": "verify"},
+            ("GateTrigger", "c", "old", None, 4000.0): None,
+            ("GateTrigger", "c", "old", None, 0.0): None,
+            ("GateTrigger", "c", "old", None, 3000.0, 60.0): None,
+            ("GateTrigger", "c", "paused", open_now, 3000.0): None,
+            ("CatchUpTrigger", "c", "old", "d", "r", ("replicate",)): {"state": "here"},
+            ("CatchUpTrigger", "c", "cut", "d", "r", ()): {"state": "here"},
+            ("CatchUpTrigger", "c", "failed", "d", "r", ()): {"state": "ended", "reason": "the disk was full"},
+            ("CatchUpTrigger", "c", "waiting", "d", "waiting", ("replicate",)): None,
+            ("CatchUpTrigger", "c", "lost", "d", "failed", ("replicate",)): {
+                "state": "lost",
+                "reason": f"{lost}: replicate (failed) has ended. Clear it together with this task.",
+            },
+            ("EndTrigger", "c", "complete"): {"state": "complete"},
+            ("EndTrigger", "c", "failed"): {"state": "ended", "reason": "the disk was full"},
+            ("EndTrigger", "c", "nobody"): None,
+            ("EndTrigger", "c", "released"): None,
+        }  # fmt: skip
+        found = in_airflow(tmp_path, FIRST, json.dumps(list(asked)), settings={"AIRFLOW_CONN_C": uri(database)})
+        waiting = snapshot.read(session, "waiting")
+    assert dict(zip(asked, found, strict=True)) == asked
+    assert (waiting.waiting_for, waiting.is_silent) == ("a place for its catch-up", False)
+
+
+def test_a_server_that_says_nothing_does_not_block_the_event_loop(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        where = f"mysql://u:p@127.0.0.1:{silent.getsockname()[1]}/d"
+        gap = in_airflow(tmp_path, CALM, settings={"AIRFLOW_CONN_C": where})
+    assert gap < 0.5
+
+
+@pytest.mark.parametrize(("base", "link"), [("http://h:1", ""), ("https://h/af/", "/af")])
+def test_links_have_the_prefix_of_a_proxy(tmp_path: Path, base: str, link: str) -> None:
+    code = """
+from types import SimpleNamespace
+from vreplication.airflow.links import MigrationLink
+tell(MigrationLink().get_link(None, ti_key=SimpleNamespace(dag_id="online_ddl", run_id="manual__2026+x/y")))
+"""
+    found = in_airflow(tmp_path, code, settings={"AIRFLOW__API__BASE_URL": base})
+    assert found == f"{link}/vreplication/runs/online_ddl/manual__2026%2Bx%2Fy"
+
+
+def test_the_sensor_for_any_workflow(tmp_path: Path) -> None:
+    code = """
+from datetime import timedelta
+from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
+from vreplication.airflow.sensors import WorkflowSensor
+
+task = WorkflowSensor(task_id="widened", workflow="w", source_conn_id="shop", timeout=timedelta(days=2))
+told = [list(task.template_fields)]
+try:
+    task.execute({})
+except TaskDeferred as deferred:
+    told += [list(deferred.trigger.serialize()), deferred.method_name, deferred.timeout.days]
+told.append(task.proceed({}, {"state": "complete"}))
+try:
+    task.proceed({}, {"state": "ended", "reason": "the disk was full"})
+except AirflowFailException as error:
+    told.append(str(error))
+tell(told)
+"""
+    trigger = ["vreplication.airflow.triggers.EndTrigger", {"conn_id": "shop", "workflow": "w"}]
+    expected = [["source_conn_id", "workflow"], trigger, "proceed", 2, "w", "the disk was full"]
+    assert in_airflow(tmp_path, code) == expected
