@@ -9,6 +9,7 @@ from sandbox.databases import Database
 from vreplication.errors import BadValue, Cancelled, Superseded
 from vreplication.mysql.quoting import ident
 from vreplication.mysql.session import connect
+from vreplication.rowcopy import chunker
 from vreplication.rowcopy.chunker import copy_split
 from vreplication.settings import SIDECAR
 from vreplication.state import gate, lease, ledger, markers, workflows
@@ -292,3 +293,28 @@ def test_terminal_error_is_handed_back_and_leaves_the_chunk_open(database: Datab
     assert [c.state for c in case.chunks()] == ["open"]
     assert ids(case) == []
     assert lease.holder_of(case.session, WORKFLOW, lease.DRIVER) is not None
+
+
+@pytest.mark.parametrize("point", ["copy.before_open", "copy.after_probe"])
+def test_a_task_of_a_former_driver_opens_nothing(case: CopyCase, held: Held, point: str) -> None:
+    """It wakes up behind a takeover while its split has not been claimed again."""
+    case.cut()
+    held.hold(point)
+    copying = Background(lambda: case.copy())
+    held.wait(point)
+    take_over(case)
+    held.let_go(point)
+    assert isinstance(copying.result().error, Superseded)
+    assert case.chunks() == []
+
+
+def test_a_task_of_a_former_driver_claims_nothing(case: CopyCase, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the living attempt at that split would find itself superseded."""
+    case.cut()
+    monkeypatch.setattr(chunker, "check_standing", lambda *_: take_over(case))
+    assert isinstance(case.copy().error, Superseded)
+    assert ledger.find_split(case.session, WORKFLOW, 0).attempt == 0
+
+
+def take_over(case: CopyCase) -> None:
+    case.session.execute(f"UPDATE {SIDECAR}.lease SET token=token+1 WHERE role='driver'")

@@ -173,7 +173,9 @@ class Walk:
         expected = self.tally.attempt or None
         try:
             self.tally.attempt = self._persist(
-                lambda: ledger.claim_split(self.session, self.job.workflow, self.number, expected=expected)
+                lambda: ledger.claim_split(
+                    self.session, self.job.workflow, self.number, expected=expected, right=self.lease
+                )
             )
         except Ambiguous as error:
             # A lost claim cannot be told from another attempt's; a fresh task simply claims.
@@ -209,6 +211,7 @@ class Walk:
 
     def _open_alone(self, chunk: Chunk) -> bool:
         with self.session.transaction():
+            fence(self.session, self.lease)
             return ledger.open_chunk(self.session, self.job.workflow, chunk)
 
     def _chunk(self, ordinal: int, bounds: KeyRange) -> Chunk:

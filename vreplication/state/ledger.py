@@ -18,6 +18,7 @@ from vreplication.errors import Superseded
 from vreplication.mysql.session import Session, SqlError
 from vreplication.settings import GATE_STALE_SECONDS, SIDECAR
 from vreplication.state import sidecar
+from vreplication.state.lease import Lease, fence
 from vreplication.state.sidecar import execute, fetch, fetch_one, now
 
 OPEN, LANDED, MATCHED = "open", "landed", "matched"
@@ -146,12 +147,17 @@ def _split(row: dict[str, Any]) -> Split:
     )
 
 
-def claim_split(session: Session, workflow: str, number: int, *, expected: int | None = None) -> int:
+def claim_split(
+    session: Session, workflow: str, number: int, *, expected: int | None = None, right: Lease | None = None
+) -> int:
     """Become the newest attempt at a split; returns the attempt. Earlier ones can open and land nothing more.
 
-    `expected`: the attempt that we were before our connection was lost. Raises Superseded when another one is newer.
+    `expected`: the attempt that we were before our connection was lost. Raises Superseded when another one is newer, or
+    when `right`, the lease of the driver that we copy for, is not its any more.
     """
     with session.transaction():
+        if right:
+            fence(session, right)
         where = (_s.c.workflow == workflow, _s.c.split == number)
         row = fetch_one(session, select(_s.c.attempt).where(*where).with_for_update())
         if row is None:
