@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import pytest
 
@@ -127,6 +128,25 @@ def test_a_takeover_waits_for_a_transaction_in_flight(session: Session, database
         assert done.is_set()
         with pytest.raises(Superseded):
             lease.fence(worker, mine)
+
+
+def test_a_holder_that_comes_back_meanwhile_is_not_taken_over(
+    session: Session, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It beats with new connections, which nobody would end."""
+    with connect(database.url) as first, connect(database.url) as second:
+        held = lease.acquire(first, WORKFLOW, lease.DRIVER)
+        session.execute(f"UPDATE {SIDECAR}.heartbeat SET at = at - INTERVAL 1 HOUR")
+        bump = lease._bump
+
+        def late(*args: Any) -> int:
+            lease.beat(second, held, (second.id,))
+            return bump(*args)
+
+        monkeypatch.setattr(lease, "_bump", late)
+        with pytest.raises(LeaseHeld):
+            lease.acquire(session, WORKFLOW, lease.DRIVER)
+        assert lease.is_held(second, held)
 
 
 def open_gate(session: Session) -> None:

@@ -4,7 +4,8 @@ What must stay true: every transaction of ours begins with `fence`, which locks 
 takeover (which updates the row) waits for transactions in flight, and whoever comes later with an old token finds
 nothing. A token comes from the server's clock, so it is never given out twice, not even after the row has been deleted
 and made anew. A holder is taken over when its heartbeat is older than LEASE_STALE_SECONDS or none of its connections is
-left; its connections are killed first and seen to be gone. Times are the server's. Source: docs/correctness.md, lease.
+left; its connections are killed first and seen to be gone, and it has not come back with others meanwhile. Times are
+the server's. Source: docs/correctness.md, lease.
 """
 
 from __future__ import annotations
@@ -82,6 +83,9 @@ def _bump(session: Session, workflow: str, role: str, seen: int) -> int:
         row = fetch_one(session, select(t.c.token).where(*where).with_for_update())
         if (int(row["token"]) if row else 0) != seen:
             raise LeaseHeld(f"Workflow {workflow} was taken by somebody else at this moment.", cure="Try again.")
+        # Nobody beats while we hold the row: who was only asleep has come back with new connections by now, or never.
+        if (holder := holder_of(session, workflow, role)) and holder.is_alive:
+            raise LeaseHeld(f"Workflow {workflow}'s {holder.name} has come back at this moment.", cure="Try again.")
         token = max(seen + 1, int(session.value("SELECT CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED)")))
         fields = {"token": token, "holder": me(), "taken_at": now()}
         if row is None:
