@@ -12,21 +12,25 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
-from cutover_setup import Background, Points, Ready, attempt, nothing, prepare, until, waiting_for_lock
+from cutover_setup import WORKFLOW, Background, Points, Ready, attempt, nothing, prepare, until, waiting_for_lock
 
 from sandbox.databases import Database
-from vreplication.cutover import rename
+from vreplication.cutover import rename, sentry
 from vreplication.cutover.decide import decide, settle
 from vreplication.cutover.finish import analyze, drop_table
 from vreplication.cutover.identity import table_identity
 from vreplication.cutover.sentry import comment, create_sentry, remove_sentry
 from vreplication.errors import BadValue, SourceChanged, Superseded, Terminal, Transient
 from vreplication.mysql.server import identity, inspect
-from vreplication.mysql.session import ConnectionLost, Session, connect
+from vreplication.mysql.session import ConnectionLost, LockWait, Session, connect
 from vreplication.pausepoints import VARIABLE
 from vreplication.settings import SIDECAR
+from vreplication.workflows import steps
+from vreplication.workflows.driver import Driver
 
 _CHILD = """
 import pickle, sys
@@ -365,6 +369,40 @@ def test_left_over_sentry_is_cleared(ready: Ready) -> None:
     assert ready.is_untouched()
     create_sentry(ready.session, ready.database.name, ready.row.retired_table, ready.row.id)
     assert attempt(ready).is_switched
+
+
+def test_nobody_takes_over_while_a_sentry_is_removed(ready: Ready, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever has taken over may have placed one of the same name, for a RENAME that is under way."""
+    was_taken_over: list[bool] = []
+
+    def late(*args: Any) -> bool:
+        was_taken_over.append(is_taken_over(ready))
+        return remove_sentry(*args)
+
+    def barrier(seconds: float) -> None:
+        monkeypatch.setattr(sentry, "remove_sentry", late)
+        raise Transient("not now")
+
+    assert not attempt(ready, barrier=barrier).is_switched
+    assert was_taken_over == [False]
+    assert ready.is_untouched()
+
+
+def test_a_superseded_driver_writes_no_marker(ready: Ready) -> None:
+    """The living driver's catch-up would stand still at it, and nobody would take it back."""
+    ready.database.admin.execute_raw(f"UPDATE {SIDECAR}.lease SET token = token + 1")
+    superseded = SimpleNamespace(workflow=WORKFLOW, lease=ready.lease, check=lambda: None)
+    with connect(ready.database.url) as other, pytest.raises(Superseded):
+        steps._barrier(other, cast("Driver", superseded), [], 0.1)
+    assert ready.session.rows(f"SELECT kind FROM {SIDECAR}.marker") == []
+
+
+def is_taken_over(ready: Ready) -> bool:
+    with connect(ready.database.url, lock_wait_seconds=1) as other:
+        try:
+            return other.execute_raw(f"UPDATE {SIDECAR}.lease SET token = token + 1") > 0
+        except LockWait:
+            return False
 
 
 @pytest.mark.parametrize("kind", ["foreign", "other workflow", "not empty"])

@@ -315,10 +315,15 @@ class _Attempt:
             self._wait_until_gone(session)
             if decide(session, row, is_mariadb=self._server.is_mariadb) == SWITCHED:
                 return True
-            # Of a driver that took over meanwhile the sentry has the same name.
-            fence(session, self._swap._lease)
-            sentry.remove_sentry(session, row.source_schema, row.retired_table, row.id)
+            self._remove_sentry(session)
             return False
+
+    def _remove_sentry(self, session: Session) -> None:
+        """Of a driver that took over the sentry has the same name: so nobody takes over before ours has gone."""
+        row = self._row
+        with connect(self._swap._url) as other, other.transaction():
+            fence(other, self._swap._lease)
+            sentry.remove_sentry(session, row.source_schema, row.retired_table, row.id)
 
     def _wait_until_gone(self, session: Session) -> None:
         """A RENAME without an answer may be at work yet, or lie in the server's socket: its session must end first."""

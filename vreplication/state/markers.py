@@ -18,6 +18,7 @@ from sqlalchemy import delete, insert, select
 from vreplication.errors import Transient
 from vreplication.mysql.session import Session
 from vreplication.state import sidecar
+from vreplication.state.lease import Lease, fence
 from vreplication.state.sidecar import execute, fetch_one, now
 
 PLAIN = "plain"
@@ -35,10 +36,16 @@ class Applied:
     is_holding: bool
 
 
-def write(session: Session, workflow: str, kind: str = PLAIN) -> str:
-    """Insert a marker in a transaction of its own; returns its id."""
+def write(session: Session, workflow: str, kind: str = PLAIN, *, right: Lease | None = None) -> str:
+    """Insert a marker in a transaction of its own; returns its id. Raises Superseded when `right` is not ours any more.
+
+    One at which catch-up holds wants a right: who takes over takes back what is there by then, and nobody what comes
+    later.
+    """
     marker = secrets.token_hex(8)
     with session.transaction():
+        if right:
+            fence(session, right)
         execute(session, insert(sidecar.marker).values(workflow=workflow, id=marker, kind=kind, created_at=now()))
     return marker
 

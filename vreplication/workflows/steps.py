@@ -277,7 +277,7 @@ def pause_before_retry(driver: Driver, attempt: int) -> None:
 
 def _barrier(other: Session, driver: Driver, used: list[str], remaining_seconds: float) -> None:
     """A marker behind the last write; when it is applied the shadow is level and catch-up stands still."""
-    marker = markers.write(other, driver.workflow, markers.CUTOVER)
+    marker = markers.write(other, driver.workflow, markers.CUTOVER, right=driver.lease)
     used.append(marker)
     applied = markers.wait_applied(
         other, driver.workflow, marker, timeout_seconds=remaining_seconds, check=driver.check, poll_seconds=0.003
