@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from sandbox.databases import Database
 from tests.support import local_spark
-from tests.support.flow import contents, purge_logs, wait_until
+from tests.support.flow import contents, paused_at, purge_logs, wait_reached, wait_until
 from vreplication.mysql.session import connect
 from vreplication.phases import Phase
 from vreplication.planning.spec import Spec
@@ -248,3 +250,44 @@ def test_a_refusal_touches_nothing_and_is_not_tried_again(stage: Stage, database
         assert caught.value.result.event == "refused"
     with connect(database.app_url) as app:
         assert app.rows("SHOW TABLES") == [("t",)]
+
+
+def test_a_repair_that_was_cut_short_is_gone_on_with(
+    stage: Stage, replicate: CatchUp, database: Database, pauses: Path
+) -> None:
+    """Verification copies a range again and is stopped in the middle of it; called again, it ends."""
+    stages.copy(stage)
+    database.admin.execute_raw(f"UPDATE {database.name}.t__vr_new SET v='spoilt' WHERE id=3")
+    stopped = replace(stage, stop=threading.Event())
+    with paused_at(pauses, "copy.after_open"):
+        first = Called(stages.verify, stopped)
+        wait_reached(pauses, "copy.after_open")
+        stopped.stop.set()
+    assert isinstance(first.end(), Ended)
+    assert Called(stages.verify, stage).end() is None
+    stages.enter_gate(stage)
+    stages.release(stage, "tester")
+    assert replicate.end() is None
+    assert Called(stages.cut_over, stage).end() is None
+
+
+class Called:
+    """A stage in a thread, for those that may never end."""
+
+    def __init__(self, call: Callable[[Stage], None], stage: Stage) -> None:
+        self._stage, self._error = stage, None
+        self._thread = threading.Thread(target=self._run, args=(call,), daemon=True)
+        self._thread.start()
+
+    def _run(self, call: Callable[[Stage], None]) -> None:
+        try:
+            call(self._stage)
+        except Ended as error:
+            self._error: Ended | None = error
+
+    def end(self) -> Ended | None:
+        self._thread.join(30)
+        if self._thread.is_alive():
+            self._stage.stop.set()
+            pytest.fail("the stage does not end")
+        return self._error

@@ -21,7 +21,7 @@ from vreplication.phases import Phase
 from vreplication.planning.plan import Plan, make_plan
 from vreplication.planning.spec import Spec
 from vreplication.settings import TABLE_SECONDS
-from vreplication.state import gate, journal, lease, workflows
+from vreplication.state import gate, journal, lease, ledger, workflows
 from vreplication.state.workflows import WorkflowRow
 from vreplication.workflows import ending, failover, online_ddl, operate, prepare, resume, steps
 from vreplication.workflows.child import CatchUp, CatchUpAway, Elsewhere
@@ -161,6 +161,7 @@ def verify(stage: Stage) -> None:
     spark = SparkStart(stage.spec.spark_master, stage.spec.copy_parallelism)
     with driven(stage, Elsewhere(stage.url, stage.workflow, CATCH_UP_SECONDS), spark) as driver:
         if not resume.is_switched(driver):
+            _finish_copying(driver, spark)
             steps.compare(driver, spark)
 
 
@@ -169,8 +170,16 @@ def verify_again(stage: Stage, is_enough: Callable[[], bool]) -> None:
     spark = SparkStart(stage.spec.spark_master, stage.spec.copy_parallelism)
     with driven(stage, Elsewhere(stage.url, stage.workflow, CATCH_UP_SECONDS), spark) as driver:
         if not resume.is_switched(driver):
+            _finish_copying(driver, spark)
             steps.compare(driver, spark, is_enough)
             driver.move(Phase.WAITING)
+
+
+def _finish_copying(driver: Driver, spark: Spark) -> None:
+    """A stage that was killed while it copied ranges again has left their splits to us; nobody else comes for them."""
+    if any(not split.is_done for split in ledger.splits(driver.session, driver.workflow)):
+        steps.copy(driver, spark)
+        steps.catch_up(driver)
 
 
 def enter_gate(stage: Stage) -> None:
@@ -192,6 +201,7 @@ def cut_over(stage: Stage) -> None:
     with driven(stage, None, spark) as driver:
         if not resume.is_switched(driver):
             driver.start_replicate()
+            _finish_copying(driver, spark)
             steps.wait_matched(driver)
             steps.switch(driver, spark, is_manual=False)
 
