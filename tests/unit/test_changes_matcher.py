@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from vreplication.binlog import gtids
 from vreplication.binlog.events import Change, Group, GroupKind, Position, Xid
 from vreplication.changes.matcher import Held, Matcher
 from vreplication.changes.sorter import DiskSorter
@@ -73,6 +74,16 @@ def test_a_restart_reads_from_the_oldest_prepare_whose_rows_are_not_here() -> No
     assert list(second.feed(log[4])) == [log[4]]
     [out] = second.feed(group(GroupKind.XA_COMMIT, 11, xid=A))
     assert [c.values for c in out.items] == ["3,0", "3,1"]
+
+
+def test_behind_a_checkpoint_all_that_is_read_is_handed_on() -> None:
+    """Also a transaction of another server whose number is lower than the last one's (MariaDB, without strict mode)."""
+    place = replace(position(9), gtids=gtids.parse("0-1-100"))
+    end = replace(position(10), gtids=gtids.plus(place.gtids, (0, 2, 5)))
+    late = replace(group(GroupKind.COMMIT, 9, rows=1), start=place, end=end)
+    matcher = Matcher(is_strict=True)
+    assert matcher.restore((), place) == place
+    assert list(matcher.feed(late)) == [late]
 
 
 def test_a_branch_without_rows_of_ours_costs_a_restart_nothing() -> None:

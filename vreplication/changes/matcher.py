@@ -101,7 +101,8 @@ class Matcher:
         if self._budget.sorter is not None:
             self._budget.sorter.flush()
             self._budget.sorter.forget_others()
-        self._applied_to = position
+        # MariaDB's numbers may go back where several servers write one domain; unless we read again, nothing asks them.
+        self._applied_to = position if missing else None
         for branch in missing:
             position = branch.start if branch.start.is_within(position) else position
         return position
