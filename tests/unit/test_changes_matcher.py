@@ -86,6 +86,22 @@ def test_behind_a_checkpoint_all_that_is_read_is_handed_on() -> None:
     assert list(matcher.feed(late)) == [late]
 
 
+def test_read_again_up_to_a_checkpoint_and_not_behind_it() -> None:
+    """The same, when a branch has to be read again: the late transaction stands behind the checkpoint."""
+
+    def at(offset: int, name: str) -> Position:
+        return replace(position(offset), gtids=gtids.parse(name))
+
+    prepared = replace(group(GroupKind.XA_PREPARE, 1, xid=A, rows=1), start=at(1, "0-1-98"), end=at(2, "0-1-99"))
+    applied = replace(group(GroupKind.COMMIT, 3, rows=1), start=at(3, "0-1-99"), end=at(4, "0-1-100"))
+    late = replace(group(GroupKind.COMMIT, 5, rows=1), start=at(5, "0-1-100"), end=at(6, "0-2-5"))
+    first = Matcher()
+    list(first.feed(prepared))
+    matcher = Matcher(is_strict=True)
+    assert matcher.restore(first.held(), applied.end) == prepared.start
+    assert [g for one in (prepared, applied, late) for g in matcher.feed(one)] == [late]
+
+
 def test_a_branch_without_rows_of_ours_costs_a_restart_nothing() -> None:
     first = Matcher()
     list(first.feed(group(GroupKind.XA_PREPARE, 1, xid=A)))

@@ -87,7 +87,10 @@ class Applier:
         self._load()
 
     def _load(self) -> None:
-        """Where the last holder of the lease stopped. Chunks not yet matched count as open: more tombstones."""
+        """Where the last holder of the lease stopped. Chunks not yet matched count as open: more tombstones.
+
+        The checkpoint first, then the ledger: a chunk that opens in between stands in the log behind the checkpoint.
+        """
         saved = checkpoint.load(self._main, self._workflow)
         self._number = saved.batch if saved else 0
         self._events = saved.events_applied if saved else 0

@@ -90,6 +90,8 @@ class Matcher:
         self._pending: Rows | None = None
         self._is_strict = is_strict
         self._applied_to: Position | None = None
+        self._is_applied = False
+        """Of the group that is being fed."""
         self.not_queued = 0
         """Changes that were read and are not waiting to be applied: held in branches, or rolled back."""
 
@@ -120,8 +122,9 @@ class Matcher:
 
     def feed(self, group: Group) -> Iterator[Group]:
         """Raises SourceChanged (an unknown branch was committed) or Terminal (too much is held)."""
+        self._is_applied = group.is_last and self._has_been_applied(group)
         if self._pending is None and group.is_last and group.kind is GroupKind.COMMIT:
-            if not self._has_been_applied(group):
+            if not self._is_applied:
                 yield group
             else:
                 self.not_queued += count_changes(group.items)
@@ -180,9 +183,9 @@ class Matcher:
         """The transaction in parts that fit a batch; of one that is held, only its place."""
         settled = replace(group, kind=GroupKind.COMMIT, items=(), nbytes=0, xid=None, keep=None)
         if group.kind is GroupKind.XA_PREPARE:
-            if not self._has_been_applied(group):
+            if not self._is_applied:
                 yield settled
-        elif self._has_been_applied(group):
+        elif self._is_applied:
             self._leave(group)
             self._drop(rows)
         else:
@@ -204,13 +207,19 @@ class Matcher:
             self._branches.pop(_xid(group), None)
 
     def _has_been_applied(self, group: Group) -> bool:
-        """True on the way from a missing branch to the checkpoint."""
-        if self._applied_to is not None and not group.end.is_within(self._applied_to):
-            self._applied_to = None
-        return self._applied_to is not None
+        """True on the way from a missing branch to the checkpoint; the first group that comes to it ends the way.
+
+        Asked so, numbers that go back (MariaDB, several servers in one domain) let too much through, never too little.
+        """
+        if self._applied_to is None:
+            return False
+        if not self._applied_to.is_within(group.end):
+            return True
+        reached, self._applied_to = self._applied_to, None
+        return group.end.is_within(reached)
 
     def _refuse_unknown(self, group: Group) -> None:
-        if group.kind is GroupKind.XA_COMMIT and self._is_strict and not self._has_been_applied(group):
+        if group.kind is GroupKind.XA_COMMIT and self._is_strict and not self._is_applied:
             raise SourceChanged(
                 f"XA branch {_xid(group)} was prepared before this workflow began and committed at {group.end}, "
                 "so its rows were in neither the copy nor the log.",
