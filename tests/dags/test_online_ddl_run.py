@@ -134,6 +134,7 @@ def test_cancel_removes_what_was_made(shop: Shop) -> None:
     run.wait_for_task("gate", "deferred")
     operate.cancel(shop.database.url, run.run_id, by="tester")
     assert run.end() == "failed"
+    assert (run.tasks()["approve"], run.tasks()["clean_up"]) == ("skipped", "failed")
     with connect(shop.database.app_url) as app:
         assert [n for (n,) in app.rows("SHOW TABLES") if names.is_ours(n)] == []
     assert shop.phase(run.run_id) is Phase.CANCELLED

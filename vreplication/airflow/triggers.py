@@ -33,6 +33,8 @@ _UNKNOWN: tuple[dict[str, Any] | None, bool] = (None, True)
 _POLL_SECONDS = 1.0
 _READ_SECONDS = 30.0
 """A server that does not answer must not keep one of the triggerer's threads."""
+_LOOKS_A_VERDICT = 5
+"""Looks at the workflow for one at how old its last verification is."""
 _LOOKS_A_TASK = 15
 """Looks at the sidecar for one at the state of a task, which asks Airflow's api-server."""
 ENDED_STATES = frozenset({"success", "failed", "upstream_failed", "skipped", "removed"})
@@ -81,12 +83,13 @@ class GateTrigger(_Watch):
         url = await connections.asource_url(self.conn_id)
         clock = asyncio.get_running_loop().time
         began = seen = clock()
-        while True:
+        for number in itertools.count():
             event, is_caught_up = await self.ask(look, url, self.workflow, self.window, otherwise=_UNKNOWN)
             seen = clock() if is_caught_up else seen
             if event is None and clock() - seen > CATCH_UP_SECONDS:
                 event = {"state": "lost", "reason": f"Catch-up of workflow {self.workflow} does not run."}
-            if event is None and is_caught_up and clock() - began >= self.verify_pause:
+            is_time = is_caught_up and number % _LOOKS_A_VERDICT == 0 and clock() - began >= self.verify_pause
+            if event is None and is_time:
                 event = await self.ask(_to_be_verified, url, self.workflow, self.verify_seconds, otherwise=None)
             if event:
                 yield TriggerEvent(event)
