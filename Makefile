@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-mysql install-browser demo test models airflow airflow-stop check bench clean
+.PHONY: help install install-mysql install-browser demo test models soak airflow airflow-stop check bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,6 +26,9 @@ test: install install-mysql install-browser ## Run all tests, on MariaDB and on 
 models: ## Explore the models of the protocol within larger bounds: some minutes, no server
 	@$(PYTHON) -m sandbox.install python
 	@VREPLICATION_MODELS=large $(VENV)/pytest tests/models --timeout 3600
+
+soak: install install-mysql ## kill -9 as often as wanted, on both servers (KILLS=30 SEED=1)
+	@$(VENV)/python -m tests.soak $(if $(KILLS),--kills $(KILLS)) $(if $(SEED),--seed $(SEED)) $(SOAK)
 
 airflow: install ## Airflow with a private server under a live workload: http://127.0.0.1:8080 (AIRFLOW_PORT)
 	@$(VENV)/python -m sandbox.airflow_demo start

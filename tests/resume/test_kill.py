@@ -100,6 +100,26 @@ def test_driver_killed_while_spark_copies(live: Live) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.spark
+def test_spark_workers_killed(live: Live) -> None:
+    """One with rows in its hands, one that compares: Spark starts others, and the command does not notice."""
+    words = ("--copy-path", "rows")
+    with paused_at(live.pauses, "verify.comparing"):
+        with paused_at(live.pauses, "copy.after_select"):
+            command = live.start(*words, is_spark=True)
+            kill_worker(live, "copy.after_select", command)
+        kill_worker(live, "verify.comparing", command)
+    live.complete(command)
+    live.prove()
+
+
+def kill_worker(live: Live, point: str, command: Command) -> None:
+    worker = live.reached(point, command)
+    assert worker != command.pid
+    os.kill(worker, signal.SIGKILL)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("point", ["prepare.tables_made", "copy.before_land", "workflow.verified", "cutover.locked"])
 def test_every_connection_lost(live: Live, point: str) -> None:
     """The command may end with a failure; then the same command goes on."""

@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from vreplication.errors import Transient, VReplicationError
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
+from vreplication.pausepoints import reach
+from vreplication.settings import WORK_SECONDS
 from vreplication.verify.ranges import Span
 
 if TYPE_CHECKING:
@@ -51,8 +53,9 @@ class Batch:
     def __call__(self, spans: list[Span]) -> list[Answer]:
         found: list[Answer] = []
         try:
-            with connect(self.url) as session:
+            with connect(self.url, read_timeout=WORK_SECONDS) as session:
                 for span in spans:
+                    reach("verify.comparing")
                     found.append(Answer(span, self.work(session, span), None))
         except VReplicationError as error:
             found += [Answer(span, None, error) for span in spans[len(found) :]]
