@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sandbox.databases import Database
-from vreplication.airflow import claiming, connections, migration_files
+from vreplication.airflow import claiming, connections, folder, migration_files
 from vreplication.errors import Refused
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
@@ -51,7 +51,7 @@ class Minute:
 def minute(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Minute:
     made = Minute(tmp_path)
     made.connections["shop"] = database.url
-    monkeypatch.delenv(migration_files.FOLDER, raising=False)
+    monkeypatch.delenv(folder.FOLDER, raising=False)
     monkeypatch.setattr(connections, "source_url", made.source_url)
     return made
 
