@@ -11,7 +11,7 @@ from vreplication.mysql.quoting import ident
 from vreplication.mysql.session import connect
 from vreplication.rowcopy import chunker
 from vreplication.rowcopy.chunker import copy_split
-from vreplication.settings import SIDECAR
+from vreplication.settings import SIDECAR, Tuning
 from vreplication.state import gate, lease, ledger, markers, workflows
 from vreplication.state.ledger import Chunk
 
@@ -310,8 +310,13 @@ def test_a_task_of_a_former_driver_opens_nothing(case: CopyCase, held: Held, poi
 
 def test_a_task_of_a_former_driver_claims_nothing(case: CopyCase, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise the living attempt at that split would find itself superseded."""
+
+    def taken_over_meanwhile(*_: object) -> Tuning:
+        take_over(case)
+        return Tuning()
+
     case.cut()
-    monkeypatch.setattr(chunker, "check_standing", lambda *_: take_over(case))
+    monkeypatch.setattr(chunker, "check_standing", taken_over_meanwhile)
     assert isinstance(case.copy().error, Superseded)
     assert ledger.find_split(case.session, WORKFLOW, 0).attempt == 0
 
