@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 from race_setup import Race
 
 from tests.support.flow import Run, paused_at, wait_reached, wait_until
+from tests.support.small_disk import small_disk_at
 from vreplication.binlog import position
 from vreplication.binlog.events import Position
 from vreplication.changes import channel
@@ -166,16 +166,8 @@ def read_to(session: Session, workflow: str) -> Position:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 1 MiB."""
-    place = tmp_path / "small"
-    place.mkdir()
-    made = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)], capture_output=True, text=True
-    )
-    if made.returncode:
-        pytest.skip(f"no file system can be mounted here: {made.stderr.strip()}")
-    yield place
-    subprocess.run(["umount", "-l", str(place)], check=True)
+    with small_disk_at(tmp_path / "small", 1) as place:
+        yield place
 
 
 def test_a_full_disk_stops_the_workflow_and_it_goes_on_when_there_is_room(

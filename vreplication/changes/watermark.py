@@ -118,9 +118,8 @@ class WatermarkAdvancer:
             return self._resolved.get(table)
         firsts = [first for of, (first, _) in self._behind.items() if table is None or of == table]
         bounds = [self._taken, *(first - 1 for first in firsts)]
-        if self.min_commit is not None:
-            bounds.append(self.min_commit - 1)
         if self._received is not None:
+            # And so strictly below `min_commit`, which is the next moment after what has been shown.
             bounds.append(self._received)
         self._resolved[table] = max(min(bounds), self._resolved.get(table, 0))
         return self._resolved[table]
