@@ -74,6 +74,7 @@ def framed(page: Page, title: str) -> Frame:
     element = page.locator(f"iframe[title={title}]").element_handle()
     frame = element.content_frame()
     assert frame is not None
+    frame.wait_for_url("**/vreplication/**")  # and until its style is there
     return frame
 
 

@@ -445,7 +445,7 @@ def test_what_airflow_links_to_is_behind_the_prefix_too(airflow: Any, monkeypatc
     from vreplication.airflow.links import MigrationLink
 
     key = TaskInstanceKey(dag_id="online_ddl", task_id="copy", run_id="manual__1+00:00")
-    where = "/vreplication/runs/online_ddl/manual__1%2B00%3A00"
+    where = "/dags/online_ddl/runs/manual__1%2B00%3A00/plugin/migration"
     assert MigrationLink().get_link(None, ti_key=key) == where  # type: ignore[arg-type]
     monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://data.example/air/flow/")
     assert MigrationLink().get_link(None, ti_key=key) == f"/air/flow{where}"  # type: ignore[arg-type]

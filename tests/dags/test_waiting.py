@@ -10,9 +10,9 @@ from urllib.parse import quote
 
 import pytest
 from alone import in_airflow
-from dag_runs import now_open
 
 from sandbox.databases import Database
+from tests.support.dag_runs import now_open
 from tests.support.rows import workflow_row
 from vreplication.mysql.session import Session, connect
 from vreplication.phases import Phase
@@ -167,7 +167,7 @@ from vreplication.airflow.links import MigrationLink
 tell(MigrationLink().get_link(None, ti_key=SimpleNamespace(dag_id="online_ddl", run_id="manual__2026+x/y")))
 """
     found = in_airflow(tmp_path, code, settings={"AIRFLOW__API__BASE_URL": base})
-    assert found == f"{link}/vreplication/runs/online_ddl/manual__2026%2Bx%2Fy"
+    assert found == f"{link}/dags/online_ddl/runs/manual__2026%2Bx%2Fy/plugin/migration"
 
 
 def test_the_sensor_for_any_workflow(tmp_path: Path) -> None:
