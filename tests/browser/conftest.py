@@ -45,7 +45,7 @@ def airflow(tmp_path_factory: pytest.TempPathFactory, pauses: Path) -> Iterator[
 
 @pytest.fixture(scope="package")
 def database(server: RunningServer) -> Iterator[Database]:
-    made = create_database(server)
+    made = create_database(server, "shop" if server.is_ours else "")
     try:
         yield made
     finally:
@@ -54,18 +54,18 @@ def database(server: RunningServer) -> Iterator[Database]:
 
 @pytest.fixture(scope="package")
 def shop(airflow: Deployment, database: Database) -> Iterator[Shop]:
-    found = Shop(airflow, database)
+    found = Shop(airflow, database, "shop")
     with found.workload:
         yield found
 
 
 @pytest.fixture(scope="package")
-def aside(airflow: Deployment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
-    """A schema on a server without a shop, for workflows that nobody works on; its connection is called aside."""
-    server = servers.start("mariadb", tmp_path_factory.mktemp("aside") / "server")
+def archive(airflow: Deployment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
+    """A schema on a server without a shop, for workflows that nobody works on; its connection is called archive."""
+    server = servers.start("mariadb", tmp_path_factory.mktemp("archive") / "server")
     try:
-        made = create_database(server, "aside")
-        airflow.add_connection("aside", made.url)
+        made = create_database(server, "archive")
+        airflow.add_connection("archive", made.url)
         yield made
         made.close()
     finally:

@@ -39,11 +39,12 @@ class Tab:
         self.problems.append(f"a script says: {dialog.message}")
         dialog.dismiss()
 
-    def picture(self, name: str, height: int = 900) -> None:
+    def picture(self, name: str, height: int) -> None:
         """For the documentation, where VREPLICATION_PICTURES names a folder."""
         if PICTURES in os.environ:
-            self.page.set_viewport_size({"width": 1280, "height": height})
-            self.page.screenshot(path=Path(os.environ[PICTURES]) / f"{name}.png", animations="disabled")
+            self.page.set_viewport_size({"width": 1200, "height": height})
+            self.page.emulate_media(reduced_motion="reduce")
+            self.page.screenshot(path=Path(os.environ[PICTURES]) / f"{name}.png")
 
     def story(self) -> str:
         """What each of its frames shows, for the message of a failure."""

@@ -1,6 +1,6 @@
 """The page in a browser, over rows that nobody works on: its states, sizes and colors, the keyboard, and what it names.
 
-What must stay true: each test begins with an empty sidecar on a server of its own, whose connection is called aside.
+What must stay true: each test begins with an empty sidecar on a server of its own, whose connection is called archive.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from vreplication.state.workflows import WorkflowRow
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("airflow")]
 SCRIPT = "<script>alert(1)</script>"
 ALTER = "ADD COLUMN note VARCHAR(200) NOT NULL DEFAULT '<b>none</b>', ADD INDEX by_" + "very_long_name_" * 4 + "(note)"
-REASONS = {Phase.FAILED: "Duplicate entry 'SUMMER' for key 'code'; shop.coupons is untouched."}
+REASONS = {Phase.FAILED: "Duplicate entry 'SUMMER' for key 'code'"}
 WIDTHS = (360, 1_000)
 # What is said just before another page comes is not there any more when that one has come.
 REMEMBER = """state => new MutationObserver(() => state.hidden || sessionStorage.setItem('said', state.textContent))
     .observe(state, {attributes: true, childList: true})"""
 HELD = "'catch-up goes first: 4,210 changes behind'"
-LIST, ONE, GONE = "/vreplication/?conn_id=aside", "/vreplication/workflows/{}?conn_id=aside", "gone"
+LIST, ONE, GONE = "/vreplication/?conn_id=archive", "/vreplication/workflows/{}?conn_id=archive", "gone"
 
 
 @pytest.fixture
-def session(aside: Database) -> Iterator[Session]:
+def session(archive: Database) -> Iterator[Session]:
     """Of a sidecar without a row."""
-    with connect(aside.url) as opened:
-        aside.admin.execute_raw(f"DROP DATABASE IF EXISTS {SIDECAR}")
+    with connect(archive.url) as opened:
+        archive.admin.execute_raw(f"DROP DATABASE IF EXISTS {SIDECAR}")
         sidecar.install(opened)
         yield opened
 
@@ -47,13 +47,15 @@ def session(aside: Database) -> Iterator[Session]:
 def make(session: Session, workflow: str, phase: Phase, **fields: Any) -> str:
     """A workflow on a table with the worst of names; returns the path of its page."""
     given: dict[str, Any] = {
-        "id": workflow, "kind": "online_ddl", "mechanism": 1, "source_schema": "aside", "source_table": SCRIPT,
+        "id": workflow, "kind": "online_ddl", "mechanism": 1, "source_schema": "archive", "source_table": SCRIPT,
         "spec": {"table": SCRIPT, "alter": ALTER, "cutover": "manual"}, "phase": phase, "is_paused": False,
         "is_cancel_requested": False, "reason": None, "shadow_table": "t__vr_new", "retired_table": "t__vr_old",
         "copy_path": "server", "source_identity": None, "shadow_identity": None, "source_definition": None,
         "server_identity": None, "start_position": None, "is_cut": False, "rows_total": None,
     }  # fmt: skip
-    workflows.create(session, WorkflowRow(**(given | fields)))
+    row = WorkflowRow(**(given | fields))
+    workflows.create(session, row)
+    workflows.set_fields(session, workflow, reason=row.reason, paused=int(row.is_paused))
     return ONE.format(workflow)
 
 
@@ -125,14 +127,16 @@ def test_the_list_shows_first_what_waits_and_finds_the_rest(session: Session, op
     expect(tab.page.get_by_role("group", name="Show only").get_by_role("button")).to_have_text(
         ["running 1", "waiting for you 1", "failed 1", "done 1"]
     )
-    tab.picture("migrations", 440)
     tab.page.get_by_role("button", name="failed 1").click()
     expect(rows.get_by_role("link")).to_have_text(["shop.coupons"])
+    expect(rows).to_contain_text(REASONS[Phase.FAILED])
     tab.page.get_by_role("button", name="failed 1").click()
     tab.page.get_by_role("searchbox").fill("email")
     expect(rows.get_by_role("link")).to_have_text(["shop.users"])
     tab.page.get_by_role("searchbox").fill("nothing like it")
     expect(tab.page.get_by_text("No migration matches the filter.")).to_be_visible()
+    expect(open_migrations(tab.page).get_by_role("link", name="shop.users")).to_be_visible()
+    tab.picture("migrations", 480)
 
 
 # -- states
@@ -244,11 +248,11 @@ def test_no_horizontal_scroll_bar(session: Session, blocked: str, open_tab: Open
 
 
 @pytest.fixture
-def blocked(aside: Database, session: Session) -> Iterator[str]:
+def blocked(archive: Database, session: Session) -> Iterator[str]:
     """The path of a workflow whose cut-over an open transaction would block."""
     path = make(session, "blocked", Phase.WAITING, source_table="busy")
-    aside.admin.execute_raw("CREATE TABLE IF NOT EXISTS busy (id INT PRIMARY KEY, v VARCHAR(200))")
-    with connect(aside.app_url) as app:
+    archive.admin.execute_raw("CREATE TABLE IF NOT EXISTS busy (id INT PRIMARY KEY, v VARCHAR(200))")
+    with connect(archive.app_url) as app:
         app.execute_raw("BEGIN")
         app.rows("SELECT * FROM busy")
         yield path

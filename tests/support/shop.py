@@ -25,9 +25,9 @@ ROWS = 3_000
 class Shop:
     """`workload` is for the test to start."""
 
-    def __init__(self, airflow: Deployment, database: Database) -> None:
+    def __init__(self, airflow: Deployment, database: Database, conn_id: str = "") -> None:
         self.airflow, self.database = airflow, database
-        self.conn_id = f"shop_{database.name}"
+        self.conn_id = conn_id or f"shop_{database.name}"
         with connect(database.app_url) as app:
             orders.create(app, "orders")
             orders.fill(app, "orders", ROWS)

@@ -18,9 +18,9 @@ _PHASES = {
     Phase.CUTTING_OVER: "cutting over",
 }
 _THEN = {
-    Phase.VERIFYING: "copied; the switch follows verification and the gate",
-    Phase.WAITING: "copied and verified; the switch follows when the gate opens",
-    Phase.CUTTING_OVER: "copied and verified; the tables are being switched",
+    Phase.VERIFYING: "copied; verified next, then switched",
+    Phase.WAITING: "verified; switched when the gate opens",
+    Phase.CUTTING_OVER: "verified; being switched now",
 }
 _BEFORE_COPY = frozenset({Phase.PLANNING, Phase.PREPARING})
 _WITH_ETA = frozenset({Phase.COPYING, Phase.CATCHING_UP})
