@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+MIB = 1 << 20
+
 SIDECAR = "_vreplication"
 """Schema that holds our state, beside the target table."""
 

@@ -352,6 +352,18 @@ def test_large_transactions_come_in_parts(database: Database, app: Session, sour
     assert len(changes(large)) == 1800
     assert changes(large) == changes(groups(database, start, source))[:1800]
     assert found[-1].is_last
+    assert_extent(database, large)
+
+
+def assert_extent(database: Database, parts: list[Group]) -> None:
+    """Each part but the last tells how much has been read, of how much in all where the server tells that."""
+    read = [part.read for part in parts[:-1] if part.read]
+    whole = parts[-1].end.offset - parts[-1].start.offset
+    assert len(read) == len(parts) - 1
+    assert {extent.total for extent in read} == {None if database.server.is_mariadb else whole}
+    assert sorted({extent.done for extent in read}) == [extent.done for extent in read]
+    assert 0 < read[0].done <= read[-1].done < whole
+    assert parts[-1].read is None
 
 
 def test_a_large_branch_comes_in_parts(database: Database, app: Session, source: SourceWatch) -> None:
@@ -503,6 +515,11 @@ def test_tagged_gtids(database: Database, app: Session, source: SourceWatch) -> 
     tagged, plain = groups(database, start, source)
     assert 0 <= plain.time_micros - tagged.time_micros < 10_000_000
     assert keys([tagged, plain]) == [["1"], ["2"]]
+    run(app, "INSERT INTO t SELECT seq + 2, 'a' FROM " + sequence(900))
+    with database.server.admin(database.name) as session:
+        start = here(database)
+        run(session, "SET gtid_next='AUTOMATIC:some_tag'", "DELETE FROM t")
+    assert_extent(database, groups(database, start, source, part_bytes=50_000))
 
 
 @pytest.mark.only_on("mariadb")

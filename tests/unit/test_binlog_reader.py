@@ -99,6 +99,22 @@ def test_a_transaction() -> None:
     assert group.end.offset > START.offset
 
 
+@pytest.mark.parametrize("original", [None, 1_600_000_000_000_000])
+@pytest.mark.parametrize("total", [None, 250, 70_000, 9 << 30])
+def test_how_much_of_a_transaction_has_been_read(original: int | None, total: int | None) -> None:
+    """A transaction from another server has both times, the first of which is this server's."""
+    times = (1_700_000_000_000_123 | bool(original) << 55).to_bytes(7, "little") + (original or 0).to_bytes(7, "little")
+    length = b"" if total is None else bytes([total]) if total < 251 else b"\xfe" + total.to_bytes(8, "little")
+    body = bytes(25) + b"\x02" + bytes(16) + times[: 14 if original else 7] + length
+    packets = Log().packets((Type.ANONYMOUS_GTID, body), BEGIN, MAP, rows((1, 2)), rows((2, 2)), XID)
+    found = [g for g in reader(part_bytes=100).items(packets) if isinstance(g, Group)]
+    assert {g.time_micros for g in found} == {1_700_000_000_000_123}
+    assert [g.read and g.read.total for g in found] == [total, total, None]
+    behind = [found[2].end.offset - START.offset - g.read.done for g in found[:2] if g.read]
+    xid, row = (23 + len(body) for _, body in (XID, rows((2, 2))))
+    assert behind == [row + xid, xid]
+
+
 def test_updates_and_deletes() -> None:
     both = (1, 5), (1, 6), (2, 7), (3, 7)
     kind, body = rows(*both, kind=Type.UPDATE_ROWS_V1)

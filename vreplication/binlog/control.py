@@ -25,6 +25,7 @@ STANDALONE = 0x01
 _GROUP_COMMIT = 0x02
 _PREPARED_XA = 0x40
 _COMPLETED_XA = 0x80
+_HAS_ORIGINAL = 1 << 55
 
 _SQL_MODE, _CHARSET = 1, 4
 _FIXED_STATUS = {0: 4, _SQL_MODE: 8, 3: 4, _CHARSET: 6, 7: 2, 8: 2, 9: 8, 10: 4, 13: 3, 16: 1}
@@ -33,12 +34,16 @@ _TEXT_STATUS = {5, 6}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gtid:
-    """What opens a group. `name`: None for an anonymous one. `xid`: of an XA branch, where it is told (MariaDB)."""
+    """What opens a group. `name`: None for an anonymous one. `xid`: of an XA branch, where it is told (MariaDB).
+
+    nbytes: of the whole group in the log, this event included, where it is told (MySQL).
+    """
 
     time_micros: int
     is_standalone: bool | None
     name: Name | None = None
     xid: Xid | None = None
+    nbytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,13 +74,20 @@ def mariadb_gtid(event: Event) -> Gtid:
 
 
 def mysql_gtid(event: Event) -> Gtid:
-    """Layout: flags 1, uuid 16, number 8, clock type 1, last committed 8, sequence 8, commit time 7, …"""
+    """Layout: flags 1, uuid 16, number 8, clock type 1, last committed 8, sequence 8, then times and length."""
     body = event.body
-    time_micros = event.timestamp * 1_000_000
+    time_micros, nbytes = event.timestamp * 1_000_000, None
     if len(body) >= 49 and body[25] == 2:
-        time_micros = int.from_bytes(body[42:49], "little") & ~(1 << 55)
+        time_micros, nbytes = _time_and_length(body)
     name = (_uuid(body[1:17]), int.from_bytes(body[17:25], "little")) if event.type == Type.GTID else None
-    return Gtid(time_micros=time_micros, is_standalone=None, name=name)
+    return Gtid(time_micros=time_micros, is_standalone=None, name=name, nbytes=nbytes)
+
+
+def _time_and_length(body: bytes) -> tuple[int, int | None]:
+    """Commit time 7, of which the top bit says that the original server's follows, 7; the length, packed."""
+    time = int.from_bytes(body[42:49], "little")
+    at = 56 if time & _HAS_ORIGINAL else 49
+    return time & ~_HAS_ORIGINAL, packed_int(body, at)[0] if at < len(body) else None
 
 
 @lru_cache(1024)
@@ -92,19 +104,20 @@ def tagged_gtid(event: Event) -> Gtid:
         is_standalone=None,
         # The number is signed, with the sign in its lowest bit.
         name=(f"{uuid}:{tag}" if tag else uuid, fields[_NUMBER] >> 1),
+        nbytes=fields.get(_LENGTH),
     )
 
 
-_UUID, _NUMBER, _TAG, _COMMIT_TIME = 1, 2, 3, 6
+_UUID, _NUMBER, _TAG, _COMMIT_TIME, _LENGTH = 1, 2, 3, 6, 8
 
 
 def _tagged_fields(body: bytes) -> dict[int, Any]:
-    """As far as the commit time. They come in the order of their numbers: flags, uuid (16 numbers), number, tag, …"""
+    """As far as the length. They come in the order of their numbers: flags, uuid (16 numbers), number, tag, …"""
     fields: dict[int, Any] = {}
     at = 0
     for _ in ("version", "size", "last field that must be known"):
         _, at = variable_int(body, at)
-    while at < len(body) and _COMMIT_TIME not in fields:
+    while at < len(body) and _LENGTH not in fields:
         number, at = variable_int(body, at)
         fields[number], at = _tagged_field(number, body, at)
     return fields

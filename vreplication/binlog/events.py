@@ -106,6 +106,13 @@ class GroupKind(Enum):
     """The end of a transaction is missing, because the server died while writing it: it never committed."""
 
 
+class Extent(NamedTuple):
+    """Bytes of the log: so many of a transaction, of so many in all. MariaDB does not tell the second (None)."""
+
+    done: int
+    total: int | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
     """One transaction of the log, or a part of a large one (`is_last` False on all parts but the last).
@@ -117,6 +124,7 @@ class Group:
     items: changes and sidecar rows in log order; a group without any is still handed on (it moves the position).
     nbytes: about what the items weigh in memory.
     changes: of one that leaves the matcher in parts, how many changes there are in all.
+    read: of a part that is not the last, how much of the transaction has been read with it.
     keep: of the items in the parts before this one the first so many; the others were rolled back. None: all.
     """
 
@@ -130,6 +138,7 @@ class Group:
     is_last: bool = True
     keep: int | None = None
     changes: int | None = None
+    read: Extent | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

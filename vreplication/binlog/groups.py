@@ -7,10 +7,11 @@ rolled back inside it are taken out, or, where they have been handed on, `keep` 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from vreplication.binlog.control import Gtid
-from vreplication.binlog.events import Group, GroupKind, Position
+from vreplication.binlog.events import Extent, Group, GroupKind, Position
 from vreplication.errors import SourceChanged
 
 _ROW_BYTES = 200
@@ -28,6 +29,7 @@ class OpenGroup:
         "is_split",
         "items",
         "keep",
+        "log_bytes",
         "name",
         "nbytes",
         "part_bytes",
@@ -41,6 +43,7 @@ class OpenGroup:
         self.start = start
         self.time_micros = gtid.time_micros
         self.name = gtid.name
+        self.log_bytes = gtid.nbytes
         self.xid = gtid.xid
         self.has_begun = has_begun
         self.part_bytes = part_bytes
@@ -60,10 +63,11 @@ class OpenGroup:
     def is_large(self) -> bool:
         return self.nbytes > self.part_bytes
 
-    def part(self) -> Group:
-        """What has come so far. A restart begins at the group's start, so that is the part's end too."""
+    def part(self, at: Position) -> Group:
+        """What has come so far, up to `at`. A restart begins at the group's start, so that is the part's end too."""
         self.is_split = True
-        return self._group(GroupKind.COMMIT, self.start, is_last=False)
+        read = Extent(at.offset - self.start.offset, self.log_bytes)
+        return replace(self._group(GroupKind.COMMIT, self.start, is_last=False), read=read)
 
     def finished(self, kind: GroupKind, end: Position) -> Group:
         return self._group(kind, end, is_last=True)

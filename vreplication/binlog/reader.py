@@ -153,7 +153,7 @@ class Reader:
         group = self._current()
         group.add_rows(lambda add: decoder.decode(event.type, body, add), len(body))
         if group.is_large():
-            self._out.append(group.part())
+            self._out.append(group.part(self._track.at))
 
     def _partial_rows(self, event: Event) -> None:
         if self._tables.decoder(event.body[:6]) is not None:

@@ -13,11 +13,11 @@ from vreplication.binlog.events import Change
 from vreplication.changes.encoding import Item, decode_items, encode_items
 from vreplication.changes.sorter import DiskSorter, Entry
 from vreplication.errors import Terminal
+from vreplication.settings import MIB
 
 PART_ROWS = 4_000
 FIRST_TABLE = 1 << 32
 """Numbers of transactions that wait; smaller ones are for tables and for the queue."""
-_SHOWN_MIB = 1 << 20
 
 
 class Budget:
@@ -46,7 +46,7 @@ class Budget:
             largest = max(self._users, key=lambda rows: rows.memory_bytes)
             if self.sorter is None:
                 raise Terminal(
-                    f"Open transactions hold more than {self.limit // _SHOWN_MIB} MiB of changes to this table.",
+                    f"Open transactions hold more than {self.limit // MIB} MiB of changes to this table.",
                     cure="End them, then run the same command again.",
                 )
             largest.put_aside()

@@ -27,6 +27,8 @@ import threading
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 
+from vreplication.binlog.events import Extent
+
 TABLE = 0
 """The one table of a workflow that has one."""
 
@@ -41,13 +43,17 @@ class Inside:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """lag_seconds: None before the first beat has been applied. backlog: changes read and not yet applied."""
+    """lag_seconds: None before the first beat has been applied. backlog: changes read and not yet applied.
+
+    inside: of the transaction that is being applied; unread: of one whose end has not been read.
+    """
 
     received_micros: int | None
     resolved_micros: int | None
     backlog: int
     lag_seconds: float | None
     inside: Inside | None = None
+    unread: Extent | None = None
 
 
 class WatermarkAdvancer:
@@ -139,6 +145,7 @@ class Watermark:
         self._source = WatermarkAdvancer(assigned)
         self._queued = 0
         self._inside: Inside | None = None
+        self._unread: Extent | None = None
         self.applied = 0
 
     @property
@@ -166,7 +173,7 @@ class Watermark:
         """The reader starts again from the checkpoint: what was queued is read once more."""
         with self._lock:
             self._queued = 0
-            self._inside = None
+            self._inside = self._unread = None
 
     def go_on_from(self, assigned: int) -> None:
         """The last time that was stored with the checkpoint."""
@@ -216,6 +223,11 @@ class Watermark:
         with self._lock:
             self._inside = inside
 
+    def unread(self, extent: Extent | None) -> None:
+        """How much of a transaction has been read; None: all of it."""
+        with self._lock:
+            self._unread = extent
+
     def reading(self, server_micros: int) -> Reading:
         """Where we are at `server_micros` (source's clock)."""
         with self._lock:
@@ -228,4 +240,5 @@ class Watermark:
                 backlog=max(0, self._queued),
                 lag_seconds=lag,
                 inside=self._inside,
+                unread=self._unread,
             )

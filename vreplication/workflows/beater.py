@@ -20,7 +20,7 @@ from vreplication.mysql.url import SourceUrl
 from vreplication.phases import Phase
 from vreplication.progress import snapshot
 from vreplication.progress.estimate import ApplyEstimate
-from vreplication.settings import BEAT_SECONDS, GATE_PERIOD_SECONDS
+from vreplication.settings import BEAT_SECONDS, GATE_PERIOD_SECONDS, MIB
 from vreplication.state import gate, history, journal, lease, progress, workflows
 from vreplication.state.history import SLOT_SECONDS
 from vreplication.state.lease import Lease
@@ -176,9 +176,14 @@ def why_closed(reading: Reading, state: dict[str, Any]) -> str:
 
 
 def _inside(reading: Reading) -> str:
-    """How far a giant transaction is; the watermark stands below it until its last row."""
-    inside = reading.inside
-    return f", {inside.done:,} of {inside.total:,} of one transaction applied" if inside else ""
+    """How far giant transactions are: one that is being applied, and one whose end has not been read."""
+    inside, unread, found = reading.inside, reading.unread, ""
+    if inside:
+        found = f", {inside.done:,} of {inside.total:,} of one transaction applied"
+    if unread:
+        size = f"{unread.done / MIB:,.0f}" + (f" of {unread.total / MIB:,.0f} MiB" if unread.total else " MiB")
+        found += f", {size} of {'another' if inside else 'one transaction'} read"
+    return found
 
 
 def _check_commit_order(session: Session) -> None:

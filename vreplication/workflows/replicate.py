@@ -282,6 +282,7 @@ def _read(tailer: Tailer, run: _Run) -> None:
 
 def _note_read(group: Group, run: _Run) -> None:
     run.watermark.received_changes(count_changes(group.items))
+    run.watermark.unread(group.read)
     run.read_position = group.end
     beats = [beat_micros(i.after) for i in group.items if isinstance(i, TableRow) and i.table == "gate" and i.after]
     run.watermark.shown(max([group.time_micros, *beats]))

@@ -1,0 +1,55 @@
+"""What is said of a copy that catch-up holds back."""
+
+from __future__ import annotations
+
+import pytest
+
+from vreplication.binlog.events import Extent
+from vreplication.changes.watermark import Inside, Reading
+from vreplication.settings import MIB
+from vreplication.workflows.beater import why_closed
+
+LEVEL = {"is_holding": False, "is_fresh": True}
+
+
+def reading(
+    backlog: int, lag: float | None = 0.1, inside: Inside | None = None, unread: Extent | None = None
+) -> Reading:
+    return Reading(received_micros=2, resolved_micros=1, backlog=backlog, lag_seconds=lag, inside=inside, unread=unread)
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (reading(0), ""),
+        (reading(4_210), "catch-up goes first: 4,210 changes behind"),
+        (reading(0, lag=70.25), "catch-up goes first: 70.2 s behind"),
+        (reading(0, lag=None), "catch-up has just started"),
+        (
+            reading(9_000_000, inside=Inside(done=4_000, total=5_000_000), unread=Extent(done=1_500 * MIB, total=None)),
+            "catch-up goes first: 9,000,000 changes behind, 4,000 of 5,000,000 of one transaction applied, 1,500 MiB "
+            "of another read",
+        ),
+        (
+            reading(5_000, unread=Extent(done=MIB, total=2_048 * MIB)),
+            "catch-up goes first: 5,000 changes behind, 1 of 2,048 MiB of one transaction read",
+        ),
+        (
+            reading(5_000, unread=Extent(done=MIB, total=None)),
+            "catch-up goes first: 5,000 changes behind, 1 MiB of one transaction read",
+        ),
+    ],
+)
+def test_why_no_chunk_may_start(found: Reading, words: str) -> None:
+    assert why_closed(found, dict(LEVEL)) == words
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ({"is_holding": True}, "the tables are being switched"),
+        ({"is_fresh": False}, "catch-up has just started"),
+    ],
+)
+def test_whose_turn_it_is(state: dict[str, bool], words: str) -> None:
+    assert why_closed(reading(0), LEVEL | state) == words
