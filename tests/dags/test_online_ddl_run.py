@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from sandbox.databases import Database
+from sandbox.databases import Database, create_database
 from sandbox.deployment import Deployment, descendants, is_there
+from sandbox.servers import RunningServer
 from tests.support.dag_runs import DagRun, now_open, trigger, unpause
 from tests.support.flow import call, definition
 from tests.support.shop import ROWS, Shop
@@ -25,8 +26,20 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("airflow")]
 
 
 @pytest.fixture
+def database(server: RunningServer) -> Iterator[Database]:
+    """Of a name that other DAGs know (tests/dags/consumers), on a server of ours."""
+    made = create_database(server, f"shop_{server.flavor}" if server.is_ours else "")
+    try:
+        yield made
+    finally:
+        made.drop()
+
+
+@pytest.fixture
 def shop(airflow: Deployment, database: Database) -> Iterator[Shop]:
     unpause(airflow, "online_ddl")
+    for consumer in consumers(database):
+        unpause(airflow, consumer)
     found = Shop(airflow, database)
     with found.workload:
         yield found
@@ -56,7 +69,22 @@ def test_watched_and_approved_by_rest(shop: Shop) -> None:
     own = f"vreplication://{shop.conn_id}/{shop.database.name}/orders"
     told = {"conn_id": shop.conn_id, "table": f"{shop.database.name}.orders", "workflow": run.run_id}
     assert asset_events(shop, run) == {"vreplication_table_migrated": told, own: told}
+    for consumer in consumers(shop.database):
+        run.wait_for(lambda consumer=consumer: told in _told_to(shop, consumer), f"{consumer} was not started")  # type: ignore[misc]
     shop.prove(run.run_id)
+
+
+def consumers(database: Database) -> list[str]:
+    """DAGs that are scheduled on what happens to the table."""
+    return ["after_any", f"after_{database.name}"] if database.server.is_ours else ["after_any"]
+
+
+def _told_to(shop: Shop, dag_id: str) -> list[dict[str, Any]]:
+    """What the events say for which the DAG's finished runs were started."""
+    status, found = shop.airflow.call("GET", f"/api/v2/dags/{dag_id}/dagRuns?state=success")
+    assert status == 200, found
+    runs = [DagRun(airflow=shop.airflow, dag_id=dag_id, run_id=each["dag_run_id"]) for each in found["dag_runs"]]
+    return [told for run in runs for told in run.result("told")]
 
 
 def asset_events(shop: Shop, run: DagRun) -> dict[str, Any]:
@@ -126,6 +154,8 @@ def test_refused_with_the_sentence_of_the_command_line(shop: Shop) -> None:
     assert "no_such_table" in run.log("plan")
     assert shop.database.password not in run.log("plan")
     assert run.tasks()["prepare"] == "upstream_failed"
+    status, tab = shop.airflow.call("GET", f"/vreplication/runs/online_ddl/{run.run_id}", user="viewer")
+    assert (status, "This run began no migration." in tab) == (404, True)
 
 
 @pytest.mark.only_on("mysql")

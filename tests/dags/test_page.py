@@ -57,6 +57,7 @@ class Home:
 
     def __init__(self) -> None:
         self.known: list[Source] = []
+        self.failed: set[str] = set()
 
     def sources(self) -> list[Source]:
         return self.known
@@ -69,6 +70,9 @@ class Home:
 
     def run_of_workflow(self, conn_id: str, workflow: str) -> str | None:
         return "manual__1" if (conn_id, workflow) == ("main", WORKFLOW) else None
+
+    def has_failed(self, run_id: str) -> bool:
+        return run_id in self.failed
 
 
 @pytest.fixture(scope="session")
@@ -383,6 +387,19 @@ def test_headers_keep_the_page_to_itself(clients: dict[str, Any], workflow: Work
     cookie = headers["set-cookie"].lower()
     assert "samesite=strict" in cookie
     assert "httponly" in cookie
+
+
+def test_a_run_that_was_refused_says_where_the_reason_is(
+    clients: dict[str, Any], session: Session, database: Database, home: Home
+) -> None:
+    home.known = [Source(conn_id="main", url=database.url)]
+    page = f"/workflows/{WORKFLOW}?conn_id=main"
+    waits = clients["viewer"].get(page)
+    assert (waits.status_code, "(yet)" in waits.text) == (404, True)
+    home.failed = {"manual__1"}
+    failed = clients["viewer"].get(page)
+    assert (failed.status_code, "This run began no migration." in failed.text) == (404, True)
+    assert 'href="../../dags/online_ddl/runs/manual__1/tasks/plan" target="_top"' in failed.text
 
 
 def test_links_are_relative(clients: dict[str, Any], workflow: WorkflowRow) -> None:

@@ -6,6 +6,7 @@ What must stay true: whoever starts one is in the xdist group "airflow", so that
 from __future__ import annotations
 
 import contextlib
+import json
 import shutil
 import socket
 from collections.abc import Iterator, Mapping
@@ -27,7 +28,7 @@ def make_deployment(home: Path, environment: Mapping[str, str] | None = None) ->
     (home / "migrations").mkdir()
     settings = {
         "VREPLICATION_MIGRATIONS": str(home / "migrations"),
-        "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "dags"),
+        "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": bundles(ROOT / "dags", ROOT / "tests/dags/consumers"),
         "AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / "plugins"),
         "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": str(free_port()),
         "AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT": str(free_port()),
@@ -36,6 +37,12 @@ def make_deployment(home: Path, environment: Mapping[str, str] | None = None) ->
     found = Deployment(home=home, port=free_port(), settings=settings)
     found.prepare()
     return found
+
+
+def bundles(*folders: Path) -> str:
+    """Folders of DAGs, as Airflow's setting has them."""
+    local = "airflow.dag_processing.bundles.local.LocalDagBundle"
+    return json.dumps([{"name": f.name, "classpath": local, "kwargs": {"path": str(f)}} for f in folders])
 
 
 @contextlib.contextmanager

@@ -27,7 +27,7 @@ class Shop:
 
     def __init__(self, airflow: Deployment, database: Database, conn_id: str = "") -> None:
         self.airflow, self.database = airflow, database
-        self.conn_id = conn_id or f"shop_{database.name}"
+        self.conn_id = conn_id or database.name
         with connect(database.app_url) as app:
             orders.create(app, "orders")
             orders.fill(app, "orders", ROWS)

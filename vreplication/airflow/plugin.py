@@ -88,6 +88,16 @@ class AirflowHome:
             self._runs[conn_id, workflow] = known
         return known
 
+    def has_failed(self, run_id: str) -> bool:
+        from airflow.models.dagrun import DagRun
+        from airflow.utils.session import create_session
+
+        from vreplication.ui import DAG
+
+        with create_session() as session:
+            state = session.query(DagRun.state).filter_by(dag_id=DAG, run_id=run_id).scalar()
+        return str(state) == "failed"
+
 
 def _newest_run(conn_id: str, workflow: str) -> str | None:
     """By its id, which may be the workflow's own, or among the newest runs by what they were asked for."""

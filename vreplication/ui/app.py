@@ -60,16 +60,19 @@ class Home(Protocol):
     def run_of_workflow(self, conn_id: str, workflow: str) -> str | None:
         """The run of `online_ddl` that works on it; None when none does."""
 
+    def has_failed(self, run_id: str) -> bool:
+        """True when that run has ended, and not well."""
+
 
 class NotFound(Exception):
     """`status` 404: it does not exist; 409: in several places; 503: a source that may have it does not answer.
 
-    202: it has not answered so far, and the page asks again.
+    202: it has not answered so far, and the page asks again. run: the failed one that was to make it.
     """
 
-    def __init__(self, status: int, title: str, problems: list[dict[str, Any]]) -> None:
+    def __init__(self, status: int, title: str, problems: list[dict[str, Any]], run: str | None = None) -> None:
         super().__init__(title)
-        self.status, self.title, self.problems = status, title, problems
+        self.status, self.title, self.problems, self.run = status, title, problems, run
 
 
 def create_app(home: Home) -> FastAPI:
@@ -210,9 +213,16 @@ class Page:
         try:
             answer = self._find(workflow, conn_id, _patience(request))
         except NotFound as error:
-            return self._message(request, error)
+            return self._message(request, self._explained(error, workflow, conn_id))
         found = detail.detail(answer, self._run_of(answer, workflow))
         return self._render(request, "detail.html", poll=2000, editor=editor, w=found)
+
+    def _explained(self, error: NotFound, workflow: str, conn_id: str | None) -> NotFound:
+        """A workflow that does not exist because the run that was to begin it was refused."""
+        run = self._home.run_of_workflow(conn_id, workflow) if error.status == 404 and conn_id else None
+        if run is None or not self._home.has_failed(run):
+            return error
+        return NotFound(404, "This run began no migration.", [], run=run)
 
     def html_run(self, request: Request, dag_id: str, run_id: str) -> Response:
         """The tab of a DAG run: the workflow's page, or why there is none."""
@@ -231,7 +241,8 @@ class Page:
     # -- what they share
 
     def _message(self, request: Request, error: NotFound) -> HTMLResponse:
-        shown = {"title": error.title, "problems": error.problems}
+        log = detail.task_path(error.run, "plan") if error.run else None
+        shown = {"title": error.title, "problems": error.problems, "log": log}
         poll = _SOON if error.status == _LOOKING else 3000
         return self._render(request, "message.html", status=error.status, poll=poll, editor=False, **shown)
 

@@ -59,8 +59,18 @@ def _run(run_id: str | None, phase: Phase) -> Data | None:
     """Where Airflow shows the run, and the log of the task that is at work or was the last; from Airflow's root."""
     if run_id is None:
         return None
-    where, task = f"dags/{DAG}/runs/{quote(run_id, safe='')}", _TASKS.get(phase)
-    return {"run_id": run_id, "url": where, "log_url": f"{where}/tasks/{task}" if task else None}
+    task = _TASKS.get(phase)
+    return {"run_id": run_id, "url": run_path(run_id), "log_url": task_path(run_id, task) if task else None}
+
+
+def run_path(run_id: str) -> str:
+    """Of a run of `online_ddl`, from Airflow's root."""
+    return f"dags/{DAG}/runs/{quote(run_id, safe='')}"
+
+
+def task_path(run_id: str, task: str) -> str:
+    """Where Airflow shows the log of a task."""
+    return f"{run_path(run_id)}/tasks/{task}"
 
 
 def past(answer: Answer) -> Data:
