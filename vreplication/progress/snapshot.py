@@ -154,7 +154,7 @@ class Snapshot:
 
 def find(session: Session, workflow: str) -> Snapshot | None:
     """The workflow's snapshot, or None when there is no such workflow (yet)."""
-    rows = progress.overview(session, workflow) if sidecar.exists(session) else []
+    rows = sidecar.look(session, lambda: progress.overview(session, workflow))
     return _snapshot(rows[0]) if rows else None
 
 
@@ -170,7 +170,7 @@ def read(session: Session, workflow: str) -> Snapshot:
 
 def read_all(session: Session) -> list[Snapshot]:
     """Every workflow of this server, newest first."""
-    return [_snapshot(row) for row in progress.overview(session)] if sidecar.exists(session) else []
+    return [_snapshot(row) for row in sidecar.look(session, lambda: progress.overview(session)) or ()]
 
 
 def remember(session: Session, workflow: str) -> None:

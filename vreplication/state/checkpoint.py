@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import select
-from sqlalchemy.dialects.mysql import insert as upsert
 
 from vreplication.mysql.session import Session
+from vreplication.settings import SIDECAR
 from vreplication.state import sidecar
-from vreplication.state.sidecar import execute, fetch_one, now
+from vreplication.state.sidecar import fetch_one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,24 +38,23 @@ class Checkpoint:
         return (self.position, *(str(branch["start"]) for branch in self.held if branch["rows"]))
 
 
+# As text: they are written with each batch, and building them anew costs more than sending them.
+_SAVE = (
+    f"INSERT INTO {SIDECAR}.checkpoint (workflow, position, batch, events_applied, saved_at) "
+    "VALUES (%s, %s, %s, %s, NOW(6)) "
+    "ON DUPLICATE KEY UPDATE position=%s, batch=%s, events_applied=%s, saved_at=NOW(6)"
+)
+_SAVE_STREAM = (
+    f"INSERT INTO {SIDECAR}.stream (workflow, assigned_micros, held) VALUES (%s, %s, %s) "
+    "ON DUPLICATE KEY UPDATE assigned_micros=%s, held=%s"
+)
+
+
 def save(session: Session, workflow: str, checkpoint: Checkpoint) -> None:
-    fields = {
-        "position": checkpoint.position,
-        "batch": checkpoint.batch,
-        "events_applied": checkpoint.events_applied,
-        "saved_at": now(),
-    }
-    _put(session, sidecar.checkpoint, workflow, fields)
-    _put(
-        session,
-        sidecar.stream,
-        workflow,
-        {"assigned_micros": checkpoint.assigned_micros, "held": json.dumps(checkpoint.held)},
-    )
-
-
-def _put(session: Session, table: Any, workflow: str, fields: dict[str, Any]) -> None:
-    execute(session, upsert(table).values(workflow=workflow, **fields).on_duplicate_key_update(**fields))
+    place = (checkpoint.position, checkpoint.batch, checkpoint.events_applied)
+    session.execute(_SAVE, (workflow, *place, *place))
+    beside = (checkpoint.assigned_micros, json.dumps(checkpoint.held))
+    session.execute(_SAVE_STREAM, (workflow, *beside, *beside))
 
 
 def load(session: Session, workflow: str) -> Checkpoint | None:

@@ -256,8 +256,11 @@ def land(session: Session, workflow: str, chunk: Chunk, landing: Landing) -> Non
 
 def match(session: Session, workflow: str, split: int, ordinal: int) -> None:
     """By the applier, when the tombstoned keys have been deleted again."""
-    where = (_c.c.workflow == workflow, _c.c.split == split, _c.c.ordinal == ordinal, _c.c.state == LANDED)
-    execute(session, update(_c).where(*where).values(state=MATCHED, matched_at=now()))
+    sql = (
+        f"UPDATE {SIDECAR}.chunk SET state='matched', matched_at=NOW(6) "
+        "WHERE workflow=%s AND split=%s AND ordinal=%s AND state='landed'"
+    )
+    session.execute(sql, (workflow, split, ordinal))
 
 
 def clear_dirty(session: Session, workflow: str, dirty: list[Chunk]) -> None:

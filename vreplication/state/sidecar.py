@@ -6,9 +6,9 @@ this room opens a connection or commits, so rows, ledger and checkpoint share a 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Executable, column, delete, select, table
 from sqlalchemy.dialects import mysql
@@ -17,9 +17,10 @@ from sqlalchemy.sql.functions import Function, func
 
 from vreplication.errors import Terminal
 from vreplication.mysql.quoting import ident
-from vreplication.mysql.session import Session
+from vreplication.mysql.session import Session, SqlError
 from vreplication.settings import SIDECAR
 
+T = TypeVar("T")
 VERSION = 1
 MECHANISM = 2
 """Version of the copy and apply rules; a workflow goes on under the one that it began with (changes/mechanism.py)."""
@@ -129,6 +130,16 @@ def exists(session: Session) -> bool:
     """True when the sidecar was installed on this server. The last of its tables is looked for."""
     sql = "SELECT 1 FROM information_schema.tables WHERE table_schema=%s AND table_name='workflow'"
     return session.row(sql, (SIDECAR,)) is not None
+
+
+def look(session: Session, query: Callable[[], T]) -> T | None:
+    """What the query finds; None where no sidecar was installed. Where one was, it costs nothing to ask so."""
+    try:
+        return query()
+    except SqlError:
+        if exists(session):
+            raise
+        return None
 
 
 def complete(session: Session) -> None:

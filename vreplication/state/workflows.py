@@ -103,7 +103,7 @@ def create(session: Session, row: WorkflowRow) -> None:
 
 
 def find(session: Session, workflow: str) -> WorkflowRow | None:
-    found = fetch_one(session, select(_t).where(_t.c.id == workflow)) if sidecar.exists(session) else None
+    found = sidecar.look(session, lambda: fetch_one(session, select(_t).where(_t.c.id == workflow)))
     return _row(found) if found else None
 
 
@@ -120,18 +120,15 @@ def load(session: Session, workflow: str) -> WorkflowRow:
 
 def load_all(session: Session) -> list[WorkflowRow]:
     """Every workflow, newest first."""
-    if not sidecar.exists(session):
-        return []
-    return [_row(r) for r in fetch(session, select(_t).order_by(_t.c.created_at.desc()))]
+    found = sidecar.look(session, lambda: fetch(session, select(_t).order_by(_t.c.created_at.desc())))
+    return [_row(r) for r in found or ()]
 
 
 def live_on_table(session: Session, schema: str, table: str) -> list[str]:
     """Ids of workflows on this table that have neither completed nor been cancelled."""
-    if not sidecar.exists(session):
-        return []
     over = [str(Phase.COMPLETE), str(Phase.CANCELLED)]
     query = select(_t.c.id).where(_t.c.source_schema == schema, _t.c.source_table == table, _t.c.phase.not_in(over))
-    return [r["id"] for r in fetch(session, query)]
+    return [r["id"] for r in sidecar.look(session, lambda: fetch(session, query)) or ()]
 
 
 def set_fields(session: Session, workflow: str, **fields: Any) -> None:
