@@ -50,12 +50,16 @@ class Workload:
         seed: int = 1,
         rate: float | None = None,
         xa: bool = False,
+        read_every: float = 0.001,
     ) -> None:
-        """`rate`: transactions a second of each writer, None for as fast as it goes."""
+        """`rate`: transactions a second of each writer, None for as fast as it goes.
+
+        read_every: seconds that a reader waits between two reads; each read takes a share of a core from all others.
+        """
         self._stop = threading.Event()
         shares = [Share(number=n, writers=writers, rows=rows) for n in range(writers)]
         self._writers = [Writer(url, table, share, seed=seed, rate=rate, xa=xa, stop=self._stop) for share in shares]
-        self._readers = [_Reader(url, table, rows, seed=seed + 1000 + n, stop=self._stop) for n in range(readers)]
+        self._readers = [_Reader(url, table, rows, seed + 1000 + n, self._stop, read_every) for n in range(readers)]
         actors: list[Writer | _Reader] = [*self._writers, *self._readers]
         self._tallies = [actor.tally for actor in actors]
         self._threads = [threading.Thread(target=actor.run, name=actor.name, daemon=True) for actor in actors]
@@ -113,11 +117,11 @@ class Workload:
 class _Reader:
     """Looks again and again for rows that nobody writes: they must always be there."""
 
-    def __init__(self, url: SourceUrl, table: str, rows: int, *, seed: int, stop: threading.Event) -> None:
+    def __init__(self, url: SourceUrl, table: str, rows: int, seed: int, stop: threading.Event, every: float) -> None:
         self.name = f"reader-{seed}"
         self.tally = Tally()
         self._url, self._table, self._rows, self._stopped = url, ident(table), rows, stop
-        self._chance = random.Random(seed)
+        self._chance, self._every = random.Random(seed), every
 
     def run(self) -> None:
         while not self._stopped.is_set() and len(self.tally.errors) < MAX_ERRORS:
@@ -136,4 +140,4 @@ class _Reader:
             self.tally.reads += 1
             if found != [(f"{number}@example.com",)]:
                 raise Missing(f"row {orders.base_key(number)} reads as {found!r}")
-            self._stopped.wait(0.001)
+            self._stopped.wait(self._every)

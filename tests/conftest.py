@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
+import tempfile
 from collections.abc import Iterator
 
 import pytest
@@ -38,7 +40,13 @@ def pytest_report_header() -> str:
 def pytest_configure(config: pytest.Config) -> None:
     # In the environment, so that the processes of pytest-xdist have the same.
     os.environ.setdefault(SEED_VARIABLE, str(secrets.randbelow(1 << 32)))
+    # Logs and what catch-up puts aside: neither into a person's home, nor where another worker's go.
+    os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="vreplication-state-")
     config.addinivalue_line("markers", "only_on(flavor): needs what one flavor alone has ('mariadb' or 'mysql')")
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(os.environ["XDG_STATE_HOME"], ignore_errors=True)
 
 
 @pytest.hookimpl(trylast=True)

@@ -54,7 +54,9 @@ def test_a_live_table_is_changed_and_nothing_is_lost(database: Database) -> None
     with connect(database.app_url) as app:
         altered_copy(app, database, "orders", ALTER, "plain")
         wanted = definition(app, "plain")
-    with Workload(database.app_url, "orders", rows=ROWS, writers=2, readers=1, seed=7, rate=150, xa=True) as workload:
+    with Workload(
+        database.app_url, "orders", rows=ROWS, writers=2, readers=1, seed=7, rate=100, xa=True, read_every=0.01
+    ) as workload:
         workload.wait_for(20)
         ended = call(database, "online-ddl", "--table", "orders", "--alter", ALTER, "--yes", "--json")
         assert ended.code == 0, (ended.out[-2000:], ended.err[-2000:])

@@ -51,7 +51,10 @@ class Live:
         return command
 
     def reached(self, point: str, command: Command) -> int:
-        return run_ddl.wait_reached(self.pauses, point, command)
+        try:
+            return run_ddl.wait_reached(self.pauses, point, command)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.log()}") from None
 
     def complete(self, command: Command) -> Ended:
         """Wait for its end, which has to be a good one."""
@@ -146,6 +149,8 @@ def make_live(database: Database, logs: Path, pauses: Path) -> Live:
         orders.create(app, "orders")
         orders.fill(app, "orders", ROWS)
         keep_copy(app, "orders", "at_start")
-    workload = Workload(database.app_url, "orders", rows=ROWS, writers=2, readers=1, seed=11, rate=40, xa=True)
+    workload = Workload(
+        database.app_url, "orders", rows=ROWS, writers=2, readers=1, seed=11, rate=20, xa=True, read_every=0.02
+    )
     begin = tailing.here(database)
     return Live(database=database, logs=logs, pauses=pauses, workload=workload.start(), begin=begin)

@@ -33,7 +33,9 @@ class Shop:
             orders.fill(app, "orders", ROWS)
             keep_copy(app, "orders", "at_start")
         airflow.add_connection(self.conn_id, database.url)
-        self.workload = Workload(database.app_url, "orders", rows=ROWS, writers=2, readers=1, rate=20, xa=True)
+        self.workload = Workload(
+            database.app_url, "orders", rows=ROWS, writers=2, readers=1, rate=15, xa=True, read_every=0.02
+        )
 
     def trigger(self, **more: Any) -> DagRun:
         """A run whose id is its workflow's, too."""

@@ -116,7 +116,7 @@ def cancelled(session: Session, row: WorkflowRow) -> Result:
     if problems:
         return _result(session, "failed", row.id, problems[0], exit_code=1, leftovers=leftovers(session, row))
     steps.forget_run(session, row.id)
-    spool.forget(row.id)
+    spool.forget(row)
     workflows.move(session, row.id, Phase.CANCELLED, "cancelled by the operator")
     journal.write(session, row.id, "cancelled", "", actor=lease.me())
     return _result(session, "cancelled", row.id, "Cancelled; the source table is untouched.", exit_code=3)

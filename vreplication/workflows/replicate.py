@@ -11,6 +11,7 @@ goes, or somebody else takes the driver's lease, we go too.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterator
@@ -145,14 +146,6 @@ def _note_failure(url: SourceUrl, right: Lease, error: VReplicationError) -> Non
 def _round(url: SourceUrl, right: Lease, watermark: Watermark, stop: threading.Event, is_alone: bool) -> None:
     """Read, apply and beat until `stop`; every connection of the round is closed at its end."""
     watermark.forget_queued()
-    sorter = DiskSorter(spool.home(right.workflow))
-    run = _Run(
-        stop=stop,
-        watermark=watermark,
-        sorter=sorter,
-        channel=Channel(spool.memory_bytes() // 8, sorter=sorter),
-        is_alone=is_alone,
-    )
     sessions: list[Session] = []
     try:
         control = _open(url, sessions)
@@ -161,15 +154,27 @@ def _round(url: SourceUrl, right: Lease, watermark: Watermark, stop: threading.E
         job = jobs.load(control, right.workflow)
         for _ in range(job.limits.apply_parallelism):
             _open(url, sessions)
-        _follow(url, right, job, run, sessions)
+        with _running(job, watermark, stop, is_alone) as run:
+            _follow(url, right, job, run, sessions)
     finally:
-        run.channel.close()
+        for session in sessions:
+            session.close()
+
+
+@contextlib.contextmanager
+def _running(job: Job, watermark: Watermark, stop: threading.Event, is_alone: bool) -> Iterator[_Run]:
+    """What is on disk stays where a restart can make use of it."""
+    sorter = DiskSorter(spool.home(job.row))
+    channel = Channel(spool.memory_bytes() // 8, sorter=sorter)
+    run = _Run(stop=stop, watermark=watermark, sorter=sorter, channel=channel, is_alone=is_alone)
+    try:
+        yield run
+    finally:
+        channel.close()
         if run.keeps_rows():
             sorter.close()
         else:
             sorter.remove()
-        for session in sessions:
-            session.close()
 
 
 def _open(url: SourceUrl, sessions: list[Session]) -> Session:

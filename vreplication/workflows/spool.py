@@ -3,26 +3,30 @@
 VREPLICATION_SPOOL: a folder on a local disk (default: beside the logs). VREPLICATION_MEMORY_MIB: changes that wait in
 memory (default 256), half of it for transactions whose outcome is open.
 
-What must stay true: a workflow's folder goes when the workflow does; losing it costs reading the log again, nothing
-else.
+What must stay true: a workflow's folder goes when the workflow does; workflows of two servers have two folders, also
+where they have the same id; losing one costs reading the log again, nothing else.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+from datetime import datetime
 from pathlib import Path
 
 from vreplication.errors import Refused
 from vreplication.settings import MEMORY_BYTES
+from vreplication.state.workflows import WorkflowRow
 from vreplication.workflows.child import log_path
 
 FOLDER, MEMORY = "VREPLICATION_SPOOL", "VREPLICATION_MEMORY_MIB"
 
 
-def home(workflow: str) -> Path:
-    chosen = os.environ.get(FOLDER)
-    return (Path(chosen) if chosen else log_path(workflow, "replicate").parent / "spool") / workflow
+def home(row: WorkflowRow) -> Path:
+    """By id and by when it began, to the microsecond: that goes with the sidecar when a replica is promoted."""
+    chosen, began = os.environ.get(FOLDER), row.created_at or datetime.min
+    above = Path(chosen) if chosen else log_path(row.id, "replicate").parent / "spool"
+    return above / f"{row.id}-{began:%Y%m%dT%H%M%S%f}"
 
 
 def memory_bytes() -> int:
@@ -36,6 +40,6 @@ def memory_bytes() -> int:
         raise Refused(f"{MEMORY}={text} is not a number of MiB.", cure=f"Set {MEMORY}=256, or leave it out.") from None
 
 
-def forget(workflow: str) -> None:
+def forget(row: WorkflowRow) -> None:
     """The workflow has ended."""
-    shutil.rmtree(home(workflow), ignore_errors=True)
+    shutil.rmtree(home(row), ignore_errors=True)

@@ -310,7 +310,7 @@ def clean_up(driver: Driver) -> None:
         journal.write(driver.session, row.id, "dropped", f"retired table {row.retired_table}", actor=lease.me())
     journal.write(driver.session, row.id, "complete", f"{row.source_schema}.{row.source_table}", actor=lease.me())
     forget_run(driver.session, row.id)
-    spool.forget(row.id)
+    spool.forget(row)
     reach("workflow.cleaned")
     driver.move(Phase.COMPLETE)
 
