@@ -14,6 +14,9 @@ SIDECAR = "_vreplication"
 
 LEASE_STALE_SECONDS = 10.0
 """A holder whose heartbeat is older (server clock) may be taken over, after its connections are killed."""
+ALIVE_SECONDS = 10
+"""A process that is stopped cannot let go of its locks: the server ends its connections when they have been idle so
+long. For those that lock the lease while they do something, and are never idle as long as the process lives."""
 LOCK_WAIT_SECONDS = 50
 """How long a row lock is waited for, where nothing else is said."""
 ANSWER_SECONDS = 75.0

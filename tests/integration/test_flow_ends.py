@@ -8,7 +8,7 @@ import pytest
 
 from sandbox.databases import Database
 from tests.support.flow import begin, contents, definition, let_go, paused_at, purge_logs, wait_reached, wait_until
-from vreplication import names
+from vreplication import names, settings
 from vreplication.mysql.session import Session, connect
 from vreplication.phases import Phase
 from vreplication.settings import SIDECAR
@@ -30,6 +30,25 @@ def app(database: Database) -> Session:
 def ours(app: Session) -> list[str]:
     """Tables of ours in the application's schema."""
     return [name for (name,) in app.rows("SHOW TABLES") if names.is_ours(name)]
+
+
+# -- what is only in the way ------------------------------------------------------------------------------------------
+
+
+def test_a_lock_in_the_drivers_way_is_waited_for(
+    app: Session, database: Database, pauses: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a former driver that was stopped, say: its locks go when the server ends its connections."""
+    monkeypatch.setattr(settings, "LOCK_WAIT_SECONDS", 1)
+    with connect(database.url) as other, paused_at(pauses, "workflow.copied"):
+        run = begin(database, "t", "ADD COLUMN c INT")
+        wait_reached(pauses, "workflow.copied", run)
+        with other.transaction():
+            other.rows(f"SELECT 1 FROM {SIDECAR}.workflow FOR UPDATE")
+            let_go(pauses, "workflow.copied")
+            wait_until(lambda: any("Lock wait timeout" in line for line in run.said), "it does not meet the lock")
+    assert run.result().event == "complete"
+    assert [r[-1] for r in app.rows("SELECT * FROM t WHERE id < 3")] == [None, None]
 
 
 # -- exit 1: the source stays as it is -------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from vreplication.rowcopy.sizing import FIRST_ROWS, Sizer
 from vreplication.rowcopy.standing import check_standing
 from vreplication.rowcopy.turns import turn_for
 from vreplication.schema.model import TableMapping
-from vreplication.settings import LEASE_STALE_SECONDS, SIDECAR, WORK_SECONDS
+from vreplication.settings import ALIVE_SECONDS, SIDECAR, WORK_SECONDS
 from vreplication.state import ledger, tuning
 from vreplication.state.lease import Lease, end_lost, fence
 from vreplication.state.ledger import Chunk, KeyRange, Landing, Split
@@ -123,7 +123,7 @@ def _connected(url: SourceUrl, job: CopyJob) -> Session:
         url,
         read_timeout=WORK_SECONDS,
         lock_wait_seconds=job.limits.lock_wait_seconds,
-        idle_seconds=round(LEASE_STALE_SECONDS),
+        idle_seconds=ALIVE_SECONDS,
     )
 
 

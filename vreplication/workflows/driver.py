@@ -16,12 +16,12 @@ from typing import Any
 
 from vreplication.clock import SYSTEM
 from vreplication.errors import Ambiguous, Cancelled, Interrupted, Terminal, Transient, VReplicationError
-from vreplication.mysql.session import Session, connect
+from vreplication.mysql.session import LockWait, Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import Phase
 from vreplication.progress import snapshot
 from vreplication.progress.estimate import CopyEstimate
-from vreplication.settings import BEAT_SECONDS, LONG_IDLE_SECONDS, OUTAGE_SECONDS, Tuning
+from vreplication.settings import ALIVE_SECONDS, BEAT_SECONDS, LONG_IDLE_SECONDS, OUTAGE_SECONDS, Tuning
 from vreplication.state import gate, lease, ledger, progress, sidecar, tuning, workflows
 from vreplication.state.lease import Lease
 from vreplication.workflows.child import CatchUp, ReplicateProcess
@@ -164,9 +164,16 @@ class Driver:
             self._closing.wait(_RECONNECT_PAUSE_SECONDS)
 
     def ride_out(self, error: VReplicationError) -> None:
-        """The server was lost: wait until it answers. Raises `error` when it stays away, or when nothing gets on."""
-        log.warning("the server was lost: %s", error)
-        self.notify(f"{error.message} Going on as soon as the server answers.")
+        """The server was lost, or somebody's lock was in the way: wait until it answers.
+
+        Raises `error` when it stays away, or when nothing gets on.
+        """
+        if isinstance(error, LockWait):
+            log.warning("a lock was in the driver's way: %s", error)
+            self.notify(f"{error.message}. Trying again.")
+        else:
+            log.warning("the server was lost: %s", error)
+            self.notify(f"{error.message} Going on as soon as the server answers.")
         try:
             self.reconnect(OUTAGE_SECONDS, self.check)
             lease.fence(self.session, self.lease)
@@ -202,7 +209,7 @@ class Driver:
         run: int | None = None
         while not self._closing.is_set():
             try:
-                with connect(self.url, read_timeout=BEAT_SECONDS) as session:
+                with connect(self.url, read_timeout=BEAT_SECONDS, idle_seconds=ALIVE_SECONDS) as session:
                     lost = () if self._beating is None else (self._beating,)
                     run = lease.end_lost(session, lost, run)
                     self._beating = session.id

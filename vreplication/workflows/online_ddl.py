@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 
 from vreplication.errors import Ambiguous, Refused, Terminal, VReplicationError
-from vreplication.mysql.session import ConnectionLost, connect
+from vreplication.mysql.session import ConnectionLost, LockWait, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.planning.plan import Plan, make_plan
 from vreplication.planning.spec import Spec
@@ -66,11 +66,11 @@ def plan_or_resume(spec: Spec, url: SourceUrl) -> Plan | None:
 
 
 def through_outages(driver: Driver, act: Callable[[], None]) -> None:
-    """Do it, and from wherever it stands do it again each time the server was lost and is back."""
+    """Do it, and from wherever it stands do it again each time the server was lost and is back, or a lock is gone."""
     while True:
         try:
             return act()
-        except (ConnectionLost, Ambiguous) as error:
+        except (ConnectionLost, Ambiguous, LockWait) as error:
             driver.ride_out(error)
 
 

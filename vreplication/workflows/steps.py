@@ -25,7 +25,7 @@ from vreplication.pausepoints import reach
 from vreplication.phases import Phase
 from vreplication.rowcopy.repair import copy_ranges
 from vreplication.rowcopy.spark_job import run_copy, slots
-from vreplication.settings import BEAT_SECONDS, CUTOVER_RETRY_SECONDS, MAX_HOT_KEYS, TABLE_SECONDS
+from vreplication.settings import ALIVE_SECONDS, BEAT_SECONDS, CUTOVER_RETRY_SECONDS, MAX_HOT_KEYS, TABLE_SECONDS
 from vreplication.state import journal, keytables, lease, ledger, markers, sidecar, tuning, verdicts, workflows
 from vreplication.state.gate import released_by
 from vreplication.state.ledger import KeyRange
@@ -248,7 +248,7 @@ def _attempt(driver: Driver, found: Job) -> Outcome:
     used: list[str] = []
     is_switched = False
     try:
-        with connect(driver.url, read_timeout=BEAT_SECONDS) as other:
+        with connect(driver.url, read_timeout=BEAT_SECONDS, idle_seconds=ALIVE_SECONDS) as other:
             swap = Swap(driver.url, driver.lease, found.server, found.row, announce=driver.announce)
             outcome = swap.attempt(
                 barrier=functools.partial(_barrier, other, driver, used),
