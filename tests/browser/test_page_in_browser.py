@@ -17,11 +17,11 @@ from tabs import OpenTab
 
 from sandbox.databases import Database
 from sandbox.deployment import Deployment
+from tests.support.rows import workflow_row
 from vreplication.mysql.session import Session, connect
 from vreplication.phases import Phase
 from vreplication.settings import SIDECAR, Tuning
 from vreplication.state import gate, history, journal, progress, sidecar, tuning, workflows
-from vreplication.state.workflows import WorkflowRow
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("airflow")]
 SCRIPT = "<script>alert(1)</script>"
@@ -46,14 +46,10 @@ def session(archive: Database) -> Iterator[Session]:
 
 def make(session: Session, workflow: str, phase: Phase, **fields: Any) -> str:
     """A workflow on a table with the worst of names; returns the path of its page."""
-    given: dict[str, Any] = {
-        "id": workflow, "kind": "online_ddl", "mechanism": 1, "source_schema": "archive", "source_table": SCRIPT,
-        "spec": {"table": SCRIPT, "alter": ALTER, "cutover": "manual"}, "phase": phase, "is_paused": False,
-        "is_cancel_requested": False, "reason": None, "shadow_table": "t__vr_new", "retired_table": "t__vr_old",
-        "copy_path": "server", "source_identity": None, "shadow_identity": None, "source_definition": None,
-        "server_identity": None, "start_position": None, "is_cut": False, "rows_total": None,
-    }  # fmt: skip
-    row = WorkflowRow(**(given | fields))
+    spec = {"table": SCRIPT, "alter": ALTER, "cutover": "manual"}
+    given = {"source_schema": "archive", "source_table": SCRIPT, "spec": spec, "phase": phase}
+    tables = {"shadow_table": "t__vr_new", "retired_table": "t__vr_old"}
+    row = workflow_row(workflow, **(given | tables | fields))
     workflows.create(session, row)
     workflows.set_fields(session, workflow, reason=row.reason, paused=int(row.is_paused))
     return ONE.format(workflow)

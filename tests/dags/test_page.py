@@ -34,6 +34,7 @@ if "airflow" not in sys.modules and "AIRFLOW_HOME" not in os.environ:
 os.environ.setdefault("AIRFLOW__API_AUTH__JWT_SECRET", "only-for-tests-" * 5)
 
 from sandbox.databases import Database
+from tests.support.rows import workflow_row
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import Phase
@@ -128,14 +129,10 @@ def workflow(session: Session, database: Database, home: Home) -> WorkflowRow:
 
 
 def make(session: Session, schema: str, **fields: Any) -> WorkflowRow:
-    given: dict[str, Any] = {
-        "id": WORKFLOW, "kind": "online_ddl", "mechanism": 1, "source_schema": schema, "source_table": SCRIPT,
-        "spec": {"table": SCRIPT, "alter": ALTER, "cutover": "manual"}, "phase": Phase.COPYING, "is_paused": False,
-        "is_cancel_requested": False, "reason": None, "shadow_table": "t__vr_new", "retired_table": "t__vr_old",
-        "copy_path": "server", "source_identity": None, "shadow_identity": None, "source_definition": None,
-        "server_identity": None, "start_position": None, "is_cut": False, "rows_total": None,
-    }  # fmt: skip
-    row = WorkflowRow(**(given | fields))
+    spec = {"table": SCRIPT, "alter": ALTER, "cutover": "manual"}
+    given = {"source_schema": schema, "source_table": SCRIPT, "spec": spec, "phase": Phase.COPYING}
+    tables = {"shadow_table": "t__vr_new", "retired_table": "t__vr_old"}
+    row = workflow_row(WORKFLOW, **(given | tables | fields))
     workflows.create(session, row)
     return row
 
