@@ -130,7 +130,7 @@ def start(flavor: str, folder: Path, *, options: Mapping[str, object] | None = N
     An option's value None takes our default away, "" gives a bare `--name`. Raises ServerMissing or StartFailed.
     """
     folder = folder.resolve()
-    _initialize(flavor, folder)
+    _initialize(flavor, folder, options or {})
     for attempt in range(3):
         server = _describe(flavor, folder, port or _free_port(), options or {})
         _launch(server)
@@ -157,12 +157,13 @@ def _describe(flavor: str, folder: Path, port: int, options: Mapping[str, object
     return RunningServer(flavor=flavor, port=port, password=password, folder=folder, options=tuple(options.items()))
 
 
-def _initialize(flavor: str, folder: Path) -> None:
+def _initialize(flavor: str, folder: Path, options: Mapping[str, object]) -> None:
     if (folder / "data").exists():
         raise StartFailed(f"{folder}/data exists already; a new server needs a folder of its own.")
     (folder / "tmp").mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
-    command = binaries.initialize_command(flavor, folder / "data")
+    for_good = [_argument(name, options[name]) for name in _FOR_GOOD & options.keys()]
+    command = [*binaries.initialize_command(flavor, folder / "data"), *for_good]
     with _one_at_a_time():
         done = subprocess.run(command, capture_output=True, text=True, timeout=START_SECONDS, check=False)
     if done.returncode:
@@ -191,6 +192,10 @@ def _launch(server: RunningServer) -> None:
     )
     _processes[process.pid] = process
     (folder / "pid").write_text(str(process.pid))
+
+
+_FOR_GOOD = {"lower_case_table_names"}
+"""Options that a data directory has from its first day on."""
 
 
 def _root_account(password: str) -> str:

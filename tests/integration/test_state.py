@@ -39,6 +39,24 @@ def row(schema: str) -> WorkflowRow:
     )  # fmt: skip
 
 
+def test_a_sidecar_that_comes_while_one_looks(database: Database) -> None:
+    """None is none; one that was made between the look and the question whether there is any is looked at."""
+    with connect(database.url) as opened:
+        assert workflows.find(opened, WORKFLOW) is None
+        answers: list[bool] = []
+
+        def look() -> str:
+            answers.append(sidecar.exists(opened))
+            if not answers[-1]:
+                sidecar.install(opened)
+            return str(opened.value(f"SELECT id FROM {SIDECAR}.{'no_such_table' if not answers[-1] else 'workflow'}"))
+
+        assert sidecar.look(opened, look) == "None"
+        assert answers == [False, True]
+        with pytest.raises(Terminal, match="no_such_column"):
+            sidecar.look(opened, lambda: opened.value(f"SELECT no_such_column FROM {SIDECAR}.workflow"))
+
+
 def test_install_is_repeatable_and_a_newer_sidecar_is_refused(session: Session) -> None:
     sidecar.install(session)
     session.execute(f"UPDATE {SIDECAR}.schema_version SET version=99")

@@ -6,6 +6,7 @@ this room opens a connection or commits, so rows, ledger and checkpoint share a 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -133,13 +134,13 @@ def exists(session: Session) -> bool:
 
 
 def look(session: Session, query: Callable[[], T]) -> T | None:
-    """What the query finds; None where no sidecar was installed. Where one was, it costs nothing to ask so."""
-    try:
+    """What the query finds; None where no sidecar was installed. Where one was, it costs nothing to ask so.
+
+    Asked again when it failed and the sidecar is there: it may have been installed in between.
+    """
+    with contextlib.suppress(SqlError):
         return query()
-    except SqlError:
-        if exists(session):
-            raise
-        return None
+    return query() if exists(session) else None
 
 
 def complete(session: Session) -> None:

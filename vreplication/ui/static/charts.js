@@ -93,7 +93,7 @@
 
   function figure(chart) {
     const found = { chart, figure: element("figure", { class: "card" }), caption: element("figcaption"), plot: null };
-    found.canvas = element("div", { role: "img" });
+    found.canvas = element("div", { role: "img", "aria-label": `${chart.title}, not drawn yet` });
     found.table = element("table", { class: "data" });
     const details = element("details");
     const scroll = element("div", { class: "scroll", tabindex: "0" });
