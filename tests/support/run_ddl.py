@@ -46,11 +46,11 @@ class Command:
         return children
 
 
-def start(database: Database, logs: Path, words: Sequence[str], *, is_spark: bool = False) -> Command:
-    """Start the program; `logs` is where it keeps its log files."""
+def start(database: Database, logs: Path, words: Sequence[str], *, is_spark: bool = False, source: str = "") -> Command:
+    """Start the program; `logs` is where it keeps its log files; `source`: another URL than the database's."""
     module = "vreplication" if is_spark else "tests.support.run_ddl"
     environment = {
-        "VREPLICATION_SOURCE": str(database.url),
+        "VREPLICATION_SOURCE": source or str(database.url),
         "VREPLICATION_PASSWORD": database.url.password,
         "XDG_STATE_HOME": str(logs),
     }

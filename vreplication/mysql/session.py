@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -29,6 +30,7 @@ _LOST = frozenset(
 _RETRY = frozenset({1040, 1203, 1637, 3572, 1020})
 _LOGIN = frozenset({1044, 1045, 1049, 1130, 1698, 1251, 2059})
 _LOGIN_SECONDS = 10.0
+_TLS_CURE = "Check ssl_ca, ssl_cert and ssl_key in the URL."
 _KEEPALIVE = (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4), ("TCP_USER_TIMEOUT", 30_000))
 """Seconds, but for the last: milliseconds that sent data may stay unacknowledged. Not every system has all of them."""
 
@@ -272,6 +274,9 @@ def translated(sql: str) -> Iterator[None]:
     except pymysql.err.Error as error:
         raise _translate(error, sql) from None
     except (OSError, AttributeError, ValueError) as error:
+        if sql == "connect" and isinstance(error, (FileNotFoundError, PermissionError, ssl.SSLError)):
+            # What is wrong with the socket PyMySQL tells in its own words; it has not come to that.
+            raise Refused(f"The URL's files for TLS cannot be read: {error}.", cure=_TLS_CURE) from None
         # PyMySQL's own state after a dropped socket: 'NoneType' object has no attribute 'read', closed file.
         raise ConnectionLost(f"The connection to the server was lost ({type(error).__name__}).") from None
 
@@ -283,6 +288,8 @@ def _translate(error: pymysql.err.Error, sql: str) -> VReplicationError:
         return Refused(
             f"The server refused the connection: {words} ({code}).", cure="Check user, password and database."
         )
+    if isinstance(cause := getattr(error, "original_exception", None), ssl.SSLCertVerificationError):
+        return Refused(f"The server's certificate was not accepted: {cause.verify_message}.", cure=_TLS_CURE)
     if code in (1205, 1213):
         return LockWait(f"{words} ({code})")
     if isinstance(error, pymysql.err.InterfaceError) or code in _LOST or (code in _RETRY and sql == "connect"):
