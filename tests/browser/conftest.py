@@ -1,7 +1,8 @@
 """Fixtures: one Airflow, one shop under live writes, one browser and one login for all tests of this folder.
 
 What must stay true: a page of ours that throws, or complains on the console, fails the test that looked at it; a test
-that fails tells what its tabs showed.
+that fails tells what its tabs showed; what was started ends with the last test of the folder, for an idle Airflow takes
+a tenth of a core from all tests that follow (pytest ends what has a package's scope with the session, here).
 """
 
 from __future__ import annotations
@@ -26,6 +27,21 @@ from tests.support.running_airflow import running
 from tests.support.shop import Shop
 from vreplication import pausepoints
 
+_FOLDER = contextlib.ExitStack()
+"""What ends when the folder is left."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    yield
+    if nextitem is None or nextitem.path.parent != item.path.parent:
+        _FOLDER.close()
+
+
+def pytest_sessionfinish() -> None:
+    _FOLDER.close()
+
+
 # A machine that runs three tests at a time is slow, and a state that has been reached is not waited for.
 expect.set_options(timeout=30_000)
 
@@ -37,48 +53,46 @@ def pauses(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="package")
-def airflow(tmp_path_factory: pytest.TempPathFactory, pauses: Path) -> Iterator[Deployment]:
-    with running(tmp_path_factory.mktemp("airflow"), {pausepoints.VARIABLE: str(pauses)}) as found:
-        unpause(found, "online_ddl")
-        yield found
+def airflow(tmp_path_factory: pytest.TempPathFactory, pauses: Path) -> Deployment:
+    home = tmp_path_factory.mktemp("airflow")
+    found = _FOLDER.enter_context(running(home, {pausepoints.VARIABLE: str(pauses)}))
+    unpause(found, "online_ddl")
+    return found
 
 
 @pytest.fixture(scope="package")
 def database(server: RunningServer) -> Iterator[Database]:
     made = create_database(server, "shop" if server.is_ours else "")
-    try:
-        yield made
-    finally:
-        made.drop()
+    _FOLDER.callback(made.drop)
+    yield made
+    # Where these are the last tests of all, the server ends next.
+    _FOLDER.close()
 
 
 @pytest.fixture(scope="package")
-def shop(airflow: Deployment, database: Database) -> Iterator[Shop]:
+def shop(airflow: Deployment, database: Database) -> Shop:
     found = Shop(airflow, database, "shop")
-    with found.workload:
-        yield found
+    _FOLDER.enter_context(found.workload)
+    return found
 
 
 @pytest.fixture(scope="package")
-def archive(airflow: Deployment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
+def archive(airflow: Deployment, tmp_path_factory: pytest.TempPathFactory) -> Database:
     """A schema on a server without a shop, for workflows that nobody works on; its connection is called archive."""
     server = servers.start("mariadb", tmp_path_factory.mktemp("archive") / "server")
-    try:
-        made = create_database(server, "archive")
-        airflow.add_connection("archive", made.url)
-        yield made
-        made.close()
-    finally:
-        server.stop()
+    _FOLDER.callback(server.stop)
+    made = create_database(server, "archive")
+    _FOLDER.callback(made.close)
+    airflow.add_connection("archive", made.url)
+    return made
 
 
 @pytest.fixture(scope="package")
-def chromium() -> Iterator[Browser]:
-    with contextlib.ExitStack() as stack:
-        try:
-            yield stack.enter_context(browser.opened())
-        except browser.BrowserMissing as error:
-            (pytest.fail if os.environ.get("CI") else pytest.skip)(str(error))
+def chromium() -> Browser:
+    try:
+        return _FOLDER.enter_context(browser.opened())
+    except browser.BrowserMissing as error:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(str(error))
 
 
 @pytest.fixture(scope="package")
