@@ -46,7 +46,7 @@ POINTS = {
     WORKER: IN_A_TASK,
 }
 """Where each may be killed: catch-up lives from the first chunk to the switch, workers have tasks to be in."""
-EARLY_WRITES, LATE_WRITES = 500, 160
+EARLY_WRITES, LATE_WRITES = 250, 80
 """A random moment is so many writes of the application after the start at most, or after the release at the gate."""
 PATIENCE_SECONDS = 240.0
 
@@ -128,6 +128,9 @@ class Again:
             ended = command.finish(PATIENCE_SECONDS)
             if ended.code == 0:
                 break
+            if ended.code == -signal.SIGKILL and phase_of(self.live) == "complete":
+                # All was done, and only its last line had not been printed.
+                return "nothing was left to do"
             codes.append(ended.code)
             # Killed, or ended by itself with the command that goes on; and never again after that.
             assert ended.code in (-signal.SIGKILL, 1), (ended.out[-3000:], ended.err[-3000:], self.live.log())
