@@ -14,7 +14,7 @@ SIDECAR = "_vreplication"
 
 LEASE_STALE_SECONDS = 10.0
 """A holder whose heartbeat is older (server clock) may be taken over, after its connections are killed."""
-ALIVE_SECONDS = 10
+ALIVE_SECONDS = round(LEASE_STALE_SECONDS)
 """A process that is stopped cannot let go of its locks: the server ends its connections when they have been idle so
 long. For those that lock the lease while they do something, and are never idle as long as the process lives."""
 LOCK_WAIT_SECONDS = 50
