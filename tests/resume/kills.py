@@ -208,16 +208,23 @@ def recover(live: Live, kill: Kill) -> None:
 
 
 def release(live: Live, command: Command) -> None:
-    """As soon as there is a workflow to be released."""
-    wait_phase(live, command, "")
+    """As soon as there is a workflow to be released; it may end meanwhile, or its preparation be begun again."""
+    waited = threading.Event()
+    while command.is_going and not (_stands(live, "") and _is_released(live)):
+        waited.wait(0.05)
+
+
+def _is_released(live: Live) -> bool:
+    """Is it now?"""
     try:
         with connect(live.database.url) as session:
             is_released = gate.released_by(session, "crash") is not None
         if not is_released:
             operate.release(live.database.url, "crash", "soak")
     except VReplicationError:
-        # It has ended meanwhile, or its preparation was begun again.
-        return
+        # It has ended meanwhile, or the server is away.
+        return False
+    return True
 
 
 def wait_phase(live: Live, command: Command, phase: str) -> None:

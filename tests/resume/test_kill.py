@@ -7,11 +7,15 @@ import signal
 from collections.abc import Callable
 
 import pytest
-from live_setup import Live
+from live_setup import WORKFLOW, Live
 
 from tests.support.flow import paused_at
 from tests.support.run_ddl import Command, children, wait_gone
 from vreplication.mysql.processes import processes
+from vreplication.mysql.session import connect
+from vreplication.settings import Tuning
+from vreplication.state import gate, tuning, workflows
+from vreplication.workflows import operate
 
 BEFORE_THE_SWITCH = (
     "prepare.tables_made",
@@ -40,6 +44,30 @@ def test_driver_killed(live: Live, point: str) -> None:
     wait_gone(orphans)
     live.workload.wait_for(5)
     live.complete(live.start())
+    live.prove()
+
+
+@pytest.mark.slow
+def test_what_was_asked_before_a_preparation_was_cut_short_still_holds(live: Live) -> None:
+    """It is begun again from nothing; the release, the pause and the tuning are the operator's, and stay."""
+    url = live.database.url
+    with paused_at(live.pauses, "prepare.tables_made"):
+        first = live.start("--cutover", "manual")
+        live.reached("prepare.tables_made", first)
+        operate.release(url, WORKFLOW, "dba")
+        operate.pause(url, WORKFLOW, "dba")
+        with connect(url) as session:
+            tuning.ask(session, WORKFLOW, Tuning(chunk_millis=250))
+        first.kill()
+    with paused_at(live.pauses, "prepare.done"):
+        again = live.start("--cutover", "manual")
+        live.reached("prepare.done", again)
+        with connect(url) as session:
+            assert workflows.load(session, WORKFLOW).is_paused
+            assert tuning.read(session, WORKFLOW) == Tuning(chunk_millis=250)
+            assert gate.released_by(session, WORKFLOW) == "dba"
+            workflows.set_paused(session, WORKFLOW, False)
+    live.complete(again)
     live.prove()
 
 

@@ -294,6 +294,7 @@ def test_a_source_that_hangs_costs_the_budget_and_its_neighbour_is_shown(monkeyp
     started = time.monotonic()
     answers = Asker().ask(sources, "list", lambda session: session)
     end.set()
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 10 * asking.BUDGET_SECONDS, "one after another"
+    assert asking.BUDGET_SECONDS < 2, "what the page promises"
     assert answers[-1].value == 7
     assert all(a.problem and "did not answer" in a.problem for a in answers[:-1])

@@ -20,6 +20,7 @@ from vreplication.planning.plan import Plan, make_plan
 from vreplication.planning.spec import Spec
 from vreplication.settings import TABLE_SECONDS
 from vreplication.state import workflows
+from vreplication.state.wishes import Wishes
 from vreplication.workflows import ending, prepare, resume, steps
 from vreplication.workflows.driver import Driver
 from vreplication.workflows.result import Result
@@ -56,12 +57,13 @@ def plan_or_resume(spec: Spec, url: SourceUrl) -> Plan | None:
     """A plan that passed, its workflow row written; None when the workflow exists and goes on. Raises Refused."""
     with connect(url, read_timeout=TABLE_SECONDS) as session:
         found = workflows.find(session, spec.workflow or "")
-        if found is not None and not resume.begin_again(session, found, spec):
+        asked = Wishes() if found is None else resume.begin_again(session, found, spec)
+        if asked is None:
             return None
         plan = make_plan(session, spec)
         if plan.refusals:
             raise Refused(" ".join(f"{r.sentence} {r.cure}".strip() for r in plan.refusals))
-        prepare.create(session, plan, spec.workflow or "")
+        prepare.create(session, plan, spec.workflow or "", asked)
         return plan
 
 

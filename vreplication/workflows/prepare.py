@@ -27,7 +27,8 @@ from vreplication.schema.mapping import map_for
 from vreplication.schema.model import Table, TableMapping
 from vreplication.schema.shadow import create_shadow
 from vreplication.settings import TABLE_SECONDS
-from vreplication.state import journal, keytables, lease, ledger, markers, sidecar, workflows
+from vreplication.state import journal, keytables, lease, ledger, markers, sidecar, wishes, workflows
+from vreplication.state.wishes import Wishes
 from vreplication.state.workflows import WorkflowRow
 from vreplication.workflows.driver import Driver
 from vreplication.workflows.job import definition_of
@@ -41,8 +42,8 @@ _COUNTED_ROWS = 200_000
 """Tables estimated smaller than this are counted, so that progress has an exact total."""
 
 
-def create(session: Session, plan: Plan, workflow: str) -> None:
-    """Install the sidecar and write the workflow's row."""
+def create(session: Session, plan: Plan, workflow: str, asked: Wishes) -> None:
+    """Install the sidecar and write the workflow's row, with what was asked of it under this id before."""
     sidecar.install(session)
     table = plan.source
     row = WorkflowRow(
@@ -68,6 +69,7 @@ def create(session: Session, plan: Plan, workflow: str) -> None:
         rows_total=None,
     )
     workflows.create(session, row)
+    wishes.write(session, workflow, asked)
     others = [w for w in workflows.live_on_table(session, table.schema, table.name) if w != workflow]
     if others:
         # Planned at the same moment as another one, which did not see us either.

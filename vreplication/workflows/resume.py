@@ -14,7 +14,8 @@ from vreplication.errors import LeaseHeld, Refused
 from vreplication.mysql.session import Session
 from vreplication.phases import Phase
 from vreplication.planning.spec import Spec
-from vreplication.state import lease, markers, sidecar, workflows
+from vreplication.state import lease, markers, sidecar, wishes, workflows
+from vreplication.state.wishes import Wishes
 from vreplication.state.workflows import WorkflowRow
 from vreplication.workflows import failover, prepare, steps
 from vreplication.workflows.driver import Driver
@@ -22,8 +23,11 @@ from vreplication.workflows.driver import Driver
 log = logging.getLogger(__name__)
 
 
-def begin_again(session: Session, row: WorkflowRow, spec: Spec) -> bool:
-    """Check that `row` may go on under `spec`. True: nothing of it is left and it is to be planned anew."""
+def begin_again(session: Session, row: WorkflowRow, spec: Spec) -> Wishes | None:
+    """Check that `row` may go on under `spec`, which is None.
+
+    Otherwise nothing of it is left and it is to be planned anew; what operators have asked of it is returned.
+    """
     check_same(session, row, spec)
     sidecar.complete(session)
     holder = lease.holder_of(session, row.id, lease.DRIVER)
@@ -37,14 +41,15 @@ def begin_again(session: Session, row: WorkflowRow, spec: Spec) -> bool:
         # Its connections end first: one that is only stopped would go on preparing.
         lease.acquire(session, row.id, lease.DRIVER)
         prepare.undo(session, row)
+        asked = wishes.read(session, workflows.load(session, row.id))
         workflows.forget(session, row.id)
-        return True
+        return asked
     if not row.is_cut:
         failover.check_log(session, row)
     if row.phase is Phase.FAILED:
         # Whoever watches the phase must not take the last run's end for this one's.
         workflows.reopen(session, row.id)
-    return False
+    return None
 
 
 def check_same(session: Session, row: WorkflowRow, spec: Spec) -> None:

@@ -1,0 +1,40 @@
+"""What operators have asked of a workflow so far, carried over when its preparation is begun again.
+
+What must stay true: a release, a pause or a tuning that came before the preparation was cut short holds for the one
+that follows under the same id; it is written as soon as there is a row to write it to.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from vreplication.mysql.session import Session
+from vreplication.settings import Tuning
+from vreplication.state import gate, tuning, workflows
+from vreplication.state.workflows import WorkflowRow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """released_by: who released the cut-over already, or None."""
+
+    is_paused: bool = False
+    released_by: str | None = None
+    tuning: Tuning = field(default_factory=Tuning)
+
+
+def read(session: Session, row: WorkflowRow) -> Wishes:
+    return Wishes(
+        is_paused=row.is_paused,
+        released_by=gate.released_by(session, row.id),
+        tuning=tuning.read(session, row.id),
+    )
+
+
+def write(session: Session, workflow: str, wishes: Wishes) -> None:
+    if wishes.is_paused:
+        workflows.set_paused(session, workflow, True)
+    if wishes.released_by is not None:
+        gate.release(session, workflow, wishes.released_by)
+    if wishes.tuning != Tuning():
+        tuning.ask(session, workflow, wishes.tuning)
