@@ -9,7 +9,7 @@ help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: ## Install what is missing: uv, locked dependencies, Java, MariaDB
-	@$(PYTHON) -m sandbox.install python java mariadb
+	@$(PYTHON) -m sandbox.install python java archive mariadb
 
 install-mysql: ## Fetch MySQL's programs into a folder of their own
 	@$(PYTHON) -m sandbox.install mysql

@@ -21,9 +21,9 @@ __all__ = ["pauses", "quick"]
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
     """A local Spark session with two slots."""
-    from vreplication.rowcopy.spark_job import spark_session
+    from vreplication.rowcopy.spark_start import spark_context
 
-    session = spark_session("local[*]", 2, "vreplication tests")
+    session = spark_context("local[*]", 2, "vreplication tests")
     yield session
     session.stop()
 

@@ -213,16 +213,13 @@ def test_rows_that_change_while_they_are_copied_are_mended(make: Make, monkeypat
     class Busy(LocalSpark):
         """The source changes between the copy and the comparison."""
 
-        class sparkContext(type(LocalSpark.sparkContext)):  # type: ignore[misc]
-            jobs = 0
+        jobs = 0
 
-            def setJobGroup(self, *_: Any, **__: Any) -> None:
-                self.jobs += 1
-                if self.jobs == 2:
-                    case.write("UPDATE s SET v='late' WHERE id=2", "DELETE FROM s WHERE id=3",
-                               "INSERT INTO s VALUES (8,'new','2026-03-01 08:00')")  # fmt: skip
-
-        sparkContext = sparkContext()
+        def setJobGroup(self, *_: Any, **__: Any) -> None:
+            self.jobs += 1
+            if self.jobs == 2:
+                case.write("UPDATE s SET v='late' WHERE id=2", "DELETE FROM s WHERE id=3",
+                           "INSERT INTO s VALUES (8,'new','2026-03-01 08:00')")  # fmt: skip
 
     result = case.run(spark=Busy())
     assert (result.verified, result.inserted, result.updated, result.deleted) == (True, 4, 1, 1)

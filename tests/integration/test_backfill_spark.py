@@ -46,7 +46,7 @@ def test_slices_side_by_side(spark: Any, case: Case, monkeypatch: pytest.MonkeyP
     second = case.run(spark=spark, mirror=True)
     assert (second.updated, second.deleted, second.verified) == (160, 16, True)
     assert case.rows() == case.rows("s")
-    conf = spark.sparkContext.getConf().toDebugString()
+    conf = spark.getConf().toDebugString()
     assert case.writer.password not in conf
 
 
@@ -63,7 +63,7 @@ def test_an_error_keeps_its_class(spark: Any, case: Case, monkeypatch: pytest.Mo
     )
     with pytest.raises(BadValue, match="max_allowed_packet"):
         case.run(spark=spark)
-    assert spark.sparkContext.statusTracker().getActiveJobsIds() == []
+    assert spark.statusTracker().getActiveJobsIds() == []
 
 
 JOBS = "jobs: [{name: j, source: a, target: b, table: s, target_table: t, time_column: at}]"

@@ -140,7 +140,7 @@ class Shared:
     def __init__(self, spark: Any) -> None:
         self._spark = spark
 
-    def session(self, *_: Any) -> Any:
+    def context(self, *_: Any) -> Any:
         return self._spark
 
     def stop(self) -> None:

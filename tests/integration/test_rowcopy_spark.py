@@ -55,7 +55,7 @@ def test_only_as_many_tasks_as_allowed_run_at_a_time(spark: Any, database: Datab
     at_once: list[int] = []
 
     def look() -> None:
-        at_once.append(len(spark.sparkContext.statusTracker().getActiveJobsIds()))
+        at_once.append(len(spark.statusTracker().getActiveJobsIds()))
 
     run(spark, case, chunk_rows=100, on_tick=look, copy_parallelism=1)
     case.assert_same()
@@ -96,7 +96,7 @@ def test_interrupt_ends_the_jobs_and_the_next_run_goes_on(spark: Any, database: 
 
     with pytest.raises(Interrupted):
         run(spark, case, on_tick=interrupt, chunk_rows=100)
-    assert spark.sparkContext.statusTracker().getActiveJobsIds() == []
+    assert spark.statusTracker().getActiveJobsIds() == []
     before = ledger.totals(case.session, WORKFLOW)
     assert before.splits_done < 4
     run(spark, case)
@@ -105,12 +105,13 @@ def test_interrupt_ends_the_jobs_and_the_next_run_goes_on(spark: Any, database: 
 
 CLUSTER = """
 import pickle, sys
-from vreplication.rowcopy.spark_job import run_copy, spark_session
+from vreplication.rowcopy.spark_job import run_copy
+from vreplication.rowcopy.spark_start import spark_context
 work = pickle.load(sys.stdin.buffer)
-spark = spark_session("local-cluster[2,1,1024]", 2, "vreplication cluster test")
+spark = spark_context("local-cluster[2,1,1024]", 2, "vreplication cluster test")
 try:
     run_copy(spark, *work, on_tick=lambda: None)
-    conf = spark.sparkContext.getConf().toDebugString()
+    conf = spark.getConf().toDebugString()
     assert work[0].password not in conf, conf
 finally:
     spark.stop()

@@ -80,7 +80,7 @@ def test_tasks_come_and_go_as_is_asked_for(spark: Any, case: CopyCase) -> None:
     ))  # fmt: skip
 
     def look() -> None:
-        running = len(spark.sparkContext.statusTracker().getActiveJobsIds())
+        running = len(spark.statusTracker().getActiveJobsIds())
         claimed = case.session.value(f"SELECT COUNT(*) FROM {SIDECAR}.split WHERE attempt > 0")
         if not case.is_open and running and claimed >= running and seen[-1:] != [running]:
             seen.append(running)
@@ -103,13 +103,13 @@ def test_what_a_job_has_not_begun_in_its_time_is_given_back(case: CopyCase, monk
     monkeypatch.setattr(spark_job, "JOB_SECONDS", -1.0)
     splits, spark = case.cut(8), local_spark.LocalSpark()
     jobs: list[int] = []
-    parallelize = spark.sparkContext.parallelize
+    parallelize = spark.parallelize
 
     def counted(items: Any, count: int = 1) -> Any:
         jobs.append(len(items[0][1]))
         return parallelize(items, count)
 
-    monkeypatch.setattr(spark.sparkContext, "parallelize", counted)
+    monkeypatch.setattr(spark, "parallelize", counted)
     with case.gate_kept_open():
         run_copy(
             spark, case.database.url, case.driver, case.mapping, case.job(copy_parallelism=1), on_tick=lambda: None

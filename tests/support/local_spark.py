@@ -25,7 +25,9 @@ class _Rdd:
         return list(self._items)
 
 
-class _Context:
+class LocalSpark:
+    """What `SparkStart.context()` gives."""
+
     master, defaultParallelism = "local[64]", 64
 
     def setJobGroup(self, *_: Any, **__: Any) -> None: ...
@@ -35,12 +37,6 @@ class _Context:
     def parallelize(self, items: Sequence[Any], _: int = 1) -> _Rdd:
         return _Rdd(list(items))
 
-
-class LocalSpark:
-    """What `SparkStart.session()` gives."""
-
-    sparkContext = _Context()
-
     def stop(self) -> None: ...
 
 
@@ -49,7 +45,7 @@ class LocalStart:
 
     def __init__(self, *_: Any) -> None: ...
 
-    def session(self, *_: Any) -> LocalSpark:
+    def context(self, *_: Any) -> LocalSpark:
         return LocalSpark()
 
     def stop(self) -> None: ...

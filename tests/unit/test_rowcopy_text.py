@@ -12,7 +12,7 @@ from vreplication.errors import BadValue
 from vreplication.rowcopy.job import SplitResult
 from vreplication.rowcopy.paths import batches, statements
 from vreplication.rowcopy.sizing import FIRST_ROWS, MIN_ROWS, Sizer, next_rows
-from vreplication.rowcopy.spark_job import local_master
+from vreplication.rowcopy.spark_start import local_master
 from vreplication.rowcopy.warned import readable
 from vreplication.settings import MAX_CHUNK_ROWS, Limits
 

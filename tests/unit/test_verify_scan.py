@@ -101,7 +101,6 @@ class FakeSpark:
     """Runs a job in the thread that submits it."""
 
     def __init__(self) -> None:
-        self.sparkContext = self
         self.running = 0
         self.most = 0
         self._turn = threading.Lock()

@@ -26,7 +26,7 @@ from vreplication.mysql.quoting import ident
 from vreplication.mysql.server import Server, inspect
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
-from vreplication.rowcopy.spark_job import spark_session
+from vreplication.rowcopy.spark_start import spark_context
 from vreplication.settings import TABLE_SECONDS
 
 ROUNDS = 5
@@ -116,7 +116,7 @@ def run(
 
 def _start_spark(job: Job) -> Any:
     try:
-        return spark_session(job.spark_master, job.parallelism, f"vreplication backfill {job.name}")
+        return spark_context(job.spark_master, job.parallelism, f"vreplication backfill {job.name}")
     except Exception as error:
         words = str(error).strip().splitlines() or [""]
         raise Terminal(

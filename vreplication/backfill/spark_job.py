@@ -91,7 +91,7 @@ def run_slices(
         return []
     # Dealt like cards, so that a crowded hour does not fall to one task alone; as many tasks as may run at a time.
     hands = [list(slices[i::parallelism]) for i in range(min(parallelism, len(slices)))]
-    answers = _Run(spark.sparkContext, task, hands).run(check)
+    answers = _Run(spark, task, hands).run(check)
     for answer in answers:
         if answer.error is not None:
             raise answer.error

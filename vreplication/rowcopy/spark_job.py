@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import re
 import secrets
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -24,89 +22,29 @@ from vreplication.mysql.session import ConnectionLost, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.rowcopy.chunker import copy_split
 from vreplication.rowcopy.job import CopyJob, SplitResult
+from vreplication.rowcopy.spark_start import MAX_FAILURES
 from vreplication.schema.model import TableMapping
 from vreplication.settings import MOST_PARALLELISM, Tuning
 from vreplication.state import ledger
 from vreplication.state.lease import Lease
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark import SparkContext
 
 log = logging.getLogger(__name__)
 
-MAX_FAILURES = 4
-"""Attempts at a task, the first included."""
 STOP_SECONDS = 15.0
 JOB_SECONDS = 60.0
 """A task gives back the splits that it has not begun after this long, so that there is work for one more."""
-_PROPERTIES = {
-    "spark.ui.enabled": "false",
-    # The JVM only hands tasks to Python workers: its optimizing compiler and parallel collector would take the cores
-    # that the servers need, and starting took 11 s instead of 8 beside other work.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.speculation": "false",
-    "spark.task.maxFailures": str(MAX_FAILURES),
-    "spark.log.level": "ERROR",
-    "spark.python.worker.reuse": "true",
-    "spark.python.unix.domain.socket.enabled": "true",
-    # A worker inside a statement does not notice that its task was killed; Spark ends it after this long.
-    "spark.python.task.killTimeout": "500ms",
-}
 
 
-def spark_session(master: str, parallelism: int, app_name: str) -> SparkSession:
-    """A session for `run_copy`. local[*] has as many slots as may be asked for, and binds to this machine alone."""
-    from pyspark.sql import SparkSession
-
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    builder: Any = SparkSession.builder.master(local_master(master, parallelism)).appName(app_name)
-    for name, value in {**_PROPERTIES, **_local_properties(master)}.items():
-        builder = builder.config(name, value)
-    session: SparkSession = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
-    return session
-
-
-def warm_up(spark: SparkSession, parallelism: int) -> None:
-    """Start Spark's Python workers and have them import what a copying task needs, before there is anything to copy."""
-    # What is wrong with the cluster will be said by the copy, in its own words.
-    with contextlib.suppress(Exception):
-        spark.sparkContext.parallelize(range(parallelism), parallelism).map(_imported).collect()
-
-
-def _imported(number: int) -> int:
-    """Whoever unpickles this function has imported this module."""
-    return number
-
-
-def local_master(master: str, parallelism: int) -> str:
-    """local[*] with a slot for every task that may be asked for, and with retries, which a plain local[n] does not do.
-
-    A slot that is not used costs nothing; how many are used, `run_copy` and verification decide.
-    """
-    found = re.fullmatch(r"local(?:\[(\*|\d+)\])?", master)
-    if not found:
-        return master
-    slots = max(parallelism, MOST_PARALLELISM) if found[1] == "*" else int(found[1] or 1)
-    return f"local[{max(1, slots)},{MAX_FAILURES}]"
-
-
-def slots(spark: SparkSession) -> int | None:
+def slots(spark: SparkContext) -> int | None:
     """Tasks that a local master runs at a time. None: a cluster's come and go, and what has none waits for one."""
-    context = spark.sparkContext
-    return int(context.defaultParallelism) if re.match(r"local(\[|$)", str(context.master)) else None
-
-
-def _local_properties(master: str) -> dict[str, str]:
-    if not master.startswith("local"):
-        return {}
-    return {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+    return int(spark.defaultParallelism) if re.match(r"local(\[|$)", str(spark.master)) else None
 
 
 def run_copy(
-    spark: SparkSession,
+    spark: SparkContext,
     url: SourceUrl,
     lease: Lease,
     mapping: TableMapping,
@@ -127,7 +65,7 @@ def run_copy(
     def wanted() -> int:
         return min(job.limits.tuned(asked()).copy_parallelism, most)
 
-    _Jobs(spark.sparkContext, task, numbers, wanted).run(on_tick, tick_seconds)
+    _Jobs(spark, task, numbers, wanted).run(on_tick, tick_seconds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,7 +27,7 @@ from vreplication.settings import WORK_SECONDS
 from vreplication.verify.ranges import Span
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark import SparkContext
 
 Work = Callable[[Session, Span], Any]
 
@@ -63,7 +63,7 @@ class Batch:
 
 
 def run_all(
-    spark: SparkSession,
+    spark: SparkContext,
     url: SourceUrl,
     work: Work,
     spans: Iterable[Span],
@@ -73,7 +73,7 @@ def run_all(
     check: Callable[[], None],
 ) -> None:
     """Run `work` over the spans; `on_result` gets each result and may give more spans. `check` may raise to stop."""
-    _Crew(spark.sparkContext, Batch(url=url, work=work), deque(spans), max(1, parallelism)).run(on_result, check)
+    _Crew(spark, Batch(url=url, work=work), deque(spans), max(1, parallelism)).run(on_result, check)
 
 
 @dataclass(slots=True)

@@ -36,7 +36,7 @@ from vreplication.verify.scan import Finding, SpanScan
 from vreplication.verify.spark_job import run_all
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark import SparkContext
 
 Repair = Callable[[Sequence[KeyRange]], None]
 
@@ -49,7 +49,7 @@ _SHOWN = 10
 
 
 def verify(
-    spark: SparkSession,
+    spark: SparkContext,
     url: SourceUrl,
     mapping: TableMapping,
     *,

@@ -7,16 +7,16 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from vreplication.errors import Terminal
-from vreplication.rowcopy.spark_job import spark_session, warm_up
+from vreplication.rowcopy.spark_start import spark_context, warm_up
 
 _POLL_SECONDS = 0.2
 
 
 class Spark(Protocol):
-    """Where a step gets its session from."""
+    """Where a step gets its SparkContext from."""
 
-    def session(self, check: Callable[[], None] = lambda: None) -> Any:
-        """The SparkSession. `check` is called while it starts and may raise. Raises what its start raised."""
+    def context(self, check: Callable[[], None] = lambda: None) -> Any:
+        """The SparkContext. `check` is called while it starts and may raise. Raises what its start raised."""
 
     def stop(self) -> None:
         """End it, if it was started."""
@@ -29,9 +29,9 @@ class SparkWhenNeeded:
         self._master, self._parallelism = master, parallelism
         self._start: SparkStart | None = None
 
-    def session(self, check: Callable[[], None] = lambda: None) -> Any:
+    def context(self, check: Callable[[], None] = lambda: None) -> Any:
         self._start = self._start or SparkStart(self._master, self._parallelism)
-        return self._start.session(check)
+        return self._start.context(check)
 
     def stop(self) -> None:
         if self._start:
@@ -39,20 +39,20 @@ class SparkWhenNeeded:
 
 
 class SparkStart:
-    """Starts a session in the background; `session` waits for it."""
+    """Starts it in the background; `context` waits for it."""
 
     def __init__(self, master: str, parallelism: int) -> None:
         self._master, self._parallelism = master, parallelism
-        self._session: Any = None
+        self._context: Any = None
         self._error: Terminal | None = None
         self._thread = threading.Thread(target=self._run, name="spark-start", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
         try:
-            session = spark_session(self._master, self._parallelism, "vreplication")
-            self._session = session
-            warm_up(session, self._parallelism)
+            context = spark_context(self._master, self._parallelism, "vreplication")
+            self._context = context
+            warm_up(context, self._parallelism)
         except Exception as error:
             words = str(error).strip().splitlines() or [""]
             self._error = Terminal(
@@ -60,18 +60,18 @@ class SparkStart:
                 cure="Look at --spark-master and at the Java installation, then run the same command again.",
             )
 
-    def session(self, check: Callable[[], None] = lambda: None) -> Any:
-        """The SparkSession. `check` is called while it starts and may raise. Raises what its start raised."""
+    def context(self, check: Callable[[], None] = lambda: None) -> Any:
+        """The SparkContext. `check` is called while it starts and may raise. Raises what its start raised."""
         while self._thread.is_alive():
             self._thread.join(_POLL_SECONDS)
             check()
         if self._error is not None:
             raise self._error
-        return self._session
+        return self._context
 
     def stop(self) -> None:
-        """A session that is still starting is left to end with this process: an interrupt does not wait for it."""
+        """One that is still starting is left to end with this process: an interrupt does not wait for it."""
         self._thread.join(_POLL_SECONDS)
-        if self._session is not None:
-            self._session.stop()
-            self._session = None
+        if self._context is not None:
+            self._context.stop()
+            self._context = None

@@ -58,11 +58,11 @@ def copy(driver: Driver, spark: Spark) -> None:
     driver.move(Phase.COPYING)
     found = job.load(driver.session, driver.workflow)
     if any(not s.is_done for s in ledger.splits(driver.session, driver.workflow)):
-        session = spark.session(driver.check)
-        room = Room(slots=slots(session), holds_counter=found.holds_counter)
+        context = spark.context(driver.check)
+        room = Room(slots=slots(context), holds_counter=found.holds_counter)
         tuning.note_room(driver.session, driver.workflow, room)
         run_copy(
-            session, driver.url, driver.lease, found.mapping, found.copy_job, on_tick=driver.check, asked=driver.asked
+            context, driver.url, driver.lease, found.mapping, found.copy_job, on_tick=driver.check, asked=driver.asked
         )
     driver.freshen()
     reach("workflow.copied")
@@ -103,7 +103,7 @@ def compare(driver: Driver, spark: Spark, is_enough: Callable[[], bool] = lambda
     comparing = _Comparing(driver=driver, job=found, is_enough=is_enough, before=before)
     try:
         verdict = verify(
-            spark.session(driver.check),
+            spark.context(driver.check),
             driver.url,
             found.mapping,
             workflow=driver.workflow,

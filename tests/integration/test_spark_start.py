@@ -1,0 +1,55 @@
+"""The archive of the classes that Spark's JVM loads: made, used, and harmless when it does not fit."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+MAKE = """
+import pathlib, sys
+from vreplication.rowcopy import spark_start
+spark_start.ARCHIVE = pathlib.Path(sys.argv[1])
+assert spark_start.write_archive() == spark_start.ARCHIVE
+"""
+USE = """
+import pathlib, sys
+from vreplication.rowcopy import spark_start
+spark_start.ARCHIVE = pathlib.Path(sys.argv[1])
+java = [*spark_start._archive_options(), "-Xlog:class+load:file=" + sys.argv[2]]
+spark = spark_start.spark_context("local[2]", 2, "test", java)
+print(spark.parallelize(range(4), 2).map(lambda n: n + 1).collect())
+"""
+FROM_ARCHIVE = "shared objects file (top)"
+
+
+def python(code: str, *arguments: Path) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, "-c", code, *map(str, arguments)]
+    return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=180, check=False)
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_what_spark_loads_comes_from_the_archive_if_there_is_one_that_fits(tmp_path: Path) -> None:
+    archive, loaded = tmp_path / "a folder" / "spark.jsa", tmp_path / "loaded.txt"
+    made = python(MAKE, archive)
+    assert made.returncode == 0, made.stderr
+    assert [p.name for p in archive.parent.iterdir()] == ["spark.jsa"]
+    assert python(USE, archive, loaded).stdout == "[1, 2, 3, 4]\n"
+    assert loaded.read_text().count(FROM_ARCHIVE) > 5_000
+
+    archive.unlink()
+    archive.write_bytes(b"cut short")
+    assert python(USE, archive, loaded).stdout == "[1, 2, 3, 4]\n"
+    assert FROM_ARCHIVE not in loaded.read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    ended = python(MAKE, tmp_path / "file" / "spark.jsa")
+    assert "Terminal: The archive of Spark's classes could not be written" in ended.stderr
