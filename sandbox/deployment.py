@@ -74,8 +74,11 @@ class Deployment:
         """Keys, passwords, metadata database, pools. Done again it changes nothing."""
         self._draw_keys()
         self.airflow("db", "migrate")
-        for pool, slots in POOLS.items():
-            self.airflow("pools", "set", pool, str(slots), "vreplication")
+        pools = {
+            name: {"slots": n, "description": "vreplication", "include_deferred": False} for name, n in POOLS.items()
+        }
+        (self.var / "pools.json").write_text(json.dumps(pools))
+        self.airflow("pools", "import", str(self.var / "pools.json"))
 
     def _draw_keys(self) -> None:
         keys = {

@@ -1,4 +1,4 @@
-"""The command line as a process of its own, without a JVM: `python -m tests.support.run_ddl online-ddl …`.
+"""The command line as a process of its own, without a JVM (tests/support/without_spark.py) or with one.
 
 A test starts it, stops it, kills it by its process id and starts it again; catch-up is the real child process.
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,7 +48,7 @@ class Command:
 
 def start(database: Database, logs: Path, words: Sequence[str], *, is_spark: bool = False, source: str = "") -> Command:
     """Start the program; `logs` is where it keeps its log files; `source`: another URL than the database's."""
-    module = "vreplication" if is_spark else "tests.support.run_ddl"
+    module = "vreplication" if is_spark else "tests.support.without_spark"
     environment = {
         "VREPLICATION_SOURCE": source or str(database.url),
         "VREPLICATION_PASSWORD": database.url.password,
@@ -105,17 +105,3 @@ def wait_reached(folder: Path, point: str, command: Command, timeout_seconds: fl
 
 def wait_gone(pids: Sequence[int], timeout_seconds: float = 30.0) -> None:
     wait_until(lambda: all(map(is_gone, pids)), f"of {pids} some are still there", timeout_seconds)
-
-
-def _main() -> None:
-    from tests.support import local_spark
-
-    local_spark.install()
-    run: Callable[[], None]
-    from vreplication.__main__ import main as run
-
-    run()
-
-
-if __name__ == "__main__":
-    _main()
