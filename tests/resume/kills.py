@@ -37,7 +37,7 @@ SWITCHING = (
     "cutover.after_rename",
 )
 APPLYING = ("apply.before_flush", "apply.before_match", "replicate.holding")
-DONE = ("workflow.switched", "workflow.cleaned")
+DONE = ("workflow.switched", "workflow.cleaned", "workflow.complete")
 IN_A_TASK = ("copy.after_open", "copy.after_select", "copy.before_land", "copy.after_land", "verify.comparing")
 POINTS = {
     DRIVER: (*PREPARING, *COPYING, *COMPARING, *SWITCHING, *DONE),
@@ -128,9 +128,6 @@ class Again:
             ended = command.finish(PATIENCE_SECONDS)
             if ended.code == 0:
                 break
-            if ended.code == -signal.SIGKILL and phase_of(self.live) == "complete":
-                # All was done, and only its last line had not been printed.
-                return "nothing was left to do"
             codes.append(ended.code)
             # Killed, or ended by itself with the command that goes on; and never again after that.
             assert ended.code in (-signal.SIGKILL, 1), (ended.out[-3000:], ended.err[-3000:], self.live.log())

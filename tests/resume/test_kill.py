@@ -31,7 +31,13 @@ BEFORE_THE_SWITCH = (
     "cutover.after_barrier",
     "cutover.rename_pending",
 )
-SWITCHING = ("cutover.sentry_dropped", "cutover.after_unlock", "workflow.switched", "workflow.cleaned")
+SWITCHING = (
+    "cutover.sentry_dropped",
+    "cutover.after_unlock",
+    "workflow.switched",
+    "workflow.cleaned",
+    "workflow.complete",
+)
 
 
 @pytest.mark.slow
@@ -45,6 +51,9 @@ def test_driver_killed(live: Live, point: str) -> None:
     live.workload.wait_for(5)
     live.complete(live.start())
     live.prove()
+    if point == "workflow.complete":
+        # That end has been told now.
+        assert live.start().finish().code == 2
 
 
 @pytest.mark.slow

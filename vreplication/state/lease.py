@@ -164,6 +164,12 @@ def is_alive(session: Session, workflow: str, role: str) -> bool:
     return holder is not None and holder.is_alive
 
 
+def has_beat(session: Session, workflow: str, role: str) -> bool:
+    """False when the last holder has given the lease back."""
+    t = sidecar.heartbeat
+    return fetch_one(session, select(t.c.token).where(t.c.workflow == workflow, t.c.role == role)) is not None
+
+
 def server_run(session: Session) -> int:
     """Which run of which server this is: when it was started, seconds by its own clock, and a digest of its name.
 

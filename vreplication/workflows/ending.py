@@ -29,6 +29,20 @@ def completed(driver: Driver) -> Result:
     return completed_of(driver.session, driver.workflow)
 
 
+def is_untold(session: Session, row: WorkflowRow) -> bool:
+    """Complete, but its last driver never gave its lease back: it died, or lost the server, before it could say so."""
+    if row.phase is not Phase.COMPLETE or lease.is_alive(session, row.id, lease.DRIVER):
+        return False
+    return lease.has_beat(session, row.id, lease.DRIVER)
+
+
+def completed_late(session: Session, workflow: str) -> Result:
+    """What its last driver could not say any more; that driver's lease is given back, so it is said once."""
+    if holder := lease.holder_of(session, workflow, lease.DRIVER):
+        lease.release(session, lease.Lease(workflow=workflow, role=lease.DRIVER, token=holder.token))
+    return completed_of(session, workflow)
+
+
 def completed_of(session: Session, workflow: str) -> Result:
     return _result(session, "complete", workflow, None)
 

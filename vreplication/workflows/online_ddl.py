@@ -12,6 +12,7 @@ import functools
 import logging
 import threading
 from collections.abc import Callable
+from typing import TypeVar
 
 from vreplication.errors import Ambiguous, Refused, Terminal, VReplicationError
 from vreplication.mysql.session import ConnectionLost, LockWait, connect
@@ -28,6 +29,8 @@ from vreplication.workflows.spark import SparkStart
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 
 def run(spec: Spec, url: SourceUrl, *, stop: threading.Event, notify: Callable[[str], None]) -> Result:
     """Plan, prepare, copy beside catch-up, verify, wait at the gate, switch, clean up; or go on where it stopped."""
@@ -35,22 +38,24 @@ def run(spec: Spec, url: SourceUrl, *, stop: threading.Event, notify: Callable[[
     spark = SparkStart(spec.spark_master, spec.copy_parallelism)
     driver: Driver | None = None
     try:
+        if told := resume.tell_late(url, spec):
+            return told
         plan = plan_or_resume(spec, url)
         driver = Driver(url, workflow, stop, notify)
         driver.start()
         if plan is not None:
             prepare.prepare(driver, plan)
-        through_outages(driver, functools.partial(go_on, driver, spark, spec))
-        return ending.completed(driver)
+        return through_outages(driver, functools.partial(to_the_end, driver, spark, spec))
     except VReplicationError as error:
         return ending.ended(url, workflow, driver, error)
     except Exception as error:  # a fault of ours, or of Spark's: told like any other failure, with what is left behind
         log.exception("workflow %s ended by an unexpected error", workflow)
         return ending.ended(url, workflow, driver, Terminal(f"Unexpected {type(error).__name__}: {error}"))
     finally:
-        if driver:
-            driver.close()
         spark.stop()
+        if driver:
+            # Its lease last: one that is not given back tells that the end has not been told either.
+            driver.close()
 
 
 def plan_or_resume(spec: Spec, url: SourceUrl) -> Plan | None:
@@ -67,7 +72,7 @@ def plan_or_resume(spec: Spec, url: SourceUrl) -> Plan | None:
         return plan
 
 
-def through_outages(driver: Driver, act: Callable[[], None]) -> None:
+def through_outages(driver: Driver, act: Callable[[], T]) -> T:
     """Do it, and from wherever it stands do it again each time the server was lost and is back, or a lock is gone."""
     while True:
         try:
@@ -76,12 +81,13 @@ def through_outages(driver: Driver, act: Callable[[], None]) -> None:
             driver.ride_out(error)
 
 
-def go_on(driver: Driver, spark: SparkStart, spec: Spec) -> None:
+def to_the_end(driver: Driver, spark: SparkStart, spec: Spec) -> Result:
     """From where the sidecar and the tables say that the workflow stands."""
     if resume.is_switched(driver):
         steps.clean_up(driver)
     else:
         flow(driver, spark, spec)
+    return ending.completed(driver)
 
 
 def flow(driver: Driver, spark: SparkStart, spec: Spec) -> None:

@@ -11,14 +11,16 @@ import logging
 
 from vreplication.cutover.decide import SWITCHED, settle
 from vreplication.errors import LeaseHeld, Refused
-from vreplication.mysql.session import Session
+from vreplication.mysql.session import Session, connect
+from vreplication.mysql.url import SourceUrl
 from vreplication.phases import Phase
 from vreplication.planning.spec import Spec
 from vreplication.state import lease, markers, sidecar, wishes, workflows
 from vreplication.state.wishes import Wishes
 from vreplication.state.workflows import WorkflowRow
-from vreplication.workflows import failover, prepare, steps
+from vreplication.workflows import ending, failover, prepare, steps
 from vreplication.workflows.driver import Driver
+from vreplication.workflows.result import Result
 
 log = logging.getLogger(__name__)
 
@@ -56,13 +58,26 @@ def check_same(session: Session, row: WorkflowRow, spec: Spec) -> None:
     """Raises Refused when the workflow has ended or was begun for something else."""
     if row.phase in (Phase.COMPLETE, Phase.CANCELLED):
         raise Refused(f"Workflow {row.id} has ended ({row.phase}).", cure="Give the new one another --workflow id.")
-    asked = spec.table_parts(session.url.database)
-    if (row.source_schema, row.source_table) != asked or row.spec.get("alter") != spec.alter:
+    if not _is_same(session, row, spec):
         raise Refused(
             f"Workflow {row.id} exists for another table or ALTER: {row.source_schema}.{row.source_table}, "
             f"{row.spec.get('alter')!r}.",
             cure="Repeat its own arguments to go on with it, or give the new one another --workflow id.",
         )
+
+
+def _is_same(session: Session, row: WorkflowRow, spec: Spec) -> bool:
+    asked = (*spec.table_parts(session.url.database), spec.alter)
+    return (row.source_schema, row.source_table, row.spec.get("alter")) == asked
+
+
+def tell_late(url: SourceUrl, spec: Spec) -> Result | None:
+    """How this very workflow ended, if it is complete and whoever drove it died before it could say so."""
+    with connect(url) as session:
+        row = workflows.find(session, spec.workflow or "")
+        if row is None or not _is_same(session, row, spec) or not ending.is_untold(session, row):
+            return None
+        return ending.completed_late(session, row.id)
 
 
 def is_switched(driver: Driver) -> bool:

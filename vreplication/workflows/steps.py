@@ -303,6 +303,8 @@ def clean_up(driver: Driver) -> None:
     """After the switch: catch-up ends, what was only for the run goes; the retired table stays unless told."""
     driver.child.end()
     row = workflows.load(driver.session, driver.workflow)
+    if row.phase is Phase.COMPLETE:
+        return
     keytables.drop_all(driver.session, row.id)
     serial.drop_probe(driver.session, row.id)
     if row.spec.get("retired") == "drop":
@@ -313,6 +315,7 @@ def clean_up(driver: Driver) -> None:
     spool.forget(row)
     reach("workflow.cleaned")
     driver.move(Phase.COMPLETE)
+    reach("workflow.complete")
 
 
 def drop_retired(session: Session, row: WorkflowRow) -> bool:

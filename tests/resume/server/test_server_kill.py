@@ -21,8 +21,15 @@ RIDDEN_OUT = (
     "cutover.after_unlock",
     "workflow.switched",
     "workflow.cleaned",
+    "workflow.complete",
 )
-SWITCHED = ("cutover.sentry_dropped", "cutover.after_unlock", "workflow.switched", "workflow.cleaned")
+SWITCHED = (
+    "cutover.sentry_dropped",
+    "cutover.after_unlock",
+    "workflow.switched",
+    "workflow.cleaned",
+    "workflow.complete",
+)
 """From the first of these on the RENAME may be through when the server dies."""
 
 
