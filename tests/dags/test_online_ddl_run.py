@@ -68,9 +68,10 @@ def test_watched_and_approved_by_rest(shop: Shop) -> None:
     assert ("released", "editor (Airflow)") in events(shop, run.run_id).items()
     own = f"vreplication://{shop.conn_id}/{shop.database.name}/orders"
     told = {"conn_id": shop.conn_id, "table": f"{shop.database.name}.orders", "workflow": run.run_id}
-    assert asset_events(shop, run) == {"vreplication_table_migrated": told, own: told}
     for consumer in consumers(shop.database):
         run.wait_for(lambda consumer=consumer: told in _told_to(shop, consumer), f"{consumer} was not started")  # type: ignore[misc]
+    # Airflow 3.3 answers this with 500 while a run that an event has created waits for its start.
+    assert asset_events(shop, run) == {"vreplication_table_migrated": told, own: told}
     shop.prove(run.run_id)
 
 

@@ -107,6 +107,7 @@ def _flow(calls: Calls) -> list[tuple[ModuleType, str, dict[str, Callable[..., A
     return [
         (vreplication.workflows, "operate", workflows),
         (vreplication.workflows, "online_ddl", run),
+        (vreplication.workflows, "ending", {"note_told": lambda url, result: calls("note_told", result=result)}),
         (vreplication.planning, "plan", {"make_plan": lambda session, spec: calls("make_plan", spec=spec)}),
         (
             vreplication.planning,
@@ -191,7 +192,7 @@ def test_a_signal_interrupts_with_the_command_that_goes_on(calls: Calls, capsys:
 def test_without_a_terminal_the_command_is_the_agreement(calls: Calls, more: list[str]) -> None:
     calls.answers["run"] = COMPLETE
     assert main.run([*DDL, *more]) == 0
-    assert len(calls) == 1
+    assert [name for name, _ in calls] == ["run", "note_told"]
 
 
 @pytest.mark.parametrize(("answer", "code"), [(True, 0), (False, 2)])
@@ -203,7 +204,7 @@ def test_in_a_terminal_it_asks(calls: Calls, monkeypatch: pytest.MonkeyPatch, an
     assert main.run(DDL) == code
     assert "ALTER TABLE orders ADD x INT" in asked[0]
     assert PASSWORD not in asked[0]
-    assert len(calls) == (1 if answer else 0)
+    assert [name for name, _ in calls] == (["run", "note_told"] if answer else [])
 
 
 @pytest.mark.parametrize(

@@ -188,7 +188,7 @@ def command(act: Callable[[Request], int]) -> Callable[..., None]:
 
 def run(request: Request) -> int:
     """Alter the table; returns the exit code."""
-    from vreplication.workflows import online_ddl
+    from vreplication.workflows import ending, online_ddl
 
     _agree(request)
     workflow = _workflow(request)
@@ -203,7 +203,9 @@ def run(request: Request) -> int:
         watcher=watcher,
     )
     again = outcome.same_command(request.args, workflow)
-    return outcome.finish(result, is_json=request.is_json, again=again)
+    code = outcome.finish(result, is_json=request.is_json, again=again)
+    ending.note_told(request.url, result)
+    return code
 
 
 def _workflow(request: Request) -> str:

@@ -131,7 +131,7 @@ def resume(
 
 
 def _resume(url: SourceUrl, workflow: str, args: tuple[str, ...], is_json: bool) -> int:
-    from vreplication.workflows import operate
+    from vreplication.workflows import ending, operate
 
     logs.start(workflow)
     stop, display = threading.Event(), show.choose(is_json=is_json)
@@ -144,7 +144,9 @@ def _resume(url: SourceUrl, workflow: str, args: tuple[str, ...], is_json: bool)
     if result is None:
         _done("resumed", workflow, "Resumed; the process that works on it goes on.", is_json)
         return 0
-    return outcome.finish(result, is_json=is_json, again=outcome.bare_command(args))
+    code = outcome.finish(result, is_json=is_json, again=outcome.bare_command(args))
+    ending.note_told(url, result)
+    return code
 
 
 def verify(

@@ -126,6 +126,13 @@ def release(session: Session, lease: Lease) -> None:
     execute(session, delete(t).where(*mine))
 
 
+def give_back(session: Session, workflow: str, role: str) -> None:
+    """In the place of a holder that is gone."""
+    holder = holder_of(session, workflow, role)
+    if holder and not holder.is_alive:
+        release(session, Lease(workflow=workflow, role=role, token=holder.token))
+
+
 def beat(session: Session, lease: Lease, connections: tuple[int, ...]) -> None:
     """Write a sign of life with the ids of our open connections. Raises Superseded when the lease is not ours."""
     with session.transaction():

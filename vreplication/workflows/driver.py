@@ -62,6 +62,7 @@ class Driver:
         self._outages = 0
         self._reached: tuple[int, int] = (0, 0)
         self._furthest = 0
+        self._is_done = False
         self.child: CatchUp = child or ReplicateProcess(url, workflow)
 
     @property
@@ -188,6 +189,10 @@ class Driver:
         if self._outages > _OUTAGES:
             raise error
 
+    def note_done(self) -> None:
+        """All is done: the lease stays ours until that has been told, by which `ending.is_untold` knows."""
+        self._is_done = True
+
     def close(self) -> None:
         """End catch-up, stop beating, give the lease back."""
         self.child.end()
@@ -200,7 +205,8 @@ class Driver:
             if self.right:
                 # Whoever comes next finds none of ours at work.
                 lease.end_lost(self.session, self._announced, self._server_run)
-                lease.release(self.session, self.right)
+                if not self._is_done:
+                    lease.release(self.session, self.right)
         except VReplicationError as error:
             log.info("the lease was not given back: %s", error)
         self.session.close()

@@ -30,17 +30,21 @@ def completed(driver: Driver) -> Result:
 
 
 def is_untold(session: Session, row: WorkflowRow) -> bool:
-    """Complete, but its last driver never gave its lease back: it died, or lost the server, before it could say so."""
+    """Complete, but the lease of its driver was not given back: whoever was to say so died, or lost the server."""
     if row.phase is not Phase.COMPLETE or lease.is_alive(session, row.id, lease.DRIVER):
         return False
     return lease.has_beat(session, row.id, lease.DRIVER)
 
 
-def completed_late(session: Session, workflow: str) -> Result:
-    """What its last driver could not say any more; that driver's lease is given back, so it is said once."""
-    if holder := lease.holder_of(session, workflow, lease.DRIVER):
-        lease.release(session, lease.Lease(workflow=workflow, role=lease.DRIVER, token=holder.token))
-    return completed_of(session, workflow)
+def note_told(url: SourceUrl, result: Result) -> None:
+    """The end of a workflow has been told. A server that is away has it told again, which does no harm."""
+    if result.event != "complete":
+        return
+    try:
+        with connect(url) as session:
+            lease.give_back(session, result.workflow, lease.DRIVER)
+    except VReplicationError as error:
+        log.info("it could not be noted that the end was told: %s", error)
 
 
 def completed_of(session: Session, workflow: str) -> Result:

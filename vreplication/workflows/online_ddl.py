@@ -33,7 +33,10 @@ T = TypeVar("T")
 
 
 def run(spec: Spec, url: SourceUrl, *, stop: threading.Event, notify: Callable[[str], None]) -> Result:
-    """Plan, prepare, copy beside catch-up, verify, wait at the gate, switch, clean up; or go on where it stopped."""
+    """Plan, prepare, copy beside catch-up, verify, wait at the gate, switch, clean up; or go on where it stopped.
+
+    Who has told a person of a complete end calls `ending.note_told`; until then the same call returns it again.
+    """
     workflow = spec.workflow or ""
     spark = SparkStart(spec.spark_master, spec.copy_parallelism)
     driver: Driver | None = None
@@ -45,7 +48,9 @@ def run(spec: Spec, url: SourceUrl, *, stop: threading.Event, notify: Callable[[
         driver.start()
         if plan is not None:
             prepare.prepare(driver, plan)
-        return through_outages(driver, functools.partial(to_the_end, driver, spark, spec))
+        result = through_outages(driver, functools.partial(to_the_end, driver, spark, spec))
+        driver.note_done()
+        return result
     except VReplicationError as error:
         return ending.ended(url, workflow, driver, error)
     except Exception as error:  # a fault of ours, or of Spark's: told like any other failure, with what is left behind
@@ -54,7 +59,6 @@ def run(spec: Spec, url: SourceUrl, *, stop: threading.Event, notify: Callable[[
     finally:
         spark.stop()
         if driver:
-            # Its lease last: one that is not given back tells that the end has not been told either.
             driver.close()
 
 

@@ -82,7 +82,7 @@ def resume(
     """Unpause; run it on when nobody does. None: somebody does."""
     with connect(url) as session:
         if ending.is_untold(session, workflows.load(session, workflow)):
-            return ending.completed_late(session, workflow)
+            return ending.completed_of(session, workflow)
         row = _live(session, workflow, "resumed")
         workflows.set_paused(session, workflow, False)
         journal.write(session, workflow, "resumed", actor=by)

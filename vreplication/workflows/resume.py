@@ -77,7 +77,7 @@ def tell_late(url: SourceUrl, spec: Spec) -> Result | None:
         row = workflows.find(session, spec.workflow or "")
         if row is None or not _is_same(session, row, spec) or not ending.is_untold(session, row):
             return None
-        return ending.completed_late(session, row.id)
+        return ending.completed_of(session, row.id)
 
 
 def is_switched(driver: Driver) -> bool:
