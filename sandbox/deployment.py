@@ -48,6 +48,7 @@ class Deployment:
     port: int = 8080
     settings: Mapping[str, str] = field(default_factory=dict)
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    _tokens: dict[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def var(self) -> Path:
@@ -207,6 +208,12 @@ class Deployment:
         return _request(method, f"{self.url}{path}", headers, body)
 
     def token(self, user: str) -> str:
+        """A day's login; drawn once."""
+        if user not in self._tokens:
+            self._tokens[user] = self._log_in(user)
+        return self._tokens[user]
+
+    def _log_in(self, user: str) -> str:
         login = {"username": user, "password": self.password(user)}
         headers = {"Content-Type": "application/json"}
         status, found = _request("POST", f"{self.url}/auth/token", headers, login)

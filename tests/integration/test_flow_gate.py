@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,11 +23,15 @@ ROWS = 300
 
 
 @pytest.fixture
-def held(database: Database) -> Run:
-    """A workflow that waits for its release, and verifies again every half second."""
+def table(database: Database) -> None:
     with connect(database.app_url) as app:
         app.execute_raw("CREATE TABLE t (id INT PRIMARY KEY, a INT) ENGINE=InnoDB")
         app.execute_raw("INSERT INTO t VALUES " + ",".join(f"({n},{n})" for n in range(ROWS)))
+
+
+@pytest.fixture
+def held(database: Database, table: None) -> Run:
+    """A workflow that waits for its release, and verifies again every half second."""
     run = begin(database, "t", "ADD COLUMN z INT", cutover="manual", verify_every_minutes=0.5 / 60)
     with connect(database.url) as session:
         wait_until(lambda: phase(session, run) is Phase.WAITING, "it does not get to the gate")
@@ -100,6 +106,47 @@ def test_rows_that_differ_are_mended_whoever_waits(
         wait_until(lambda: not held.is_going, "it does not end")
         assert _is_right(app, ROWS)
         assert "mismatch" in _events(session, held)
+
+
+def test_a_hot_row_that_differs_under_the_lock_is_verified_again(database: Database, pauses: Path, table: None) -> None:
+    run = begin(database, "t", "ADD COLUMN z INT", cutover="manual", verify_every_minutes=0)
+    with connect(database.url) as session, connect(database.app_url) as app:
+        wait_until(lambda: phase(session, run) is Phase.WAITING, "it does not get to the gate")
+        verdict = verdicts.load(session, run.workflow)
+        assert verdict is not None
+        # As if the first row had changed too often to be compared under live writes.
+        verdicts.save(session, run.workflow, replace(verdict, hot_keys=(("0",),)))
+        with paused_at(pauses, "cutover.after_barrier"):
+            operate.release(database.url, run.workflow, "ann")
+            wait_reached(pauses, "cutover.after_barrier", run)
+            damage(database)
+        wait_until(lambda: not run.is_going, "it does not end")
+        assert any("differ under the lock" in line and "verifying again" in line for line in run.said), run.said
+        assert phase(session, run) is Phase.COMPLETE
+        assert _is_right(app, ROWS)
+
+
+def test_a_row_that_never_rests(database: Database, table: None) -> None:
+    """Verified under the lock at last, if not before; no write of it is lost."""
+    stop, written = threading.Event(), []
+
+    def write() -> None:
+        with connect(database.app_url) as app:
+            while not stop.is_set():
+                written.append(app.execute_raw("UPDATE t SET a=a+1 WHERE id=1"))
+
+    writer = threading.Thread(target=write, daemon=True)
+    writer.start()
+    run = begin(database, "t", "ADD COLUMN z INT")
+    try:
+        result = run.result()
+    finally:
+        stop.set()
+        writer.join(60)
+    assert result.event == "complete", (result, run.said)
+    with connect(database.app_url) as app:
+        assert app.value("SELECT a FROM t WHERE id=1") == 1 + len(written)
+        assert written == [1] * len(written)
 
 
 def test_a_rejection_cancels_in_the_name_of_who_gave_it(held: Run, database: Database) -> None:
