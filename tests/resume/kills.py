@@ -49,6 +49,7 @@ POINTS = {
 EARLY_WRITES, LATE_WRITES = 250, 80
 """A random moment is so many writes of the application after the start at most, or after the release at the gate."""
 PATIENCE_SECONDS = 240.0
+NOBODY = "nobody was left to kill"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +92,7 @@ def draw_moment(seed: int, number: int, *, is_late: bool, has_workers: bool = Fa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """phase: where the workflow stood when the victim was killed."""
+    """phase: where the workflow stood when the victim was killed. how: it went on, or that nobody was killed."""
 
     phase: str
     how: str
@@ -103,9 +104,9 @@ def run(live: Live, kill: Kill) -> Outcome:
     words = ("--copy-path", "rows", "--copy-parallelism", "2") if kill.victim == WORKER else ()
     again = Again(live, words if kill.point else (*words, "--cutover", "manual"), is_spark=kill.victim == WORKER)
     command = again.start()
-    phase = _at_point(live, kill, command) if kill.point else _at_moment(live, kill, command)
+    phase, is_hit = _at_point(live, kill, command) if kill.point else _at_moment(live, kill, command)
     how = again.to_the_end(command, is_held=not kill.point)
-    return Outcome(phase=phase, how=how, rows=live.prove())
+    return Outcome(phase=phase, how=how if is_hit else NOBODY, rows=live.prove())
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,17 +139,17 @@ class Again:
         return " ".join(["same command again" if codes else "same process", *(f"(exit {c})" for c in codes if c > 0)])
 
 
-def _at_point(live: Live, kill: Kill, command: Command) -> str:
+def _at_point(live: Live, kill: Kill, command: Command) -> tuple[str, bool]:
     assert kill.point
     with paused_at(live.pauses, kill.point):
         pid = live.reached(kill.point, command)
         phase = phase_of(live)
-        strike(live, kill, command, pid)
+        is_hit = strike(live, kill, command, pid)
     recover(live, kill)
-    return phase
+    return phase, is_hit
 
 
-def _at_moment(live: Live, kill: Kill, command: Command) -> str:
+def _at_moment(live: Live, kill: Kill, command: Command) -> tuple[str, bool]:
     if kill.is_late:
         wait_phase(live, command, "waiting")
         release(live, command)
@@ -158,14 +159,15 @@ def _at_moment(live: Live, kill: Kill, command: Command) -> str:
             waited.wait(0.05)
     live.let_write(kill.writes)
     phase = phase_of(live)
-    if command.is_going:
-        strike(live, kill, command, 0)
-        recover(live, kill)
-    return phase
+    if not command.is_going:
+        return phase, False
+    is_hit = strike(live, kill, command, 0)
+    recover(live, kill)
+    return phase, is_hit
 
 
-def strike(live: Live, kill: Kill, command: Command, pid: int) -> None:
-    """SIGKILL. pid: who stands at the point; 0: nobody was asked to."""
+def strike(live: Live, kill: Kill, command: Command, pid: int) -> bool:
+    """SIGKILL; returns whether there was somebody. pid: who stands at the point; 0: nobody was asked to."""
     if kill.victim == DRIVER:
         left = children(command.pid)
         command.process.kill()
@@ -173,8 +175,11 @@ def strike(live: Live, kill: Kill, command: Command, pid: int) -> None:
     elif kill.victim == SERVER:
         live.kill_server()
     else:
-        for victim in [pid] if pid and kill.victim == WORKER else _victims(kill.victim, command):
+        victims = [pid] if pid and kill.victim == WORKER else _victims(kill.victim, command)
+        for victim in victims:
             os.kill(victim, signal.SIGKILL)
+        return bool(victims)
+    return True
 
 
 def _victims(victim: str, command: Command) -> list[int]:

@@ -10,7 +10,7 @@ import pytest
 from live_setup import WORKFLOW, Live
 
 from tests.support.flow import paused_at
-from tests.support.run_ddl import Command, children, wait_gone
+from tests.support.run_ddl import Command, children, replicates, wait_gone
 from vreplication.mysql.processes import processes
 from vreplication.mysql.session import connect
 from vreplication.settings import Tuning
@@ -24,6 +24,7 @@ BEFORE_THE_SWITCH = (
     "copy.before_land",
     "copy.after_land",
     "workflow.copied",
+    "verify.began",
     "workflow.verified",
     "workflow.gate_open",
     "cutover.before_lock",
@@ -102,6 +103,20 @@ def test_catch_up_killed(live: Live, point: str) -> None:
         child = live.reached(point, command)
         assert child != command.pid
         os.kill(child, signal.SIGKILL)
+    live.complete(command)
+    live.prove()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", ["workflow.copied", "verify.began", "workflow.gate_open"])
+def test_catch_up_killed_while_its_driver_is_elsewhere(live: Live, point: str) -> None:
+    with paused_at(live.pauses, point):
+        command = live.start()
+        live.reached(point, command)
+        before = replicates(command.pid)
+        assert len(before) == 1
+        os.kill(before[0], signal.SIGKILL)
+        wait_gone(before)
     live.complete(command)
     live.prove()
 
