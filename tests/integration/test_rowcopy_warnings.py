@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
+import pymysql
 import pytest
 from rowcopy_setup import PATHS, CopyCase, make_case
 
 from sandbox.databases import Database
+from vreplication.apply.writer import bad_value
 from vreplication.errors import BadValue
 from vreplication.mysql.quoting import ident
+from vreplication.mysql.session import SqlError, connect
 from vreplication.settings import SIDECAR
 
 BAD = {
@@ -119,3 +123,54 @@ def test_narrower_copy_key_marks_the_chunk(database: Database) -> None:
     )
     case.copy_all()
     assert _ledger_row(case) == (2, 1, 1, 1)
+
+
+@pytest.fixture
+def german(database: Database) -> Iterator[None]:
+    """A server whose messages are in German where a session does not ask for another language."""
+    before = database.admin.value("SELECT @@GLOBAL.lc_messages")
+    database.admin.execute_raw("SET GLOBAL lc_messages='de_DE'")
+    try:
+        with pymysql.connect(**database.app_url.connect_arguments()) as plain, plain.cursor() as cursor:
+            with pytest.raises(pymysql.err.ProgrammingError, match="existiert nicht"):
+                cursor.execute(f"SELECT 1 FROM {ident(database.name)}.nowhere")
+        yield
+    finally:
+        database.admin.execute_raw(f"SET GLOBAL lc_messages='{before}'")
+
+
+@pytest.mark.usefixtures("german")
+@pytest.mark.parametrize("path", PATHS)
+def test_bad_value_is_named_where_messages_are_german(database: Database, path: str) -> None:
+    case = make_case(
+        database,
+        "CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(9))",
+        "MODIFY v VARCHAR(3)",
+        ("INSERT INTO t VALUES (7,'abcd')",),
+    )
+    case.cut()
+    error = case.copy(0, path).error
+    assert isinstance(error, BadValue)
+    assert "id=7:" in error.message
+
+
+@pytest.mark.usefixtures("german")
+@pytest.mark.parametrize("path", PATHS)
+def test_new_unique_key_is_known_where_messages_are_german(database: Database, path: str) -> None:
+    case = make_case(
+        database,
+        "CREATE TABLE t (id INT PRIMARY KEY, v INT)",
+        "ADD UNIQUE KEY v (v)",
+        ("INSERT INTO t VALUES (1,1),(2,1)",),
+    )
+    case.copy_all(path)
+    assert _ledger_row(case) == (2, 1, 1, 1)
+
+
+@pytest.mark.usefixtures("german")
+def test_change_that_does_not_fit_is_named_where_messages_are_german(database: Database) -> None:
+    """The reader of the log learns the row's key from the server's words, too."""
+    database.admin.execute_raw("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(3))")
+    with connect(database.url) as session, pytest.raises(SqlError) as refused:
+        session.execute_raw("INSERT INTO t VALUES (1,'abc'),(2,'abcd')")
+    assert "key (2)" in str(bad_value(refused.value, ["1", "2"]))

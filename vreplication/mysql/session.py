@@ -1,10 +1,10 @@
 """One connection to the server: a raw PyMySQL connection with our session settings and our errors.
 
 What must stay true: every connection of ours goes through `connect`, so each has the session settings of
-docs/correctness.md (UTC, strict mode without value mangling, READ COMMITTED, all warnings kept); a lost COMMIT is
-Ambiguous, a lost anything else Transient; no exception text holds a password. No connection waits without an end: a
-host that has vanished is noticed within half a minute (keepalive), a server that is silent inside a statement within
-the connection's read timeout, and the server ends what stays idle.
+docs/correctness.md (UTC, strict mode without value mangling, READ COMMITTED, all warnings kept, messages in English);
+a lost COMMIT is Ambiguous, a lost anything else Transient; no exception text holds a password. No connection waits
+without an end: a host that has vanished is noticed within half a minute (keepalive), a server that is silent inside a
+statement within the connection's read timeout, and the server ends what stays idle.
 """
 
 from __future__ import annotations
@@ -259,8 +259,9 @@ def _keep_alive(connected: socket.socket) -> None:
 def _init(lock_wait_seconds: int, idle_seconds: int) -> str:
     # transaction_isolation is MySQL's name and, since 11.1, MariaDB's; tx_isolation MariaDB's old one. SET NAMES has
     # no say in it, so the level is set by the statement that both know, in `connect`.
+    # rowcopy/warned.py and apply/writer.py read rows and keys out of the server's words, which a server may translate.
     return (
-        f"SET SESSION time_zone='+00:00', sql_mode='{SQL_MODE}', "
+        f"SET SESSION time_zone='+00:00', sql_mode='{SQL_MODE}', lc_messages='en_US', "
         f"innodb_lock_wait_timeout={int(lock_wait_seconds)}, group_concat_max_len=1073741824, "
         f"wait_timeout={int(idle_seconds)}, net_write_timeout=600, net_read_timeout=600"
     )
