@@ -54,6 +54,28 @@ def test_value_that_does_not_fit(database: Database, kind: str, path: str) -> No
     assert case.rows(case.shadow) == []
 
 
+@pytest.mark.only_on("mysql")
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("bad", ["ok", "too long"])
+def test_generated_key_is_copied_and_named(database: Database, path: str, bad: str) -> None:
+    """It is no column of the INSERT. MariaDB has no generated column that is NOT NULL."""
+    case = make_case(
+        database,
+        "CREATE TABLE t (a INT, v VARCHAR(9), s VARCHAR(9) AS (CONCAT('*/', a)) STORED NOT NULL,"
+        " g INT AS (100 - a) STORED NOT NULL, PRIMARY KEY (g, s))",
+        "MODIFY v VARCHAR(5)",
+        (f"INSERT INTO t (a, v) VALUES (1,'a'),(2,'b'),(203,NULL),(4,'/*'),(5,'{bad}')",),
+    )
+    case.cut()
+    error = case.copy(0, path, chunk_rows=2).error
+    if bad == "ok":
+        assert error is None
+        case.assert_same("a, v, s, g")
+    else:
+        assert isinstance(error, BadValue)
+        assert "g=95, s='*/5':" in error.message
+
+
 NUMBERS = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 900)"
 
 

@@ -20,8 +20,8 @@ from vreplication.rowcopy.blocks import Block, make_block
 from vreplication.rowcopy.job import CopyJob
 from vreplication.rowcopy.probes import as_text, key_sql, nth_key, source_key, source_sql, within
 from vreplication.rowcopy.warned import Outcome, Place, run_copying
-from vreplication.schema.bounds import equal_sql, order_sql
-from vreplication.schema.literals import row_literal_sql
+from vreplication.schema.bounds import equal_sql, key_names, order_sql
+from vreplication.schema.literals import key_literal_sql, row_literal_sql
 from vreplication.schema.model import TableMapping
 from vreplication.settings import MAX_CHUNK_ROWS, WORK_SECONDS
 from vreplication.state.ledger import Bound, KeyRange
@@ -105,11 +105,21 @@ class RowsPath:
     fitting_rows: int = MAX_CHUNK_ROWS
     text: str | None = None
     key_places: tuple[int, ...] = field(default=())
+    """Where a row's text has the key's literals; none: behind it."""
 
     def __post_init__(self) -> None:
         self.session.execute_raw(f"SET SESSION group_concat_max_len={self.text_limit}")
         names = [pair.target.name for pair in self.mapping.pairs]
-        self.key_places = tuple(names.index(pair.target.name) for pair in self.mapping.key)
+        key = [pair.target.name for pair in self.mapping.key]
+        self.key_places = tuple(map(names.index, key)) if set(key) <= set(names) else ()
+
+    @property
+    def _row(self) -> str:
+        """SQL of a row's text. A key that is not copied, since the server generates it, stands behind in a comment."""
+        row, columns = row_literal_sql(self.mapping), source_key(self.mapping)
+        if self.key_places:
+            return row
+        return f"CONCAT({row},'/*',{key_literal_sql(columns, key_names(columns))},'*/')"
 
     @property
     def _values_limit(self) -> int:
@@ -126,9 +136,8 @@ class RowsPath:
 
     def read(self, bounds: KeyRange) -> None:
         """All rows in one value: it spares the client a thousand packets. Too long: None, and `write` streams."""
-        row = row_literal_sql(self.mapping)
         found = self.session.row(
-            f"SELECT COUNT(*),GROUP_CONCAT({row} SEPARATOR '{_GLUE}') FROM {source_sql(self.mapping)} "
+            f"SELECT COUNT(*),GROUP_CONCAT({self._row} SEPARATOR '{_GLUE}') FROM {source_sql(self.mapping)} "
             f"WHERE {within(self.mapping, bounds)}"
         )
         assert found is not None
@@ -164,13 +173,16 @@ class RowsPath:
         return Copied(rows_read=rows.count("\n") + 1, rows_copied=copied, outcome=outcome)
 
     def _locate(self, rows: str, n: int) -> list[str]:
-        values = split_literals(rows.split(_GLUE)[n - 1][1:-1])
+        row = rows.split(_GLUE)[n - 1]
+        if not self.key_places:
+            return split_literals(row[row.rindex("/*") + 2 : -2])
+        values = split_literals(row[1:-1])
         return [values[place] for place in self.key_places]
 
     def _streamed(self, bounds: KeyRange) -> Iterator[Copied]:
         """Row by row on a connection of its own, so that a chunk of any size takes little memory."""
-        row, order = row_literal_sql(self.mapping), order_sql(source_key(self.mapping))
-        sql = f"SELECT {row},{key_sql(self.mapping)} FROM {source_sql(self.mapping)}"
+        order = order_sql(source_key(self.mapping))
+        sql = f"SELECT {self._row},{key_sql(self.mapping)} FROM {source_sql(self.mapping)}"
         with connect(self.session.url, read_timeout=WORK_SECONDS) as reader:
             found = reader.stream(f"{sql} WHERE {within(self.mapping, bounds)} ORDER BY {order}")
             for batch in batches(found, self._statement_limit, self._values_limit):
