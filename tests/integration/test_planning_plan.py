@@ -149,6 +149,17 @@ def test_what_mariadb_alone_has(database: Database, session: Session, definition
     assert words in refusal(run(database, session, definition, "ADD x INT"), "features").sentence
 
 
+def test_words_in_comments_and_defaults_are_no_features(database: Database, session: Session) -> None:
+    """Of a plain table: what refuses elsewhere stands in quotes here."""
+    definition = """(
+        id INT PRIMARY KEY COMMENT 'grace period for refunds',
+        a VARCHAR(99) DEFAULT 'it''s the period for data directory',
+        b ENUM('COMPRESSED', '/*M!100301 COMPRESSED*/'),
+        `data directory` INT, `period for x` INT
+    ) ROW_FORMAT=COMPRESSED COMMENT='PERIOD FOR DATA DIRECTORY with system versioning'"""
+    assert run(database, session, definition, "ADD x INT").refusals == ()
+
+
 @pytest.mark.only_on("mysql")
 def test_names_that_checks_will_have_are_told(database: Database, session: Session) -> None:
     definition = "(id INT PRIMARY KEY, CHECK (id > 0), CONSTRAINT mine CHECK (id < 9))"

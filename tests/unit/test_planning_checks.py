@@ -10,7 +10,7 @@ import pytest
 from vreplication.errors import Refused
 from vreplication.mysql.server import Flavor, Server
 from vreplication.mysql.session import Session
-from vreplication.planning import server_checks
+from vreplication.planning import server_checks, table_checks
 from vreplication.planning.checks import copy_path, copy_path_reason, holds_counter
 from vreplication.planning.facts import Check, Facts, Verdict
 from vreplication.planning.privileges import missing, parse_grants
@@ -46,6 +46,21 @@ def facts(on: Server, *, counts: bool = False, path: str = "server") -> Facts:
         mapping=None,
         copy_path=path,
     )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "ENGINE=InnoDB DATA DIRECTORY='/data/' COMMENT='it''s'",
+        "ENGINE=InnoDB /*!50100 PARTITION BY HASH (`id`) (PARTITION p0 DATA DIRECTORY = '/data' ENGINE = InnoDB) */",
+    ],
+)
+def test_data_directory_is_refused(options: str) -> None:
+    on = facts(server())
+    table = replace(on.source, create_sql=f"CREATE TABLE `t` (\n  `id` int NOT NULL COMMENT 'x)'\n) {options}")
+    found = table_checks.features(replace(on, source=table))
+    assert found.verdict is Verdict.REFUSE
+    assert "DATA DIRECTORY" in found.sentence
 
 
 @pytest.mark.parametrize(

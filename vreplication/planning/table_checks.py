@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 from vreplication import names
 from vreplication.errors import Refused, VReplicationError
-from vreplication.mysql.text import Token
+from vreplication.mysql.text import Token, tokens
 from vreplication.planning.duplicates import find_duplicates
 from vreplication.planning.facts import Check, Facts, ok, refuse, warn
 from vreplication.schema.introspect import definitions, exists
@@ -96,17 +96,34 @@ def triggers(facts: Facts) -> Check:
 
 def features(facts: Facts) -> Check:
     """What a copy would lose, or what we do not read, by name."""
-    sql = facts.source.create_sql
-    options = sql[sql.rfind("\n)") :].upper()
-    for pattern, text, where in (
-        ("WITH SYSTEM VERSIONING", "is system-versioned; a copy has no history", options),
-        ("PERIOD FOR ", "has a period", sql.upper()),
-        ("DATA DIRECTORY", "has a DATA DIRECTORY, which CREATE TABLE … LIKE does not keep", sql.upper()),
-        ("/*M!100301 COMPRESSED", "has compressed columns", sql.upper()),
-    ):
-        if pattern.upper() in where:
+    for text, is_there in _FEATURES.items():
+        if is_there(facts.source.create_sql):
             return refuse("features", f"{facts.name} {text}.", "Run a plain ALTER TABLE.")
     return ok("features", "Nothing that a copy would lose.")
+
+
+def _says(*words: str) -> Callable[[str], bool]:
+    """True for a text that has these words one behind the other, outside of comments, defaults and names."""
+
+    def is_there(sql: str) -> bool:
+        found = tokens(sql)
+        places = range(len(found) - len(words) + 1)
+        return any(all(found[at + i].is_word(word) for i, word in enumerate(words)) for at in places)
+
+    return is_there
+
+
+def _has_compressed_column(sql: str) -> bool:
+    """A column's COMPRESSED: the same word behind ROW_FORMAT= is an option of the table."""
+    return any(token.is_word("COMPRESSED") for parts in definitions(sql) for token in parts)
+
+
+_FEATURES: dict[str, Callable[[str], bool]] = {
+    "is system-versioned; a copy has no history": _says("WITH", "SYSTEM", "VERSIONING"),
+    "has a period": _says("PERIOD", "FOR"),
+    "has a DATA DIRECTORY, which CREATE TABLE … LIKE does not keep": _says("DATA", "DIRECTORY"),
+    "has compressed columns": _has_compressed_column,
+}
 
 
 def check_names(facts: Facts) -> Check:
