@@ -436,7 +436,9 @@ STOPPING = [
     ("DROP TABLE IF EXISTS tt", None),
     ("CREATE PROCEDURE p() BEGIN DELETE FROM t; END", None),
     ("CREATE TEMPORARY TABLE t (id INT)", None),
-    ("OPTIMIZE TABLE t", None),
+    ("OPTIMIZE TABLE t", "OPTIMIZE TABLE"),
+    ("OPTIMIZE TABLE other, t", "OPTIMIZE TABLE"),
+    ("OPTIMIZE TABLE other", None),
     ("CREATE TRIGGER g BEFORE INSERT ON other FOR EACH ROW SET NEW.v='t'", None),
 ]
 

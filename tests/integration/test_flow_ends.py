@@ -97,6 +97,7 @@ def test_a_value_that_does_not_fit_fails_the_workflow(
         "TRUNCATE TABLE t",
         "CREATE INDEX i ON t (b)",
         "RENAME TABLE t TO elsewhere",
+        "OPTIMIZE TABLE t",
     ],
 )
 def test_ddl_on_the_source_ends_the_workflow(app: Session, database: Database, pauses: Path, statement: str) -> None:
@@ -104,8 +105,13 @@ def test_ddl_on_the_source_ends_the_workflow(app: Session, database: Database, p
         run = begin(database, "t", "ADD COLUMN z INT")
         wait_reached(pauses, "workflow.copied", run)
         app.execute_raw(statement)
+        after = contents(app, "elsewhere" if "RENAME" in statement else "t")
     result = run.result()
     assert (result.event, result.exit_code) == ("failed", 1), result
+    # Told by the log as soon as it is read, and not by the switch.
+    assert (result.reason or "").startswith(f"The binary log shows {statement.split(' ')[0]}"), result.reason
+    assert f"{database.name}.t " in (result.reason or "")
+    assert contents(app, "elsewhere" if "RENAME" in statement else "t") == after
     # The table may be another one to InnoDB by now; what we made goes all the same.
     assert operate.cancel(database.url, result.workflow, "test").event == "cancelled"
     assert ours(app) == []

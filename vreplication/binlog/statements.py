@@ -66,7 +66,7 @@ _XA_KINDS = {
 }
 
 _HARMLESS = {
-    *("ANALYZE", "OPTIMIZE", "REPAIR", "CHECK", "CHECKSUM", "FLUSH", "RESET", "PURGE", "GRANT", "REVOKE", "SET"),
+    *("ANALYZE", "REPAIR", "CHECK", "CHECKSUM", "FLUSH", "RESET", "PURGE", "GRANT", "REVOKE", "SET"),
     *("USE", "SHOW", "KILL", "INSTALL", "UNINSTALL", "CHANGE", "START", "STOP", "CACHE", "IMPORT"),
 }
 """Statements that change no rows of a table and no definition of one, whatever they name."""
@@ -74,7 +74,8 @@ _WRITING = {
     *("INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "CALL", "DO", "SELECT", "WITH", "VALUES", "TABLE"),
     *("HANDLER", "EXECUTE", "MERGE", "BEGIN", "XA", "LOCK", "BINLOG"),
 }
-_DEFINING = {"CREATE", "ALTER", "DROP", "RENAME", "TRUNCATE"}
+_DEFINING = {"CREATE", "ALTER", "DROP", "RENAME", "TRUNCATE", "OPTIMIZE"}
+"""InnoDB answers OPTIMIZE by making the table anew: to the switch it is another table than the one that was copied."""
 _OBJECTS = {
     *("VIEW", "PROCEDURE", "FUNCTION", "EVENT", "USER", "ROLE", "SERVER", "PACKAGE", "SEQUENCE", "TABLESPACE"),
     *("LOGFILE", "UNDO", "RESOURCE", "SPATIAL", "LIBRARY", "INSTANCE", "AGGREGATE", "CATALOG", "JSON"),
@@ -244,7 +245,7 @@ class _Reader:
         if verb in ("CREATE", "DROP") and any(t.is_word("TEMPORARY") for t in self.cut[1 : self.at]):
             return _PASS
         at = self._behind_if_exists(self.at + 1)
-        if verb == "RENAME" or verb == "DROP":
+        if verb in ("RENAME", "DROP", "OPTIMIZE"):
             return self._unless_ours(f"{verb} TABLE", self._all_names(at))
         if verb == "CREATE":
             return self._create(at)
