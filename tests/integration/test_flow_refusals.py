@@ -111,6 +111,17 @@ def test_plan_shows_what_would_happen_and_touches_nothing(database: Database) ->
     assert state(database) == before
 
 
+@pytest.mark.only_on("mysql")
+def test_a_unique_expression_is_exit_2(database: Database) -> None:
+    make(database.admin, "CREATE TABLE t (id INT PRIMARY KEY, s VARCHAR(9)); INSERT INTO t VALUES (1,'a'),(2,'b')")
+    before = state(database)
+    ended = call(database, "online-ddl", "--table", "t", "--alter", "ADD UNIQUE KEY u ((LOWER(s)))", "--yes", "--json")
+    assert (ended.code, ended.last["event"]) == (2, "refused"), (ended.out, ended.err)
+    assert "unique key u is over an expression" in ended.last["reason"]
+    assert "generated column" in ended.last["reason"]
+    assert state(database) == before
+
+
 @pytest.mark.usefixtures("quick")
 def test_a_second_workflow_on_the_table_and_a_table_of_ours_are_refused(database: Database, pauses: Path) -> None:
     make(database.admin, "CREATE TABLE t (id INT PRIMARY KEY); INSERT INTO t VALUES (1)")

@@ -102,6 +102,26 @@ def test_a_generated_column_is_the_key(database: Database, pauses: Path, path: s
     assert found == [(-1, 8, 101, 7), (2, 20, 98, 7), (3, 9, 97, 7), (4, 4, 96, 7), (6, 1, 94, 7), (205, 5, -105, 7)]
 
 
+@pytest.mark.only_on("mysql")
+@pytest.mark.parametrize("path", ["server", "rows"])
+def test_indexes_on_expressions_live_on(database: Database, pauses: Path, path: str) -> None:
+    """Each has a hidden column behind it, which the log's row images hold."""
+    alter = "ADD COLUMN z INT NOT NULL DEFAULT 7, ADD KEY l ((LENGTH(a)))"
+    with connect(database.app_url) as app:
+        app.execute_raw("CREATE TABLE t (id INT PRIMARY KEY, a VARCHAR(9), b INT, UNIQUE KEY f ((LOWER(a))))")
+        app.execute_raw("INSERT INTO t VALUES (1,'a',1),(2,'B',2),(3,NULL,3),(4,NULL,4)")
+        with paused_at(pauses, "workflow.copied"):
+            run = begin(database, "t", alter, copy_path=path, chunk_rows=2)
+            wait_reached(pauses, "workflow.copied", run)
+            app.execute_raw("DELETE FROM t WHERE id=1")
+            app.execute_raw("UPDATE t SET a='A' WHERE id=4")
+            app.execute_raw("INSERT INTO t VALUES (5,'c',5)")
+            altered_copy(app, database, "t", alter, "wanted")
+        assert run.result().event == "complete", run.said
+        assert definition(app, "t") == definition(app, "wanted")
+        assert contents(app, "t") == contents(app, "wanted")
+
+
 COMMON = {
     "ti": ("TINYINT", ["-128", "127", "NULL"]),
     "tu": ("TINYINT UNSIGNED", ["0", "255"]),

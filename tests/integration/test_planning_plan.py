@@ -206,6 +206,44 @@ def test_duplicates_under_a_new_unique_key(database: Database, session: Session,
         assert found in refusal(plan, "unique keys").sentence
 
 
+EXPRESSION = "(id INT PRIMARY KEY, a VARCHAR(9), b INT, UNIQUE KEY f ((LOWER(a))))"
+
+
+@pytest.mark.only_on("mysql")
+@pytest.mark.parametrize(
+    ("definition", "alter", "named"),
+    [
+        (SIMPLE, "ADD UNIQUE KEY u ((UPPER(s)))", "u"),
+        (SIMPLE, "ADD UNIQUE KEY u (v, (UPPER(s)))", "u"),
+        (EXPRESSION, "ADD UNIQUE KEY u (b)", "f"),
+        (EXPRESSION, "MODIFY a VARCHAR(5)", "f"),
+    ],
+)
+def test_unique_expressions_are_refused(
+    database: Database, session: Session, definition: str, alter: str, named: str
+) -> None:
+    """Where rows may be in each other's way: which row that is, is found by columns."""
+    found = refusal(run(database, session, definition, alter), "unique keys")
+    assert f"unique key {named} is over an expression" in found.sentence
+    assert "generated column" in found.cure
+
+
+@pytest.mark.only_on("mysql")
+def test_unique_expressions_that_stay_are_taken(database: Database, session: Session) -> None:
+    assert run(database, session, EXPRESSION, "ADD x INT, ADD KEY k ((UPPER(a)))").refusals == ()
+
+
+@pytest.mark.only_on("mysql")
+def test_unique_expressions_of_partitions_are_refused_with_the_shadow(database: Database, session: Session) -> None:
+    database.admin.execute_raw("CREATE TABLE t (id INT PRIMARY KEY, v INT) PARTITION BY HASH (id) PARTITIONS 2")
+    plan = make_plan(session, make_spec(table="t", alter="ADD UNIQUE KEY u ((ABS(v))) REMOVE PARTITIONING"))
+    assert plan.refusals == ()
+    shadow = create_shadow(session, plan.source, plan.clauses, names.shadow_table("t"))
+    mapping = map_for(plan.server, plan.source, shadow, plan.clauses)
+    (refused,) = check_prepared(session, plan, shadow, mapping)
+    assert "unique key u is over an expression" in refused.sentence
+
+
 @pytest.mark.parametrize(
     ("definition", "alter"),
     [

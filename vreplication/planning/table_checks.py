@@ -16,7 +16,7 @@ from vreplication.planning.duplicates import find_duplicates
 from vreplication.planning.facts import Check, Facts, ok, refuse, warn
 from vreplication.schema.introspect import definitions, exists
 from vreplication.schema.keys import usable_keys
-from vreplication.schema.model import Column
+from vreplication.schema.model import Column, Key, TableMapping
 from vreplication.schema.shadow import checks_of, new_names
 from vreplication.settings import SIDECAR
 
@@ -187,6 +187,8 @@ def duplicates(facts: Facts) -> Check:
     mapping = facts.mapping
     if mapping is None or not mapping.added_unique:
         return ok("unique keys", "No unique key is added or narrowed.")
+    if hidden := next((key for key in mapping.target.keys if key.is_unique and key.has_expression), None):
+        return _refuse_expression(hidden, mapping)
     for unique in mapping.added_unique:
         if found := find_duplicates(facts.session, mapping, unique):
             return refuse(
@@ -197,6 +199,18 @@ def duplicates(facts: Facts) -> Check:
     listed = ", ".join(key.name for key in mapping.added_unique)
     return warn(
         "unique keys", f"Unique keys are added or narrowed ({listed}): changes are applied one by one, in order."
+    )
+
+
+def _refuse_expression(hidden: Key, mapping: TableMapping) -> Check:
+    """Which row is in the way of another is found by comparing columns (apply/serial.py), and here there is none."""
+    others = [key.name for key in mapping.added_unique if key.name != hidden.name]
+    beside = f", while {', '.join(others)} is added or narrowed" if others else ""
+    return refuse(
+        "unique keys",
+        f"The unique key {hidden.name} is over an expression{beside}: rows that are in each other's way under it"
+        " cannot be told.",
+        "Make the expression a generated column with a unique key over it, or run a plain ALTER TABLE.",
     )
 
 

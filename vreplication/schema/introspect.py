@@ -82,7 +82,9 @@ def _columns(session: Session, name: str, create_sql: str) -> tuple[Column, ...]
         for c, n in session.rows("SELECT CHARACTER_SET_NAME, MAXLEN FROM information_schema.CHARACTER_SETS")
     }
     expressions = generated_expressions(create_sql)
-    rows = session.named_rows(f"SHOW FULL COLUMNS FROM {name}")
+    # Of a temporary table MySQL shows those too that it has hidden behind indexes on expressions.
+    written = {parts[0].value for parts in definitions(create_sql) if parts and parts[0].is_name}
+    rows = [row for row in session.named_rows(f"SHOW FULL COLUMNS FROM {name}") if str(row["field"]) in written]
     return tuple(_column(row, i, widths, expressions) for i, row in enumerate(rows, 1))
 
 
