@@ -7,13 +7,15 @@ from pathlib import Path
 import pytest
 
 from sandbox.databases import Database
-from tests.support.flow import begin, contents, definition, let_go, paused_at, purge_logs, wait_reached, wait_until
+from tests.support.flow import Run, begin, contents, definition, let_go, paused_at, purge_logs, wait_reached, wait_until
 from vreplication import names, settings
 from vreplication.mysql.session import Session, connect
 from vreplication.phases import Phase
+from vreplication.planning.plan import Plan, make_plan
+from vreplication.planning.spec import Spec
 from vreplication.settings import SIDECAR
 from vreplication.state import gate, lease, workflows
-from vreplication.workflows import operate
+from vreplication.workflows import online_ddl, operate
 
 pytestmark = pytest.mark.usefixtures("quick")
 TABLE = "CREATE TABLE t (id INT PRIMARY KEY, a VARCHAR(20), b INT) ENGINE=InnoDB CHARACTER SET utf8mb4"
@@ -174,6 +176,43 @@ def test_an_interrupt_stops_and_the_same_command_goes_on(app: Session, database:
     assert again.event == "complete", again
     assert app.row("SELECT a, z FROM t WHERE id=1") == ("meanwhile", 7)
     assert app.value("SELECT COUNT(*) FROM t") == 99
+
+
+@pytest.mark.parametrize("when", ["before", "while planning"])
+def test_an_interrupt_before_anything_is_made_makes_nothing(
+    app: Session, database: Database, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    run = Run(Spec(table="t", alter="ADD COLUMN z INT", workflow="t-interrupted"))
+
+    def planned(session: Session, spec: Spec) -> Plan:
+        assert when == "while planning"
+        run.stop.set()
+        return make_plan(session, spec)
+
+    monkeypatch.setattr(online_ddl, "make_plan", planned)
+    schemas = database.admin.rows("SHOW DATABASES")
+    if when == "before":
+        run.stop.set()
+    result = run.start(database.url).result()
+    assert (result.event, result.exit_code, result.resume_command) == ("interrupted", 130, None)
+    assert ours(app) == []
+    assert database.admin.rows("SHOW DATABASES") == schemas
+    with connect(database.url) as session:
+        assert workflows.find(session, run.workflow) is None
+
+
+def test_an_interrupt_between_the_steps_of_a_preparation(app: Session, database: Database, pauses: Path) -> None:
+    with paused_at(pauses, "prepare.tables_made"):
+        run = begin(database, "t", "ADD COLUMN z INT")
+        wait_reached(pauses, "prepare.tables_made", run)
+        run.stop.set()
+    result = run.result()
+    assert (result.event, result.exit_code) == ("interrupted", 130)
+    with connect(database.url) as session:
+        assert workflows.load(session, run.workflow).start_position is None
+        assert session.value(f"SELECT COUNT(*) FROM {SIDECAR}.split WHERE workflow=%s", (run.workflow,)) == 0
+    again = begin(database, "t", "ADD COLUMN z INT", workflow=run.workflow).result()
+    assert again.event == "complete", again
 
 
 def test_a_workflow_is_not_gone_on_with_under_another_alter(app: Session, database: Database, pauses: Path) -> None:

@@ -58,8 +58,7 @@ def ended(url: SourceUrl, workflow: str, driver: Driver | None, error: VReplicat
     if _is_no(url, workflow, driver, error):
         return Result(event="refused", workflow=workflow, reason=str(error), exit_code=2)
     if driver is None:
-        again = resume_command(workflow) if isinstance(error, Transient) else None
-        return Result(event="failed", workflow=workflow, reason=str(error), resume_command=again, exit_code=1)
+        return _not_begun(workflow, error)
     try:
         if driver.is_superseded:
             return _taken_over(workflow, error)
@@ -68,6 +67,13 @@ def ended(url: SourceUrl, workflow: str, driver: Driver | None, error: VReplicat
     except VReplicationError as other:
         log.error("the sidecar could not be told: %s", other)
         return _untold(workflow, error, other)
+
+
+def _not_begun(workflow: str, error: VReplicationError) -> Result:
+    if isinstance(error, Interrupted):
+        return Result(event="interrupted", workflow=workflow, reason=str(error), exit_code=Interrupted.exit_code)
+    again = resume_command(workflow) if isinstance(error, Transient) else None
+    return Result(event="failed", workflow=workflow, reason=str(error), resume_command=again, exit_code=1)
 
 
 def _untold(workflow: str, error: VReplicationError, other: VReplicationError) -> Result:

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from vreplication.errors import Ambiguous, Refused, Terminal, VReplicationError
+from vreplication.errors import Ambiguous, Interrupted, Refused, Terminal, VReplicationError
 from vreplication.mysql.session import ConnectionLost, LockWait, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.planning.plan import Plan, make_plan
@@ -43,7 +43,7 @@ def run(spec: Spec, url: SourceUrl, *, stop: threading.Event, notify: Callable[[
     try:
         if told := resume.tell_late(url, spec):
             return told
-        plan = plan_or_resume(spec, url)
+        plan = plan_or_resume(spec, url, stop)
         driver = Driver(url, workflow, stop, notify)
         driver.start()
         if plan is not None:
@@ -62,18 +62,30 @@ def run(spec: Spec, url: SourceUrl, *, stop: threading.Event, notify: Callable[[
             driver.close()
 
 
-def plan_or_resume(spec: Spec, url: SourceUrl) -> Plan | None:
-    """A plan that passed, its workflow row written; None when the workflow exists and goes on. Raises Refused."""
+def plan_or_resume(spec: Spec, url: SourceUrl, stop: threading.Event) -> Plan | None:
+    """A plan that passed, its workflow row written; None when the workflow exists and goes on.
+
+    Raises Refused, or Interrupted: then nothing was made. One that begins again keeps what was asked of it: it is
+    written first, and `prepare` heeds the interrupt.
+    """
     with connect(url, read_timeout=TABLE_SECONDS) as session:
         found = workflows.find(session, spec.workflow or "")
         asked = Wishes() if found is None else resume.begin_again(session, found, spec)
         if asked is None:
             return None
+        is_new = found is None
+        _heed(stop, is_new)
         plan = make_plan(session, spec)
         if plan.refusals:
             raise Refused(" ".join(f"{r.sentence} {r.cure}".strip() for r in plan.refusals))
+        _heed(stop, is_new)
         prepare.create(session, plan, spec.workflow or "", asked)
         return plan
+
+
+def _heed(stop: threading.Event, is_new: bool) -> None:
+    if is_new and stop.is_set():
+        raise Interrupted("Interrupted before anything was made.")
 
 
 def through_outages(driver: Driver, act: Callable[[], T]) -> T:

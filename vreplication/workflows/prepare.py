@@ -81,12 +81,18 @@ def create(session: Session, plan: Plan, workflow: str, asked: Wishes) -> None:
 
 
 def prepare(driver: Driver, plan: Plan) -> None:
-    """Everything between the plan and the first chunk. Raises Refused, having removed what it made."""
+    """Everything between the plan and the first chunk. Raises Refused, having removed what it made.
+
+    Ended between two steps (an interrupt, a cancel) it leaves what a preparation that was cut short leaves.
+    """
     session, row = driver.session, workflows.load(driver.session, driver.workflow)
     try:
+        driver.check()
         mapping = _make_tables(session, plan, row)
         reach("prepare.tables_made")
+        driver.check()
         _mark_start(driver, plan.server, plan.spec.xa_wait_seconds)
+        driver.check()
         _cut_range(driver, mapping, plan)
     except Refused:
         undo(session, row)

@@ -78,7 +78,7 @@ def plan(stage: Stage) -> Plan | None:
 def prepare_tables(stage: Stage) -> None:
     """Shadow table, sidecar rows, start position; of a workflow that exists nothing is done again."""
     with _told(stage, None):
-        made = None if _is_prepared(stage) else online_ddl.plan_or_resume(stage.spec, stage.url)
+        made = None if _is_prepared(stage) else online_ddl.plan_or_resume(stage.spec, stage.url, stage.stop)
     if made is not None:
         with driven(stage, Elsewhere(stage.url, stage.workflow, None)) as driver:
             prepare.prepare(driver, made)
