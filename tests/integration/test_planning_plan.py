@@ -190,6 +190,9 @@ def test_a_check_name_that_another_table_has_is_refused(database: Database, sess
         ("ADD c INT DEFAULT 7, ADD UNIQUE KEY u (c)", "(7) 4 times"),
         ("ADD c INT, ADD UNIQUE KEY u (c)", None),
         ("ADD g INT AS (v % 2) STORED, ADD UNIQUE KEY u (g)", "(1) 2 times"),
+        ("ADD g CHAR(3) COLLATE utf8mb4_bin AS (SUBSTR(s,1,1)) STORED, ADD UNIQUE KEY u (g)", "(b) 2 times"),
+        ("ADD g CHAR(9) AS (CAST(v AS CHAR)) STORED, ADD UNIQUE KEY u (g)", "(5) 2 times"),
+        ("ADD g CHAR(9) COLLATE utf8mb4_bin AS (CONCAT(TRIM(s), ') ,')) STORED, ADD UNIQUE KEY u (g)", None),
         ("DROP PRIMARY KEY, ADD UNIQUE (id), ADD PRIMARY KEY (s)", None),
     ],
 )

@@ -174,17 +174,18 @@ def generated_expressions(create_sql: str) -> dict[str, str]:
     """Lower-case name of each generated column → its expression, out of SHOW CREATE TABLE."""
     found = {}
     for definition in definitions(create_sql):
-        expression = _expression(definition)
+        expression = _expression(create_sql, definition)
         if expression is not None and definition[0].kind == "quoted":
             found[definition[0].value.lower()] = expression
     return found
 
 
-def _expression(definition: list[Token]) -> str | None:
-    """Text of `GENERATED ALWAYS AS ( … )`, or None."""
+def _expression(create_sql: str, definition: list[Token]) -> str | None:
+    """Text of `GENERATED ALWAYS AS ( … )` as it is written, or None: to MySQL `substr (` is no call of a function."""
     for i, token in enumerate(definition[:-1]):
         if token.is_word("AS") and i and definition[i - 1].is_word("ALWAYS") and definition[i + 1].is_punct("("):
-            return " ".join(t.text for t in _balanced(definition[i + 1 :]))
+            inside = _balanced(definition[i + 1 :])
+            return create_sql[inside[0].start : inside[-1].end]
     return None
 
 
