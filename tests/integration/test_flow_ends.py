@@ -298,6 +298,24 @@ def test_views_grants_and_the_counter_live_on(app: Session, database: Database) 
     assert len(app.rows("SELECT * FROM seen")) == 3
 
 
+def test_a_procedure_that_uses_the_table_lives_on(app: Session, database: Database) -> None:
+    """One session has called it before, and has what the server keeps of it.
+
+    In that one MariaDB 10.11 goes on giving the old columns for `*`, as after a plain ALTER TABLE (measured).
+    """
+    app.execute_raw("CREATE PROCEDURE put (IN i INT) BEGIN INSERT INTO t (id, a) VALUES (i, 'put'); END")
+    app.execute_raw("CREATE PROCEDURE see (IN i INT) BEGIN SELECT * FROM t WHERE id=i; END")
+    app.rows("CALL put(200)")
+    assert app.rows("CALL see(200)") == [(200, "put", None)]
+    assert begin(database, "t", "ADD COLUMN z INT NOT NULL DEFAULT 7").result().event == "complete"
+    app.rows("CALL put(201)")
+    assert app.rows("CALL see(201)")[0][:2] == (201, "put")
+    with connect(database.app_url) as fresh:
+        fresh.rows("CALL put(202)")
+        assert fresh.rows("CALL see(202)") == [(202, "put", None, 7)]
+    assert app.rows("SELECT id, z FROM t WHERE a='put' ORDER BY id") == [(200, 7), (201, 7), (202, 7)]
+
+
 def test_a_binlog_purged_while_stopped_is_a_clear_refusal(app: Session, database: Database, pauses: Path) -> None:
     with paused_at(pauses, "workflow.copied"):
         run = begin(database, "t", "ADD COLUMN z INT")

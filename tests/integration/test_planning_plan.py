@@ -10,6 +10,7 @@ from sandbox.databases import Database
 from vreplication import names
 from vreplication.errors import Refused
 from vreplication.mysql.session import Session, connect
+from vreplication.planning import space
 from vreplication.planning.explain import explain, plan_json
 from vreplication.planning.facts import Check, Verdict
 from vreplication.planning.plan import Plan, check_prepared, make_plan
@@ -349,6 +350,17 @@ def test_an_unended_workflow_on_the_table_is_refused(database: Database, session
     assert "w-9" in refusal(plan, "other workflows").sentence
     session.execute_raw("UPDATE _vreplication.workflow SET phase='complete' WHERE id='w-9'")
     assert make_plan(session, make_spec(table="t", alter="ADD x INT")).refusals == ()
+
+
+def test_too_little_disk_is_refused_with_both_sizes(
+    database: Database, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(space, "_free", lambda facts, place: 3 * 1024)
+    plan = run(database, session, SIMPLE, "ADD x INT")
+    found = refusal(plan, "disk")
+    assert f"The copy needs about {space.size(plan.copy_bytes)} and the binary log about" in found.sentence
+    assert plan.copy_bytes >= 16 * 1024
+    assert "3 KiB are free" in found.sentence
 
 
 def test_missing_privileges_are_listed_as_grants(database: Database, session: Session) -> None:

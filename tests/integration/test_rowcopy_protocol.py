@@ -40,6 +40,32 @@ def test_insert_between_probe_and_copy_pushes_nothing_out(case: CopyCase, held: 
     assert case.chunks()[0].range.upper == ("50",)
 
 
+def test_the_server_path_waits_for_no_row_lock_on_the_source(case: CopyCase) -> None:
+    case.cut()
+    with case.app.transaction():
+        assert case.app.rows("SELECT v FROM t WHERE id=50 FOR UPDATE") == [(5,)]
+        case.app.execute("UPDATE t SET v=-5 WHERE id=50")
+        assert Background(lambda: case.copy(0, "server")).result(30).error is None
+        assert case.chunks()[0].state == ledger.LANDED
+    assert case.rows(case.shadow) == [(i * 10, i) for i in range(1, 11)]
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_chunk_makes_no_writer_of_the_source_wait(case: CopyCase, held: Held, path: str) -> None:
+    """Its rows are written and not committed; the transaction holds no lock on those it has read."""
+    case.cut()
+    held.hold("copy.before_land")
+    copying = Background(lambda: case.copy(0, path))
+    held.wait("copy.before_land")
+    case.app.execute("SET SESSION innodb_lock_wait_timeout=1")
+    assert case.app.execute("UPDATE t SET v=v+100 WHERE id=50") == 1
+    assert case.app.execute("DELETE FROM t WHERE id=100") == 1
+    assert case.app.execute("INSERT INTO t VALUES (55,0)") == 1
+    held.let_go("copy.before_land")
+    assert copying.result().error is None
+    assert case.rows(case.shadow) == [(i * 10, i) for i in range(1, 11)]
+
+
 def test_rows_are_read_behind_opened(case: CopyCase, held: Held) -> None:
     """A write that commits before the chunk is opened is in the copy; the rows path reads before it inserts."""
     case.cut()

@@ -24,8 +24,9 @@ from vreplication import names
 from vreplication.binlog.events import Position
 from vreplication.mysql.quoting import ident
 from vreplication.mysql.session import Session, connect
+from vreplication.phases import Phase
 from vreplication.settings import LEASE_STALE_SECONDS, SIDECAR
-from vreplication.state import verdicts
+from vreplication.state import verdicts, workflows
 
 ROWS = 3_200
 WORKFLOW = "crash"
@@ -108,6 +109,18 @@ class Live:
         # What verification had to copy again was wrong before.
         assert verdict.mismatches == 0, verdict
         return proof.altered.rows
+
+    def prove_untouched(self) -> None:
+        """The application goes on with the table that it had; every row is what it committed, and nothing is left."""
+        self.workload.wait_for(10)
+        report = self.workload.stop()
+        assert report.errors == ()
+        with connect(self.database.app_url) as app:
+            assert prove(app, "orders", "at_start", "COMMENT=''", self.workload.expected).differences == ()
+            assert self.tables(app) == []
+        with connect(self.database.url) as session:
+            assert self.leftovers(session) == []
+            assert workflows.load(session, WORKFLOW).phase is Phase.CANCELLED
 
     @staticmethod
     def tables(app: Session) -> list[str]:

@@ -82,6 +82,20 @@ def test_what_was_asked_before_a_preparation_was_cut_short_still_holds(live: Liv
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("point", ["copy.before_land", "cutover.rename_pending"])
+def test_cancel_when_the_driver_was_killed(live: Live, point: str) -> None:
+    """Nobody goes on with it: what it made goes, and the table is what the application wrote."""
+    with paused_at(live.pauses, point):
+        first = live.start()
+        live.reached(point, first)
+        orphans = first.kill()
+    ended = operate.cancel(live.database.url, WORKFLOW, "dba")
+    assert (ended.event, ended.exit_code) == ("cancelled", 3), ended
+    wait_gone(orphans)
+    live.prove_untouched()
+
+
+@pytest.mark.slow
 def test_driver_killed_again_and_again(live: Live) -> None:
     """Every step forward ends in a crash; each start goes on where the last one stood."""
     for point in ("prepare.done", "copy.before_land", "workflow.verified", "cutover.locked", "cutover.rename_pending"):

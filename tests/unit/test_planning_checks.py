@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import cast
 
 import pytest
@@ -10,7 +11,8 @@ import pytest
 from vreplication.errors import Refused
 from vreplication.mysql.server import Flavor, Server
 from vreplication.mysql.session import Session
-from vreplication.planning import server_checks, table_checks
+from vreplication.mysql.url import parse
+from vreplication.planning import server_checks, space, table_checks
 from vreplication.planning.checks import copy_path, copy_path_reason, holds_counter
 from vreplication.planning.facts import Check, Facts, Verdict
 from vreplication.planning.privileges import missing, parse_grants
@@ -46,6 +48,76 @@ def facts(on: Server, *, counts: bool = False, path: str = "server") -> Facts:
         mapping=None,
         copy_path=path,
     )
+
+
+class Answering:
+    """In a session's place: every statement has these rows."""
+
+    url = parse("mysql://u@127.0.0.1/s")
+
+    def __init__(self, *rows: tuple[object, ...]) -> None:
+        self.answer = list(rows)
+        self.asked: list[str] = []
+
+    def rows(self, sql: str) -> list[tuple[object, ...]]:
+        self.asked.append(sql)
+        return self.answer
+
+
+@pytest.mark.parametrize(("flavor", "statement"), [(Flavor.MARIADB, "SHOW ALL SLAVES"), (Flavor.MYSQL, "SHOW REPLICA")])
+@pytest.mark.parametrize(
+    ("status", "variables", "verdict"),
+    [
+        ((), {}, "ok"),
+        ((("x",),), {}, "refuse"),
+        ((("x",),), {"log_slave_updates": "OFF"}, "refuse"),
+        ((("x",),), {"log_slave_updates": "ON"}, "ok"),
+        ((("x",),), {"log_replica_updates": "ON"}, "ok"),
+    ],
+)
+def test_replicas(
+    flavor: Flavor, statement: str, status: tuple[tuple[object]], variables: dict[str, str], verdict: str
+) -> None:
+    session = Answering(*status)
+    on = replace(facts(server(flavor, **variables)), session=cast(Session, session))
+    found = server_checks.replica(on)
+    assert found.verdict == verdict
+    assert session.asked[0].startswith(statement)
+    assert verdict == "ok" or ("log_slave_updates" in found.sentence and "primary" in found.cure)
+
+
+KIB = 1 << 10
+
+
+@pytest.mark.parametrize(
+    ("log_folder", "free", "verdict", "said"),
+    [
+        ("data", {"data": 329 * KIB}, "refuse", "329 KiB are free"),
+        ("data", {"data": 330 * KIB}, "ok", "330 KiB are free"),
+        ("logs", {"data": 219 * KIB, "logs": 900 * KIB}, "refuse", "219 KiB are free"),
+        ("logs", {"data": 900 * KIB, "logs": 109 * KIB}, "refuse", "109 KiB are free"),
+        ("logs", {"data": 220 * KIB, "logs": 220 * KIB}, "ok", "220 KiB are free"),
+        ("data", {}, "ok", "cannot be seen"),
+    ],
+)
+def test_disk(monkeypatch: pytest.MonkeyPatch, log_folder: str, free: dict[str, int], verdict: str, said: str) -> None:
+    """Copy and log each on a disk of their own, or both on one."""
+    monkeypatch.setattr(space, "_free", lambda _, place: free.get(place))
+    on = facts(server(datadir="data", log_bin_basename=f"{log_folder}/binlog"))
+    found = space.check(replace(on, source=replace(on.source, data_bytes=100 * KIB, index_bytes=100 * KIB)))
+    assert found.verdict == verdict
+    assert "The copy needs about 220 KiB and the binary log about 110 KiB" in found.sentence
+    assert said in found.sentence
+    assert bool(found.cure) is (verdict == "refuse")
+
+
+def test_free_space_is_that_of_a_server_on_this_machine(tmp_path: Path) -> None:
+    (tmp_path / "server.pid").touch()
+    on = facts(server(datadir=str(tmp_path), pid_file="server.pid"))
+    here = Answering()
+    assert space._free(replace(on, session=cast(Session, here)), str(tmp_path)) is not None
+    here.url = parse("mysql://u@db.example.com/s")
+    assert space._free(replace(on, session=cast(Session, here)), str(tmp_path)) is None
 
 
 @pytest.mark.parametrize(
