@@ -10,11 +10,11 @@ import pytest
 
 from vreplication.errors import Refused
 from vreplication.mysql.server import Flavor, Server
-from vreplication.mysql.session import Session
+from vreplication.mysql.session import ConnectionLost, LockWait, Session
 from vreplication.mysql.url import parse
 from vreplication.planning import server_checks, space, table_checks
 from vreplication.planning.checks import copy_path, copy_path_reason, holds_counter
-from vreplication.planning.facts import Check, Facts, Verdict
+from vreplication.planning.facts import Check, Facts, Verdict, looked
 from vreplication.planning.privileges import missing, parse_grants
 from vreplication.planning.space import size
 from vreplication.planning.spec import Spec, make_spec, split_table
@@ -275,3 +275,15 @@ def test_a_spec_survives_json() -> None:
 
 def test_sizes_in_words() -> None:
     assert [size(n) for n in (0, 1023, 2048, 5 << 30, 3 << 40)] == ["0 B", "1023 B", "2 KiB", "5 GiB", "3.0 TiB"]
+
+
+def test_a_lost_connection_is_no_verdict_on_the_table() -> None:
+    def away() -> Check:
+        raise ConnectionLost("The connection to the server was lost.")
+
+    def locked() -> Check:
+        raise LockWait("Somebody holds a lock.")
+
+    with pytest.raises(ConnectionLost):
+        looked("space", away)
+    assert looked("space", locked).verdict is Verdict.REFUSE

@@ -5,33 +5,20 @@ What must stay true: no check is left out because another refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from vreplication.errors import Refused, VReplicationError
 from vreplication.planning import privileges, server_checks, space, table_checks
-from vreplication.planning.facts import Check, Facts, ok, refuse, warn
+from vreplication.planning.facts import Check, Facts, looked, ok, warn
 
 
 def run_checks(facts: Facts, alter: Check) -> tuple[Check, ...]:
     """All verdicts; `alter` is what reading and trying the ALTER gave."""
     return (
         *server_checks.run(facts),
-        _guarded(privileges.check, facts),
+        looked("privileges", lambda: privileges.check(facts)),
         *table_checks.run(facts),
         alter,
         copy_path(facts),
-        _guarded(space.check, facts),
+        looked("space", lambda: space.check(facts)),
     )
-
-
-def _guarded(check: Callable[[Facts], Check], facts: Facts) -> Check:
-    name = check.__module__.rpartition(".")[2]
-    try:
-        return check(facts)
-    except Refused as error:
-        return refuse(name, error.message, error.cure)
-    except VReplicationError as error:
-        return refuse(name, f"It could not be read: {error}", "Mend that first.")
 
 
 def copy_path(facts: Facts) -> Check:

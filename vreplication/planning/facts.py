@@ -5,11 +5,13 @@ What must stay true: a check reads and never writes; one that refuses names the 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from vreplication.errors import Ambiguous, Refused, VReplicationError
 from vreplication.mysql.server import Server
-from vreplication.mysql.session import Session
+from vreplication.mysql.session import ConnectionLost, Session
 from vreplication.planning.spec import Spec
 from vreplication.schema.alter import AlterClauses
 from vreplication.schema.model import Table, TableMapping
@@ -42,6 +44,18 @@ def warn(name: str, sentence: str, cure: str = "") -> Check:
 
 def refuse(name: str, sentence: str, cure: str) -> Check:
     return Check(name=name, verdict=Verdict.REFUSE, sentence=sentence, cure=cure)
+
+
+def looked(name: str, check: Callable[[], Check]) -> Check:
+    """What a check says; one that cannot be made refuses. Raises ConnectionLost: that says nothing of the table."""
+    try:
+        return check()
+    except Refused as error:
+        return refuse(name, error.message, error.cure)
+    except (ConnectionLost, Ambiguous):
+        raise
+    except VReplicationError as error:
+        return refuse(name, f"It could not be read: {error}", "Mend that first.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

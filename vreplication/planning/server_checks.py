@@ -7,11 +7,11 @@ What must stay true: a setting under which the log may lack a change, or hold it
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
-from vreplication.errors import VReplicationError
 from vreplication.mysql.server import prepared_branches
 from vreplication.mysql.session import SqlError
-from vreplication.planning.facts import Check, Facts, ok, refuse, warn
+from vreplication.planning.facts import Check, Facts, looked, ok, refuse, warn
 from vreplication.settings import SIDECAR
 
 _OLDEST = {"mariadb": (10, 5, 0), "mysql": (8, 0, 13)}
@@ -198,8 +198,4 @@ _ALL: tuple[Callable[[Facts], Check], ...] = (
 
 def run(facts: Facts) -> Iterator[Check]:
     """All of them; one that cannot be made refuses."""
-    for check in _ALL:
-        try:
-            yield check(facts)
-        except VReplicationError as error:
-            yield refuse(check.__name__.replace("_", " "), f"It could not be read: {error}", "Mend that first.")
+    return (looked(check.__name__.replace("_", " "), partial(check, facts)) for check in _ALL)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from vreplication import names
-from vreplication.errors import Refused, VReplicationError
 from vreplication.mysql.text import Token, tokens
 from vreplication.planning.duplicates import find_duplicates
-from vreplication.planning.facts import Check, Facts, ok, refuse, warn
+from vreplication.planning.facts import Check, Facts, looked, ok, refuse, warn
 from vreplication.schema.introspect import definitions, exists
 from vreplication.schema.keys import usable_keys
 from vreplication.schema.model import Column, Key, TableMapping
@@ -314,19 +314,13 @@ _ON_TARGET = (engine, duplicates, null_timestamps)
 
 def run(facts: Facts) -> Iterator[Check]:
     """All of them; one that cannot be made refuses."""
-    return map(lambda check: _guarded(check, facts), _ALL)
+    return (looked(_named(check), partial(check, facts)) for check in _ALL)
 
 
 def run_on_target(facts: Facts) -> Iterator[Check]:
     """Those that need the new definition."""
-    return map(lambda check: _guarded(check, facts), _ON_TARGET)
+    return (looked(_named(check), partial(check, facts)) for check in _ON_TARGET)
 
 
-def _guarded(check: Callable[[Facts], Check], facts: Facts) -> Check:
-    name = check.__name__.replace("_", " ")
-    try:
-        return check(facts)
-    except Refused as error:
-        return refuse(name, error.message, error.cure)
-    except VReplicationError as error:
-        return refuse(name, f"It could not be read: {error}", "Mend that first.")
+def _named(check: Callable[[Facts], Check]) -> str:
+    return check.__name__.replace("_", " ")
