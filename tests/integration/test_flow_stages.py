@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -12,12 +13,12 @@ import pytest
 from sandbox.databases import Database
 from tests.support import local_spark
 from tests.support.flow import contents, paused_at, purge_logs, wait_reached, wait_until
-from vreplication.mysql.session import connect
+from vreplication.mysql.session import Session, connect
 from vreplication.phases import Phase
 from vreplication.planning.spec import Spec
 from vreplication.settings import SIDECAR
-from vreplication.state import lease, progress, verdicts, workflows
-from vreplication.workflows import child, operate, stages
+from vreplication.state import journal, lease, progress, verdicts, workflows
+from vreplication.workflows import child, maintenance, operate, stages
 from vreplication.workflows.stages import Ended, Stage
 
 WORKFLOW = "staged"
@@ -250,6 +251,53 @@ def test_a_refusal_touches_nothing_and_is_not_tried_again(stage: Stage, database
         assert caught.value.result.event == "refused"
     with connect(database.app_url) as app:
         assert app.rows("SHOW TABLES") == [("t",)]
+
+
+def test_the_switch_keeps_to_the_window(
+    stage: Stage, replicate: CatchUp, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was released in the window, and came to switch after it: it waits for the next one, caught up."""
+    window, moment = "Sat 02:00-04:00 UTC", [datetime(2026, 11, 23, 12, 0, tzinfo=UTC)]
+    monkeypatch.setattr(maintenance, "now", lambda: moment[0])
+    stage = replace(stage, spec=stage.spec.model_copy(update={"cutover": "manual", "cutover_window": window}))
+    stages.copy(stage)
+    stages.verify(stage)
+    stages.enter_gate(stage)
+    stages.release(stage, maintenance.named(window))
+    assert replicate.end() is None
+    switching = Called(stages.cut_over, stage)
+    with connect(database.url) as session, connect(database.app_url) as app:
+        wait_until(lambda: "release withdrawn" in events(session), "the release stays", 30)
+        app.execute_raw("INSERT INTO t (v) VALUES ('late')")
+        wait_until(lambda: app.value("SELECT COUNT(*) FROM t__vr_new") == 6, "catch-up does not go on", 30)
+        wait_until(lambda: window in str(waiting_for(session)), "nobody is told what it waits for", 30)
+        assert workflows.load(session, WORKFLOW).phase is Phase.WAITING
+        moment[0] = datetime(2026, 11, 28, 2, 0, tzinfo=UTC)
+        assert switching.end() is None
+        assert contents(app, "t")[-1] == (6, b"late".hex().upper(), 7)
+        about = [event for event in events(session) if event in ("released", "release withdrawn", "switched")]
+    assert about == ["released", "release withdrawn", "released", "switched"]
+
+
+def test_a_persons_release_counts_outside_the_window(
+    stage: Stage, replicate: CatchUp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maintenance, "now", lambda: datetime(2026, 11, 23, 12, 0, tzinfo=UTC))
+    stage = replace(stage, spec=stage.spec.model_copy(update={"cutover_window": "Sat 02:00-04:00 UTC"}))
+    stages.copy(stage)
+    stages.verify(stage)
+    stages.enter_gate(stage)
+    stages.release(stage, "ann")
+    assert replicate.end() is None
+    assert Called(stages.cut_over, stage).end() is None
+
+
+def events(session: Session) -> list[str]:
+    return [entry["event"] for entry in journal.read(session, WORKFLOW)]
+
+
+def waiting_for(session: Session) -> object:
+    return session.value(f"SELECT waiting_for FROM {SIDECAR}.progress WHERE workflow='{WORKFLOW}'")
 
 
 def test_a_repair_that_was_cut_short_is_gone_on_with(

@@ -80,6 +80,12 @@ def test_every_field_of_a_spec_reaches_it() -> None:
     assert spec.model_dump(include=set(given)) == given
 
 
+def test_a_window_is_known_to_the_stages_too() -> None:
+    found = asked(cutover="window", cutover_window="Sat 02:00-04:00 UTC")
+    assert (found.window, found.spec.cutover_window) == ("Sat 02:00-04:00 UTC", "Sat 02:00-04:00 UTC")
+    assert asked(cutover="manual", cutover_window="").spec.cutover_window is None
+
+
 @pytest.mark.parametrize(
     ("params", "words"),
     [

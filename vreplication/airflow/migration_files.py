@@ -21,7 +21,7 @@ from vreplication.workflows import queueing
 OTHER_FILES = frozenset({"backfills.yaml"})
 """Files of that folder that are not ours to read."""
 SOURCES = "source_conn_ids"
-_KEYS = ("source_conn_id", *queueing.SPEC_FIELDS, "cutover_window", *queueing.QUEUE_FIELDS)
+_KEYS = ("source_conn_id", *queueing.SPEC_FIELDS, *queueing.QUEUE_FIELDS)
 
 
 class MigrationFileError(Refused):

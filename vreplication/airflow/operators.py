@@ -25,7 +25,7 @@ from vreplication.airflow.links import MigrationLink
 from vreplication.airflow.storing import stored
 from vreplication.airflow.triggers import CatchUpTrigger, GateTrigger, look
 from vreplication.errors import Refused
-from vreplication.workflows import stages
+from vreplication.workflows import maintenance, stages
 from vreplication.workflows.stages import Ended, Stage
 
 log = logging.getLogger(__name__)
@@ -193,7 +193,7 @@ class GateSensor(StageOperator):
         if event["state"] == "verify":
             self._verify(context)
         elif event["state"] == "window":
-            self._release(request.read(context), f"maintenance window {context['params']['cutover_window']}")
+            self._release(request.read(context), maintenance.named(context["params"]["cutover_window"]))
         elif event["state"] == "lost":
             raise AirflowException(event["reason"])
         elif event["state"] != "released":

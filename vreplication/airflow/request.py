@@ -25,8 +25,8 @@ log = logging.getLogger("vreplication.airflow")
 
 DEFAULT_CONNECTION = "vreplication_source"
 _OF_SPEC = (
-    "table", "alter", "chunk_rows", "chunk_millis", "copy_parallelism", "apply_parallelism", "copy_path", "retired",
-    "xa_wait_seconds", "ignore_old_snapshots", "verify_every_minutes",
+    "table", "alter", "cutover_window", "chunk_rows", "chunk_millis", "copy_parallelism", "apply_parallelism",
+    "copy_path", "retired", "xa_wait_seconds", "ignore_old_snapshots", "verify_every_minutes",
 )  # fmt: skip
 
 
@@ -48,7 +48,8 @@ def read(context: Mapping[str, Any]) -> Request:
     params, run = dict(context["params"]), context["run_id"]
     cutover = str(params.get("cutover") or "auto")
     window = str(params["cutover_window"]) if window_of(cutover, params.get("cutover_window")) else None
-    given = {name: params.get(name) for name in _OF_SPEC} | {"spark_master": _spark_master(params)}
+    given = {name: params.get(name) for name in _OF_SPEC}
+    given |= {"cutover_window": window, "spark_master": _spark_master(params)}
     workflow = params.get("workflow") or workflow_of(context["dag"].dag_id, run)
     spec = make_spec(workflow=workflow, cutover="auto" if cutover == "auto" else "manual", **given)
     return Request(conn_id=str(params["source_conn_id"]), spec=spec, cutover=cutover, window=window)

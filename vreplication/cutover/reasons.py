@@ -62,6 +62,7 @@ def why_closed(
     own_connections: frozenset[int],
     ignore_old_snapshots: bool = False,
     needs_release: bool,
+    window: str | None = None,
 ) -> list[Reason]:
     """Everything that holds the cut-over back now; [] when nothing does. Reads only."""
     own = own_connections | _recorded_connections(session, row)
@@ -69,11 +70,16 @@ def why_closed(
     if workflows.load(session, row.id).is_paused:
         found.append(Reason(code="paused", sentence=f"The workflow is paused; `vreplication resume {row.id}` goes on."))
     if needs_release and gate.released_by(session, row.id) is None:
-        found.append(Reason(code="not_released", sentence=f"Waiting for `vreplication release {row.id}`."))
+        found.append(Reason(code="not_released", sentence=_waiting(row.id, window)))
     found += _blocker_reasons(session, server, row, own)
     if not ignore_old_snapshots:
         found += _snapshot_reasons(session, row, own)
     return found
+
+
+def _waiting(workflow: str, window: str | None) -> str:
+    release = f"`vreplication release {workflow}`"
+    return f"Waiting for the window {window}, or {release}." if window else f"Waiting for {release}."
 
 
 def _recorded_connections(session: Session, row: WorkflowRow) -> frozenset[int]:

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from vreplication import names
 from vreplication.errors import Refused
+from vreplication.planning.window import Window
 from vreplication.settings import LEAST_CHUNK_MILLIS, MAX_CHUNK_ROWS, MOST_CHUNK_MILLIS, MOST_PARALLELISM
 
 
@@ -24,6 +25,7 @@ class Spec(BaseModel):
     alter: str = Field(min_length=1, description="What would follow ALTER TABLE t.")
     workflow: str | None = Field(default=None, description="Id of the workflow; an existing one goes on.")
     cutover: Literal["auto", "manual"] = Field(default="auto", description="manual: hold before the switch.")
+    cutover_window: str | None = Field(default=None, description="Maintenance window that releases the cut-over.")
     copy_parallelism: int = Field(default=2, ge=1, le=MOST_PARALLELISM, description="Copying tasks at a time.")
     chunk_rows: int | None = Field(default=None, ge=1, le=MAX_CHUNK_ROWS, description="Rows a chunk; fixes its size.")
     chunk_millis: int = Field(
@@ -50,6 +52,18 @@ class Spec(BaseModel):
     @classmethod
     def _checked(cls, value: str | None) -> str | None:
         return None if value is None else names.check_workflow(value)
+
+    @field_validator("cutover_window")
+    @classmethod
+    def _is_window(cls, value: str | None) -> str | None:
+        if value is not None:
+            Window.parse(value)
+        return value
+
+    @property
+    def needs_release(self) -> bool:
+        """Somebody, or the window, has to release the cut-over."""
+        return self.cutover == "manual" or self.cutover_window is not None
 
     def table_parts(self, default_schema: str) -> tuple[str, str]:
         """(schema, table). Backticks are taken off; a dot inside them is part of the name."""

@@ -77,8 +77,10 @@ def _catch_up(facts: Facts) -> Stage:
 
 
 def _verify_and_wait(facts: Facts) -> tuple[Stage, Stage]:
-    is_manual = facts.spec.cutover == "manual"
-    release = f"Hold until `vreplication release {facts.spec.workflow or 'ID'}`." if is_manual else "Go on when level."
+    spec = facts.spec
+    until = f"the window {spec.cutover_window}, or " if spec.cutover_window else ""
+    hold = f"Hold until {until}`vreplication release {spec.workflow or 'ID'}`."
+    release = hold if spec.needs_release else "Go on when level."
     return (
         Stage(name=Phase.VERIFYING, sentence="Compare checksums of all rows of both tables, under live writes."),
         Stage(name=Phase.WAITING, sentence=f"Caught up, verified, nothing in the way? {release}"),

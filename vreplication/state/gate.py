@@ -1,14 +1,14 @@
 """The gate row (may a copy chunk start?) and the operator's release (may cut-over start?).
 
 What must stay true: only the replicating process writes the gate row; a row older than GATE_STALE_SECONDS by the
-server's clock counts as closed; a release is remembered whenever it comes.
+server's clock counts as closed; a release is remembered whenever it comes, and only who gave it takes it back.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import select
+from sqlalchemy import delete, select
 from sqlalchemy.dialects.mysql import insert as upsert
 
 from vreplication.mysql.session import Session
@@ -53,6 +53,18 @@ def release(session: Session, workflow: str, by: str) -> None:
         session,
         upsert(sidecar.gate_release).values(workflow=workflow, **fields).on_duplicate_key_update(**fields),
     )
+
+
+def release_first(session: Session, workflow: str, by: str) -> bool:
+    """As `release`, unless somebody has. False: somebody has."""
+    row = upsert(sidecar.gate_release).values(workflow=workflow, released_by=by[:255], released_at=now())
+    return execute(session, row.prefix_with("IGNORE")) > 0
+
+
+def withdraw(session: Session, workflow: str, by: str) -> bool:
+    """Take back what `by` has released. False: it is somebody else's by now."""
+    t = sidecar.gate_release
+    return execute(session, delete(t).where(t.c.workflow == workflow, t.c.released_by == by)) > 0
 
 
 def released_by(session: Session, workflow: str) -> str | None:

@@ -112,5 +112,5 @@ def flow(driver: Driver, spark: SparkStart, spec: Spec) -> None:
     steps.copy(driver, spark)
     steps.catch_up(driver)
     steps.compare(driver, spark)
-    steps.switch(driver, spark, is_manual=spec.cutover == "manual")
+    steps.switch(driver, spark, is_manual=spec.needs_release, window=spec.cutover_window)
     steps.clean_up(driver)

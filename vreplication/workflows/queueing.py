@@ -24,10 +24,11 @@ from vreplication.workflows import due
 from vreplication.workflows.due import Scene
 
 SPEC_FIELDS = (
-    "table", "alter", "workflow", "cutover", "copy_parallelism", "chunk_rows", "chunk_millis", "apply_parallelism",
-    "copy_path", "spark_master", "retired", "xa_wait_seconds", "ignore_old_snapshots", "verify_every_minutes",
+    "table", "alter", "workflow", "cutover", "cutover_window", "copy_parallelism", "chunk_rows", "chunk_millis",
+    "apply_parallelism", "copy_path", "spark_master", "retired", "xa_wait_seconds", "ignore_old_snapshots",
+    "verify_every_minutes",
 )  # fmt: skip
-"""Fields of a Spec that an entry may set: those that the DAG online_ddl hands on. Beside them: cutover_window."""
+"""Fields of a Spec that an entry may set: those that the DAG online_ddl hands on."""
 QUEUE_FIELDS = ("not_before", "after", "priority")
 _PLAIN = re.compile(r"[A-Za-z0-9_$]+")
 
@@ -35,8 +36,8 @@ _PLAIN = re.compile(r"[A-Za-z0-9_$]+")
 def make_entry(default_schema: str, given: Mapping[str, Any], *, conn_id: str | None = None) -> Entry:
     """An entry from what a face was given; None means the default. Raises Refused with the Spec's own sentences."""
     asked = {name: given.get(name) for name in SPEC_FIELDS}
-    window = _window(asked, given.get("cutover_window"))
-    spec = make_spec(**{**asked, "cutover": "manual"} if window else asked)
+    window = _window(asked)
+    spec = make_spec(**asked | {"cutover_window": None} | ({**window, "cutover": "manual"} if window else {}))
     schema, table = spec.table_parts(default_schema)
     after = given.get("after")
     return Entry(
@@ -55,9 +56,9 @@ def make_entry(default_schema: str, given: Mapping[str, Any], *, conn_id: str | 
     )
 
 
-def _window(asked: Mapping[str, Any], text: object) -> dict[str, str]:
-    """What the run is told of its window; a Spec only knows that somebody else opens the gate. Raises Refused."""
-    cutover = str(asked["cutover"] or "auto")
+def _window(asked: Mapping[str, Any]) -> dict[str, str]:
+    """What the run is told of its window; to a Spec it is a manual cut-over that has one. Raises Refused."""
+    cutover, text = str(asked["cutover"] or "auto"), asked["cutover_window"]
     return {"cutover": cutover, "cutover_window": str(text)} if window_of(cutover, text) else {}
 
 

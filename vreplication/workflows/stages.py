@@ -196,14 +196,17 @@ def release(stage: Stage, by: str) -> None:
 
 
 def cut_over(stage: Stage) -> None:
-    """Switch the tables, with a catch-up of its own from the checkpoint."""
+    """Switch the tables, with a catch-up of its own from the checkpoint; in the window where there is one.
+
+    What opened the gate may be long ago: for a place to work in, or for what blocked the switch, it had to wait.
+    """
     spark = SparkWhenNeeded(stage.spec.spark_master, stage.spec.copy_parallelism)
     with driven(stage, None, spark) as driver:
         if not resume.is_switched(driver):
             driver.start_replicate()
             _finish_copying(driver, spark)
             steps.wait_matched(driver)
-            steps.switch(driver, spark, is_manual=False)
+            steps.switch(driver, spark, is_manual=False, window=stage.spec.cutover_window)
 
 
 def clean_up(stage: Stage) -> Result:

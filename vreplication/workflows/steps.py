@@ -34,7 +34,7 @@ from vreplication.state.verdicts import Verdict
 from vreplication.state.workflows import WorkflowRow
 from vreplication.verify.hot import compare_hot
 from vreplication.verify.verify import verify
-from vreplication.workflows import dirty, job, spool
+from vreplication.workflows import dirty, job, maintenance, spool
 from vreplication.workflows.driver import Driver
 from vreplication.workflows.job import Job
 from vreplication.workflows.saying import Saying
@@ -165,21 +165,31 @@ def _judge(driver: Driver, verdict: Verdict) -> None:
         )
 
 
-def hold_at_gate(driver: Driver, spark: Spark, *, is_manual: bool) -> None:
-    """Wait until nothing speaks against the cut-over any more, three readings running; verify again now and then."""
+def hold_at_gate(driver: Driver, spark: Spark, *, is_manual: bool, window: str | None = None) -> None:
+    """Wait until nothing speaks against the cut-over any more, three readings running; verify again now and then.
+
+    window: releases while it is open, and no longer.
+    """
     driver.move(Phase.WAITING)
     found = job.load(driver.session, driver.workflow)
     with connect(driver.url, read_timeout=TABLE_SECONDS) as session:
         finish.analyze(session, found.row.source_schema, found.row.shadow_table)
 
+    def is_released() -> bool:
+        if window:
+            maintenance.keep(driver.session, driver.workflow, window)
+        return released_by(driver.session, driver.workflow) is not None
+
     def check() -> list[Reason]:
+        is_released()
         return why_closed(
             driver.session,
             found.server,
             found.row,
             own_connections=frozenset(driver.connections),
             ignore_old_snapshots=found.spec.ignore_old_snapshots,
-            needs_release=is_manual,
+            needs_release=is_manual or window is not None,
+            window=window,
         )
 
     gate, saying = Gate(check), Saying(driver.notify)
@@ -192,7 +202,7 @@ def hold_at_gate(driver: Driver, spark: Spark, *, is_manual: bool) -> None:
             catch_up(driver)
             driver.move(Phase.WAITING)
         elif _is_to_be_verified(driver, found, gate.reasons):
-            compare(driver, spark, lambda: released_by(driver.session, driver.workflow) is not None)
+            compare(driver, spark, is_released)
             driver.move(Phase.WAITING)
         driver.wait(_POLL_SECONDS)
     driver.report(waiting_for=None)
@@ -207,14 +217,14 @@ def _is_to_be_verified(driver: Driver, found: Job, reasons: Sequence[Reason]) ->
     return age is not None and age > 60 * found.spec.verify_every_minutes
 
 
-def switch(driver: Driver, spark: Spark, *, is_manual: bool) -> None:
+def switch(driver: Driver, spark: Spark, *, is_manual: bool, window: str | None = None) -> None:
     """Hold at the gate and try until the tables are switched; rows that differ under the lock are verified again."""
     attempt = 0
     if not verdicts.is_of_this_run(driver.session, driver.workflow):
         # What was verified before the server was lost, or before a failover, counts for nothing.
         compare(driver, spark)
     while True:
-        hold_at_gate(driver, spark, is_manual=is_manual)
+        hold_at_gate(driver, spark, is_manual=is_manual, window=window)
         attempt += 1
         try:
             if cut_over(driver, attempt):
