@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 import pytest
 
+from tests.support.rows import workflow_row
 from vreplication.cutover.blockers import METADATA_LOCK, Blocker
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import Phase
@@ -16,16 +18,17 @@ from vreplication.progress import numbers
 from vreplication.progress.snapshot import Snapshot
 from vreplication.settings import Limits, Tuning
 from vreplication.state.history import Point
-from vreplication.ui import asking, detail, view, words
+from vreplication.ui import asking, detail, reading, view, words
 from vreplication.ui.asking import Answer, Asker, Source
 from vreplication.ui.buttons import buttons
 from vreplication.ui.masking import masked
-from vreplication.ui.reading import About, Item
+from vreplication.ui.reading import About, Detail, Item
 from vreplication.workflows.effort import Effort
 
 URL = SourceUrl(host="h", port=1, user="u", password="s3cr&t-long", database="d")
 ASKED = About(alter="ENGINE=InnoDB", cutover="auto")
 MANUAL = About(alter="ENGINE=InnoDB", cutover="manual")
+WINDOWED = About(alter="ENGINE=InnoDB", cutover="manual", window="Sat 02:00-04:00 Europe/Berlin")
 
 
 def seen(phase: Phase = Phase.COPYING, **more: Any) -> Snapshot:
@@ -74,6 +77,40 @@ def test_who_waits_for_a_person_is_amber_and_first() -> None:
     answer = Answer(source=Source(conn_id="main", url=URL), value=[Item(snapshot=s, about=a) for s, a in pairs])
     listed = view.listing([answer])
     assert [w["state"] for w in listed["workflows"]] == ["waiting", "running", "done"]
+
+
+def test_who_waits_for_a_window_waits_for_nobody() -> None:
+    waiting = seen(Phase.WAITING)
+    found = item(waiting, WINDOWED)
+    assert (found["state"], found["words"]["tone"]) == ("running", "moving")
+    assert (found["words"]["phase"], found["cutover"]) == ("waiting for its window", "window")
+    assert "switched in the window Sat 02:00-04:00 Europe/Berlin, or when it is released" in found["words"]["notes"]
+    assert found["words"]["expected"].startswith("Nothing: it is switched in the window Sat 02:00-04:00")
+    assert [b["label"] for b in found["buttons"]] == ["Pause", "Release", "Cancel"]
+    paused = item(seen(Phase.WAITING, is_paused=True), WINDOWED)
+    assert paused["words"]["phase"] == "waiting at the gate, paused"
+
+
+def test_when_it_is_switched_is_in_the_plan() -> None:
+    def told(about: About) -> str:
+        row = workflow_row("w", phase=Phase.WAITING)
+        found = Detail(item=Item(snapshot=seen(Phase.WAITING), about=about), row=row, journal=[], verdict=None,
+                       effort=None, is_driven=True)  # fmt: skip
+        plan = detail.detail(Answer(source=Source(conn_id="main", url=URL), value=found))["plan"]
+        return next(str(fact["value"]) for fact in plan if fact["name"] == "Cut-over")
+
+    window = "in the window Sat 02:00-04:00 Europe/Berlin, or when it is released"
+    assert [told(about) for about in (ASKED, MANUAL, WINDOWED)] == ["by itself", "when it is released", window]
+    assert told(replace(WINDOWED, released_by="ann")) == f"{window}, released by ann"
+
+
+def test_the_window_comes_from_the_request() -> None:
+    spec = {"alter": "x", "cutover": "manual", "cutover_window": "Sat 02:00-04:00 UTC"}
+    about = reading._about_of(spec, False, None)
+    assert (about.window, about.is_held, about.needs_release) == ("Sat 02:00-04:00 UTC", True, False)
+    older = reading._about_of({"alter": "x", "cutover": "manual"}, False, None)
+    assert (older.window, older.is_held, older.needs_release) == (None, True, True)
+    assert not replace(about, released_by="ann").is_held
 
 
 @pytest.mark.parametrize(

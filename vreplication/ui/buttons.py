@@ -100,7 +100,7 @@ def _of_living(seen: Snapshot, about: About, effort: Effort | None) -> list[Butt
     found = [_RESUME if seen.is_paused else _PAUSE]
     if effort and seen.phase in _BEFORE_THE_END_OF_THE_COPY:
         found.append(replace(_TUNE, fields=_fields(effort)))
-    return [*found, *([_RELEASE] if about.needs_release else [])]
+    return [*found, *([_RELEASE] if about.is_held else [])]
 
 
 def _fields(effort: Effort) -> tuple[Field, ...]:

@@ -210,6 +210,5 @@ def _plan(found: Detail) -> list[Data]:
 
 def _cutover(found: Detail) -> str:
     about, tries = found.item.about, found.item.snapshot.cutover_attempts
-    how = "by itself" if about.cutover == "auto" else "when it is released"
     by = f", released by {about.released_by}" if about.released_by else ""
-    return f"{how}{by}{f', {tries} tried' if tries else ''}"
+    return f"{words.cutover(about)}{by}{f', {tries} tried' if tries else ''}"

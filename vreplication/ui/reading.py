@@ -34,16 +34,23 @@ _LISTED_ELSEWHERE = frozenset({"blocked", "old_snapshot"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class About:
-    """What was asked for and released: not in the Snapshot, which is about progress."""
+    """What was asked for and released: not in the Snapshot, which is about progress. window: as it was written."""
 
     alter: str
     cutover: str
+    window: str | None = None
     is_cut: bool = False
     released_by: str | None = None
 
     @property
+    def is_held(self) -> bool:
+        """Until somebody, or the window, releases it."""
+        return self.released_by is None and (self.cutover == "manual" or self.window is not None)
+
+    @property
     def needs_release(self) -> bool:
-        return self.cutover == "manual" and self.released_by is None
+        """Of a person: nothing else will release it."""
+        return self.is_held and self.window is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,8 +157,12 @@ def _about(session: Session, workflow: str | None = None) -> dict[str, About]:
 
 
 def _about_of(spec: dict[str, Any], is_cut: bool, released_by: str | None) -> About:
-    alter, cutover = str(spec.get("alter") or ""), str(spec.get("cutover") or "auto")
-    return About(alter=alter, cutover=cutover, is_cut=is_cut, released_by=released_by)
+    alter, cutover, window = (
+        str(spec.get("alter") or ""),
+        str(spec.get("cutover") or "auto"),
+        spec.get("cutover_window"),
+    )
+    return About(alter=alter, cutover=cutover, window=window, is_cut=is_cut, released_by=released_by)
 
 
 def _gate(session: Session, row: WorkflowRow, asked: About) -> Gate:
@@ -173,7 +184,8 @@ def _reasons(session: Session, server: Server, row: WorkflowRow, asked: About, o
         row,
         own_connections=own,
         ignore_old_snapshots=True,
-        needs_release=asked.cutover == "manual",
+        needs_release=asked.cutover == "manual" or asked.window is not None,
+        window=asked.window,
     )
     return [reason.sentence for reason in found if reason.code not in _LISTED_ELSEWHERE]
 

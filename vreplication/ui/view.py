@@ -86,7 +86,8 @@ def item(found: Item, conn_id: str, effort: Effort | None = None) -> Data:
     return data | {
         "conn_id": conn_id,
         "alter": about.alter,
-        "cutover": about.cutover,
+        "cutover": "window" if about.window else about.cutover,
+        "cutover_window": about.window,
         "released_by": about.released_by,
         "cancel_requested": seen.is_cancel_requested,
         "state": words.state(seen, about),
@@ -141,7 +142,7 @@ def _words(seen: Snapshot, about: About) -> Data:
         "unknown": words.unknown(seen),
         "converging": words.converging(seen),
         "throttle": words.throttle(seen),
-        "notes": words.notes(seen),
+        "notes": words.notes(seen, about),
         "safety": words.safety(seen, about),
         "expected": words.expected(seen, about),
     }

@@ -30,9 +30,15 @@ def is_waiting_for_you(seen: Snapshot, about: About) -> bool:
     return seen.phase is Phase.WAITING and about.needs_release and not seen.is_paused
 
 
+def is_waiting_for_its_window(seen: Snapshot, about: About) -> bool:
+    return seen.phase is Phase.WAITING and about.is_held and not about.needs_release and not seen.is_paused
+
+
 def phase(seen: Snapshot, about: About) -> str:
     if is_waiting_for_you(seen, about):
         return "waiting for you"
+    if is_waiting_for_its_window(seen, about):
+        return f"waiting for its window{_held_word(seen)}"
     return f"{_PHASES.get(seen.phase, str(seen.phase))}{_held_word(seen)}"
 
 
@@ -150,9 +156,16 @@ def blocker(found: Blocker) -> str:
     return f"connection {found.connection_id} ({who}{numbers.duration(found.age_seconds)})"
 
 
-def notes(seen: Snapshot) -> list[str]:
+def cutover(about: About) -> str:
+    """When it is switched."""
+    if about.window:
+        return f"in the window {about.window}, or when it is released"
+    return "by itself" if about.cutover == "auto" else "when it is released"
+
+
+def notes(seen: Snapshot, about: About) -> list[str]:
     """What is to be said in a list's row, most pressing first."""
-    found = [numbers.silence(seen), _held(seen), _waits(seen), _ended(seen)]
+    found = [numbers.silence(seen), _held(seen), _waits(seen), _windowed(seen, about), _ended(seen)]
     return [text for text in found if text]
 
 
@@ -166,6 +179,11 @@ def _held(seen: Snapshot) -> str:
 
 def _waits(seen: Snapshot) -> str:
     return f"waits for: {seen.waiting_for}" if seen.waiting_for and not seen.has_ended else ""
+
+
+def _windowed(seen: Snapshot, about: About) -> str:
+    is_to_come = about.is_held and not about.needs_release and not seen.has_ended
+    return f"switched {cutover(about)}" if is_to_come else ""
 
 
 def _ended(seen: Snapshot) -> str:
@@ -205,5 +223,8 @@ def _expected_of_living(seen: Snapshot, about: About) -> str:
         return f"Clear its task in Airflow, or `vreplication resume {seen.workflow}`: nobody is working on it."
     if is_waiting_for_you(seen, about):
         return "Release the cut-over."
-    later = "Nothing now; it will wait for your release." if about.needs_release else "Nothing: it goes on by itself."
-    return f"Released by {about.released_by}; nothing more." if about.released_by else later
+    if about.released_by:
+        return f"Released by {about.released_by}; nothing more."
+    if about.window:
+        return f"Nothing: it is switched in the window {about.window}. A release does not wait for that."
+    return "Nothing now; it will wait for your release." if about.needs_release else "Nothing: it goes on by itself."
