@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,53 +11,20 @@ from pathlib import Path
 import pytest
 
 from sandbox.databases import Database
-from tests.support import local_spark
+from tests.support import staged
 from tests.support.flow import contents, paused_at, purge_logs, wait_reached, wait_until
+from tests.support.staged import WORKFLOW, Called, CatchUp
 from vreplication.mysql.session import Session, connect
 from vreplication.phases import Phase
-from vreplication.planning.spec import Spec
 from vreplication.settings import SIDECAR
 from vreplication.state import journal, lease, progress, verdicts, workflows
 from vreplication.workflows import child, maintenance, operate, stages
 from vreplication.workflows.stages import Ended, Stage
 
-WORKFLOW = "staged"
-
 
 @pytest.fixture
 def stage(database: Database, quick: None, monkeypatch: pytest.MonkeyPatch) -> Stage:
-    for name in ("SparkStart", "SparkWhenNeeded"):
-        monkeypatch.setattr(stages, name, local_spark.LocalStart)
-    with connect(database.app_url) as app:
-        app.execute_raw("CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, v VARCHAR(20))")
-        app.execute_raw("INSERT INTO t (v) VALUES ('a'),('b'),('c'),('d'),('e')")
-    spec = Spec(table="t", alter="ADD COLUMN w INT NOT NULL DEFAULT 7", workflow=WORKFLOW)
-    return Stage(url=database.url, spec=spec, stop=threading.Event(), notify=lambda text: None)
-
-
-class CatchUp:
-    """The stage beside the others, in a thread."""
-
-    def __init__(self, stage: Stage) -> None:
-        self.stage = stage
-        self.error: Ended | None = None
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            stages.catch_up(self.stage)
-        except Ended as error:
-            self.error = error
-
-    def goes_on_for(self, seconds: float) -> bool:
-        self._thread.join(seconds)
-        return self._thread.is_alive()
-
-    def end(self) -> Ended | None:
-        self._thread.join(60)
-        assert not self._thread.is_alive(), "catch-up does not end"
-        return self.error
+    return staged.make(database, monkeypatch)
 
 
 @pytest.fixture
@@ -317,25 +284,3 @@ def test_a_repair_that_was_cut_short_is_gone_on_with(
     stages.release(stage, "tester")
     assert replicate.end() is None
     assert Called(stages.cut_over, stage).end() is None
-
-
-class Called:
-    """A stage in a thread, for those that may never end."""
-
-    def __init__(self, call: Callable[[Stage], None], stage: Stage) -> None:
-        self._stage, self._error = stage, None
-        self._thread = threading.Thread(target=self._run, args=(call,), daemon=True)
-        self._thread.start()
-
-    def _run(self, call: Callable[[Stage], None]) -> None:
-        try:
-            call(self._stage)
-        except Ended as error:
-            self._error: Ended | None = error
-
-    def end(self) -> Ended | None:
-        self._thread.join(30)
-        if self._thread.is_alive():
-            self._stage.stop.set()
-            pytest.fail("the stage does not end")
-        return self._error

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from vreplication.clock import SYSTEM
-from vreplication.errors import Terminal, Transient
+from vreplication.errors import Ambiguous, Terminal, Transient
 from vreplication.mysql.session import connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.state import lease, workflows
@@ -68,7 +68,10 @@ class CatchUpAway(Transient):
 
 
 class Elsewhere:
-    """Catch-up that another process looks after; here it is only watched. patience None: it may be away for ever."""
+    """Catch-up that another process looks after; here it is only watched. patience None: it may be away for ever.
+
+    While the server cannot be asked nobody could catch up either: that time does not count.
+    """
 
     def __init__(self, url: SourceUrl, workflow: str, patience_seconds: float | None) -> None:
         self._url, self._workflow, self._patience = url, workflow, patience_seconds
@@ -82,14 +85,27 @@ class Elsewhere:
         if self._patience is None or now - self._looked < _LOOK_SECONDS:
             return
         self._looked = now
-        with connect(self._url) as session:
-            if lease.is_alive(session, self._workflow, lease.REPLICATE):
-                self._seen = now
+        if self._may_run():
+            self._seen = SYSTEM.monotonic()
         if now - self._seen > self._patience:
             raise CatchUpAway(f"Catch-up of workflow {self._workflow} has not run for {now - self._seen:.0f} seconds.")
 
+    def _may_run(self) -> bool:
+        try:
+            with connect(self._url) as session:
+                return lease.is_alive(session, self._workflow, lease.REPLICATE)
+        except (Transient, Ambiguous) as error:
+            log.warning("it is not known whether catch-up runs: %s", error)
+            return True
+
     def end(self) -> None:
         """It is not ours to end; but a cancel removes its tables, so it has to see that first."""
+        try:
+            self._wait_for_cancel()
+        except (Transient, Ambiguous) as error:
+            log.info("catch-up was not waited for: %s", error)
+
+    def _wait_for_cancel(self) -> None:
         deadline = SYSTEM.monotonic() + _END_SECONDS
         with connect(self._url) as session:
             found = workflows.find(session, self._workflow)

@@ -2,16 +2,19 @@
 
 What must stay true: a stage is the same functions that `online_ddl.run` calls; it takes the driver's lease, waiting for
 who had it before, and gives it back; nothing passes from stage to stage but the workflow's id, so that any of them can
-be killed and called again. A stage that ends badly raises `Ended` with the Result that the command would have shown.
+be killed and called again. A server that goes away and comes back does not end a stage that drives, as it does not end
+the command. A stage that ends badly raises `Ended` with the Result that the command would have shown.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 from vreplication.clock import SYSTEM
 from vreplication.errors import LeaseHeld, Refused, SourceChanged, Terminal, Transient, VReplicationError
@@ -32,6 +35,7 @@ from vreplication.workflows.spark import Spark, SparkStart, SparkWhenNeeded
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
 CATCH_UP_SECONDS = 8.0
 """A stage that needs catch-up gives up after this long without it."""
 COPY_PATIENCE_SECONDS = 20.0
@@ -151,28 +155,37 @@ def _check_end(stage: Stage) -> None:
 def copy(stage: Stage) -> None:
     """Copy every split and wait until each chunk is matched. Gives up, to be called again, when catch-up is away."""
     spark = SparkStart(stage.spec.spark_master, stage.spec.copy_parallelism)
-    with driven(stage, Elsewhere(stage.url, stage.workflow, COPY_PATIENCE_SECONDS), spark) as driver:
+
+    def act(driver: Driver) -> None:
         if not resume.is_switched(driver):
             steps.copy(driver, spark)
             steps.catch_up(driver)
 
+    _drive(stage, Elsewhere(stage.url, stage.workflow, COPY_PATIENCE_SECONDS), act, spark)
+
 
 def verify(stage: Stage) -> None:
     spark = SparkStart(stage.spec.spark_master, stage.spec.copy_parallelism)
-    with driven(stage, Elsewhere(stage.url, stage.workflow, CATCH_UP_SECONDS), spark) as driver:
+
+    def act(driver: Driver) -> None:
         if not resume.is_switched(driver):
             _finish_copying(driver, spark)
             steps.compare(driver, spark)
+
+    _drive(stage, Elsewhere(stage.url, stage.workflow, CATCH_UP_SECONDS), act, spark)
 
 
 def verify_again(stage: Stage, is_enough: Callable[[], bool]) -> None:
     """While it waits at the gate. `is_enough` ends it early, and then the last verification counts."""
     spark = SparkStart(stage.spec.spark_master, stage.spec.copy_parallelism)
-    with driven(stage, Elsewhere(stage.url, stage.workflow, CATCH_UP_SECONDS), spark) as driver:
+
+    def act(driver: Driver) -> None:
         if not resume.is_switched(driver):
             _finish_copying(driver, spark)
             steps.compare(driver, spark, is_enough)
             driver.move(Phase.WAITING)
+
+    _drive(stage, Elsewhere(stage.url, stage.workflow, CATCH_UP_SECONDS), act, spark)
 
 
 def _finish_copying(driver: Driver, spark: Spark) -> None:
@@ -184,9 +197,12 @@ def _finish_copying(driver: Driver, spark: Spark) -> None:
 
 def enter_gate(stage: Stage) -> None:
     """The workflow waits from here on; who opens the gate is the caller's affair."""
-    with driven(stage, Elsewhere(stage.url, stage.workflow, CATCH_UP_SECONDS)) as driver:
+
+    def act(driver: Driver) -> None:
         if not resume.is_switched(driver):
             driver.move(Phase.WAITING)
+
+    _drive(stage, Elsewhere(stage.url, stage.workflow, CATCH_UP_SECONDS), act)
 
 
 def release(stage: Stage, by: str) -> None:
@@ -201,12 +217,15 @@ def cut_over(stage: Stage) -> None:
     What opened the gate may be long ago: for a place to work in, or for what blocked the switch, it had to wait.
     """
     spark = SparkWhenNeeded(stage.spec.spark_master, stage.spec.copy_parallelism)
-    with driven(stage, None, spark) as driver:
+
+    def act(driver: Driver) -> None:
         if not resume.is_switched(driver):
             driver.start_replicate()
             _finish_copying(driver, spark)
             steps.wait_matched(driver)
             steps.switch(driver, spark, is_manual=False, window=stage.spec.cutover_window)
+
+    _drive(stage, None, act, spark)
 
 
 def clean_up(stage: Stage) -> Result:
@@ -214,11 +233,20 @@ def clean_up(stage: Stage) -> Result:
     with connect(stage.url) as session:
         if workflows.load(session, stage.workflow).phase is Phase.COMPLETE:
             return ending.completed_of(session, stage.workflow)
-    with driven(stage, Elsewhere(stage.url, stage.workflow, None)) as driver:
+
+    def act(driver: Driver) -> Result:
         if not resume.is_switched(driver):
             raise Terminal("The tables have not been switched.")
         steps.clean_up(driver)
         return ending.completed(driver)
+
+    return _drive(stage, Elsewhere(stage.url, stage.workflow, None), act)
+
+
+def _drive(stage: Stage, child: CatchUp | None, act: Callable[[Driver], T], spark: Spark | None = None) -> T:
+    """Do it under the driver's lease, and again from where it stands when the server was away. Raises Ended."""
+    with driven(stage, child, spark) as driver:
+        return online_ddl.through_outages(driver, functools.partial(act, driver))
 
 
 @contextlib.contextmanager

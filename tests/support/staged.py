@@ -1,0 +1,81 @@
+"""The flow in stages, for tests: a small table, catch-up beside the others, and stages that may never end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from sandbox.databases import Database
+from tests.support import local_spark
+from vreplication.mysql.session import connect
+from vreplication.planning.spec import Spec
+from vreplication.workflows import stages
+from vreplication.workflows.stages import Ended, Stage
+
+WORKFLOW = "staged"
+
+
+def make(
+    database: Database, monkeypatch: pytest.MonkeyPatch, notify: Callable[[str], None] = lambda text: None
+) -> Stage:
+    """Five rows, and a column to be added; without a JVM."""
+    for name in ("SparkStart", "SparkWhenNeeded"):
+        monkeypatch.setattr(stages, name, local_spark.LocalStart)
+    with connect(database.app_url) as app:
+        app.execute_raw("CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, v VARCHAR(20))")
+        app.execute_raw("INSERT INTO t (v) VALUES ('a'),('b'),('c'),('d'),('e')")
+    spec = Spec(table="t", alter="ADD COLUMN w INT NOT NULL DEFAULT 7", workflow=WORKFLOW)
+    return Stage(url=database.url, spec=spec, stop=threading.Event(), notify=notify)
+
+
+class CatchUp:
+    """The stage beside the others, in a thread."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        self.error: Ended | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            stages.catch_up(self.stage)
+        except Ended as error:
+            self.error = error
+
+    def goes_on_for(self, seconds: float) -> bool:
+        self._thread.join(seconds)
+        return self._thread.is_alive()
+
+    def end(self) -> Ended | None:
+        self._thread.join(60)
+        assert not self._thread.is_alive(), "catch-up does not end"
+        return self.error
+
+
+class Called:
+    """A stage in a thread, for those that may never end."""
+
+    def __init__(self, call: Callable[[Stage], None], stage: Stage) -> None:
+        self._stage, self._error = stage, None
+        self._thread = threading.Thread(target=self._run, args=(call,), daemon=True)
+        self._thread.start()
+
+    def _run(self, call: Callable[[Stage], None]) -> None:
+        try:
+            call(self._stage)
+        except Ended as error:
+            self._error: Ended | None = error
+
+    @property
+    def is_going(self) -> bool:
+        return self._thread.is_alive()
+
+    def end(self) -> Ended | None:
+        self._thread.join(30)
+        if self._thread.is_alive():
+            self._stage.stop.set()
+            pytest.fail("the stage does not end")
+        return self._error
