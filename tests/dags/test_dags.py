@@ -71,7 +71,11 @@ def test_the_shape_of_online_ddl(found: dict[str, Any]) -> None:
     }
     pools = {name: task["pool"] for name, task in tasks.items() if task["pool"] != "default_pool"}
     assert pools == {"replicate": "vreplication_replicate", "copy": "vreplication_copy", "verify": "vreplication_copy"}
-    assert all(task["retries"] >= 3 and task["has_policy"] for task in tasks.values())
+    assert {name: task["retries"] for name, task in tasks.items()} == {
+        "plan": 3, "prepare": 3, "replicate": 20, "copy": 3, "verify": 20, "gate": 20, "approve": 20, "cut_over": 3,
+        "clean_up": 3,
+    }  # fmt: skip
+    assert all(task["has_policy"] for task in tasks.values())
     rules = {name: task["rule"] for name, task in tasks.items() if task["rule"] != "all_success"}
     assert rules == {"clean_up": "all_done"}
     assert tasks["clean_up"]["outlets"] == ["vreplication_table_migrated", "vreplication_tables"]

@@ -35,13 +35,16 @@ _STARTING_SECONDS = 120.0
 
 
 class CutOverApproval(ApprovalOperator):
-    """Asks where the run's cutover is manual, and is skipped elsewhere. Approve releases, Reject cancels."""
+    """Asks where the run's cutover is manual, and is skipped elsewhere. Approve releases, Reject cancels.
+
+    Nothing comes behind it, so a run that has done everything fails with it: it is tried as often as the gate.
+    """
 
     ui_color = "#e8eef7"
     operator_extra_links = (MigrationLink(),)
 
     def __init__(self, **kwargs: Any) -> None:
-        known = {"retries": 3, "retry_delay": timedelta(seconds=5), "retry_policy": RETRY_POLICY}
+        known = {"retries": 20, "retry_delay": timedelta(seconds=5), "retry_policy": RETRY_POLICY}
         super().__init__(**{**known, "subject": "Switch the tables?", **kwargs})
 
     def execute(self, context: Any) -> Any:

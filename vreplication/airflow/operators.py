@@ -31,6 +31,8 @@ from vreplication.workflows.stages import Ended, Stage
 log = logging.getLogger(__name__)
 
 COPY_POOL, REPLICATE_POOL = "vreplication_copy", "vreplication_replicate"
+PATIENT_RETRIES = 20
+"""Of a task that needs catch-up, or is it: while catch-up waits for a place in its pool each try ends soon."""
 VERIFY_PAUSE_SECONDS = 300.0
 """After a verification at the gate that came to nothing."""
 
@@ -116,7 +118,7 @@ class ReplicateOperator(StageOperator):
         return stages.catch_up(stage)
 
     def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**{"pool": REPLICATE_POOL, "retries": 20, **kwargs})
+        super().__init__(**{"pool": REPLICATE_POOL, "retries": PATIENT_RETRIES, **kwargs})
 
 
 class CopyOperator(StageOperator):
@@ -155,7 +157,7 @@ class VerifyOperator(StageOperator):
         return stages.verify(stage)
 
     def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**{"pool": COPY_POOL, **kwargs})
+        super().__init__(**{"pool": COPY_POOL, "retries": PATIENT_RETRIES, **kwargs})
 
 
 class GateSensor(StageOperator):
@@ -166,6 +168,9 @@ class GateSensor(StageOperator):
 
     def work(self, stage: Stage) -> Any:
         return stages.enter_gate(stage)
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**{"retries": PATIENT_RETRIES, **kwargs})
 
     def execute(self, context: Any) -> Any:
         super().execute(context)

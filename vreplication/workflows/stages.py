@@ -36,8 +36,8 @@ from vreplication.workflows.spark import Spark, SparkStart, SparkWhenNeeded
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-CATCH_UP_SECONDS = 8.0
-"""A stage that needs catch-up gives up after this long without it."""
+CATCH_UP_SECONDS = 6.0
+"""A stage that needs catch-up gives up after this long without it: ten seconds with all that is around it."""
 COPY_PATIENCE_SECONDS = 20.0
 """A copy keeps its place so long while catch-up is away, which may have to wait for a place of its own."""
 REOPEN_SECONDS = 30.0
