@@ -156,3 +156,46 @@ def _tidied(source: Source, workflow: str) -> None:
         assert queue.find(session, workflow) is not None
     with connect(source.database.app_url) as app:
         assert row.retired_table not in {name for (name,) in app.rows("SHOW TABLES")}
+
+
+TIDY = """
+from types import SimpleNamespace
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from vreplication.airflow import housekeeping
+from vreplication.errors import Refused, Transient
+
+ends, tidied = json.loads(sys.argv[1]), []
+
+def tidy(conn_id, url, params, by):
+    tidied.append(conn_id)
+    if kind := ends[conn_id]:
+        raise {"Transient": Transient, "Refused": Refused}[kind](f"{conn_id} says no.")
+    return {"found": 1, "removed": 1}, []
+
+housekeeping._tidy = tidy
+housekeeping.find_source = lambda conn_id: (conn_id, object(), "") if conn_id in ends else (conn_id, None, "")
+task = housekeeping.HousekeepingOperator(task_id="t", folder="nowhere")
+try:
+    told = ["ok", task.execute({"params": {"source_conn_ids": list(ends)}, "run_id": "r"})]
+except AirflowException as error:
+    told = [type(error).__name__, str(error)]
+tell([*told, tidied])
+"""
+
+
+@pytest.mark.parametrize(
+    ("ends", "kind", "words"),
+    [
+        ({"a": None, "b": None}, "ok", ""),
+        ({"a": "Transient", "b": None}, "AirflowException", "Connection 'a': a says no."),
+        ({"a": "Refused", "b": None}, "AirflowFailException", "Connection 'a': a says no."),
+        ({"a": "Refused", "b": "Transient"}, "AirflowException", "Connection 'a': a says no."),
+    ],
+)
+def test_a_source_that_was_away_is_tidied_again(
+    tmp_path: Path, ends: dict[str, str | None], kind: str, words: str
+) -> None:
+    """After the others: what is no more than away is for the task's retry, what is wrong is not."""
+    told, text, tidied = in_airflow(tmp_path, TIDY, json.dumps(ends))
+    assert (told, tidied) == (kind, ["a", "b"])
+    assert words in str(text)

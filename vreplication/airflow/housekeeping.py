@@ -1,7 +1,7 @@
 """Housekeeping of every source, for Airflow.
 
 What must stay true: what may go is logged, all of it, before anything goes; a source that fails keeps no other one
-waiting, and fails the run at the end.
+waiting, and fails the run at the end; one that may only have been away for a moment is tried again.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import logging
 from typing import Any
 
 from airflow.sdk import BaseOperator, Param
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from vreplication.airflow.claiming import find_source
 from vreplication.airflow.migration_files import read_files
 from vreplication.airflow.scheduling import source_params, sources_of
-from vreplication.errors import VReplicationError
+from vreplication.errors import Ambiguous, Transient, VReplicationError
 from vreplication.mysql.session import connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.workflows import housekeeping
@@ -50,28 +50,37 @@ class HousekeepingOperator(BaseOperator):
     def execute(self, context: Any) -> dict[str, dict[str, int]]:
         counts: dict[str, dict[str, int]] = {}
         problems: list[str] = []
+        away: list[str] = []
         by = f"airflow {context['run_id']}"
         for conn_id, url, problem in map(find_source, sorted(sources_of(context, read_files(self.folder)))):
             if url is None:
                 problems += [problem] if problem else []
                 continue
-            counts[conn_id], wrong = _tidy(conn_id, url, context["params"], by)
-            problems += wrong
-        if problems:
-            raise AirflowFailException("; ".join(problems))
+            try:
+                counts[conn_id], wrong = _tidy(conn_id, url, context["params"], by)
+                problems += wrong
+            except VReplicationError as error:
+                told = away if isinstance(error, (Transient, Ambiguous)) else problems
+                told.append(f"Connection {conn_id!r}: {error}")
+        _conclude(problems, away)
         return counts
+
+
+def _conclude(problems: list[str], away: list[str]) -> None:
+    """Trying again helps whoever was away, and looks at the other ones once more."""
+    if away:
+        raise AirflowException("; ".join([*away, *problems]))
+    if problems:
+        raise AirflowFailException("; ".join(problems))
 
 
 def _tidy(conn_id: str, url: SourceUrl, params: Any, by: str) -> tuple[dict[str, int], list[str]]:
     """What was found and removed, and what could not be."""
-    try:
-        with connect(url) as session:
-            days = {"retired_days": int(params["retired_days"]), "journal_days": int(params["journal_days"])}
-            items = housekeeping.find(session, **days)
-            for item in items:
-                log.info("%s: %s %s may go: %s", conn_id, item.kind, item.what, item.why)
-            left = [] if params["dry_run"] else housekeeping.remove_all(session, items, by)
-    except VReplicationError as error:
-        return {}, [f"Connection {conn_id!r}: {error}"]
+    with connect(url) as session:
+        days = {"retired_days": int(params["retired_days"]), "journal_days": int(params["journal_days"])}
+        items = housekeeping.find(session, **days)
+        for item in items:
+            log.info("%s: %s %s may go: %s", conn_id, item.kind, item.what, item.why)
+        left = [] if params["dry_run"] else housekeeping.remove_all(session, items, by)
     removed = 0 if params["dry_run"] else len(items) - len(left)
     return {"found": len(items), "removed": removed}, [f"{item.what} stays: {reason}" for item, reason in left]
