@@ -6,11 +6,11 @@ A month again: `airflow backfill create --dag-id backfill --from-date 2026-01-01
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from airflow.sdk import CronDataIntervalTimetable, dag
 
-from vreplication.airflow.backfill import BackfillOperator, ChooseJobsOperator, backfill_params
+from vreplication.airflow.backfill import BACKFILL_POOL, BackfillOperator, ChooseJobsOperator, backfill_params
 from vreplication.airflow.folder import beside
 
 MIGRATIONS = beside(__file__)
@@ -30,7 +30,14 @@ MIGRATIONS = beside(__file__)
 def backfill() -> None:
     choose = ChooseJobsOperator(task_id="choose", migrations=MIGRATIONS)
     BackfillOperator.partial(
-        task_id="copy", migrations=MIGRATIONS, map_index_template="{{ task.job }}", max_active_tis_per_dagrun=2
+        task_id="copy",
+        migrations=MIGRATIONS,
+        # Said here, because what an operator sets for itself does not count for a mapped task.
+        pool=BACKFILL_POOL,
+        retries=3,
+        retry_delay=timedelta(seconds=30),
+        map_index_template="{{ task.job }}",
+        max_active_tis_per_dagrun=2,
     ).expand(job=choose.output)
 
 

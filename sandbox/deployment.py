@@ -29,8 +29,9 @@ from vreplication.mysql.url import SourceUrl
 
 COMPONENTS = ("api-server", "scheduler", "dag-processor", "triggerer")
 USERS = ("admin", "editor", "viewer")
-POOLS = {"vreplication_copy": 2, "vreplication_replicate": 3}
-"""Replicating tasks take fewer than half of the executor's 8 slots, so that copies are never starved."""
+POOLS = {"vreplication_copy": 2, "vreplication_replicate": 3, "vreplication_backfill": 2}
+"""Replicating tasks take fewer than half of the executor's 8 slots, so that copies are never starved; all of them leave
+one for the short tasks, a cut-over among them."""
 READY_SECONDS = 180.0
 _END_SECONDS = 10.0
 """A task that does not end in time is killed: whatever kills it, the same task goes on from the sidecar."""

@@ -81,6 +81,16 @@ def test_the_shape_of_online_ddl(found: dict[str, Any]) -> None:
     assert tasks["clean_up"]["outlets"] == ["vreplication_table_migrated", "vreplication_tables"]
 
 
+def test_backfills_take_places_of_their_own(found: dict[str, Any]) -> None:
+    tasks = found["dags"]["backfill"]["tasks"]
+    assert {name: task["pool"] for name, task in tasks.items()} == {
+        "choose": "default_pool", "copy": "vreplication_backfill",
+    }  # fmt: skip
+    assert tasks["copy"]["retries"] == 3
+    pools = {task["pool"] for dag in found["dags"].values() for task in dag["tasks"].values()}
+    assert pools == {"default_pool", *POOLS}
+
+
 def test_the_form_of_online_ddl(found: dict[str, Any]) -> None:
     params = found["dags"]["online_ddl"]["params"]
     assert set(params) == {

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator, Param
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from vreplication.backfill.job import Job
 
 log = logging.getLogger(__name__)
+
+BACKFILL_POOL = "vreplication_backfill"
+"""Of its own: a month of intervals must not take the places that a cut-over needs."""
 
 
 def backfill_params() -> dict[str, Param]:
@@ -75,8 +78,6 @@ class BackfillOperator(_Operator):
     ui_color = "#e8eef7"
 
     def __init__(self, *, job: str, **kwargs: Any) -> None:
-        kwargs.setdefault("retries", 3)
-        kwargs.setdefault("retry_delay", timedelta(seconds=30))
         super().__init__(**kwargs)
         self.job = job
         self._stop = threading.Event()
