@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from configparser import ConfigParser
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import pytest
 from alone import OFFLINE, ROOT, in_airflow
 
 from sandbox.deployment import POOLS
+from vreplication.planning.spec import Spec
 
 _READ = f"""{OFFLINE}
 import time
@@ -33,7 +34,8 @@ def task(t):
 tell({{
     "errors": bag.import_errors, "heavy": heavy, "of_sdk": of_sdk, "of_dags": of_dags,
     "dags": {{d.dag_id: {{"tasks": {{t.task_id: task(t) for t in d.tasks}}, "active": d.max_active_runs,
-                        "params": {{n: d.params.get_param(n).schema for n in d.params}}, "catchup": d.catchup}}
+                        "params": {{n: d.params.get_param(n).schema for n in d.params}}, "catchup": d.catchup,
+                        "defaults": {{n: d.params.get_param(n).value for n in d.params}}}}
              for d in bag.dags.values()}},
 }})
 """
@@ -102,6 +104,29 @@ def test_the_form_of_online_ddl(found: dict[str, Any]) -> None:
     assert params["alter"]["minLength"] == 1
     assert all("section" in schema and "type" in schema for schema in params.values())
     assert params["copy_parallelism"]["maximum"] == 64
+
+
+_OWN_WORDS = ("source_conn_id", "spark_conn_id")
+"""Params that are no field of a Spec."""
+_LIMITS = {"minimum": "ge", "maximum": "le"}
+
+
+@pytest.mark.parametrize("name", sorted(Spec.model_fields))
+def test_the_form_asks_what_a_spec_takes(found: dict[str, Any], name: str) -> None:
+    dag, field = found["dags"]["online_ddl"], Spec.model_fields[name]
+    schema, default = dag["params"][name], dag["defaults"][name]
+    limits = {kind: getattr(m, kind) for m in field.metadata for kind in _LIMITS.values() if hasattr(m, kind)}
+    assert {kind: schema.get(word) for word, kind in _LIMITS.items()} == {k: limits.get(k) for k in _LIMITS.values()}
+    choices = list(get_args(field.annotation)) if get_origin(field.annotation) is Literal else None
+    # `window` is a manual cut-over to a Spec, and has a field of its own; a Spark master may be a connection's.
+    assert schema.get("enum") == ([*choices, "window"] if choices and name == "cutover" else choices)
+    known = None if field.is_required() or name == "spark_master" else field.default
+    assert field.is_required() or default == known
+    assert ("null" in schema["type"]) == (known is None and not field.is_required())
+
+
+def test_every_param_is_a_specs_or_a_connection(found: dict[str, Any]) -> None:
+    assert set(found["dags"]["online_ddl"]["params"]) == {*Spec.model_fields, *_OWN_WORDS}
 
 
 def test_catch_up_takes_fewer_than_half_of_the_executors_places() -> None:

@@ -1,17 +1,19 @@
 """The form of the DAG online_ddl: the Spec's fields with their types, limits and descriptions.
 
-What must stay true: limits and descriptions are the Spec's own, so that form and command line cannot drift apart.
+What must stay true: defaults, limits, choices and descriptions are the Spec's own, so that form and command line cannot
+drift apart.
 """
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from airflow.sdk import Param
 
 from vreplication.airflow.request import DEFAULT_CONNECTION
 from vreplication.planning.spec import Spec
-from vreplication.settings import LEAST_CHUNK_MILLIS, MOST_CHUNK_MILLIS, MOST_PARALLELISM
+from vreplication.planning.window import CUTOVERS
 
 
 def online_ddl_params() -> dict[str, Param]:
@@ -27,39 +29,49 @@ def online_ddl_params() -> dict[str, Param]:
         "alter": _text("alter", what, format="multiline"),
         "workflow": _optional("workflow", what, "string"),
         "cutover": Param(
-            "auto", enum=["auto", "manual", "window"], type="string", section=when,
+            Spec.model_fields["cutover"].default, enum=list(CUTOVERS), type="string", section=when,
             description="auto: as soon as all is verified; manual: when somebody releases it; window: in the window.",
         ),
         "cutover_window": Param(
             None, type=["null", "string"], section=when, description="For window: Sat 02:00-04:00 Europe/Berlin.",
         ),
-        "retired": Param(
-            "keep", enum=["keep", "drop"], type="string", section=when, description=_said("retired"),
-        ),
-        "verify_every_minutes": Param(60, type="number", minimum=0, section=when,
-                                      description=_said("verify_every_minutes")),
-        "chunk_rows": _optional("chunk_rows", how, "integer", minimum=1),
-        "chunk_millis": Param(500, type="integer", minimum=LEAST_CHUNK_MILLIS, maximum=MOST_CHUNK_MILLIS, section=how,
-                              description=_said("chunk_millis")),
-        "copy_parallelism": Param(2, type="integer", minimum=1, maximum=MOST_PARALLELISM, section=how,
-                                  description=_said("copy_parallelism")),
-        "apply_parallelism": Param(2, type="integer", minimum=1, maximum=16, section=how,
-                                   description=_said("apply_parallelism")),
+        "retired": _of_spec("retired", when, "string"),
+        "verify_every_minutes": _of_spec("verify_every_minutes", when, "number"),
+        "chunk_rows": _of_spec("chunk_rows", how, ["null", "integer"]),
+        "chunk_millis": _of_spec("chunk_millis", how, "integer"),
+        "copy_parallelism": _of_spec("copy_parallelism", how, "integer"),
+        "apply_parallelism": _of_spec("apply_parallelism", how, "integer"),
         "spark_master": _optional("spark_master", where, "string", examples=["spark://spark.example:7077", "yarn"]),
         "spark_conn_id": Param(
             None, type=["null", "string"], section=where,
             description="Airflow connection of the Spark master, instead of spark_master.",
         ),
-        "copy_path": Param("auto", enum=["auto", "server", "rows"], type="string", section=rare,
-                           description=_said("copy_path")),
-        "xa_wait_seconds": Param(60, type="number", minimum=0, section=rare, description=_said("xa_wait_seconds")),
-        "ignore_old_snapshots": Param(False, type="boolean", section=rare,
-                                      description=_said("ignore_old_snapshots")),
+        "copy_path": _of_spec("copy_path", rare, "string"),
+        "xa_wait_seconds": _of_spec("xa_wait_seconds", rare, "number"),
+        "ignore_old_snapshots": _of_spec("ignore_old_snapshots", rare, "boolean"),
     }  # fmt: skip
 
 
 def _said(field: str) -> str:
     return Spec.model_fields[field].description or ""
+
+
+def _of_spec(field: str, section: str, kind: str | list[str]) -> Param:
+    """A field with the Spec's default, choices and limits."""
+    default = Spec.model_fields[field].default
+    return Param(default, type=kind, section=section, description=_said(field), **_limits(field))
+
+
+def _limits(field: str) -> dict[str, Any]:
+    """In the words of JSON schema; a field that may be left out has them beside the null."""
+    schema = _schema()[field]
+    parts = [schema, *schema.get("anyOf", [])]
+    return {name: part[name] for part in parts for name in ("minimum", "maximum", "enum") if name in part}
+
+
+@functools.cache
+def _schema() -> dict[str, Any]:
+    return dict(Spec.model_json_schema()["properties"])
 
 
 def _text(field: str, section: str, **more: Any) -> Param:
