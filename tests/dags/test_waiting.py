@@ -76,6 +76,55 @@ asyncio.run(main())
 """
 
 
+STARVED = """
+import asyncio, os, time
+from types import SimpleNamespace
+from airflow.sdk.execution_time import task_runner
+from vreplication.airflow import looking, triggers
+
+real, beats = triggers.look, []
+
+def look(url, workflow, window):
+    if url.host != "127.0.0.2":
+        return real(url, workflow, window)
+    beats.append(time.monotonic())
+    return None if len(beats) < 3 else {"state": "released", "by": "ann"}, True
+
+triggers.look = look
+triggers.look_for_catch_up = lambda url, workflow: None if url.host == "127.0.0.2" else real(url, workflow, None)
+asked = []
+
+def get_task_states(dag_id, task_ids, run_ids):
+    asked.append([dag_id, task_ids, run_ids])
+    return {"r": {"replicate": "failed"}}
+
+task_runner.RuntimeTaskInstance = SimpleNamespace(get_task_states=get_task_states)
+
+async def main():
+    silent = [asyncio.create_task(anext(triggers.GateTrigger("c", f"w{n}", None).run())) for n in range(20)]
+    await asyncio.sleep(0.5)
+    began = time.monotonic()
+    first = await asyncio.wait_for(anext(triggers.GateTrigger("other", "w", None).run()), 30)
+    catch_up = triggers.CatchUpTrigger("other", "w", "d", "r", ["replicate"])
+    second = await asyncio.wait_for(anext(catch_up.run()), 30)
+    seconds = time.monotonic() - began
+    none = [await triggers.states_of("d", "r", []), await triggers.states_of("d", "another", ["replicate"])]
+    threads = sum(t.name == "looking" for t in looking.threading.enumerate())
+    tell([first.payload, second.payload["state"], seconds, asked, none, threads, any(t.done() for t in silent)])
+    sys.stdout.flush()
+    # The threads that look at the silent one are still waiting for an answer.
+    os._exit(0)
+
+asyncio.run(main())
+"""
+MISSED = """
+from vreplication.airflow import triggers
+
+missed = triggers._Missed()
+tell([missed.for_seconds(at, is_caught_up=is_so) for at, is_so in json.loads(sys.argv[1])])
+"""
+
+
 def uri(database: Database) -> str:
     url = database.url
     return f"mysql://{url.user}:{quote(url.password, safe='')}@{url.host}:{url.port}/{url.database}"
@@ -156,6 +205,25 @@ def test_a_server_that_says_nothing_does_not_block_the_event_loop(tmp_path: Path
         where = f"mysql://u:p@127.0.0.1:{silent.getsockname()[1]}/d"
         gap = in_airflow(tmp_path, CALM, settings={"AIRFLOW_CONN_C": where})
     assert gap < 0.5
+
+
+def test_a_server_that_says_nothing_keeps_no_other_ones_gates_waiting(tmp_path: Path) -> None:
+    """However many gates wait for it: its looks have threads of their own, and few."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        where = {"AIRFLOW_CONN_C": f"mysql://u:p@127.0.0.1:{silent.getsockname()[1]}/d"}
+        other = {"AIRFLOW_CONN_OTHER": "mysql://u:p@127.0.0.2:1/d"}
+        found = in_airflow(tmp_path, STARVED, settings=where | other)
+    first, second, seconds, asked, none, threads, is_silent_done = found
+    assert (first, second) == ({"state": "released", "by": "ann"}, "lost")
+    assert seconds < 6, "two pauses between looks, and no more than a busy machine needs"
+    assert asked == [["d", ["replicate"], ["r"]], ["d", ["replicate"], ["another"]]]
+    assert (none, threads <= 4, is_silent_done) == ([{}, {}], True, False)
+
+
+def test_only_what_was_looked_at_counts_as_missed(tmp_path: Path) -> None:
+    """A look that had to wait for its thread does not say that catch-up was away all the time."""
+    looks = [[0.0, True], [20.0, False], [23.0, False], [24.0, True], [60.0, False], [67.0, False]]
+    assert in_airflow(tmp_path, MISSED, json.dumps(looks)) == [0.0, 0.0, 3.0, 0.0, 0.0, 7.0]
 
 
 @pytest.mark.parametrize(("base", "link"), [("http://h:1", ""), ("https://h/af/", "/af")])

@@ -1,14 +1,17 @@
 """Waiting without a worker slot: at the gate, and for catch-up.
 
-What must stay true: the event loop is never blocked (every look at the sidecar runs in a thread); a look that fails is
-tried again; the sidecar's release row is the only thing that opens the gate; what is serialized holds no password.
+What must stay true: the event loop is never blocked (every look at the sidecar runs in a thread of its connection's); a
+look that fails is tried again; the sidecar's release row is the only thing that opens the gate; what is serialized
+holds no password.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import logging
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -16,6 +19,7 @@ from typing import Any, TypeVar
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from vreplication.airflow import connections
+from vreplication.airflow.looking import look_at
 from vreplication.errors import VReplicationError
 from vreplication.mysql.session import connect
 from vreplication.mysql.url import SourceUrl
@@ -28,8 +32,6 @@ from vreplication.workflows.stages import CATCH_UP_SECONDS
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-_UNKNOWN: tuple[dict[str, Any] | None, bool] = (None, True)
-"""A look that failed says nothing against catch-up."""
 _POLL_SECONDS = 1.0
 _READ_SECONDS = 30.0
 """A server that does not answer must not keep one of the triggerer's threads."""
@@ -57,10 +59,25 @@ class _Watch(BaseTrigger):
     async def ask(self, question: Callable[..., T], *args: Any, otherwise: T) -> T:
         """The answer; `otherwise` when the sidecar cannot be read just now."""
         try:
-            return await asyncio.to_thread(question, *args)
+            return await look_at(self.conn_id, functools.partial(question, *args))
         except VReplicationError as error:
             log.warning("the sidecar could not be read: %s", error)
             return otherwise
+
+
+class _Missed:
+    """How long catch-up has been missed, from one look to another: what nobody looked at is not known."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+
+    def for_seconds(self, at: float, *, is_caught_up: bool) -> float:
+        """at: when the look began."""
+        if is_caught_up:
+            self._since = None
+            return 0.0
+        self._since = at if self._since is None else self._since
+        return at - self._since
 
 
 class GateTrigger(_Watch):
@@ -81,14 +98,14 @@ class GateTrigger(_Watch):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         url = await connections.asource_url(self.conn_id)
-        clock = asyncio.get_running_loop().time
-        began = seen = clock()
+        began, missed = time.monotonic(), _Missed()
         for number in itertools.count():
-            event, is_caught_up = await self.ask(look, url, self.workflow, self.window, otherwise=_UNKNOWN)
-            seen = clock() if is_caught_up else seen
-            if event is None and clock() - seen > CATCH_UP_SECONDS:
+            found = await self.ask(_timed_look, url, self.workflow, self.window, otherwise=None)
+            # A look that failed says nothing against catch-up.
+            event, is_caught_up, at = found or (None, True, time.monotonic())
+            if missed.for_seconds(at, is_caught_up=is_caught_up) > CATCH_UP_SECONDS and event is None:
                 event = {"state": "lost", "reason": f"Catch-up of workflow {self.workflow} does not run."}
-            is_time = is_caught_up and number % _LOOKS_A_VERDICT == 0 and clock() - began >= self.verify_pause
+            is_time = is_caught_up and number % _LOOKS_A_VERDICT == 0 and at - began >= self.verify_pause
             if event is None and is_time:
                 event = await self.ask(_to_be_verified, url, self.workflow, self.verify_seconds, otherwise=None)
             if event:
@@ -166,6 +183,12 @@ def look(url: SourceUrl, workflow: str, window: str | None) -> tuple[dict[str, A
     if window and not row.is_paused and Window.parse(window).is_open(datetime.now(UTC)):
         return {"state": "window"}, is_caught_up
     return None, is_caught_up
+
+
+def _timed_look(url: SourceUrl, workflow: str, window: str | None) -> tuple[dict[str, Any] | None, bool, float]:
+    """As `look`, and when it began: it may have waited for a thread."""
+    at = time.monotonic()
+    return *look(url, workflow, window), at
 
 
 def look_for_catch_up(url: SourceUrl, workflow: str) -> dict[str, Any] | None:
