@@ -1,11 +1,13 @@
 """`make airflow` and `make airflow-stop`: Airflow beside a private server under a live workload.
 
 What must stay true: one process in the background owns all the others and ends them; `start` returns when everything is
-up and prints where; `stop` returns when nothing is left. A server's password is in Airflow's connection only.
+up and prints where, whoever started it; `stop` returns when nothing is left, even of one that was killed. A server's
+password is in Airflow's connection only.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
@@ -17,14 +19,23 @@ from pathlib import Path
 
 from sandbox import orders, servers
 from sandbox.databases import create_database
-from sandbox.deployment import Deployment, DeploymentFailed
+from sandbox.deployment import Deployment, DeploymentFailed, is_there
 from sandbox.install import ROOT
 from sandbox.workload import Workload
 
-FOLDER = ROOT / ".sandbox" / "airflow"
-PID, READY, FAILED = (ROOT / "var" / name for name in ("sandbox.pid", "sandbox.ready", "sandbox.failed"))
-CONNECTION = "vreplication_source"
+CONNECTION, DAG = "vreplication_source", "online_ddl"
 _START_SECONDS = 300.0
+_PARSED_SECONDS = 120.0
+
+
+def home() -> Path:
+    """Everything is written below it: var, and .sandbox for the server."""
+    return Path(os.environ.get("VREPLICATION_AIRFLOW_HOME") or ROOT).resolve()
+
+
+def state(name: str) -> Path:
+    """pid: of the process in the background; ready: when all is up, the port; failed: why not."""
+    return home() / "var" / f"sandbox.{name}"
 
 
 def main(words: list[str]) -> int:
@@ -32,8 +43,16 @@ def main(words: list[str]) -> int:
     return {"start": start, "stop": stop, "serve": serve}[words[0] if words else "start"]()
 
 
-def deployment() -> Deployment:
-    return Deployment(home=ROOT, port=int(os.environ.get("AIRFLOW_PORT") or 8080))
+def deployment(port: int | None = None) -> Deployment:
+    return Deployment(
+        home=home(),
+        port=port or int(os.environ.get("AIRFLOW_PORT") or 8080),
+        settings={
+            "AIRFLOW_CONFIG": str(ROOT / "airflow.cfg"),
+            "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "dags"),
+            "AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / "plugins"),
+        },
+    )
 
 
 def rows() -> int:
@@ -41,35 +60,43 @@ def rows() -> int:
 
 
 def start() -> int:
-    if _living():
-        return _print()
-    for old in (READY, FAILED):
-        old.unlink(missing_ok=True)
-    PID.parent.mkdir(exist_ok=True)
-    _say("Starting a private server, a workload and Airflow; this takes about a minute …")
-    with (PID.parent / "sandbox.log").open("wb") as out:
-        command = [sys.executable, "-m", "sandbox.airflow_demo", "serve"]
-        process = subprocess.Popen(
-            command, cwd=ROOT, stdout=out, stderr=out, stdin=subprocess.DEVNULL, start_new_session=True
-        )
-    PID.write_text(str(process.pid))
-    return _wait_for(process)
-
-
-def _wait_for(process: subprocess.Popen[bytes]) -> int:
+    """Start it unless somebody has; either way return when it is up."""
+    (home() / "var").mkdir(parents=True, exist_ok=True)
+    with state("lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        process = None if _living() else _launch()
     deadline = time.monotonic() + _START_SECONDS
-    while not READY.exists():
-        if process.poll() is not None or time.monotonic() > deadline:
-            why = FAILED.read_text() if FAILED.exists() else (PID.parent / "sandbox.log").read_text()[-2000:]
-            _say(f"airflow: {why.strip()}")
-            stop()
-            return 2
+    while not state("ready").exists():
+        # Asked for its end, so that a child of ours does not stay as a zombie.
+        has_ended = process.poll() is not None if process else not _living()
+        if has_ended or time.monotonic() > deadline:
+            return _give_up()
         time.sleep(0.3)
     return _print()
 
 
+def _launch() -> subprocess.Popen[bytes]:
+    for old in ("ready", "failed"):
+        state(old).unlink(missing_ok=True)
+    _say("Starting a private server, a workload and Airflow; this takes about a minute …")
+    with state("log").open("wb") as out:
+        command = [sys.executable, "-m", "sandbox.airflow_demo", "serve"]
+        process = subprocess.Popen(
+            command, cwd=ROOT, stdout=out, stderr=out, stdin=subprocess.DEVNULL, start_new_session=True
+        )
+    state("pid").write_text(str(process.pid))
+    return process
+
+
+def _give_up() -> int:
+    why = state("failed").read_text() if state("failed").exists() else state("log").read_text()[-2000:]
+    _say(f"airflow: {why.strip()}")
+    stop()
+    return 2
+
+
 def _print() -> int:
-    where = deployment()
+    where = deployment(int(state("ready").read_text()))
     print(f"url: {where.url}\nuser: admin\npassword: {where.password()}", flush=True)
     return 0
 
@@ -80,39 +107,40 @@ def stop() -> int:
         os.kill(pid, signal.SIGTERM)
         while _living():
             time.sleep(0.2)
-    for old in (PID, READY, FAILED):
-        old.unlink(missing_ok=True)
+    deployment().end_left_over()
+    for old in ("pid", "ready", "failed"):
+        state(old).unlink(missing_ok=True)
     return 0
 
 
 def _living() -> int | None:
     """Process numbers are used again: it must also be our command."""
     try:
-        pid = int(PID.read_text())
+        pid = int(state("pid").read_text())
         words = Path(f"/proc/{pid}/cmdline").read_bytes()
-        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
     except (OSError, ValueError, IndexError):
         return None
-    return pid if b"sandbox.airflow_demo" in words and state != "Z" else None
+    return pid if b"sandbox.airflow_demo" in words and is_there(pid) else None
 
 
 def serve() -> int:
     """Until SIGTERM."""
     over = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: over.set())
-    shutil.rmtree(FOLDER, ignore_errors=True)
-    where = deployment()
+    folder, where = home() / ".sandbox" / "airflow", deployment()
+    where.end_left_over()
+    shutil.rmtree(folder, ignore_errors=True)
     try:
-        server = servers.start("mariadb", FOLDER)
+        server = servers.start("mariadb", folder)
         try:
             _serve(where, server, over)
         finally:
             where.stop()
             server.stop()
     except (DeploymentFailed, servers.StartFailed) as error:
-        FAILED.write_text(str(error))
+        state("failed").write_text(str(error))
         return 2
-    shutil.rmtree(FOLDER, ignore_errors=True)
+    shutil.rmtree(folder, ignore_errors=True)
     return 0
 
 
@@ -125,10 +153,29 @@ def _serve(where: Deployment, server: servers.RunningServer, over: threading.Eve
         where.prepare()
         where.add_connection(CONNECTION, database.url)
         where.start()
-        where.airflow("dags", "unpause", "--yes", "online_ddl", check=False)
-        READY.touch()
+        _unpause(where, over)
+        _tell_ready(where.port)
         while not over.wait(0.5):
             pass
+
+
+def _unpause(where: Deployment, over: threading.Event) -> None:
+    """The DAG is not known before its file has been read. Raises DeploymentFailed."""
+    deadline = time.monotonic() + _PARSED_SECONDS
+    while not over.is_set():
+        status, told = where.call("PATCH", f"/api/v2/dags/{DAG}", {"is_paused": False})
+        if status == 200 and told["is_paused"] is False:
+            return
+        if time.monotonic() > deadline:
+            raise DeploymentFailed(f"{DAG} was not read: {status} {told}")
+        over.wait(0.5)
+
+
+def _tell_ready(port: int) -> None:
+    """In one step: who waits for it reads it at once."""
+    new = state("ready.new")
+    new.write_text(str(port))
+    new.rename(state("ready"))
 
 
 def _say(text: str) -> None:

@@ -1,8 +1,9 @@
 """Airflow's four components as processes of ours: prepared, started, waited for, ended.
 
 What must stay true: everything is written below `home`/var; keys and passwords are drawn once, readable by the owner
-alone; each component is a process group of its own and is ended by its id; a connection's password goes through a
-file that only the owner reads, or a request, into Airflow's encrypted table, never into an argument.
+alone; each component is a process group of its own and is ended by its id, which is noted: an owner may be killed; a
+connection's password goes through a file that only the owner reads, or a request, into Airflow's encrypted table, never
+into an argument.
 """
 
 from __future__ import annotations
@@ -144,6 +145,13 @@ class Deployment:
                 command, env=self.environment(), cwd=ROOT, stdout=out, stderr=out, stdin=subprocess.DEVNULL,
                 start_new_session=True,
             )  # fmt: skip
+        noted = {name: [process.pid, began(process.pid)] for name, process in self.processes.items()}
+        self.noted.write_text(json.dumps(noted))
+
+    @property
+    def noted(self) -> Path:
+        """Component → process id and when that process began: numbers are used again."""
+        return self.var / "components.json"
 
     def log(self, component: str) -> Path:
         return self.var / "logs" / f"{component}.log"
@@ -184,6 +192,17 @@ class Deployment:
         for pid in filter(is_there, tasks):
             _signal(pid, signal.SIGKILL)
         self.processes.clear()
+        self.noted.unlink(missing_ok=True)
+
+    def end_left_over(self) -> None:
+        """End what an owner that was killed has left running, tasks and all."""
+        try:
+            noted = json.loads(self.noted.read_text()).values()
+        except (OSError, ValueError):
+            return
+        tops = [pid for pid, at in noted if began(pid) == at]
+        _end_all([*(pid for top in tops for pid in descendants(top)), *tops])
+        self.noted.unlink(missing_ok=True)
 
     @contextlib.contextmanager
     def at_rest(self) -> Iterator[None]:
@@ -260,6 +279,24 @@ def descendants(pid: int) -> list[int]:
             for child in map(int, (thread / "children").read_text().split()):
                 found += [child, *descendants(child)]
     return found
+
+
+def _end_all(pids: list[int]) -> None:
+    """None of them is a child of ours that could be waited for."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        deadline = time.monotonic() + _END_SECONDS
+        for pid in filter(is_there, pids):
+            _signal(pid, number)
+        while any(map(is_there, pids)) and time.monotonic() < deadline:
+            time.sleep(0.1)
+
+
+def began(pid: int) -> int | None:
+    """When a process began, in the kernel's ticks; None where there is none."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[19])
+    except (OSError, IndexError, ValueError):
+        return None
 
 
 def is_there(pid: int) -> bool:

@@ -1,0 +1,65 @@
+"""`make airflow` and `make airflow-stop`, as a person calls them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sandbox.deployment import COMPONENTS, Deployment, is_there
+from sandbox.install import ROOT
+from tests.support.running_airflow import free_port
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("airflow")]
+
+
+class Demo:
+    def __init__(self, home: Path) -> None:
+        self.home = home
+
+    def begin(self, word: str, **environment: str) -> subprocess.Popen[str]:
+        around = {name: value for name, value in os.environ.items() if name != "AIRFLOW_PORT"}
+        mine = {"VREPLICATION_AIRFLOW_HOME": str(self.home), "VREPLICATION_DEMO_ROWS": "300"}
+        return subprocess.Popen(
+            [sys.executable, "-m", "sandbox.airflow_demo", word],
+            cwd=ROOT, env={**around, **mine, **environment}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def end(self, process: subprocess.Popen[str]) -> list[str]:
+        """Its lines."""
+        out, err = process.communicate(timeout=300)
+        assert process.returncode == 0, err
+        return out.splitlines()
+
+
+@pytest.fixture
+def demo() -> Iterator[Demo]:
+    """In a folder whose name is short enough for a server's socket."""
+    with tempfile.TemporaryDirectory(prefix="vreplication-", ignore_cleanup_errors=True) as folder:
+        found = Demo(Path(folder))
+        yield found
+        found.end(found.begin("stop"))
+
+
+def test_started_once_whoever_asks_and_ended_with_all_that_it_started(demo: Demo) -> None:
+    port = str(free_port())
+    calls = [demo.begin("start", AIRFLOW_PORT=port) for _ in range(2)]
+    first, second = (demo.end(call) for call in calls)
+    assert [line.split(": ")[0] for line in first] == ["url", "user", "password"]
+    assert second == first
+    where = Deployment(home=demo.home, port=int(first[0].rsplit(":", 1)[1]))
+    assert demo.end(demo.begin("start", AIRFLOW_PORT=str(free_port()))) == first, "not where the one that runs is"
+    assert where.call("GET", "/api/v2/connections/vreplication_source")[0] == 200
+    assert where.call("GET", "/api/v2/dags/online_ddl")[1]["is_paused"] is False
+    pids = [pid for pid, _ in json.loads(where.noted.read_text()).values()]
+    pids.append(int((demo.home / "var" / "sandbox.pid").read_text()))
+    assert len(pids) == len(COMPONENTS) + 1
+    assert all(map(is_there, pids))
+    assert demo.end(demo.begin("stop")) == []
+    assert [pid for pid in pids if is_there(pid)] == []
