@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import getpass
 import os
+import re
 import signal
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from alone import in_airflow
 
 from sandbox.databases import Database, create_database
 from sandbox.deployment import Deployment, descendants, is_there
@@ -171,6 +175,38 @@ def test_cancel_removes_what_was_made(shop: Shop) -> None:
     assert shop.phase(run.run_id) is Phase.CANCELLED
 
 
+ROUTES = """
+from vreplication.ui.acts import ACTS
+from vreplication.ui.app import create_app
+
+tell([[[r.path, sorted(r.methods)] for r in create_app(None).routes], list(ACTS)])
+"""
+
+
+def requests(routes: list[tuple[str, list[str]]], acts: list[str]) -> list[tuple[str, str]]:
+    """Method and path of every route, acts and all, with something in the place of each parameter."""
+    paths = [(method, path.replace("{act}", act)) for path, methods in routes for method in methods for act in acts]
+    return sorted({(method, re.sub("{[^}]*}", "any", path)) for method, path in paths})
+
+
+def test_every_route_of_the_page_asks_who_is_there(airflow: Deployment, tmp_path: Path) -> None:
+    """Through the api-server: of nobody, and of somebody who may look only."""
+    routes, acts = in_airflow(tmp_path / "home", ROUTES)
+    known = requests(routes, acts)
+    assert {("GET", "/api/workflows"), ("POST", "/api/workflows/any/cancel"), ("GET", "/")} <= set(known)
+
+    def status(method: str, path: str, user: str | None) -> int:
+        return airflow.call(method, f"/vreplication{path}", user=user)[0]
+
+    assert {(m, p): status(m, p, None) for m, p in known} == dict.fromkeys(known, 401)
+    posts = [(m, p) for m, p in known if m == "POST" and p != "/any"]
+    assert len(posts) >= len(acts)
+    assert {(m, p): status(m, p, "viewer") for m, p in posts} == dict.fromkeys(posts, 403)
+    assert status("GET", "/api/workflows", "viewer") == 200
+    for path in ("/docs", "/redoc", "/openapi.json"):
+        assert (status("GET", path, "viewer"), status("GET", path, None)) == (404, 401)
+
+
 class Tables:
     """Small tables that nobody writes to, and runs that add a column to one of them each."""
 
@@ -217,6 +253,7 @@ def test_every_other_way_through_the_gate_by_four_runs_at_once(airflow: Deployme
     for run in (by_command, by_page, in_window):
         assert run.end() == "success", run.story()
         assert run.tasks()["approve"] == "skipped", run.run_id
+    assert tables.journal(by_command)["released"].startswith(getpass.getuser())
     assert tables.journal(by_page)["released"] == "editor (Airflow)"
     assert "maintenance window" in tables.journal(in_window)["released"]
     assert rejected.end() == "failed"
