@@ -16,6 +16,7 @@ from vreplication.state import checkpoint, gate, journal, lease, ledger, markers
 from vreplication.state.checkpoint import Checkpoint
 from vreplication.state.ledger import Chunk, KeyRange, Landing, Split
 from vreplication.state.workflows import WorkflowRow
+from vreplication.workflows import operate
 
 WORKFLOW = "wf-1"
 RANGE = KeyRange(lower=("1",), upper=("9",), has_lower=True)
@@ -247,3 +248,32 @@ def test_small_rows_round_trip(session: Session) -> None:
     assert (found["percent"], found["lag_seconds"], found["backlog"]) == (1.5, 0.5, None)
     journal.write(session, WORKFLOW, "released", "x", actor="ann")
     assert [e["event"] for e in journal.read(session, WORKFLOW)] == ["released"]
+
+
+def test_a_release_is_given_and_taken_back_in_the_name_of_who_was_first(session: Session) -> None:
+    """Between a look and the release somebody else may have released."""
+    assert gate.release_first(session, WORKFLOW, "ann")
+    assert not gate.release_first(session, WORKFLOW, "maintenance window x")
+    assert gate.released_by(session, WORKFLOW) == "ann"
+    assert not gate.withdraw(session, WORKFLOW, "maintenance window x")
+    assert gate.released_by(session, WORKFLOW) == "ann"
+    assert gate.withdraw(session, WORKFLOW, "ann")
+    assert gate.released_by(session, WORKFLOW) is None
+
+
+def test_a_window_does_not_take_the_place_of_a_person_who_was_faster(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The person releases right after it has been seen that nobody has."""
+    looked = gate.released_by
+
+    def look(opened: Session, workflow: str) -> str | None:
+        found = looked(opened, workflow)
+        if found is None:
+            gate.release(opened, workflow, "ann")
+        return found
+
+    monkeypatch.setattr(gate, "released_by", look)
+    operate.release_once(session.url, WORKFLOW, "maintenance window x")
+    assert looked(session, WORKFLOW) == "ann"
+    assert [entry["actor"] for entry in journal.read(session, WORKFLOW) if entry["event"] == "released"] == []

@@ -61,8 +61,12 @@ def release_once(url: SourceUrl, workflow: str, by: str) -> None:
     """As `release`, unless somebody has: who was first stays the one who did."""
     with connect(url) as session:
         row = workflows.load(session, workflow)
-        if gate.released_by(session, workflow) is None and not row.is_cut:
-            _release(session, workflow, by)
+        if gate.released_by(session, workflow) is not None or row.is_cut:
+            return
+        _live(session, workflow, "released")
+        # A person may have been faster, whose release a window's must not replace: that one is taken back.
+        if gate.release_first(session, workflow, by):
+            journal.write(session, workflow, "released", actor=by)
 
 
 def reject(url: SourceUrl, workflow: str, by: str) -> None:
