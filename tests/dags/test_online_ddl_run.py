@@ -257,10 +257,10 @@ def test_every_other_way_through_the_gate_by_four_runs_at_once(airflow: Deployme
     assert tables.journal(by_page)["released"] == "editor (Airflow)"
     assert "maintenance window" in tables.journal(in_window)["released"]
     assert rejected.end() == "failed"
-    # Answered within seconds, Airflow's scheduler may take the end of the asking for the end of the answer, and try
-    # again what has been carried out: then nobody is asked any more.
-    states = rejected.tasks()["approve"], rejected.tasks()["gate"]
-    assert states == ("success" if rejected.tries("approve") == 1 else "skipped", "failed"), rejected.story()
+    # Answered within seconds, Airflow's scheduler may take the end of the asking for the end of the answer, and want to
+    # try again what has been carried out: then nobody is asked any more. Who has rejected it the journal tells.
+    assert rejected.tasks()["approve"] in ("success", "skipped"), rejected.story()
+    assert rejected.tasks()["gate"] == "failed"
     told = tables.journal(rejected)
     assert (told["rejected"], "cancelled" in told) == ("editor (Airflow)", True)
     assert {name: tables.has_changed(name) for name in tables.names} == {
