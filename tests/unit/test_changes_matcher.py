@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
@@ -222,3 +223,41 @@ def test_a_transaction_in_parts_comes_out_as_it_was_left(
     assert matcher.held_bytes == 0
     assert number - matcher.not_queued == (0 if kind is GroupKind.UNFINISHED else len(left))
     sorter.remove()
+
+
+def wide(at: int, first: int, count: int, row_bytes: int, *, is_last: bool) -> Group:
+    """A part of a branch whose rows are wide: as a binary column of half the size becomes hex."""
+    items = [Change(key=str(n), values=f"{n}," + "a" * row_bytes) for n in range(first, first + count)]
+    whole = group(GroupKind.XA_PREPARE, at, xid=A, nbytes=count * row_bytes)
+    return replace(whole, items=items, is_last=is_last)
+
+
+@pytest.mark.parametrize(("row_bytes", "rows"), [(40 << 10, 4_000), (6 << 20, 20)])
+def test_wide_rows_are_bounded_by_their_bytes(tmp_path: Path, row_bytes: int, rows: int) -> None:
+    """160 MB in rows of 20 KB, and rows of which each is larger than a part: put aside, taken back and handed on."""
+    matcher = Matcher(budget_bytes=8 << 20, sorter=DiskSorter(tmp_path))
+    together = max(1, (4 << 20) // row_bytes)
+    tracemalloc.start()
+    try:
+        for first in range(0, rows, together):
+            is_last = first + together >= rows
+            list(matcher.feed(wide(1, first, min(together, rows - first), row_bytes, is_last=is_last)))
+        count = 0
+        for out in matcher.feed(group(GroupKind.XA_COMMIT, 9, xid=A)):
+            assert len(out.items) == 1 or sum(len(c.values) for c in out.items) <= 4 << 20
+            assert [int(c.key) for c in out.items] == list(range(count, count + len(out.items)))
+            count += len(out.items)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert count == rows
+    assert peak < 64 << 20, f"{peak >> 20} MiB"
+
+
+def test_rows_that_come_back_from_disk_are_weighed(tmp_path: Path) -> None:
+    """A rollback to a savepoint cuts into a fragment: what stays of it is in memory again."""
+    matcher = Matcher(budget_bytes=3 << 20, sorter=DiskSorter(tmp_path))
+    list(matcher.feed(wide(1, 0, 90, 40 << 10, is_last=False)))
+    assert matcher.held_bytes == 0
+    list(matcher.feed(replace(wide(1, 90, 0, 0, is_last=False), keep=60)))
+    assert 60 * (40 << 10) <= matcher.held_bytes <= 3 << 20

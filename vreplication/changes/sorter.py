@@ -40,7 +40,8 @@ from vreplication.errors import Terminal
 _KEY = struct.Struct(">IQQQI")
 _BATCH_BYTES = 8 << 20
 _CACHE_KIB = 16 << 10
-_FETCH = 16
+_FETCH, _FETCH_BYTES = 16, 8 << 20
+"""Entries that are read together: so many, or so many bytes."""
 _CLEAN_EVERY = 64
 """Ranges that wait for their deletion together."""
 MAX_TIME = (1 << 64) - 1
@@ -117,8 +118,8 @@ class DiskSorter:
                     raise Terminal(f"A change of {entry.time} came after everything up to then was said to be there.")
                 self._waiting.append((encode_key(self._run, entry), entry.data))
                 self._waiting_bytes += len(entry.data) + _KEY.size
-            if self._waiting_bytes >= _BATCH_BYTES:
-                self._write()
+                if self._waiting_bytes >= _BATCH_BYTES:
+                    self._write()
 
     def resolve(self, table: int, time: int) -> None:
         """Of this table everything up to `time` has been added. Never goes backwards; saying it again is harmless."""
@@ -209,19 +210,24 @@ class DiskSorter:
 
     def _read(self, lower: bytes, upper: bytes) -> Iterator[Entry]:
         """Some entries at a time: a cursor left open would keep the log of the file from being folded in."""
-        after = lower
-        first = True
-        while True:
-            sign = ">=" if first else ">"
-            sql = f"SELECT k, v FROM change WHERE k {sign} ? AND k <= ? ORDER BY k LIMIT {_FETCH}"
-            with self._lock, _told(self._file):
-                rows = self._db.execute(sql, (after, upper)).fetchall()
+        sign, is_end = ">=", False
+        while not is_end:
+            rows, is_end = self._some(sign, lower, upper)
             for key, data in rows:
                 _, table, time, group, number = _KEY.unpack(key)
+                sign, lower = ">", key
                 yield Entry(table, time, group, number, data)
-            if len(rows) < _FETCH:
-                return
-            after, first = rows[-1][0], False
+
+    def _some(self, sign: str, lower: bytes, upper: bytes) -> tuple[list[tuple[bytes, bytes]], bool]:
+        """The first entries of a range, and whether they are all of it."""
+        sql = f"SELECT k, v FROM change WHERE k {sign} ? AND k <= ? ORDER BY k LIMIT {_FETCH}"
+        rows: list[tuple[bytes, bytes]] = []
+        nbytes = 0
+        with self._lock, _told(self._file), contextlib.closing(self._db.execute(sql, (lower, upper))) as found:
+            while nbytes < _FETCH_BYTES and (row := found.fetchone()) is not None:
+                rows.append(row)
+                nbytes += len(row[1])
+        return rows, nbytes < _FETCH_BYTES and len(rows) < _FETCH
 
     def _delete(self) -> None:
         self._write()

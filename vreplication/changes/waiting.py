@@ -1,7 +1,8 @@
 """Rows that wait until it is known what becomes of their transaction: in memory, and past a budget in the sorter.
 
 What must stay true: they come back in the order in which they were taken; what `cut` takes out never comes back; the
-memory of all rows that wait together is bounded by one budget; a fragment on disk is written whole before it counts.
+memory of all rows that wait together is bounded by one budget; a fragment on disk is written whole before it counts; no
+fragment or part is larger than PART_ROWS and PART_BYTES, but for one row that is larger by itself.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from vreplication.errors import Terminal
 from vreplication.settings import MIB
 
 PART_ROWS = 4_000
+PART_BYTES = 4 << 20
+_ITEM_BYTES = 200
+"""About what the tuple of a change takes, and a row of the sidecar."""
 FIRST_TABLE = 1 << 32
 """Numbers of transactions that wait; smaller ones are for tables and for the queue."""
 
@@ -93,8 +97,7 @@ class Rows:
         else:
             self._items = self._cut_fragments(keep)
         self.changes = count_changes(self._items) + sum(map(count_changes, self._read(len(self._fragments))))
-        if not self._items:
-            self._weigh(-self.memory_bytes)
+        self._weigh(sum(map(_weight, self._items)) - self.memory_bytes)
 
     def _cut_fragments(self, keep: int) -> list[Item]:
         """Forget fragments from the end; what stays of the last one is in memory again."""
@@ -107,7 +110,7 @@ class Rows:
     def parts(self) -> Iterator[list[Item]]:
         """All rows in order, some at a time; an empty list at the end when there are none."""
         yield from self._read(len(self._fragments))
-        yield from (self._items[i : i + PART_ROWS] for i in range(0, len(self._items), PART_ROWS))
+        yield from _pieces(self._items)
 
     def put_aside(self) -> None:
         """Everything that is in memory goes to disk."""
@@ -115,8 +118,7 @@ class Rows:
         assert sorter is not None
         if self.table is None:
             self.table = self._budget.new_table()
-        for start in range(0, len(self._items), PART_ROWS):
-            part = self._items[start : start + PART_ROWS]
+        for part in _pieces(self._items):
             sorter.add([Entry(self.table, 0, 0, len(self._fragments), encode_items(part))])
             self._fragments.append(len(part))
         self._items = []
@@ -155,3 +157,25 @@ class Rows:
 
 def count_changes(items: Sequence[Item]) -> int:
     return sum(1 for item in items if isinstance(item, Change))
+
+
+def _pieces(items: Sequence[Item]) -> Iterator[list[Item]]:
+    """In order, so many rows or bytes at a time."""
+    piece: list[Item] = []
+    nbytes = 0
+    for item in items:
+        weight = _weight(item)
+        if piece and (len(piece) >= PART_ROWS or nbytes + weight > PART_BYTES):
+            yield piece
+            piece, nbytes = [], 0
+        piece.append(item)
+        nbytes += weight
+    if piece:
+        yield piece
+
+
+def _weight(item: Item) -> int:
+    """About what it takes in memory."""
+    if isinstance(item, Change):
+        return _ITEM_BYTES + len(item.key) + len(item.values or "")
+    return _ITEM_BYTES
