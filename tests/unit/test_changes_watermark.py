@@ -48,6 +48,93 @@ def test_a_giant_transaction_holds_resolved_just_below_its_time() -> None:
     assert mark.reading(61 * SECOND).resolved_micros == giant
 
 
+class Beating:
+    """Beats of 250 ms, by a server whose clock is set meanwhile; the log hands them on in order."""
+
+    def __init__(self) -> None:
+        self.mark = Watermark()
+        self.now, self.offset = 0.0, 1_000.0
+        self._unapplied: list[tuple[int, int]] = []
+
+    @property
+    def server(self) -> int:
+        return round((self.now + self.offset) * SECOND)
+
+    def lag(self) -> float:
+        lag = self.mark.reading(self.server, self.now).lag_seconds
+        assert lag is not None
+        return lag
+
+    def beat(self, seconds: float) -> None:
+        """So long nothing is applied."""
+        for _ in range(round(seconds / 0.25)):
+            self.now += 0.25
+            self.mark.reading(self.server, self.now)
+            self._unapplied.append((self.mark.write_beat(self.now), self.server))
+
+    def apply(self, most: int | None = None) -> None:
+        """What has been written, or so many beats of it."""
+        for number, micros in self._unapplied[:most]:
+            self.mark.resolve(take(self.mark, micros, beat=micros))
+            self.mark.beat_applied(number)
+        del self._unapplied[:most]
+
+
+@pytest.mark.parametrize("step", [-600.0, -2.0, 0.0, 600.0])
+def test_lag_is_true_when_the_servers_clock_was_set_while_level(step: float) -> None:
+    beating = Beating()
+    beating.beat(5)
+    beating.apply()
+    beating.offset += step
+    for _ in range(40):
+        beating.beat(0.25)
+        beating.apply()
+        assert beating.lag() == 0.0
+    beating.beat(9)
+    assert beating.lag() == pytest.approx(9, abs=0.25)
+    beating.beat(3600)
+    assert beating.lag() == pytest.approx(3609, rel=0.001)
+    beating.apply()
+    assert beating.lag() == 0.0
+
+
+@pytest.mark.parametrize("step", [-600.0, 600.0])
+def test_lag_is_true_when_the_servers_clock_was_set_while_behind(step: float) -> None:
+    """Set forward, what was committed before counts as older by as much: never as younger."""
+    beating = Beating()
+    beating.beat(5)
+    beating.apply()
+    beating.beat(60)
+    beating.offset += step
+    beating.beat(60)
+    assert beating.lag() == pytest.approx(119.75 if step < 0 else 720)
+    beating.apply(400)
+    assert beating.lag() == pytest.approx(19.75 if step < 0 else 20)
+    beating.apply()
+    assert beating.lag() == 0.0
+
+
+def test_beats_of_another_process_say_nothing_of_ours() -> None:
+    """Read again after a restart: their numbers are others."""
+    ours, theirs = Watermark(), Watermark()
+    ours.resolve(take(ours, SECOND, beat=SECOND))
+    ours.write_beat(0.0)
+    ours.beat_applied(max(theirs.write_beat(0.0), 1 << 62) + 5)
+    ours.beat_applied(7)
+    assert ours.reading(SECOND, 30.0).lag_seconds == 30.0
+    ours.forget_queued()
+    assert ours.reading(SECOND, 30.0).lag_seconds == 0.0
+
+
+def test_beats_under_way_are_bounded() -> None:
+    mark = Watermark()
+    mark.resolve(take(mark, SECOND, beat=SECOND))
+    for second in range(100_000):
+        mark.write_beat(float(second))
+    assert len(mark._beats._under_way) <= 2_000
+    assert mark.reading(SECOND, 100_000.0).lag_seconds == 100_000.0
+
+
 def test_a_prepared_branch_holds_nothing_for_an_hour() -> None:
     """A faked clock: beats of 250 ms while a branch hangs."""
     mark = Watermark()

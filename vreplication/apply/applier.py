@@ -80,6 +80,8 @@ class Applier:
         self._time: int | None = None
         """Assigned time of the transaction that is being taken in parts."""
         self._beat: int | None = None
+        self._beat_number = 0
+        """Of the last beat that has been taken."""
         self._taken: int | None = None
         self._done = 0
         self._saved_at = 0.0
@@ -153,6 +155,7 @@ class Applier:
             self._on_chunk(row)
         elif item.table == "gate":
             self._beat = beat_micros(row)
+            self._beat_number = int(str(row["beat"]))
         elif item.table == "marker" and item.before is None:
             return [self._on_marker(row, group)]
         return []
@@ -222,6 +225,7 @@ class Applier:
             writer.in_transaction(self._main, self._target.lease, self._save_checkpoint)
         if self._taken is not None:
             self._watermark.resolve(self._taken)
+            self._watermark.beat_applied(self._beat_number)
             self._taken = None
 
     def _write(self, batch: Batch) -> None:

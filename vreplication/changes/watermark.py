@@ -13,7 +13,8 @@ start times; a primary key to be asked (the log itself answers); regions (docs/c
 Times are assigned: strictly increasing in the order of the log, whatever clocks do (they step, MariaDB tells whole
 seconds, `SET timestamp` forges them), never later than the server's present time, and stored with the checkpoint. The
 gate row that the replicating process rewrites every 250 ms and reads back from the log carries the server's exact time,
-so an idle source moves on as well.
+so an idle source moves on as well. Where the server's clock is set back, times stand still until it has come up again;
+then the lag is what our own beats have been under way (`Beats`). Set forward, it counts as lag until the next beat.
 
 What must stay true: no number goes backwards; `resolved` never passes `received`, is below the time of everything that
 has not been applied, and strictly below the min-commit time of every tracked branch; tracking twice or settling what is
@@ -28,6 +29,7 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 
 from vreplication.binlog.events import Extent
+from vreplication.changes.beats import Beats
 
 TABLE = 0
 """The one table of a workflow that has one."""
@@ -143,6 +145,7 @@ class Watermark:
     def __init__(self, assigned: int = 0) -> None:
         self._lock = threading.Lock()
         self._source = WatermarkAdvancer(assigned)
+        self._beats = Beats()
         self._queued = 0
         self._inside: Inside | None = None
         self._unread: Extent | None = None
@@ -174,6 +177,7 @@ class Watermark:
         with self._lock:
             self._queued = 0
             self._inside = self._unread = None
+            self._beats.forget()
 
     def go_on_from(self, assigned: int) -> None:
         """The last time that was stored with the checkpoint."""
@@ -218,6 +222,16 @@ class Watermark:
         with self._lock:
             self._source.applied(TABLE, time)
 
+    def write_beat(self, now: float) -> int:
+        """The number of the beat that is about to be written; now: of the clock that `reading` is told."""
+        with self._lock:
+            return self._beats.write(now)
+
+    def beat_applied(self, number: int) -> None:
+        """Everything up to this beat is written and committed at the target."""
+        with self._lock:
+            self._beats.applied(number)
+
     def inside(self, inside: Inside | None) -> None:
         """Progress in a transaction of more than one part."""
         with self._lock:
@@ -228,12 +242,13 @@ class Watermark:
         with self._lock:
             self._unread = extent
 
-    def reading(self, server_micros: int) -> Reading:
-        """Where we are at `server_micros` (source's clock)."""
+    def reading(self, server_micros: int, now: float | None = None) -> Reading:
+        """Where we are at `server_micros` (source's clock); now: seconds of a clock that only goes forward."""
         with self._lock:
             self._source.server_time(server_micros)
             resolved = self._source.resolved()
-            lag = None if resolved is None else max(0.0, (server_micros - resolved) / 1e6)
+            age = 0.0 if now is None else self._beats.age_seconds(now)
+            lag = None if resolved is None else max(0.0, (server_micros - resolved) / 1e6, age)
             return Reading(
                 received_micros=self._source.received(),
                 resolved_micros=resolved,

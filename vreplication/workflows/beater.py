@@ -1,8 +1,9 @@
 """The beating thread of catch-up: gate row, lease heartbeat and progress, on a connection of its own.
 
 What must stay true: the gate is open only while catch-up is level, fresh and not holding; the row is rewritten every
-250 ms and read back from the log, so lag is measured on the source's clock alone; what goes wrong here is raised in the
-applying thread (`check`), which cannot otherwise know.
+250 ms and read back from the log, so lag is measured on the source's clock, and where that was set back, by how long
+our own beats are under way; what goes wrong here is raised in the applying thread (`check`), which cannot otherwise
+know.
 """
 
 from __future__ import annotations
@@ -93,9 +94,10 @@ class Beater:
 
     def _beat(self, session: Session, beat: int) -> None:
         state = self._state()
-        reading = self._watermark.reading(server_micros(session))
+        now = SYSTEM.monotonic()
+        reading = self._watermark.reading(server_micros(session), now)
         reason = why_closed(reading, state)
-        gate.write(session, self._lease, is_open=not reason, reason=reason, beat=beat)
+        gate.write(session, self._lease, is_open=not reason, reason=reason, beat=self._watermark.write_beat(now))
         if beat % _BEATS_A_SECOND == 0:
             lease.beat(session, self._lease, self._connections)
             self._write_progress(session, reading, state, reason)
