@@ -99,6 +99,38 @@ def test_ranges_are_deleted_together(sorter: DiskSorter, monkeypatch: pytest.Mon
     assert sorter.stats().nbytes == 0
 
 
+@pytest.mark.parametrize("is_one_held", [False, True])
+def test_the_file_does_not_grow_over_many_applied_spills(
+    sorter: DiskSorter, monkeypatch: pytest.MonkeyPatch, is_one_held: bool
+) -> None:
+    """Its room is used again, and given back when nothing is left; a branch that is open is not touched."""
+    monkeypatch.setattr(module, "_CLEAN_BYTES", 1 << 20)
+    if is_one_held:
+        sorter.add([entry(table=1000, data=b"held")])
+    most = 0
+    for table in range(1, 21):
+        sorter.add(entry(table=table, number=n, data=os.urandom(256 << 10)) for n in range(16))
+        assert sum(len(e.data) for e in sorter.read(table)) == 4 << 20
+        sorter.clean(table, 2)
+        most = max(most, sorter.stats().disk_bytes)
+    assert most < 32 << 20
+    assert sorter.stats().entries == int(is_one_held)
+    assert [e.data for e in sorter.read(1000)] == [b"held"] * is_one_held
+    if not is_one_held:
+        assert sorter.stats().disk_bytes < 1 << 20
+
+
+def test_branches_that_were_open_together_are_deleted_one_by_one(
+    sorter: DiskSorter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_CLEAN_BYTES", 1 << 20)
+    for table in range(5):
+        sorter.add(entry(table=table, number=n, data=os.urandom(256 << 10)) for n in range(4))
+    for table in range(5):
+        sorter.clean(table, 2)
+        assert sorter.stats().entries == 4 * (4 - table)
+
+
 def test_what_was_flushed_survives_the_process_and_can_be_copied(tmp_path: Path) -> None:
     first = DiskSorter(tmp_path)
     first.add([entry(table=7, number=n, data=bytes([n])) for n in range(5)])

@@ -13,8 +13,9 @@ transaction stay as they were made.
 One file and one connection whatever the number of tables, with a page cache of a fixed size. Entries are written in
 batches; `resolve` makes durable, against the end of this process, what was added, and says that nothing older will
 come. What has been fetched is deleted in ranges, many tables' at a time, because each deletion costs the readers
-behind it. Source: TiCDC's design "DB Sorter" (ordering by commit time, range deletion, fixed resources); the engine is
-SQLite because fragments need few keys (bench/README.md has the comparison with RocksDB).
+behind it; its place in the file is used again, and the file shrinks when nothing is left in it. Source: TiCDC's design
+"DB Sorter" (ordering by commit time, range deletion, fixed resources); the engine is SQLite because fragments need few
+keys (bench/README.md has the comparison with RocksDB).
 
 What must stay true: nothing is fetched above what is resolved; an entry that was resolved survives this process; a
 full disk or an I/O error ends the workflow at once, and nothing that was put aside is taken for applied. Thread-safe.
@@ -42,8 +43,8 @@ _BATCH_BYTES = 8 << 20
 _CACHE_KIB = 16 << 10
 _FETCH, _FETCH_BYTES = 16, 8 << 20
 """Entries that are read together: so many, or so many bytes."""
-_CLEAN_EVERY = 64
-"""Ranges that wait for their deletion together."""
+_CLEAN_EVERY, _CLEAN_BYTES = 64, 64 << 20
+"""Ranges that wait for their deletion together: so many, or so many bytes."""
 MAX_TIME = (1 << 64) - 1
 _FIRST, _LAST = (0, 0, 0), (MAX_TIME, MAX_TIME, (1 << 32) - 1)
 _FILE = "spool.sqlite"
@@ -105,6 +106,7 @@ class DiskSorter:
         self._entries = self._nbytes = 0
         self._resolved: dict[int, int] = {}
         self._ranges: list[tuple[bytes, bytes]] = []
+        self._ranges_bytes = 0
         self._file = self._folder / _FILE
         with _told(self._folder):
             self._folder.mkdir(parents=True, mode=0o700)
@@ -170,10 +172,14 @@ class DiskSorter:
 
     def clean(self, table: int, before: int) -> None:
         """Entries older than `before` will not be fetched again. They go when some such ranges have come together."""
+        if before <= 0:
+            return
         with self._lock:
-            if before > 0:
-                self._ranges.append((self._bound(table, 0), self._bound(table, before - 1, is_upper=True)))
-            if len(self._ranges) >= _CLEAN_EVERY:
+            self._ranges.append((self._bound(table, 0), self._bound(table, before - 1, is_upper=True)))
+            if self._nbytes + self._waiting_bytes >= _CLEAN_BYTES:
+                self._write()
+                self._ranges_bytes += self._weight(*self._ranges[-1])[1]
+            if len(self._ranges) >= _CLEAN_EVERY or self._ranges_bytes >= _CLEAN_BYTES:
                 self._delete()
 
     def stats(self) -> Stats:
@@ -229,18 +235,32 @@ class DiskSorter:
                 nbytes += len(row[1])
         return rows, nbytes < _FETCH_BYTES and len(rows) < _FETCH
 
+    def _weight(self, lower: bytes, upper: bytes) -> tuple[int, int]:
+        """Entries of a range, and their bytes."""
+        sql = "SELECT COUNT(*), COALESCE(SUM(LENGTH(v) + ?), 0) FROM change WHERE k BETWEEN ? AND ?"
+        with _told(self._file):
+            entries, nbytes = self._db.execute(sql, (_KEY.size, lower, upper)).fetchone()
+        return entries, nbytes
+
     def _delete(self) -> None:
         self._write()
+        deleted = 0
         with _told(self._file), self._db:
             for lower, upper in _joined(self._ranges):
-                found = self._db.execute(
-                    "SELECT COUNT(*), COALESCE(SUM(LENGTH(v) + ?), 0) FROM change WHERE k BETWEEN ? AND ?",
-                    (_KEY.size, lower, upper),
-                ).fetchone()
+                entries, nbytes = self._weight(lower, upper)
                 self._db.execute("DELETE FROM change WHERE k BETWEEN ? AND ?", (lower, upper))
-                self._entries -= found[0]
-                self._nbytes -= found[1]
-        self._ranges = []
+                self._entries -= entries
+                self._nbytes -= nbytes
+                deleted += nbytes
+        self._ranges, self._ranges_bytes = [], 0
+        if not self._entries and deleted >= _CLEAN_BYTES:
+            self._shrink()
+
+    def _shrink(self) -> None:
+        """Costs nothing while nothing is in it."""
+        with _told(self._file):
+            self._db.execute("VACUUM")
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
 
 def _remove(folder: Path) -> None:
