@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -57,12 +58,12 @@ def prepare(session: Session, name: str, *statements: str) -> None:
 
 
 @pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])
-@pytest.mark.parametrize("is_lost", [False, True])
+@pytest.mark.parametrize("disk", ["kept", "lost", "damaged"])
 def test_branches_survive_a_restart(
-    race: Race, branch: Session, small_memory: Path, caplog: pytest.LogCaptureFixture, end: str, is_lost: bool
+    race: Race, branch: Session, small_memory: Path, caplog: pytest.LogCaptureFixture, end: str, disk: str
 ) -> None:
     """Two branches overlap; one is committed before the restart, and its commit, read again, is no stranger. Rows on
-    disk are not read again, rows that are lost are."""
+    disk are not read again, rows that are lost or damaged are."""
     caplog.set_level(logging.INFO, logger="vreplication")
     run = at_the_gate(race)
     with connect(race.database.app_url) as other:
@@ -75,11 +76,13 @@ def test_branches_survive_a_restart(
     run.stop.set()
     assert run.result().event == "interrupted"
     assert list(small_memory.rglob("*.sqlite"))
-    if is_lost:
+    if disk == "lost":
         shutil.rmtree(small_memory)
+    for file in small_memory.rglob("*.sqlite") if disk == "damaged" else ():
+        os.truncate(file, file.stat().st_size // 2)
     again = race.begin(workflow=run.workflow, cutover="manual")
     race.waiting_for(again, "XA COMMIT or XA ROLLBACK")
-    assert any(READ_AGAIN in message for message in caplog.messages) is is_lost
+    assert any(READ_AGAIN in message for message in caplog.messages) is (disk != "kept")
     branch.execute_raw(f"XA {end} 'open'")
     with connect(race.database.url) as session:
         progress_of(session, again.workflow, held_branches=0)

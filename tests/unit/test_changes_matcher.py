@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
@@ -132,6 +133,22 @@ def test_rows_that_are_gone_from_disk_are_read_again(tmp_path: Path) -> None:
     list(first.feed(group(GroupKind.XA_PREPARE, 1, xid=A, rows=3, nbytes=101)))
     second = Matcher(sorter=DiskSorter(tmp_path / "b"))
     assert second.restore(first.held(), position(9)) == position(1)
+
+
+def test_rows_that_are_damaged_on_disk_are_read_again(tmp_path: Path) -> None:
+    """Of a branch of which a part can still be read nothing is taken over."""
+    sorter = DiskSorter(tmp_path)
+    first = Matcher(budget_bytes=100, sorter=sorter)
+    prepared = group(GroupKind.XA_PREPARE, 1, xid=A, rows=90_000, nbytes=101)
+    list(first.feed(prepared))
+    sorter.close()
+    os.truncate(sorter._file, sorter._file.stat().st_size // 2)
+    second = Matcher(is_strict=True, sorter=DiskSorter(tmp_path))
+    assert second.restore(first.held(), position(9)) == position(1)
+    assert second.held_bytes == 0
+    list(second.feed(prepared))
+    out = [c for g in second.feed(group(GroupKind.XA_COMMIT, 11, xid=A)) for c in g.items]
+    assert out == list(prepared.items)
 
 
 def test_a_committed_branch_counts_as_held_until_its_last_part() -> None:

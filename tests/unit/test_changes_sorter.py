@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -157,6 +157,46 @@ def test_another_pythons_file_is_not_read(tmp_path: Path) -> None:
     first._db.commit()
     first.close()
     assert DiskSorter(tmp_path).copy(first.name, 1, 1) == 0
+
+
+def garbage(file: Path) -> None:
+    file.write_bytes(os.urandom(file.stat().st_size))
+
+
+def cut(file: Path) -> None:
+    os.truncate(file, file.stat().st_size // 2)
+
+
+def empty(file: Path) -> None:
+    os.truncate(file, 0)
+
+
+def changed(file: Path) -> None:
+    """A page that never reached the disk, in the middle of the rows: SQLite itself notices nothing."""
+    data = bytearray(file.read_bytes())
+    found = data.index(b"\x03" * 1000)
+    data[found : found + 1000] = bytes(1000)
+    file.write_bytes(data)
+
+
+@pytest.mark.parametrize("damage", [garbage, cut, empty, changed])
+def test_what_a_crash_of_the_machine_has_damaged_is_not_taken(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: Callable[[Path], None]
+) -> None:
+    """It counts as lost, and the log is read again; it is no error of this run's own file."""
+    first = DiskSorter(tmp_path)
+    first.add([entry(table=7, number=n, data=bytes([n]) * 200_000) for n in range(5)])
+    first.flush()
+    first.close()
+    damage(first._file)
+    second = DiskSorter(tmp_path)
+    assert second.copy(first.name, 7, 9) < 5
+    assert "damaged" in caplog.text
+    second.add([entry(table=1)])
+    second.flush()
+    second.forget_others()
+    assert [p.name for p in tmp_path.iterdir()] == [second.name]
+    second.remove()
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from typing import Any
 
 from vreplication.binlog.events import Change, Group, GroupKind, Position, TableRow, Xid
 
-FORMAT = f"1/{marshal.version}/{sys.version_info.major}.{sys.version_info.minor}"
+FORMAT = f"2/{marshal.version}/{sys.version_info.major}.{sys.version_info.minor}"
 """Who reads must have written the same."""
 
 Item = Change | TableRow

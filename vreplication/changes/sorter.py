@@ -18,18 +18,22 @@ behind it; its place in the file is used again, and the file shrinks when nothin
 keys (bench/README.md has the comparison with RocksDB).
 
 What must stay true: nothing is fetched above what is resolved; an entry that was resolved survives this process; a
-full disk or an I/O error ends the workflow at once, and nothing that was put aside is taken for applied. Thread-safe.
+full disk or an I/O error ends the workflow at once, and nothing that was put aside is taken for applied; what an
+earlier run has left counts only where each entry's checksum holds, because a crash of the machine may have damaged it.
+Thread-safe.
 """
 
 from __future__ import annotations
 
 import contextlib
 import heapq
+import logging
 import os
 import secrets
 import sqlite3
 import struct
 import threading
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,7 +42,10 @@ from typing import NamedTuple, Protocol
 from vreplication.changes.encoding import FORMAT
 from vreplication.errors import Terminal
 
+log = logging.getLogger(__name__)
+
 _KEY = struct.Struct(">IQQQI")
+_SUM = struct.Struct(">I")
 _BATCH_BYTES = 8 << 20
 _CACHE_KIB = 16 << 10
 _FETCH, _FETCH_BYTES = 16, 8 << 20
@@ -118,8 +125,10 @@ class DiskSorter:
             for entry in entries:
                 if entry.time <= self._resolved.get(entry.table, -1):
                     raise Terminal(f"A change of {entry.time} came after everything up to then was said to be there.")
-                self._waiting.append((encode_key(self._run, entry), entry.data))
-                self._waiting_bytes += len(entry.data) + _KEY.size
+                key = encode_key(self._run, entry)
+                value = _signed(key, entry.data)
+                self._waiting.append((key, value))
+                self._waiting_bytes += len(key) + len(value)
                 if self._waiting_bytes >= _BATCH_BYTES:
                     self._write()
 
@@ -132,19 +141,18 @@ class DiskSorter:
         self._write()
 
     def copy(self, run: str, table: int, to: int) -> int:
-        """Copy a table that an earlier run has put aside; returns how many entries there were, 0 too if it is gone."""
+        """Copy a table that an earlier run has put aside; returns how many entries there were.
+
+        Fewer if it is gone or damaged: then who asks reads the log again, and what has been copied is to be cleaned.
+        """
         file = self._home / run / _FILE
-        if not run.isalnum() or not file.exists():
-            return 0
-        lower, upper = (_KEY.pack(int(run, 16), table, *rest) for rest in (_FIRST, _LAST))
-        with _told(file), contextlib.closing(sqlite3.connect(file)) as db:
-            if db.execute("SELECT value FROM about WHERE name='format'").fetchone() != (FORMAT,):
-                return 0
-            count = 0
-            for key, data in db.execute("SELECT k, v FROM change WHERE k BETWEEN ? AND ? ORDER BY k", (lower, upper)):
-                _, _, time, group, number = _KEY.unpack(key)
-                self.add([Entry(to, time, group, number, data)])
+        count = 0
+        try:
+            for entry in _left(file, run, table):
+                self.add([entry._replace(table=to)])
                 count += 1
+        except sqlite3.Error as error:
+            log.warning("what was put aside in %s is damaged (%s): the log is read again", file, error)
         return count
 
     def forget_others(self) -> None:
@@ -220,9 +228,10 @@ class DiskSorter:
         while not is_end:
             rows, is_end = self._some(sign, lower, upper)
             for key, data in rows:
-                _, table, time, group, number = _KEY.unpack(key)
                 sign, lower = ">", key
-                yield Entry(table, time, group, number, data)
+                with _told(self._file):
+                    entry = _entry(key, data)
+                yield entry
 
     def _some(self, sign: str, lower: bytes, upper: bytes) -> tuple[list[tuple[bytes, bytes]], bool]:
         """The first entries of a range, and whether they are all of it."""
@@ -261,6 +270,31 @@ class DiskSorter:
         with _told(self._file):
             self._db.execute("VACUUM")
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+
+def _left(file: Path, run: str, table: int) -> Iterator[Entry]:
+    """A table as an earlier run has left it. Raises sqlite3.Error behind the last entry that can be read."""
+    if not run.isalnum() or not file.exists():
+        return
+    lower, upper = (_KEY.pack(int(run, 16), table, *rest) for rest in (_FIRST, _LAST))
+    with contextlib.closing(sqlite3.connect(file)) as db:
+        if db.execute("SELECT value FROM about WHERE name='format'").fetchone() != (FORMAT,):
+            return
+        for key, value in db.execute("SELECT k, v FROM change WHERE k BETWEEN ? AND ? ORDER BY k", (lower, upper)):
+            yield _entry(key, value)
+
+
+def _signed(key: bytes, data: bytes) -> bytes:
+    return _SUM.pack(zlib.crc32(data, zlib.crc32(key))) + data
+
+
+def _entry(key: bytes, value: bytes) -> Entry:
+    """Raises sqlite3.DatabaseError when it is not what was written."""
+    _, table, time, group, number = _KEY.unpack(key)
+    data = value[_SUM.size :]
+    if _signed(key, data) != value:
+        raise sqlite3.DatabaseError(f"entry {number} of {table} is not what was written")
+    return Entry(table, time, group, number, data)
 
 
 def _remove(folder: Path) -> None:
