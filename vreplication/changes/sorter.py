@@ -7,8 +7,8 @@ An entry is a fragment: some rows of one transaction on one table, in the order 
 
 run: whose data it is, a number drawn at the start; table: of whichever source (a transaction whose outcome is open has
 a number of its own); time: the assigned commit time in microseconds; group: the transaction in the order of its
-source's log; number: the fragment in it. So changes leave in the order of the log, and two changes of one key in one
-transaction stay as they were made.
+source's log; number: the fragment in it, counted through all its tables. So changes leave in the order of the log, and
+two changes of one key in one transaction stay as they were made.
 
 One file and one connection whatever the number of tables, with a page cache of a fixed size. Entries are written in
 batches; `resolve` makes durable, against the end of this process, what was added, and says that nothing older will
@@ -174,9 +174,12 @@ class DiskSorter:
         return self._read(self._bound(table, lower), self._bound(table, upper, is_upper=True))
 
     def merged(self, tables: Iterable[int], lower: int, upper: int) -> Iterator[Entry]:
-        """As `fetch`, of several tables or sources as one stream: by time, then table, group and number."""
+        """As `fetch`, of several tables or sources as one stream: by time, group and number, so as the log has them.
+
+        What is the same in all three is of different sources, and stays in the order of `tables`.
+        """
         streams = [self.fetch(table, lower, upper) for table in tables]
-        return heapq.merge(*streams, key=lambda e: (e.time, e.table, e.group, e.number))
+        return heapq.merge(*streams, key=lambda e: (e.time, e.group, e.number))
 
     def clean(self, table: int, before: int) -> None:
         """Entries older than `before` will not be fetched again. They go when some such ranges have come together."""
