@@ -278,3 +278,14 @@ def test_rows_that_come_back_from_disk_are_weighed(tmp_path: Path) -> None:
     assert matcher.held_bytes == 0
     list(matcher.feed(replace(wide(1, 90, 0, 0, is_last=False), keep=60)))
     assert 60 * (40 << 10) <= matcher.held_bytes <= 3 << 20
+
+
+def test_a_part_that_was_rolled_back_whole_gives_its_room_back(tmp_path: Path) -> None:
+    """Rows on disk, all of them taken back, more rows, the end: nothing is left of it, in memory or on disk."""
+    sorter = DiskSorter(tmp_path)
+    matcher = Matcher(budget_bytes=10, sorter=sorter)
+    for part in parts(group(GroupKind.COMMIT, 3, nbytes=100), [5, 0, 3], {1: 0}):
+        list(matcher.feed(part))
+    sorter._delete()
+    assert sorter.stats().entries == 0
+    assert matcher._budget._users == []

@@ -140,8 +140,10 @@ class Matcher:
 
     def _gathered(self, group: Group) -> Rows | None:
         """The transaction's own rows once all of them are here."""
-        rows = self._pending or Rows(self._budget)
-        self._pending = rows
+        # Not by its truth: one whose rows were all rolled back is empty, and has its room on disk still.
+        if self._pending is None:
+            self._pending = Rows(self._budget)
+        rows = self._pending
         before = rows.changes
         if group.keep is not None:
             rows.cut(group.keep)
@@ -259,7 +261,7 @@ class Matcher:
     @property
     def pending_changes(self) -> int:
         """Of a transaction whose end has not been read."""
-        return self._pending.changes if self._pending else 0
+        return 0 if self._pending is None else self._pending.changes
 
 
 def _held(xid: Xid, branch: _Branch) -> Held:

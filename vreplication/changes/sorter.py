@@ -193,6 +193,13 @@ class DiskSorter:
             if len(self._ranges) >= _CLEAN_EVERY or self._ranges_bytes >= _CLEAN_BYTES:
                 self._delete()
 
+    def cut(self, table: int, keep: int) -> None:
+        """Of a transaction that waits only the first fragments stay; the numbers behind them are used again."""
+        first = _KEY.pack(self._run, table, 0, 0, keep)
+        with self._lock:
+            self._write()
+            self._delete_from([(first, self._bound(table, MAX_TIME, is_upper=True))])
+
     def stats(self) -> Stats:
         return Stats(
             entries=self._entries,
@@ -256,17 +263,21 @@ class DiskSorter:
 
     def _delete(self) -> None:
         self._write()
-        deleted = 0
+        deleted = self._delete_from(_joined(self._ranges))
+        self._ranges, self._ranges_bytes = [], 0
+        if not self._entries and deleted >= _CLEAN_BYTES:
+            self._shrink()
+
+    def _delete_from(self, ranges: list[tuple[bytes, bytes]]) -> int:
+        """Bytes that were deleted."""
+        before = self._nbytes
         with _told(self._file), self._db:
-            for lower, upper in _joined(self._ranges):
+            for lower, upper in ranges:
                 entries, nbytes = self._weight(lower, upper)
                 self._db.execute("DELETE FROM change WHERE k BETWEEN ? AND ?", (lower, upper))
                 self._entries -= entries
                 self._nbytes -= nbytes
-                deleted += nbytes
-        self._ranges, self._ranges_bytes = [], 0
-        if not self._entries and deleted >= _CLEAN_BYTES:
-            self._shrink()
+        return before - self._nbytes
 
     def _shrink(self) -> None:
         """Costs nothing while nothing is in it."""

@@ -105,6 +105,8 @@ class Rows:
         whole = max(i for i, total in enumerate(counts) if total <= keep)
         rest = next(itertools.islice(self._read(whole + 1), whole, None), [])[: keep - counts[whole]]
         del self._fragments[whole:]
+        if self.table is not None and self._budget.sorter is not None:
+            self._budget.sorter.cut(self.table, whole)
         return rest
 
     def parts(self) -> Iterator[list[Item]]:
