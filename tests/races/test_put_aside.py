@@ -17,6 +17,8 @@ from vreplication.binlog import position
 from vreplication.binlog.events import Position
 from vreplication.changes import channel
 from vreplication.mysql.session import Session, connect
+from vreplication.phases import Phase
+from vreplication.progress import snapshot
 from vreplication.state import progress
 from vreplication.workflows import spool
 
@@ -161,6 +163,33 @@ def test_reading_goes_on_while_a_giant_transaction_is_applied(
         release(session, run.workflow)
     race.complete(run)
     assert race.app.value("SELECT v FROM t WHERE id=10") == "59"
+
+
+GIANT = (
+    "INSERT INTO t SELECT 1000 + a.id * 40 + b.id * 2 + c.id DIV 10, 'giant', NULL FROM t a, t b, t c "
+    "WHERE a.id<=200 AND b.id<=200 AND c.id<=200"
+)
+
+
+def test_progress_inside_a_giant_transaction_is_shown_while_waiting(race: Race, small_memory: Path) -> None:
+    """The copy is done, so nothing is throttled, but catch-up is held in the middle of one transaction."""
+    race.make()
+    run = at_the_gate(race)
+    with paused_at(race.pauses, "apply.before_flush"), connect(race.database.url) as session:
+        race.write(GIANT)
+        wait_reached(race.pauses, "apply.before_flush", run)
+        total = race.app.value("SELECT COUNT(*) FROM t WHERE v='giant'")
+        assert total > 4_000
+
+        def shows() -> bool:
+            found = snapshot.read(session, run.workflow)
+            words = f" of {total:,} of one transaction applied"
+            return found.phase is Phase.WAITING and found.throttled is None and words in (found.behind or "")
+
+        wait_until(shows, "no progress inside of the transaction is shown", 30.0)
+    with connect(race.database.url) as session:
+        release(session, run.workflow)
+    race.complete(run)
 
 
 def read_to(session: Session, workflow: str) -> Position:

@@ -26,6 +26,10 @@ def reading(
         (reading(0, lag=70.25), "catch-up goes first: 70.2 s behind"),
         (reading(0, lag=None), "catch-up has just started"),
         (
+            reading(3_000, lag=60.0, inside=Inside(done=4_000, total=7_000)),
+            "catch-up goes first: 60.0 s behind, 4,000 of 7,000 of one transaction applied",
+        ),
+        (
             reading(9_000_000, inside=Inside(done=4_000, total=5_000_000), unread=Extent(done=1_500 * MIB, total=None)),
             "catch-up goes first: 9,000,000 changes behind, 4,000 of 5,000,000 of one transaction applied, 1,500 MiB "
             "of another read",

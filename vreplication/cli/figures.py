@@ -73,7 +73,9 @@ def verified(snapshot: Snapshot) -> str:
 
 def notes(snapshot: Snapshot) -> list[str]:
     """What holds it up, most pressing first."""
-    return [text for text in (numbers.silence(snapshot), _held(snapshot), _waiting(snapshot)) if text]
+    return [
+        text for text in (numbers.silence(snapshot), _held(snapshot), _behind(snapshot), _waiting(snapshot)) if text
+    ]
 
 
 def _held(snapshot: Snapshot) -> str:
@@ -82,6 +84,10 @@ def _held(snapshot: Snapshot) -> str:
     if snapshot.is_paused and not snapshot.has_ended:
         return f"paused (go on with: vreplication resume {snapshot.workflow})"
     return f"throttled: {snapshot.throttled}" if snapshot.throttled else ""
+
+
+def _behind(snapshot: Snapshot) -> str:
+    return f"catch-up: {snapshot.behind}" if snapshot.behind else ""
 
 
 def _waiting(snapshot: Snapshot) -> str:

@@ -20,17 +20,22 @@ from vreplication.state import history, progress, sidecar
 
 STALE_SECONDS = 5.0
 """Both writers write each second; after five of them missed, what they wrote says nothing about now."""
+GOES_FIRST = "catch-up goes first: "
+"""Begins what throttles the copy where that is catch-up; behind it stands how far that is."""
 _OF_CATCH_UP = ("lag_seconds", "backlog", "applied_per_second", "apply_eta_seconds", "throttled")
 _SIZES = ("chunk_rows", "chunk_millis")
 _OF_COPY = ("rows_per_second", "copy_eta_seconds", *_SIZES)
-_ABOUT_NOW = (*_OF_CATCH_UP, *_OF_COPY, "converging", "waiting_for")
+_ABOUT_NOW = (*_OF_CATCH_UP, *_OF_COPY, "converging", "behind", "waiting_for")
 _IN_THE_PAST = ("rows_copied", "applied_per_second", "lag_seconds", "backlog", "cutover_attempts")
 _UNCOPIED = frozenset({Phase.PLANNING, Phase.PREPARING, Phase.COPYING})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """Progress of a workflow. Ages are by the server's clock; times of day are UTC."""
+    """Progress of a workflow. Ages are by the server's clock; times of day are UTC.
+
+    behind: how far catch-up is, also inside of a giant transaction, in words; in phases in which it throttles nothing.
+    """
 
     workflow: str
     phase: Phase
@@ -55,6 +60,7 @@ class Snapshot:
     apply_eta_seconds: float | None = None
     converging: bool | None = None
     throttled: str | None = None
+    behind: str | None = None
     verify_rows: int | None = None
     verify_total: int | None = None
     verdict: str | None = None
@@ -137,6 +143,7 @@ class Snapshot:
             "chunk_rows": self.chunk_rows,
             "chunk_millis": self.chunk_millis,
             "events_applied": self.events_applied,
+            "behind": self.behind,
             "applied_per_second": self.applied_per_second,
             "verify_rows": self.verify_rows,
             "verify_total": self.verify_total,
@@ -243,9 +250,11 @@ def _percent(percent: float | None, phase: Phase) -> float | None:
 
 def _of_catch_up(row: Mapping[str, Any], phase: Phase, is_fresh: bool) -> dict[str, Any]:
     figures: dict[str, Any] = {name: row[name] if is_fresh else None for name in _OF_CATCH_UP}
+    figures["behind"] = None
     if phase is not Phase.COPYING:
         # The chunk gate is shut in other phases too, but there it holds nothing back.
-        figures["throttled"] = None
+        reason, figures["throttled"] = figures["throttled"] or "", None
+        figures["behind"] = reason.removeprefix(GOES_FIRST) if reason.startswith(GOES_FIRST) else None
     converging = row["converging"] if is_fresh else None
     return figures | {"converging": None if converging is None else bool(converging)}
 

@@ -130,6 +130,8 @@ def throttle(seen: Snapshot) -> str:
     if seen.is_silent and seen.updated_seconds_ago is not None:
         ago = numbers.duration(seen.updated_seconds_ago)
         return f"Nobody has written for {ago}: its process is dead, stopped or cut off."
+    if seen.behind:
+        return f"Catch-up: {seen.behind}."
     return f"Throttled: {seen.throttled}" if seen.throttled else "Nothing: not throttled."
 
 
@@ -165,7 +167,7 @@ def cutover(about: About) -> str:
 
 def notes(seen: Snapshot, about: About) -> list[str]:
     """What is to be said in a list's row, most pressing first."""
-    found = [numbers.silence(seen), _held(seen), _waits(seen), _windowed(seen, about), _ended(seen)]
+    found = [numbers.silence(seen), _held(seen), _behind(seen), _waits(seen), _windowed(seen, about), _ended(seen)]
     return [text for text in found if text]
 
 
@@ -175,6 +177,10 @@ def _held(seen: Snapshot) -> str:
     if seen.is_cancel_requested:
         return "being cancelled"
     return "paused" if seen.is_paused else (f"throttled: {seen.throttled}" if seen.throttled else "")
+
+
+def _behind(seen: Snapshot) -> str:
+    return f"catch-up: {seen.behind}" if seen.behind else ""
 
 
 def _waits(seen: Snapshot) -> str:

@@ -171,9 +171,9 @@ def why_closed(reading: Reading, state: dict[str, Any]) -> str:
     if not state["is_fresh"] or reading.lag_seconds is None:
         return "catch-up has just started"
     if reading.backlog >= COPY_BACKLOG_CHANGES:
-        return f"catch-up goes first: {reading.backlog:,} changes behind{_inside(reading)}"
+        return f"{snapshot.GOES_FIRST}{reading.backlog:,} changes behind{_inside(reading)}"
     if reading.lag_seconds >= COPY_LAG_SECONDS:
-        return f"catch-up goes first: {reading.lag_seconds:.1f} s behind"
+        return f"{snapshot.GOES_FIRST}{reading.lag_seconds:.1f} s behind{_inside(reading)}"
     return ""
 
 
