@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vreplication.progress.estimate import ApplyEstimate, CopyEstimate, Rate
+from vreplication.progress.estimate import ApplyEstimate, ApplyFigures, CopyEstimate, Rate
 
 _STEPS = st.lists(
     st.tuples(st.floats(0, 3600), st.integers(0, 10**9), st.none() | st.integers(0, 10**12), st.booleans()),
@@ -151,6 +151,39 @@ def test_the_slower_of_lag_and_backlog_decides() -> None:
     for second in range(20):
         figures = estimate.observe(second, lag_seconds=40 - second, backlog=100_000 - 100 * second)
     assert figures.apply_eta_seconds == pytest.approx((100_000 - 1_900) / 100)
+
+
+def inside(lag: float, rates: list[int], backlog: int = 5_000_000) -> tuple[ApplyEstimate, ApplyFigures, int]:
+    """A giant transaction that is being applied: each second so many changes fewer wait (or more)."""
+    estimate = ApplyEstimate()
+    for second, rate in enumerate(rates):
+        backlog -= rate
+        figures = estimate.observe(second, lag_seconds=lag + second, backlog=backlog, is_inside=True)
+    return estimate, figures, backlog
+
+
+def test_the_eta_contains_a_giant_transaction() -> None:
+    """The lag grows by a second a second all the while."""
+    _, figures, backlog = inside(3.0, [20_000] * 60)
+    assert figures.converging is True
+    assert figures.apply_eta_seconds == pytest.approx(backlog / 20_000)
+    _, figures, backlog = inside(3.0, [20_000] * 12, backlog=240_500)
+    assert figures.apply_eta_seconds == pytest.approx(500 / 20_000)
+
+
+@pytest.mark.parametrize("rate", [0, -100])
+def test_a_giant_transaction_that_does_not_get_less_does_not_converge(rate: int) -> None:
+    """More is written meanwhile than is applied of it, or nothing is applied."""
+    _, figures, _ = inside(3.0, [rate] * 60)
+    assert (figures.converging, figures.apply_eta_seconds) == (False, None)
+
+
+def test_behind_a_giant_transaction_its_growing_lag_is_forgotten() -> None:
+    estimate, *_ = inside(3.0, [20_000] * 60)
+    for second in range(60, 66):
+        figures = estimate.observe(second, lag_seconds=40 - 2 * (second - 60), backlog=0)
+    assert figures.converging is True
+    assert figures.apply_eta_seconds == pytest.approx(15)
 
 
 def test_unknown_lag_forgets_what_was_before() -> None:

@@ -125,19 +125,27 @@ class ApplyFigures:
 
 
 class ApplyEstimate:
-    """Catch-up: to be told lag and backlog once a second."""
+    """Catch-up: to be told lag and backlog once a second.
+
+    Inside of a giant transaction time stands still, so its lag grows by a second a second up to its last row, and then
+    falls at once: there the backlog, of which its rows are a part, is what tells.
+    """
 
     def __init__(self) -> None:
         self._lag = _Trend(_LEAST_LAG_SHRINK)
         self._backlog = _Trend(_LEAST_BACKLOG_SHRINK)
 
-    def observe(self, now: float, *, lag_seconds: float | None, backlog: int | None) -> ApplyFigures:
-        self._lag.observe(now, lag_seconds)
+    def observe(
+        self, now: float, *, lag_seconds: float | None, backlog: int | None, is_inside: bool = False
+    ) -> ApplyFigures:
+        """is_inside: a transaction of many parts is being applied."""
+        self._lag.observe(now, None if is_inside else lag_seconds)
         self._backlog.observe(now, backlog)
         if lag_seconds is None:
             return ApplyFigures(converging=None, apply_eta_seconds=None)
-        behind = [self._lag] if lag_seconds >= GATE_LAG_SECONDS else []
-        if backlog is not None and backlog >= GATE_BACKLOG_CHANGES:
+        is_late = lag_seconds >= GATE_LAG_SECONDS
+        behind = [self._lag] if is_late and not is_inside else []
+        if (is_late and is_inside) or (backlog is not None and backlog >= GATE_BACKLOG_CHANGES):
             behind.append(self._backlog)
         return _figures(behind)
 
