@@ -290,7 +290,8 @@ def _note_read(group: Group, run: _Run) -> None:
     run.watermark.unread(group.read)
     run.read_position = group.end
     beats = [beat_micros(i.after) for i in group.items if isinstance(i, TableRow) and i.table == "gate" and i.after]
-    run.watermark.shown(max([group.time_micros, *beats]))
+    # Of a transaction that has not been read whole, only what stands before it is received.
+    run.watermark.shown(max([group.time_micros - (not group.is_last), *beats]))
 
 
 def _apply_all(matcher: Matcher, applier: Applier, run: _Run, beater: Beater, control: Session, workflow: str) -> None:
