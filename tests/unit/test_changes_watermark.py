@@ -184,6 +184,22 @@ def test_a_restart_goes_on_above_what_was_stored() -> None:
     assert mark.begin(20) == 502
 
 
+def test_what_is_read_again_gets_its_times_again() -> None:
+    """Two transactions were taken and not applied when the connection was lost; the first is applied now."""
+    mark = Watermark()
+    mark.resolve(take(mark, 100))
+    stored = mark.assigned
+    first = [take(mark, 500), take(mark, 600)]
+    mark.forget_queued()
+    mark.go_on_from(stored)
+    assert mark.reading(700).resolved_micros == 499
+    mark.resolve(take(mark, 500))
+    assert mark.reading(700).resolved_micros == 500
+    mark.resolve(take(mark, 600))
+    assert mark.reading(700).resolved_micros == 600
+    assert first == [500, 600]
+
+
 def test_tables_are_held_apart_and_the_source_is_their_least() -> None:
     source = WatermarkAdvancer()
     for time, table in ((10, "a"), (20, "b"), (30, "a")):

@@ -71,6 +71,16 @@ class WatermarkAdvancer:
         self._branches: set[Hashable] = set()
         self._resolved: dict[Hashable, int] = {}
 
+    def rewind(self) -> None:
+        """The log is read again from the checkpoint: what has been taken and not applied comes once more.
+
+        It gets its times once more, too: later ones would say, when the first of it is applied, that all of it is.
+        """
+        self.resolved()
+        self.assigned = 0
+        self._taken = None
+        self._behind.clear()
+
     def server_time(self, micros: int) -> None:
         """The server's clock, read on a connection: nothing can have been committed later."""
         self._now = max(micros, self._now or micros)
@@ -173,8 +183,10 @@ class Watermark:
             self.applied += count
 
     def forget_queued(self) -> None:
-        """The reader starts again from the checkpoint: what was queued is read once more."""
+        """The reader starts again from the checkpoint, with whose time `go_on_from` is called: all behind it is read
+        once more."""
         with self._lock:
+            self._source.rewind()
             self._queued = 0
             self._inside = self._unread = None
             self._beats.forget()
