@@ -200,6 +200,19 @@ def test_what_is_read_again_gets_its_times_again() -> None:
     assert first == [500, 600]
 
 
+@pytest.mark.parametrize("version", RULES)
+def test_a_giant_transaction_gets_its_time_again_after_a_restart(version: int) -> None:
+    """The checkpoint in the middle of it has the time of the one before."""
+    mark = watermark_of(version)
+    take(mark, 100)
+    giant = mark.begin(500)
+    again = watermark_of(version)
+    again.go_on_from(mark.assigned)
+    assert again.begin(500) == giant
+    again.took(giant)
+    assert again.assigned == giant
+
+
 def test_tables_are_held_apart_and_the_source_is_their_least() -> None:
     source = WatermarkAdvancer()
     for time, table in ((10, "a"), (20, "b"), (30, "a")):

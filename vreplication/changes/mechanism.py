@@ -18,6 +18,7 @@ class BeatWatermark(Watermark):
 
     def took(self, time: int, beat_micros: int | None = None) -> int:
         if beat_micros is None:
+            self._whole = time
             return time
         return super().took(time, beat_micros)
 

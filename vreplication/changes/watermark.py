@@ -156,6 +156,7 @@ class Watermark:
         self._lock = threading.Lock()
         self._source = WatermarkAdvancer(assigned)
         self._beats = Beats()
+        self._whole = assigned
         self._queued = 0
         self._inside: Inside | None = None
         self._unread: Extent | None = None
@@ -163,8 +164,11 @@ class Watermark:
 
     @property
     def assigned(self) -> int:
-        """To be stored with the checkpoint."""
-        return self._source.assigned
+        """To be stored with the checkpoint: of the last transaction that was taken whole.
+
+        One that is being taken in parts is read again after a restart, and gets its time again.
+        """
+        return self._whole
 
     @property
     def resolved(self) -> int | None:
@@ -195,6 +199,7 @@ class Watermark:
         """The last time that was stored with the checkpoint."""
         with self._lock:
             self._source.assigned = max(assigned, self._source.assigned)
+            self._whole = self._source.assigned
 
     def server_time(self, micros: int) -> None:
         """The source's clock at this moment: nothing that it has shown is newer."""
@@ -227,6 +232,7 @@ class Watermark:
             if beat_micros is not None and beat_micros > self._source.assigned:
                 time = self._source.assign(beat_micros)
             self._source.took(time)
+            self._whole = self._source.assigned
             return time
 
     def resolve(self, time: int) -> None:
