@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from vreplication.state import checkpoint, gate, journal, lease, ledger, markers
 from vreplication.state.checkpoint import Checkpoint
 from vreplication.state.ledger import Chunk, KeyRange, Landing, Split
 from vreplication.state.workflows import WorkflowRow
-from vreplication.workflows import operate
+from vreplication.workflows import operate, steps
 
 WORKFLOW = "wf-1"
 RANGE = KeyRange(lower=("1",), upper=("9",), has_lower=True)
@@ -277,3 +278,18 @@ def test_a_window_does_not_take_the_place_of_a_person_who_was_faster(
     operate.release_once(session.url, WORKFLOW, "maintenance window x")
     assert looked(session, WORKFLOW) == "ann"
     assert [entry["actor"] for entry in journal.read(session, WORKFLOW) if entry["event"] == "released"] == []
+
+
+def test_an_end_is_told_by_who_holds_the_lease(session: Session) -> None:
+    """A driver that was stopped in the switch wakes up when another one has done all that was left."""
+    old = lease.acquire(session, WORKFLOW, lease.DRIVER)
+    lease.release(session, old)
+    new = lease.acquire(session, WORKFLOW, lease.DRIVER)
+    session.execute_raw(f"UPDATE {SIDECAR}.workflow SET phase='complete', is_cut=1")
+
+    def driver(right: lease.Lease) -> Any:
+        return SimpleNamespace(session=session, workflow=WORKFLOW, lease=right, child=SimpleNamespace(end=lambda: None))
+
+    with pytest.raises(Superseded):
+        steps.clean_up(driver(old))
+    steps.clean_up(driver(new))

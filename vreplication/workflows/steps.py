@@ -314,6 +314,8 @@ def clean_up(driver: Driver) -> None:
     driver.child.end()
     row = workflows.load(driver.session, driver.workflow)
     if row.phase is Phase.COMPLETE:
+        # By us, before the server was lost; or by who has taken over, and then the end is not ours to tell.
+        lease.fence(driver.session, driver.lease)
         return
     keytables.drop_all(driver.session, row.id)
     serial.drop_probe(driver.session, row.id)
