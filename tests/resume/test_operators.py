@@ -54,7 +54,9 @@ def test_killed_then_run_on_by_its_id_alone(live: Live) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("point", ["prepare.tables_made", "copy.before_land", "verify.began", "cutover.locked"])
+@pytest.mark.parametrize(
+    "point", ["prepare.tables_made", "copy.before_land", "verify.began", "cutover.locked", "workflow.switched"]
+)
 def test_sigterm_ends_it_and_the_same_command_goes_on(live: Live, point: str) -> None:
     with paused_at(live.pauses, point):
         first = live.start()

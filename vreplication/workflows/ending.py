@@ -112,7 +112,9 @@ def _ended_with_sidecar(session: Session, workflow: str, driver: Driver, error: 
     row = _settled(session, workflows.load(session, workflow))
     if row.is_cut:
         reason = f"The tables have been switched, but cleaning up did not end: {error}"
-        return _result(session, "failed", workflow, reason, exit_code=1)
+        is_interrupted = isinstance(error, Interrupted)
+        event, code = ("interrupted", Interrupted.exit_code) if is_interrupted else ("failed", 1)
+        return _result(session, event, workflow, reason, exit_code=code)
     if isinstance(error, Interrupted):
         reason = f"Interrupted; the source table is untouched. {log_kept.limit(session)}".strip()
         return _result(session, "interrupted", workflow, reason, exit_code=Interrupted.exit_code)
