@@ -34,6 +34,7 @@ if "airflow" not in sys.modules and "AIRFLOW_HOME" not in os.environ:
 os.environ.setdefault("AIRFLOW__API_AUTH__JWT_SECRET", "only-for-tests-" * 5)
 
 from sandbox.databases import Database
+from tests.support.private_server import missing
 from tests.support.rows import workflow_row
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
@@ -84,7 +85,7 @@ def airflow() -> Any:
 
     store = conf.get("database", "sql_alchemy_conn")
     if not store.startswith(f"sqlite:///{tempfile.gettempdir()}/"):
-        pytest.skip("Airflow's metadata database is not a temporary one; unset AIRFLOW_HOME.")
+        missing("Airflow's metadata database is not a temporary one; unset AIRFLOW_HOME.")
     from airflow.api_fastapi.app import init_auth_manager
     from airflow.utils.db import initdb
 

@@ -14,6 +14,7 @@ from backfill_setup import DAY, Case
 
 from sandbox import binaries, servers
 from sandbox.databases import Database, create_database
+from tests.support.private_server import missing
 from vreplication.mysql.quoting import ident
 
 COLUMNS = {
@@ -102,7 +103,7 @@ def other(database: Database) -> Iterator[Database]:
         try:
             started = servers.start(flavor, Path(folder) / flavor)
         except binaries.ServerMissing as error:
-            pytest.skip(str(error))
+            missing(str(error))
         try:
             yield create_database(started)
         finally:
