@@ -162,13 +162,20 @@ def test_cancel_of_a_live_workflow_removes_what_we_made(app: Session, database: 
         assert session.rows(f"SHOW TABLES FROM {SIDECAR} LIKE 'tombstone%'") == []
 
 
-def test_an_interrupt_stops_and_the_same_command_goes_on(app: Session, database: Database, pauses: Path) -> None:
-    with paused_at(pauses, "workflow.copied"):
-        run = begin(database, "t", "ADD COLUMN z INT NOT NULL DEFAULT 7")
-        wait_reached(pauses, "workflow.copied", run)
+def interrupted_at(database: Database, pauses: Path, point: str, alter: str) -> Run:
+    """One that was stopped there, and has said so."""
+    with paused_at(pauses, point):
+        run = begin(database, "t", alter)
+        wait_reached(pauses, point, run)
         run.stop.set()
     result = run.result()
     assert (result.event, result.exit_code) == ("interrupted", 130)
+    return run
+
+
+def test_an_interrupt_stops_and_the_same_command_goes_on(app: Session, database: Database, pauses: Path) -> None:
+    run = interrupted_at(database, pauses, "workflow.copied", "ADD COLUMN z INT NOT NULL DEFAULT 7")
+    result = run.result()
     assert result.resume_command == f"vreplication resume {run.workflow}"
     app.execute_raw("UPDATE t SET a='meanwhile' WHERE id=1")
     app.execute_raw("DELETE FROM t WHERE id=2")
@@ -202,12 +209,7 @@ def test_an_interrupt_before_anything_is_made_makes_nothing(
 
 
 def test_an_interrupt_between_the_steps_of_a_preparation(app: Session, database: Database, pauses: Path) -> None:
-    with paused_at(pauses, "prepare.tables_made"):
-        run = begin(database, "t", "ADD COLUMN z INT")
-        wait_reached(pauses, "prepare.tables_made", run)
-        run.stop.set()
-    result = run.result()
-    assert (result.event, result.exit_code) == ("interrupted", 130)
+    run = interrupted_at(database, pauses, "prepare.tables_made", "ADD COLUMN z INT")
     with connect(database.url) as session:
         assert workflows.load(session, run.workflow).start_position is None
         assert session.value(f"SELECT COUNT(*) FROM {SIDECAR}.split WHERE workflow=%s", (run.workflow,)) == 0
