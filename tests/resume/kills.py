@@ -13,7 +13,7 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tests.support.flow import paused_at
+from tests.support.flow import Ended, paused_at
 from tests.support.run_ddl import Command, children, replicates, wait_gone
 from vreplication.errors import VReplicationError
 from vreplication.mysql.session import connect
@@ -49,7 +49,7 @@ POINTS = {
 EARLY_WRITES, LATE_WRITES = 250, 80
 """A random moment is so many writes of the application after the start at most, or after the release at the gate."""
 PATIENCE_SECONDS = 240.0
-NOBODY = "nobody was left to kill"
+NOBODY, TOLD = "nobody was left to kill", "had told its end when it was killed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +129,8 @@ class Again:
             ended = command.finish(PATIENCE_SECONDS)
             if ended.code == 0:
                 break
+            if _has_told(ended):
+                return TOLD
             codes.append(ended.code)
             # Killed, or ended by itself with the command that goes on; and never again after that.
             assert ended.code in (-signal.SIGKILL, 1), (ended.out[-3000:], ended.err[-3000:], self.live.log())
@@ -137,6 +139,11 @@ class Again:
             command = self.start()
         assert ended.last["event"] == "complete"
         return " ".join(["same command again" if codes else "same process", *(f"(exit {c})" for c in codes if c > 0)])
+
+
+def _has_told(ended: Ended) -> bool:
+    """Killed between its last line and its exit: the same command is refused from then on, it has ended."""
+    return ended.code == -signal.SIGKILL and ended.out.endswith("\n") and ended.last["event"] == "complete"
 
 
 def _at_point(live: Live, kill: Kill, command: Command) -> tuple[str, bool]:

@@ -7,6 +7,7 @@ SIGINT handler of its own over ours.
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -18,6 +19,8 @@ from vreplication.cli import logs
 from vreplication.cli.show import Display
 from vreplication.cli.streams import children_to
 from vreplication.cli.watcher import Watcher
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 TICK_SECONDS = 0.25
@@ -65,8 +68,13 @@ def attend(work: Callable[[], T], *, stop: threading.Event, display: Display, wa
 
 
 def _show(done: threading.Event, stop: threading.Event, display: Display, watcher: Watcher) -> None:
+    is_noted = False
     while True:
         display.tick(watcher.latest, is_stopping=stop.is_set())
+        if stop.is_set() and not is_noted:
+            is_noted = True
+            # Not from the signal's handler: whoever it interrupts may be in the middle of a line.
+            log.info("asked to stop: the work ends at the next place where it can")
         if done.wait(TICK_SECONDS):
             break
     watcher.settle()
