@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
 
-from sandbox.databases import Database
+from sandbox.databases import Database, grant_statements
 from vreplication import names
 from vreplication.errors import Refused
 from vreplication.mysql.session import Session, connect
@@ -17,7 +18,7 @@ from vreplication.planning.plan import Plan, check_prepared, make_plan
 from vreplication.planning.spec import make_spec
 from vreplication.schema.mapping import map_for
 from vreplication.schema.shadow import create_shadow
-from vreplication.state import sidecar
+from vreplication.state import sidecar, workflows
 
 SIMPLE = "(id INT PRIMARY KEY, v INT, s VARCHAR(20) COLLATE utf8mb4_bin)"
 
@@ -355,7 +356,7 @@ def test_an_unended_workflow_on_the_table_is_refused(database: Database, session
 def test_too_little_disk_is_refused_with_both_sizes(
     database: Database, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(space, "_free", lambda facts, place: 3 * 1024)
+    monkeypatch.setattr(space, "_disk", lambda facts, place: space.Disk(device=1, free=3 * 1024))
     plan = run(database, session, SIMPLE, "ADD x INT")
     found = refusal(plan, "disk")
     assert f"The copy needs about {space.size(plan.copy_bytes)} and the binary log about" in found.sentence
@@ -371,6 +372,39 @@ def test_missing_privileges_are_listed_as_grants(database: Database, session: Se
     found = refusal(plan, "privileges")
     assert f"GRANT LOCK TABLES ON `{database.name}`.*" in found.cure
     assert "GRANT PROCESS ON *.*" in found.cure
+
+
+@pytest.mark.parametrize("place", ["schema", "sidecar", "everywhere"])
+def test_each_privilege_that_is_taken_away_is_named(database: Database, place: str) -> None:
+    """Alone; whatever else cannot be looked at without it, the GRANT that cures it is in what the user reads."""
+    database.admin.execute_raw(f"CREATE TABLE t {SIMPLE}")
+    with connect(database.url) as ours:
+        sidecar.install(ours)
+    where = {"schema": f"`{database.name}`.*", "sidecar": "`_vreplication`.*", "everywhere": "*.*"}[place]
+    for privilege in sorted(_privileges(database, where)):
+        database.admin.execute_raw(f"REVOKE {privilege} ON {where} FROM '{database.user}'@'%'")
+        told = _refused(database)
+        database.admin.execute_raw(f"GRANT {privilege} ON {where} TO '{database.user}'@'%'")
+        assert re.search(rf"GRANT [^;]*{privilege}[^;]* ON {re.escape(where)}", told), (privilege, told)
+    assert _refused(database) == ""
+
+
+def _privileges(database: Database, where: str) -> set[str]:
+    """What sql/grants/ gives there."""
+    named = grant_statements(database.server.flavor, user="u", host="%", password="p", schema=database.name)
+    lists = [re.match(rf"GRANT (.+)\s+ON {re.escape(where)}", s, re.S) for s in named]
+    return {word.strip() for found in lists if found for word in found[1].split(",")}
+
+
+def _refused(database: Database) -> str:
+    """What a plan says against it, with the cures."""
+    try:
+        with connect(database.url) as session:
+            workflows.find(session, "w")
+            plan = make_plan(session, make_spec(table="t", alter="ADD x INT"))
+    except Refused as refused:
+        return f"{refused} {refused.cure}"
+    return " ".join(f"{r.sentence} {r.cure}" for r in plan.refusals)
 
 
 SETTINGS = [

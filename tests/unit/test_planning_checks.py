@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
 import pytest
 
+import vreplication
 from vreplication.errors import Refused
-from vreplication.mysql.server import Flavor, Server
+from vreplication.mysql.server import ASKED, Flavor, Server
 from vreplication.mysql.session import ConnectionLost, LockWait, Session
 from vreplication.mysql.url import parse
 from vreplication.planning import server_checks, space, table_checks
@@ -26,6 +28,21 @@ GOOD = {"log_bin": "ON", "binlog_format": "ROW", "binlog_row_image": "FULL", "bi
 
 def server(flavor: Flavor = Flavor.MYSQL, version: tuple[int, int, int] = (9, 7, 4), **variables: str) -> Server:
     return Server(flavor=flavor, version=version, version_text="", variables={**GOOD, **variables})
+
+
+def test_every_setting_that_is_wanted_is_asked() -> None:
+    """What is not asked is a KeyError, which a user must not be the first to see."""
+    package = Path(vreplication.__file__).parent
+    calls = [n for p in package.rglob("*.py") for n in ast.walk(ast.parse(p.read_text())) if isinstance(n, ast.Call)]
+    wanted = {
+        call.args[0].value
+        for call in calls
+        if isinstance(call.func, ast.Attribute)
+        and call.func.attr in ("setting", "is_on")
+        and isinstance(call.args[0], ast.Constant)
+    }
+    assert len(wanted) > 10
+    assert wanted - ASKED == set()
 
 
 def facts(on: Server, *, counts: bool = False, path: str = "server") -> Facts:
@@ -96,13 +113,17 @@ KIB = 1 << 10
         ("data", {"data": 330 * KIB}, "ok", "330 KiB are free"),
         ("logs", {"data": 219 * KIB, "logs": 900 * KIB}, "refuse", "219 KiB are free"),
         ("logs", {"data": 900 * KIB, "logs": 109 * KIB}, "refuse", "109 KiB are free"),
-        ("logs", {"data": 220 * KIB, "logs": 220 * KIB}, "ok", "220 KiB are free"),
+        ("logs", {"data": 220 * KIB, "logs": 110 * KIB}, "ok", "KiB are free"),
+        ("beside", {"data": 329 * KIB, "beside": 329 * KIB}, "refuse", "329 KiB are free"),
+        ("beside", {"data": 330 * KIB, "beside": 330 * KIB}, "ok", "330 KiB are free"),
+        ("logs", {"logs": 109 * KIB}, "refuse", "109 KiB are free"),
         ("data", {}, "ok", "cannot be seen"),
     ],
 )
 def test_disk(monkeypatch: pytest.MonkeyPatch, log_folder: str, free: dict[str, int], verdict: str, said: str) -> None:
-    """Copy and log each on a disk of their own, or both on one."""
-    monkeypatch.setattr(space, "_free", lambda _, place: free.get(place))
+    """Copy and log each on a disk of their own, or both on one; "beside" is another folder on that of "data"."""
+    disks = {p: space.Disk(device={"logs": 2}.get(p, 1), free=left) for p, left in free.items()}
+    monkeypatch.setattr(space, "_disk", lambda _, place: disks.get(place))
     on = facts(server(datadir="data", log_bin_basename=f"{log_folder}/binlog"))
     found = space.check(replace(on, source=replace(on.source, data_bytes=100 * KIB, index_bytes=100 * KIB)))
     assert found.verdict == verdict
@@ -113,11 +134,13 @@ def test_disk(monkeypatch: pytest.MonkeyPatch, log_folder: str, free: dict[str, 
 
 def test_free_space_is_that_of_a_server_on_this_machine(tmp_path: Path) -> None:
     (tmp_path / "server.pid").touch()
+    (tmp_path / "logs").mkdir()
     on = facts(server(datadir=str(tmp_path), pid_file="server.pid"))
     here = Answering()
-    assert space._free(replace(on, session=cast(Session, here)), str(tmp_path)) is not None
+    for place in (tmp_path, tmp_path / "logs"):
+        assert space._disk(replace(on, session=cast(Session, here)), str(place)) is not None
     here.url = parse("mysql://u@db.example.com/s")
-    assert space._free(replace(on, session=cast(Session, here)), str(tmp_path)) is None
+    assert space._disk(replace(on, session=cast(Session, here)), str(tmp_path)) is None
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 
 from vreplication.errors import Refused
 from vreplication.mysql.server import Server, inspect
-from vreplication.mysql.session import Session
-from vreplication.planning import space, table_checks
+from vreplication.mysql.session import Session, SqlError
+from vreplication.planning import privileges, space, table_checks
 from vreplication.planning.checks import copy_path_reason, holds_counter, run_checks
 from vreplication.planning.facts import Check, Facts, Verdict, ok, refuse
 from vreplication.planning.spec import Spec
@@ -47,12 +47,22 @@ class Plan:
 
 
 def make_plan(session: Session, spec: Spec) -> Plan:
-    """Plan an online DDL. Raises Refused where there is no such table; all else is a verdict of the plan."""
+    """Plan an online DDL. Raises Refused where there is no such table, or it may not be read; else verdicts."""
     schema, table = spec.table_parts(session.url.database)
-    source = introspect(session, schema, table)
-    facts, alter = _read_alter(session, spec, inspect(session), source)
+    server = inspect(session)
+    source = _introspect(session, server, schema, table)
+    facts, alter = _read_alter(session, spec, server, source)
     facts = replace(facts, copy_path=_choose_path(facts))
     return _plan(facts, run_checks(facts, alter))
+
+
+def _introspect(session: Session, server: Server, schema: str, table: str) -> Table:
+    """Without SELECT a table is seen, but what it looks like is not told."""
+    try:
+        return introspect(session, schema, table)
+    except SqlError:
+        privileges.demand(session, schema, table, is_mariadb=server.is_mariadb)
+        raise
 
 
 def _plan(facts: Facts, checks: tuple[Check, ...]) -> Plan:

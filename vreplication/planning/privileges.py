@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from vreplication.errors import Refused
 from vreplication.mysql.quoting import ident
 from vreplication.mysql.session import Session
 from vreplication.planning.facts import Check, Facts, ok, refuse
@@ -97,10 +98,16 @@ def read_grants(session: Session, *, is_mariadb: bool) -> list[Grant]:
 
 def check(facts: Facts) -> Check:
     """One sentence with each GRANT that is missing."""
-    is_mariadb = facts.server.is_mariadb
-    grants = read_grants(facts.session, is_mariadb=is_mariadb)
-    schema, table = facts.source.schema, facts.source.name
-    user = "the user"
+    try:
+        demand(facts.session, facts.source.schema, facts.source.name, is_mariadb=facts.server.is_mariadb)
+    except Refused as error:
+        return refuse("privileges", error.message, error.cure)
+    return ok("privileges", "The user has all that is needed.")
+
+
+def demand(session: Session, schema: str, table: str, *, is_mariadb: bool) -> None:
+    """Raises Refused with each GRANT that is missing to change the table."""
+    grants = read_grants(session, is_mariadb=is_mariadb)
     lacks = []
     for wanted, where, place in (
         (_ON_SCHEMA, schema, f"{ident(schema)}.*"),
@@ -108,12 +115,11 @@ def check(facts: Facts) -> Check:
         (_GLOBAL[is_mariadb], "*", "*.*"),
     ):
         if names := missing(grants, wanted, where):
-            lacks.append(f"GRANT {', '.join(names)} ON {place} TO {user};")
+            lacks.append(f"GRANT {', '.join(names)} ON {place} TO the user;")
     lacks += [] if is_mariadb else _locks(grants)
     if lacks:
         words = f"The user lacks privileges to change {schema}.{table}."
-        return refuse("privileges", words, " ".join(lacks) + " (sql/grants/ has all of them)")
-    return ok("privileges", "The user has all that is needed.")
+        raise Refused(words, cure=" ".join(lacks) + " (sql/grants/ has all of them)")
 
 
 def _locks(grants: list[Grant]) -> list[str]:

@@ -7,6 +7,7 @@ told and nothing is guessed.
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass, field
 
 from vreplication.planning.facts import Check, Facts, ok, refuse
 
@@ -14,17 +15,29 @@ _MARGIN = 1.1
 _LOCAL = ("localhost", "127.0.0.1", "::1", "")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disk:
+    """A file system of the server's, by its device number, with its free bytes."""
+
+    device: int
+    free: int = field(compare=False)
+
+
 def check(facts: Facts) -> Check:
     copy, log = needed(facts)
     words = f"The copy needs about {size(copy)} and the binary log about {size(log)}"
-    free = {place: left for place in _places(facts) if (left := _free(facts, place)) is not None}
-    if not free:
+    data, logs = _places(facts)
+    wanted: dict[Disk, int] = {}
+    for place, need in ((data, copy), (logs, log)):
+        if disk := _disk(facts, place):
+            wanted[disk] = wanted.get(disk, 0) + need
+    if not wanted:
         return ok("disk", f"{words}; how much is free cannot be seen from here.")
-    wanted = copy + log if len(free) == 1 else max(copy, log)
-    left = min(free.values())
-    if left < wanted:
-        return refuse("disk", f"{words}, and {size(left)} are free.", "Make room on the server's disk.")
-    return ok("disk", f"{words}; {size(left)} are free.")
+    # The one with the least room to spare speaks for all.
+    tightest = min(wanted, key=lambda disk: disk.free - wanted[disk])
+    if tightest.free < wanted[tightest]:
+        return refuse("disk", f"{words}, and {size(tightest.free)} are free.", "Make room on the server's disk.")
+    return ok("disk", f"{words}; {size(tightest.free)} are free.")
 
 
 def needed(facts: Facts) -> tuple[int, int]:
@@ -33,21 +46,20 @@ def needed(facts: Facts) -> tuple[int, int]:
     return int((table.data_bytes + table.index_bytes) * _MARGIN), int(table.data_bytes * _MARGIN)
 
 
-def _places(facts: Facts) -> list[str]:
-    """The data directory, and the logs' where that is another."""
+def _places(facts: Facts) -> tuple[str, str]:
+    """The data directory, and the logs'."""
     data = facts.server.setting("datadir") or ""
-    logs = os.path.dirname(facts.server.setting("log_bin_basename") or data)
-    return [data] if os.path.normpath(logs) == os.path.normpath(data) else [data, logs]
+    return data, os.path.dirname(facts.server.setting("log_bin_basename") or "") or data
 
 
-def _free(facts: Facts, place: str) -> int | None:
-    """Free bytes where `place` is a directory of a server on this very machine."""
-    pid_file = facts.server.setting("pid_file") or ""
+def _disk(facts: Facts, place: str) -> Disk | None:
+    """Where `place` is, if the server whose process id stands in its data directory is on this very machine."""
+    pid_file = os.path.join(facts.server.setting("datadir") or "", facts.server.setting("pid_file") or "")
     is_here = facts.session.url.unix_socket or facts.session.url.host in _LOCAL
-    if not (is_here and place and os.path.isdir(place) and os.path.exists(os.path.join(place, pid_file))):
+    if not (is_here and os.path.isfile(pid_file) and os.path.isdir(place)):
         return None
     found = os.statvfs(place)
-    return found.f_bavail * found.f_frsize
+    return Disk(device=os.stat(place).st_dev, free=found.f_bavail * found.f_frsize)
 
 
 def size(count: float) -> str:
