@@ -12,10 +12,12 @@ import pytest
 SCRIPT = """
 import os, sys
 
+number = int(sys.argv.pop(1))
+
 class SendSignal:
     def find_spec(self, name, path=None, target=None):
-        if name == "vreplication.cli.main":
-            os.kill(os.getpid(), int(sys.argv.pop(1)))
+        if name in ("vreplication.cli.main", "vreplication.cli.internal"):
+            os.kill(os.getpid(), number)
 
 sys.meta_path.insert(0, SendSignal())
 from vreplication.__main__ import main
@@ -40,6 +42,19 @@ def test_a_program_hears_of_it_as_json() -> None:
     ended = start(signal.SIGTERM, "online-ddl", "--json")
     assert ended.returncode == 130
     assert json.loads(ended.stdout)["event"] == "interrupted"
+
+
+def test_catch_up_hears_of_it() -> None:
+    ended = start(signal.SIGTERM, "replicate", "some-id")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
+
+
+def test_catch_up_loads_nothing_that_a_person_reads() -> None:
+    seen = (
+        "import sys; import vreplication.cli.internal; print(sorted({'rich', 'typer', 'pyspark'} & set(sys.modules)))"
+    )
+    ended = subprocess.run([sys.executable, "-c", seen], capture_output=True, text=True, timeout=60, check=True)
+    assert ended.stdout == "[]\n"
 
 
 def test_what_was_ignored_stays_ignored() -> None:

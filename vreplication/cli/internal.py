@@ -1,4 +1,4 @@
-"""Commands that we start ourselves: the replicating process.
+"""What we start ourselves: the replicating process.
 
 What must stay true: the URL is read from standard input, and the end of standard input ends the process.
 """
@@ -35,6 +35,9 @@ def run_replicate(workflow: str) -> int:
     except VReplicationError as error:
         log.error("%s", error)
         return error.exit_code
+    except Exception:  # a fault of ours: the log is the only place where anybody would look for it
+        log.exception("catch-up ended by an unexpected error")
+        return 1
     log.info("catch-up of workflow %s ends", workflow)
     return 0
 
