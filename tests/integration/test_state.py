@@ -10,7 +10,7 @@ import pytest
 
 from sandbox.databases import Database
 from vreplication.errors import LeaseHeld, Refused, Superseded, Terminal
-from vreplication.mysql.session import Session, connect
+from vreplication.mysql.session import ConnectionLost, Session, connect
 from vreplication.phases import Phase
 from vreplication.settings import SIDECAR
 from vreplication.state import checkpoint, gate, journal, lease, ledger, markers, progress, sidecar, workflows
@@ -43,6 +43,7 @@ def row(schema: str) -> WorkflowRow:
 
 def test_a_sidecar_that_comes_while_one_looks(database: Database) -> None:
     """None is none; one that was made between the look and the question whether there is any is looked at."""
+    database.drop_sidecar()
     with connect(database.url) as opened:
         assert workflows.find(opened, WORKFLOW) is None
         answers: list[bool] = []
@@ -293,3 +294,12 @@ def test_an_end_is_told_by_who_holds_the_lease(session: Session) -> None:
     with pytest.raises(Superseded):
         steps.clean_up(driver(old))
     steps.clean_up(driver(new))
+
+
+def test_a_strangers_connection_of_the_same_number_is_left_alone(session: Session, database: Database) -> None:
+    """Numbers begin again with each start of the server, and two starts within two seconds look the same."""
+    with connect(database.app_url) as stranger, connect(database.url) as ours:
+        lease.end_lost(session, (stranger.id, ours.id), lease.server_run(session))
+        assert stranger.value("SELECT 1") == 1
+        with pytest.raises(ConnectionLost):
+            ours.value("SELECT 1")

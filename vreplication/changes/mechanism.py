@@ -1,7 +1,7 @@
 """Versions of the rules by which the watermark moves.
 
-A workflow goes on under the version that it began with, for its numbers are compared by processes of different age
-while an installation is being renewed. The rows of the sidecar say which one it is.
+Numbers of a workflow are compared by processes of different age while an installation is being renewed. Its row in the
+sidecar says under which version it goes on: the one that it began with, until all that work on it know a newer one.
 
 What must stay true: a version's rules never change once it has been released; a workflow of a version that this
 program does not know is refused.
@@ -10,7 +10,15 @@ program does not know is refused.
 from __future__ import annotations
 
 from vreplication.changes.watermark import Watermark
-from vreplication.errors import Refused
+from vreplication.errors import Refused, Transient
+
+
+class RulesRenewed(Transient):
+    """Catch-up begins again at its checkpoint, by the rules of this version."""
+
+    def __init__(self, mechanism: int) -> None:
+        super().__init__(f"All that work on the workflow know version {mechanism} of the rules now.")
+        self.mechanism = mechanism
 
 
 class BeatWatermark(Watermark):

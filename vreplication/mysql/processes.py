@@ -33,11 +33,11 @@ def processes(session: Session, *, is_full: bool = False) -> dict[int, Process]:
     return {process.id: process for process in map(_process, rows)}
 
 
-def still_there(session: Session, ids: Iterable[int]) -> list[int]:
-    """Those of the connections that have not ended."""
+def still_there(session: Session, ids: Iterable[int], *, user: str = "") -> list[int]:
+    """Those of the connections that have not ended; with a user only those that are logged in as that."""
     wanted = sorted(set(ids))
     found = processes(session) if wanted else {}
-    return [number for number in wanted if number in found]
+    return [number for number in wanted if number in found and user in ("", found[number].user)]
 
 
 def _process(row: tuple[object, ...]) -> Process:

@@ -11,12 +11,9 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import select
-
 from vreplication.mysql.session import Session
 from vreplication.settings import SIDECAR
-from vreplication.state import sidecar
-from vreplication.state.sidecar import fetch_one
+from vreplication.state import rows, sidecar
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,10 +56,10 @@ def save(session: Session, workflow: str, checkpoint: Checkpoint) -> None:
 
 def load(session: Session, workflow: str) -> Checkpoint | None:
     t, more = sidecar.checkpoint, sidecar.stream
-    row = fetch_one(session, select(t).where(t.c.workflow == workflow))
+    row = rows.find(session, t, workflow=workflow)
     if row is None:
         return None
-    beside = fetch_one(session, select(more).where(more.c.workflow == workflow))
+    beside = rows.find(session, more, workflow=workflow)
     return Checkpoint(
         position=row["position"],
         batch=int(row["batch"]),

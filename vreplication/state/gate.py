@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import delete, select
 from sqlalchemy.dialects.mysql import insert as upsert
 
 from vreplication.mysql.session import Session
 from vreplication.settings import GATE_STALE_SECONDS, SIDECAR
-from vreplication.state import sidecar
+from vreplication.state import rows, sidecar
 from vreplication.state.lease import Lease, fence
-from vreplication.state.sidecar import execute, fetch_one, now
+from vreplication.state.sidecar import execute, now
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,8 +28,7 @@ def write(session: Session, lease: Lease, *, is_open: bool, reason: str, beat: i
     fields = {"is_open": int(is_open), "reason": reason[:255], "beat": beat, "written_at": now()}
     with session.transaction():
         fence(session, lease)
-        statement = upsert(sidecar.gate).values(workflow=lease.workflow, **fields)
-        execute(session, statement.on_duplicate_key_update(**fields))
+        rows.put(session, sidecar.gate, {"workflow": lease.workflow}, **fields)
 
 
 def read(session: Session, workflow: str) -> GateState:
@@ -49,10 +47,7 @@ def read(session: Session, workflow: str) -> GateState:
 
 def release(session: Session, workflow: str, by: str) -> None:
     fields = {"released_by": by[:255], "released_at": now()}
-    execute(
-        session,
-        upsert(sidecar.gate_release).values(workflow=workflow, **fields).on_duplicate_key_update(**fields),
-    )
+    rows.put(session, sidecar.gate_release, {"workflow": workflow}, **fields)
 
 
 def release_first(session: Session, workflow: str, by: str) -> bool:
@@ -63,12 +58,10 @@ def release_first(session: Session, workflow: str, by: str) -> bool:
 
 def withdraw(session: Session, workflow: str, by: str) -> bool:
     """Take back what `by` has released. False: it is somebody else's by now."""
-    t = sidecar.gate_release
-    return execute(session, delete(t).where(t.c.workflow == workflow, t.c.released_by == by)) > 0
+    return rows.remove(session, sidecar.gate_release, workflow=workflow, released_by=by) > 0
 
 
 def released_by(session: Session, workflow: str) -> str | None:
     """Who released the cut-over, or None."""
-    t = sidecar.gate_release
-    row = fetch_one(session, select(t.c.released_by).where(t.c.workflow == workflow))
+    row = rows.find(session, sidecar.gate_release, workflow=workflow)
     return str(row["released_by"]) if row else None

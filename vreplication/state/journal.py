@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import insert, select
+from sqlalchemy import select
 
 from vreplication.mysql.session import Session
-from vreplication.state import sidecar
-from vreplication.state.sidecar import execute, fetch, now
+from vreplication.state import rows, sidecar
+from vreplication.state.sidecar import fetch, now
 
 
 def write(session: Session, workflow: str, event: str, details: str = "", *, actor: str) -> None:
@@ -19,7 +19,7 @@ def write(session: Session, workflow: str, event: str, details: str = "", *, act
         "event": event,
         "details": details[:16000],
     }
-    execute(session, insert(sidecar.journal).values(values))
+    rows.add(session, sidecar.journal, **values)
 
 
 def read(session: Session, workflow: str) -> list[dict[str, Any]]:

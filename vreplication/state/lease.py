@@ -17,15 +17,14 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import insert, select, update
-from sqlalchemy.dialects.mysql import insert as upsert
+from sqlalchemy import select
 
 from vreplication.errors import LeaseHeld, Superseded, Transient
 from vreplication.mysql.processes import still_there
 from vreplication.mysql.session import Session
 from vreplication.settings import LEASE_STALE_SECONDS, SIDECAR
-from vreplication.state import sidecar
-from vreplication.state.sidecar import execute, fetch_one, now
+from vreplication.state import rows, sidecar
+from vreplication.state.sidecar import fetch_one, now
 
 _WHO = "@@hostname,@@port,@@datadir,@@server_id"
 _WHO_BITS = 20
@@ -89,9 +88,9 @@ def _bump(session: Session, workflow: str, role: str, seen: int) -> int:
         token = max(seen + 1, int(session.value("SELECT CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED)")))
         fields = {"token": token, "holder": me(), "taken_at": now()}
         if row is None:
-            execute(session, insert(t).values(workflow=workflow, role=role, **fields))
+            rows.add(session, t, workflow=workflow, role=role, **fields)
         else:
-            execute(session, update(t).where(*where).values(**fields))
+            rows.change(session, t, {"workflow": workflow, "role": role}, **fields)
     return token
 
 
@@ -119,11 +118,7 @@ def _holder(session: Session, row: tuple[Any, ...]) -> Holder:
 
 def release(session: Session, lease: Lease) -> None:
     """Give the lease back: our heartbeat goes, so the next one need not wait."""
-    from sqlalchemy import delete
-
-    t = sidecar.heartbeat
-    mine = (t.c.workflow == lease.workflow, t.c.role == lease.role, t.c.token == lease.token)
-    execute(session, delete(t).where(*mine))
+    rows.remove(session, sidecar.heartbeat, workflow=lease.workflow, role=lease.role, token=lease.token)
 
 
 def give_back(session: Session, workflow: str, role: str) -> None:
@@ -143,8 +138,7 @@ def beat(session: Session, lease: Lease, connections: tuple[int, ...]) -> None:
             "connections": json.dumps(sorted(connections)),
             "server_started": server_run(session),
         }
-        statement = upsert(sidecar.heartbeat).values(workflow=lease.workflow, role=lease.role, **fields)
-        execute(session, statement.on_duplicate_key_update(**fields))
+        rows.put(session, sidecar.heartbeat, {"workflow": lease.workflow, "role": lease.role}, **fields)
 
 
 def fence(session: Session, lease: Lease) -> None:
@@ -173,8 +167,7 @@ def is_alive(session: Session, workflow: str, role: str) -> bool:
 
 def has_beat(session: Session, workflow: str, role: str) -> bool:
     """False when the last holder has given the lease back."""
-    t = sidecar.heartbeat
-    return fetch_one(session, select(t.c.token).where(t.c.workflow == workflow, t.c.role == role)) is not None
+    return rows.find(session, sidecar.heartbeat, workflow=workflow, role=role) is not None
 
 
 def server_run(session: Session) -> int:
@@ -204,20 +197,24 @@ def former_connections(session: Session, lease: Lease) -> tuple[int, ...]:
 def end_lost(session: Session, ids: tuple[int, ...], started: int | None) -> int:
     """End connections that were ours on the server that was started then; returns when this one was.
 
-    A lost connection is lost on our side: on the other one it may still hold locks, or be at work.
+    A lost connection is lost on our side: on the other one it may still hold locks, or be at work. A server that was
+    started twice within two seconds gives the same numbers to others: a stranger's connection is left alone.
     """
     now = server_run(session)
     if started is not None and _is_same_run(started, now):
-        end_connections(session, ids)
+        end_connections(session, ids, user=session.url.user)
     return now
 
 
-def end_connections(session: Session, ids: tuple[int, ...], patience_seconds: float = 20.0) -> None:
-    """KILL what is left of them and see it gone: nothing of theirs comes late. Raises Transient when they stay."""
+def end_connections(session: Session, ids: tuple[int, ...], patience_seconds: float = 20.0, *, user: str = "") -> None:
+    """KILL what is left of them and see it gone: nothing of theirs comes late. Raises Transient when they stay.
+
+    user: as whom they are logged in, where that is known.
+    """
     deadline = time.monotonic() + patience_seconds
-    for connection_id in still_there(session, ids):
+    for connection_id in still_there(session, ids, user=user):
         session.kill(connection_id)
-    while left := still_there(session, ids):
+    while left := still_there(session, ids, user=user):
         if time.monotonic() > deadline:
             raise Transient(
                 f"Connections {left}, which were ours, do not end: they may be rolling back.",

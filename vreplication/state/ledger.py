@@ -12,14 +12,14 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import func, select
 
 from vreplication.errors import Superseded
 from vreplication.mysql.session import Session, SqlError
 from vreplication.settings import GATE_STALE_SECONDS, SIDECAR
-from vreplication.state import sidecar
+from vreplication.state import rows, sidecar
 from vreplication.state.lease import Lease, fence
-from vreplication.state.sidecar import execute, fetch, fetch_one, now
+from vreplication.state.sidecar import fetch, fetch_one, now
 
 OPEN, LANDED, MATCHED = "open", "landed", "matched"
 LATELY_SECONDS = 10
@@ -121,17 +121,17 @@ def _range(row: dict[str, Any]) -> KeyRange:
 def add_splits(session: Session, workflow: str, splits: list[Split]) -> None:
     for s in splits:
         fields = {"estimated_rows": s.estimated_rows, "attempt": s.attempt, "is_done": int(s.is_done)}
-        execute(session, insert(_s).values(workflow=workflow, split=s.number, **_bounds(s.range), **fields))
+        rows.add(session, _s, workflow=workflow, split=s.number, **_bounds(s.range), **fields)
 
 
 def splits(session: Session, workflow: str) -> list[Split]:
-    rows = fetch(session, select(_s).where(_s.c.workflow == workflow).order_by(_s.c.split))
-    return [_split(r) for r in rows]
+    found = fetch(session, select(_s).where(_s.c.workflow == workflow).order_by(_s.c.split))
+    return [_split(row) for row in found]
 
 
 def find_split(session: Session, workflow: str, number: int) -> Split:
     """One split. Raises Superseded when it is gone."""
-    row = fetch_one(session, select(_s).where(_s.c.workflow == workflow, _s.c.split == number))
+    row = rows.find(session, _s, workflow=workflow, split=number)
     if row is None:
         raise Superseded(f"Split {number} of workflow {workflow} is gone.")
     return _split(row)
@@ -165,16 +165,15 @@ def claim_split(
         if expected is not None and int(row["attempt"]) != expected:
             raise Superseded(f"A newer attempt at split {number} has taken over.")
         attempt = int(row["attempt"]) + 1
-        execute(session, update(_s).where(*where).values(attempt=attempt))
+        rows.change(session, _s, {"workflow": workflow, "split": number}, attempt=attempt)
         # Conditional on "not landed": a chunk that has landed stays what it is.
-        mine = (_c.c.workflow == workflow, _c.c.split == number, _c.c.state == OPEN)
-        execute(session, update(_c).where(*mine).values(attempt=attempt, opened_at=now()))
+        mine = {"workflow": workflow, "split": number, "state": OPEN}
+        rows.change(session, _c, mine, attempt=attempt, opened_at=now())
     return attempt
 
 
 def finish_split(session: Session, workflow: str, number: int, attempt: int) -> None:
-    where = (_s.c.workflow == workflow, _s.c.split == number, _s.c.attempt == attempt)
-    execute(session, update(_s).where(*where).values(is_done=1))
+    rows.change(session, _s, {"workflow": workflow, "split": number, "attempt": attempt}, is_done=1)
 
 
 def chunks(session: Session, workflow: str, *, split: int | None = None, states: tuple[str, ...] = ()) -> list[Chunk]:
@@ -230,8 +229,7 @@ def open_chunk(session: Session, workflow: str, chunk: Chunk) -> bool:
 
 def check_attempt(session: Session, workflow: str, split: int, attempt: int) -> None:
     """Raises Superseded when `attempt` is not the newest at this split."""
-    query = select(_s.c.attempt).where(_s.c.workflow == workflow, _s.c.split == split)
-    row = fetch_one(session, query)
+    row = rows.find(session, _s, workflow=workflow, split=split)
     if row is None or int(row["attempt"]) != attempt:
         raise Superseded(f"A newer attempt at split {split} has taken over.")
 
@@ -265,8 +263,7 @@ def match(session: Session, workflow: str, split: int, ordinal: int) -> None:
 
 def clear_dirty(session: Session, workflow: str, dirty: list[Chunk]) -> None:
     for c in dirty:
-        where = (_c.c.workflow == workflow, _c.c.split == c.split, _c.c.ordinal == c.ordinal)
-        execute(session, update(_c).where(*where).values(is_dirty=0))
+        rows.change(session, _c, {"workflow": workflow, "split": c.split, "ordinal": c.ordinal}, is_dirty=0)
 
 
 def next_repair_split(session: Session, workflow: str) -> int:

@@ -13,13 +13,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sqlalchemy import delete, insert, select
-
 from vreplication.errors import Transient
 from vreplication.mysql.session import Session
-from vreplication.state import sidecar
+from vreplication.state import rows, sidecar
 from vreplication.state.lease import Lease, fence
-from vreplication.state.sidecar import execute, fetch_one, now
+from vreplication.state.sidecar import now
 
 PLAIN = "plain"
 SUSPECTS_OPEN = "suspects_open"
@@ -46,7 +44,7 @@ def write(session: Session, workflow: str, kind: str = PLAIN, *, right: Lease | 
     with session.transaction():
         if right:
             fence(session, right)
-        execute(session, insert(sidecar.marker).values(workflow=workflow, id=marker, kind=kind, created_at=now()))
+        rows.add(session, sidecar.marker, workflow=workflow, id=marker, kind=kind, created_at=now())
     return marker
 
 
@@ -54,15 +52,13 @@ def record_applied(
     session: Session, workflow: str, marker: str, branches: tuple[str, ...], *, is_holding: bool
 ) -> None:
     """By the applier, in the transaction of its checkpoint. Repeated after a restart: harmless."""
-    t = sidecar.marker_applied
-    execute(session, delete(t).where(t.c.workflow == workflow, t.c.id == marker))
+    key = {"workflow": workflow, "id": marker}
     fields = {"branches": json.dumps(branches), "is_holding": int(is_holding), "applied_at": now()}
-    execute(session, insert(t).values(workflow=workflow, id=marker, **fields))
+    rows.put(session, sidecar.marker_applied, key, **fields)
 
 
 def find_applied(session: Session, workflow: str, marker: str) -> Applied | None:
-    t = sidecar.marker_applied
-    row = fetch_one(session, select(t).where(t.c.workflow == workflow, t.c.id == marker))
+    row = rows.find(session, sidecar.marker_applied, workflow=workflow, id=marker)
     if row is None:
         return None
     return Applied(id=marker, branches=tuple(json.loads(row["branches"])), is_holding=bool(row["is_holding"]))
@@ -71,12 +67,11 @@ def find_applied(session: Session, workflow: str, marker: str) -> Applied | None
 def remove(session: Session, workflow: str, marker: str) -> None:
     """Take a marker back; an applier that holds at it goes on."""
     for t in (sidecar.marker, sidecar.marker_applied):
-        execute(session, delete(t).where(t.c.workflow == workflow, t.c.id == marker))
+        rows.remove(session, t, workflow=workflow, id=marker)
 
 
 def is_present(session: Session, workflow: str, marker: str) -> bool:
-    t = sidecar.marker
-    return fetch_one(session, select(t.c.id).where(t.c.workflow == workflow, t.c.id == marker)) is not None
+    return rows.find(session, sidecar.marker, workflow=workflow, id=marker) is not None
 
 
 def wait_applied(

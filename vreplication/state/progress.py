@@ -9,12 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 from sqlalchemy import select, text
-from sqlalchemy.dialects.mysql import insert as upsert
 from sqlalchemy.sql.functions import func
 
 from vreplication.mysql.session import Session
-from vreplication.state import sidecar
-from vreplication.state.sidecar import execute, fetch, fetch_one, now
+from vreplication.state import rows, sidecar
+from vreplication.state.sidecar import fetch, now
 
 _t = sidecar.progress
 _AGES = ("driver_age", "replicate_age", "verified_age")
@@ -31,12 +30,12 @@ def write_replicate(session: Session, workflow: str, **columns: Any) -> None:
 
 
 def _write(session: Session, workflow: str, columns: dict[str, Any]) -> None:
-    execute(session, upsert(_t).values(workflow=workflow, **columns).on_duplicate_key_update(**columns))
+    rows.put(session, _t, {"workflow": workflow}, **columns)
 
 
 def read(session: Session, workflow: str) -> dict[str, Any]:
     """The row by column name; {} when nothing has been written yet."""
-    return fetch_one(session, select(_t).where(_t.c.workflow == workflow)) or {}
+    return rows.find(session, _t, workflow=workflow) or {}
 
 
 def overview(session: Session, workflow: str | None = None) -> list[dict[str, Any]]:
@@ -53,10 +52,10 @@ def overview(session: Session, workflow: str | None = None) -> list[dict[str, An
     query = select(*about, w.c.rows_total.label("planned_rows"), *figures, *ages, v.c.verdict).select_from(joined)
     if workflow is not None:
         query = query.where(w.c.id == workflow)
-    rows = fetch(session, query.order_by(w.c.created_at.desc(), w.c.id))
-    for row in rows:
+    found = fetch(session, query.order_by(w.c.created_at.desc(), w.c.id))
+    for row in found:
         row |= {name: float(row[name]) for name in _AGES if row[name] is not None}
-    return rows
+    return found
 
 
 def _age(column: Any, label: str) -> Any:

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import select
 
 from vreplication.errors import Refused
 from vreplication.mysql.session import Session, SqlError
 from vreplication.phases import Phase
 from vreplication.settings import LEASE_STALE_SECONDS, SIDECAR
-from vreplication.state import lease, sidecar
-from vreplication.state.sidecar import execute, fetch, fetch_one, now
+from vreplication.state import lease, rows, sidecar
+from vreplication.state.sidecar import fetch, now
 
 QUEUED, STARTED, FAILED, REMOVED = "queued", "started", "failed", "removed"
 _t = sidecar.queue
@@ -88,7 +88,7 @@ def put(session: Session, entry: Entry, by: str) -> None:
         "submitted_at": now(),
     }
     try:
-        execute(session, insert(_t).values(values))
+        rows.add(session, _t, **values)
     except SqlError as error:
         if error.code != _TAKEN:
             raise
@@ -98,7 +98,7 @@ def put(session: Session, entry: Entry, by: str) -> None:
 def find(session: Session, workflow: str) -> Entry | None:
     if not is_there(session):
         return None
-    found = fetch_one(session, select(_t).where(_t.c.workflow == workflow))
+    found = rows.find(session, _t, workflow=workflow)
     return _entry(found) if found else None
 
 
@@ -145,7 +145,7 @@ def remove(session: Session, workflow: str, by: str) -> None:
 
 
 def _set(session: Session, workflow: str, **fields: Any) -> None:
-    execute(session, update(_t).where(_t.c.workflow == workflow).values(**fields))
+    rows.change(session, _t, {"workflow": workflow}, **fields)
 
 
 def server_now(session: Session) -> datetime:

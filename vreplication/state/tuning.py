@@ -7,19 +7,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import select
-from sqlalchemy.dialects.mysql import insert as upsert
-
 from vreplication.mysql.session import Session
 from vreplication.settings import Tuning
-from vreplication.state import sidecar
-from vreplication.state.sidecar import execute, fetch_one
+from vreplication.state import rows, sidecar
 
 _t = sidecar.tuning
 
 
 def read(session: Session, workflow: str) -> Tuning:
-    row = fetch_one(session, select(_t).where(_t.c.workflow == workflow)) or {}
+    row = rows.find(session, _t, workflow=workflow) or {}
     return Tuning(copy_parallelism=row.get("copy_parallelism"), chunk_millis=row.get("chunk_millis"))
 
 
@@ -38,7 +34,7 @@ class Room:
 
 
 def room(session: Session, workflow: str) -> Room:
-    row = fetch_one(session, select(_t).where(_t.c.workflow == workflow))
+    row = rows.find(session, _t, workflow=workflow)
     return Room(slots=row["slots"], holds_counter=bool(row["holds_counter"])) if row else Room()
 
 
@@ -47,4 +43,4 @@ def note_room(session: Session, workflow: str, found: Room) -> None:
 
 
 def _write(session: Session, workflow: str, columns: dict[str, int | None]) -> None:
-    execute(session, upsert(_t).values(workflow=workflow, **columns).on_duplicate_key_update(**columns))
+    rows.put(session, _t, {"workflow": workflow}, **columns)

@@ -5,13 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from sqlalchemy import select
-from sqlalchemy.dialects.mysql import insert as upsert
-
 from vreplication.mysql.session import Session
 from vreplication.settings import SIDECAR
-from vreplication.state import sidecar
-from vreplication.state.sidecar import execute, fetch_one, now
+from vreplication.state import rows, sidecar
+from vreplication.state.sidecar import now
 
 CLEAN, BAD, WAIVED = "clean", "bad", "waived"
 
@@ -38,8 +35,7 @@ def save(session: Session, workflow: str, verdict: Verdict) -> None:
         "details": verdict.details,
         "finished_at": now(),
     }
-    statement = upsert(sidecar.verification).values(workflow=workflow, started_at=now(), **fields)
-    execute(session, statement.on_duplicate_key_update(**fields))
+    rows.put(session, sidecar.verification, {"workflow": workflow, "started_at": now()}, **fields)
 
 
 def is_of_this_run(session: Session, workflow: str) -> bool:
@@ -54,8 +50,7 @@ def is_of_this_run(session: Session, workflow: str) -> bool:
 
 
 def load(session: Session, workflow: str) -> Verdict | None:
-    t = sidecar.verification
-    row = fetch_one(session, select(t).where(t.c.workflow == workflow))
+    row = rows.find(session, sidecar.verification, workflow=workflow)
     if row is None:
         return None
     return Verdict(

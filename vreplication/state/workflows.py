@@ -11,14 +11,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import select
 
 from vreplication.errors import Refused, Terminal
 from vreplication.mysql.session import Session
 from vreplication.phases import ENDED, Phase, check_move
-from vreplication.state import sidecar
+from vreplication.settings import SIDECAR
+from vreplication.state import rows, sidecar
 from vreplication.state.lease import Lease, fence
-from vreplication.state.sidecar import execute, fetch, fetch_one, now
+from vreplication.state.sidecar import fetch, fetch_one, now
 
 _t = sidecar.workflow
 
@@ -99,11 +100,11 @@ def create(session: Session, row: WorkflowRow) -> None:
         "created_at": now(),
         "updated_at": now(),
     }
-    execute(session, insert(_t).values(values))
+    rows.add(session, _t, **values)
 
 
 def find(session: Session, workflow: str) -> WorkflowRow | None:
-    found = sidecar.look(session, lambda: fetch_one(session, select(_t).where(_t.c.id == workflow)))
+    found = sidecar.look(session, lambda: rows.find(session, _t, id=workflow))
     return _row(found) if found else None
 
 
@@ -116,6 +117,11 @@ def load(session: Session, workflow: str) -> WorkflowRow:
             cure="`vreplication status` lists those there are.",
         )
     return found
+
+
+def is_cut(session: Session, workflow: str) -> bool:
+    """Have the tables been switched? Asked many times a second while they are."""
+    return bool(session.value(f"SELECT is_cut FROM {SIDECAR}.workflow WHERE id=%s", (workflow,)))
 
 
 def load_all(session: Session) -> list[WorkflowRow]:
@@ -133,7 +139,7 @@ def live_on_table(session: Session, schema: str, table: str) -> list[str]:
 
 def set_fields(session: Session, workflow: str, **fields: Any) -> None:
     """Set columns of the row (identities, positions, totals)."""
-    execute(session, update(_t).where(_t.c.id == workflow).values(**fields, updated_at=now()))
+    rows.change(session, _t, {"id": workflow}, **fields, updated_at=now())
 
 
 def move(
@@ -157,14 +163,14 @@ def move(
         fields: dict[str, Any] = {"phase": str(phase), "reason": reason, "updated_at": now()}
         if phase in ENDED:
             fields["ended_at"] = now()
-        execute(session, update(_t).where(_t.c.id == workflow).values(fields))
+        rows.change(session, _t, {"id": workflow}, **fields)
 
 
 def reopen(session: Session, workflow: str) -> None:
     """Go on with a failed workflow: back to copying, which finds out by itself what is left to do."""
-    failed = (_t.c.id == workflow, _t.c.phase == str(Phase.FAILED))
+    failed = {"id": workflow, "phase": str(Phase.FAILED)}
     values = {"phase": str(Phase.COPYING), "reason": None, "ended_at": None, "updated_at": now()}
-    execute(session, update(_t).where(*failed).values(values))
+    rows.change(session, _t, failed, **values)
 
 
 def set_paused(session: Session, workflow: str, paused: bool) -> None:
@@ -178,5 +184,5 @@ def request_cancel(session: Session, workflow: str) -> None:
 def forget(session: Session, workflow: str) -> None:
     """Remove a workflow of which nothing is left (its preparation was refused)."""
     for table in (*sidecar.OF_A_WORKFLOW, *sidecar.REMEMBERED):
-        sidecar.delete_rows(session, table, workflow)
-    execute(session, delete(_t).where(_t.c.id == workflow))
+        rows.remove(session, table, workflow=workflow)
+    rows.remove(session, _t, id=workflow)

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from vreplication.changes.mechanism import RulesRenewed
 from vreplication.changes.watermark import Reading, Watermark
 from vreplication.clock import SYSTEM
 from vreplication.errors import SourceChanged, Superseded, Terminal, VReplicationError
@@ -22,7 +23,7 @@ from vreplication.phases import Phase
 from vreplication.progress import snapshot
 from vreplication.progress.estimate import ApplyEstimate
 from vreplication.settings import BEAT_SECONDS, GATE_PERIOD_SECONDS, MIB
-from vreplication.state import gate, history, journal, lease, progress, workflows
+from vreplication.state import gate, history, journal, lease, progress, workers, workflows
 from vreplication.state.history import SLOT_SECONDS
 from vreplication.state.lease import Lease
 from vreplication.state.workflows import WorkflowRow
@@ -142,6 +143,8 @@ class Beater:
         row = workflows.load(session, self._lease.workflow)
         self.is_over = row.has_ended or row.is_cut
         self._watch_log(session, row)
+        if (known := workers.renew(session, self._lease, row)) > row.mechanism:
+            raise RulesRenewed(known)
         if self._is_alone:
             # Drivers come and go, one a step; the last of them runs a catch-up of its own once the gate is passed.
             is_held = row.phase in (Phase.WAITING, Phase.CUTTING_OVER)

@@ -22,7 +22,7 @@ from vreplication.phases import Phase
 from vreplication.progress import snapshot
 from vreplication.progress.estimate import CopyEstimate
 from vreplication.settings import ALIVE_SECONDS, BEAT_SECONDS, LONG_IDLE_SECONDS, OUTAGE_SECONDS, Tuning
-from vreplication.state import gate, lease, ledger, progress, sidecar, tuning, workflows
+from vreplication.state import gate, lease, ledger, progress, sidecar, tuning, workers, workflows
 from vreplication.state.lease import Lease
 from vreplication.workflows.child import CatchUp, ReplicateProcess
 
@@ -83,6 +83,7 @@ class Driver:
         """Take the lease and begin to beat. Raises LeaseHeld."""
         sidecar.complete(self.session)
         self.right = lease.acquire(self.session, self.workflow, lease.DRIVER)
+        workers.tell(self.session, self.right)
         self._thread = threading.Thread(target=self._run, name="driver", daemon=True)
         self._thread.start()
 

@@ -27,7 +27,7 @@ from vreplication.planning.facts import Facts, Verdict
 from vreplication.planning.spec import Spec
 from vreplication.schema.alter import AlterClauses
 from vreplication.schema.introspect import introspect
-from vreplication.state import checkpoint, journal, lease, sidecar, workflows
+from vreplication.state import checkpoint, journal, lease, rows, sidecar, workflows
 from vreplication.state.workflows import WorkflowRow
 from vreplication.workflows import prepare
 
@@ -113,7 +113,7 @@ def adopt(session: Session, row: WorkflowRow) -> WorkflowRow:
         session, row.id, server_identity=identity(server), source_identity=found.source, shadow_identity=found.shadow
     )
     if not found.is_switched:
-        sidecar.delete_rows(session, sidecar.verification, row.id)
+        rows.remove(session, sidecar.verification, workflow=row.id)
     words = f"from server {row.server_identity} to {identity(server)}"
     journal.write(session, row.id, "moved", words, actor=lease.me())
     log.warning("workflow %s moved %s", row.id, words)

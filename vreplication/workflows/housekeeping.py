@@ -22,7 +22,7 @@ from vreplication.mysql.server import inspect
 from vreplication.mysql.session import Session
 from vreplication.phases import Phase
 from vreplication.settings import SIDECAR
-from vreplication.state import journal, keytables, lease, sidecar, workflows
+from vreplication.state import journal, keytables, lease, rows, sidecar, workflows
 from vreplication.state.history import SLOT_SECONDS
 from vreplication.workflows import steps
 
@@ -204,7 +204,7 @@ def _drop_lease(session: Session, item: Item) -> bool:
         if workflows.find(session, workflow) is not None:
             return False
         for table in (*sidecar.OF_A_WORKFLOW, *sidecar.REMEMBERED):
-            sidecar.delete_rows(session, table, workflow)
+            rows.remove(session, table, workflow=workflow)
     keytables.drop_all(session, workflow)
     serial.drop_probe(session, workflow)
     return True

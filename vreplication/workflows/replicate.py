@@ -24,7 +24,7 @@ from vreplication.binlog.position import draw_server_id
 from vreplication.binlog.tailer import PART_BYTES, Tailer
 from vreplication.changes.channel import Channel, Closed
 from vreplication.changes.matcher import Matcher
-from vreplication.changes.mechanism import watermark_of
+from vreplication.changes.mechanism import RulesRenewed, watermark_of
 from vreplication.changes.sorter import DiskSorter
 from vreplication.changes.waiting import count_changes
 from vreplication.changes.watermark import Watermark
@@ -37,7 +37,7 @@ from vreplication.phases import Phase
 from vreplication.schema.introspect import introspect
 from vreplication.schema.model import TableMapping
 from vreplication.settings import LONG_IDLE_SECONDS, OUTAGE_SECONDS, SIDECAR, WORK_SECONDS
-from vreplication.state import lease, ledger, markers, sidecar, workflows
+from vreplication.state import lease, ledger, markers, sidecar, workers, workflows
 from vreplication.state.lease import Lease
 from vreplication.workflows import job as jobs
 from vreplication.workflows import spool
@@ -83,6 +83,9 @@ def replicate(url: SourceUrl, workflow: str, stop: threading.Event, *, is_alone:
         before = _reached(watermark)
         try:
             _round(url, right, watermark, stop, is_alone)
+        except RulesRenewed as error:
+            log.info("catch-up starts again from its checkpoint: %s", error)
+            watermark = watermark_of(error.mechanism)
         except (Transient, Ambiguous) as error:
             failures = 0 if _reached(watermark) != before else failures + 1
             log.warning("catch-up starts again from its checkpoint: %s", error)
@@ -113,8 +116,10 @@ def _take_lease(url: SourceUrl, workflow: str, stop: threading.Event) -> tuple[L
         try:
             with connect(url) as session:
                 sidecar.complete(session)
-                watermark = watermark_of(workflows.load(session, workflow).mechanism)
-                return lease.acquire(session, workflow, lease.REPLICATE), watermark
+                watermark_of((row := workflows.load(session, workflow)).mechanism)
+                right = lease.acquire(session, workflow, lease.REPLICATE)
+                workers.tell(session, right)
+                return right, watermark_of(workers.renew(session, right, row))
         except (Transient, Ambiguous) as error:
             patience = _LEASE_WAIT_SECONDS if isinstance(error, LeaseHeld) else OUTAGE_SECONDS
             if SYSTEM.monotonic() - began > patience or stop.wait(0.2):
@@ -150,7 +155,7 @@ def _round(url: SourceUrl, right: Lease, watermark: Watermark, stop: threading.E
     try:
         control = _open(url, sessions)
         # Of the round before: what was lost here may still hold rows there.
-        lease.end_connections(control, lease.former_connections(control, right))
+        lease.end_connections(control, lease.former_connections(control, right), user=url.user)
         job = jobs.load(control, right.workflow)
         for _ in range(job.limits.apply_parallelism):
             _open(url, sessions)
@@ -349,7 +354,7 @@ def _hold(marker: Marker, run: _Run, control: Session, workflow: str) -> None:
     run.is_holding = True
     try:
         while markers.is_present(control, workflow, marker.id) and not run.stop.is_set():
-            if workflows.load(control, workflow).is_cut:
+            if workflows.is_cut(control, workflow):
                 run.stop.set()
             run.stop.wait(0.01)
     finally:

@@ -26,7 +26,7 @@ from vreplication.phases import Phase
 from vreplication.rowcopy.repair import copy_ranges
 from vreplication.rowcopy.spark_job import run_copy, slots
 from vreplication.settings import ALIVE_SECONDS, BEAT_SECONDS, CUTOVER_RETRY_SECONDS, MAX_HOT_KEYS, TABLE_SECONDS
-from vreplication.state import journal, keytables, lease, ledger, markers, sidecar, tuning, verdicts, workflows
+from vreplication.state import journal, keytables, lease, ledger, markers, rows, sidecar, tuning, verdicts, workflows
 from vreplication.state.gate import released_by
 from vreplication.state.ledger import KeyRange
 from vreplication.state.tuning import Room
@@ -299,7 +299,11 @@ def _barrier(other: Session, driver: Driver, used: list[str], remaining_seconds:
 
 
 def _check_locked(other: Session, driver: Driver, found: Job, locked: Session) -> None:
-    """Under the lock, after the barrier: keys that were too busy to compare before, and rows pushed out since."""
+    """Under the lock, after the barrier: keys that were too busy to compare before, and rows pushed out since.
+
+    And the last place where a signal or an operator's cancel is heeded: the switch comes next.
+    """
+    driver.check()
     if found.mapping.is_serial and dirty.keys(other, found):
         raise Transient("a row was pushed out under the new unique key a moment ago")
     verdict = verdicts.load(other, driver.workflow)
@@ -345,4 +349,4 @@ def forget_run(session: Session, workflow: str, *, keep: Sequence[Any] = (sideca
     """Rows that were only for the run. The lease's go with its release."""
     for table in sidecar.OF_A_WORKFLOW:
         if table not in keep:
-            sidecar.delete_rows(session, table, workflow)
+            rows.remove(session, table, workflow=workflow)
