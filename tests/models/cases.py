@@ -247,6 +247,16 @@ REMOVALS = (
     removal("nothing_applied_twice", Switch(writers=0, crashes=1, has_foreign=True, earlier=2)),
 )
 
+CHUNK_PROTOCOL = {
+    1: removal("opened_before_read + opened_has_returned", SMALL),
+    2: removal("tombstones + tombstones_of_old_keys + tombstones_cleared + tombstones_with_rows", SMALL),
+    3: removal("landed_with_rows + fence_attempt + fence_open + fence_locks", TWO_ATTEMPTS),
+    4: removal("landed_in_stream + locking_deletes", SMALL),
+    5: removal("checkpoint_behind_rows + tombstones_durable + branches_remembered", CRASH),
+    6: removal("not_cleaned + cleared_before_opened", REPAIR),
+}
+"""The numbered rules of docs/correctness.md, and which of their parts are taken out together."""
+
 
 def model_of(bounds: Bounds, *removed: str) -> Any:
     if isinstance(bounds, Rows):

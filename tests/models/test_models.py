@@ -26,7 +26,7 @@ from tests.models import (
     switch_model,
     switch_rules,
 )
-from tests.models.cases import REMOVALS, SCENARIOS, Removal, Scenario, explored
+from tests.models.cases import CHUNK_PROTOCOL, REMOVALS, SCENARIOS, Removal, Scenario, explored
 from tests.models.explorer import name_of
 
 IS_LARGE = os.environ.get("VREPLICATION_MODELS") == "large"
@@ -53,6 +53,14 @@ def test_without_it_something_is_lost(removal: Removal) -> None:
     fault = explored(removal.bounds, *removal.rules).fault
     assert fault is not None, f"nothing goes wrong without {removal.name}"
     print(f"without {removal.name}:\n{fault}")
+
+
+@pytest.mark.parametrize("number", CHUNK_PROTOCOL)
+def test_without_any_whole_rule_of_the_chunk_protocol_something_is_lost(number: int) -> None:
+    removal = CHUNK_PROTOCOL[number]
+    fault = explored(removal.bounds, *removal.rules).fault
+    assert fault is not None, f"nothing goes wrong without rule {number}"
+    print(f"without rule {number}:\n{fault}")
 
 
 @pytest.mark.parametrize("removal", SPARE, ids=lambda r: r.name)
