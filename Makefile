@@ -21,7 +21,7 @@ demo: install ## Change a live table of 1,000,000 rows and prove the result (VRE
 	@$(VENV)/python -m sandbox.demo
 
 test: install install-mysql install-browser ## Run all tests, on MariaDB and on MySQL
-	@$(VENV)/pytest tests -n 3 --dist loadgroup
+	@$(VENV)/pytest tests -n 4 --dist loadgroup
 
 models: ## Explore the models of the protocol within larger bounds: some minutes, no server
 	@$(PYTHON) -m sandbox.install python

@@ -107,7 +107,7 @@ class Bench:
         table.rest(self.session)
         drain = runs.drain(self.database, self.session, run, ranges)
         table.rest(self.session)
-        replace = baselines.replace(self.database.app_url, self.session, ranges)
+        replace = baselines.replace(self.database.user_url, self.session, ranges)
         self._take("drain", drain)
         self._take("replace", replace)
         say(f"  drain {drain:.2f} s, REPLACE {replace:.2f} s")

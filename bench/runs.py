@@ -96,7 +96,7 @@ def started(database: Database, folder: Path, *options: str) -> Iterator[Run]:
     words = ["online-ddl", "--table", NAME, "--alter", ALTER, "--yes", "--json", "--workflow", workflow, *options]
     environment = {
         **os.environ,
-        "VREPLICATION_SOURCE": str(database.url),
+        "VREPLICATION_SOURCE": str(database.user_url),
         "VREPLICATION_PASSWORD": database.url.password,
         "XDG_STATE_HOME": str(folder),
         "TZ": "UTC",

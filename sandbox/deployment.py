@@ -34,6 +34,7 @@ POOLS = {"vreplication_copy": 2, "vreplication_replicate": 3, "vreplication_back
 """Replicating tasks take fewer than half of the executor's 8 slots, so that copies are never starved; all of them leave
 one for the short tasks, a cut-over among them."""
 READY_SECONDS = 180.0
+_LOCKED_SECONDS = 120.0
 _END_SECONDS = 10.0
 """A task that does not end in time is killed: whatever kills it, the same task goes on from the sidecar."""
 
@@ -111,12 +112,11 @@ class Deployment:
 
     def _import_connection(self, conn_id: str, found: Mapping[str, object]) -> None:
         """Before anything runs, by the command line."""
-        self.airflow("connections", "delete", conn_id, check=False)
         path = self.var / "keys" / "connections.json"
         path.touch(0o600)
         path.write_text(json.dumps({conn_id: found}))
         try:
-            self.airflow("connections", "import", str(path))
+            self.airflow("connections", "import", "--overwrite", str(path))
         finally:
             path.unlink()
 
@@ -221,11 +221,17 @@ class Deployment:
                 _signal(pid, signal.SIGCONT)
 
     def call(self, method: str, path: str, body: object = None, *, user: str | None = "admin") -> tuple[int, Any]:
-        """A request as `user` (None: nobody): status and JSON, or text where it is none."""
+        """A request as `user` (None: nobody): status and JSON, or text where it is none.
+
+        Sent again where Airflow answers that its database failed and rolls back, as SQLite makes it under load.
+        """
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
         if user:
             headers["Authorization"] = f"Bearer {self.token(user)}"
-        return _request(method, f"{self.url}{path}", headers, body)
+        deadline = time.monotonic() + _LOCKED_SECONDS
+        while _is_locked(answer := _request(method, self.url + path, headers, body)) and time.monotonic() < deadline:
+            time.sleep(0.5)
+        return answer
 
     def token(self, user: str) -> str:
         """A day's login; drawn once."""
@@ -250,6 +256,11 @@ def _request(method: str, url: str, headers: Mapping[str, str], body: object) ->
             return answer.status, _read(answer.read())
     except urllib.error.HTTPError as error:
         return error.code, _read(error.read())
+
+
+def _is_locked(answer: tuple[int, Any]) -> bool:
+    """Airflow's answer to an error of its database; it has rolled back what it had begun."""
+    return answer[0] == 500 and "Database error" in str(answer[1])
 
 
 def _read(content: bytes) -> Any:

@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import os
 import secrets
 import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sandbox import binaries
+from sandbox import binaries, datadirs
 from vreplication.errors import Refused, Transient
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
@@ -97,9 +95,13 @@ class RunningServer:
         login = (user, password) if user else (self.user, self.password)
         return SourceUrl(host=self.host, port=self.port, user=login[0], password=login[1], database=database)
 
+    def plain(self, url: SourceUrl) -> SourceUrl:
+        """The same login unencrypted, on a server of ours: on MySQL that saves small statements a fifth of all CPU."""
+        return dataclasses.replace(url, tls=(("ssl_disabled", "true"),)) if self.is_ours else url
+
     def admin(self, database: str = "mysql", *, read_timeout: float = 600.0) -> Session:
         """A new connection to which everything is allowed."""
-        return connect(self.url(database), read_timeout=read_timeout)
+        return connect(self.plain(self.url(database)), read_timeout=read_timeout)
 
     def is_alive(self) -> bool:
         return _is_alive(self.pid)
@@ -162,20 +164,11 @@ def _initialize(flavor: str, folder: Path, options: Mapping[str, object]) -> Non
         raise StartFailed(f"{folder}/data exists already; a new server needs a folder of its own.")
     (folder / "tmp").mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
-    for_good = [_argument(name, options[name]) for name in _FOR_GOOD & options.keys()]
-    command = [*binaries.initialize_command(flavor, folder / "data"), *for_good]
-    with _one_at_a_time():
-        done = subprocess.run(command, capture_output=True, text=True, timeout=START_SECONDS, check=False)
-    if done.returncode:
-        raise StartFailed(f"Initializing {flavor} failed: {(done.stdout + done.stderr)[-2000:]}")
-
-
-@contextlib.contextmanager
-def _one_at_a_time() -> Iterator[None]:
-    """MariaDB's installer puts temporary tables into a folder that all of them share: two at once trip each other."""
-    with (Path(tempfile.gettempdir()) / "vreplication-initialize.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+    for_good = [_argument(name, options[name]) for name in sorted(_FOR_GOOD & options.keys())]
+    try:
+        datadirs.create(flavor, folder / "data", for_good)
+    except datadirs.NotInitialized as error:
+        raise StartFailed(f"Initializing {flavor} failed: {error}") from None
 
 
 def _launch(server: RunningServer) -> None:

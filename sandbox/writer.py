@@ -116,6 +116,7 @@ class Writer:
         self._last_insert_id = 0
         self._serial = 0
         self._session: Session | None = None
+        self._rolled_back = ""
 
     # -- the loop --------------------------------------------------------------------------------------------------
 
@@ -186,7 +187,8 @@ class Writer:
         try:
             self._run(f"XA PREPARE {branch}")
             if self._chance.random() < 0.3:
-                self._run(f"XA ROLLBACK {branch}")
+                if not self._roll_back_branch(branch):
+                    raise Missing(f"{branch} was prepared, and is not there")
                 raise _RollBack
             self._commit(f"XA COMMIT {branch}")
         except (ConnectionLost, Ambiguous):
@@ -195,12 +197,19 @@ class Writer:
     def _end_branch(self, branch: str) -> None:
         """The connection was lost after PREPARE was sent: roll the branch back if it is still there."""
         self._reconnect()
+        if not self._roll_back_branch(branch):
+            raise Ambiguous("the outcome of the branch is not known")
+
+    def _roll_back_branch(self, branch: str) -> bool:
+        """False: the server does not know it."""
         try:
             self._run(f"XA ROLLBACK {branch}")
         except SqlError as error:
             if error.code != _UNKNOWN_BRANCH:
                 raise
-            raise Ambiguous("the outcome of the branch is not known") from None
+            return False
+        self._rolled_back = branch
+        return True
 
     def _commit(self, statement: str) -> None:
         try:
@@ -400,10 +409,13 @@ class Writer:
     def _reconnect(self) -> None:
         """Wait for the server to come back."""
         self.tally.retries += 1
-        self._close()
         while not self._stopped.is_set():
+            self._close()
             try:
                 self._open()
+                # MariaDB does not keep a rollback over kill -9: the branch is prepared again, and it is ours to end.
+                if self._rolled_back:
+                    self._roll_back_branch(self._rolled_back)
                 return
             except Transient:
                 self._stopped.wait(0.05)

@@ -1,16 +1,19 @@
 """Fixtures: a real server of each flavor, and for each test a schema of its own with least-privilege users.
 
 What must stay true: a server is started when the first test asks for it, once a run, and stopped by its process id; a
-server that is missing skips its tests visibly, and fails them in CI.
+server that is missing skips its tests visibly, and fails them in CI; there is one Airflow, and no longer than its tests
+need it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from _pytest.nodeid import coerce_node_id
@@ -18,8 +21,12 @@ from hypothesis import settings
 
 from sandbox import binaries, servers
 from sandbox.databases import Database, create_database
+from sandbox.deployment import Deployment
 from sandbox.servers import RunningServer
+from tests.support import running_airflow
+from tests.support.order import is_last
 from tests.support.private_server import missing, private_server
+from vreplication import pausepoints
 from vreplication.mysql.url import parse
 
 # A machine that only tells good from bad draws the same cases each time; a person's runs go on looking for new ones.
@@ -92,6 +99,35 @@ def database(server: RunningServer) -> Iterator[Database]:
         yield made
     finally:
         made.drop()
+
+
+@pytest.fixture(scope="session")
+def pauses(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the pause points of every task in Airflow."""
+    return tmp_path_factory.mktemp("pauses")
+
+
+_AIRFLOW = contextlib.ExitStack()
+
+
+@pytest.fixture(scope="session")
+def airflow(tmp_path_factory: pytest.TempPathFactory, pauses: Path) -> Iterator[Deployment]:
+    """A real Airflow, the same for all tests."""
+    home = tmp_path_factory.mktemp("airflow")
+    yield _AIRFLOW.enter_context(running_airflow.running(home, {pausepoints.VARIABLE: str(pauses)}))
+    _AIRFLOW.close()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    """It ends with the last test that needs it: idle it would take a twentieth of a core from all that follow."""
+    yield
+    if is_last(item, _needs_airflow):
+        _AIRFLOW.close()
+
+
+def _needs_airflow(item: pytest.Item) -> bool:
+    return any(running_airflow.GROUP in marker.args for marker in item.iter_markers("xdist_group"))
 
 
 def _own_server(flavor: str, urls: list[str]) -> RunningServer:

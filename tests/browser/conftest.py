@@ -1,8 +1,8 @@
-"""Fixtures: one Airflow, one shop under live writes, one browser and one login for all tests of this folder.
+"""Fixtures: one shop under live writes, one browser and one login for all tests of this folder.
 
 What must stay true: a page of ours that throws, or complains on the console, fails the test that looked at it; a test
-that fails tells what its tabs showed; what was started ends with the last test of the folder, for an idle Airflow takes
-a tenth of a core from all tests that follow (pytest ends what has a package's scope with the session, here).
+that fails tells what its tabs showed; what was started ends with the last test of the folder, for it takes its part of
+a core from all tests that follow (pytest ends what has a package's scope with the session, here).
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,22 +22,26 @@ from sandbox.databases import Database, create_database
 from sandbox.deployment import Deployment
 from sandbox.servers import RunningServer
 from tests.support.dag_runs import unpause
-from tests.support.running_airflow import running
+from tests.support.order import is_last
 from tests.support.shop import Shop
-from vreplication import pausepoints
 
-_FOLDER = contextlib.ExitStack()
-"""What ends when the folder is left."""
+_FOLDER, _SHOP = contextlib.ExitStack(), contextlib.ExitStack()
+"""What ends when the folder is left for good; and of that, what does before the shop's server ends."""
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
     yield
-    if nextitem is None or nextitem.path.parent != item.path.parent:
-        _FOLDER.close()
+    if is_last(item, lambda other: other.path.parent == item.path.parent):
+        _end()
 
 
 def pytest_sessionfinish() -> None:
+    _end()
+
+
+def _end() -> None:
+    _SHOP.close()
     _FOLDER.close()
 
 
@@ -47,32 +50,18 @@ expect.set_options(timeout=30_000)
 
 
 @pytest.fixture(scope="package")
-def pauses(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the pause points of every task."""
-    return tmp_path_factory.mktemp("pauses")
-
-
-@pytest.fixture(scope="package")
-def airflow(tmp_path_factory: pytest.TempPathFactory, pauses: Path) -> Deployment:
-    home = tmp_path_factory.mktemp("airflow")
-    found = _FOLDER.enter_context(running(home, {pausepoints.VARIABLE: str(pauses)}))
-    unpause(found, "online_ddl")
-    return found
-
-
-@pytest.fixture(scope="package")
 def database(server: RunningServer) -> Iterator[Database]:
     made = create_database(server, "shop" if server.is_ours else "")
-    _FOLDER.callback(made.drop)
+    _SHOP.callback(made.drop)
     yield made
-    # Where these are the last tests of all, the server ends next.
-    _FOLDER.close()
+    _SHOP.close()
 
 
 @pytest.fixture(scope="package")
 def shop(airflow: Deployment, database: Database) -> Shop:
+    unpause(airflow, "online_ddl")
     found = Shop(airflow, database, "shop")
-    _FOLDER.enter_context(found.workload)
+    _SHOP.enter_context(found.workload)
     return found
 
 

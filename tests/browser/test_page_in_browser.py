@@ -163,7 +163,6 @@ def test_the_past_is_drawn_and_can_be_read(session: Session, open_tab: OpenTab) 
     page = tab.page
     for name in ("Copied, applied, ", "Watermark lag, backlog, ", "Chunks, "):
         expect(page.get_by_role("img", name=name).locator("canvas")).to_be_visible()
-    tab.picture("migration", 860)
     page.get_by_text("Watermark lag, backlog as a table").click()
     table = page.get_by_role("table", name="Watermark lag, backlog")
     expect(table.get_by_role("row")).not_to_have_count(0)

@@ -59,6 +59,8 @@ def test_from_the_form_to_the_new_table(shop: Shop, pauses: Path, open_tab: Open
     _the_link_of_a_task_leads_there(page, run)
     run.wait_for(lambda: shop.phase(WORKFLOW) is Phase.WAITING, "it does not come to the gate")
     frame = _out_of_the_list(page)
+    expect(frame.locator("canvas")).to_have_count(3, timeout=90 * SECOND)
+    tab.picture("migration", 1_600)
     _release(frame)
     expect(frame.locator("#phase")).to_have_text("complete", timeout=90 * SECOND)
     assert run.end() == "success", run.story()

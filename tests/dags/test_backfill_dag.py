@@ -14,14 +14,14 @@ from sandbox.databases import Database
 YAML = "jobs: [{name: orders, source: a, target: b, table: t, time_column: at}]"
 
 
-def call(tmp_path: Path, code: str, jobs: str | None = YAML, *, timeout: float = 120) -> Any:
+def call(tmp_path: Path, code: str, jobs: str | None = YAML, **more: Any) -> Any:
     """What `code` tells, with this file of jobs."""
     folder = tmp_path / "jobs"
     folder.mkdir(exist_ok=True)
     if jobs is not None:
         (folder / "backfills.yaml").write_text(jobs)
     settings = {"VREPLICATION_MIGRATIONS": str(folder)}
-    return in_airflow(tmp_path / "home", code, *dag_words("backfill"), settings=settings, timeout=timeout)
+    return in_airflow(tmp_path / "home", code, *dag_words("backfill"), settings=settings, **more)
 
 
 FACTS = f"""{LOAD}
@@ -134,7 +134,8 @@ def test_runs_of_the_dag(database: Database, tmp_path: Path, monkeypatch: pytest
     url = database.app_url
     uri = f"mysql://{url.user}:{url.password}@{url.host}:{url.port}/{url.database}"
     monkeypatch.setenv("AIRFLOW_CONN_A", uri)
-    skipped, first, second = call(tmp_path, RUN, YAML.replace("target: b", "target: a, target_table: u"), timeout=250)
+    jobs = YAML.replace("target: b", "target: a, target_table: u")
+    skipped, first, second = call(tmp_path, RUN, jobs, timeout=250, fresh=True)
     assert skipped[1]["choose-1"] == "skipped"
     assert skipped[1]["copy-1"] == "skipped"
     for state, tasks, start, end in (first, second):

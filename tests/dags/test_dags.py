@@ -44,7 +44,7 @@ tell({{
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     home: Path = tmp_path_factory.mktemp("dagbag")
-    read: dict[str, Any] = in_airflow(home, _READ, str(ROOT / "dags"))
+    read: dict[str, Any] = in_airflow(home, _READ, str(ROOT / "dags"), fresh=True)
     return read
 
 

@@ -18,13 +18,17 @@ from sandbox.databases import Database, create_database
 from sandbox.deployment import Deployment, descendants, is_there
 from sandbox.servers import RunningServer
 from tests.support.dag_runs import DagRun, now_open, trigger, unpause
-from tests.support.flow import call, definition
+from tests.support.flow import call, definition, wait_until
+from tests.support.local_spark import WITHOUT
 from tests.support.shop import ROWS, Shop
 from vreplication import names
-from vreplication.mysql.session import connect
+from vreplication.mysql.session import Session, connect
 from vreplication.phases import Phase
-from vreplication.state import journal
+from vreplication.state import journal, lease
 from vreplication.workflows import operate
+
+MISSED_SECONDS, BUSY_SECONDS = 10.0, 20.0
+"""What is promised, and what a machine that is busy with other tests adds."""
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("airflow")]
 
@@ -42,8 +46,6 @@ def database(server: RunningServer) -> Iterator[Database]:
 @pytest.fixture
 def shop(airflow: Deployment, database: Database) -> Iterator[Shop]:
     unpause(airflow, "online_ddl")
-    for consumer in consumers(database):
-        unpause(airflow, consumer)
     found = Shop(airflow, database)
     with found.workload:
         yield found
@@ -53,8 +55,14 @@ def test_watched_and_approved_by_rest(shop: Shop) -> None:
     """Held at the gate without a worker slot, and verified again, until somebody approves; the result is the command's.
     Its figures are on the page and in Airflow's own store all the time.
     """
+    for consumer in consumers(shop.database):
+        unpause(shop.airflow, consumer)
     run = shop.trigger(cutover="manual", verify_every_minutes=0.02)
-    run.wait_for_task("approve", "awaiting_input")
+    seen = watched_to_the_gate(shop, run)
+    # Each of the two starts Spark, so that it lasts longer than from one look to the next.
+    assert {"copying", "verifying"} <= {each["phase"] for each in seen}, seen
+    shares = [each["percent"] for each in seen if each["percent"] is not None]
+    assert (shares, shares[-1]) == (sorted(shares), 100.0)
     assert "ALTER TABLE" in str(shop.airflow.call("GET", f"{run.path}/hitlDetails")[1])
     copied, caught_up = run.stored("copy", "progress"), run.stored("replicate", "progress")
     assert (copied["rows_copied"] > ROWS // 2, copied["percent"], caught_up["workflow"]) == (True, 100, run.run_id)
@@ -77,6 +85,26 @@ def test_watched_and_approved_by_rest(shop: Shop) -> None:
     # Airflow 3.3 answers this with 500 while a run that an event has created waits for its start.
     assert asset_events(shop, run) == {"vreplication_table_migrated": told, own: told}
     shop.prove(run.run_id)
+
+
+def watched_to_the_gate(shop: Shop, run: DagRun) -> list[dict[str, Any]]:
+    """All that the page's JSON told of it, looked at twice a second, until a person is asked."""
+    seen: list[dict[str, Any]] = []
+
+    def is_asking() -> bool:
+        seen.extend(shown(shop, run))
+        return run.tasks().get("approve") == "awaiting_input"
+
+    run.wait_for(is_asking, "nobody is asked")
+    return seen
+
+
+def shown(shop: Shop, run: DagRun) -> list[dict[str, Any]]:
+    """What the page's JSON tells of it: nothing before it begins (404), nor where its source was too busy to answer in
+    the page's two seconds (503)."""
+    status, told = shop.airflow.call("GET", f"/vreplication/api/workflows/{run.run_id}", user="viewer")
+    assert status in (200, 404, 503), (status, told)
+    return [told] if status == 200 else []
 
 
 def consumers(database: Database) -> list[str]:
@@ -102,8 +130,9 @@ def asset_events(shop: Shop, run: DagRun) -> dict[str, Any]:
 
 def verified_at(shop: Shop, run: DagRun) -> float:
     """When it was verified the last time, as the page tells it."""
-    seen = shop.airflow.call("GET", f"/vreplication/api/workflows/{run.run_id}", user="viewer")[1]
-    return time.monotonic() - float(seen["verified_seconds_ago"])
+    found: list[dict[str, Any]] = []
+    wait_until(lambda: found.extend(shown(shop, run)) or found, "the page does not tell it", pause_seconds=0.2)  # type: ignore[func-returns-value]
+    return time.monotonic() - float(found[-1]["verified_seconds_ago"])
 
 
 def events(shop: Shop, workflow: str) -> dict[str, str]:
@@ -150,6 +179,30 @@ def test_auto_with_the_processes_of_copy_and_replicate_killed(shop: Shop) -> Non
     shop.prove(run.run_id)
 
 
+def test_tasks_that_are_cleared_go_on_from_the_sidecar(shop: Shop) -> None:
+    """Each by itself, while the run waits at its gate: what is done is not done again, and catch-up goes on."""
+    run = shop.trigger(cutover="manual", spark_master=WITHOUT, verify_every_minutes=0)
+    run.wait_for_task("approve", "awaiting_input")
+    with connect(shop.database.app_url) as app:
+        copied = shadow_made_at(app)
+    for task, state in (("replicate", "running"), ("prepare", "success"), ("copy", "success"), ("verify", "success")):
+        run.clear(task)
+        run.wait_for(lambda task=task, state=state: run.stands(task, state, tries=2), f"{task} does not go on")  # type: ignore[misc]
+    run.clear("gate")
+    run.wait_for(lambda: run.stands("gate", "deferred", tries=2), "the gate is not waited at again")
+    with connect(shop.database.app_url) as app:
+        assert shadow_made_at(app) == copied
+    assert run.answer("approve", "Approve", user="editor") == 200
+    assert run.end() == "success", run.story()
+    shop.prove(run.run_id)
+
+
+def shadow_made_at(app: Session) -> list[Any]:
+    """The shadow table and when it was made: one that is made anew is another one."""
+    sql = "SELECT table_name, create_time FROM information_schema.tables WHERE table_schema=DATABASE()"
+    return [row for row in app.rows(sql) if names.is_ours(str(row[0]))]
+
+
 @pytest.mark.only_on("mariadb")
 def test_refused_with_the_sentence_of_the_command_line(shop: Shop) -> None:
     run = shop.trigger(table="no_such_table")
@@ -163,16 +216,34 @@ def test_refused_with_the_sentence_of_the_command_line(shop: Shop) -> None:
     assert (status, "This run began no migration." in tab) == (404, True)
 
 
-@pytest.mark.only_on("mysql")
-def test_cancel_removes_what_was_made(shop: Shop) -> None:
-    run = shop.trigger(cutover="manual")
+def test_the_gate_misses_catch_up_and_cancel_removes_what_was_made(shop: Shop) -> None:
+    run = shop.trigger(cutover="manual", spark_master=WITHOUT, verify_every_minutes=0)
     run.wait_for_task("gate", "deferred")
+    missed = seconds_to_miss_catch_up(shop, run)
+    print(f"the gate's task failed {missed:.1f} s after catch-up had gone")
+    assert missed < MISSED_SECONDS + BUSY_SECONDS
+    # Where nobody is going to try it again, all that comes after it has failed with it.
+    run.wait_for_task("clean_up", "failed")
+    for task in ("replicate", "cut_over", "clean_up"):
+        run.clear(task)
+    run.wait_for(lambda: run.stands("gate", "deferred", tries=2), "the gate is not waited at again")
     operate.cancel(shop.database.url, run.run_id, by="tester")
     assert run.end() == "failed"
     assert (run.tasks()["approve"], run.tasks()["clean_up"]) == ("skipped", "failed")
     with connect(shop.database.app_url) as app:
         assert [n for (n,) in app.rows("SHOW TABLES") if names.is_ours(n)] == []
     assert shop.phase(run.run_id) is Phase.CANCELLED
+
+
+def seconds_to_miss_catch_up(shop: Shop, run: DagRun) -> float:
+    """From when nobody holds its lease any more until the gate's task has failed, to be tried again."""
+    run.mark_task("replicate", "failed")
+    with connect(shop.database.url) as session:
+        wait_until(lambda: not lease.is_alive(session, run.run_id, lease.REPLICATE), "it goes on")
+    gone = time.monotonic()
+    run.wait_for(lambda: not run.stands("gate", "deferred", tries=1), "the gate does not miss it")
+    run.wait_for(lambda: run.tasks()["gate"] == "up_for_retry" or run.tries("gate") > 1, "the gate does not fail")
+    return time.monotonic() - gone
 
 
 ROUTES = """
@@ -219,7 +290,7 @@ class Tables:
         airflow.add_connection(self.conn_id, database.url)
 
     def trigger(self, name: str, **more: str) -> DagRun:
-        conf = {"source_conn_id": self.conn_id, "table": name, "alter": "ADD added INT", "copy_parallelism": 1, **more}
+        conf = {"source_conn_id": self.conn_id, "table": name, "alter": "ADD added INT", **more}
         return trigger(self.airflow, "online_ddl", f"{name}-{self.database.name}", conf)
 
     def has_changed(self, name: str) -> bool:
@@ -233,10 +304,13 @@ class Tables:
 @pytest.mark.only_on("mariadb")
 @pytest.mark.timeout(560)
 def test_every_other_way_through_the_gate_by_four_runs_at_once(airflow: Deployment, database: Database) -> None:
-    """Three wait for a person and have all of catch-up's places; the fourth's copy gives its own place up meanwhile."""
+    """Three wait for a person and have all of catch-up's places; the fourth's copy gives its own place up meanwhile,
+    which it can only where its tasks can be ended: on Spark.
+    """
     unpause(airflow, "online_ddl")
     tables = Tables(airflow, database, ["by_command", "by_page", "rejected", "in_window"])
-    held = by_command, by_page, rejected = [tables.trigger(n, cutover="manual") for n in tables.names[:3]]
+    manual = {"cutover": "manual", "spark_master": WITHOUT}
+    held = by_command, by_page, rejected = [tables.trigger(name, **manual) for name in tables.names[:3]]
     for run in held:
         run.wait_for_task("replicate", "running")
     in_window = tables.trigger("in_window", cutover="window", cutover_window=now_open())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import html
+import itertools
 import json
 import os
 import re
@@ -151,30 +152,28 @@ def press(
 # -- who may look and act
 
 
-@pytest.mark.parametrize("path", [*PAGES, *JSONS, *NOWHERE])
-def test_nobody_gets_nothing(clients: dict[str, Any], workflow: WorkflowRow, path: str) -> None:
-    answer = clients["nobody"].get(path, follow_redirects=False)
-    assert answer.status_code == 401
-    assert WORKFLOW not in answer.text
+def test_nobody_gets_nothing(clients: dict[str, Any], workflow: WorkflowRow) -> None:
+    paths = [*PAGES, *JSONS, *NOWHERE]
+    answers = {path: clients["nobody"].get(path, follow_redirects=False) for path in paths}
+    assert {path: answer.status_code for path, answer in answers.items()} == dict.fromkeys(paths, 401)
+    assert [path for path, answer in answers.items() if WORKFLOW in answer.text] == []
 
 
-@pytest.mark.parametrize("method", ["get", "post", "put", "delete", "patch"])
-@pytest.mark.parametrize("act", ACTS)
-def test_nobody_acts(clients: dict[str, Any], session: Session, workflow: WorkflowRow, act: str, method: str) -> None:
-    assert getattr(clients["nobody"], method)(f"/api/workflows/{WORKFLOW}/{act}").status_code == 401
+def test_nobody_acts(clients: dict[str, Any], session: Session, workflow: WorkflowRow) -> None:
+    tried = list(itertools.product(["GET", "POST", "PUT", "DELETE", "PATCH"], ACTS))
+    found = {(m, a): clients["nobody"].request(m, f"/api/workflows/{WORKFLOW}/{a}").status_code for m, a in tried}
+    assert found == dict.fromkeys(tried, 401)
     assert journal.read(session, WORKFLOW) == []
 
 
-@pytest.mark.parametrize("role", ["viewer", "user", "admin"])
-def test_who_is_logged_in_may_look(clients: dict[str, Any], workflow: WorkflowRow, role: str) -> None:
-    client = clients[role]
-    assert [client.get(path).status_code for path in PAGES + JSONS] == [200] * len(PAGES + JSONS)
-    assert [client.get(path).status_code for path in NOWHERE] == [404] * len(NOWHERE)
+def test_who_is_logged_in_may_look(clients: dict[str, Any], workflow: WorkflowRow) -> None:
+    expected = {path: 404 if path in NOWHERE else 200 for path in PAGES + JSONS + NOWHERE}
+    for role in ("viewer", "user", "admin"):
+        assert {path: clients[role].get(path).status_code for path in expected} == expected, role
 
 
-@pytest.mark.parametrize("act", ACTS)
-def test_a_viewer_may_not_act(clients: dict[str, Any], session: Session, workflow: WorkflowRow, act: str) -> None:
-    assert press(clients["viewer"], act).status_code == 403
+def test_a_viewer_may_not_act(clients: dict[str, Any], session: Session, workflow: WorkflowRow) -> None:
+    assert {act: press(clients["viewer"], act).status_code for act in ACTS} == dict.fromkeys(ACTS, 403)
     assert journal.read(session, WORKFLOW) == []
     assert 'disabled title="You may look' in clients["viewer"].get(f"/workflows/{WORKFLOW}").text
 
@@ -222,24 +221,24 @@ def test_what_has_switched_is_not_cancelled(clients: dict[str, Any], session: Se
     assert "has switched its tables" in answer.json()["detail"]
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {},
-        {"x-csrf-token": ""},
-        {"x-csrf-token": "guessed"},
-        {"x-csrf-token": "OURS", "sec-fetch-site": "cross-site"},
-        {"x-csrf-token": "OURS", "sec-fetch-site": "same-site"},
-        {"x-csrf-token": "OURS", "origin": "https://elsewhere.example"},
-    ],
-)
+FORGED = [
+    {},
+    {"x-csrf-token": ""},
+    {"x-csrf-token": "guessed"},
+    {"x-csrf-token": "OURS", "sec-fetch-site": "cross-site"},
+    {"x-csrf-token": "OURS", "sec-fetch-site": "same-site"},
+    {"x-csrf-token": "OURS", "origin": "https://elsewhere.example"},
+]
+
+
 def test_an_act_that_another_site_sends_is_not_done(
-    clients: dict[str, Any], session: Session, workflow: WorkflowRow, headers: dict[str, str]
+    clients: dict[str, Any], session: Session, workflow: WorkflowRow
 ) -> None:
     client = clients["user"]
     client.get("/")
-    sent = {k: client.cookies["vreplication_csrf"] if v == "OURS" else v for k, v in headers.items()}
-    assert press(client, "pause", headers=sent).status_code == 403
+    for headers in FORGED:
+        sent = {k: client.cookies["vreplication_csrf"] if v == "OURS" else v for k, v in headers.items()}
+        assert press(client, "pause", headers=sent).status_code == 403, headers
     assert not workflows.load(session, WORKFLOW).is_paused
 
 
@@ -287,25 +286,23 @@ def test_an_editor_tunes_it(clients: dict[str, Any], session: Session, workflow:
     assert [(f["name"], f["value"]) for f in fields] == [("copy_parallelism", 4), ("chunk_millis", 200)]
 
 
-@pytest.mark.parametrize(
-    ("body", "sentence"),
-    [
-        ({"copy_parallelism": 65}, "copy_parallelism: Input should be less than or equal to 64."),
-        ({"copy_parallelism": "x"}, "copy_parallelism: Input should be a valid integer"),
-        ({"chunk_millis": ""}, "chunk_millis: Input should be a valid integer"),
-        ({"chunk_millis": 9.5}, "chunk_millis: Input should be a valid integer"),
-        ({"by": "somebody else"}, "by: there is no such setting."),
-        ({}, "Nothing to set is given."),
-        ([1], "Say what to set as an object"),
-        (None, "Say what to set as an object"),
-    ],
-)
-def test_a_wrong_value_is_one_sentence(
-    clients: dict[str, Any], session: Session, workflow: WorkflowRow, body: Any, sentence: str
-) -> None:
-    answer = press(clients["user"], "tune", body=body)
-    assert answer.status_code == 409
-    assert answer.json()["detail"].startswith(sentence)
+WRONG: list[tuple[Any, str]] = [
+    ({"copy_parallelism": 65}, "copy_parallelism: Input should be less than or equal to 64."),
+    ({"copy_parallelism": "x"}, "copy_parallelism: Input should be a valid integer"),
+    ({"chunk_millis": ""}, "chunk_millis: Input should be a valid integer"),
+    ({"chunk_millis": 9.5}, "chunk_millis: Input should be a valid integer"),
+    ({"by": "somebody else"}, "by: there is no such setting."),
+    ({}, "Nothing to set is given."),
+    ([1], "Say what to set as an object"),
+    (None, "Say what to set as an object"),
+]
+
+
+def test_a_wrong_value_is_one_sentence(clients: dict[str, Any], session: Session, workflow: WorkflowRow) -> None:
+    for body, sentence in WRONG:
+        answer = press(clients["user"], "tune", body=body)
+        assert answer.status_code == 409, body
+        assert answer.json()["detail"].startswith(sentence), body
     assert tuning.read(session, WORKFLOW) == Tuning()
     assert journal.read(session, WORKFLOW) == []
 
@@ -578,12 +575,18 @@ def test_five_hundred_workflows(clients: dict[str, Any], session: Session, datab
     values = ", ".join(f"('w{n}', 'online_ddl', 1, 's', 't', '{{\"alter\": \"x\"}}', 'complete', 'a', 'b', 'server', "
                        "NOW(6), NOW(6))" for n in range(499))  # fmt: skip
     session.execute_raw(f"INSERT INTO {SIDECAR}.workflow ({columns}, created_at, updated_at) VALUES {values}")
-    started = time.monotonic()
-    text = clients["viewer"].get("/").text
-    assert time.monotonic() - started < 15, "no look at a server for each of them"
+    asked = connections(session)
+    # A source that takes longer than two seconds is left out, and says so: a busy machine may have to be asked again.
+    text = next(found for _ in range(10) if '<li id="w-' in (found := clients["viewer"].get("/").text))
+    assert connections(session) - asked < 50, "no look at a server for each of them"
     assert text.count('<li id="w-') == 500
     assert "done 499" in text
     assert text.index(WORKFLOW) < text.index("w0")
+
+
+def connections(session: Session) -> int:
+    """How many there have been on the server."""
+    return int(session.rows("SHOW GLOBAL STATUS LIKE 'Connections'")[0][1])
 
 
 # -- the plugin
@@ -595,7 +598,7 @@ def test_the_plugin_reads_airflows_connections(airflow: Any, database: Database)
 
     from vreplication.airflow.plugin import AirflowHome, VReplicationPlugin
 
-    url = database.url
+    url = database.user_url
     marked = Connection(
         conn_id="page_marked", conn_type="mysql", host=url.host, port=url.port, login=url.user, password=url.password,
         schema=url.database, extra=json.dumps({"vreplication": True}),

@@ -14,6 +14,7 @@ from sandbox.databases import Database
 from sandbox.deployment import Deployment
 from tests.support.dag_runs import DagRun, trigger, unpause
 from tests.support.flow import call
+from tests.support.local_spark import WITHOUT
 from vreplication.mysql.session import connect
 from vreplication.phases import Phase
 from vreplication.settings import SIDECAR
@@ -91,7 +92,8 @@ class Source:
         airflow.add_connection(self.conn_id, database.url)
 
     def submit(self, workflow: str, table: str, alter: str, *words: str) -> None:
-        ddl = ("submit", "--table", table, "--alter", alter, "--workflow", workflow, *words)
+        """To be copied without a JVM."""
+        ddl = ("submit", "--table", table, "--alter", alter, "--workflow", workflow, "--spark-master", WITHOUT, *words)
         ended = call(self.database, *ddl)
         assert ended.code == 0, ended.err
 

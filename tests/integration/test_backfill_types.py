@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import pytest
 from backfill_setup import DAY, Case
 
-from sandbox import binaries, servers
+from sandbox import binaries
 from sandbox.databases import Database, create_database
-from tests.support.private_server import missing
+from sandbox.servers import RunningServer
+from tests.support.private_server import private_server
 from vreplication.mysql.quoting import ident
 
 COLUMNS = {
@@ -95,19 +94,20 @@ def test_types_on_one_flavor(database: Database, unique: str) -> None:
         check_all(case)
 
 
+@pytest.fixture(scope="module")
+def other_server(server: RunningServer) -> Iterator[RunningServer]:
+    """One of the other flavor."""
+    with private_server(next(f for f in binaries.FLAVORS if f != server.flavor)) as started:
+        yield started
+
+
 @pytest.fixture
-def other(database: Database) -> Iterator[Database]:
-    """A schema on a server of the other flavor."""
-    flavor = next(f for f in binaries.FLAVORS if f != database.server.flavor)
-    with tempfile.TemporaryDirectory(prefix="vreplication-") as folder:
-        try:
-            started = servers.start(flavor, Path(folder) / flavor)
-        except binaries.ServerMissing as error:
-            missing(str(error))
-        try:
-            yield create_database(started)
-        finally:
-            started.stop()
+def other(other_server: RunningServer) -> Iterator[Database]:
+    made = create_database(other_server)
+    try:
+        yield made
+    finally:
+        made.drop()
 
 
 def test_types_across_flavors(database: Database, other: Database) -> None:

@@ -6,9 +6,11 @@ then the rest with its places moved.
 
 from __future__ import annotations
 
+import functools
+import operator
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -68,7 +70,7 @@ def check(found: list[Group], far: int) -> None:
 def stretch(path: Path, cut: int) -> int:
     """Move what stands from `cut` on to beyond 4 GiB; returns where it begins now."""
     data = path.read_bytes()
-    body = bytes(FILLER_BYTES - HEADER_BYTES - CRC_BYTES)
+    checksum = of_holes(FILLER_BYTES - HEADER_BYTES - CRC_BYTES)
     with path.open("r+b") as file:
         file.truncate(cut)
         at = cut
@@ -78,10 +80,18 @@ def stretch(path: Path, cut: int) -> int:
             file.seek(at - FILLER_BYTES)
             file.write(head)
             file.seek(at - CRC_BYTES)
-            file.write(struct.pack("<I", zlib.crc32(body, zlib.crc32(head))))
+            file.write(struct.pack("<I", checksum(zlib.crc32(head))))
         file.seek(at)
         file.write(b"".join(moved(data, cut, at - cut)))
     return at
+
+
+def of_holes(nbytes: int) -> Callable[[int], int]:
+    """The checksum of what has one already and goes on with so many zeros: each of its bits counts by itself."""
+    zeros = bytes(nbytes)
+    nothing = zlib.crc32(zeros, 0)
+    bits = [zlib.crc32(zeros, 1 << bit) ^ nothing for bit in range(32)]
+    return lambda crc: functools.reduce(operator.xor, (bits[n] for n in range(32) if crc >> n & 1), nothing)
 
 
 def moved(data: bytes, at: int, by: int) -> Iterator[bytes]:

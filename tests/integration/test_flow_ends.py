@@ -189,6 +189,7 @@ def test_an_interrupt_stops_and_the_same_command_goes_on(app: Session, database:
 def test_an_interrupt_before_anything_is_made_makes_nothing(
     app: Session, database: Database, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
+    database.drop_sidecar()
     run = Run(Spec(table="t", alter="ADD COLUMN z INT", workflow="t-interrupted"))
 
     def planned(session: Session, spec: Spec) -> Plan:

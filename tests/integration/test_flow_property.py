@@ -24,7 +24,7 @@ from vreplication.planning.spec import Spec
 from vreplication.state import workflows
 from vreplication.workflows import online_ddl, operate
 
-GROUPS, SIDE_BY_SIDE = 25, 8
+GROUPS, SIDE_BY_SIDE = 50, 4
 _LEGAL = frozenset({1062, 1048})
 COPIED, FOLLOWED = "complete by the copy alone", "complete by copy and catch-up"
 
@@ -70,13 +70,11 @@ def wait_prepared(database: Database, run: Run) -> None:
     """Until the start position is taken and the copy may begin; or it has ended."""
 
     def is_prepared() -> bool:
-        if not run.is_going:
-            return True
-        with connect(database.url) as session:
-            row = workflows.find(session, run.workflow)
-        return row is not None and row.rows_total is not None
+        row = workflows.find(session, run.workflow)
+        return not run.is_going or (row is not None and row.rows_total is not None)
 
-    wait_until(is_prepared, f"the workflow is not prepared: {run.said}")
+    with connect(database.url) as session:
+        wait_until(is_prepared, f"the workflow is not prepared: {run.said}", pause_seconds=0.1)
 
 
 def fill(app: Session, name: str, statements: list[str]) -> None:

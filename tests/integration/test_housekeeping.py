@@ -210,7 +210,8 @@ def test_a_running_workflow_beside_it_is_left_alone(
     assert app.value("SELECT COUNT(*) FROM t") == 101
 
 
-def test_no_sidecar_is_nothing(session: Session) -> None:
+def test_no_sidecar_is_nothing(database: Database, session: Session) -> None:
+    database.drop_sidecar()
     assert housekeeping.find(session) == []
     assert not sidecar.exists(session)
 

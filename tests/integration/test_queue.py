@@ -112,7 +112,8 @@ def test_submit_with_a_window_and_everything_that_a_run_may_be_told(command: Any
     }  # fmt: skip
 
 
-def test_a_wrong_request_exits_with_2_and_leaves_no_trace(command: Any, session: Session) -> None:
+def test_a_wrong_request_exits_with_2_and_leaves_no_trace(command: Any, database: Database, session: Session) -> None:
+    database.drop_sidecar()
     for words in (("--chunk-rows", "0"), ("--not-before", "soon"), ("--workflow", "a b"), ("--cutover", "later"),
                   ("--cutover-window", "Sat 02:00-04:00 UTC")):  # fmt: skip
         assert command("submit", "--table", "orders", "--alter", "ADD x INT", *words)[0] == 2

@@ -102,7 +102,8 @@ def test_partitions(session: Session) -> None:
     session.execute("DROP TABLE plain__vr_new")
 
 
-def test_sidecar(session: Session) -> None:
+def test_sidecar(session: Session, database: Database) -> None:
+    database.drop_sidecar()
     session.execute("CREATE DATABASE _vreplication")
     session.execute("CREATE TABLE _vreplication.lease (id INT PRIMARY KEY, a INT)")
     session.execute("ALTER TABLE _vreplication.lease ADD COLUMN b INT, ADD INDEX (b)")

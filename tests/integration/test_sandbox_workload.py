@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import secrets
+import threading
 import time
 from pathlib import Path
 
@@ -11,6 +13,9 @@ from sandbox import orders, servers
 from sandbox.databases import Database, create_database
 from sandbox.proof import keep_copy, prove
 from sandbox.workload import Workload
+from sandbox.writer import Share, Writer
+from tests.support.flow import wait_until
+from vreplication.mysql.session import connect
 
 ROWS = 400
 
@@ -132,3 +137,31 @@ def test_the_workload_outlives_a_restart(server: servers.RunningServer, tmp_path
     finally:
         private.stop()
     assert not private.is_alive()
+
+
+def test_a_branch_whose_rollback_was_forgotten_is_rolled_back_again(filled: Database) -> None:
+    """As MariaDB does when it is killed behind its answer; whoever prepared the branch has to end it."""
+    share = Share(number=0, writers=1, rows=0)
+    writer = Writer(filled.app_url, "orders", share, seed=1, rate=None, xa=True, stop=threading.Event())
+    token = secrets.token_hex(8)
+    branch = f"'{token}','b'"
+    # The server takes a moment to see that a connection has gone; until then it knows nothing of the branch.
+    prepare(filled, branch)
+    wait_until(lambda: writer._roll_back_branch(branch), "it is not rolled back", 10)
+    prepare(filled, branch)
+    wait_until(lambda: writer._reconnect() or not is_prepared(filled, token), "it is not rolled back again", 10)
+
+
+def prepare(database: Database, branch: str) -> None:
+    with connect(database.app_url) as app:
+        for statement in (
+            f"XA START {branch}",
+            "DELETE FROM orders WHERE id = 1",
+            f"XA END {branch}",
+            f"XA PREPARE {branch}",
+        ):
+            app.execute_raw(statement)
+
+
+def is_prepared(database: Database, token: str) -> bool:
+    return any(token in str(row) for row in database.admin.rows("XA RECOVER"))

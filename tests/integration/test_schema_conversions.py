@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pytest
 
-from sandbox.databases import Database
+from sandbox.databases import Database, create_database
+from sandbox.servers import RunningServer
 from vreplication.errors import Refused, VReplicationError
 from vreplication.mysql.session import Session, connect
 from vreplication.schema.conversions import convert_template
@@ -57,10 +58,14 @@ ONLY = {
 
 
 class Lab:
-    """o: values of the source's type; u: filled by us; t: altered by the server."""
+    """o: values of the source's type; u…: one of each type, filled by us; t: altered by the server."""
 
-    def __init__(self, database: Database, session: Session) -> None:
+    def __init__(self, database: Database, session: Session, kinds: Iterable[str]) -> None:
         self.session, self.schema = session, database.name
+        self._targets = {kind: f"u{number}" for number, kind in enumerate(kinds)}
+        for kind, table in self._targets.items():
+            session.execute_raw(f"CREATE TABLE {table} (id INT PRIMARY KEY, c {kind})")
+        self._columns = {kind: self.column(table) for kind, table in self._targets.items()}
 
     def prepare(self, kind: str, values: list[str]) -> None:
         self.session.execute_raw("DROP TABLE IF EXISTS o")
@@ -68,17 +73,19 @@ class Lab:
         rows = ",".join(f"({i},{value})" for i, value in enumerate([*values, "NULL"]))
         self.session.execute_raw(f"INSERT INTO o VALUES {rows}")
 
-    def target(self, kind: str) -> None:
-        self.session.execute_raw("DROP TABLE IF EXISTS u, t")
-        self.session.execute_raw(f"CREATE TABLE u (id INT PRIMARY KEY, c {kind})")
+    def target(self, kind: str) -> Column:
+        """What is filled next; empty."""
+        self.session.execute_raw(f"DELETE FROM {self._targets[kind]}")
+        return self._columns[kind]
 
     def column(self, table: str) -> Column:
         return introspect(self.session, self.schema, table).column("c")
 
-    def copy_on_server(self, template: str) -> list[int]:
+    def copy_on_server(self, kind: str, template: str) -> list[int]:
         """Returns the rows that the target takes; it takes one that it refuses by the ALTER, too, never silently."""
+        insert = f"INSERT INTO {self._targets[kind]} SELECT id,{template.format('c')} FROM o WHERE id={{}}"
         ids = [int(row[0]) for row in self.session.rows("SELECT id FROM o")]
-        return [i for i in ids if self._try(f"INSERT INTO u SELECT id,{template.format('c')} FROM o WHERE id={i}")]
+        return [i for i in ids if self._try(insert.format(i))]
 
     def _try(self, sql: str) -> bool:
         try:
@@ -87,16 +94,16 @@ class Lab:
             return False
         return True
 
-    def copy_by_literals(self, template: str, ids: list[int]) -> None:
-        self.session.execute_raw("DELETE FROM u")
-        column = self.column("o")
+    def copy_by_literals(self, source: Column, kind: str, template: str, ids: list[int]) -> None:
         for i in ids:
-            literal = self.session.value(f"SELECT {literal_sql(column, 'c')} FROM o WHERE id={i}")
+            literal = self.session.value(f"SELECT {literal_sql(source, 'c')} FROM o WHERE id={i}")
             text = literal.decode() if isinstance(literal, bytes) else str(literal)
-            self.session.execute_raw(f"INSERT INTO u VALUES ({i},{template.format(text)})")
+            self.session.execute_raw(f"INSERT INTO {self._targets[kind]} VALUES ({i},{template.format(text)})")
 
     def alter(self, kind: str, ids: list[int]) -> None:
-        self.session.execute_raw("CREATE TABLE t LIKE o")
+        """A temporary table: values are converted as in any other, without its files and its dictionary."""
+        self.session.execute_raw("DROP TEMPORARY TABLE IF EXISTS t")
+        self.session.execute_raw("CREATE TEMPORARY TABLE t LIKE o")
         self.session.execute_raw(f"INSERT INTO t SELECT * FROM o WHERE id IN ({','.join(map(str, ids))})")
         self.session.execute_raw(f"SET time_zone='{ZONE}'")
         try:
@@ -104,20 +111,31 @@ class Lab:
         finally:
             self.session.execute_raw("SET time_zone='+00:00'")
 
-    def values(self, table: str, kind: str) -> list[tuple[object, ...]]:
+    def copied(self, kind: str) -> list[tuple[object, ...]]:
+        return self._values(self._targets[kind], kind)
+
+    def altered(self, kind: str) -> list[tuple[object, ...]]:
+        return self._values("t", kind)
+
+    def _values(self, table: str, kind: str) -> list[tuple[object, ...]]:
         shown = "HEX(c)" if kind.startswith("VECTOR") else "HEX(c),CONCAT(c)"
         return list(self.session.rows(f"SELECT id,{shown} FROM {table} ORDER BY id"))
 
 
-@pytest.fixture
-def lab(database: Database) -> Iterator[Lab]:
-    with connect(database.app_url) as session:
-        yield Lab(database, session)
+@pytest.fixture(scope="module")
+def lab(server: RunningServer) -> Iterator[Lab]:
+    """One for all tests: most of what they took was to make tables of thirty types, each for itself."""
+    database = create_database(server)
+    try:
+        with connect(database.app_url) as session:
+            yield Lab(database, session, {**TYPES, **ONLY[server.flavor]})
+    finally:
+        database.drop()
 
 
 @pytest.mark.parametrize("before", [*TYPES, "UUID", "INET6", "INET4", "VECTOR(2)"])
-def test_conversions(lab: Lab, server: object, before: str) -> None:
-    types = {**TYPES, **ONLY[server.flavor]}  # type: ignore[attr-defined]
+def test_conversions(lab: Lab, server: RunningServer, before: str) -> None:
+    types = {**TYPES, **ONLY[server.flavor]}
     if before not in types:
         pytest.skip(f"{before} is not a type of this server")
     lab.prepare(before, types[before])
@@ -128,17 +146,17 @@ def test_conversions(lab: Lab, server: object, before: str) -> None:
 
 def _agrees(lab: Lab, source: Column, after: str) -> bool:
     """False where the conversion is refused."""
-    lab.target(after)
     try:
-        template = convert_template(source, lab.column("u"), zone=ZONE)
+        template = convert_template(source, lab.target(after), zone=ZONE)
     except Refused:
         return False
-    ids = lab.copy_on_server(template)
-    by_server = lab.values("u", after)
-    lab.copy_by_literals(template, ids)
-    by_literals = lab.values("u", after)
+    ids = lab.copy_on_server(after, template)
+    by_server = lab.copied(after)
+    lab.target(after)
+    lab.copy_by_literals(source, after, template, ids)
+    by_literals = lab.copied(after)
     lab.alter(after, ids)
-    altered = lab.values("t", after)
+    altered = lab.altered(after)
     assert by_server == altered, f"{source.column_type} to {after} by the server"
     assert by_literals == altered, f"{source.column_type} to {after} by literals"
     return True
@@ -150,14 +168,12 @@ def _agrees(lab: Lab, source: Column, after: str) -> bool:
 )
 def test_what_cannot_be_said_is_refused(lab: Lab, before: str, after: str) -> None:
     lab.prepare(before, [])
-    lab.target(after)
     with pytest.raises(Refused, match="cannot be done online"):
-        convert_template(lab.column("o"), lab.column("u"), zone=ZONE)
+        convert_template(lab.column("o"), lab.target(after), zone=ZONE)
 
 
 def test_hour_that_the_zone_does_not_have(lab: Lab) -> None:
     """CONVERT_TZ moves it in silence; a plain ALTER refuses it."""
     lab.prepare("DATETIME", ["'2020-02-31 01:00:00'", "'2020-03-01 01:00:00'"])
-    lab.target("TIMESTAMP")
-    template = convert_template(lab.column("o"), lab.column("u"), zone=ZONE)
-    assert lab.copy_on_server(template) == [1, 2]
+    template = convert_template(lab.column("o"), lab.target("TIMESTAMP"), zone=ZONE)
+    assert lab.copy_on_server("TIMESTAMP", template) == [1, 2]

@@ -36,7 +36,7 @@ def encrypted(request: pytest.FixtureRequest, certificates: Certificates) -> Ite
 
 
 def url_of(database: Database, **tls: object) -> str:
-    return f"{database.url}?" + "&".join(f"{name}={value}" for name, value in tls.items())
+    return f"{database.user_url}?" + "&".join(f"{name}={value}" for name, value in tls.items())
 
 
 def test_a_whole_run_is_encrypted(

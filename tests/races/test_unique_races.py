@@ -81,3 +81,52 @@ def test_duplicates_before_the_start_are_refused_with_up_to_ten(race: Race) -> N
     named = re.findall(r"\((\d+)\) 2 times", result.reason or "")
     assert len(set(named)) == 10, result.reason
     assert race.ours() == []
+
+
+NARROWED = {
+    "fewer columns": ("two (u, v)", "DROP KEY two, ADD UNIQUE KEY two (u)", "(500,'other',5)"),
+    "a prefix": ("two (v)", "DROP KEY two, ADD UNIQUE KEY two (v(3))", "(500,'v10 and more',NULL)"),
+    "either case": ("two (v)", "MODIFY v VARCHAR(20) COLLATE utf8mb4_general_ci", "(500,'V5',NULL)"),
+}
+"""A unique key, what makes it narrower, and a row that only the wider one takes."""
+
+
+def make_narrow(race: Race, kind: str) -> str:
+    """The table under the wider key; returns the ALTER."""
+    key, alter, _ = NARROWED[kind]
+    columns = "id INT PRIMARY KEY, v VARCHAR(20) COLLATE utf8mb4_bin, u INT"
+    race.make(f"CREATE TABLE t ({columns}, UNIQUE KEY {key}) CHARACTER SET utf8mb4")
+    return alter
+
+
+@pytest.mark.parametrize("kind", NARROWED)
+@pytest.mark.parametrize(("point", "path"), [("copy.after_select", "rows"), ("copy.after_open", "server")])
+def test_legal_changes_under_a_narrowed_key_come_out_exactly(race: Race, kind: str, point: str, path: str) -> None:
+    alter = make_narrow(race, kind)
+    with race.held(point, alter, copy_path=path, chunk_rows=7) as run:
+        race.write("UPDATE t SET u=NULL, v='x' WHERE id=10", "UPDATE t SET u=1, v='v1' WHERE id=200")
+        race.write("UPDATE t SET u=20, v='V20' WHERE id=10", "DELETE FROM t WHERE id=50")
+        race.write("INSERT INTO t VALUES (51,'V5',5)")
+        race.applied(run)
+    race.complete(run)
+
+
+@pytest.mark.parametrize("kind", NARROWED)
+def test_a_row_that_the_narrowed_key_does_not_take_ends_it(race: Race, kind: str) -> None:
+    alter = make_narrow(race, kind)
+    with race.held("workflow.copied", alter) as run:
+        race.write(f"INSERT INTO t VALUES {NARROWED[kind][2]}")
+    result = run.result()
+    assert (result.event, result.exit_code) == ("failed", 1), result
+    assert "two" in str(result.reason)
+    assert race.app.value("SELECT COUNT(*) FROM t") == 21
+
+
+@pytest.mark.parametrize("kind", NARROWED)
+def test_rows_that_the_narrowed_key_does_not_take_are_refused(race: Race, kind: str) -> None:
+    alter = make_narrow(race, kind)
+    race.write(f"INSERT INTO t VALUES {NARROWED[kind][2]}")
+    result = race.begin(alter).result()
+    assert (result.event, result.exit_code) == ("refused", 2), result
+    assert "2 times" in str(result.reason)
+    assert race.ours() == []

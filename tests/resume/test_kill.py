@@ -4,57 +4,75 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from live_setup import WORKFLOW, Live
 
-from tests.support.flow import paused_at
+from tests.support.flow import let_go, paused_at, wait_until
 from tests.support.run_ddl import Command, children, replicates, wait_gone
 from vreplication.mysql.processes import processes
 from vreplication.mysql.session import connect
-from vreplication.settings import Tuning
-from vreplication.state import gate, tuning, workflows
-from vreplication.workflows import operate
+from vreplication.phases import Phase
+from vreplication.settings import SIDECAR, Tuning
+from vreplication.state import gate, lease, tuning, workflows
+from vreplication.workflows import operate, spool
 
-BEFORE_THE_SWITCH = (
-    "prepare.tables_made",
-    "prepare.done",
-    "copy.after_open",
-    "copy.before_land",
-    "copy.after_land",
-    "workflow.copied",
-    "verify.began",
-    "workflow.verified",
-    "workflow.gate_open",
-    "cutover.before_lock",
-    "cutover.locked",
-    "cutover.after_barrier",
-    "cutover.rename_pending",
+CHAINS = (
+    (
+        "prepare.tables_made",
+        "copy.after_open",
+        "workflow.copied",
+        "cutover.before_lock",
+        "cutover.sentry_dropped",
+    ),
+    (
+        "prepare.done",
+        "copy.before_land",
+        "verify.began",
+        "cutover.locked",
+        "cutover.after_unlock",
+    ),
+    (
+        "copy.after_land",
+        "workflow.verified",
+        "cutover.after_barrier",
+        "workflow.switched",
+    ),
+    (
+        "workflow.gate_open",
+        "cutover.rename_pending",
+        "workflow.cleaned",
+        "workflow.complete",
+    ),
 )
-SWITCHING = (
-    "cutover.sentry_dropped",
-    "cutover.after_unlock",
-    "workflow.switched",
-    "workflow.cleaned",
-    "workflow.complete",
-)
+"""Each of the driver's points once; within a chain in the order of the flow, and from one phase to another."""
+CATCH_UPS_POINTS = ("apply.before_flush", "apply.before_match", "replicate.holding")
+WHILE_IT_CATCHES_UP = ("workflow.copied", "verify.began", "workflow.gate_open")
+OF_ALL_CONNECTIONS = ("prepare.tables_made", "copy.before_land", "workflow.verified", "cutover.locked")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("point", [*BEFORE_THE_SWITCH, *SWITCHING])
-def test_driver_killed(live: Live, point: str) -> None:
-    with paused_at(live.pauses, point):
-        first = live.start()
-        assert live.reached(point, first) == first.pid
-        orphans = first.kill()
-    wait_gone(orphans)
-    live.workload.wait_for(5)
+@pytest.mark.parametrize("points", CHAINS, ids=" ".join)
+def test_driver_killed_again_and_again(live: Live, points: tuple[str, ...]) -> None:
+    """Every step forward ends in a crash; each start goes on where the last one stood."""
+    for point in points:
+        kill_driver(live, point)
     live.complete(live.start())
     live.prove()
-    if point == "workflow.complete":
+    if points[-1] == "workflow.complete":
         # That end has been told now.
         assert live.start().finish().code == 2
+
+
+def kill_driver(live: Live, point: str) -> None:
+    with paused_at(live.pauses, point):
+        command = live.start()
+        assert live.reached(point, command) == command.pid
+        orphans = command.kill()
+    wait_gone(orphans)
+    live.workload.wait_for(5)
 
 
 @pytest.mark.slow
@@ -96,24 +114,10 @@ def test_cancel_when_the_driver_was_killed(live: Live, point: str) -> None:
 
 
 @pytest.mark.slow
-def test_driver_killed_again_and_again(live: Live) -> None:
-    """Every step forward ends in a crash; each start goes on where the last one stood."""
-    for point in ("prepare.done", "copy.before_land", "workflow.verified", "cutover.locked", "cutover.rename_pending"):
-        with paused_at(live.pauses, point):
-            command = live.start()
-            live.reached(point, command)
-            command.kill()
-        (live.pauses / f"{point}.reached").unlink()
-    live.complete(live.start())
-    live.prove()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("point", ["apply.before_flush", "apply.before_match", "replicate.holding"])
-def test_catch_up_killed(live: Live, point: str) -> None:
+def test_catch_up_killed_again_and_again(live: Live) -> None:
     """Its driver starts another one."""
-    with paused_at(live.pauses, point):
-        command = live.start()
+    command = live.start()
+    for point in held_in_turn(live, *CATCH_UPS_POINTS):
         child = live.reached(point, command)
         assert child != command.pid
         os.kill(child, signal.SIGKILL)
@@ -122,17 +126,24 @@ def test_catch_up_killed(live: Live, point: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("point", ["workflow.copied", "verify.began", "workflow.gate_open"])
-def test_catch_up_killed_while_its_driver_is_elsewhere(live: Live, point: str) -> None:
-    with paused_at(live.pauses, point):
-        command = live.start()
+def test_catch_up_killed_while_its_driver_is_elsewhere(live: Live) -> None:
+    command = live.start()
+    for point in held_in_turn(live, *WHILE_IT_CATCHES_UP):
         live.reached(point, command)
         before = replicates(command.pid)
-        assert len(before) == 1
+        assert len(before) == 1, point
         os.kill(before[0], signal.SIGKILL)
         wait_gone(before)
     live.complete(command)
     live.prove()
+
+
+def held_in_turn(live: Live, *points: str) -> Iterator[str]:
+    """Whoever comes to one of them is held there while the caller's loop is at it."""
+    with paused_at(live.pauses, *points):
+        for point in points:
+            yield point
+            let_go(live.pauses, point)
 
 
 @pytest.mark.slow
@@ -148,6 +159,62 @@ def test_catch_up_killed_between_rows_and_checkpoint(live: Live) -> None:
             os.kill(child, signal.SIGKILL)
     live.complete(command)
     live.prove()
+
+
+@pytest.mark.slow
+def test_killed_with_branches_on_disk(live: Live, spooled: Path) -> None:
+    """Their rows, put aside before, are not read again: not by the next catch-up, and not by the next driver's."""
+    manual = ("--cutover", "manual")
+    with connect(live.database.app_url) as kept, connect(live.database.app_url) as dropped:
+        command = live.start(*manual)
+        held(live, 0)
+        live.prepare(kept, "kept", 1, 2_000)
+        live.prepare(dropped, "dropped", 2_001, 4_000)
+        held(live, 2)
+        assert list(spooled.rglob("*.sqlite"))
+        first = replicates(command.pid)
+        os.kill(first[0], signal.SIGKILL)
+        wait_gone(first)
+        held(live, 2)
+        assert "read again" not in live.log()
+        wait_gone(command.kill())
+        command = live.start(*manual)
+        held(live, 2)
+        # Each catch-up begins the log anew.
+        assert "read again" not in live.log()
+        kept.execute_raw("XA COMMIT 'kept'")
+        dropped.execute_raw("XA ROLLBACK 'dropped'")
+        held(live, 0)
+    operate.release(live.database.url, WORKFLOW, "dba")
+    live.complete(command)
+    assert not list(spooled.rglob("*.sqlite"))
+    live.prove()
+
+
+@pytest.fixture
+def spooled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """No memory for open transactions; the folder of what is put aside."""
+    monkeypatch.setenv(spool.MEMORY, "0.001")
+    monkeypatch.setenv(spool.FOLDER, str(tmp_path / "spool"))
+    return tmp_path / "spool"
+
+
+def held(live: Live, branches: int) -> None:
+    """Until the command waits for its release, or for branches, and the catch-up that lives has said so many itself."""
+    sql = (
+        f"SELECT p.held_branches FROM {SIDECAR}.progress p JOIN {SIDECAR}.lease l USING (workflow) "
+        "WHERE workflow=%s AND l.role=%s AND p.replicate_at > l.taken_at"
+    )
+
+    def is_so() -> bool:
+        assert live.commands[-1].is_going, live.log()
+        row = workflows.find(session, WORKFLOW)
+        if row is None or row.phase is not Phase.WAITING or not lease.is_alive(session, WORKFLOW, lease.REPLICATE):
+            return False
+        return bool(session.value(sql, (WORKFLOW, lease.REPLICATE)) == branches)
+
+    with connect(live.database.url) as session:
+        wait_until(is_so, f"never {branches} branches at the gate")
 
 
 @pytest.mark.slow
@@ -186,14 +253,14 @@ def kill_worker(live: Live, point: str, command: Command) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("point", ["prepare.tables_made", "copy.before_land", "workflow.verified", "cutover.locked"])
-def test_every_connection_lost(live: Live, point: str) -> None:
+def test_every_connection_lost_again_and_again(live: Live) -> None:
     """The command may end with a failure; then the same command goes on."""
-    with paused_at(live.pauses, point):
-        command = live.start()
+    command = live.start()
+    for point in held_in_turn(live, *OF_ALL_CONNECTIONS):
+        command = goes_on(live, command, lambda point=point: (live.pauses / f"{point}.reached").exists())
         live.reached(point, command)
         kill_connections(live)
-    goes_on(live, live.start, command)
+    live.complete(goes_on(live, command, lambda: False))
     live.prove()
 
 
@@ -204,8 +271,11 @@ def kill_connections(live: Live) -> None:
             admin.kill(process.id)
 
 
-def goes_on(live: Live, again: Callable[[], Command], command: Command) -> None:
+def goes_on(live: Live, command: Command, is_there: Callable[[], bool]) -> Command:
+    """The same process, or if that ends with a failure before it is there, one of the same command."""
+    wait_until(lambda: is_there() or not command.is_going, "it neither goes on nor ends")
+    if command.is_going or command.process.returncode == 0:
+        return command
     ended = command.finish()
-    if ended.code:
-        assert ended.code == 1, ended
-        live.complete(again())
+    assert ended.code == 1, (ended, live.log())
+    return live.start()

@@ -8,22 +8,19 @@ from __future__ import annotations
 import os
 import signal
 import socket
+from dataclasses import dataclass
 
 import pytest
 from live_setup import WORKFLOW, Live
 
-from tests.support.flow import Ended, let_go, paused_at, wait_until
+from tests.support.flow import let_go, paused_at, wait_until
 from tests.support.run_ddl import Command, is_gone, replicates, wait_gone
 from vreplication.mysql.session import connect
 from vreplication.settings import SIDECAR
 
-POINTS = (
-    "prepare.tables_made",
-    "copy.before_land",
-    "verify.began",
-    "workflow.gate_open",
-    "cutover.locked",
-    "cutover.sentry_dropped",
+CHAINS = (
+    ("prepare.tables_made", "verify.began", "cutover.locked"),
+    ("copy.before_land", "workflow.gate_open", "cutover.sentry_dropped"),
 )
 
 
@@ -32,34 +29,53 @@ def journal(live: Live) -> list[str]:
         return [str(e) for (e,) in session.rows(f"SELECT event FROM {SIDECAR}.journal WHERE workflow='{WORKFLOW}'")]
 
 
-def go_on(stopped: Command) -> Ended:
-    os.kill(stopped.pid, signal.SIGCONT)
-    return stopped.finish()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopped:
+    command: Command
+    catch_ups: list[int]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("point", POINTS)
-def test_a_stopped_driver_is_taken_over_and_continued(live: Live, point: str) -> None:
-    with paused_at(live.pauses, point):
-        first = live.start()
-        live.reached(point, first)
-        old = replicates(first.pid)
-        os.kill(first.pid, signal.SIGSTOP)
-    live.silence()
-    second = live.start()
-    if point == "cutover.sentry_dropped":
+@pytest.mark.parametrize("points", CHAINS, ids=" ".join)
+def test_stopped_drivers_are_taken_over_and_continued(live: Live, points: tuple[str, ...]) -> None:
+    """Each takes over from the one before, which wakes up behind it, and is stopped itself."""
+    first, *others = points
+    stopped = stop_at(live, first)
+    for point in others:
+        stopped = stop_at(live, point, stopped)
+    last = live.start()
+    if points[-1] == "cutover.sentry_dropped":
         # The server has ended the lock of the stopped one, and so let its RENAME through.
-        live.complete(second)
-        ended = go_on(first)
+        live.complete(last)
+        wake(live, stopped)
     else:
         with paused_at(live.pauses, "workflow.verified"):
-            live.reached("workflow.verified", second)
-            ended = go_on(first)
-        live.complete(second)
-    assert ended.code == 1, (ended, live.log())
-    wait_gone(old)
+            live.reached("workflow.verified", last)
+            wake(live, stopped)
+        live.complete(last)
     assert "failed" not in journal(live)
     live.prove()
+
+
+def stop_at(live: Live, point: str, before: Stopped | None = None) -> Stopped:
+    """Stop a driver there, when the one before has been woken up; as if it had been silent for long."""
+    with paused_at(live.pauses, point):
+        command = live.start()
+        live.reached(point, command)
+        if before:
+            wake(live, before)
+        stopped = Stopped(command=command, catch_ups=replicates(command.pid))
+        os.kill(command.pid, signal.SIGSTOP)
+    live.silence()
+    return stopped
+
+
+def wake(live: Live, stopped: Stopped) -> None:
+    """It finds out that it is not the driver any more."""
+    os.kill(stopped.command.pid, signal.SIGCONT)
+    ended = stopped.command.finish()
+    assert ended.code == 1, (ended, live.log())
+    wait_gone(stopped.catch_ups)
 
 
 @pytest.mark.slow

@@ -55,6 +55,23 @@ class DagRun:
         status, found = self.airflow.call("PATCH", self.path, {"state": state})
         assert status == 200, found
 
+    def mark_task(self, task_id: str, state: str) -> None:
+        """As a person does in the UI; its process is ended."""
+        status, found = self.airflow.call("PATCH", f"{self.path}/taskInstances/{task_id}", {"new_state": state})
+        assert status == 200, found
+
+    def clear(self, task_id: str) -> None:
+        """As a person does in the UI, for this task alone."""
+        body = {"dry_run": False, "dag_run_id": self.run_id, "task_ids": [task_id], "only_failed": False}
+        status, found = self.airflow.call("POST", f"/api/v2/dags/{self.dag_id}/clearTaskInstances", body)
+        assert status == 200, found
+        assert [t["task_id"] for t in found["task_instances"]] == [task_id], found
+
+    def stands(self, task_id: str, state: str, *, tries: int) -> bool:
+        """Is it in that state, at that try or a later one?"""
+        found = self._get(f"/taskInstances/{task_id}")
+        return found["state"] == state and int(found["try_number"]) >= tries
+
     def log(self, task_id: str, number: int = 1) -> str:
         _, found = self.airflow.call("GET", f"{self.path}/taskInstances/{task_id}/logs/{number}?full_content=true")
         return str(found)

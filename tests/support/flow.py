@@ -22,6 +22,7 @@ import pytest
 
 from sandbox.databases import Database
 from tests.support import local_spark
+from tests.support.forked import Forked
 from vreplication.errors import VReplicationError
 from vreplication.mysql.quoting import ident
 from vreplication.mysql.session import Session, connect
@@ -160,13 +161,16 @@ def wait_reached(folder: Path, name: str, run: Run | None = None, timeout_second
 def wait_until(
     is_so: Callable[[], object], otherwise: str, timeout_seconds: float = 180.0, pause_seconds: float = 0.02
 ) -> None:
-    """Poll; raise AssertionError with `otherwise` after the time."""
-    waited = threading.Event()
-    for _ in range(int(timeout_seconds / pause_seconds)):
-        if is_so():
-            return
-        waited.wait(pause_seconds)
-    raise AssertionError(otherwise)
+    """Ask again and again, the longer it takes the more rarely (five pauses at the most): most questions are queries.
+
+    Raises AssertionError with `otherwise` after the time.
+    """
+    waited, seconds, pause = threading.Event(), 0.0, pause_seconds
+    while not is_so():
+        if seconds > timeout_seconds:
+            raise AssertionError(otherwise)
+        waited.wait(pause)
+        seconds, pause = seconds + pause, min(1.2 * pause, 5 * pause_seconds)
 
 
 def purge_logs(database: Database) -> None:
@@ -196,7 +200,7 @@ def command(database: Database, *words: str, **environment: str) -> subprocess.P
     """`vreplication …` as a process of its own; the password travels in the environment."""
     env = {
         **os.environ,
-        "VREPLICATION_SOURCE": str(database.url),
+        "VREPLICATION_SOURCE": str(database.user_url),
         "VREPLICATION_PASSWORD": database.url.password,
         **environment,
     }
@@ -225,7 +229,7 @@ class Ended:
         return self.lines[-1]
 
 
-def finish(process: subprocess.Popen[str], timeout_seconds: float = 180.0) -> Ended:
+def finish(process: subprocess.Popen[str] | Forked, timeout_seconds: float = 180.0) -> Ended:
     """Wait for a command; kill it when it does not end."""
     try:
         out, err = process.communicate(timeout=timeout_seconds)

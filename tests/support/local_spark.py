@@ -6,10 +6,14 @@ tests of the copy itself use the real one.
 
 from __future__ import annotations
 
+import functools
 import pickle
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
+
+WITHOUT = "without"
+"""In the place of a master's address, where `install_where_asked` was called."""
 
 
 class _Rdd:
@@ -60,3 +64,25 @@ def install() -> None:
     pyspark.InheritableThread = threading.Thread  # type: ignore[misc,assignment]
     online_ddl.SparkStart = LocalStart  # type: ignore[misc,assignment]
     operate.SparkStart = LocalStart  # type: ignore[misc,assignment]
+
+
+@functools.cache
+def install_where_asked() -> None:
+    """Replace Spark in this process for whoever names WITHOUT as its master; all others get the real one."""
+    from vreplication.rowcopy import spark_start
+    from vreplication.workflows import spark
+
+    real = spark_start.spark_context
+
+    def context(master: str, *more: Any) -> Any:
+        return _without_jvm() if master == WITHOUT else real(master, *more)
+
+    # Where it is, and where it was imported to; backfills import it when they begin.
+    spark_start.spark_context = spark.spark_context = context
+
+
+def _without_jvm() -> LocalSpark:
+    import pyspark
+
+    pyspark.InheritableThread = threading.Thread  # type: ignore[misc,assignment]
+    return LocalSpark()

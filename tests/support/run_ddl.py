@@ -1,6 +1,8 @@
 """The command line as a process of its own, without a JVM (tests/support/without_spark.py) or with one.
 
-A test starts it, stops it, kills it by its process id and starts it again; catch-up is the real child process.
+A test starts it, stops it, kills it by its process id and starts it again; catch-up is a child process of its own.
+Without a JVM both are forked from a process that has the program in memory (tests/support/forked.py), unless a test
+says otherwise.
 
 What must stay true: what runs is the program's own command, only that copy and verify do not go through Spark; a test
 ends what it started, by process id.
@@ -11,12 +13,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox.databases import Database
+from tests.support import forked_catch_up
 from tests.support.flow import Ended, finish, wait_until
+from tests.support.forked import Forked, fork
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -25,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 class Command:
     """One run of the program."""
 
-    process: subprocess.Popen[str]
+    process: subprocess.Popen[str] | Forked
 
     @property
     def pid(self) -> int:
@@ -46,29 +50,48 @@ class Command:
         return children
 
 
-def start(database: Database, logs: Path, words: Sequence[str], *, is_spark: bool = False, source: str = "") -> Command:
+def start(
+    database: Database,
+    logs: Path,
+    words: Sequence[str],
+    *,
+    is_spark: bool = False,
+    is_forked: bool = True,
+    source: str = "",
+) -> Command:
     """Start the program; `logs` is where it keeps its log files; `source`: another URL than the database's."""
-    module = "vreplication" if is_spark else "tests.support.without_spark"
     environment = {
-        "VREPLICATION_SOURCE": source or str(database.url),
+        **os.environ,
+        "VREPLICATION_SOURCE": source or str(database.user_url),
         "VREPLICATION_PASSWORD": database.url.password,
         "XDG_STATE_HOME": str(logs),
     }
-    process = subprocess.Popen(
+    if is_forked and not is_spark:
+        return Command(process=fork(words, environment, ROOT))
+    module = "vreplication" if is_spark else "tests.support.without_spark"
+    return Command(process=_started(module, words, environment))
+
+
+def _started(module: str, words: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
         [sys.executable, "-m", module, *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         stdin=subprocess.DEVNULL,
         text=True,
         cwd=ROOT,
-        env={**os.environ, **environment},
+        env=environment,
     )
-    return Command(process=process)
 
 
 def replicates(pid: int) -> list[int]:
     """Catch-up processes that `pid` has started."""
-    return [child for child in children(pid) if "\0replicate\0" in _read(Path(f"/proc/{child}/cmdline"))]
+    return [child for child in children(pid) if _is_catch_up(child)]
+
+
+def _is_catch_up(pid: int) -> bool:
+    words, name = _read(Path(f"/proc/{pid}/cmdline")), _read(Path(f"/proc/{pid}/comm"))
+    return "\0replicate\0" in words or name.strip() == forked_catch_up.NAME
 
 
 def children(pid: int) -> list[int]:

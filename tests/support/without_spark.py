@@ -7,8 +7,13 @@ from __future__ import annotations
 
 from tests.support import local_spark
 
-if __name__ == "__main__":
-    local_spark.install()
-    from vreplication.__main__ import main
 
+def main() -> None:
+    local_spark.install()
+    from vreplication.__main__ import main as program
+
+    program()
+
+
+if __name__ == "__main__":
     main()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.databases import Database
-from tests.support import staged
+from tests.support import private_server, staged
 from tests.support.flow import contents, paused_at, wait_reached, wait_until
 from tests.support.staged import WORKFLOW, Called, CatchUp
 from vreplication.mysql.session import Session, connect
@@ -34,7 +34,7 @@ class Flow:
 
     def kill(self) -> None:
         self.database.close()
-        self.database.server.kill()
+        private_server.kill(self.database.server)
 
     def restart(self) -> None:
         """When the stage has missed it."""

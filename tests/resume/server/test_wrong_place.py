@@ -27,7 +27,7 @@ from vreplication.workflows import log_kept
 def stopped_at(live: Live, point: str) -> Ended:
     """The command, ended by Ctrl-C when it stands there."""
     with paused_at(live.pauses, point):
-        command = live.start()
+        command = live.start(is_forked=False)
         live.reached(point, command)
         command.process.send_signal(signal.SIGINT)
     ended = command.finish()
