@@ -80,9 +80,14 @@ class Live:
         self.database.close()
         private_server.kill(self.database.server)
 
+    @property
+    def log_files(self) -> list[Path]:
+        """Beside them are the folders that spilled changes come and go in."""
+        return list((self.logs / "vreplication").glob("*.log"))
+
     def times_missed(self) -> int:
         """How often one of our processes has met a server that does not answer."""
-        logs = [path.read_text() for path in self.logs.rglob("*.log")]
+        logs = [path.read_text() for path in self.log_files]
         return sum(log.count(words) for log in logs for words in ("catch-up starts again", "the server was lost"))
 
     def wait_lost(self, before: int = 0) -> None:
@@ -158,7 +163,7 @@ class Live:
 
     def log(self) -> str:
         """The end of every log file, for a failure's message."""
-        return "\n".join(f"{path}:\n{path.read_text()[-3000:]}" for path in self.logs.rglob("*.log"))
+        return "\n".join(f"{path}:\n{path.read_text()[-3000:]}" for path in self.log_files)
 
     def end(self) -> None:
         self.workload.stop()

@@ -26,8 +26,8 @@ def done(live: Live, *words: str) -> Ended:
 
 
 def is_stopping(live: Live, command: Command) -> bool:
-    logs = (path.read_text() for path in live.logs.rglob("*.cli.log"))
-    return any(f" {command.pid} vreplication.cli.attend: asked to stop" in log for log in logs)
+    said = f" {command.pid} vreplication.cli.attend: asked to stop"
+    return any(said in path.read_text() for path in live.log_files)
 
 
 def phase(live: Live) -> Phase | None:

@@ -21,7 +21,7 @@ from vreplication import names
 from vreplication.errors import Refused, Transient, VReplicationError
 from vreplication.ui import DAG, access, detail, reading, view
 from vreplication.ui.acts import ACTS, WITH_VALUES
-from vreplication.ui.asking import BUDGET_SECONDS, Answer, Asker, Source
+from vreplication.ui.asking import Answer, Asker, Source
 from vreplication.ui.masking import masked
 
 STATIC = {
@@ -253,9 +253,9 @@ class Page:
         access.give_token(request, response, token)
         return response
 
-    def _list(self, conn_id: str | None, seconds: float = BUDGET_SECONDS) -> view.Data:
+    def _list(self, conn_id: str | None, seconds: float | None = None) -> view.Data:
         answers = self._asker.ask(self._sources(conn_id), "list", reading.overview, seconds)
-        return view.listing(answers, is_final=seconds >= BUDGET_SECONDS)
+        return view.listing(answers, is_final=seconds is None)
 
     def _sources(self, conn_id: str | None) -> list[Source]:
         if not conn_id:
@@ -263,7 +263,7 @@ class Page:
         found = self._home.source(conn_id)
         return [found or Source(conn_id=conn_id, problem="There is no such connection of type mysql.")]
 
-    def _find(self, workflow: str, conn_id: str | None, seconds: float = BUDGET_SECONDS) -> Answer:
+    def _find(self, workflow: str, conn_id: str | None, seconds: float | None = None) -> Answer:
         """The answer of the one source that has it. Raises NotFound."""
         try:
             names.check_workflow(workflow)
@@ -275,7 +275,7 @@ class Page:
         found = [a for a in answers if a.problem is None and a.value is not None]
         if len(found) == 1:
             return found[0]
-        if not found and seconds < BUDGET_SECONDS and any(a.is_late for a in answers):
+        if not found and seconds is not None and any(a.is_late for a in answers):
             raise NotFound(_LOOKING, f"Looking for workflow {workflow} …", [])
         raise _not_found(workflow, answers, [a.source.conn_id for a in found])
 
@@ -291,10 +291,10 @@ def _not_found(workflow: str, answers: list[Answer], places: list[str]) -> NotFo
     return NotFound(404, f"There is no workflow {workflow} (yet).", [])
 
 
-def _patience(request: Request) -> float:
-    """A person who comes to the page sees at once what is known, and that the rest is asked for."""
+def _patience(request: Request) -> float | None:
+    """A person who comes to the page sees at once what is known, and that the rest is asked for; None: the budget."""
     is_coming = request.headers.get("sec-fetch-mode") == "navigate"
-    return _FIRST_SECONDS if is_coming else BUDGET_SECONDS
+    return _FIRST_SECONDS if is_coming else None
 
 
 async def _body(request: Request) -> object:

@@ -76,13 +76,13 @@ class Asker:
         self._asked: dict[Hashable, _Asked] = {}
 
     def ask(
-        self, sources: Sequence[Source], about: Hashable, question: Question, seconds: float = BUDGET_SECONDS
+        self, sources: Sequence[Source], about: Hashable, question: Question, seconds: float | None = None
     ) -> list[Answer]:
-        """Every source's answer, in the sources' order, after so many seconds at the most. `about` names the question.
+        """Every source's answer, in the sources' order, after so many seconds at the most; None: within the budget.
 
-        Who asks again about the same waits for the same answers, and asks no source twice.
+        `about` names the question: who asks again about the same waits for the same answers, and asks no source twice.
         """
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + (BUDGET_SECONDS if seconds is None else seconds)
         started = [(source, self._start(source, about, question)) for source in sources]
         return [_answer(source, future, deadline) for source, future in started]
 
