@@ -20,8 +20,9 @@ install-browser: ## Install a browser without a window, unless one is there
 demo: install ## Change a live table of 1,000,000 rows and prove the result (VREPLICATION_DEMO_ROWS, VREPLICATION_DEMO_FLAVOR)
 	@$(VENV)/python -m sandbox.demo
 
-test: install install-mysql install-browser ## Run all tests, on MariaDB and on MySQL
-	@$(VENV)/pytest tests -n 4 --dist loadgroup
+test: ## Install what is missing and run all tests, on MariaDB and on MySQL
+	@$(PYTHON) -m sandbox.install python java archive mariadb mysql browser
+	@$(VENV)/pytest tests -n 6 --dist loadgroup
 
 models: ## Explore the models of the protocol within larger bounds: some minutes, no server
 	@$(PYTHON) -m sandbox.install python

@@ -13,7 +13,9 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from sandbox import binaries
@@ -21,11 +23,14 @@ from sandbox import binaries
 ROOT = Path(__file__).resolve().parent.parent
 PARTS = ("python", "java", "archive", "mariadb", "mysql", "browser")
 _ONLY_FOR_TESTS = ("mysql", "browser")
+NEEDS = {"archive": ("python", "java"), "browser": ("python",)}
 PRIVATE_UV = ROOT / ".sandbox" / "uv"
 # Spark runs on 17 and 21; the distribution has at least one of them, or something newer under the last name.
 JAVA_PACKAGES = ("openjdk-17-jre-headless", "openjdk-21-jre-headless", "default-jre-headless")
 OLDEST_JAVA = 17
 MYSQL_SUITE = "sid"
+# apt-get waits for nobody.
+_APT = threading.Lock()
 MYSQL_PACKAGES = "mysql-server-core,mysql-client-core"
 
 
@@ -47,13 +52,39 @@ def main(arguments: list[str]) -> int:
         "mysql": install_mysql,
         "browser": install_browser,
     }
-    try:
-        for part in arguments or [part for part in PARTS if part not in _ONLY_FOR_TESTS]:
-            steps[part]()
-    except InstallFailed as error:
-        print(f"install: {error}", file=sys.stderr)
-        return 1
-    return 0
+    failures = side_by_side({part: steps[part] for part in wanted(arguments)})
+    for failure in failures:
+        print(f"install: {failure}", file=sys.stderr)
+    return 1 if failures else 0
+
+
+def wanted(arguments: list[str]) -> list[str]:
+    """In the order of PARTS, in which each comes after what it needs."""
+    return [part for part in PARTS if part in arguments or (not arguments and part not in _ONLY_FOR_TESTS)]
+
+
+def side_by_side(steps: dict[str, Callable[[], None]]) -> list[str]:
+    """Each as soon as there is what it needs; returns what failed. One by one where sudo would ask for a password."""
+    with ThreadPoolExecutor(len(steps) if asks_nobody() else 1) as pool:
+        begun: dict[str, Future[None]] = {}
+        for part, step in steps.items():
+            begun[part] = pool.submit(after, [begun[need] for need in NEEDS.get(part, ()) if need in begun], step)
+    errors = [future.exception() for future in begun.values()]
+    for error in errors:
+        if error is not None and not isinstance(error, InstallFailed):
+            raise error
+    return list(dict.fromkeys(str(error) for error in errors if error))
+
+
+def after(earlier: list[Future[None]], step: Callable[[], None]) -> None:
+    """Raises what the earlier ones raised."""
+    for future in earlier:
+        future.result()
+    step()
+
+
+def asks_nobody() -> bool:
+    return os.geteuid() == 0 or subprocess.run(["sudo", "-n", "true"], capture_output=True, check=False).returncode == 0
 
 
 def install_python() -> None:
@@ -219,7 +250,8 @@ def install_packages(names: list[str], what_for: str) -> None:
     say(f"{' '.join(names)} ({what_for}) with apt-get")
     fixed = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "-y", "-qq"]
     command = [*fixed, "--no-install-recommends", "--no-remove", *names]
-    run(as_administrator(command), f"apt-get could not install {' '.join(names)}")
+    with _APT:
+        run(as_administrator(command), f"apt-get could not install {' '.join(names)}")
 
 
 def first_available(names: tuple[str, ...]) -> str:
@@ -234,7 +266,8 @@ def candidate(names: tuple[str, ...]) -> str | None:
     """The first package that the distribution has; its lists are fetched when it seems to have none of them."""
     for refresh in (False, True):
         if refresh:
-            run(as_administrator(["apt-get", "update", "-qq"]), "apt-get update failed")
+            with _APT:
+                run(as_administrator(["apt-get", "update", "-qq"]), "apt-get update failed")
         for name in names:
             if re.search(r"Candidate: \d", output(["apt-cache", "policy", name])):
                 return name

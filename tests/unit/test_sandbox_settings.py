@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -28,6 +31,45 @@ def test_the_demo_refuses_bad_settings(monkeypatch: pytest.MonkeyPatch, name: st
 def test_an_unknown_part_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert install.main(["postgres"]) == 2
     assert "'postgres'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("asks_nobody", [True, False])
+def test_each_part_comes_after_what_it_needs(monkeypatch: pytest.MonkeyPatch, asks_nobody: bool) -> None:
+    monkeypatch.setattr(install, "asks_nobody", lambda: asks_nobody)
+    done: list[str] = []
+    met = threading.Barrier(2, timeout=30)
+
+    def step(part: str) -> Callable[[], None]:
+        def act() -> None:
+            if asks_nobody and part in ("java", "mysql"):
+                # Only side by side do they meet.
+                met.wait()
+            done.append(part)
+
+        return act
+
+    assert install.side_by_side({part: step(part) for part in install.wanted([*install.PARTS])}) == []
+    assert sorted(done) == sorted(install.PARTS)
+    assert all(done.index(need) < done.index(part) for part, needs in install.NEEDS.items() for need in needs)
+    if not asks_nobody:
+        assert done == list(install.PARTS)
+
+
+def test_what_needs_a_part_that_failed_is_not_begun(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done: list[str] = []
+
+    def fail() -> None:
+        raise install.InstallFailed("no Java")
+
+    for part in ("python", "archive", "mariadb"):
+        name = {"archive": "write_archive"}.get(part, f"install_{part}")
+        monkeypatch.setattr(install, name, functools.partial(done.append, part))
+    monkeypatch.setattr(install, "install_java", fail)
+    assert install.main([]) == 1
+    assert sorted(done) == ["mariadb", "python"]
+    assert capsys.readouterr().err == "install: no Java\n"
 
 
 @pytest.mark.parametrize(
