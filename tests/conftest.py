@@ -8,6 +8,7 @@ need it.
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import secrets
 import shutil
@@ -65,6 +66,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.xdist_group("spark"))
         if config.getoption("loadgroup", False):
             _keep_together(item)
+
+
+def pytest_collection_finish() -> None:
+    """What is in memory by now stays there: no collection of garbage need look through thousands of tests again."""
+    gc.collect()
+    gc.freeze()
 
 
 def _keep_together(item: pytest.Item) -> None:

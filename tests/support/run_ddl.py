@@ -59,14 +59,18 @@ def start(
     is_forked: bool = True,
     source: str = "",
 ) -> Command:
-    """Start the program; `logs` is where it keeps its log files; `source`: another URL than the database's."""
+    """Start the program; `logs` is where it keeps its log files; `source`: another URL than the database's.
+
+    A forked one talks to its server unencrypted, any other as a user's does.
+    """
+    is_short = is_forked and not is_spark
     environment = {
         **os.environ,
-        "VREPLICATION_SOURCE": source or str(database.user_url),
+        "VREPLICATION_SOURCE": source or str(database.url if is_short else database.user_url),
         "VREPLICATION_PASSWORD": database.url.password,
         "XDG_STATE_HOME": str(logs),
     }
-    if is_forked and not is_spark:
+    if is_short:
         return Command(process=fork(words, environment, ROOT))
     module = "vreplication" if is_spark else "tests.support.without_spark"
     return Command(process=_started(module, words, environment))

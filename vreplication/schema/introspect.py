@@ -18,6 +18,7 @@ from vreplication.schema.model import Column, Key, KeyPart, Table
 _TIME_TYPES = ("time", "datetime", "timestamp")
 _STRING_TYPES = ("char", "varchar", "binary", "varbinary")
 COUNTER = re.compile(r" AUTO_INCREMENT=\d+")
+_WIDTHS: dict[str, int] = {}
 _OCTETS = {"tiny": 255, "": 65_535, "medium": 16_777_215, "long": 4_294_967_295}
 
 
@@ -41,6 +42,12 @@ def introspect(session: Session, schema: str, table: str) -> Table:
     return _read(session, str(found[6]), str(found[7]), found[:6])
 
 
+def read_columns(session: Session, schema: str, table: str) -> tuple[Column, ...]:
+    """Of a table that is there, its columns alone."""
+    name = qualified(schema, table)
+    return _columns(session, name, _create_sql(session, name))
+
+
 def introspect_temporary(session: Session, schema: str, table: str) -> Table:
     """Read a temporary table of this session."""
     return _read(session, schema, table, ("TEMPORARY", None, 0, 0, 0, ""))
@@ -48,7 +55,7 @@ def introspect_temporary(session: Session, schema: str, table: str) -> Table:
 
 def _read(session: Session, schema: str, table: str, facts: tuple[Any, ...]) -> Table:
     name = qualified(schema, table)
-    create_sql = str((session.row(f"SHOW CREATE TABLE {name}") or ("", ""))[1])
+    create_sql = _create_sql(session, name)
     columns = _columns(session, name, create_sql)
     return Table(
         schema=schema,
@@ -65,6 +72,10 @@ def _read(session: Session, schema: str, table: str, facts: tuple[Any, ...]) -> 
     )
 
 
+def _create_sql(session: Session, name: str) -> str:
+    return str((session.row(f"SHOW CREATE TABLE {name}") or ("", ""))[1])
+
+
 def _engine(create_sql: str) -> str:
     found = re.search(r"\bENGINE=(\w+)", create_sql[create_sql.rfind("\n)") :])
     return found.group(1) if found else ""
@@ -77,15 +88,24 @@ def counter_of(create_sql: str) -> int:
 
 
 def _columns(session: Session, name: str, create_sql: str) -> tuple[Column, ...]:
-    widths = {
-        str(c): int(n)
-        for c, n in session.rows("SELECT CHARACTER_SET_NAME, MAXLEN FROM information_schema.CHARACTER_SETS")
-    }
     expressions = generated_expressions(create_sql)
     # Of a temporary table MySQL shows those too that it has hidden behind indexes on expressions.
     written = {parts[0].value for parts in definitions(create_sql) if parts and parts[0].is_name}
     rows = [row for row in session.named_rows(f"SHOW FULL COLUMNS FROM {name}") if str(row["field"]) in written]
+    widths = _widths_of(session, {charset for row in rows if (charset := _charset(row))})
     return tuple(_column(row, i, widths, expressions) for i, row in enumerate(rows, 1))
+
+
+def _widths_of(session: Session, charsets: set[str]) -> dict[str, int]:
+    """Bytes of a character at the most. They are a character set's own, so a process asks for them once."""
+    if not charsets <= _WIDTHS.keys():
+        found = session.rows("SELECT CHARACTER_SET_NAME, MAXLEN FROM information_schema.CHARACTER_SETS")
+        _WIDTHS.update({str(name): int(width) for name, width in found})
+    return _WIDTHS
+
+
+def _charset(row: dict[str, Any]) -> str | None:
+    return charset_of(str(row["collation"])) if row["collation"] not in (None, "NULL") else None
 
 
 def _column(row: dict[str, Any], ordinal: int, widths: dict[str, int], expressions: dict[str, str]) -> Column:
@@ -93,8 +113,7 @@ def _column(row: dict[str, Any], ordinal: int, widths: dict[str, int], expressio
     data_type = re.match(r"[A-Za-z0-9_]+(?: precision)?", column_type)
     kind = data_type.group().lower() if data_type else column_type.lower()
     extra = str(row["extra"] or "").upper()
-    collation = row["collation"] if row["collation"] not in (None, "NULL") else None
-    charset = charset_of(str(collation)) if collation else None
+    charset = _charset(row)
     is_nullable = row["null"] == "YES"
     generated = "virtual" if "VIRTUAL" in extra else "stored" if "STORED" in extra or "PERSISTENT" in extra else ""
     return Column(
@@ -105,7 +124,7 @@ def _column(row: dict[str, Any], ordinal: int, widths: dict[str, int], expressio
         is_nullable=is_nullable,
         is_unsigned="unsigned" in column_type.lower().split("(")[-1] and kind not in ("enum", "set"),
         charset=charset,
-        collation=collation,
+        collation=row["collation"] if charset else None,
         generated=generated,
         is_invisible="INVISIBLE" in extra,
         is_auto_increment="AUTO_INCREMENT" in extra,

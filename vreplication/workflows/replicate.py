@@ -34,7 +34,7 @@ from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.pausepoints import reach
 from vreplication.phases import Phase
-from vreplication.schema.introspect import introspect
+from vreplication.schema.introspect import read_columns
 from vreplication.schema.model import TableMapping
 from vreplication.settings import LONG_IDLE_SECONDS, OUTAGE_SECONDS, SIDECAR, WORK_SECONDS
 from vreplication.state import lease, ledger, markers, sidecar, workers, workflows
@@ -245,7 +245,7 @@ def _start(job: Job, matcher: Matcher, applier: Applier, run: _Run) -> Position:
 def _tailer(url: SourceUrl, session: Session, job: Job, start: Position) -> Tailer:
     row = job.row
     watches = [
-        SidecarWatch(schema=SIDECAR, table=t, columns=introspect(session, SIDECAR, t).columns)
+        SidecarWatch(schema=SIDECAR, table=t, columns=read_columns(session, SIDECAR, t))
         for t in ("chunk", "gate", "marker")
     ]
     return Tailer(
