@@ -22,7 +22,7 @@ demo: install ## Change a live table of 1,000,000 rows and prove the result (VRE
 
 test: ## Install what is missing and run all tests, on MariaDB and on MySQL
 	@$(PYTHON) -m sandbox.install python java archive mariadb mysql browser
-	@$(VENV)/pytest tests -n 6 --dist loadgroup
+	@$(VENV)/pytest tests -n 4 --dist loadgroup
 
 models: ## Explore the models of the protocol within larger bounds: some minutes, no server
 	@$(PYTHON) -m sandbox.install python

@@ -1,6 +1,6 @@
-"""The first catch-up of a forked command: its own child, forked before it has any thread, instead of started.
+"""The first catch-ups of a forked command: its own children, forked before it has any thread, instead of started.
 
-It waits until the driver starts catch-up, and becomes that. Every later one, after a kill, is started as in life.
+Each waits until the driver starts catch-up, and becomes that. Every later one is started as in life.
 
 What must stay true: to the driver it is what subprocess.Popen gives; it ends when its standard input does, and when the
 command goes before there was anything to do; who looks for a command's catch-up finds it (`run_ddl.replicates`).
@@ -20,6 +20,8 @@ from typing import IO, Any
 
 from tests.support.becoming import Asked, ask, pair
 
+AHEAD = 2
+"""The first, and one for after a kill."""
 NAME = "replicate"
 """Of the process, as /proc/<pid>/comm has it: its words are those of the command that it was forked from."""
 
@@ -60,35 +62,39 @@ class Taken:
 class Starts:
     """In the place of the module `subprocess` in vreplication.workflows.child."""
 
-    pid: int
-    asking: socket.socket | None
+    ahead: list[tuple[int, socket.socket]]
     PIPE: int = subprocess.PIPE
     TimeoutExpired: type[subprocess.TimeoutExpired] = subprocess.TimeoutExpired
 
     def Popen(self, words: Sequence[str], *, stdout: IO[bytes], **more: Any) -> Taken | subprocess.Popen[bytes]:
-        if self.asking is None:
+        if not self.ahead:
             return subprocess.Popen(words, stdout=stdout, **more)
+        pid, asking = self.ahead.pop(0)
         theirs, mine = os.pipe()
         descriptors = [theirs, stdout.fileno(), stdout.fileno()]
-        ask(self.asking, words[words.index(NAME) :], os.environ, Path.cwd(), descriptors)
-        self.asking.close()
-        self.asking = None
+        with asking:
+            ask(asking, words[words.index(NAME) :], os.environ, Path.cwd(), descriptors)
         os.close(theirs)
-        return Taken(pid=self.pid, stdin=os.fdopen(mine, "wb"))
+        return Taken(pid=pid, stdin=os.fdopen(mine, "wb"))
 
 
 def fork_ahead() -> None:
-    """Returns in both processes: at once in the command, and in its child as soon as it is catch-up."""
-    mine, theirs = pair()
-    pid = os.fork()
-    if pid:
-        from vreplication.workflows import child
+    """Returns in each process: at once in the command, and in its children as soon as they are catch-up."""
+    from vreplication.workflows import child
 
+    ahead: list[tuple[int, socket.socket]] = []
+    for _ in range(AHEAD):
+        mine, theirs = pair()
+        pid = os.fork()
+        if not pid:
+            # Or the command's end would not be seen by those that were forked before.
+            for other in (mine, *(each for _, each in ahead)):
+                other.close()
+            _become(theirs)
+            return
         theirs.close()
-        child.subprocess = Starts(pid=pid, asking=mine)  # type: ignore[assignment]
-        return
-    mine.close()
-    _become(theirs)
+        ahead.append((pid, mine))
+    child.subprocess = Starts(ahead=ahead)  # type: ignore[assignment]
 
 
 def _become(asking: socket.socket) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from tests.support.flow import wait_until
 from tests.support.forked import Forked, fork
+from tests.support.forked_catch_up import AHEAD
 from tests.support.run_ddl import ROOT, children, is_gone
 
 WORDS = ("online-ddl", "--table", "t", "--alter", "ENGINE=InnoDB", "--yes", "--json")
@@ -46,7 +47,7 @@ def test_its_environment_is_the_one_given(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_killed_one_takes_what_waits_for_it_along(waiting: list[Forked]) -> None:
     command = waiting[0]
-    wait_until(lambda: children(command.pid), "nothing waits to be its catch-up", 30)
+    wait_until(lambda: len(children(command.pid)) == AHEAD, "nothing waits to be its catch-up", 30)
     beside = children(command.pid)
     with pytest.raises(subprocess.TimeoutExpired):
         command.communicate(0.05)
@@ -60,6 +61,6 @@ def test_a_killed_one_takes_what_waits_for_it_along(waiting: list[Forked]) -> No
 def test_it_holds_nothing_of_another(waiting: list[Forked]) -> None:
     """What ends a catch-up is the end of a pipe: what waits to be one has its streams and one socket, and no more."""
     command = waiting[1]
-    wait_until(lambda: children(command.pid), "nothing waits to be its catch-up", 30)
-    (beside,) = children(command.pid)
-    wait_until(lambda: len(os.listdir(f"/proc/{beside}/fd")) == 4, "it holds what is another's", 30)
+    wait_until(lambda: len(children(command.pid)) == AHEAD, "too few wait to be its catch-up", 30)
+    for beside in children(command.pid):
+        wait_until(lambda pid=beside: len(os.listdir(f"/proc/{pid}/fd")) == 4, "it holds what is another's", 30)  # type: ignore[misc]
