@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from vreplication.rowcopy import spark_start
+from vreplication.workflows import spark_daemon
 
 ROOT = Path(__file__).resolve().parents[2]
 MAKE = """
@@ -63,3 +68,17 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None
     (tmp_path / "file").touch()
     ended = python(MAKE, tmp_path / "file" / "spark.jsa")
     assert "Terminal: The archive of Spark's classes could not be written" in ended.stderr
+
+
+@pytest.mark.spark
+def test_workers_are_forked_with_what_they_work_with(spark: Any) -> None:
+    """Whether it is there already, in a worker that has been asked for nothing of ours before."""
+
+    def look(_: int) -> tuple[str, list[str]]:
+        with open(f"/proc/{os.getppid()}/cmdline") as words:
+            return words.read(), [name for name in spark_daemon.LOADED if name in sys.modules]
+
+    ((words, loaded),) = spark.parallelize([0], 1).map(look).collect()
+    assert spark_start.DAEMON in words
+    assert loaded == list(spark_daemon.LOADED)
+    assert spark_daemon.__name__ == spark_start.DAEMON

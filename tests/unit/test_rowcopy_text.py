@@ -12,9 +12,18 @@ from vreplication.errors import BadValue
 from vreplication.rowcopy.job import SplitResult
 from vreplication.rowcopy.paths import batches, statements
 from vreplication.rowcopy.sizing import FIRST_ROWS, MIN_ROWS, Sizer, next_rows
-from vreplication.rowcopy.spark_start import local_master
+from vreplication.rowcopy.spark_start import DAEMON, _local_properties, local_master
 from vreplication.rowcopy.warned import readable
 from vreplication.settings import MAX_CHUNK_ROWS, Limits
+
+
+@pytest.mark.parametrize(
+    ("master", "is_ours"),
+    [("local", True), ("local[*]", True), ("local-cluster[2,1,1024]", False), ("spark://host:7077", False)],
+)
+def test_whose_workers_are_forked_from_our_process(master: str, is_ours: bool) -> None:
+    """A cluster's executors may have our files only when a task brings them along."""
+    assert (DAEMON in _local_properties(master).values()) is is_ours
 
 
 def test_size_at_most_doubles_and_falls_at_once() -> None:

@@ -24,6 +24,7 @@ MAX_FAILURES = 4
 """Attempts at a task, the first included."""
 ARCHIVE = Path(sys.prefix) / "var" / "vreplication" / "spark.jsa"
 """Beside the installation whose Spark it is of; about 70 MB."""
+DAEMON = "vreplication.workflows.spark_daemon"
 _PROPERTIES = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -98,7 +99,9 @@ def local_master(master: str, parallelism: int) -> str:
 def _local_properties(master: str) -> dict[str, str]:
     if not master.startswith("local"):
         return {}
-    return {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+    here = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+    # The executors of a `local-cluster` are processes of their own, as a cluster's are.
+    return here if master.startswith("local-cluster") else {**here, "spark.python.daemon.module": DAEMON}
 
 
 def _archive_options() -> list[str]:
