@@ -178,6 +178,18 @@ def test_a_giant_transaction_that_does_not_get_less_does_not_converge(rate: int)
     assert (figures.converging, figures.apply_eta_seconds) == (False, None)
 
 
+def test_while_a_giant_transaction_is_read_nobody_knows() -> None:
+    """Its rows wait in growing number, and how many come is not known: that is not writes faster than we are."""
+    estimate = ApplyEstimate()
+    for second in range(30):
+        figures = estimate.observe(second, lag_seconds=3.0 + second, backlog=20_000 * second, is_reading=True)
+        assert (figures.converging, figures.apply_eta_seconds) == (None, None)
+    for second in range(30, 60):
+        backlog = 600_000 - 10_000 * (second - 30)
+        figures = estimate.observe(second, lag_seconds=3.0 + second, backlog=backlog, is_inside=True)
+    assert (figures.converging, figures.apply_eta_seconds) == (True, pytest.approx(backlog / 10_000))
+
+
 def test_behind_a_giant_transaction_its_growing_lag_is_forgotten() -> None:
     estimate, *_ = inside(3.0, [20_000] * 60)
     for second in range(60, 66):

@@ -128,7 +128,8 @@ class ApplyEstimate:
     """Catch-up: to be told lag and backlog once a second.
 
     Inside of a giant transaction time stands still, so its lag grows by a second a second up to its last row, and then
-    falls at once: there the backlog, of which its rows are a part, is what tells.
+    falls at once: there the backlog, of which its rows are a part, is what tells; up to when its end has been read,
+    nothing does.
     """
 
     def __init__(self) -> None:
@@ -136,14 +137,23 @@ class ApplyEstimate:
         self._backlog = _Trend(_LEAST_BACKLOG_SHRINK)
 
     def observe(
-        self, now: float, *, lag_seconds: float | None, backlog: int | None, is_inside: bool = False
+        self,
+        now: float,
+        *,
+        lag_seconds: float | None,
+        backlog: int | None,
+        is_inside: bool = False,
+        is_reading: bool = False,
     ) -> ApplyFigures:
-        """is_inside: a transaction of many parts is being applied."""
-        self._lag.observe(now, None if is_inside else lag_seconds)
-        self._backlog.observe(now, backlog)
+        """is_inside: a transaction of many parts is being applied; is_reading: another's end has not been read."""
+        self._lag.observe(now, None if is_inside or is_reading else lag_seconds)
+        self._backlog.observe(now, None if is_reading else backlog)
         if lag_seconds is None:
             return ApplyFigures(converging=None, apply_eta_seconds=None)
         is_late = lag_seconds >= GATE_LAG_SECONDS
+        if is_late and is_reading:
+            # Nobody knows yet how many rows there are to apply, so it is not said that writes are faster.
+            return ApplyFigures(converging=None, apply_eta_seconds=None)
         behind = [self._lag] if is_late and not is_inside else []
         if (is_late and is_inside) or (backlog is not None and backlog >= GATE_BACKLOG_CHANGES):
             behind.append(self._backlog)

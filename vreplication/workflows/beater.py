@@ -109,8 +109,13 @@ class Beater:
         is_known = bool(state["is_fresh"]) and reading.lag_seconds is not None
         lag = reading.lag_seconds if is_known else None
         backlog = reading.backlog if is_known else None
-        is_inside = reading.inside is not None
-        figures = self._estimate.observe(SYSTEM.monotonic(), lag_seconds=lag, backlog=backlog, is_inside=is_inside)
+        figures = self._estimate.observe(
+            SYSTEM.monotonic(),
+            lag_seconds=lag,
+            backlog=backlog,
+            is_inside=reading.inside is not None,
+            is_reading=reading.unread is not None,
+        )
         progress.write_replicate(
             session,
             self._lease.workflow,
