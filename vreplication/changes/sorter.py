@@ -11,13 +11,13 @@ source's log; number: the fragment in it, counted through all its tables. So cha
 two changes of one key in one transaction stay as they were made.
 
 One file and one connection whatever the number of tables, with a page cache of a fixed size. Entries are written in
-batches; `resolve` makes durable, against the end of this process, what was added, and says that nothing older will
+batches; `flush` makes durable, against the end of this process, what was added; `resolve` says that nothing older will
 come. What has been fetched is deleted in ranges, many tables' at a time, because each deletion costs the readers
 behind it; its place in the file is used again, and the file shrinks when nothing is left in it. Source: TiCDC's design
 "DB Sorter" (ordering by commit time, range deletion, fixed resources); the engine is SQLite because fragments need few
 keys (bench/README.md has the comparison with RocksDB).
 
-What must stay true: nothing is fetched above what is resolved; an entry that was resolved survives this process; a
+What must stay true: nothing is fetched above what is resolved; an entry that was flushed survives this process; a
 full disk or an I/O error ends the workflow at once, and nothing that was put aside is taken for applied; what an
 earlier run has left counts only where each entry's checksum holds, because a crash of the machine may have damaged it.
 Thread-safe.
@@ -284,6 +284,15 @@ class DiskSorter:
         with _told(self._file):
             self._db.execute("VACUUM")
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+
+def left(home: Path, run: str, table: int) -> int:
+    """How many entries of a table an earlier run has left, up to the first that is damaged."""
+    count = 0
+    with contextlib.suppress(sqlite3.Error):
+        for _ in _left(home / run / _FILE, run, table):
+            count += 1
+    return count
 
 
 def _left(file: Path, run: str, table: int) -> Iterator[Entry]:

@@ -29,11 +29,6 @@ class Checkpoint:
     assigned_micros: int = 0
     held: tuple[dict[str, Any], ...] = ()
 
-    @property
-    def places(self) -> tuple[str, ...]:
-        """Every place of the log that may be read again."""
-        return (self.position, *(str(branch["start"]) for branch in self.held if branch["rows"]))
-
 
 # As text: they are written with each batch, and building them anew costs more than sending them.
 _SAVE = (

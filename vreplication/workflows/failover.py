@@ -27,9 +27,9 @@ from vreplication.planning.facts import Facts, Verdict
 from vreplication.planning.spec import Spec
 from vreplication.schema.alter import AlterClauses
 from vreplication.schema.introspect import introspect
-from vreplication.state import checkpoint, journal, lease, rows, sidecar, workflows
+from vreplication.state import journal, lease, rows, sidecar, workflows
 from vreplication.state.workflows import WorkflowRow
-from vreplication.workflows import prepare
+from vreplication.workflows import log_kept, prepare, spool
 
 log = logging.getLogger(__name__)
 
@@ -50,12 +50,15 @@ def is_here(session: Session, row: WorkflowRow) -> bool:
 
 def check_log(session: Session, row: WorkflowRow) -> None:
     """Raises SourceChanged when this server cannot send the log from where the workflow would read on."""
-    if row.is_cut:
+    if row.is_cut or not row.start_position:
         return
-    saved = checkpoint.load(session, row.id)
-    for text in saved.places if saved else (row.start_position,):
-        if text:
-            _check_place(session, row, Position.parse(text))
+    _check_place(session, row, log_kept.begin(session, row))
+    for branch in log_kept.unread(session, row):
+        try:
+            _check_place(session, row, branch.start)
+        except SourceChanged:
+            if not spool.holds(row, branch):
+                raise
 
 
 def _check_place(session: Session, row: WorkflowRow, place: Position) -> None:

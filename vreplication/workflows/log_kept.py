@@ -1,4 +1,4 @@
-"""Whether the server still has the binary log that a restart would read, and for how long it keeps it.
+"""Which part of the binary log a restart would read, whether the server has it, and for how long it keeps it.
 
 What must stay true: reads only, and ends nothing: who reads on loses nothing by a file that was purged behind him, only
 he must not be stopped any more.
@@ -8,19 +8,34 @@ from __future__ import annotations
 
 from vreplication.binlog import position
 from vreplication.binlog.events import Position
+from vreplication.changes.matcher import Held
 from vreplication.errors import VReplicationError
 from vreplication.mysql.session import Session
 from vreplication.state import checkpoint
 from vreplication.state.workflows import WorkflowRow
+from vreplication.workflows import spool
 
 _HOUR, _DAY = 3_600, 86_400
 
 
 def gone(session: Session, row: WorkflowRow) -> str:
     """Where a restart would read on, if the server has no log from there; '' while it has."""
+    if not position.exists(session, place := begin(session, row)):
+        return place.saved
+    lost = (b.start for b in unread(session, row) if not position.exists(session, b.start) and not spool.holds(row, b))
+    return next((start.saved for start in lost), "")
+
+
+def begin(session: Session, row: WorkflowRow) -> Position:
+    """Where a restart goes on."""
     saved = checkpoint.load(session, row.id)
-    places = saved.places if saved else (row.start_position or "",)
-    return next((p for p in places if p and not position.exists(session, Position.parse(p))), "")
+    return Position.parse(saved.position if saved else row.start_position or "")
+
+
+def unread(session: Session, row: WorkflowRow) -> list[Held]:
+    """Branches whose rows a restart reads from their beginning on, where they have not been put aside whole."""
+    saved = checkpoint.load(session, row.id)
+    return [held for held in map(Held.of, saved.held if saved else ()) if held.rows]
 
 
 def limit(session: Session) -> str:

@@ -14,6 +14,8 @@ import shutil
 from datetime import datetime
 from pathlib import Path
 
+from vreplication.changes import sorter
+from vreplication.changes.matcher import Held
 from vreplication.errors import Refused
 from vreplication.settings import MEMORY_BYTES
 from vreplication.state.workflows import WorkflowRow
@@ -27,6 +29,11 @@ def home(row: WorkflowRow) -> Path:
     chosen, began = os.environ.get(FOLDER), row.created_at or datetime.min
     above = Path(chosen) if chosen else log_path(row.id, "replicate").parent / "spool"
     return above / f"{row.id}-{began:%Y%m%dT%H%M%S%f}"
+
+
+def holds(row: WorkflowRow, branch: Held) -> bool:
+    """Are all rows of a branch here, so that no restart reads its part of the log again?"""
+    return branch.place is not None and sorter.left(home(row), *branch.place) == len(branch.fragments)
 
 
 def memory_bytes() -> int:
