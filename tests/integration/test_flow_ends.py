@@ -328,7 +328,8 @@ def test_a_binlog_purged_while_stopped_is_a_clear_refusal(app: Session, database
     purge_logs(database)
     again = begin(database, "t", "ADD COLUMN z INT", workflow=run.workflow).result()
     assert again.exit_code == 1, again
-    assert "purged" in (again.reason or "")
+    for said in ("purged", "changes since then cannot be applied", "vreplication cancel"):
+        assert said in (again.reason or "")
     assert operate.cancel(database.url, run.workflow, "ann").event == "cancelled"
 
 

@@ -13,7 +13,7 @@ from vreplication.state import verdicts
 CHAINS = (
     ("copy.before_land", "workflow.gate_open", "cutover.rename_pending", "workflow.switched"),
     ("workflow.copied", "cutover.locked", "cutover.after_unlock", "workflow.complete"),
-    ("workflow.verified", "cutover.sentry_dropped", "workflow.cleaned"),
+    ("verify.began", "workflow.verified", "cutover.sentry_dropped", "workflow.cleaned"),
 )
 """Each point once; within a chain in the order of the flow."""
 VERIFIED_AGAIN = (
