@@ -255,9 +255,9 @@ _WRITERS = "SELECT trx_mysql_thread_id FROM information_schema.innodb_trx WHERE 
 
 
 def _kill_copier(case: CopyCase) -> None:
-    """The transaction that has written to the shadow. innodb_trx is renewed ten times a second and shows it late."""
+    """The transaction that has written to the shadow. innodb_trx is renewed only for who has not read it for 0.1 s."""
     admin = case.database.admin
-    wait_until(lambda: admin.rows(_WRITERS))
+    wait_until(lambda: admin.rows(_WRITERS), poll_seconds=0.3)
     (found,) = admin.rows(_WRITERS)
     admin.kill(int(found[0]))
     wait_until(lambda: not admin.rows("SELECT 1 FROM information_schema.processlist WHERE id=%s", (found[0],)))
