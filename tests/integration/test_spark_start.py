@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from vreplication.rowcopy import spark_start
-from vreplication.workflows import spark_daemon
+from vreplication.rowcopy import spark_daemon, spark_start
 
 ROOT = Path(__file__).resolve().parents[2]
 MAKE = """

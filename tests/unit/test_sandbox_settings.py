@@ -55,6 +55,17 @@ def test_each_part_comes_after_what_it_needs(monkeypatch: pytest.MonkeyPatch, as
         assert done == list(install.PARTS)
 
 
+def test_without_root_and_sudo_nobody_is_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What is there already needs neither."""
+    monkeypatch.setattr(install.os, "geteuid", lambda: 1000)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert install.asks_nobody()
+    sudo = tmp_path / "sudo"
+    sudo.write_text("#!/bin/sh\nexit 1\n")
+    sudo.chmod(0o755)
+    assert not install.asks_nobody()
+
+
 def test_what_needs_a_part_that_failed_is_not_begun(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

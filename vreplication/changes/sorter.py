@@ -289,7 +289,8 @@ class DiskSorter:
 def left(home: Path, run: str, table: int) -> int:
     """How many entries of a table an earlier run has left, up to the first that is damaged."""
     count = 0
-    with contextlib.suppress(sqlite3.Error):
+    # Another user's folder is as good as none.
+    with contextlib.suppress(sqlite3.Error, OSError):
         for _ in _left(home / run / _FILE, run, table):
             count += 1
     return count

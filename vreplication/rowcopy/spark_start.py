@@ -24,7 +24,7 @@ MAX_FAILURES = 4
 """Attempts at a task, the first included."""
 ARCHIVE = Path(sys.prefix) / "var" / "vreplication" / "spark.jsa"
 """Beside the installation whose Spark it is of; about 70 MB."""
-DAEMON = "vreplication.workflows.spark_daemon"
+DAEMON = "vreplication.rowcopy.spark_daemon"
 _PROPERTIES = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import importlib
 
+# By name: what verifies stands on what copies, and is only brought along here.
 LOADED = ("pyspark.worker", "vreplication.rowcopy.spark_job", "vreplication.verify.spark_job")
 
 
