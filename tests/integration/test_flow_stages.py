@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -137,14 +138,17 @@ def test_copy_gives_its_place_up_while_catch_up_is_away(
 
 
 def test_a_failed_workflow_goes_on_when_catch_up_and_copy_are_called_again(
-    stage: Stage, replicate: CatchUp, database: Database
+    stage: Stage, replicate: CatchUp, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Also where a beat comes before the statement that reopens it has been carried out."""
     stages.copy(stage)
     with connect(database.url) as session:
         workflows.move(session, WORKFLOW, Phase.FAILED, "the disk was full")
     ended = replicate.end()
     assert ended is not None
     assert not ended.may_retry
+    reopen = workflows.reopen
+    monkeypatch.setattr(workflows, "reopen", lambda *given: (time.sleep(1.0), reopen(*given)))
     again = CatchUp(stage)
     assert again.goes_on_for(1.5), "it does not wait for the copy to begin again"
     stages.copy(stage)

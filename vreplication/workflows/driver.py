@@ -80,9 +80,13 @@ class Driver:
             return not lease.is_held(session, self.right)
 
     def start(self) -> None:
-        """Take the lease and begin to beat. Raises LeaseHeld."""
+        """Take the lease and begin to beat. Raises LeaseHeld.
+
+        A failed workflow goes on from here: before the first beat, which would take the last run's end for this one's.
+        """
         sidecar.complete(self.session)
         self.right = lease.acquire(self.session, self.workflow, lease.DRIVER)
+        workflows.reopen(self.session, self.workflow)
         workers.tell(self.session, self.right)
         self._thread = threading.Thread(target=self._run, name="driver", daemon=True)
         self._thread.start()

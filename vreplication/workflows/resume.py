@@ -48,9 +48,6 @@ def begin_again(session: Session, row: WorkflowRow, spec: Spec) -> Wishes | None
         return asked
     if not row.is_cut:
         failover.check_log(session, row)
-    if row.phase is Phase.FAILED:
-        # Whoever watches the phase must not take the last run's end for this one's.
-        workflows.reopen(session, row.id)
     return None
 
 

@@ -257,8 +257,6 @@ def driven(stage: Stage, child: CatchUp | None, spark: Spark | None = None) -> I
         with _told(stage, lambda: driver):
             driver = Driver(stage.url, stage.workflow, stage.stop, stage.notify, child)
             _take_lease(driver, stage)
-            with connect(stage.url) as session:
-                workflows.reopen(session, stage.workflow)
             yield driver
     finally:
         if driver:
