@@ -280,6 +280,28 @@ def test_rows_that_come_back_from_disk_are_weighed(tmp_path: Path) -> None:
     assert 60 * (40 << 10) <= matcher.held_bytes <= 3 << 20
 
 
+def test_ten_thousand_branches_are_ten_thousand_small_entries(tmp_path: Path) -> None:
+    """Of 4 KB of rows each, with a budget of 4 MiB: what stays in memory of a branch is its name and its place."""
+    count, sorter = 10_000, DiskSorter(tmp_path)
+    matcher = Matcher(budget_bytes=4 << 20, sorter=sorter)
+    rows = "a" * (4 << 10)
+    names = [Xid(1, b"%d" % n, b"") for n in range(count)]
+    tracemalloc.start()
+    try:
+        for at, xid in enumerate(names):
+            one = group(GroupKind.XA_PREPARE, at, xid=xid, nbytes=len(rows))
+            list(matcher.feed(replace(one, items=[Change(key=str(at), values=f"{at},{rows}"[: len(rows)])])))
+        held, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(matcher.held()) == count
+    assert peak < (4 << 20) + (12 << 20) + count * 2_000, f"{held >> 20} MiB held, {peak >> 20} MiB at most"
+    for at, xid in reversed(list(enumerate(names))):
+        [out] = matcher.feed(group(GroupKind.XA_COMMIT, count + at, xid=xid))
+        assert [c.key for c in out.items] == [str(at)]
+    assert (matcher.held(), matcher.held_bytes) == ((), 0)
+
+
 def test_a_part_that_was_rolled_back_whole_gives_its_room_back(tmp_path: Path) -> None:
     """Rows on disk, all of them taken back, more rows, the end: nothing is left of it, in memory or on disk."""
     sorter = DiskSorter(tmp_path)
@@ -288,4 +310,4 @@ def test_a_part_that_was_rolled_back_whole_gives_its_room_back(tmp_path: Path) -
         list(matcher.feed(part))
     sorter._delete()
     assert sorter.stats().entries == 0
-    assert matcher._budget._users == []
+    assert len(matcher._budget._users) == 0

@@ -31,7 +31,7 @@ class Budget:
         self.limit = nbytes
         self.sorter = sorter
         self.used = 0
-        self._users: list[Rows] = []
+        self._users: dict[Rows, None] = {}
         self._tables = itertools.count(FIRST_TABLE)
 
     def new_table(self) -> int:
@@ -39,21 +39,25 @@ class Budget:
         return next(self._tables)
 
     def join(self, rows: Rows) -> None:
-        self._users.append(rows)
+        self._users[rows] = None
 
     def leave(self, rows: Rows) -> None:
-        self._users.remove(rows)
+        del self._users[rows]
 
     def relieve(self) -> None:
-        """Put the largest aside until the rest fits. Raises Terminal where there is no place for them."""
-        while self.used > self.limit:
-            largest = max(self._users, key=lambda rows: rows.memory_bytes)
-            if self.sorter is None:
-                raise Terminal(
-                    f"Open transactions hold more than {self.limit // MIB} MiB of changes to this table.",
-                    cure="End them, then run the same command again.",
-                )
-            largest.put_aside()
+        """Past the limit, put the largest aside until the rest is half of it: with thousands of small ones they are
+        looked through once for many. Raises Terminal where there is no place for them."""
+        if self.used <= self.limit:
+            return
+        if self.sorter is None:
+            raise Terminal(
+                f"Open transactions hold more than {self.limit // MIB} MiB of changes to this table.",
+                cure="End them, then run the same command again.",
+            )
+        for rows in sorted(self._users, key=lambda rows: rows.memory_bytes, reverse=True):
+            if self.used <= self.limit // 2:
+                break
+            rows.put_aside()
 
 
 class Rows:
