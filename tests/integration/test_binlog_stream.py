@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from sandbox.databases import Database
+from tests.support.flow import purge_logs
 from tests.support.tailing import apply, changes, groups, here, open_tailer, rows, watch
 from vreplication.binlog import position
 from vreplication.binlog.events import Change, Group, GroupKind, Heartbeat, SidecarWatch, SourceWatch, Xid
@@ -587,8 +588,7 @@ def test_a_begin_inside_a_transaction_stops(database: Database, app: Session, so
 def test_a_purged_log_is_told(database: Database, source: SourceWatch) -> None:
     start = here(database)
     assert position.exists(database.admin, start)
-    run(database.admin, "FLUSH BINARY LOGS", "FLUSH BINARY LOGS")
-    run(database.admin, f"PURGE BINARY LOGS TO '{here(database).file}'")
+    purge_logs(database)
     assert not position.exists(database.admin, start)
     with pytest.raises(SourceChanged, match=r"Could not find first log file.*Changes in between are lost"):
         groups(database, start, source)

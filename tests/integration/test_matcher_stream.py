@@ -180,6 +180,11 @@ def test_branches_between_each_other(database: Database, source: SourceWatch) ->
     out = matched(found, matcher)
     assert keys(out) == [20, 21, 22, 23, 12, 12, 13, 13, 30]
     assert [branch.xid for branch in matcher.held()] == [Xid(1, b"g", b"\x01")]
+    for number in (2, 3):
+        prepared, settled = (g for g in found if g.xid == Xid(1, b"g", bytes([number])))
+        [moved] = (g for g in out if 10 + number in keys([g]))
+        assert (moved.end, moved.time_micros) == (settled.end, settled.time_micros)
+        assert (prepared.kind, settled.kind) == (GroupKind.XA_PREPARE, GroupKind.XA_COMMIT)
     prepared = next(g for g in found if g.xid == Xid(1, b"g", b"\x01"))
     until_taken(admin, f"XA COMMIT {xids[1]}")
     # A restart of ours reads from the oldest branch that is held; what has been applied is not handed on again.
@@ -191,14 +196,21 @@ def test_branches_between_each_other(database: Database, source: SourceWatch) ->
 
 def until_taken(session: Session, statement: str) -> None:
     """The server takes a moment to see that the branch's connection has gone."""
+    refused: list[SqlError] = []
 
     def is_taken() -> bool:
-        with contextlib.suppress(SqlError):
+        try:
             session.execute_raw(statement)
-            return True
-        return False
+        except SqlError as error:
+            refused.append(error)
+            return False
+        return True
 
-    wait_until(is_taken, f"{statement} is not taken", 30.0)
+    try:
+        wait_until(is_taken, f"{statement} is not taken", 30.0)
+    except AssertionError as error:
+        known = session.rows("XA RECOVER")
+        raise AssertionError(f"{error}: first {refused[0]}, last {refused[-1]}; prepared: {known}") from None
 
 
 def test_a_branch_of_before_our_start(database: Database, source: SourceWatch) -> None:

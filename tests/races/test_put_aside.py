@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import resource
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -220,6 +222,34 @@ def test_a_full_disk_stops_the_workflow_and_it_goes_on_when_there_is_room(
     again = race.begin(workflow=run.workflow)
     race.complete(again)
     assert not list(small_disk.rglob("*.sqlite"))
+
+
+def test_an_error_of_the_disk_stops_the_workflow_and_it_goes_on(race: Race, small_memory: Path) -> None:
+    """A write to the file on disk fails, and not for want of room."""
+    race.make()
+    with race.held("copy.after_open") as run, files_of_at_most(256 << 10):
+        race.write(MANY, *["UPDATE t SET v=LEFT(RAND(), 20)"] * 60)
+        before = source(race)
+        with connect(race.database.url) as session:
+            wait_until(lambda: snapshot.read(session, run.workflow).phase is Phase.FAILED, "nothing fails", 60.0)
+    result = run.result()
+    assert (result.event, result.exit_code) == ("failed", 1)
+    assert "cannot be put aside" in (result.reason or "")
+    assert "disk I/O error" in (result.reason or "")
+    assert source(race) == before
+    race.complete(race.begin(workflow=run.workflow))
+    assert not list(small_memory.rglob("*.sqlite"))
+
+
+@contextlib.contextmanager
+def files_of_at_most(nbytes: int) -> Iterator[None]:
+    """For this process, which catch-up is a thread of: EFBIG for what a file would grow beyond."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def source(race: Race) -> tuple[object, object]:

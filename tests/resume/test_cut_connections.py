@@ -40,6 +40,16 @@ KINDS = {
     "verifier": rb"SELECT COUNT\(\*\).*CRC32",
     "marker": rb"INSERT INTO \S*marker\b",
 }
+BEFORE_THE_COPY: tuple[tuple[bytes, Manner], ...] = (
+    (rb"information_schema", "stall"),
+    (rb"INSERT INTO \S*workflow\b", "reset"),
+    (rb"CREATE TABLE \S*orders__vr_new", "half-open"),
+    (rb"ALTER TABLE \S*orders__vr_new", "stall"),
+    (rb"INSERT INTO \S*marker\b", "reset"),
+    (rb"INSERT INTO \S*split\b", "half-open"),
+    (rb"UPDATE \S*workflow\S* SET .*rows_total", "reset"),
+)
+"""What is said while planning and preparing, in this order; there a lost connection ends the command."""
 SWITCH = {
     "LOCK": rb"\x03LOCK TABLES .*orders` WRITE",
     "RENAME": rb"RENAME TABLE",
@@ -123,6 +133,19 @@ def test_each_kind_of_connection_is_cut_once(cutting: Cutting, manner: Manner) -
         wait_reached(cutting.live.pauses, "prepare.done", run)
         cuts = [cutting.proxy.cut(pattern, manner) for pattern in KINDS.values()]
     cutting.complete(run, *cuts)
+
+
+@pytest.mark.slow
+def test_each_step_before_the_copy_is_cut(cutting: Cutting) -> None:
+    """The command ends soon, with nothing lost, and the same command goes on or begins again."""
+    for pattern, manner in BEFORE_THE_COPY:
+        cut = cutting.proxy.cut(pattern, manner)
+        ended = cutting.begin().result(BOUND_SECONDS)
+        assert (ended.event, ended.exit_code) == ("failed", 1), (pattern, ended)
+        assert "connection to the server was lost" in (ended.reason or ""), (pattern, ended)
+        assert cut.reached.is_set(), pattern
+        cutting.live.silence()
+    cutting.complete(cutting.begin())
 
 
 @pytest.mark.slow

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -224,6 +226,55 @@ def test_tables_are_held_apart_and_the_source_is_their_least() -> None:
     assert (source.resolved("a"), source.resolved()) == (10, 10)
     source.applied("a", 30)
     assert (source.resolved("a"), source.resolved()) == (30, 19)
+
+
+SEQUENCES: dict[str, str] = {
+    "one after the other": "commit a 1, is 0, apply a 1, is 1, commit a 2, is 1, apply a 2, is 2",
+    "the older of two tables holds": "commit a 1, commit b 2, is 0, apply b 2, is 0, apply a 1, is 2",
+    "applied in another order": "commit a 1, commit b 2, commit c 3, apply c 3, apply b 2, is 0, apply a 1, is 3",
+    "one of two of a table": "commit a 1, commit a 4, apply a 1, is 1, apply a 3, is 3, apply a 4, is 4",
+    "two at once": "commit a 1, commit a 4, is 0, apply a 4, is 4",
+    "a beat moves an idle source": "commit a 1, apply a 1, is 1, beat 9, is 9",
+    "a beat passes nothing that is behind": "commit a 5, beat 9, is 4, apply a 5, is 9",
+    "what is shown is not applied": "commit a 1, apply a 1, show 50, is 1, commit b 60, is 59, apply b 60, is 60",
+    "a branch holds nothing, its commit does": (
+        "prepare x, commit a 2, apply a 2, beat 9, is 9, settle x, commit a 10, is 9, apply a 10, is 10"
+    ),
+    "of two branches one is rolled back": (
+        "prepare x, prepare y, beat 5, settle x, beat 6, is 6, settle y, commit b 7, is 6, apply b 7, is 7"
+    ),
+    "again, and what never was": (
+        "apply a 9, settle x, prepare x, prepare x, commit a 1, settle x, settle x, apply a 1, apply a 1, is 1"
+    ),
+    "a clock that was set back": "commit a 100, apply a 100, commit a 50, is 100, apply a 101, is 101, beat 60, is 101",
+}
+"""Scripted, as TiKV's test_resolve: what happens at which time, and where `resolved` is then."""
+
+
+@pytest.mark.parametrize("sequence", SEQUENCES.values(), ids=SEQUENCES)
+def test_resolved_after_each_step(sequence: str) -> None:
+    source = WatermarkAdvancer()
+
+    def commit(table: str, time: str) -> None:
+        source.begin(source.assign(int(time)), (table,))
+        source.took(source.assigned)
+
+    def is_(time: str) -> None:
+        assert source.resolved() == int(time)
+        assert source.min_commit is None or source.min_commit > int(time)
+
+    acts: dict[str, Callable[..., None]] = {
+        "commit": commit,
+        "apply": lambda table, time: source.applied(table, int(time)),
+        "beat": lambda time: source.took(int(time)),
+        "show": lambda time: source.shown(int(time)),
+        "prepare": source.track,
+        "settle": source.settle,
+        "is": is_,
+    }
+    for step in sequence.split(", "):
+        act, *words = step.split()
+        acts[act](*words)
 
 
 def test_several_sources_stand_at_their_least() -> None:
