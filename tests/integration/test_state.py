@@ -10,6 +10,7 @@ import pytest
 
 from sandbox.databases import Database
 from vreplication.errors import LeaseHeld, Refused, Superseded, Terminal
+from vreplication.mysql.server import started_at
 from vreplication.mysql.session import ConnectionLost, Session, connect
 from vreplication.phases import Phase
 from vreplication.settings import SIDECAR
@@ -131,6 +132,15 @@ def test_a_run_of_a_server_is_known_again(session: Session) -> None:
         assert lease._is_same_run(one, one + (seconds << 20)) is is_same
     assert not lease._is_same_run(one, one ^ 1)
     assert one < 1 << 63
+
+
+@pytest.mark.parametrize("seconds", [-1_000_000, 1_000_000])
+def test_a_run_of_a_server_is_known_after_its_clock_was_set(database: Database, seconds: int) -> None:
+    """Also to before the moment when it was started: then its uptime is told as a number of 64 bits."""
+    with connect(database.url) as before, connect(database.url) as after:
+        after.execute_raw(f"SET timestamp=UNIX_TIMESTAMP()+({seconds})")
+        assert abs(started_at(after) - started_at(before)) <= 1
+        assert started_at(after) <= before.value("SELECT UNIX_TIMESTAMP()")
 
 
 def test_a_takeover_waits_for_a_transaction_in_flight(session: Session, database: Database) -> None:

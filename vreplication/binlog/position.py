@@ -117,7 +117,9 @@ def retention(session: Session) -> Retention:
     files = [Position.of(str(row[0]), int(row[1])) for row in session.rows("SHOW BINARY LOGS")]
     if not files:
         raise Refused("The server writes no binary log.", cure="Start it with log_bin set.")
-    settings = {str(k).lower(): str(v) for k, v in session.rows("SHOW GLOBAL VARIABLES")}
+    names = ",".join(f"'{name}'" for name in _KEPT_BY)
+    found = session.rows(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})")
+    settings = {str(k).lower(): str(v) for k, v in found}
     return Retention(
         oldest=Position.of(min(files).file, 4),
         total_bytes=sum(p.offset for p in files),
@@ -164,6 +166,9 @@ def _try(session: Session, statement: str) -> list[Row]:
         if error.code == 1064:
             raise _UnknownSyntax from None
         raise
+
+
+_KEPT_BY = ("binlog_expire_logs_auto_purge", "binlog_expire_logs_seconds", "expire_logs_days", "max_binlog_total_size")
 
 
 def _keep_seconds(settings: dict[str, str]) -> int | None:

@@ -6,11 +6,13 @@ end where its last row ends is refused; a column that nobody asked for costs no 
 
 from __future__ import annotations
 
+import functools
 import struct
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import CodeType
 from typing import Any, Literal
 
 from vreplication.binlog.control import TableMap
@@ -98,6 +100,12 @@ class _Source:
         self.lines.extend("    " * self.depth + line for line in lines)
 
 
+@functools.lru_cache(256)
+def _compiled(text: str) -> CodeType:
+    """Tables of one layout have one text, and MySQL's table ids change with every FLUSH."""
+    return compile(text, "<row decoder>", "exec")
+
+
 class _Writer(ABC):
     """Writes the functions that decode events of one layout. `use`: which of a place's expressions is wanted."""
 
@@ -121,7 +129,7 @@ class _Writer(ABC):
         for act in ("write", "update", "delete"):
             self._function(source, act)
         space = dict(self.names)
-        exec(compile("\n".join(source.lines), "<row decoder>", "exec"), space)
+        exec(_compiled("\n".join(source.lines)), space)
         return {"write": space["write"], "update": space["update"], "delete": space["delete"]}
 
     def _function(self, out: _Source, act: str) -> None:

@@ -12,7 +12,7 @@ from vreplication.cutover.identity import table_identity
 from vreplication.cutover.sentry import remove_sentry
 from vreplication.errors import SourceChanged
 from vreplication.mysql.quoting import qualified
-from vreplication.mysql.server import identity, inspect
+from vreplication.mysql.server import identity_of, is_mariadb
 from vreplication.mysql.session import Session
 from vreplication.state.workflows import WorkflowRow
 
@@ -21,11 +21,10 @@ SWITCHED: Decision = "switched"
 NOT_SWITCHED: Decision = "not switched"
 
 
-def decide(session: Session, row: WorkflowRow, *, is_mariadb: bool | None = None) -> Decision:
+def decide(session: Session, row: WorkflowRow) -> Decision:
     """Which table carries the name now. Raises SourceChanged when it is neither the source nor our shadow."""
     _check_server(session, row)
-    flavor = _is_mariadb(session) if is_mariadb is None else is_mariadb
-    found = table_identity(session, row.source_schema, row.source_table, flavor)
+    found = table_identity(session, row.source_schema, row.source_table, is_mariadb(session))
     if found is not None and found == row.shadow_identity:
         return SWITCHED
     if found is not None and found == row.source_identity:
@@ -40,23 +39,19 @@ def decide(session: Session, row: WorkflowRow, *, is_mariadb: bool | None = None
 
 def _check_server(session: Session, row: WorkflowRow) -> None:
     """Two servers number their tables alike: on another one the same number is likely, and means nothing."""
-    if row.server_identity not in (None, identity(inspect(session))):
+    if row.server_identity not in (None, identity_of(session)):
         raise SourceChanged(
             f"Workflow {row.id} noted its tables on another server than this one.",
             cure="Run the same command again, which says whether the workflow can go on here.",
         )
 
 
-def settle(session: Session, row: WorkflowRow, *, is_mariadb: bool | None = None) -> Decision:
+def settle(session: Session, row: WorkflowRow) -> Decision:
     """`decide` for a newcomer, which also removes a sentry that a dead attempt left behind.
 
     To be called when the connections of the former holder are gone (a RENAME of theirs may still be waiting otherwise).
     """
-    decision = decide(session, row, is_mariadb=is_mariadb)
+    decision = decide(session, row)
     if decision == NOT_SWITCHED:
         remove_sentry(session, row.source_schema, row.retired_table, row.id)
     return decision
-
-
-def _is_mariadb(session: Session) -> bool:
-    return "mariadb" in str(session.value("SELECT VERSION()")).lower()

@@ -44,7 +44,7 @@ def _whole(name: str) -> str:
 
 def _stored_names(session: Session, schema: str, table: str) -> tuple[str, ...]:
     """How the dictionary may spell `schema`.`table`."""
-    if int(session.value("SELECT @@lower_case_table_names")):
+    if int(session.lasting("folding", lambda: session.value("SELECT @@lower_case_table_names"))):
         schema, table = schema.lower(), table.lower()
     folder, name = encode(schema), encode(table)
     return tuple(f"{f}/{n}" for f in (folder, folder + _RESERVED) for n in (name, name + _RESERVED))

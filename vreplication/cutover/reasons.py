@@ -65,7 +65,8 @@ def why_closed(
     window: str | None = None,
 ) -> list[Reason]:
     """Everything that holds the cut-over back now; [] when nothing does. Reads only."""
-    own = own_connections | _recorded_connections(session, row)
+    # Appliers use the shadow all the time.
+    own = own_connections | lease.connections(session, row.id)
     found = [*_copy_reasons(session, row), *_verdict_reasons(session, row), *_catch_up_reasons(session, server, row)]
     if workflows.load(session, row.id).is_paused:
         found.append(Reason(code="paused", sentence=f"The workflow is paused; `vreplication resume {row.id}` goes on."))
@@ -80,12 +81,6 @@ def why_closed(
 def _waiting(workflow: str, window: str | None) -> str:
     release = f"`vreplication release {workflow}`"
     return f"Waiting for the window {window}, or {release}." if window else f"Waiting for {release}."
-
-
-def _recorded_connections(session: Session, row: WorkflowRow) -> frozenset[int]:
-    """Connections of all of our processes, as their heartbeats tell them: appliers use the shadow all the time."""
-    holders = [lease.holder_of(session, row.id, role) for role in (lease.DRIVER, lease.REPLICATE)]
-    return frozenset(number for holder in holders if holder for number in holder.connections)
 
 
 def _copy_reasons(session: Session, row: WorkflowRow) -> list[Reason]:

@@ -313,7 +313,7 @@ class _Attempt:
         row = self._row
         with connect(self._swap._url) as session:
             self._wait_until_gone(session)
-            if decide(session, row, is_mariadb=self._server.is_mariadb) == SWITCHED:
+            if decide(session, row) == SWITCHED:
                 return True
             self._remove_sentry(session)
             return False

@@ -69,12 +69,39 @@ def inspect(session: Session) -> Server:
     return Server(flavor=flavor, version=version, version_text=text, variables=variables)  # type: ignore[arg-type]
 
 
+def is_mariadb(session: Session) -> bool:
+    return "mariadb" in session.lasting("version", lambda: str(session.value("SELECT VERSION()"))).lower()
+
+
+def started_at(session: Session) -> int:
+    """When the server was started, seconds since the epoch: by the clock that it had then, however that was set since.
+
+    For its uptime is told as the present time less that moment, modulo 2^64 where the clock is behind it.
+    """
+
+    def ask() -> int:
+        uptime = session.row("SHOW GLOBAL STATUS LIKE 'Uptime'") or ("", 0)
+        return (int(session.value("SELECT UNIX_TIMESTAMP()")) - int(uptime[1])) % (1 << 64)
+
+    return session.lasting("started_at", ask)
+
+
+def identity_of(session: Session) -> str:
+    """`identity` of the server, without reading its settings."""
+    if not is_mariadb(session):
+        return str(session.value("SELECT @@server_uuid"))
+    return _digest([str(found) for found in session.rows("SELECT @@hostname, @@port, @@datadir, @@server_id")[0]])
+
+
 def identity(server: Server) -> str:
     """MySQL's server_uuid; MariaDB has none, so what is least likely to be shared."""
     uuid = server.setting("server_uuid")
     if uuid:
         return uuid
-    parts = [server.setting(n) or "" for n in ("hostname", "port", "datadir", "server_id")]
+    return _digest([server.setting(n) or "" for n in ("hostname", "port", "datadir", "server_id")])
+
+
+def _digest(parts: list[str]) -> str:
     if not any(parts):
         raise Terminal("The server does not tell who it is.")
     return hashlib.sha256("|".join(parts).encode()).hexdigest()[:36]

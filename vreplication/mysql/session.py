@@ -13,8 +13,8 @@ import contextlib
 import functools
 import socket
 import ssl
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import pymysql
 import pymysql.cursors
@@ -37,6 +37,7 @@ _KEEPALIVE = (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4), ("
 """Seconds, but for the last: milliseconds that sent data may stay unacknowledged. Not every system has all of them."""
 
 Row = tuple[Any, ...]
+T = TypeVar("T")
 _Base: Any = pymysql.connections.Connection
 
 
@@ -88,6 +89,13 @@ class Session:
         self._connection = connection
         self.url = url
         self.id: int = connection.thread_id()
+        self._lasting: dict[str, Any] = {}
+
+    def lasting(self, name: str, ask: Callable[[], T]) -> T:
+        """What `ask` returns, asked for once: an answer that stays the same as long as this connection lasts."""
+        if name not in self._lasting:
+            self._lasting[name] = ask()
+        return self._lasting[name]  # type: ignore[no-any-return]
 
     def rows(self, sql: str, args: Sequence[Any] | None = None) -> list[Row]:
         """Run a query and return all of its rows."""
@@ -249,16 +257,26 @@ def connect(
             read_timeout=min(_LOGIN_SECONDS, patience),
             write_timeout=patience,
             client_flag=CLIENT.FOUND_ROWS if found_rows else 0,
-            init_command=_init(lock_wait, idle_seconds),
         )
     connection._read_timeout = patience
     _keep_alive(connection._sock)
     session = Session(connection, url)
-    session.execute_raw("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
-    # MySQL wants SESSION_VARIABLES_ADMIN for it; a login without it may still look (planning names the grant).
-    with contextlib.suppress(SqlError):
-        session.execute_raw("SET SESSION max_error_count=65535")
+    _set(session, f"{_settings(lock_wait, idle_seconds)}, {_isolation(connection)}='READ-COMMITTED'")
     return session
+
+
+def _set(session: Session, assignments: str) -> None:
+    """MySQL wants SESSION_VARIABLES_ADMIN for max_error_count; a login without it may still look (planning names the
+    grant)."""
+    try:
+        session.execute_raw(f"SET SESSION {assignments}, max_error_count=65535")
+    except SqlError:
+        session.execute_raw(f"SET SESSION {assignments}")
+
+
+def _isolation(connection: Any) -> str:
+    """What MySQL calls the isolation level, and since 11.1 MariaDB; older ones know the old name only."""
+    return "tx_isolation" if "mariadb" in connection.get_server_info().lower() else "transaction_isolation"
 
 
 def _keep_alive(connected: socket.socket) -> None:
@@ -270,12 +288,10 @@ def _keep_alive(connected: socket.socket) -> None:
             connected.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
-def _init(lock_wait_seconds: int, idle_seconds: int) -> str:
-    # transaction_isolation is MySQL's name and, since 11.1, MariaDB's; tx_isolation MariaDB's old one. SET NAMES has
-    # no say in it, so the level is set by the statement that both know, in `connect`.
+def _settings(lock_wait_seconds: int, idle_seconds: int) -> str:
     # rowcopy/warned.py and apply/writer.py read rows and keys out of the server's words, which a server may translate.
     return (
-        f"SET SESSION time_zone='+00:00', sql_mode='{SQL_MODE}', lc_messages='en_US', "
+        f"time_zone='+00:00', sql_mode='{SQL_MODE}', lc_messages='en_US', "
         f"innodb_lock_wait_timeout={int(lock_wait_seconds)}, group_concat_max_len=1073741824, "
         f"wait_timeout={int(idle_seconds)}, net_write_timeout=600, net_read_timeout=600"
     )

@@ -6,6 +6,7 @@ that a trial table and a real one with the same definition read the same.
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import Any
 
@@ -218,8 +219,12 @@ def _balanced(parts: list[Token]) -> list[Token]:
     return parts
 
 
+@functools.lru_cache(64)
 def definitions(create_sql: str) -> list[list[Token]]:
-    """The comma-separated definitions (columns, keys, constraints) between a CREATE TABLE's parentheses."""
+    """The comma-separated definitions (columns, keys, constraints) between a CREATE TABLE's parentheses.
+
+    Nobody changes what it returns: the same few tables are read again and again.
+    """
     found: list[list[Token]] = [[]]
     depth = 0
     for token in tokens(create_sql):

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from vreplication.errors import Refused
 from vreplication.mysql.quoting import ident, qualified
+from vreplication.mysql.server import is_mariadb
 from vreplication.mysql.session import Session, SqlError
 from vreplication.mysql.text import Token
 from vreplication.schema.alter import AlterClauses
@@ -121,7 +122,7 @@ def new_names(table: Table, name: str) -> dict[str, str]:
 
 def _has_own_names(session: Session) -> bool:
     """MariaDB's constraint names belong to the table: LIKE keeps them."""
-    return "mariadb" in str(session.value("SELECT VERSION()")).lower()
+    return is_mariadb(session)
 
 
 def _mend_checks(session: Session, table: Table, name: str) -> None:

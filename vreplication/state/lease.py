@@ -21,6 +21,7 @@ from sqlalchemy import select
 
 from vreplication.errors import LeaseHeld, Superseded, Transient
 from vreplication.mysql.processes import still_there
+from vreplication.mysql.server import started_at
 from vreplication.mysql.session import Session
 from vreplication.settings import LEASE_STALE_SECONDS, SIDECAR
 from vreplication.state import rows, sidecar
@@ -175,17 +176,26 @@ def server_run(session: Session) -> int:
 
     The sidecar is replicated, so after a failover the row of a run on another server is found here.
     """
-    uptime = session.row("SHOW GLOBAL STATUS LIKE 'Uptime'")
-    assert uptime is not None
-    now, who = session.rows(f"SELECT UNIX_TIMESTAMP(), CRC32(CONCAT_WS('|',{_WHO}))")[0]
-    return (int(now) - int(uptime[1])) << _WHO_BITS | int(who) % (1 << _WHO_BITS)
+    who = int(session.value(f"SELECT CRC32(CONCAT_WS('|',{_WHO}))"))
+    return started_at(session) << _WHO_BITS | who % (1 << _WHO_BITS)
 
 
 def _is_same_run(one: int, other: int) -> bool:
-    """Uptime is told in whole seconds."""
+    """The moment of its start is read in two statements, and in whole seconds."""
     if (one ^ other) % (1 << _WHO_BITS):
         return False
     return abs((one >> _WHO_BITS) - (other >> _WHO_BITS)) <= 2
+
+
+def connections(session: Session, workflow: str) -> frozenset[int]:
+    """Ids of the open connections of whoever works on it, in any role, as their last beats tell them."""
+    found = session.rows(
+        f"SELECT h.connections, h.server_started FROM {SIDECAR}.heartbeat h JOIN {SIDECAR}.lease l "
+        "USING (workflow, role, token) WHERE workflow=%s",
+        (workflow,),
+    )
+    here = server_run(session) if found else 0
+    return frozenset(id for ids, run in found if _is_same_run(int(run), here) for id in json.loads(ids))
 
 
 def former_connections(session: Session, lease: Lease) -> tuple[int, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
+from vreplication.mysql.server import started_at
 from vreplication.mysql.session import Session
 from vreplication.settings import SIDECAR
 from vreplication.state import rows, sidecar
@@ -40,11 +41,9 @@ def save(session: Session, workflow: str, verdict: Verdict) -> None:
 
 def is_of_this_run(session: Session, workflow: str) -> bool:
     """False: there is none, or the server was started since, and may have lost the end of its log or its tables."""
-    uptime = session.row("SHOW GLOBAL STATUS LIKE 'Uptime'")
-    assert uptime is not None
     found = session.row(
-        f"SELECT verdict=%s OR finished_at > NOW(6) - INTERVAL %s SECOND FROM {SIDECAR}.verification WHERE workflow=%s",
-        (WAIVED, int(uptime[1]), workflow),
+        f"SELECT verdict=%s OR finished_at > FROM_UNIXTIME(%s) FROM {SIDECAR}.verification WHERE workflow=%s",
+        (WAIVED, started_at(session), workflow),
     )
     return found is not None and bool(found[0])
 

@@ -17,6 +17,7 @@ from vreplication.changes.mechanism import RulesRenewed
 from vreplication.changes.watermark import Reading, Watermark
 from vreplication.clock import SYSTEM
 from vreplication.errors import SourceChanged, Superseded, Terminal, VReplicationError
+from vreplication.mysql.server import is_mariadb
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import Phase
@@ -199,8 +200,7 @@ def _inside(reading: Reading) -> str:
 
 def _check_commit_order(session: Session) -> None:
     """MySQL: the setting is dynamic, and with it off a row can be in the log long before it can be read."""
-    found = session.row("SHOW GLOBAL VARIABLES LIKE 'binlog_order_commits'")
-    if found is not None and str(found[1]).upper() in ("OFF", "0"):
+    if not is_mariadb(session) and not int(session.value("SELECT @@GLOBAL.binlog_order_commits")):
         raise SourceChanged(
             "binlog_order_commits was switched off while the workflow was under way: what was copied since cannot be "
             "trusted.",

@@ -46,6 +46,13 @@ def settle(driver: Driver, job: Job, copy_again: Callable[[Sequence[KeyRange]], 
     )
 
 
+def is_any(session: Session, workflow: str) -> bool:
+    """Is there anything that `settle` would look at? Answered without the tables' definitions."""
+    if ledger.totals(session, workflow).dirty:
+        return True
+    return session.row(f"SELECT 1 FROM {qualified(SIDECAR, names.dirty_table(workflow))} LIMIT 1") is not None
+
+
 def keys(session: Session, job: Job) -> list[str]:
     """Dirty keys as comma lists of literals."""
     table = qualified(SIDECAR, names.dirty_table(job.row.id))

@@ -20,7 +20,7 @@ from vreplication.binlog.position import Standing
 from vreplication.cutover.identity import table_identities
 from vreplication.cutover.sentry import is_sentry
 from vreplication.errors import Refused, SourceChanged
-from vreplication.mysql.server import Server, identity, inspect
+from vreplication.mysql.server import Server, identity, identity_of, inspect
 from vreplication.mysql.session import Session
 from vreplication.planning import server_checks
 from vreplication.planning.facts import Facts, Verdict
@@ -45,7 +45,7 @@ def follow(session: Session, row: WorkflowRow) -> WorkflowRow:
 
 def is_here(session: Session, row: WorkflowRow) -> bool:
     """True on the server for which the row was written."""
-    return row.server_identity in (None, identity(inspect(session)))
+    return row.server_identity in (None, identity_of(session))
 
 
 def check_log(session: Session, row: WorkflowRow) -> None:
@@ -65,7 +65,7 @@ def _check_place(session: Session, row: WorkflowRow, place: Position) -> None:
     if place.gtids is None and not is_here(session, row):
         raise SourceChanged(
             f"Workflow {row.id} reads the log of server {row.server_identity} by file and position ({place}), and this "
-            f"is another server ({identity(inspect(session))}), whose files are others.",
+            f"is another server ({identity_of(session)}), whose files are others.",
             cure=f"Go on on that server, or run `vreplication cancel {row.id}` here and start again; "
             "with GTIDs (on MySQL gtid_mode=ON) a workflow goes on after a failover.",
         )

@@ -18,7 +18,7 @@ from vreplication.apply import serial
 from vreplication.cutover.identity import table_identities
 from vreplication.cutover.sentry import drop_table
 from vreplication.errors import VReplicationError
-from vreplication.mysql.server import inspect
+from vreplication.mysql.server import is_mariadb
 from vreplication.mysql.session import Session
 from vreplication.phases import Phase
 from vreplication.settings import SIDECAR
@@ -66,10 +66,9 @@ def find(session: Session, *, retired_days: int = RETIRED_DAYS, journal_days: in
     if not sidecar.exists(session):
         return []
     sidecar.complete(session)
-    is_mariadb = inspect(session).is_mariadb
     return [
-        *_retired(session, retired_days, is_mariadb),
-        *_shadows(session, is_mariadb),
+        *_retired(session, retired_days, is_mariadb(session)),
+        *_shadows(session, is_mariadb(session)),
         *_leases(session),
         *_old_rows(session, JOURNAL, "journal rows", journal_days),
         *_old_rows(session, HISTORY, "points of the charts", journal_days),
@@ -191,7 +190,7 @@ def _drop_retired(session: Session, item: Item) -> bool:
 def _drop_shadow(session: Session, item: Item) -> bool:
     if (item.schema.casefold(), item.table.casefold()) in _claims(session):
         return False
-    return drop_table(session, item.schema, item.table, item.identity, is_mariadb=inspect(session).is_mariadb)
+    return drop_table(session, item.schema, item.table, item.identity, is_mariadb=is_mariadb(session))
 
 
 def _drop_lease(session: Session, item: Item) -> bool:

@@ -12,11 +12,11 @@ import logging
 from vreplication import names
 from vreplication.apply import serial
 from vreplication.binlog import position
-from vreplication.cutover.identity import table_identity
+from vreplication.cutover.identity import table_identities, table_identity
 from vreplication.cutover.sentry import drop_if
 from vreplication.errors import Refused, VReplicationError
 from vreplication.mysql.quoting import qualified
-from vreplication.mysql.server import Server, identity, inspect, prepared_branches
+from vreplication.mysql.server import Server, identity, is_mariadb, prepared_branches
 from vreplication.mysql.session import Session
 from vreplication.pausepoints import reach
 from vreplication.phases import Phase
@@ -112,12 +112,9 @@ def _make_tables(session: Session, plan: Plan, row: WorkflowRow) -> TableMapping
     mapping = map_for(plan.server, plan.source, shadow, plan.clauses, moment=row.created_at)
     _check_prepared(session, plan, shadow, mapping)
     keytables.create_all(session, mapping, row.id)
-    workflows.set_fields(
-        session,
-        row.id,
-        source_identity=_identity(session, plan.source, plan.server),
-        shadow_identity=_identity(session, shadow, plan.server),
-    )
+    tables = (plan.source.name, shadow.name)
+    found = table_identities(session, plan.source.schema, tables, plan.server.is_mariadb)
+    workflows.set_fields(session, row.id, source_identity=found[plan.source.name], shadow_identity=found[shadow.name])
     return mapping
 
 
@@ -141,10 +138,6 @@ def _check_prepared(session: Session, plan: Plan, shadow: Table, mapping: TableM
     refused = check_prepared(session, plan, shadow, mapping) if plan.mapping is None else ()
     if refused:
         raise Refused(" ".join(f"{r.sentence} {r.cure}".strip() for r in refused))
-
-
-def _identity(session: Session, table: Table, server: Server) -> str | None:
-    return table_identity(session, table.schema, table.name, server.is_mariadb)
 
 
 def _mark_start(driver: Driver, server: Server, patience_seconds: float) -> None:
@@ -197,10 +190,9 @@ def _rows(session: Session, table: Table) -> int:
 def undo(session: Session, row: WorkflowRow) -> None:
     """Drop every table that a workflow made, unless it is in use as the real one. Repeatable."""
     recorded = workflows.load(session, row.id).shadow_identity
-    is_mariadb = inspect(session).is_mariadb
 
     def is_ours() -> bool:
-        found = table_identity(session, row.source_schema, row.shadow_table, is_mariadb)
+        found = table_identity(session, row.source_schema, row.shadow_table, is_mariadb(session))
         return recorded is not None and recorded in (CREATING, found)
 
     try:

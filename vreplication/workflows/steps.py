@@ -19,10 +19,11 @@ from vreplication.cutover.reasons import Gate, Reason, why_closed
 from vreplication.cutover.sentry import drop_table
 from vreplication.cutover.swap import Outcome, Swap
 from vreplication.errors import BadValue, Terminal, Transient
-from vreplication.mysql.server import inspect
+from vreplication.mysql.server import inspect, is_mariadb
 from vreplication.mysql.session import Session, connect
 from vreplication.pausepoints import reach
 from vreplication.phases import Phase
+from vreplication.planning.spec import Spec
 from vreplication.rowcopy.repair import copy_ranges
 from vreplication.rowcopy.spark_job import run_copy, slots
 from vreplication.settings import ALIVE_SECONDS, BEAT_SECONDS, CUTOVER_RETRY_SECONDS, MAX_HOT_KEYS, TABLE_SECONDS
@@ -72,6 +73,8 @@ def catch_up(driver: Driver) -> None:
     """Wait until every chunk is matched; under a new unique key copy again what was pushed out."""
     driver.move(Phase.CATCHING_UP)
     wait_matched(driver)
+    if not dirty.is_any(driver.session, driver.workflow):
+        return
     found = job.load(driver.session, driver.workflow)
     if found.mapping.is_serial:
         dirty.settle(driver, found, functools.partial(copy_again, driver, found, clear=False))
@@ -171,9 +174,10 @@ def hold_at_gate(driver: Driver, spark: Spark, *, is_manual: bool, window: str |
     window: releases while it is open, and no longer.
     """
     driver.move(Phase.WAITING)
-    found = job.load(driver.session, driver.workflow)
+    row, server = workflows.load(driver.session, driver.workflow), inspect(driver.session)
+    spec = Spec.model_validate(row.spec)
     with connect(driver.url, read_timeout=TABLE_SECONDS) as session:
-        finish.analyze(session, found.row.source_schema, found.row.shadow_table)
+        finish.analyze(session, row.source_schema, row.shadow_table)
 
     def is_released() -> bool:
         if window:
@@ -184,10 +188,10 @@ def hold_at_gate(driver: Driver, spark: Spark, *, is_manual: bool, window: str |
         is_released()
         return why_closed(
             driver.session,
-            found.server,
-            found.row,
+            server,
+            row,
             own_connections=frozenset(driver.connections),
-            ignore_old_snapshots=found.spec.ignore_old_snapshots,
+            ignore_old_snapshots=spec.ignore_old_snapshots,
             needs_release=is_manual or window is not None,
             window=window,
         )
@@ -201,7 +205,7 @@ def hold_at_gate(driver: Driver, spark: Spark, *, is_manual: bool, window: str |
         if any(r.code == "dirty" for r in gate.reasons):
             catch_up(driver)
             driver.move(Phase.WAITING)
-        elif _is_to_be_verified(driver, found, gate.reasons):
+        elif _is_to_be_verified(driver, spec, gate.reasons):
             compare(driver, spark, is_released)
             driver.move(Phase.WAITING)
         driver.wait(_POLL_SECONDS)
@@ -209,12 +213,12 @@ def hold_at_gate(driver: Driver, spark: Spark, *, is_manual: bool, window: str |
     reach("workflow.gate_open")
 
 
-def _is_to_be_verified(driver: Driver, found: Job, reasons: Sequence[Reason]) -> bool:
+def _is_to_be_verified(driver: Driver, spec: Spec, reasons: Sequence[Reason]) -> bool:
     """The last verification is old, and there is time: the workflow waits for nothing but a person."""
-    if [r.code for r in reasons] != ["not_released"] or not found.spec.verify_every_minutes:
+    if [r.code for r in reasons] != ["not_released"] or not spec.verify_every_minutes:
         return False
     age = verdicts.age_seconds(driver.session, driver.workflow)
-    return age is not None and age > 60 * found.spec.verify_every_minutes
+    return age is not None and age > 60 * spec.verify_every_minutes
 
 
 def switch(driver: Driver, spark: Spark, *, is_manual: bool, window: str | None = None) -> None:
@@ -341,7 +345,7 @@ def drop_retired(session: Session, row: WorkflowRow) -> bool:
         row.source_schema,
         row.retired_table,
         row.source_identity or "",
-        is_mariadb=inspect(session).is_mariadb,
+        is_mariadb=is_mariadb(session),
     )
 
 
