@@ -2,6 +2,9 @@
 PYTHON ?= python3
 VENV := .venv/bin
 
+# Where the environment forbids it, every process of ours would compile the program anew.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .PHONY: help install install-mysql install-browser demo test models soak airflow airflow-stop check bench clean
 
@@ -21,7 +24,7 @@ demo: install ## Change a live table of 1,000,000 rows and prove the result (VRE
 	@$(VENV)/python -m sandbox.demo
 
 test: ## Install what is missing and run all tests, on MariaDB and on MySQL
-	@$(PYTHON) -m sandbox.install python java archive mariadb mysql browser
+	@$(PYTHON) -m sandbox.install python java archive bytecode mariadb mysql browser
 	@$(VENV)/pytest tests -n 4 --dist loadgroup
 
 models: ## Explore the models of the protocol within larger bounds: some minutes, no server

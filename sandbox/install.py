@@ -21,9 +21,9 @@ from pathlib import Path
 from sandbox import binaries
 
 ROOT = Path(__file__).resolve().parent.parent
-PARTS = ("python", "java", "archive", "mariadb", "mysql", "browser")
-_ONLY_FOR_TESTS = ("mysql", "browser")
-NEEDS = {"archive": ("python", "java"), "browser": ("python",)}
+PARTS = ("python", "java", "archive", "bytecode", "mariadb", "mysql", "browser")
+_ONLY_FOR_TESTS = ("bytecode", "mysql", "browser")
+NEEDS = {"archive": ("python", "java"), "bytecode": ("python",), "browser": ("python",)}
 PRIVATE_UV = ROOT / ".sandbox" / "uv"
 # Spark runs on 17 and 21; the distribution has at least one of them, or something newer under the last name.
 JAVA_PACKAGES = ("openjdk-17-jre-headless", "openjdk-21-jre-headless", "default-jre-headless")
@@ -48,6 +48,7 @@ def main(arguments: list[str]) -> int:
         "python": install_python,
         "java": install_java,
         "archive": write_archive,
+        "bytecode": write_bytecode,
         "mariadb": install_mariadb,
         "mysql": install_mysql,
         "browser": install_browser,
@@ -143,6 +144,12 @@ def java_version() -> int:
     home = os.environ.get("JAVA_HOME")
     found = re.search(r'version "(\d+)', output([f"{home}/bin/java" if home else "java", "-version"]))
     return int(found.group(1)) if found else 0
+
+
+def write_bytecode() -> None:
+    """pytest rewrites what it compiles of the tests: here once, not in each of its processes. It tells errors later."""
+    words = [str(ROOT / ".venv/bin/pytest"), "tests", "--collect-only", "-qq"]
+    subprocess.run(words, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
 
 
 def install_mariadb() -> None:

@@ -50,7 +50,17 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault(SEED_VARIABLE, str(secrets.randbelow(1 << 32)))
     # Logs and what catch-up puts aside: neither into a person's home, nor where another worker's go.
     os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="vreplication-state-")
+    _collect_seldom()
     config.addinivalue_line("markers", "only_on(flavor): needs what one flavor alone has ('mariadb' or 'mysql')")
+
+
+def _collect_seldom() -> None:
+    """Looking for garbage is a thirtieth of all CPU time otherwise, most of it in processes that only just import."""
+    gc.set_threshold(50_000, 20, 50)
+    here = str(Path(__file__).parent / "support" / "seldom")
+    there = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if here not in there:
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [here, *there]))
 
 
 def pytest_unconfigure() -> None:
