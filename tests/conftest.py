@@ -24,7 +24,7 @@ from sandbox import binaries, servers
 from sandbox.databases import Database, create_database
 from sandbox.deployment import Deployment
 from sandbox.servers import RunningServer
-from tests.support import running_airflow
+from tests.support import in_memory, running_airflow
 from tests.support.order import is_last
 from tests.support.private_server import missing, private_server
 from vreplication import pausepoints
@@ -128,9 +128,9 @@ _AIRFLOW = contextlib.ExitStack()
 
 
 @pytest.fixture(scope="session")
-def airflow(tmp_path_factory: pytest.TempPathFactory, pauses: Path) -> Iterator[Deployment]:
+def airflow(pauses: Path) -> Iterator[Deployment]:
     """A real Airflow, the same for all tests."""
-    home = tmp_path_factory.mktemp("airflow")
+    home = Path(_AIRFLOW.enter_context(in_memory.temporary("vreplication-airflow-")))
     yield _AIRFLOW.enter_context(running_airflow.running(home, {pausepoints.VARIABLE: str(pauses)}))
     _AIRFLOW.close()
 

@@ -7,7 +7,6 @@ process id.
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 
 from sandbox import binaries, servers
 from sandbox.servers import RunningServer
+from tests.support import in_memory
 from tests.support.flow import wait_until
 from vreplication.mysql.session import Session
 
@@ -26,7 +26,7 @@ TOLD_APART_SECONDS = 4
 @contextmanager
 def private_server(flavor: str, options: Mapping[str, object] | None = None) -> Iterator[RunningServer]:
     """A server in a temporary folder."""
-    with tempfile.TemporaryDirectory(prefix="vreplication-") as folder:
+    with in_memory.temporary("vreplication-") as folder:
         started = _start(flavor, Path(folder) / flavor, options)
         try:
             yield started
