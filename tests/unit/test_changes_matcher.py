@@ -128,6 +128,16 @@ def test_rows_on_disk_need_not_be_read_again(tmp_path: Path) -> None:
     assert second.not_queued == 1 - 9000
 
 
+def test_a_branch_that_another_one_pushes_to_disk_is_there_at_once(tmp_path: Path) -> None:
+    """It was prepared in memory; a checkpoint lists it as being on disk from then on."""
+    first = Matcher(budget_bytes=100, sorter=DiskSorter(tmp_path))
+    list(first.feed(group(GroupKind.XA_PREPARE, 1, xid=A, rows=1, nbytes=60)))
+    list(first.feed(group(GroupKind.XA_PREPARE, 3, xid=B, rows=1, nbytes=50)))
+    held = first.held()
+    assert [b.fragments for b in held] == [(1,), ()]
+    assert Matcher(sorter=DiskSorter(tmp_path)).restore(held, position(9)) == position(3)
+
+
 def test_rows_that_are_gone_from_disk_are_read_again(tmp_path: Path) -> None:
     first = Matcher(budget_bytes=100, sorter=DiskSorter(tmp_path / "a"))
     list(first.feed(group(GroupKind.XA_PREPARE, 1, xid=A, rows=3, nbytes=101)))

@@ -58,6 +58,8 @@ class Budget:
             if self.used <= self.limit // 2:
                 break
             rows.put_aside()
+        # A branch may be among them that a checkpoint is going to list as being on disk.
+        self.sorter.flush()
 
 
 class Rows:
