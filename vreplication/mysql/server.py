@@ -76,21 +76,32 @@ def is_mariadb(session: Session) -> bool:
 def started_at(session: Session) -> int:
     """When the server was started, seconds since the epoch: by the clock that it had then, however that was set since.
 
-    For its uptime is told as the present time less that moment, modulo 2^64 where the clock is behind it.
+    For its uptime is told as the present time less that moment, modulo 2^64 where the clock is behind it. Never too
+    early, and a second too late at the most.
     """
+    return session.lasting("started_at", lambda: _started_at(session))
 
-    def ask() -> int:
+
+def _started_at(session: Session) -> int:
+    while True:
+        before = _server_seconds(session)
         uptime = session.row("SHOW GLOBAL STATUS LIKE 'Uptime'") or ("", 0)
-        return (int(session.value("SELECT UNIX_TIMESTAMP()")) - int(uptime[1])) % (1 << 64)
+        after = _server_seconds(session)
+        # Or something stood still in between, and this is remembered.
+        if 0 <= after - before <= 1:
+            return (after - int(uptime[1])) % (1 << 64)
 
-    return session.lasting("started_at", ask)
+
+def _server_seconds(session: Session) -> int:
+    return int(session.value("SELECT UNIX_TIMESTAMP()"))
 
 
 def identity_of(session: Session) -> str:
     """`identity` of the server, without reading its settings."""
     if not is_mariadb(session):
         return str(session.value("SELECT @@server_uuid"))
-    return _digest([str(found) for found in session.rows("SELECT @@hostname, @@port, @@datadir, @@server_id")[0]])
+    names = session.rows("SELECT @@hostname, @@port, @@datadir, @@GLOBAL.server_id")[0]
+    return _digest([str(name) for name in names])
 
 
 def identity(server: Server) -> str:

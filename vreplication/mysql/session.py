@@ -258,25 +258,32 @@ def connect(
             write_timeout=patience,
             client_flag=CLIENT.FOUND_ROWS if found_rows else 0,
         )
-    connection._read_timeout = patience
     _keep_alive(connection._sock)
     session = Session(connection, url)
-    _set(session, f"{_settings(lock_wait, idle_seconds)}, {_isolation(connection)}='READ-COMMITTED'")
+    try:
+        _set_up(session, _settings(lock_wait, idle_seconds))
+    except BaseException:
+        session.abort()
+        raise
+    connection._read_timeout = patience
     return session
 
 
-def _set(session: Session, assignments: str) -> None:
-    """MySQL wants SESSION_VARIABLES_ADMIN for max_error_count; a login without it may still look (planning names the
-    grant)."""
+def _set_up(session: Session, assignments: str) -> None:
+    """In one statement where that can be. MySQL wants SESSION_VARIABLES_ADMIN for max_error_count; a login without it
+    may still look (planning names the grant)."""
     try:
-        session.execute_raw(f"SET SESSION {assignments}, max_error_count=65535")
+        session.execute_raw(f"SET SESSION {assignments}, {_isolation(session)}='READ-COMMITTED', max_error_count=65535")
     except SqlError:
         session.execute_raw(f"SET SESSION {assignments}")
+        session.execute_raw("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+        with contextlib.suppress(SqlError):
+            session.execute_raw("SET SESSION max_error_count=65535")
 
 
-def _isolation(connection: Any) -> str:
+def _isolation(session: Session) -> str:
     """What MySQL calls the isolation level, and since 11.1 MariaDB; older ones know the old name only."""
-    return "tx_isolation" if "mariadb" in connection.get_server_info().lower() else "transaction_isolation"
+    return "tx_isolation" if "mariadb" in session._connection.get_server_info().lower() else "transaction_isolation"
 
 
 def _keep_alive(connected: socket.socket) -> None:

@@ -27,7 +27,7 @@ from vreplication.settings import LEASE_STALE_SECONDS, SIDECAR
 from vreplication.state import rows, sidecar
 from vreplication.state.sidecar import fetch_one, now
 
-_WHO = "@@hostname,@@port,@@datadir,@@server_id"
+_WHO = "@@hostname,@@port,@@datadir,@@GLOBAL.server_id"
 _WHO_BITS = 20
 
 DRIVER = "driver"
