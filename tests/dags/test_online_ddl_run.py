@@ -8,6 +8,7 @@ import re
 import signal
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +18,16 @@ from alone import in_airflow
 from sandbox.databases import Database, create_database
 from sandbox.deployment import Deployment, descendants, is_there
 from sandbox.servers import RunningServer
-from tests.support.dag_runs import DagRun, now_open, trigger, unpause
+from tests.support.dag_runs import DagRun, opens_soon, trigger, unpause
 from tests.support.flow import call, definition, wait_until
 from tests.support.local_spark import WITHOUT
 from tests.support.shop import ROWS, Shop
+from tests.support.staged import BUSY_SECONDS, MISSED_SECONDS
 from vreplication import names
 from vreplication.mysql.session import Session, connect
 from vreplication.phases import Phase
 from vreplication.state import journal, lease
-from vreplication.workflows import operate
-
-MISSED_SECONDS, BUSY_SECONDS = 10.0, 20.0
-"""What is promised, and what a machine that is busy with other tests adds."""
+from vreplication.workflows import maintenance, operate
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("airflow")]
 
@@ -300,6 +299,11 @@ class Tables:
         with connect(self.database.url) as session:
             return {entry["event"]: entry["actor"] for entry in journal.read(session, run.run_id)}
 
+    def released_at(self, run: DagRun) -> datetime:
+        with connect(self.database.url) as session:
+            (at,) = (entry["at"] for entry in journal.read(session, run.run_id) if entry["event"] == "released")
+            return datetime.fromisoformat(str(at)).replace(tzinfo=UTC)
+
 
 @pytest.mark.only_on("mariadb")
 @pytest.mark.timeout(560)
@@ -313,7 +317,8 @@ def test_every_other_way_through_the_gate_by_four_runs_at_once(airflow: Deployme
     held = by_command, by_page, rejected = [tables.trigger(name, **manual) for name in tables.names[:3]]
     for run in held:
         run.wait_for_task("replicate", "running")
-    in_window = tables.trigger("in_window", cutover="window", cutover_window=now_open())
+    window, opening = opens_soon()
+    in_window = tables.trigger("in_window", cutover="window", cutover_window=window)
     in_window.wait_for_task("copy", "deferred")
     assert (in_window.tasks()["replicate"], in_window.tries("copy")) == ("scheduled", 1)
     for run in held:
@@ -329,7 +334,8 @@ def test_every_other_way_through_the_gate_by_four_runs_at_once(airflow: Deployme
         assert run.tasks()["approve"] == "skipped", run.run_id
     assert tables.journal(by_command)["released"].startswith(getpass.getuser())
     assert tables.journal(by_page)["released"] == "editor (Airflow)"
-    assert "maintenance window" in tables.journal(in_window)["released"]
+    assert tables.journal(in_window)["released"] == maintenance.named(window)
+    assert tables.released_at(in_window) >= opening
     assert rejected.end() == "failed"
     # Answered within seconds, Airflow's scheduler may take the end of the asking for the end of the answer, and want to
     # try again what has been carried out: then nobody is asked any more. Who has rejected it the journal tells.

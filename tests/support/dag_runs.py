@@ -126,6 +126,12 @@ def unpause(airflow: Deployment, dag_id: str) -> None:
         time.sleep(0.5)
 
 
+def opens_soon() -> tuple[str, datetime]:
+    """A maintenance window that is closed now, and when it opens: in one or two minutes."""
+    opening = (datetime.now(UTC) + timedelta(minutes=2)).replace(second=0, microsecond=0)
+    return f"{opening:%H:%M}-{opening + timedelta(hours=6):%H:%M} UTC", opening
+
+
 def now_open() -> str:
     """A maintenance window in whose middle we are."""
     now = datetime.now(UTC)

@@ -15,6 +15,8 @@ from vreplication.workflows import stages
 from vreplication.workflows.stages import Ended, Stage
 
 WORKFLOW = "staged"
+MISSED_SECONDS, BUSY_SECONDS = 10.0, 20.0
+"""In which a stage misses catch-up: what is promised, and what a machine that is busy with other tests adds."""
 
 
 def make(
