@@ -43,8 +43,7 @@ def is_of_this_run(session: Session, workflow: str) -> bool:
     """False: there is none, or the server was started since, and may have lost the end of its log or its tables."""
     found = session.row(
         f"SELECT verdict=%s OR finished_at > FROM_UNIXTIME(%s) FROM {SIDECAR}.verification WHERE workflow=%s",
-        # The start is told in whole seconds: what was verified in that very second may have been before it.
-        (WAIVED, started_at(session) + 1, workflow),
+        (WAIVED, started_at(session), workflow),
     )
     return found is not None and bool(found[0])
 
