@@ -19,6 +19,7 @@ from vreplication.mysql.session import Row, Session, SqlError
 
 _LOWEST_ID = 1 << 31
 _HIGHEST_ID = (1 << 32) - 1
+_KEPT_BY = ("binlog_expire_logs_auto_purge", "binlog_expire_logs_seconds", "expire_logs_days", "max_binlog_total_size")
 _DRAWS = 100
 
 
@@ -166,9 +167,6 @@ def _try(session: Session, statement: str) -> list[Row]:
         if error.code == 1064:
             raise _UnknownSyntax from None
         raise
-
-
-_KEPT_BY = ("binlog_expire_logs_auto_purge", "binlog_expire_logs_seconds", "expire_logs_days", "max_binlog_total_size")
 
 
 def _keep_seconds(settings: dict[str, str]) -> int | None:
