@@ -119,6 +119,26 @@ def test_verify_gives_up_without_catch_up(
         wait_until(lambda: not lease.is_alive(session, WORKFLOW, lease.REPLICATE), "it holds its lease")
 
 
+def test_a_stage_without_catch_up_tells_why_it_ended(
+    stage: Stage, replicate: CatchUp, monkeypatch: pytest.MonkeyPatch, database: Database
+) -> None:
+    """It failed between two stages, when nobody but itself could tell; going on takes the reason out of the row."""
+    stages.copy(stage)
+    database.admin.execute_raw("SET SESSION binlog_format=STATEMENT")
+    database.admin.execute_raw("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+    database.admin.execute_raw("UPDATE t SET v='x'")
+    ended = replicate.end()
+    assert ended is not None
+    monkeypatch.setattr(stages, "CATCH_UP_SECONDS", 0.5)
+    monkeypatch.setattr(child, "_LOOK_SECONDS", 0.1)
+    with pytest.raises(Ended, match=r"has not run for \d+ seconds. The workflow had failed at 20.* UTC: ") as caught:
+        stages.verify(stage)
+    assert str(ended) in str(caught.value)
+    assert caught.value.lacks_catch_up
+    with connect(database.url) as session:
+        assert [e["details"] for e in journal.read(session, WORKFLOW) if e["event"] == "failed"] == [str(ended)]
+
+
 def test_copy_gives_its_place_up_while_catch_up_is_away(
     stage: Stage, replicate: CatchUp, monkeypatch: pytest.MonkeyPatch
 ) -> None:

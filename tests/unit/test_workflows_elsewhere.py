@@ -22,9 +22,11 @@ class Source:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now, self.is_there, self.is_alive = 100.0, True, True
+        self.failure: dict[str, object] | None = None
         monkeypatch.setattr(child, "SYSTEM", SimpleNamespace(monotonic=lambda: self.now))
         monkeypatch.setattr(child, "connect", self.connect)
         monkeypatch.setattr(child.lease, "is_alive", lambda *_: self.is_alive)
+        monkeypatch.setattr(child.journal, "latest", lambda *_: self.failure)
 
     @contextmanager
     def connect(self, url: SourceUrl) -> Iterator[None]:

@@ -8,7 +8,7 @@ from sqlalchemy import select
 
 from vreplication.mysql.session import Session
 from vreplication.state import rows, sidecar
-from vreplication.state.sidecar import fetch, now
+from vreplication.state.sidecar import fetch, fetch_one, now
 
 
 def write(session: Session, workflow: str, event: str, details: str = "", *, actor: str) -> None:
@@ -26,3 +26,10 @@ def read(session: Session, workflow: str) -> list[dict[str, Any]]:
     """Entries of a workflow, oldest first: at, actor, event, details."""
     t = sidecar.journal
     return fetch(session, select(t).where(t.c.workflow == workflow).order_by(t.c.id))
+
+
+def latest(session: Session, workflow: str, event: str) -> dict[str, Any] | None:
+    """The newest entry of that kind, or None."""
+    t = sidecar.journal
+    query = select(t).where(t.c.workflow == workflow, t.c.event == event).order_by(t.c.id.desc()).limit(1)
+    return fetch_one(session, query)

@@ -21,7 +21,7 @@ from vreplication.clock import SYSTEM
 from vreplication.errors import Ambiguous, Terminal, Transient
 from vreplication.mysql.session import connect
 from vreplication.mysql.url import SourceUrl
-from vreplication.state import lease, workflows
+from vreplication.state import journal, lease, workflows
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +88,8 @@ class Elsewhere:
         if self._may_run():
             self._seen = SYSTEM.monotonic()
         if now - self._seen > self._patience:
-            raise CatchUpAway(f"Catch-up of workflow {self._workflow} has not run for {now - self._seen:.0f} seconds.")
+            away = f"Catch-up of workflow {self._workflow} has not run for {now - self._seen:.0f} seconds."
+            raise CatchUpAway(f"{away} {self._failed_before()}".strip())
 
     def _may_run(self) -> bool:
         try:
@@ -97,6 +98,15 @@ class Elsewhere:
         except (Transient, Ambiguous) as error:
             log.warning("it is not known whether catch-up runs: %s", error)
             return True
+
+    def _failed_before(self) -> str:
+        """Often why it does not run; going on with a failed workflow has taken the reason out of its row."""
+        try:
+            with connect(self._url) as session:
+                found = journal.latest(session, self._workflow, "failed")
+        except (Transient, Ambiguous):
+            return ""
+        return f"The workflow had failed at {found['at']:%Y-%m-%d %H:%M:%S} UTC: {found['details']}" if found else ""
 
     def end(self) -> None:
         """It is not ours to end; but a cancel removes its tables, so it has to see that first."""

@@ -37,7 +37,7 @@ from vreplication.phases import Phase
 from vreplication.schema.introspect import read_columns
 from vreplication.schema.model import TableMapping
 from vreplication.settings import LONG_IDLE_SECONDS, OUTAGE_SECONDS, SIDECAR, WORK_SECONDS
-from vreplication.state import lease, ledger, markers, sidecar, workers, workflows
+from vreplication.state import journal, lease, ledger, markers, sidecar, workers, workflows
 from vreplication.state.lease import Lease
 from vreplication.workflows import job as jobs
 from vreplication.workflows import spool
@@ -144,6 +144,7 @@ def _note_failure(url: SourceUrl, right: Lease, error: VReplicationError) -> Non
                 return
             if not row.has_ended:
                 workflows.move(session, right.workflow, Phase.FAILED, str(error), right=right)
+                journal.write(session, right.workflow, "failed", str(error), actor=lease.me())
     except VReplicationError as other:
         log.error("the failure could not be noted in the sidecar: %s", other)
 
