@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from vreplication.cutover import sentry
+from vreplication.cutover.ahead import ahead
 from vreplication.cutover.blockers import Blocker, blockers, branch_names
 from vreplication.cutover.decide import SWITCHED, decide
 from vreplication.cutover.finish import carry_auto_increment
@@ -27,7 +28,7 @@ from vreplication.cutover.watchdog import Watchdog
 from vreplication.errors import Ambiguous, SourceChanged, Terminal, Transient, VReplicationError
 from vreplication.mysql.processes import still_there
 from vreplication.mysql.quoting import qualified
-from vreplication.mysql.server import Server
+from vreplication.mysql.server import Server, out_of_turn
 from vreplication.mysql.session import LockWait, Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.pausepoints import reach
@@ -114,6 +115,11 @@ class _Sessions:
     def ids(self) -> tuple[int, ...]:
         return (self.locker.id, self.renamer.id, self.observer.id, self.spare.id)
 
+    def keep_awake(self) -> None:
+        """Placing the sentry may have taken nearly as long as the server lets a session be idle."""
+        for session in (self.renamer, self.observer, self.spare):
+            session.execute_raw("DO 0")
+
     @staticmethod
     def _open(url: SourceUrl, deadline: float, stack: contextlib.ExitStack) -> Session:
         session = connect(url, lock_wait_seconds=LOCK_SECONDS, read_timeout=deadline + MARGIN_SECONDS)
@@ -155,7 +161,11 @@ class _Attempt:
         self._is_locked = False
 
     def run(self) -> Outcome:
-        self._place_sentry()
+        try:
+            self._place_sentry()
+        except (_NotNow, LockWait) as error:
+            # Nothing is locked and nothing has been sent; while a backup forbids it no table can be made.
+            return self._outcome(False, f"The switch cannot be prepared: {error}")
         reach("cutover.before_lock")
         try:
             # B first: a RENAME that is killed while it waits cannot find the way free when A's lock goes.
@@ -177,10 +187,13 @@ class _Attempt:
 
     def _place_sentry(self) -> None:
         row, observer = self._row, self._sessions.observer
+        if unusual := out_of_turn(int(observer.value("SELECT @@GLOBAL.max_write_lock_count"))):
+            raise _NotNow(unusual)
         with observer.transaction():
             fence(observer, self._swap._lease)
         sentry.remove_sentry(observer, row.source_schema, row.retired_table, row.id)
         sentry.create_sentry(self._sessions.locker, row.source_schema, row.retired_table, row.id)
+        self._sessions.keep_awake()
 
     def _switch(self) -> None:
         self._lock()
@@ -244,6 +257,7 @@ class _Attempt:
         locker, row = self._sessions.locker, self._row
         self._rename.send(self._watchdog.remaining_seconds)
         self._rename.wait_until_pending(locker.id, self._watchdog.remaining_seconds)
+        self._look_ahead()
         reach("cutover.rename_pending")
         locker.execute_raw(f"DROP TABLE {qualified(row.source_schema, row.retired_table)}")
         reach("cutover.sentry_dropped")
@@ -252,6 +266,12 @@ class _Attempt:
         reach("cutover.after_unlock")
         self._rename.finish(self._watchdog.remaining_seconds + 5)
         reach("cutover.after_rename")
+
+    def _look_ahead(self) -> None:
+        """RENAME waits: whoever would be served before it has queued already."""
+        if found := ahead(self._sessions.observer, self._row.source_table, self._sessions.ids):
+            who = "; ".join(f"connection {p.id} ({p.user}@{p.host}), running {p.statement[:200]!r}" for p in found)
+            raise _NotNow(f"A definition statement would be served before the switch, by the old table: {who}.")
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
@@ -315,7 +335,9 @@ class _Attempt:
             self._wait_until_gone(session)
             if decide(session, row) == SWITCHED:
                 return True
-            self._remove_sentry(session)
+            with contextlib.suppress(LockWait):
+                # The next attempt removes it, or a cancel.
+                self._remove_sentry(session)
             return False
 
     def _remove_sentry(self, session: Session) -> None:

@@ -19,13 +19,15 @@ ASKED = frozenset(
         "binlog_row_value_options", "binlog_transaction_compression", "datadir", "expire_logs_days",
         "explicit_defaults_for_timestamp", "gtid_mode", "hostname", "innodb_autoinc_lock_mode", "innodb_read_only",
         "log_bin", "log_bin_basename", "log_bin_compress", "log_replica_updates", "log_slave_updates",
-        "max_allowed_packet", "pid_file", "port", "read_only", "server_id", "server_uuid", "super_read_only",
-        "system_time_zone", "time_zone", "version", "wsrep_on",
+        "max_allowed_packet", "max_write_lock_count", "pid_file", "port", "read_only", "server_id", "server_uuid",
+        "super_read_only", "system_time_zone", "time_zone", "version", "wsrep_on",
     }
 )  # fmt: skip
 """The settings that somebody here wants to know: a server has hundreds, and to read all of them takes milliseconds."""
 
 
+_FEWEST_LOCKS = 1_000_000
+"""Below this max_write_lock_count is a choice of somebody's, and weaker locks go before RENAME now and then."""
 _TRIES = 5
 """At reading two things of one moment; over a slow line there is none."""
 
@@ -148,3 +150,13 @@ def _from_hex(row: tuple[object, ...]) -> tuple[int, bytes, bytes]:
     raw = bytes.fromhex(str(row[3])[2:])
     cut = int(str(row[1]))
     return int(str(row[0])), raw[:cut], raw[cut:]
+
+
+def out_of_turn(max_write_lock_count: int) -> str:
+    """'' where a waiting RENAME goes before writers, on which the switch relies; else a sentence on why it may not."""
+    if max_write_lock_count >= _FEWEST_LOCKS:
+        return ""
+    return (
+        f"max_write_lock_count is {max_write_lock_count}: the server may let a waiting writer go before the RENAME of "
+        "the switch, and its write would be lost."
+    )

@@ -6,10 +6,11 @@ What must stay true: a setting under which the log may lack a change, or hold it
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from vreplication.mysql.server import prepared_branches
+from vreplication.mysql.server import out_of_turn, prepared_branches
 from vreplication.mysql.session import SqlError
 from vreplication.planning.facts import Check, Facts, looked, ok, refuse, warn
 from vreplication.settings import SIDECAR
@@ -75,6 +76,12 @@ def commit_order(facts: Facts) -> Check:
             "SET GLOBAL binlog_order_commits=ON, and leave it on until the workflow ends.",
         )
     return ok("commit order", "Commits become visible in the order of the log.")
+
+
+def lock_order(facts: Facts) -> Check:
+    if unusual := out_of_turn(int(facts.server.setting("max_write_lock_count") or sys.maxsize)):
+        return refuse("lock order", unusual, "SET GLOBAL max_write_lock_count=DEFAULT until the workflow has ended.")
+    return ok("lock order", "RENAME goes before waiting writers.")
 
 
 def log_filters(facts: Facts) -> Check:
@@ -185,6 +192,7 @@ _ALL: tuple[Callable[[Facts], Check], ...] = (
     row_image,
     partial_json,
     commit_order,
+    lock_order,
     log_filters,
     compression,
     places,

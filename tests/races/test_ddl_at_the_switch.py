@@ -1,0 +1,93 @@
+"""Definition statements that queue for the table while it is locked, and servers that serve out of turn."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+from race_setup import Race
+
+from tests.support.flow import let_go, wait_until
+from vreplication.cutover.swap import Swap
+from vreplication.workflows import steps
+
+PARTITIONED = "CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(20), u INT) PARTITION BY HASH (id) PARTITIONS 2"
+EMPTIES = {
+    "truncate": ("", "TRUNCATE TABLE t"),
+    "truncate, with a comment": ("", "/* nightly */ truncate `t`"),
+    "truncate a partition": (PARTITIONED, "ALTER TABLE t TRUNCATE PARTITION p0"),
+    "in a procedure": ("", "CALL empty_it()"),
+    "of a prepared statement": ("", "EXECUTE IMMEDIATE 'TRUNCATE TABLE t'"),
+}
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The switch may be held longer than writers may wait."""
+    monkeypatch.setattr(steps, "Swap", functools.partial(Swap, deadline_seconds=60.0))
+
+
+@pytest.mark.usefixtures("patient")
+@pytest.mark.parametrize("point", ["cutover.locked", "cutover.after_barrier"])
+@pytest.mark.parametrize("kind", EMPTIES)
+def test_a_table_is_emptied_while_it_is_locked_for_the_switch(race: Race, kind: str, point: str) -> None:
+    """It is served before RENAME, and by the old table: so there must be no switch before it is."""
+    table, statement = EMPTIES[kind]
+    if statement.startswith("EXECUTE") and not race.database.server.is_mariadb:
+        pytest.skip("a statement of MariaDB")
+    race.make(*[table] * bool(table))
+    race.app.execute_raw("CREATE PROCEDURE empty_it () TRUNCATE TABLE t")
+    with race.held(point) as run:
+        background = race.in_background(statement)
+        wait_until(lambda: race.is_blocked(background), "it does not wait")
+    result = run.result()
+    background.result()
+    # Of the table that it had emptied nothing may live on in a new one.
+    assert race.app.value("SELECT COUNT(*) FROM t") == 0, result
+    assert (result.event, result.exit_code) == ("failed", 1), result
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_definition_statement_for_another_table_is_no_hindrance(race: Race) -> None:
+    race.make()
+    race.app.execute_raw("CREATE TABLE other (id INT PRIMARY KEY)")
+    with race.app.transaction():
+        race.app.rows("SELECT * FROM other")
+        with race.held("cutover.after_barrier") as run:
+            background = race.in_background("TRUNCATE TABLE other")
+            wait_until(lambda: race.is_blocked(background), "it does not wait")
+        assert run.result().event == "complete", run.said
+    background.result()
+
+
+def test_a_server_that_serves_writers_before_renames(race: Race) -> None:
+    """max_write_lock_count, set while a run is under way: no attempt until it is as before; a plan is refused."""
+    race.make()
+    usual = race.database.admin.value("SELECT @@GLOBAL.max_write_lock_count")
+    try:
+        with race.held("workflow.copied") as run:
+            race.database.admin.execute_raw("SET GLOBAL max_write_lock_count=1")
+        race.waiting_for(run, "max_write_lock_count is 1")
+        refused = race.begin(table="u").result() if False else race.begin().result()
+        assert refused.exit_code == 2
+    finally:
+        race.database.admin.execute_raw(f"SET GLOBAL max_write_lock_count={usual}")
+    race.complete(run)
+
+
+def test_a_backup_that_forbids_definition_statements(race: Race) -> None:
+    """The attempts are made again, with pauses and without verifying again, until it lets go."""
+    race.make()
+    is_mariadb = race.database.server.is_mariadb
+    with race.held("workflow.gate_open") as run:
+        if is_mariadb:
+            for stage in ("START", "FLUSH", "BLOCK_DDL"):
+                race.database.admin.execute_raw(f"BACKUP STAGE {stage}")
+        else:
+            race.database.admin.execute_raw("LOCK INSTANCE FOR BACKUP")
+        let_go(race.pauses, "workflow.gate_open")
+        race.said(run, "cut-over not done")
+        race.waiting_for(run, "ock")
+        race.database.admin.execute_raw("BACKUP STAGE END" if is_mariadb else "UNLOCK INSTANCE")
+    race.complete(run)
+    assert sum("erifying" in line for line in run.said) <= 1, run.said

@@ -1,0 +1,43 @@
+"""Which statements would be served before the switch's RENAME, by the old table."""
+
+from __future__ import annotations
+
+import pytest
+
+from vreplication.cutover.ahead import defines
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "TRUNCATE TABLE orders",
+        "truncate orders",
+        "/* nightly */ TRUNCATE `shop`.`Orders`",
+        "ALTER TABLE orders TRUNCATE PARTITION p0",
+        "ALTER TABLE archive EXCHANGE PARTITION p0 WITH TABLE orders",
+        "SET STATEMENT max_statement_time=1 FOR TRUNCATE orders",
+        "DROP TABLE IF EXISTS a, orders",
+        "/*!50000 TRUNCATE */ TABLE orders",
+        "TRUNCATE TABLE `\ufffd`",
+        "TRUNCATE TABLE `orders",
+    ],
+)
+def test_it_would(statement: str) -> None:
+    assert defines(statement, "orders")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "",
+        "UPDATE orders SET a=TRUNCATE(b, 2)",
+        "INSERT INTO orders VALUES ('TRUNCATE orders')",
+        "SELECT * FROM orders",
+        "TRUNCATE TABLE orders_old",
+        "TRUNCATE TABLE other -- not orders",
+        "SET STATEMENT max_statement_time=1 FOR UPDATE orders SET a=1",
+        "LOCK TABLES orders WRITE",
+    ],
+)
+def test_it_would_not(statement: str) -> None:
+    assert not defines(statement, "orders")
