@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 from airflow.sdk import dag
 
 from vreplication.airflow import operators
@@ -18,7 +16,6 @@ from vreplication.airflow.params import online_ddl_params
     params=online_ddl_params(),
     tags=["vreplication"],
     doc_md=__doc__,
-    dagrun_timeout=timedelta(days=30),
 )
 def online_ddl() -> None:
     plan = operators.PlanOperator(task_id="plan")

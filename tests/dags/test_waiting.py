@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 from pathlib import Path
 from typing import Any
@@ -150,6 +151,11 @@ def caught_up(session: Session, workflow: str) -> None:
     session.execute(f"UPDATE {SIDECAR}.heartbeat SET at = at + INTERVAL 1 MINUTE WHERE workflow=%s", (workflow,))
 
 
+def without_numbers(event: dict[str, Any] | None) -> dict[str, Any] | None:
+    """How many seconds it was depends on the machine; that it is no more than is promised, the whole run shows."""
+    return event and {name: value and re.sub(r"\d+", "#", str(value)) for name, value in event.items()}
+
+
 @pytest.mark.only_on("mariadb")
 def test_what_ends_each_wait(database: Database, tmp_path: Path) -> None:
     with connect(database.url) as session:
@@ -170,7 +176,7 @@ def test_what_ends_each_wait(database: Database, tmp_path: Path) -> None:
             ("GateTrigger", "c", "released", None): {"state": "released", "by": "ann"},
             ("GateTrigger", "c", "cut", None): {"state": "released", "by": None},
             ("GateTrigger", "c", "lost", None): {
-                "state": "lost", "reason": "Catch-up of workflow lost does not run.",
+                "state": "lost", "reason": "Catch-up of workflow lost has not run for # seconds.",
             },
             ("GateTrigger", "c", "cancelled", None): {"state": "ended", "reason": "Workflow cancelled was cancelled."},
             ("GateTrigger", "c", "failed", None): {"state": "ended", "reason": "the disk was full"},
@@ -196,7 +202,7 @@ def test_what_ends_each_wait(database: Database, tmp_path: Path) -> None:
         }  # fmt: skip
         found = in_airflow(tmp_path, FIRST, json.dumps(list(asked)), settings={"AIRFLOW_CONN_C": uri(database)})
         told = session.value(f"SELECT waiting_for FROM {SIDECAR}.progress WHERE workflow='waiting'")
-    assert dict(zip(asked, found, strict=True)) == asked
+    assert dict(zip(asked, map(without_numbers, found), strict=True)) == asked
     assert told == "a place for its catch-up"
 
 

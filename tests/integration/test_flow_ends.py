@@ -9,12 +9,13 @@ import pytest
 from sandbox.databases import Database
 from tests.support.flow import Run, begin, contents, definition, let_go, paused_at, purge_logs, wait_reached, wait_until
 from vreplication import names, settings
+from vreplication.errors import Refused
 from vreplication.mysql.session import Session, connect
 from vreplication.phases import Phase
 from vreplication.planning.plan import Plan, make_plan
 from vreplication.planning.spec import Spec
 from vreplication.settings import SIDECAR
-from vreplication.state import gate, lease, workflows
+from vreplication.state import gate, journal, lease, workflows
 from vreplication.workflows import online_ddl, operate
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -290,7 +291,32 @@ def test_retired_drop_leaves_nothing(app: Session, database: Database) -> None:
     assert ours(app) == []
 
 
-def test_views_grants_and_the_counter_live_on(app: Session, database: Database) -> None:
+def test_cleanup_leaves_a_table_that_is_not_the_original_any_more(app: Session, database: Database) -> None:
+    run = begin(database, "t", "ADD COLUMN z INT")
+    retired = run.result().retired_table
+    app.execute_raw(f"TRUNCATE TABLE {retired}")
+    with pytest.raises(Refused, match="rebuilt or replaced"):
+        operate.cleanup(database.url, run.workflow, "tester")
+    assert ours(app) == [retired]
+    with connect(database.url) as session:
+        assert "dropped" not in [entry["event"] for entry in journal.read(session, run.workflow)]
+
+
+def test_a_cancel_in_the_instant_of_the_switch_comes_too_late(app: Session, database: Database, pauses: Path) -> None:
+    """The heartbeat has read it when the tables are switched already: that is a good end."""
+    beats: set[object] = set()
+    with paused_at(pauses, "cutover.sentry_dropped"):
+        run = begin(database, "t", "ADD COLUMN z INT")
+        wait_reached(pauses, "cutover.sentry_dropped", run)
+        with connect(database.url) as session:
+            workflows.request_cancel(session, run.workflow)
+            sql = f"SELECT at FROM {SIDECAR}.heartbeat WHERE workflow=%s AND role='driver'"
+            # Between two beats the wishes are read.
+            wait_until(lambda: beats.add(session.value(sql, (run.workflow,))) or len(beats) > 2, "it does not beat")
+    assert run.result().event == "complete", run.result()
+
+
+def test_a_view_and_the_counter_live_on(app: Session, database: Database) -> None:
     app.execute_raw("CREATE TABLE c (id INT AUTO_INCREMENT PRIMARY KEY, a INT) ENGINE=InnoDB")
     app.execute_raw("INSERT INTO c (a) VALUES (1),(2),(3)")
     app.execute_raw("DELETE FROM c WHERE id=3")
@@ -299,6 +325,26 @@ def test_views_grants_and_the_counter_live_on(app: Session, database: Database) 
     app.execute_raw("INSERT INTO c (a) VALUES (4)")
     assert app.rows("SELECT id, a FROM c ORDER BY id") == [(1, 1), (2, 2), (4, 4)]
     assert len(app.rows("SELECT * FROM seen")) == 3
+
+
+def test_an_event_goes_on_writing_through_the_switch(app: Session, database: Database) -> None:
+    was_on = database.admin.value("SELECT @@GLOBAL.event_scheduler")
+    database.admin.execute_raw("SET GLOBAL event_scheduler=ON")
+    app.execute_raw("CREATE TABLE c (id INT AUTO_INCREMENT PRIMARY KEY, at DATETIME(6)) ENGINE=InnoDB")
+    app.execute_raw("CREATE EVENT beat ON SCHEDULE EVERY 1 SECOND DO INSERT INTO c (at) VALUES (NOW(6))")
+
+    def beats() -> int:
+        return int(app.value("SELECT COUNT(*) FROM c"))
+
+    try:
+        wait_until(lambda: beats() > 0, "the event does not write")
+        assert begin(database, "c", "ADD COLUMN z INT NOT NULL DEFAULT 7").result().event == "complete"
+        before = beats()
+        wait_until(lambda: beats() > before, "the event does not go on")
+    finally:
+        app.execute_raw("DROP EVENT beat")
+        database.admin.execute_raw(f"SET GLOBAL event_scheduler={was_on}")
+    assert app.rows("SELECT MIN(z), MAX(z), COUNT(*) = MAX(id) FROM c") == [(7, 7, 1)]
 
 
 def test_a_procedure_that_uses_the_table_lives_on(app: Session, database: Database) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from sandbox.databases import Database
 from tests.support.flow import Run, begin, let_go, paused_at, wait_reached, wait_until
+from vreplication import names
 from vreplication.errors import Refused
 from vreplication.mysql.session import Session, connect
 from vreplication.phases import Phase
@@ -60,6 +61,35 @@ def test_what_goes_wrong_while_it_waits_is_found_and_mended(held: Run, database:
         operate.release(database.url, held.workflow, "ann")
         assert held.result().event == "complete"
         assert _is_right(app, ROWS + 1)
+
+
+def test_what_is_wrong_is_mended_where_labels_are_the_key(database: Database) -> None:
+    """And have other numbers in the new definition."""
+    with connect(database.app_url) as app:
+        app.execute_raw("CREATE TABLE t (id INT, e ENUM('x','y') NOT NULL, a INT, PRIMARY KEY (e, id)) ENGINE=InnoDB")
+        app.execute_raw("INSERT INTO t VALUES (1,'x',1),(2,'x',2),(1,'y',3),(2,'y',4)")
+    run = begin(database, "t", "MODIFY e ENUM('y','x') NOT NULL", cutover="manual", verify_every_minutes=0.5 / 60)
+    with connect(database.url) as session, connect(database.app_url) as app:
+        wait_until(lambda: phase(session, run) is Phase.WAITING, "it does not get to the gate")
+        damage(database, 3)
+        wait_until(lambda: _events(session, run).count("mismatch") == 1, "it is not found")
+        wait_until(lambda: _is_clean(session, run, 4), "it is not verified again")
+        operate.release(database.url, run.workflow, "ann")
+        assert run.result().event == "complete"
+        assert app.rows("SELECT id, e, a FROM t ORDER BY a") == [(1, "x", 1), (2, "x", 2), (1, "y", 3), (2, "y", 4)]
+
+
+def test_a_release_does_not_wait_for_a_verification_that_another_one_holds_up(
+    database: Database, table: None, pauses: Path
+) -> None:
+    """One by hand whose process has been stopped, say: it keeps every other away."""
+    run = begin(database, "t", "ADD COLUMN z INT", cutover="manual", verify_every_minutes=0.5 / 60)
+    with connect(database.url) as session, connect(database.url) as other:
+        wait_until(lambda: phase(session, run) is Phase.WAITING, "it does not get to the gate")
+        assert other.value("SELECT GET_LOCK(%s, 30)", (f"vreplication.{names.suspect_table(run.workflow)}",)) == 1
+        wait_until(lambda: phase(session, run) is Phase.VERIFYING, "it is not verified again")
+        operate.release(database.url, run.workflow, "ann")
+        assert run.result().event == "complete"
 
 
 def _is_clean(session: Session, run: Run, rows: int) -> bool:

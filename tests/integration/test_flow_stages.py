@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -108,6 +109,9 @@ def test_verify_gives_up_without_catch_up(
     with pytest.raises(Ended, match="has not run") as caught:
         stages.verify(stage)
     assert time.monotonic() - gone < MISSED_SECONDS + BUSY_SECONDS
+    told = re.search(r"for (\d+) seconds", str(caught.value))
+    assert told
+    assert int(told[1]) <= MISSED_SECONDS
     assert caught.value.may_retry
     again = CatchUp(stage)
     monkeypatch.setattr(stages, "CATCH_UP_SECONDS", 30.0)
@@ -137,6 +141,19 @@ def test_a_stage_without_catch_up_tells_why_it_ended(
     assert caught.value.lacks_catch_up
     with connect(database.url) as session:
         assert [e["details"] for e in journal.read(session, WORKFLOW) if e["event"] == "failed"] == [str(ended)]
+
+
+@pytest.mark.only_on("mysql")
+def test_commit_order_that_is_switched_off_ends_catch_up(stage: Stage, replicate: CatchUp, database: Database) -> None:
+    with connect(database.url) as session:
+        wait_until(lambda: lease.is_alive(session, WORKFLOW, lease.REPLICATE), "it does not begin")
+    database.admin.execute_raw("SET GLOBAL binlog_order_commits=OFF")
+    try:
+        ended = replicate.end()
+    finally:
+        database.admin.execute_raw("SET GLOBAL binlog_order_commits=ON")
+    assert ended is not None
+    assert "binlog_order_commits" in str(ended)
 
 
 def test_copy_gives_its_place_up_while_catch_up_is_away(

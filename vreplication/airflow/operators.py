@@ -253,6 +253,13 @@ class CleanUpOperator(StageOperator):
     def _check_before(self, context: Any) -> None:
         states = task_states(context, sorted(self.upstream_task_ids))
         if bad := [f"{task} ({state})" for task, state in states.items() if state in ("failed", "upstream_failed")]:
-            raise AirflowFailException(f"There is nothing to clean up after: {', '.join(bad)} did not succeed.")
+            culprits = ", ".join(_failed(context) or bad)
+            raise AirflowFailException(f"There is nothing to clean up after: {culprits} did not succeed.")
         if "skipped" in states.values():
             raise AirflowSkipException("What comes before was skipped.")
+
+
+def _failed(context: Any) -> list[str]:
+    """Tasks of this run that failed themselves: what stands right before the one that asks may only have waited."""
+    states = task_states(context, sorted(context["dag"].task_ids))
+    return [f"{task} ({state})" for task, state in states.items() if state == "failed"]

@@ -103,8 +103,10 @@ class GateTrigger(_Watch):
             found = await self.ask(_timed_look, url, self.workflow, self.window, otherwise=None)
             # A look that failed says nothing against catch-up.
             event, is_caught_up, at = found or (None, True, time.monotonic())
-            if missed.for_seconds(at, is_caught_up=is_caught_up) > CATCH_UP_SECONDS and event is None:
-                event = {"state": "lost", "reason": f"Catch-up of workflow {self.workflow} does not run."}
+            seconds = missed.for_seconds(at, is_caught_up=is_caught_up)
+            if seconds > CATCH_UP_SECONDS and event is None:
+                reason = f"Catch-up of workflow {self.workflow} has not run for {seconds:.0f} seconds."
+                event = {"state": "lost", "reason": reason}
             is_time = is_caught_up and number % _LOOKS_A_VERDICT == 0 and at - began >= self.verify_pause
             if event is None and is_time:
                 event = await self.ask(_to_be_verified, url, self.workflow, self.verify_seconds, otherwise=None)

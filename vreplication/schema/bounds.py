@@ -1,7 +1,7 @@
 """Predicates for ranges of a key, written so that the optimizer reads the range from the index and no more.
 
 What must stay true: a range is (lo, hi] in the key's own order on the server; bounds are literals made by
-`literals.bound_sql` (an ENUM sorts by its number and not by its label).
+`literals.bound_sql` (an ENUM sorts by its number and not by its label), or a row's own where lo and hi are one key.
 """
 
 from __future__ import annotations
@@ -61,9 +61,12 @@ def _nested(columns: Sequence[Column], names: Sequence[str], bound: Bound, sign:
 
 
 def _compare(column: Column, name: str, sign: str, literal: str) -> str:
-    if column.data_type == "enum":
+    if column.data_type != "enum":
+        return f"{name}{sign}{literal}"
+    if literal.isdecimal():
         return _compare_enum(column, name, sign, int(literal))
-    return f"{name}{sign}{literal}"
+    # A label, which sorts nowhere: lo and hi are the same key, and nothing is beyond it.
+    return f"{name}={literal}" if "=" in sign else "1=0"
 
 
 def _compare_enum(column: Column, name: str, sign: str, number: int) -> str:

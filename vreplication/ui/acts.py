@@ -92,7 +92,10 @@ def _live(url: SourceUrl, workflow: str, act: str) -> None:
     """Raises Refused; quickly, where the source does not answer."""
     with quick(url) as session:
         row = workflows.load(session, workflow)
-    if row.phase in (*_ENDED, Phase.FAILED):
+    if row.phase is Phase.FAILED:
+        cure = f"Clear the task that failed in Airflow, or use `vreplication resume {workflow}`."
+        raise Refused(f"Workflow {workflow} has failed and cannot be {act} here.", cure=cure)
+    if row.phase in _ENDED:
         raise Refused(f"Workflow {workflow} has ended ({row.phase}) and cannot be {act}.")
 
 

@@ -71,7 +71,7 @@ def verify(
         session = stack.enter_context(connect(url, read_timeout=WORK_SECONDS, idle_seconds=LONG_IDLE_SECONDS))
         stack.callback(announce, ())
         announce((session.id,))
-        _only_one(session, workflow, check)
+        _only_one(session, workflow, check, on_tick)
         reach("verify.began")
         if not ledger.totals(session, workflow).is_all_matched:
             raise Refused(
@@ -92,11 +92,12 @@ def verify(
         return verdict
 
 
-def _only_one(session: Session, workflow: str, check: Callable[[], None]) -> None:
+def _only_one(session: Session, workflow: str, check: Callable[[], None], on_tick: Callable[[int], None]) -> None:
     """Wait for another verification of this workflow; the lock goes with the session."""
     name = f"vreplication.{names.suspect_table(workflow)}"
     while not session.value("SELECT GET_LOCK(%s, 1)", (name,)):
         check()
+        on_tick(0)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -149,6 +149,7 @@ class Beater:
         row = workflows.load(session, self._lease.workflow)
         self.is_over = row.has_ended or row.is_cut
         self._watch_log(session, row)
+        _check_commit_order(session)
         if (known := workers.renew(session, self._lease, row)) > row.mechanism:
             raise RulesRenewed(known)
         if self._is_alone:
@@ -161,7 +162,6 @@ class Beater:
         if self._driver_token is not None and token != self._driver_token:
             raise Superseded("Another driver has taken this workflow over; it starts its own catch-up.")
         self._driver_token = token
-        _check_commit_order(session)
 
     def _watch_log(self, session: Session, row: WorkflowRow) -> None:
         """At the start and hourly: could a restart go on?"""

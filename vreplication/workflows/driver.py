@@ -62,6 +62,7 @@ class Driver:
         self._outages = 0
         self._reached: tuple[int, int] = (0, 0)
         self._furthest = 0
+        self._is_switched = False
         self._is_done = False
         self.child: CatchUp = child or ReplicateProcess(url, workflow)
 
@@ -114,7 +115,7 @@ class Driver:
         """To be called by whatever waits."""
         if self._stop.is_set():
             raise Interrupted("Interrupted.")
-        if self._ended is not None:
+        if self._ended is not None and not (self._is_switched and isinstance(self._ended, Cancelled)):
             raise self._ended
         self.child.keep_alive()
 
@@ -193,6 +194,10 @@ class Driver:
         self._reached = max(reached, self._reached)
         if self._outages > _OUTAGES:
             raise error
+
+    def note_switched(self) -> None:
+        """A cancel that was asked for in the instant of the switch has come too late."""
+        self._is_switched = True
 
     def note_done(self) -> None:
         """All is done: the lease stays ours until that has been told, by which `ending.is_untold` knows."""

@@ -17,6 +17,7 @@ from typing import TypeVar
 from vreplication.errors import Ambiguous, Interrupted, Refused, Terminal, VReplicationError
 from vreplication.mysql.session import ConnectionLost, LockWait, connect
 from vreplication.mysql.url import SourceUrl
+from vreplication.pausepoints import reach
 from vreplication.planning.plan import Plan, make_plan
 from vreplication.planning.spec import Spec
 from vreplication.settings import TABLE_SECONDS
@@ -78,6 +79,7 @@ def plan_or_resume(spec: Spec, url: SourceUrl, stop: threading.Event) -> Plan | 
         plan = make_plan(session, spec)
         if plan.refusals:
             raise Refused(" ".join(f"{r.sentence} {r.cure}".strip() for r in plan.refusals))
+        reach("workflow.planned")
         _heed(stop, is_new)
         prepare.create(session, plan, spec.workflow or "", asked)
         return plan

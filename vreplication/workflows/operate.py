@@ -177,7 +177,12 @@ def cleanup(url: SourceUrl, workflow: str, by: str) -> list[str]:
             )
         if not exists(session, row.source_schema, row.retired_table):
             return []
-        steps.drop_retired(session, failover.adopt(session, row))
+        if not steps.drop_retired(session, failover.adopt(session, row)):
+            raise Refused(
+                f"{row.source_schema}.{row.retired_table} is not the table that workflow {workflow} began with: it was "
+                "rebuilt or replaced since.",
+                cure="Drop it yourself if nobody needs it.",
+            )
         journal.write(session, workflow, "dropped", f"retired table {row.retired_table}", actor=by)
         return [f"{row.source_schema}.{row.retired_table}"]
 

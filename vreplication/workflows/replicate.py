@@ -29,7 +29,16 @@ from vreplication.changes.sorter import DiskSorter
 from vreplication.changes.waiting import count_changes
 from vreplication.changes.watermark import Watermark
 from vreplication.clock import SYSTEM
-from vreplication.errors import Ambiguous, LeaseHeld, SourceChanged, Superseded, Terminal, Transient, VReplicationError
+from vreplication.errors import (
+    Ambiguous,
+    LeaseHeld,
+    Refused,
+    SourceChanged,
+    Superseded,
+    Terminal,
+    Transient,
+    VReplicationError,
+)
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.pausepoints import reach
@@ -139,7 +148,7 @@ def _note_failure(url: SourceUrl, right: Lease, error: VReplicationError) -> Non
     try:
         with connect(url) as session:
             row = workflows.load(session, right.workflow)
-            if row.phase is Phase.CUTTING_OVER and isinstance(error, SourceChanged):
+            if row.phase is Phase.CUTTING_OVER and isinstance(error, (SourceChanged, Refused)):
                 # The name may carry the new table by now; the driver finds out, and starts us again if not.
                 return
             if not row.has_ended:

@@ -72,6 +72,7 @@ def copy(driver: Driver, spark: Spark) -> None:
 def catch_up(driver: Driver) -> None:
     """Wait until every chunk is matched; under a new unique key copy again what was pushed out."""
     driver.move(Phase.CATCHING_UP)
+    reach("workflow.catching_up")
     wait_matched(driver)
     if not dirty.is_any(driver.session, driver.workflow):
         return
@@ -280,6 +281,7 @@ def note_switched(driver: Driver) -> None:
     """On a connection of its own: the driver's may have gone with the switch."""
     driver.reconnect()
     workflows.set_fields(driver.session, driver.workflow, is_cut=1)
+    driver.note_switched()
     journal.write(driver.session, driver.workflow, "switched", "", actor=lease.me())
     reach("workflow.switched")
 
@@ -328,8 +330,9 @@ def clean_up(driver: Driver) -> None:
     keytables.drop_all(driver.session, row.id)
     serial.drop_probe(driver.session, row.id)
     if row.spec.get("retired") == "drop":
-        drop_retired(driver.session, row)
-        journal.write(driver.session, row.id, "dropped", f"retired table {row.retired_table}", actor=lease.me())
+        is_dropped = drop_retired(driver.session, row)
+        event, why = ("dropped", "") if is_dropped else ("kept", ": it is not the one that the workflow began with")
+        journal.write(driver.session, row.id, event, f"retired table {row.retired_table}{why}", actor=lease.me())
     journal.write(driver.session, row.id, "complete", f"{row.source_schema}.{row.source_table}", actor=lease.me())
     forget_run(driver.session, row.id)
     spool.forget(row)
