@@ -15,6 +15,7 @@ from pathlib import Path
 
 FLAVORS = ("mariadb", "mysql")
 MYSQL_FOLDER_VARIABLE = "VREPLICATION_MYSQL_DIST"
+KEYRING = "file_key_management.so"
 OLDEST = {"mariadb": (10, 11), "mysql": (9, 7)}
 _LOADERS = {"x86_64": "ld-linux-x86-64.so.2", "aarch64": "ld-linux-aarch64.so.1"}
 
@@ -26,6 +27,16 @@ class ServerMissing(Exception):
 def mysql_folder() -> Path:
     """The folder that holds MySQL's programs (they are run from there, never installed)."""
     return Path(os.environ.get(MYSQL_FOLDER_VARIABLE) or "~/.cache/vreplication/mysql").expanduser()
+
+
+def mariadb_keyring() -> Path | None:
+    """MariaDB's plugin that keeps keys in a file, where the distribution or `sandbox.install keyring` has put it."""
+    found = (folder / KEYRING for folder in (Path("/usr/lib/mysql/plugin"), keyring_folder()))
+    return next((path for path in found if path.exists()), None)
+
+
+def keyring_folder() -> Path:
+    return Path("~/.cache/vreplication/mariadb").expanduser()
 
 
 def server_command(flavor: str) -> list[str]:

@@ -13,6 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -21,9 +22,9 @@ from pathlib import Path
 from sandbox import binaries
 
 ROOT = Path(__file__).resolve().parent.parent
-PARTS = ("python", "java", "archive", "bytecode", "mariadb", "mysql", "browser")
-_ONLY_FOR_TESTS = ("bytecode", "mysql", "browser")
-NEEDS = {"archive": ("python", "java"), "bytecode": ("python",), "browser": ("python",)}
+PARTS = ("python", "java", "archive", "bytecode", "mariadb", "keyring", "mysql", "browser")
+_ONLY_FOR_TESTS = ("bytecode", "keyring", "mysql", "browser")
+NEEDS = {"archive": ("python", "java"), "bytecode": ("python",), "keyring": ("mariadb",), "browser": ("python",)}
 PRIVATE_UV = ROOT / ".sandbox" / "uv"
 # Spark runs on 17 and 21; the distribution has at least one of them, or something newer under the last name.
 JAVA_PACKAGES = ("openjdk-17-jre-headless", "openjdk-21-jre-headless", "default-jre-headless")
@@ -50,6 +51,7 @@ def main(arguments: list[str]) -> int:
         "archive": write_archive,
         "bytecode": write_bytecode,
         "mariadb": install_mariadb,
+        "keyring": install_keyring,
         "mysql": install_mysql,
         "browser": install_browser,
     }
@@ -162,6 +164,25 @@ def install_mariadb() -> None:
         stop_service("mariadb")
     if not is_installed("mariadb"):
         raise InstallFailed("mariadbd was installed and does not start; run `mariadbd --version` to see why.")
+
+
+def install_keyring() -> None:
+    """MariaDB's plugin that keeps keys in a file. It comes with the whole server: that is unpacked, never installed."""
+    if binaries.mariadb_keyring():
+        return
+    folder = binaries.keyring_folder()
+    say(f"MariaDB's plugin file_key_management into {folder}, out of the package mariadb-server")
+    # Not as a user of apt's own, who may not write here.
+    fetch = ["apt-get", "-o", "APT::Sandbox::User=root", "-qq", "download"]
+    with tempfile.TemporaryDirectory(prefix="vreplication-") as unpacked:
+        run([*fetch, "mariadb-server"], "apt-get could not fetch mariadb-server", folder=unpacked)
+        for package in Path(unpacked).glob("*.deb"):
+            run(["dpkg-deb", "-x", str(package), unpacked], f"{package.name} could not be unpacked")
+        found = next(Path(unpacked).rglob(binaries.KEYRING), None)
+        if found is None:
+            raise InstallFailed(f"the package mariadb-server holds no {binaries.KEYRING}.")
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.copy(found, folder / binaries.KEYRING)
 
 
 def stop_service(name: str) -> None:
@@ -296,10 +317,10 @@ def as_administrator(command: list[str]) -> list[str]:
     return ["sudo", *command]
 
 
-def run(command: list[str], failure: str, *, quiet: bool = False) -> None:
+def run(command: list[str], failure: str, *, quiet: bool = False, folder: str | Path = ROOT) -> None:
     try:
         done = subprocess.run(
-            command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL if quiet else None, check=False
+            command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL if quiet else None, check=False
         )
     except OSError as error:
         raise InstallFailed(f"{failure}: {error}") from None

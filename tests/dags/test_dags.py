@@ -13,17 +13,8 @@ from sandbox.deployment import POOLS
 from vreplication.planning.spec import Spec
 
 _READ = f"""{OFFLINE}
-import time
-
-began = time.perf_counter()
-import airflow.sdk
-of_sdk = time.perf_counter() - began
-began = time.perf_counter()
 from airflow.dag_processing.dagbag import DagBag
-of_bag = time.perf_counter() - began
-began = time.perf_counter()
 bag = DagBag(sys.argv[1])
-of_dags = time.perf_counter() - began
 heavy = sorted(m for m in ("pyspark", "pandas", "pymysqlreplication") if m in sys.modules)
 
 def task(t):
@@ -32,7 +23,7 @@ def task(t):
             "rule": t.trigger_rule.value}}
 
 tell({{
-    "errors": bag.import_errors, "heavy": heavy, "of_sdk": of_sdk, "of_dags": of_dags,
+    "errors": bag.import_errors, "heavy": heavy,
     "dags": {{d.dag_id: {{"tasks": {{t.task_id: task(t) for t in d.tasks}}, "active": d.max_active_runs,
                         "params": {{n: d.params.get_param(n).schema for n in d.params}}, "catchup": d.catchup,
                         "defaults": {{n: d.params.get_param(n).value for n in d.params}}}}
@@ -54,7 +45,7 @@ def test_every_file_imports_without_a_connection(found: dict[str, Any]) -> None:
 
 
 def test_reading_them_loads_nothing_heavy(found: dict[str, Any]) -> None:
-    """Beside `import airflow.sdk`, which costs a second or two, all of them together are little."""
+    """What they cost beside `import airflow.sdk`, bench/dag_files.py measures."""
     assert found["heavy"] == []
 
 

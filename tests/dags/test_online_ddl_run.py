@@ -19,7 +19,7 @@ from sandbox.databases import Database, create_database
 from sandbox.deployment import Deployment, descendants, is_there
 from sandbox.servers import RunningServer
 from tests.support.dag_runs import DagRun, opens_soon, trigger, unpause
-from tests.support.flow import call, definition, wait_until
+from tests.support.flow import call, definition, paused_at, wait_reached, wait_until
 from tests.support.local_spark import WITHOUT
 from tests.support.shop import ROWS, Shop
 from tests.support.staged import BUSY_SECONDS, MISSED_SECONDS
@@ -164,18 +164,36 @@ def test_a_run_that_is_marked_failed_stops_and_leaves_the_source_alone(shop: Sho
         assert [n for (n,) in app.rows("SHOW TABLES") if names.is_ours(n)] == []
 
 
-def test_auto_with_the_processes_of_copy_and_replicate_killed(shop: Shop) -> None:
-    """Airflow tries them again; they go on from the sidecar."""
-    run = shop.trigger(cutover="auto", chunk_rows=50)
+def test_processes_of_copy_of_replicate_and_of_cut_over_killed(shop: Shop, pauses: Path) -> None:
+    """One after the other, while the others live; Airflow tries it again, and it goes on from the sidecar."""
+    run = shop.trigger(cutover="manual", chunk_rows=50, verify_every_minutes=0)
     run.wait_for_task("replicate", "running")
     run.wait_for(lambda: shop.phase(run.run_id) is Phase.COPYING, "it does not copy")
-    os.kill(run.pid("copy"), signal.SIGKILL)
-    os.kill(run.pid("replicate"), signal.SIGKILL)
+    # Neither can be faster than the test: of a paused workflow no chunk begins.
+    assert pressed(shop, run, "pause") == 200
+    killed_and_tried_again(run, "copy")
+    assert run.tries("replicate") == 1
+    killed_and_tried_again(run, "replicate")
+    assert pressed(shop, run, "resume") == 200
+    seen = watched_to_the_gate(shop, run)
+    assert seen[-1]["percent"] == 100
+    with paused_at(pauses, "cutover.after_rename"):
+        assert run.answer("approve", "Approve", user="editor") == 200
+        run.wait_for((pauses / "cutover.after_rename.reached").exists, "it does not switch")
+        os.kill(wait_reached(pauses, "cutover.after_rename"), signal.SIGKILL)
     assert run.end() == "success", run.story()
-    assert run.tries("copy") > 1
-    assert run.tries("replicate") > 1
-    assert run.tasks()["approve"] == "skipped"
+    assert run.tries("cut_over") > 1
     shop.prove(run.run_id)
+
+
+def pressed(shop: Shop, run: DagRun, act: str) -> int:
+    """A button of the page; returns the HTTP status."""
+    return shop.airflow.call("POST", f"/vreplication/api/workflows/{run.run_id}/{act}", user="editor")[0]
+
+
+def killed_and_tried_again(run: DagRun, task: str) -> None:
+    os.kill(run.pid(task), signal.SIGKILL)
+    run.wait_for(lambda: run.stands(task, "running", tries=2), f"{task} is not tried again")
 
 
 def test_tasks_that_are_cleared_go_on_from_the_sidecar(shop: Shop) -> None:
@@ -221,8 +239,13 @@ def test_the_gate_misses_catch_up_and_cancel_removes_what_was_made(shop: Shop) -
     missed = seconds_to_miss_catch_up(shop, run)
     print(f"the gate's task failed {missed:.1f} s after catch-up had gone")
     assert missed < MISSED_SECONDS + BUSY_SECONDS
+    assert seconds_told(run, "gate") <= MISSED_SECONDS
     # Where nobody is going to try it again, all that comes after it has failed with it.
     run.wait_for_task("clean_up", "failed")
+    assert "after: replicate (failed) did not succeed" in run.log("clean_up")
+    run.clear("verify")
+    run.wait_for(lambda: run.stands("verify", "up_for_retry", tries=2), "verify does not miss it")
+    assert seconds_told(run, "verify", 2) <= MISSED_SECONDS
     for task in ("replicate", "cut_over", "clean_up"):
         run.clear(task)
     run.wait_for(lambda: run.stands("gate", "deferred", tries=2), "the gate is not waited at again")
@@ -243,6 +266,13 @@ def seconds_to_miss_catch_up(shop: Shop, run: DagRun) -> float:
     run.wait_for(lambda: not run.stands("gate", "deferred", tries=1), "the gate does not miss it")
     run.wait_for(lambda: run.tasks()["gate"] == "up_for_retry" or run.tries("gate") > 1, "the gate does not fail")
     return time.monotonic() - gone
+
+
+def seconds_told(run: DagRun, task: str, number: int = 1) -> int:
+    """How long the task had been without catch-up when it failed, by its own log."""
+    found = re.search(r"has not run for (\d+) seconds", run.log(task, number))
+    assert found, run.log(task, number)[-3000:]
+    return int(found[1])
 
 
 ROUTES = """

@@ -91,6 +91,18 @@ def check_lines(lines: list[dict[str, object]], database: Database) -> None:
 @pytest.mark.timeout(400)
 def test_manual_cutover_waits_for_release_and_cleanup_drops_the_original(database: Database) -> None:
     make(database, rows=1_000)
+    with Workload(database.app_url, "orders", rows=1_000, writers=1, readers=1, rate=30, xa=True) as workload:
+        retired = held_released_and_complete(database)
+        workload.wait_for(20)
+    assert workload.stop().errors == ()
+    assert differences(database, workload) == []
+    assert call(database, "cleanup", "held", "--yes").code == 0
+    with connect(database.app_url) as app:
+        assert app.row("SHOW TABLES LIKE %s", (retired,)) is None
+
+
+def held_released_and_complete(database: Database) -> str:
+    """Returns the name of the retired table."""
     words = ("--table", "orders", "--alter", "ENGINE=InnoDB", "--cutover", "manual", "--workflow", "held", "--yes")
     running = command(database, "online-ddl", *words, "--json")
     wait_until(lambda: phase(database) is Phase.WAITING or running.poll() is not None, "never waits")
@@ -99,10 +111,7 @@ def test_manual_cutover_waits_for_release_and_cleanup_drops_the_original(databas
     assert call(database, "release", "held").code == 0
     ended = finish(running)
     assert (ended.code, ended.last["event"]) == (0, "complete")
-    retired = ended.last["retired_table"]
-    assert call(database, "cleanup", "held", "--yes").code == 0
-    with connect(database.app_url) as app:
-        assert app.row("SHOW TABLES LIKE %s", (retired,)) is None
+    return str(ended.last["retired_table"])
 
 
 def phase(database: Database) -> Phase | None:

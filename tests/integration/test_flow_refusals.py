@@ -12,6 +12,7 @@ from tests.support.flow import begin, call, paused_at, wait_reached
 from vreplication.mysql.session import Session, connect
 from vreplication.planning.plan import make_plan
 from vreplication.planning.spec import Spec
+from vreplication.settings import SIDECAR
 
 CASES = {
     "no shared key": ("CREATE TABLE t (a INT NULL, KEY (a))", "ADD COLUMN z INT", "unique"),
@@ -68,13 +69,17 @@ def unused(database: Database) -> tuple[object, ...]:
     return state(database)
 
 
+@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("name", CASES)
-def test_the_plan_refuses_and_touches_nothing(database: Database, name: str) -> None:
+def test_plan_and_run_refuse_and_touch_nothing(database: Database, name: str) -> None:
     create, alter, word = CASES[name]
     make(database.admin, create)
     before = unused(database)
-    result = begin_refused(database, alter)
-    assert word.lower() in result.lower(), result
+    sentence = begin_refused(database, alter)
+    result = begin(database, "t", alter).result()
+    assert (result.event, result.exit_code, result.leftovers) == ("refused", 2, ())
+    for told in (sentence, result.reason or ""):
+        assert word.lower() in told.lower(), told
     assert state(database) == before
 
 
@@ -89,6 +94,39 @@ def begin_refused(database: Database, alter: str) -> str:
     assert plan.refusals, "nothing is refused"
     assert all(check.sentence and check.cure for check in plan.refusals), plan.refusals
     return " ".join(f"{check.sentence} {check.cure}" for check in plan.refusals)
+
+
+AT_PREPARE = {
+    "duplicates": (
+        "CREATE TABLE t (id INT PRIMARY KEY, v INT) PARTITION BY HASH (id) PARTITIONS 2; "
+        "INSERT INTO t VALUES (1,5),(2,5)",
+        "ADD UNIQUE KEY u (v) REMOVE PARTITIONING",
+        "(5) 2 times",
+    ),
+    "unknown type": ("CREATE TABLE t (id INT PRIMARY KEY, s TEXT, FULLTEXT KEY (s))", "ADD COLUMN z NOTYPE", "NOTYPE"),
+    "no shared key": (
+        "CREATE TABLE t (id INT PRIMARY KEY, v INT) PARTITION BY HASH (id) PARTITIONS 2",
+        "DROP PRIMARY KEY REMOVE PARTITIONING",
+        "unique key",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", AT_PREPARE)
+def test_what_is_refused_at_prepare_is_exit_2_and_nothing_of_it_is_left(database: Database, name: str) -> None:
+    """The plan cannot try these; of the sidecar, made meanwhile, the tables stay, and they are empty."""
+    create, alter, word = AT_PREPARE[name]
+    make(database.admin, create)
+    tables, _, _ = unused(database)
+    words = ("--table", "t", "--alter", alter)
+    planned = call(database, "plan", "online-ddl", *words)
+    assert (planned.code, "checked at prepare" in planned.out) == (0, True), planned
+    ended = call(database, "online-ddl", *words, "--yes", "--json")
+    assert (ended.code, ended.last["event"]) == (2, "refused"), (ended.out, ended.err)
+    assert word in ended.last["reason"]
+    assert state(database)[0] == tables
+    kept = [name for (name,) in database.admin.rows(f"SHOW TABLES FROM {SIDECAR}") if name != "schema_version"]
+    assert [name for name in kept if database.admin.row(f"SELECT 1 FROM {SIDECAR}.`{name}` LIMIT 1")] == []
 
 
 def test_the_command_line_says_it_in_one_sentence_and_exits_with_2(database: Database) -> None:

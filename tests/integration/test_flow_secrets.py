@@ -8,11 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from sandbox import orders
 from sandbox.databases import Database
+from sandbox.workload import Workload
 from tests.support.flow import command, finish, wait_until
 from vreplication.mysql.session import connect
 from vreplication.settings import SIDECAR
 from vreplication.state import sidecar
+
+ROWS = 200
 
 
 def descendants(pid: int) -> set[int]:
@@ -40,10 +44,17 @@ def command_line(pid: int) -> str:
 @pytest.mark.timeout(300)
 def test_the_password_shows_nowhere(database: Database, tmp_path: Path) -> None:
     """Command lines of all children, Spark's properties and event log, our logs, the output, the sidecar."""
-    secret = database.url.password
     with connect(database.app_url) as app:
-        app.execute_raw("CREATE TABLE t (id INT PRIMARY KEY, a INT) ENGINE=InnoDB")
-        app.execute_raw("INSERT INTO t VALUES " + ",".join(f"({i},{i})" for i in range(200)))
+        orders.create(app, "t")
+        orders.fill(app, "t", ROWS)
+    with Workload(database.app_url, "t", rows=ROWS, writers=1, readers=0, rate=30) as workload:
+        run_and_look(database, tmp_path)
+        workload.wait_for(10)
+    assert workload.stop().errors == ()
+
+
+def run_and_look(database: Database, tmp_path: Path) -> None:
+    secret = database.url.password
     events = tmp_path / "events"
     events.mkdir()
     conf = tmp_path / "conf"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.databases import Database
-from tests.support.flow import altered_copy, begin, contents, definition, paused_at, wait_reached
+from tests.support.flow import altered_copy, begin, contents, definition, paused_at, quoted, wait_reached
 from vreplication.mysql.session import Session, connect
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -81,6 +81,25 @@ def test_keys_of_every_shape(database: Database, pauses: Path, shape: str, path:
         retired = next(n for (n,) in app.rows("SHOW TABLES") if "_vr_old_" in n)
         app.execute_raw(f"ALTER TABLE `{retired}` ADD COLUMN z VARCHAR(5) DEFAULT 'z'")
         assert found == contents(app, retired)
+
+
+@pytest.mark.parametrize("path", ["server", "rows"])
+@pytest.mark.parametrize("name", ["order", "we`ird %s\"na'me\\", "n" * 64, "ñ" * 64], ids=ascii)
+def test_tables_of_every_name(database: Database, pauses: Path, name: str, path: str) -> None:
+    table = quoted(name)
+    with connect(database.app_url) as app:
+        app.execute_raw(f"CREATE TABLE {table} (id INT PRIMARY KEY, v INT)")
+        app.execute_raw(f"INSERT INTO {table} VALUES (1,1),(2,2),(3,3)")
+        with paused_at(pauses, "workflow.copied"):
+            run = begin(database, name, "ADD COLUMN z INT NOT NULL DEFAULT 7", copy_path=path, chunk_rows=2)
+            wait_reached(pauses, "workflow.copied", run)
+            app.execute_raw(f"DELETE FROM {table} WHERE id=1")
+            app.execute_raw(f"UPDATE {table} SET id=5 WHERE id=2")
+            app.execute_raw(f"INSERT INTO {table} VALUES (0,9)")
+        result = run.result()
+        assert result.event == "complete", (result, run.said)
+        assert app.rows(f"SELECT id, v, z FROM {table} ORDER BY id") == [(0, 9, 7), (3, 3, 7), (5, 2, 7)]
+        assert sorted(n for (n,) in app.rows("SHOW TABLES")) == sorted([name, str(result.retired_table)])
 
 
 @pytest.mark.only_on("mysql")

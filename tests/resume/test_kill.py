@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from vreplication.workflows import operate, spool
 
 CHAINS = (
     (
+        "workflow.planned",
         "prepare.tables_made",
         "copy.after_open",
         "workflow.copied",
@@ -38,6 +40,7 @@ CHAINS = (
     ),
     (
         "copy.after_land",
+        "workflow.catching_up",
         "workflow.verified",
         "cutover.after_barrier",
         "workflow.switched",
@@ -45,13 +48,16 @@ CHAINS = (
     (
         "workflow.gate_open",
         "cutover.rename_pending",
+        "cutover.after_rename",
         "workflow.cleaned",
         "workflow.complete",
     ),
 )
-"""Each of the driver's points once; within a chain in the order of the flow, and from one phase to another."""
+"""Every phase; each point of preparation, switch and workflow once, of a chunk those around its commits; in order."""
 CATCH_UPS_POINTS = ("apply.before_flush", "apply.before_match", "replicate.holding")
-WHILE_IT_CATCHES_UP = ("workflow.copied", "verify.began", "workflow.gate_open")
+WHILE_IT_CATCHES_UP = ("workflow.copied", "workflow.catching_up", "verify.began", "workflow.gate_open")
+STOP_SECONDS = 30.0
+"""The command needs one or two to stop; the machine may be busy with other tests."""
 OF_ALL_CONNECTIONS = ("prepare.tables_made", "copy.before_land", "workflow.verified", "cutover.locked")
 
 
@@ -258,6 +264,28 @@ def test_driver_killed_while_spark_copies(live: Live) -> None:
         left = children(first.pid)
         first.kill()
     wait_gone(left)
+    live.complete(live.start(*words, is_spark=True))
+    live.prove()
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_ctrl_c_while_spark_copies(live: Live) -> None:
+    """As a terminal sends it: to the whole group, the JVM and its Python workers too, one of them in a chunk."""
+    words = ("--copy-path", "rows")
+    with paused_at(live.pauses, "copy.after_select"):
+        command = live.start(*words, is_spark=True)
+        worker = live.reached("copy.after_select", command)
+        group = [command.pid, worker, *children(command.pid)]
+        began = time.monotonic()
+        os.killpg(command.pid, signal.SIGINT)
+        ended = command.finish()
+        seconds = time.monotonic() - began
+    print(f"ended {seconds:.1f} s after Ctrl-C")
+    assert (ended.code, ended.last["event"]) == (130, "interrupted"), ended.last
+    assert "Traceback" not in ended.err
+    wait_gone(group, STOP_SECONDS)
+    assert seconds < STOP_SECONDS
     live.complete(live.start(*words, is_spark=True))
     live.prove()
 

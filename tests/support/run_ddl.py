@@ -85,6 +85,8 @@ def _started(module: str, words: Sequence[str], environment: Mapping[str, str]) 
         text=True,
         cwd=ROOT,
         env=environment,
+        # As a shell does with what it starts.
+        process_group=0,
     )
 
 
