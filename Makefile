@@ -24,7 +24,7 @@ demo: install ## Change a live table of 1,000,000 rows and prove the result (VRE
 	@$(VENV)/python -m sandbox.demo
 
 test: ## Install what is missing and run all tests, on MariaDB and on MySQL
-	@$(PYTHON) -m sandbox.install python java archive bytecode mariadb keyring mysql browser
+	@$(PYTHON) -m sandbox.install python java archive bytecode mariadb keyring mysql chromium browser
 	@$(VENV)/pytest tests -n 4 --dist loadgroup
 
 models: ## Explore the models of the protocol within larger bounds: some minutes, no server

@@ -22,9 +22,17 @@ from pathlib import Path
 from sandbox import binaries
 
 ROOT = Path(__file__).resolve().parent.parent
-PARTS = ("python", "java", "archive", "bytecode", "mariadb", "keyring", "mysql", "browser")
-_ONLY_FOR_TESTS = ("bytecode", "keyring", "mysql", "browser")
-NEEDS = {"archive": ("python", "java"), "bytecode": ("python",), "keyring": ("mariadb",), "browser": ("python",)}
+PARTS = ("python", "java", "archive", "bytecode", "mariadb", "keyring", "mysql", "chromium", "browser")
+_ONLY_FOR_TESTS = ("bytecode", "keyring", "mysql", "chromium", "browser")
+NEEDS = {
+    "archive": ("python", "java"),
+    "bytecode": ("python",),
+    "keyring": ("mariadb",),
+    "chromium": ("mariadb",),
+    "browser": ("python", "chromium"),
+}
+BROWSERS = ("chromium", "google-chrome", "google-chrome-stable", "chromium-browser")
+PLAYWRIGHTS_OWN = Path("~/.cache/ms-playwright").expanduser()
 PRIVATE_UV = ROOT / ".sandbox" / "uv"
 # Spark runs on 17 and 21; the distribution has at least one of them, or something newer under the last name.
 JAVA_PACKAGES = ("openjdk-17-jre-headless", "openjdk-21-jre-headless", "default-jre-headless")
@@ -53,6 +61,7 @@ def main(arguments: list[str]) -> int:
         "mariadb": install_mariadb,
         "keyring": install_keyring,
         "mysql": install_mysql,
+        "chromium": install_chromium,
         "browser": install_browser,
     }
     failures = side_by_side({part: steps[part] for part in wanted(arguments)})
@@ -240,6 +249,13 @@ def check_mysql(folder: Path) -> None:
         del os.environ[binaries.MYSQL_FOLDER_VARIABLE]
         if before:
             os.environ[binaries.MYSQL_FOLDER_VARIABLE] = before
+
+
+def install_chromium() -> None:
+    """While Python's packages are fetched, without which nobody can say whether a browser starts."""
+    known = (os.environ.get("VREPLICATION_CHROMIUM"), *map(shutil.which, BROWSERS))
+    if not any(known) and not PLAYWRIGHTS_OWN.exists() and candidate(("chromium",)):
+        install_packages(["chromium"], "a browser without a window, for the tests of the page")
 
 
 def install_browser() -> None:

@@ -207,6 +207,7 @@ def killed_and_tried_again(run: DagRun, task: str) -> None:
     run.wait_for(lambda: run.stands(task, "running", tries=2), f"{task} is not tried again")
 
 
+@pytest.mark.only_on("mysql")
 def test_tasks_that_are_cleared_go_on_from_the_sidecar(shop: Shop) -> None:
     """Each by itself, while the run waits at its gate: what is done is not done again, and catch-up goes on."""
     run = shop.trigger(cutover="manual", spark_master=WITHOUT, verify_every_minutes=0)
@@ -244,6 +245,7 @@ def test_refused_with_the_sentence_of_the_command_line(shop: Shop) -> None:
     assert (status, "This run began no migration." in tab) == (404, True)
 
 
+@pytest.mark.only_on("mariadb")
 def test_the_gate_misses_catch_up_and_cancel_removes_what_was_made(shop: Shop) -> None:
     run = shop.trigger(cutover="manual", spark_master=WITHOUT, verify_every_minutes=0)
     run.wait_for_task("gate", "deferred")

@@ -111,6 +111,7 @@ class Source:
         return DagRun(airflow=self.airflow, dag_id="online_ddl", run_id=workflow)
 
 
+@pytest.mark.only_on("mariadb")
 @pytest.mark.slow
 @pytest.mark.xdist_group("airflow")
 def test_what_is_submitted_is_started_when_it_is_due(airflow: Deployment, database: Database) -> None:

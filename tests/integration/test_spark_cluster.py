@@ -100,6 +100,7 @@ def test_executors_of_spark_s_own_little_cluster_copy(database: Database) -> Non
     copy_live(database, lambda ddl: call(database, *ddl, *words))
 
 
+@pytest.mark.only_on("mysql")
 @pytest.mark.slow
 @pytest.mark.spark
 def test_executors_of_a_cluster_copy(database: Database, cluster: Cluster) -> None:

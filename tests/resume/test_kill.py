@@ -255,39 +255,29 @@ def held(live: Live, branches: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.spark
-def test_driver_killed_while_spark_copies(live: Live) -> None:
-    """Its JVM and the Python workers end by themselves; one that is in the middle of a chunk lands nothing."""
+def test_ctrl_c_and_kill_while_spark_copies(live: Live) -> None:
+    """The JVM and the Python workers end with it; one that is in the middle of a chunk lands nothing."""
     words = ("--copy-path", "rows")
-    with paused_at(live.pauses, "copy.after_select"):
-        first = live.start(*words, is_spark=True)
-        assert live.reached("copy.after_select", first) != first.pid
-        left = children(first.pid)
-        first.kill()
-    wait_gone(left)
+    for end in (interrupt, Command.kill):
+        with paused_at(live.pauses, "copy.after_select"):
+            command = live.start(*words, is_spark=True)
+            assert live.reached("copy.after_select", command) != command.pid
+            left = children(command.pid)
+            end(command)
+        wait_gone(left)
     live.complete(live.start(*words, is_spark=True))
     live.prove()
 
 
-@pytest.mark.slow
-@pytest.mark.spark
-def test_ctrl_c_while_spark_copies(live: Live) -> None:
-    """As a terminal sends it: to the whole group, the JVM and its Python workers too, one of them in a chunk."""
-    words = ("--copy-path", "rows")
-    with paused_at(live.pauses, "copy.after_select"):
-        command = live.start(*words, is_spark=True)
-        worker = live.reached("copy.after_select", command)
-        group = [command.pid, worker, *children(command.pid)]
-        began = time.monotonic()
-        os.killpg(command.pid, signal.SIGINT)
-        ended = command.finish()
-        seconds = time.monotonic() - began
-    print(f"ended {seconds:.1f} s after Ctrl-C")
+def interrupt(command: Command) -> None:
+    """As a terminal does it: everybody in its group hears of it, the JVM and its Python workers, too."""
+    began = time.monotonic()
+    os.killpg(command.pid, signal.SIGINT)
+    ended = command.finish()
+    print(f"ended {time.monotonic() - began:.1f} s after Ctrl-C")
     assert (ended.code, ended.last["event"]) == (130, "interrupted"), ended.last
     assert "Traceback" not in ended.err
-    wait_gone(group, STOP_SECONDS)
-    assert seconds < STOP_SECONDS
-    live.complete(live.start(*words, is_spark=True))
-    live.prove()
+    assert time.monotonic() - began < STOP_SECONDS
 
 
 @pytest.mark.slow

@@ -20,10 +20,11 @@ from vreplication.cutover.ahead import defines
         "/*!50000 TRUNCATE */ TABLE orders",
         "TRUNCATE TABLE `\ufffd`",
         "TRUNCATE TABLE `orders",
+        'TRUNCATE "shop"."orders"',
     ],
 )
 def test_it_would(statement: str) -> None:
-    assert defines(statement, "orders")
+    assert defines(statement, "shop", ("shop", "orders"))
 
 
 @pytest.mark.parametrize(
@@ -40,4 +41,12 @@ def test_it_would(statement: str) -> None:
     ],
 )
 def test_it_would_not(statement: str) -> None:
-    assert not defines(statement, "orders")
+    assert not defines(statement, "shop", ("shop", "orders"))
+
+
+def test_a_table_of_that_name_in_another_schema_is_no_matter() -> None:
+    table = ("shop", "orders")
+    assert not defines("TRUNCATE orders", "archive", table)
+    assert not defines("TRUNCATE archive.orders", "shop", table)
+    assert defines("TRUNCATE `Shop`.orders", "archive", table)
+    assert defines("TRUNCATE shop . orders", "", table)

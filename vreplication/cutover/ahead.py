@@ -20,22 +20,40 @@ from vreplication.mysql.text import Token, Unreadable, tokens
 DEFINING = ("TRUNCATE", "ALTER", "DROP", "RENAME", "OPTIMIZE", "CREATE", "REPAIR", "IMPORT")
 
 
-def ahead(session: Session, table: str, own: Iterable[int]) -> list[Process]:
-    """Connections, but for our own, that are at a definition statement which names the table, in whatever schema."""
-    ours = {*own, session.id}
-    return [p for p in processes(session, is_full=True).values() if p.id not in ours and defines(p.statement, table)]
+def ahead(session: Session, schema: str, table: str, own: Iterable[int]) -> list[Process]:
+    """Connections, but for our own, that are at a definition statement which names the table."""
+    found = processes(session, is_full=True)
+    others = [process for number, process in found.items() if number not in {*own, session.id}]
+    return [p for p in others if defines(p.statement, p.schema, (schema, table))]
 
 
-def defines(statement: str, table: str) -> bool:
-    """Is it a definition statement that names the table? One that cannot be read may be."""
+def defines(statement: str, default: str, table: tuple[str, str]) -> bool:
+    """Is it a definition statement that names the table (schema, name)? One that cannot be read may be.
+
+    default: the schema that names without one are of.
+    """
     try:
         cut = _statement(tokens(statement))
     except Unreadable:
         return any(word in statement.upper() for word in DEFINING)
     if not cut or not cut[0].is_word(*DEFINING):
         return False
-    # A name that is not of the connection's own character set has been replaced.
-    return any(t.is_name and (t.value.lower() == table.lower() or "\ufffd" in t.value) for t in cut)
+    return any(_may_be(cut, at, default, table) for at in range(1, len(cut)))
+
+
+def _may_be(cut: list[Token], at: int, default: str, table: tuple[str, str]) -> bool:
+    """Is the token there the table's name? In its session a string may be one (ANSI_QUOTES); what the server's answer
+    has replaced may be any character.
+    """
+    is_qualified = at > 1 and cut[at - 1].is_punct(".") and _names(cut[at - 2])
+    named = (cut[at - 2].value if is_qualified else default, cut[at].value)
+    return _names(cut[at]) and all(
+        "\ufffd" in found or found.lower() == wanted.lower() for found, wanted in zip(named, table, strict=True)
+    )
+
+
+def _names(token: Token) -> bool:
+    return token.is_name or token.kind == "string"
 
 
 def _statement(cut: list[Token]) -> list[Token]:

@@ -269,7 +269,8 @@ class _Attempt:
 
     def _look_ahead(self) -> None:
         """RENAME waits: whoever would be served before it has queued already."""
-        if found := ahead(self._sessions.observer, self._row.source_table, self._sessions.ids):
+        row = self._row
+        if found := ahead(self._sessions.observer, row.source_schema, row.source_table, self._sessions.ids):
             who = "; ".join(f"connection {p.id} ({p.user}@{p.host}), running {p.statement[:200]!r}" for p in found)
             raise _NotNow(f"A definition statement would be served before the switch, by the old table: {who}.")
 
