@@ -15,8 +15,9 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Error, sync_playwright
 
+from sandbox.install import BROWSERS
+
 PROGRAM_VARIABLE = "VREPLICATION_CHROMIUM"
-_NAMES = ("chromium", "google-chrome", "google-chrome-stable", "chromium-browser")
 
 
 class BrowserMissing(Exception):
@@ -27,7 +28,7 @@ def program() -> str | None:
     """The browser's program; None: playwright's own."""
     if os.environ.get(PROGRAM_VARIABLE):
         return os.environ[PROGRAM_VARIABLE]
-    found = [place for name in _NAMES if (place := shutil.which(name)) and not _is_snap(Path(place))]
+    found = [place for name in BROWSERS if (place := shutil.which(name)) and not _is_snap(Path(place))]
     return found[0] if found else None
 
 

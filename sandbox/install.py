@@ -32,7 +32,6 @@ NEEDS = {
     "browser": ("python", "chromium"),
 }
 BROWSERS = ("chromium", "google-chrome", "google-chrome-stable", "chromium-browser")
-PLAYWRIGHTS_OWN = Path("~/.cache/ms-playwright").expanduser()
 PRIVATE_UV = ROOT / ".sandbox" / "uv"
 # Spark runs on 17 and 21; the distribution has at least one of them, or something newer under the last name.
 JAVA_PACKAGES = ("openjdk-17-jre-headless", "openjdk-21-jre-headless", "default-jre-headless")
@@ -183,10 +182,12 @@ def install_keyring() -> None:
     say(f"MariaDB's plugin file_key_management into {folder}, out of the package mariadb-server")
     # Not as a user of apt's own, who may not write here.
     fetch = ["apt-get", "-o", "APT::Sandbox::User=root", "-qq", "download"]
+    package = first_available(("mariadb-server",))
     with tempfile.TemporaryDirectory(prefix="vreplication-") as unpacked:
-        run([*fetch, "mariadb-server"], "apt-get could not fetch mariadb-server", folder=unpacked)
-        for package in Path(unpacked).glob("*.deb"):
-            run(["dpkg-deb", "-x", str(package), unpacked], f"{package.name} could not be unpacked")
+        with _APT:
+            run([*fetch, package], "apt-get could not fetch mariadb-server", folder=unpacked)
+        for file in Path(unpacked).glob("*.deb"):
+            run(["dpkg-deb", "-x", str(file), unpacked], f"{file.name} could not be unpacked")
         found = next(Path(unpacked).rglob(binaries.KEYRING), None)
         if found is None:
             raise InstallFailed(f"the package mariadb-server holds no {binaries.KEYRING}.")
@@ -254,7 +255,8 @@ def check_mysql(folder: Path) -> None:
 def install_chromium() -> None:
     """While Python's packages are fetched, without which nobody can say whether a browser starts."""
     known = (os.environ.get("VREPLICATION_CHROMIUM"), *map(shutil.which, BROWSERS))
-    if not any(known) and not PLAYWRIGHTS_OWN.exists() and candidate(("chromium",)):
+    playwrights = Path(os.environ.get("PLAYWRIGHT_BROWSERS_PATH") or "~/.cache/ms-playwright").expanduser()
+    if not any(known) and not playwrights.exists() and asks_nobody() and candidate(("chromium",)):
         install_packages(["chromium"], "a browser without a window, for the tests of the page")
 
 

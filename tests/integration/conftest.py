@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from rowcopy_setup import Held
 
-from tests.support.flow import pauses, quick
+from tests.support.flow import patient, pauses, quick
 from vreplication import pausepoints
 
-__all__ = ["pauses", "quick"]
+__all__ = ["patient", "pauses", "quick"]
 
 
 @pytest.fixture(scope="session")

@@ -302,6 +302,7 @@ def test_cleanup_leaves_a_table_that_is_not_the_original_any_more(app: Session, 
         assert "dropped" not in [entry["event"] for entry in journal.read(session, run.workflow)]
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_cancel_in_the_instant_of_the_switch_comes_too_late(app: Session, database: Database, pauses: Path) -> None:
     """The heartbeat has read it when the tables are switched already: that is a good end."""
     beats: set[object] = set()

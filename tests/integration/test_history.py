@@ -33,7 +33,9 @@ def test_a_run_leaves_its_history(database: Database, pauses: Path) -> None:
         let_go(pauses, "copy.after_land")
         assert run.result().event == "complete"
         last = history.read(session, run.workflow)[-1]
-        assert (last.phase, last.rows_copied, last.cutover_attempts) == ("cutting_over", 1_000, 1)
+        # On a busy machine one may come to nothing in its three seconds.
+        attempts = 1 + sum("cut-over not done" in line for line in run.said)
+        assert (last.phase, last.rows_copied, last.cutover_attempts) == ("cutting_over", 1_000, attempts), run.said
         assert history.last_hour(session, run.workflow)[-1] == last
 
 

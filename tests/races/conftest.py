@@ -9,10 +9,10 @@ import pytest
 from race_setup import Race
 
 from sandbox.databases import Database
-from tests.support.flow import pauses, quick
+from tests.support.flow import patient, pauses, quick
 from vreplication.mysql.session import connect
 
-__all__ = ["pauses", "quick"]
+__all__ = ["patient", "pauses", "quick"]
 
 
 @pytest.fixture

@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-import functools
-
 import pytest
 from race_setup import ALTER, Race
 
 from sandbox import orders
 from sandbox.workload import Workload
 from tests.support.flow import begin, paused_at, wait_reached, wait_until
-from vreplication.cutover.swap import Swap
 from vreplication.mysql.processes import processes
 from vreplication.mysql.session import connect
-from vreplication.workflows import steps
 
 SNAPSHOT = ("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ", "START TRANSACTION WITH CONSISTENT SNAPSHOT")
 EURO = "\N{BANKNOTE WITH EURO SIGN}"
 """Four bytes in UTF-8: MySQL's information_schema cannot show a statement that holds it."""
-
-
-@pytest.fixture
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The switch may be held longer than writers may wait."""
-    monkeypatch.setattr(steps, "Swap", functools.partial(Swap, deadline_seconds=60.0))
 
 
 @pytest.mark.usefixtures("patient")

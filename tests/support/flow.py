@@ -6,6 +6,7 @@ process id.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import secrets
@@ -23,6 +24,7 @@ import pytest
 from sandbox.databases import Database
 from tests.support import local_spark
 from tests.support.forked import Forked
+from vreplication.cutover.swap import Swap
 from vreplication.errors import VReplicationError
 from vreplication.mysql.quoting import ident
 from vreplication.mysql.session import Session, connect
@@ -31,7 +33,7 @@ from vreplication.planning.spec import Spec
 from vreplication.schema.shadow import comparable
 from vreplication.state import verdicts
 from vreplication.state.verdicts import Verdict
-from vreplication.workflows import online_ddl
+from vreplication.workflows import online_ddl, steps
 from vreplication.workflows.replicate import replicate
 from vreplication.workflows.result import Result
 
@@ -43,6 +45,7 @@ class ThreadChild:
         self._url, self._workflow = url, workflow
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
+        self._has_failed = False
         self.pid = None
 
     def start(self) -> None:
@@ -54,10 +57,13 @@ class ThreadChild:
         try:
             replicate(self._url, self._workflow, self._stop)
         except VReplicationError:
-            # Noted in the sidecar, where the driver reads it.
-            return
+            # Noted in the sidecar, where the driver reads it, but for what may be a switch: then it is tried again.
+            self._has_failed = True
 
-    def keep_alive(self) -> None: ...
+    def keep_alive(self) -> None:
+        if self._has_failed and self._thread is not None and not self._thread.is_alive():
+            self._has_failed = False
+            self.start()
 
     def end(self) -> None:
         self._stop.set()
@@ -77,6 +83,12 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(online_ddl, "SparkStart", local_spark.LocalStart)
     monkeypatch.setattr(operate, "SparkStart", local_spark.LocalStart)
     monkeypatch.setattr(driver, "ReplicateProcess", ThreadChild)
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The switch may be held longer than writers may wait."""
+    monkeypatch.setattr(steps, "Swap", functools.partial(Swap, deadline_seconds=60.0))
 
 
 @dataclass(slots=True)

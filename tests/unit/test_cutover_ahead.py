@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vreplication.cutover.ahead import defines
+from vreplication.mysql import text
 
 
 @pytest.mark.parametrize(
@@ -38,10 +39,24 @@ def test_it_would(statement: str) -> None:
         "TRUNCATE TABLE other -- not orders",
         "SET STATEMENT max_statement_time=1 FOR UPDATE orders SET a=1",
         "LOCK TABLES orders WRITE",
+        "ALTER TABLE other ADD orders INT COMMENT 'orders'",
+        "INSERT INTO orders VALUES ('an ALTER of a backslash \\')",
+        "SET SESSION sort_buffer_size=1",
     ],
 )
 def test_it_would_not(statement: str) -> None:
     assert not defines(statement, "shop", ("shop", "orders"))
+
+
+def test_of_a_long_statement_the_first_words_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writers wait meanwhile."""
+    cut: list[int] = []
+    take = text._Scanner._take
+    monkeypatch.setattr(text._Scanner, "_take", lambda scanner: (cut.append(scanner.at), take(scanner))[1])
+    assert not defines(
+        f"/* load */ INSERT INTO orders VALUES {','.join(['(1)'] * 100_000)}", "shop", ("shop", "orders")
+    )
+    assert len(cut) == 1
 
 
 def test_a_table_of_that_name_in_another_schema_is_no_matter() -> None:

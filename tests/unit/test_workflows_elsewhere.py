@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from types import SimpleNamespace
 
 import pytest
@@ -27,6 +28,7 @@ class Source:
         monkeypatch.setattr(child, "connect", self.connect)
         monkeypatch.setattr(child.lease, "is_alive", lambda *_: self.is_alive)
         monkeypatch.setattr(child.journal, "latest", lambda *_: self.failure)
+        monkeypatch.setattr(child.lease, "taken_at", lambda *_: datetime(2026, 11, 4, 12))
 
     @contextmanager
     def connect(self, url: SourceUrl) -> Iterator[None]:
@@ -63,6 +65,16 @@ def test_it_is_given_up_where_the_server_answers(source: Source) -> None:
     source.watched(catch_up, int(PATIENCE) - 1)
     with pytest.raises(CatchUpAway):
         source.watched(catch_up, 3)
+
+
+@pytest.mark.parametrize(("hour", "is_told"), [(11, False), (13, True)])
+def test_a_failure_is_told_that_came_after_catch_up_began(source: Source, hour: int, is_told: bool) -> None:
+    """One from before has been mended: somebody has caught up since."""
+    source.failure = {"at": datetime(2026, 11, 4, hour), "details": "the disk was full"}
+    source.is_alive = False
+    with pytest.raises(CatchUpAway) as caught:
+        source.watched(Elsewhere(URL, "w", PATIENCE), 9)
+    assert ("the disk was full" in str(caught.value)) is is_told
 
 
 def test_a_server_that_is_away_does_not_keep_us_from_ending(source: Source) -> None:

@@ -16,7 +16,7 @@ from vreplication.binlog.control import Query
 from vreplication.binlog.events import Xid
 from vreplication.mysql.text import Token, Unreadable, has_opened_comment, tokens
 
-_ANSI_QUOTES = 1 << 2
+ANSI_QUOTES = 1 << 2
 _NO_BACKSLASH_ESCAPES = 1 << 20
 
 Names = frozenset[tuple[str, str]]
@@ -95,7 +95,7 @@ def meaning(query: Query, codec: str | None, watched: Names) -> Meaning:
         sql = query.text.decode(codec or "ascii")
         cut = tokens(
             sql,
-            ansi_quotes=bool(query.sql_mode & _ANSI_QUOTES),
+            ansi_quotes=bool(query.sql_mode & ANSI_QUOTES),
             backslash_escapes=not query.sql_mode & _NO_BACKSLASH_ESCAPES,
         )
     except (Unreadable, UnicodeDecodeError):

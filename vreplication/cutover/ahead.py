@@ -5,19 +5,21 @@ TRUNCATE, or an ALTER of partitions. Queued first it runs first, on the old tabl
 
 What must stay true: asked once RENAME is seen waiting, so that whatever comes later queues behind it; a statement is
 known by its text, which the server has from before it asks for a lock (measured on both servers, for statements inside
-of procedures and prepared ones as well).
+of procedures and prepared ones as well). It is asked while writers wait: of anything but a definition, which may be a
+bulk INSERT of megabytes, no more than the first words are read.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
+from vreplication.binlog.control import Query
+from vreplication.binlog.statements import ANSI_QUOTES, Kind, meaning
 from vreplication.mysql.processes import Process, processes
 from vreplication.mysql.session import Session
-from vreplication.mysql.text import Token, Unreadable, tokens
+from vreplication.mysql.text import Token, Unreadable, scan
 
-DEFINING = ("TRUNCATE", "ALTER", "DROP", "RENAME", "OPTIMIZE", "CREATE", "REPAIR", "IMPORT")
+DEFINING = ("TRUNCATE", "ALTER", "DROP", "RENAME", "OPTIMIZE", "CREATE")
 
 
 def ahead(session: Session, schema: str, table: str, own: Iterable[int]) -> list[Process]:
@@ -33,31 +35,23 @@ def defines(statement: str, default: str, table: tuple[str, str]) -> bool:
     default: the schema that names without one are of.
     """
     try:
-        cut = _statement(tokens(statement))
+        first = _first(scan(statement))
     except Unreadable:
-        return any(word in statement.upper() for word in DEFINING)
-    if not cut or not cut[0].is_word(*DEFINING):
+        return True
+    if first is None or not first.is_word(*DEFINING):
         return False
-    return any(_may_be(cut, at, default, table) for at in range(1, len(cut)))
+    # What the server could not send in our character set it has replaced.
+    return "\ufffd" in statement or any(_names(statement, default, table, mode) for mode in (0, ANSI_QUOTES))
 
 
-def _may_be(cut: list[Token], at: int, default: str, table: tuple[str, str]) -> bool:
-    """Is the token there the table's name? In its session a string may be one (ANSI_QUOTES); what the server's answer
-    has replaced may be any character.
-    """
-    is_qualified = at > 1 and cut[at - 1].is_punct(".") and _names(cut[at - 2])
-    named = (cut[at - 2].value if is_qualified else default, cut[at].value)
-    return _names(cut[at]) and all(
-        "\ufffd" in found or found.lower() == wanted.lower() for found, wanted in zip(named, table, strict=True)
-    )
+def _first(words: Iterator[Token]) -> Token | None:
+    """The verb; behind MariaDB's SET STATEMENT name = value FOR."""
+    first = next(words, None)
+    if first and first.is_word("SET") and (second := next(words, None)) and second.is_word("STATEMENT"):
+        return next(words, None) if any(word.is_word("FOR") for word in words) else None
+    return first
 
 
-def _names(token: Token) -> bool:
-    return token.is_name or token.kind == "string"
-
-
-def _statement(cut: list[Token]) -> list[Token]:
-    """Behind MariaDB's SET STATEMENT name = value FOR."""
-    if len(cut) > 1 and cut[0].is_word("SET") and cut[1].is_word("STATEMENT"):
-        return list(itertools.dropwhile(lambda token: not token.is_word("FOR"), cut))[1:]
-    return cut
+def _names(statement: str, default: str, table: tuple[str, str], sql_mode: int) -> bool:
+    query = Query(schema=default, text=statement.encode(), collation=0, sql_mode=sql_mode)
+    return meaning(query, "utf-8", frozenset({table})).kind is Kind.STOP

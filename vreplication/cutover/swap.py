@@ -159,6 +159,7 @@ class _Attempt:
         self._rename = Rename(sessions.renamer, sessions.observer, self._row)
         self._lock_millis = 0.0
         self._is_locked = False
+        self._is_way_free = False
 
     def run(self) -> Outcome:
         try:
@@ -259,6 +260,7 @@ class _Attempt:
         self._rename.wait_until_pending(locker.id, self._watchdog.remaining_seconds)
         self._look_ahead()
         reach("cutover.rename_pending")
+        self._is_way_free = True
         locker.execute_raw(f"DROP TABLE {qualified(row.source_schema, row.retired_table)}")
         reach("cutover.sentry_dropped")
         locker.execute_raw("UNLOCK TABLES")
@@ -331,14 +333,22 @@ class _Attempt:
                 time.sleep(0.2)
 
     def _look(self) -> bool:
-        row = self._row
         with connect(self._swap._url) as session:
             self._wait_until_gone(session)
-            if decide(session, row) == SWITCHED:
+            if self._has_switched(session):
                 return True
             with contextlib.suppress(LockWait):
                 # The next attempt removes it, or a cancel.
                 self._remove_sentry(session)
+            return False
+
+    def _has_switched(self, session: Session) -> bool:
+        """Raises SourceChanged when nobody can tell. While the sentry stood no RENAME has passed, whatever else has."""
+        try:
+            return decide(session, self._row) == SWITCHED
+        except SourceChanged:
+            if self._is_way_free:
+                raise
             return False
 
     def _remove_sentry(self, session: Session) -> None:

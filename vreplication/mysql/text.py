@@ -8,6 +8,7 @@ refused instead of guessed at.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -53,7 +54,12 @@ class Token:
 
 def tokens(sql: str, *, ansi_quotes: bool = False, backslash_escapes: bool = True) -> list[Token]:
     """Cut `sql` into tokens. Raises Unreadable."""
-    return _Scanner(sql, ansi_quotes, backslash_escapes).run()
+    return list(_Scanner(sql, ansi_quotes, backslash_escapes).run())
+
+
+def scan(sql: str) -> Iterator[Token]:
+    """As `tokens`, one by one: who wants the first words of a long text reads no more than those. Raises Unreadable."""
+    return _Scanner(sql, ansi_quotes=False, backslash_escapes=True).run()
 
 
 def has_opened_comment(sql: str) -> bool:
@@ -72,13 +78,13 @@ class _Scanner:
         self.name_quotes = '`"' if ansi_quotes else "`"
         self.escapes = backslash_escapes
 
-    def run(self) -> list[Token]:
+    def run(self) -> Iterator[Token]:
         while self.at < len(self.sql):
             if not self._skip():
                 self._take()
+                yield self.found[-1]
         if self.depth:
             raise Unreadable("a comment is not closed")
-        return self.found
 
     def _skip(self) -> bool:
         """Pass over white space or a comment."""

@@ -15,6 +15,7 @@ import os
 import socket
 import time
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import select
@@ -231,3 +232,9 @@ def end_connections(session: Session, ids: tuple[int, ...], patience_seconds: fl
                 cure="Try again when they are gone.",
             )
         time.sleep(0.05)
+
+
+def taken_at(session: Session, workflow: str, role: str) -> datetime | None:
+    """When somebody took the lease the last time (the server's clock, UTC); None: nobody has."""
+    found = rows.find(session, sidecar.lease, workflow=workflow, role=role)
+    return found["taken_at"] if found else None

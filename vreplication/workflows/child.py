@@ -104,7 +104,11 @@ class Elsewhere:
         try:
             with connect(self._url) as session:
                 found = journal.latest(session, self._workflow, "failed")
+                begun = lease.taken_at(session, self._workflow, lease.REPLICATE)
         except (Transient, Ambiguous):
+            return ""
+        if found and begun and found["at"] < begun:
+            # That was mended: catch-up has run since.
             return ""
         return f"The workflow had failed at {found['at']:%Y-%m-%d %H:%M:%S} UTC: {found['details']}" if found else ""
 

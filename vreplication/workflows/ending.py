@@ -7,11 +7,21 @@ been taken over writes nothing.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from typing import Any
 
 from vreplication.cutover.decide import SWITCHED, decide
-from vreplication.errors import Cancelled, Interrupted, LeaseHeld, Refused, Superseded, Transient, VReplicationError
+from vreplication.errors import (
+    Cancelled,
+    Interrupted,
+    LeaseHeld,
+    Refused,
+    SourceChanged,
+    Superseded,
+    Transient,
+    VReplicationError,
+)
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import Phase
@@ -130,10 +140,13 @@ def _ended_with_sidecar(session: Session, workflow: str, driver: Driver, error: 
 
 def _settled(session: Session, row: WorkflowRow) -> WorkflowRow:
     """A run that was lost in the middle of the switch: which table carries the name tells how it ended."""
-    if row.phase is Phase.CUTTING_OVER and not row.is_cut and decide(session, row) == SWITCHED:
-        workflows.set_fields(session, row.id, is_cut=1)
-        return workflows.load(session, row.id)
-    return row
+    if row.phase is not Phase.CUTTING_OVER or row.is_cut:
+        return row
+    with contextlib.suppress(SourceChanged):
+        # Neither table may carry it any more; then the switch has not been ours.
+        if decide(session, row) == SWITCHED:
+            workflows.set_fields(session, row.id, is_cut=1)
+    return workflows.load(session, row.id)
 
 
 def cancelled(session: Session, row: WorkflowRow) -> Result:

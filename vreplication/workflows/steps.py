@@ -26,6 +26,7 @@ from vreplication.phases import Phase
 from vreplication.planning.spec import Spec
 from vreplication.rowcopy.repair import copy_ranges
 from vreplication.rowcopy.spark_job import run_copy, slots
+from vreplication.schema.introspect import exists
 from vreplication.settings import ALIVE_SECONDS, BEAT_SECONDS, CUTOVER_RETRY_SECONDS, MAX_HOT_KEYS, TABLE_SECONDS
 from vreplication.state import journal, keytables, lease, ledger, markers, rows, sidecar, tuning, verdicts, workflows
 from vreplication.state.gate import released_by
@@ -279,9 +280,9 @@ def _attempt(driver: Driver, found: Job) -> Outcome:
 
 def note_switched(driver: Driver) -> None:
     """On a connection of its own: the driver's may have gone with the switch."""
+    driver.note_switched()
     driver.reconnect()
     workflows.set_fields(driver.session, driver.workflow, is_cut=1)
-    driver.note_switched()
     journal.write(driver.session, driver.workflow, "switched", "", actor=lease.me())
     reach("workflow.switched")
 
@@ -330,15 +331,23 @@ def clean_up(driver: Driver) -> None:
     keytables.drop_all(driver.session, row.id)
     serial.drop_probe(driver.session, row.id)
     if row.spec.get("retired") == "drop":
-        is_dropped = drop_retired(driver.session, row)
-        event, why = ("dropped", "") if is_dropped else ("kept", ": it is not the one that the workflow began with")
-        journal.write(driver.session, row.id, event, f"retired table {row.retired_table}{why}", actor=lease.me())
+        _drop_original(driver, row)
     journal.write(driver.session, row.id, "complete", f"{row.source_schema}.{row.source_table}", actor=lease.me())
     forget_run(driver.session, row.id)
     spool.forget(row)
     reach("workflow.cleaned")
     driver.move(Phase.COMPLETE)
     reach("workflow.complete")
+
+
+def _drop_original(driver: Driver, row: WorkflowRow) -> None:
+    """Not found: a clean-up that was cut short has dropped it, and said so or not."""
+    what = f"retired table {row.retired_table}"
+    if drop_retired(driver.session, row):
+        journal.write(driver.session, row.id, "dropped", what, actor=lease.me())
+    elif exists(driver.session, row.source_schema, row.retired_table):
+        why = "it is not the one that the workflow began with"
+        journal.write(driver.session, row.id, "kept", f"{what}: {why}", actor=lease.me())
 
 
 def drop_retired(session: Session, row: WorkflowRow) -> bool:
