@@ -412,6 +412,8 @@ SETTINGS = [
     ("binlog_row_image", "NOBLOB", "row image"),
     pytest.param("binlog_row_value_options", "PARTIAL_JSON", "partial JSON", marks=pytest.mark.only_on("mysql")),
     ("binlog_format", "STATEMENT", "log format"),
+    pytest.param("binlog_order_commits", "OFF", "commit order", marks=pytest.mark.only_on("mysql")),
+    ("max_write_lock_count", "1000", "lock order"),
     ("read_only", "1", "writable"),
 ]
 
