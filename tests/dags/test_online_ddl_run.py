@@ -262,7 +262,7 @@ def test_the_gate_misses_catch_up_and_cancel_removes_what_was_made(shop: Shop) -
     for task in ("replicate", "cut_over", "clean_up"):
         run.clear(task)
     run.wait_for(lambda: run.stands("gate", "deferred", tries=2), "the gate is not waited at again")
-    operate.cancel(shop.database.url, run.run_id, by="tester")
+    assert pressed(shop, run, "cancel") == 200
     assert run.end() == "failed"
     assert (run.tasks()["approve"], run.tasks()["clean_up"]) == ("skipped", "failed")
     with connect(shop.database.app_url) as app:
