@@ -229,6 +229,17 @@ def test_what_has_switched_is_not_cancelled(clients: dict[str, Any], session: Se
     assert "has switched its tables" in answer.json()["detail"]
 
 
+def test_a_failed_workflow_is_told_how_it_goes_on(
+    clients: dict[str, Any], session: Session, workflow: WorkflowRow
+) -> None:
+    """Not from here: clearing the task that failed, or the command line."""
+    workflows.move(session, WORKFLOW, Phase.FAILED, "the disk was full")
+    answer = press(clients["user"], "resume")
+    assert answer.status_code == 409
+    assert "has failed and cannot be resumed here. Clear the task" in answer.json()["detail"]
+    assert f"vreplication resume {WORKFLOW}" in answer.json()["detail"]
+
+
 FORGED = [
     {},
     {"x-csrf-token": ""},
