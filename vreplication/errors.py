@@ -12,10 +12,13 @@
         ├── Cancelled       the operator cancelled the workflow (exit 3)
         └── Interrupted     SIGINT or SIGTERM (exit 130)
 
-What must stay true: a message never holds a password, and it ends with what to do where there is something to do.
+What must stay true: a message holds no secret, for it is masked here, and it ends with what to do where there is
+something to do.
 """
 
 from __future__ import annotations
+
+from vreplication.masking import mask
 
 
 class VReplicationError(Exception):
@@ -24,9 +27,9 @@ class VReplicationError(Exception):
     exit_code = 1
 
     def __init__(self, message: str, *, cure: str = "") -> None:
-        super().__init__(message)
-        self.message = message
-        self.cure = cure
+        self.message = mask(message)
+        self.cure = mask(cure)
+        super().__init__(self.message)
 
     def __str__(self) -> str:
         return f"{self.message} {self.cure}".strip()

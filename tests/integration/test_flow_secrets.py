@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
 import os
+import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 
 from sandbox import orders
 from sandbox.databases import Database
 from sandbox.workload import Workload
-from tests.support.flow import command, finish, wait_until
-from vreplication.mysql.session import connect
+from tests.support.flow import begin, call, command, finish, quick, wait_until
+from vreplication.errors import VReplicationError
+from vreplication.mysql.session import Session, connect
 from vreplication.settings import SIDECAR
-from vreplication.state import sidecar
+from vreplication.state import journal, sidecar, workflows
+from vreplication.ui import detail, reading
+from vreplication.ui.asking import Answer, Source
+from vreplication.workflows import operate
+
+__all__ = ["quick"]
 
 ROWS = 200
+T = TypeVar("T")
 
 
 def descendants(pid: int) -> set[int]:
@@ -106,6 +118,73 @@ def stored(database: Database, secret: str) -> list[str]:
         if secret in json.dumps(rows, default=str):
             found.append(str(name))
     return found
+
+
+SECRETIVE = [
+    "SELECT id, SLEEP(60), AES_ENCRYPT('x', 'Sup3r-secret') FROM t",
+    "SELECT id, SLEEP(60) /* CREATE USER joe IDENTIFIED BY 'Sup3r-secret' */ FROM t",
+]
+
+
+@pytest.mark.parametrize("statement", SECRETIVE)
+def test_the_secrets_of_who_blocks_show_nowhere(
+    database: Database, quick: None, statement: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In what is said, the sidecar, the journal, `status` in words and as JSON, the logs, and the page's JSON."""
+    caplog.set_level(logging.INFO)
+    with connect(database.app_url) as app, connect(database.url) as session:
+        app.execute_raw("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(20))")
+        app.execute_raw("INSERT INTO t VALUES (1,'a'),(2,'b')")
+        run = begin(database, "t", "ADD COLUMN w INT", cutover="manual")
+        wait_until(lambda: phase(session, run.workflow) == "waiting", "it does not get to the gate")
+        blocking = threading.Thread(target=block, args=(database, app, statement), daemon=True)
+        blocking.start()
+        try:
+            operate.release(database.url, run.workflow, "dba")
+            wait_until(lambda: any("KILL" in text for text in run.said), f"nobody is named: {run.said}", 60)
+            shown = [until_masked(lambda: read_page(session, database, run.workflow)["gate"], "the page")]
+            for words in (["status", run.workflow], ["status", run.workflow, "--json"]):
+                ended = until_masked(lambda words=words: call(database, *words, XDG_STATE_HOME=str(tmp_path)), words)  # type: ignore[misc]
+                shown += [ended]
+            kept = stored(database, "Sup3r-secret")
+            said = repr([run.said, *shown])
+        finally:
+            database.admin.kill(app.id)
+            blocking.join(30)
+    assert run.result().event == "complete"
+    assert "***" in said
+    assert (kept, stored(database, "Sup3r-secret")) == ([], [])
+    assert "Sup3r" not in said + caplog.text + json.dumps(journal_of(database, run.workflow), default=str)
+
+
+def until_masked(show: Callable[[], T], what: object) -> T:
+    """What is shown as soon as it names who blocks; between two attempts at the switch it says nothing of that."""
+    found: list[T] = []
+    wait_until(lambda: found.append(show()) or "***" in repr(found[-1]), f"{what} names nobody", 60)  # type: ignore[func-returns-value]
+    return found[-1]
+
+
+def block(database: Database, app: Session, statement: str) -> None:
+    """Until it is killed."""
+    with contextlib.suppress(VReplicationError):
+        app.execute_raw(statement)
+
+
+def phase(session: Session, workflow: str) -> str:
+    row = workflows.find(session, workflow) if sidecar.exists(session) else None
+    return str(row.phase) if row else ""
+
+
+def read_page(session: Session, database: Database, workflow: str) -> dict[str, Any]:
+    """What the page answers, as JSON."""
+    source = Source(conn_id="main", url=database.url)
+    answer = Answer(source=source, value=reading.detail(session, workflow=workflow))
+    return dict(detail.detail(answer))
+
+
+def journal_of(database: Database, workflow: str) -> list[dict[str, Any]]:
+    with connect(database.url) as session:
+        return journal.read(session, workflow)
 
 
 def test_a_failed_login_does_not_tell_the_password(database: Database) -> None:

@@ -13,7 +13,8 @@ import pytest
 
 from sandbox.databases import Database
 from tests.support.flow import begin, let_go, paused_at, wait_reached
-from vreplication.cli import main, options, scrub
+from vreplication import masking
+from vreplication.cli import main, options
 from vreplication.mysql.session import Session, connect
 from vreplication.phases import Phase
 from vreplication.settings import SIDECAR
@@ -225,7 +226,7 @@ def command(database: Database, monkeypatch: pytest.MonkeyPatch, capsys: pytest.
         return code, capsys.readouterr().out.splitlines()
 
     yield call
-    scrub.forget()
+    masking.forget()
 
 
 def test_the_command_lists_and_only_with_yes_removes(

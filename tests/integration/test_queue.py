@@ -13,7 +13,8 @@ import pytest
 
 from sandbox.databases import Database
 from tests.support.rows import workflow_row
-from vreplication.cli import main, options, scrub
+from vreplication import masking
+from vreplication.cli import main, options
 from vreplication.errors import Refused
 from vreplication.mysql.session import Session, connect
 from vreplication.phases import Phase
@@ -43,7 +44,7 @@ def command(database: Database, monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
         return code, [json.loads(line) for line in said.out.splitlines()], said.err
 
     yield call
-    scrub.forget()
+    masking.forget()
 
 
 def submit(session: Session, workflow: str, **more: Any) -> None:

@@ -15,7 +15,8 @@ from rowcopy_setup import WORKFLOW, Background, CopyCase, Held, make_case
 from sandbox.databases import Database
 from tests.support import local_spark
 from tests.support.flow import begin, let_go, paused_at, wait_reached, wait_until
-from vreplication.cli import main, options, scrub
+from vreplication import masking
+from vreplication.cli import main, options
 from vreplication.errors import Refused
 from vreplication.mysql.session import Session, connect
 from vreplication.phases import Phase
@@ -186,7 +187,7 @@ def cli(database: Database, monkeypatch: pytest.MonkeyPatch, *words: str) -> int
     try:
         return main.run(["tune", WORKFLOW, *words])
     finally:
-        scrub.forget()
+        masking.forget()
 
 
 def test_the_command(

@@ -14,8 +14,8 @@ import pytest
 
 import vreplication.planning
 import vreplication.workflows
-from vreplication import __version__
-from vreplication.cli import invocation, logs, main, online_ddl, operate, options, scrub
+from vreplication import __version__, masking
+from vreplication.cli import invocation, logs, main, online_ddl, operate, options
 from vreplication.errors import Refused, Transient, VReplicationError
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import Phase
@@ -83,7 +83,7 @@ def calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Calls]:
     monkeypatch.delenv(main.DEBUG, raising=False)
     yield made
     logs.stop()
-    scrub.forget()
+    masking.forget()
 
 
 class _NoSession:

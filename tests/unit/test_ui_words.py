@@ -21,7 +21,6 @@ from vreplication.state.history import Point
 from vreplication.ui import asking, detail, reading, view, words
 from vreplication.ui.asking import Answer, Asker, Source
 from vreplication.ui.buttons import buttons
-from vreplication.ui.masking import masked
 from vreplication.ui.reading import About, Detail, Item
 from vreplication.workflows.effort import Effort
 
@@ -233,30 +232,6 @@ def test_a_blocker_without_a_connection_has_no_age() -> None:
 
 def test_an_address_is_quoted() -> None:
     assert view.workflow_url("a/b", "c d&e") == "workflows/a%2Fb?conn_id=c%20d%26e"
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "at mysql://u:s3cr&t-long@h/d",
-        "at mysql://other:else@h/d",
-        "password s3cr&t-long and s3cr%26t-long",
-        "CREATE USER x IDENTIFIED BY 'else'",
-        "SET PASSWORD FOR x = PASSWORD('else')",
-        "ssl_key_password=else",
-    ],
-)
-def test_secrets_are_masked(text: str) -> None:
-    found = masked({"a": [{"b": text}], "n": 1}, (URL,))
-    assert "s3cr" not in found["a"][0]["b"]
-    assert "else" not in found["a"][0]["b"]
-    assert "***" in found["a"][0]["b"]
-    assert found["n"] == 1
-
-
-def test_ordinary_text_is_left_alone() -> None:
-    text = "ADD COLUMN password_hash VARCHAR(64), MODIFY email VARCHAR(320) DEFAULT 'x'"
-    assert masked(text, (URL,)) == text
 
 
 def test_one_question_at_a_time_and_the_answer_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:

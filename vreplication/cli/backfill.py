@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vreplication.cli import logs, options, scrub
+from vreplication import masking
+from vreplication.cli import logs, options
 from vreplication.cli.attend import stopping_on_signals
 from vreplication.cli.say import error, json_line, say, warn
 from vreplication.cli.streams import children_to
@@ -178,11 +179,11 @@ def _resolve_target(target: str | None) -> SourceUrl:
     if not text:
         raise Refused("No target is given.", cure=f"Pass --target mysql+pymysql://user@host:port/db or set {TARGET}.")
     url = _parsed(text)
-    scrub.remember(url)
+    masking.remember(*url.secrets)
     if target and url.password:
         warn(f"A password in --target can be seen by every user of this machine; {TARGET_PASSWORD} hides it.")
     chosen = url.with_password(url.password or password)
-    scrub.remember(chosen)
+    masking.remember(*chosen.secrets)
     return chosen
 
 

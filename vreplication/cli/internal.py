@@ -11,7 +11,8 @@ import signal
 import sys
 import threading
 
-from vreplication.cli import logs, scrub
+from vreplication import masking
+from vreplication.cli import logs
 from vreplication.errors import Interrupted, VReplicationError
 from vreplication.workflows.child import from_line
 from vreplication.workflows.replicate import replicate
@@ -22,7 +23,7 @@ log = logging.getLogger("vreplication.replicate")
 def run_replicate(workflow: str) -> int:
     """Catch-up of one workflow; returns the exit code."""
     url = from_line(sys.stdin.buffer.readline())
-    scrub.remember(url)
+    masking.remember(*url.secrets)
     logs.start_on(sys.stderr)
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())

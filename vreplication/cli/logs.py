@@ -1,6 +1,6 @@
 """The log file of this run, beside the replicating process's own, under the user's state folder.
 
-What must stay true: every record passes `scrub`, tracebacks included; a folder that cannot be written to costs the log,
+What must stay true: every record passes `mask`, tracebacks included; a folder that cannot be written to costs the log,
 never the work.
 """
 
@@ -10,13 +10,13 @@ import logging
 from pathlib import Path
 from typing import TextIO
 
-from vreplication.cli.scrub import scrub
+from vreplication.masking import mask
 from vreplication.workflows.child import log_path
 
 
-class _Scrubbed(logging.Formatter):
+class _Masked(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        return scrub(super().format(record))
+        return mask(super().format(record))
 
 
 def start(name: str = "vreplication") -> Path | None:
@@ -25,7 +25,7 @@ def start(name: str = "vreplication") -> Path | None:
         handler = logging.FileHandler(log_path(name, "cli"), encoding="utf-8")
     except (OSError, RuntimeError):
         return None
-    handler.setFormatter(_Scrubbed("%(asctime)s %(levelname)s %(process)d %(name)s: %(message)s"))
+    handler.setFormatter(_Masked("%(asctime)s %(levelname)s %(process)d %(name)s: %(message)s"))
     root = logging.getLogger()
     stop()
     root.addHandler(handler)
@@ -37,7 +37,7 @@ def start(name: str = "vreplication") -> Path | None:
 def start_on(stream: TextIO) -> None:
     """Log to a stream that leads to a file already."""
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(_Scrubbed("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(_Masked("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.getLogger().addHandler(handler)
     logging.getLogger("vreplication").setLevel(logging.INFO)
 
@@ -56,4 +56,4 @@ def stop() -> None:
 
 def _ours() -> list[logging.FileHandler]:
     handlers = logging.getLogger().handlers
-    return [h for h in handlers if isinstance(h, logging.FileHandler) and isinstance(h.formatter, _Scrubbed)]
+    return [h for h in handlers if isinstance(h, logging.FileHandler) and isinstance(h.formatter, _Masked)]

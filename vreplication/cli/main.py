@@ -20,9 +20,9 @@ from vreplication import __version__
 from vreplication.cli import backfill, housekeeping, logs, online_ddl, operate, outcome, streams, submit
 from vreplication.cli.invocation import Invocation
 from vreplication.cli.say import PROGRAM, error, json_line, say
-from vreplication.cli.scrub import scrub
 from vreplication.cli.status import status
 from vreplication.errors import Interrupted, Refused, VReplicationError
+from vreplication.masking import mask
 
 DEBUG = "VREPLICATION_DEBUG"
 HELP = """
@@ -128,10 +128,10 @@ def _unexpected(failure: Exception, *, is_json: bool) -> int:
     path = logs.current() or logs.start()
     logging.getLogger("vreplication").error("unexpected error", exc_info=failure)
     where = f"The log is {path}." if path else f"Set {DEBUG}=1 to see where."
-    text = scrub(f"Unexpected error: {type(failure).__name__}: {failure}. {where}")
+    text = mask(f"Unexpected error: {type(failure).__name__}: {failure}. {where}")
     if is_json:
         json_line(outcome.error_fields(failure, text))
     error(text)
     if os.environ.get(DEBUG) == "1":
-        print(scrub("".join(traceback.format_exception(failure))), file=sys.stderr)
+        print(mask("".join(traceback.format_exception(failure))), file=sys.stderr)
     return 1

@@ -17,9 +17,9 @@ from vreplication import names
 from vreplication.cli import invocation, logs, options, outcome, show
 from vreplication.cli.attend import attend
 from vreplication.cli.say import json_line, say
-from vreplication.cli.scrub import scrub
 from vreplication.cli.watcher import Watcher
 from vreplication.errors import Refused
+from vreplication.masking import mask
 from vreplication.mysql.session import connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.settings import TABLE_SECONDS, Limits
@@ -222,7 +222,7 @@ def _agree(request: Request) -> None:
         f"ALTER TABLE {request.spec.table} {request.spec.alter}\non {request.url}, workflow {_workflow(request)}.\n"
         "The table stays in use and is untouched until the switch. Go on?"
     )
-    if not typer.confirm(scrub(words), err=True):
+    if not typer.confirm(mask(words), err=True):
         raise Refused("Not started.")
 
 

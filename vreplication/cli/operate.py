@@ -17,9 +17,9 @@ from vreplication import names
 from vreplication.cli import invocation, logs, options, outcome, show
 from vreplication.cli.attend import attend
 from vreplication.cli.say import PROGRAM, json_line, say
-from vreplication.cli.scrub import scrub
 from vreplication.cli.watcher import Watcher
 from vreplication.errors import Refused
+from vreplication.masking import mask
 from vreplication.mysql.url import SourceUrl
 from vreplication.progress import numbers
 from vreplication.state.verdicts import CLEAN, Verdict
@@ -216,7 +216,7 @@ def by() -> str:
 def _ask(question: str, is_yes: bool) -> None:
     if is_yes or not invocation.is_terminal():
         return
-    if not typer.confirm(scrub(question), err=True):
+    if not typer.confirm(mask(question), err=True):
         raise Refused("Nothing was done.")
 
 

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from vreplication.cli import scrub
+from vreplication import masking
 from vreplication.cli.say import warn
 from vreplication.errors import Refused
 from vreplication.mysql.url import SourceUrl, parse
@@ -50,7 +50,7 @@ def resolve(source: str | None, source_file: Path | None) -> SourceUrl:
     if not text:
         raise Refused("No source is given.", cure=f"Pass --source mysql+pymysql://user@host:port/db or set {SOURCE}.")
     url = parse(text)
-    scrub.remember(url)
+    masking.remember(*url.secrets)
     if source and url.password:
         warn(f"A password in --source can be seen by every user of this machine; {PASSWORD} or --source-file hides it.")
     return _with_password(url, "" if "://" in content else content, password)
@@ -59,7 +59,7 @@ def resolve(source: str | None, source_file: Path | None) -> SourceUrl:
 def _with_password(url: SourceUrl, from_file: str, from_env: str) -> SourceUrl:
     """A password from the file, else the URL's own, else the environment's."""
     chosen = url.with_password(from_file or url.password or from_env)
-    scrub.remember(chosen)
+    masking.remember(*chosen.secrets)
     return chosen
 
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from vreplication.cli import logs
 from vreplication.cli.say import PROGRAM, error, json_line, say
-from vreplication.cli.scrub import without_password
 from vreplication.errors import Cancelled, Interrupted, Refused, VReplicationError
+from vreplication.masking import without_password
 from vreplication.progress import numbers
 
 if TYPE_CHECKING:

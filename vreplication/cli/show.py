@@ -19,7 +19,7 @@ from rich.live import Live
 from vreplication.cli import figures
 from vreplication.cli.bars import View
 from vreplication.cli.say import json_line, say
-from vreplication.cli.scrub import scrub
+from vreplication.masking import mask
 from vreplication.progress import numbers
 from vreplication.progress.snapshot import Snapshot
 
@@ -65,7 +65,7 @@ class Bars:
 
     def note(self, text: str) -> None:
         with contextlib.suppress(OSError):
-            self._console.print(scrub(text), markup=False, highlight=False, style="bright_black")
+            self._console.print(mask(text), markup=False, highlight=False, style="bright_black")
 
 
 class Lines:

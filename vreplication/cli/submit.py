@@ -17,7 +17,7 @@ from vreplication import names
 from vreplication.cli import online_ddl, options
 from vreplication.cli.operate import by
 from vreplication.cli.say import PROGRAM, json_line, say
-from vreplication.cli.scrub import scrub
+from vreplication.masking import mask
 from vreplication.mysql.session import connect
 from vreplication.mysql.url import SourceUrl
 
@@ -151,7 +151,7 @@ def table_of(found: list[Standing]) -> Text:
     lines = [Text("  ".join(c.ljust(w) for c, w in zip(_HEADER, widths, strict=True)).rstrip(), style="bold")]
     for standing, cells in zip(found, rows[1:], strict=True):
         lines.append(Text("  ".join(c.ljust(w) for c, w in zip(cells, widths, strict=True)).rstrip()))
-        lines += [Text(f"  {scrub(remark)}", style="bright_black") for remark in _remarks(standing)]
+        lines += [Text(f"  {mask(remark)}", style="bright_black") for remark in _remarks(standing)]
     return Text("\n").join(lines)
 
 

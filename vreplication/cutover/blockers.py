@@ -1,9 +1,10 @@
 """Who stands in the way of the switch, named: sessions with a metadata lock on the table, and old snapshots.
 
-What must stay true: we name and never kill; KILL is the operator's choice. A transaction's beginning is compared by the
-server's own clock and rounded down to whole seconds (information_schema has no more), so an old one is never taken for
-a young one. InnoDB answers from a copy that it renews when nobody has read it for 100 ms: who reads more often than
-that, reads the same for ever (measured on both servers).
+What must stay true: a statement leaves here without the secrets in it; we name and never kill, KILL is the operator's
+choice. A transaction's beginning is compared by the server's own clock and rounded down to whole seconds
+(information_schema has no more), so an old one is never taken for a young one. InnoDB answers from a copy that it
+renews when nobody has read it for 100 ms: who reads more often than that, reads the same for ever (measured on both
+servers).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from datetime import datetime
 
 from vreplication.cutover.transactions import Transaction, open_transactions
 from vreplication.errors import VReplicationError
+from vreplication.masking import mask
 from vreplication.mysql.processes import Process, processes
 from vreplication.mysql.quoting import binary, text
 from vreplication.mysql.server import Server, prepared_branches
@@ -210,7 +212,7 @@ def _blocker(process: Process, trx_seconds: float, kind: str, table: str, is_cer
         user=process.user,
         host=process.host,
         age_seconds=max(process.seconds, trx_seconds),
-        statement=_one_line(process.statement),
+        statement=_one_line(mask(process.statement)),
         table=table,
         is_certain=is_certain,
     )

@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlalchemy import select
 
+from vreplication.masking import mask
 from vreplication.mysql.session import Session
 from vreplication.state import rows, sidecar
 from vreplication.state.sidecar import fetch, fetch_one, now
@@ -17,7 +18,7 @@ def write(session: Session, workflow: str, event: str, details: str = "", *, act
         "at": now(),
         "actor": actor[:255],
         "event": event,
-        "details": details[:16000],
+        "details": mask(details)[:16000],
     }
     rows.add(session, sidecar.journal, **values)
 

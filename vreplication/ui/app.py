@@ -19,10 +19,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from vreplication import names
 from vreplication.errors import Refused, Transient, VReplicationError
+from vreplication.masking import mask, masked
 from vreplication.ui import DAG, access, detail, reading, view
 from vreplication.ui.acts import ACTS, WITH_VALUES
 from vreplication.ui.asking import Answer, Asker, Source
-from vreplication.ui.masking import masked
 
 STATIC = {
     "page.css": "text/css",
@@ -189,10 +189,10 @@ class Page:
             done = ACTS[act](source.url, workflow, by, *more)
         except VReplicationError as error:
             status = 503 if isinstance(error, Transient) else 409
-            return _problem(status, masked(str(error), (source.url,)))
+            return _problem(status, mask(str(error), source.url.secrets))
         finally:
             self._asker.forget()
-        return JSONResponse({"workflow": workflow, "act": act, "done": masked(done, (source.url,))})
+        return JSONResponse({"workflow": workflow, "act": act, "done": masked(done, source.url.secrets)})
 
     # -- HTML
 
