@@ -153,6 +153,26 @@ def test_mixed_engines(database: Database, app: Session, source: SourceWatch) ->
     assert keys(found) == [["1", "3"], ["5"]]
 
 
+@pytest.mark.only_on("mariadb")
+def test_savepoints_whose_names_are_one_to_the_server_stop(
+    database: Database, app: Session, source: SourceWatch
+) -> None:
+    run(app, "CREATE TABLE m (id INT PRIMARY KEY) ENGINE=MyISAM")
+    for number, names in enumerate((("e", "é", "e"), ("é", "é"), ("e", "E", "e"))):
+        start = here(database)
+        run(app, "DELETE FROM t", "BEGIN", "INSERT INTO t VALUES (0,'a')")
+        for id_, name in enumerate(names[:-1], 1):
+            run(app, f"SAVEPOINT `{name}`", f"INSERT INTO t VALUES ({id_},'a')")
+        run(app, f"INSERT INTO m VALUES ({number})", f"ROLLBACK TO `{names[-1]}`", "COMMIT")
+        kept = app.rows("SELECT id FROM t ORDER BY id")
+        if names[:2] == ("e", "é"):
+            assert kept == [(0,), (1,)]
+            with pytest.raises(SourceChanged, match="one of several"):
+                groups(database, start, source)
+        else:
+            assert keys(groups(database, start, source))[-1] == [str(id_) for (id_,) in kept]
+
+
 def test_create_table_select(database: Database, app: Session, source: SourceWatch) -> None:
     run(app, "INSERT INTO t VALUES (1,'a')")
     start = here(database)

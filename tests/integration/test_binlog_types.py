@@ -90,6 +90,10 @@ LABELS = (
     ["'x','','a','l0','s0'", "'it''s','a,ö','b','l299','s63,s1'", "'é','a,b,ö,d','b','l255','s0,s31,s32'",
      "'','b',NULL,'l256',''", "NULL,NULL,NULL,NULL,NULL"],
 )  # fmt: skip
+ESCAPED_LABELS = (
+    r"a ENUM('back\\slash','new\nline','zero\0','a\\\\b'), b SET('\\','\n','\'')",
+    [r"'back\\slash','\\,\n'", r"'new\nline','\''", r"'zero\0','\n'", r"'a\\\\b',''", "NULL,NULL"],
+)
 SHAPES = (
     "a GEOMETRY, b POINT, c POLYGON, d LINESTRING",
     [
@@ -110,6 +114,7 @@ BY_NAME = {
     "strings": STRINGS,
     "bytes": BYTES,
     "labels": LABELS,
+    "escaped labels": ESCAPED_LABELS,
     "shapes": SHAPES,
     "generated": GENERATED,
 }

@@ -1,7 +1,7 @@
 """Python's codecs for the character sets in which clients send statements.
 
-What must stay true: no codec is better than a wrong one; what cannot be decoded stops the workflow wherever it may
-name a watched table (statements.py).
+What must stay true: no codec is better than a wrong one; what cannot be decoded, or not with certainty, stops the
+workflow wherever it may name a watched table (statements.py).
 """
 
 from __future__ import annotations
@@ -15,6 +15,16 @@ _CODECS = {
     **{name: name for name in ("cp850", "cp852", "cp866", "cp1250", "cp1251", "cp1256", "cp1257")},
     **{"macce": "mac_latin2", "macroman": "mac_roman"},
 }
+
+
+EXACT = frozenset(
+    {
+        *("utf-8", "ascii", "cp1252", "iso8859-2", "iso8859-9", "iso8859-13", "koi8_r", "tis_620"),
+        *("cp850", "cp852", "cp1250", "cp1251", "cp1256", "cp1257", "mac_latin2", "mac_roman"),
+    }
+)
+"""Those that give the servers' own letter for every byte, or none. No one of several bytes a letter: UTF-8 of the
+server's in the middle of such a text takes the letters apart. The others differ from the servers in a few letters."""
 
 
 def codec_of(charset: str | None) -> str | None:

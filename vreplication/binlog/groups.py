@@ -100,6 +100,9 @@ class OpenGroup:
         place = self.savepoints.get(name.lower())
         if place is None:
             raise SourceChanged(f"A transaction goes back to savepoint {name!r}, which the log does not show.")
+        if len(self.savepoints) > 1 and not all(known.isascii() for known in self.savepoints):
+            # To the server `e` and `é` are one name, and the later of them counts.
+            raise SourceChanged(f"A transaction goes back to savepoint {name!r}, which may be one of several.")
         self._cut(place)
 
     def roll_back(self) -> None:

@@ -18,7 +18,7 @@ from vreplication.binlog.groups import OpenGroup
 from vreplication.binlog.payload import events_of_payload, fields_of
 from vreplication.binlog.rows import ROW_EVENTS
 from vreplication.binlog.spool import Spooled
-from vreplication.binlog.statements import Kind, Meaning, Names, meaning
+from vreplication.binlog.statements import Kind, Meaning, Names, meaning, written
 from vreplication.binlog.tables import Tables
 from vreplication.binlog.track import Track
 from vreplication.errors import SourceChanged
@@ -218,7 +218,7 @@ class Reader:
     def _act(self, group: OpenGroup, found: Meaning) -> None:
         kind = found.kind
         if kind is Kind.STOP:
-            raise SourceChanged(self._stop_text(found.why))
+            raise SourceChanged(self._stop_text(found.why), cure=found.cure)
         if kind in (Kind.BEGIN, Kind.XA_START):
             group.has_begun, group.xid = True, found.xid or group.xid
         elif kind is Kind.SAVEPOINT:
@@ -239,7 +239,7 @@ class Reader:
         return f"The binary log shows {why}, which changes or may change {name} or its copy."
 
     def _load_data(self, event: Event) -> None:
-        raise SourceChanged(self._stop_text("LOAD DATA written as a statement"))
+        self._act(self._current(), written("LOAD DATA"))
 
     def _incident(self, event: Event) -> None:
         raise SourceChanged("The server tells that events are missing in its binary log (INCIDENT).")

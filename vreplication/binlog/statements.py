@@ -1,8 +1,8 @@
 """What a statement in the log means for us: control of a transaction, something we may pass over, or the end.
 
-What must stay true: the list is closed. A statement passes only when it provably leaves the watched tables alone; one
-that names them, or that we cannot read, stops the workflow. A statement that writes rows in statement form always
-stops it: through a view, a trigger or a routine it may write to any table without naming it.
+What must stay true: the list is closed. A statement passes when it is known to run nothing and to define no watched
+table, never because it does not name one: through a view, a trigger or a routine, text that writes rows may write to
+any table. Where a server may have read the text in two ways, both must pass.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
+from vreplication.binlog.charsets import EXACT
 from vreplication.binlog.control import Query
 from vreplication.binlog.events import Xid
 from vreplication.mysql.text import Token, Unreadable, has_opened_comment, tokens
@@ -38,12 +39,13 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Meaning:
-    """`name`: of a savepoint. `xid`: of an XA statement. `why`: why we stop."""
+    """`name`: of a savepoint. `xid`: of an XA statement. `why`: why we stop. `cure`: where it is one of its own."""
 
     kind: Kind
     name: str = ""
     xid: Xid | None = None
     why: str = ""
+    cure: str = ""
 
 
 _SIMPLE = {
@@ -65,24 +67,40 @@ _XA_KINDS = {
     "ROLLBACK": Kind.XA_ROLLBACK,
 }
 
-_HARMLESS = {
-    *("ANALYZE", "REPAIR", "CHECK", "CHECKSUM", "FLUSH", "RESET", "PURGE", "GRANT", "REVOKE", "SET"),
-    *("USE", "SHOW", "KILL", "INSTALL", "UNINSTALL", "CHANGE", "START", "STOP", "CACHE", "IMPORT"),
+_LOCALLY = ("NO_WRITE_TO_BINLOG", "LOCAL")
+_HARMLESS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("ANALYZE", "CHECK", "CHECKSUM"), ("TABLE", "TABLES", "VIEW")),
+    "SET": ("PASSWORD", "DEFAULT"),
+    **dict.fromkeys(("FLUSH", "GRANT", "REVOKE", "USE", "KILL", "INSTALL", "UNINSTALL"), ()),
 }
-"""Statements that change no rows of a table and no definition of one, whatever they name."""
+"""What changes no row and no definition of a table, whatever it names: first word, and those that may come next.
+
+Servers refuse routines and subqueries in them; or the text that they log is their own and holds the outcome only.
+"""
 _WRITING = {
-    *("INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "CALL", "DO", "SELECT", "WITH", "VALUES", "TABLE"),
-    *("HANDLER", "EXECUTE", "MERGE", "BEGIN", "XA", "LOCK", "BINLOG"),
+    *("INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "CALL", "DO", "SELECT", "WITH", "VALUES", "TABLE", "ANALYZE"),
+    *("HANDLER", "EXECUTE", "MERGE", "BEGIN", "XA", "LOCK", "BINLOG", "SET", "EXPLAIN", "DESCRIBE", "SHOW", "IF"),
 }
-_DEFINING = {"CREATE", "ALTER", "DROP", "RENAME", "TRUNCATE", "OPTIMIZE"}
+_DEFINING = {"CREATE", "ALTER", "DROP", "RENAME", "TRUNCATE", "OPTIMIZE", "REPAIR"}
 """InnoDB answers OPTIMIZE by making the table anew: to the switch it is another table than the one that was copied."""
 _OBJECTS = {
-    *("VIEW", "PROCEDURE", "FUNCTION", "EVENT", "USER", "ROLE", "SERVER", "PACKAGE", "SEQUENCE", "TABLESPACE"),
+    *("VIEW", "PROCEDURE", "FUNCTION", "EVENT", "USER", "ROLE", "SERVER", "PACKAGE", "TABLESPACE"),
     *("LOGFILE", "UNDO", "RESOURCE", "SPATIAL", "LIBRARY", "INSTANCE", "AGGREGATE", "CATALOG", "JSON"),
 }
 """Kinds of objects that hold no rows of ours."""
-_MODIFIERS = ("OR", "REPLACE", "TEMPORARY", "UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR", "ONLINE", "OFFLINE", "IGNORE")
+_MODIFIERS = (
+    *("OR", "REPLACE", "TEMPORARY", "UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR", "ONLINE", "OFFLINE", "IGNORE"),
+    *("MATERIALIZED", "EXTERNAL", *_LOCALLY),
+)
 _NOT_A_TABLE = ("COLUMN", "INDEX", "KEY", "CONSTRAINT", "PARTITION")
+
+
+_MARIADB_COMMENT = re.compile(r"/\*(?=M!)")
+_LATER_COMMENT = re.compile(r"/\*(?=!(?:\d{6}|50[7-9]\d\d|5[1-9]\d{3}|[6-9]\d{4}))")
+"""Opened by servers of that version, or of one flavor only; every server that we know opens those below 5.7."""
+_FOREIGN_SPACE = re.compile(r"[^\S\x00-\x7f]")
+_FIRST_WORDS = re.compile(rb"\s*([A-Za-z]+)\s+(?:(?:LOCAL|NO_WRITE_TO_BINLOG)\s+)?([A-Za-z]*)", re.I)
+_ROW_FORMAT = "Have every client write in row format (binlog_format=ROW); then cancel the workflow and start it again."
 
 
 def meaning(query: Query, codec: str | None, watched: Names) -> Meaning:
@@ -92,34 +110,95 @@ def meaning(query: Query, codec: str | None, watched: Names) -> Meaning:
         return simple
     try:
         # Every client's character set has ASCII in it.
-        sql = query.text.decode(codec or "ascii")
-        cut = tokens(
-            sql,
-            ansi_quotes=bool(query.sql_mode & ANSI_QUOTES),
-            backslash_escapes=not query.sql_mode & _NO_BACKSLASH_ESCAPES,
-        )
+        found = _of_text(query.text.decode(codec or "ascii"), query, watched)
     except (Unreadable, UnicodeDecodeError):
         return _of_unreadable(query.text, watched)
-    found = _Reader(cut, query.schema, watched, has_opened_comment(sql)).meaning(sql)
-    if found.kind is Kind.PASS and codec != "utf-8" and not query.text.isascii():
-        # Text that the server itself writes is UTF-8 whatever the client's character set is.
-        return _of_unreadable(query.text, watched)
+    if found.kind is Kind.PASS and not query.text.isascii() and _may_be_misread(query.text, codec, watched):
+        return _stop("a statement that we cannot read")
     return found
+
+
+def _of_text(sql: str, query: Query, watched: Names) -> Meaning:
+    """Of every way to read it, when all mean the same. Raises Unreadable."""
+    found = [_of_reading(text, query, watched) for text in _readings(sql)]
+    odd = _stop("a statement that servers read differently")
+    return next((m for m in found if m.kind is Kind.STOP), found[0] if found.count(found[0]) == len(found) else odd)
+
+
+def _readings(sql: str) -> list[str]:
+    """With the comments opened or not that some server skips; white space beyond ASCII is a letter to UTF-8 clients."""
+    found = [sql]
+    if has_opened_comment(sql):
+        for pattern in (_MARIADB_COMMENT, _LATER_COMMENT):
+            found += [pattern.sub("/* ", text) for text in found]
+    if _FOREIGN_SPACE.search(sql):
+        found += [_FOREIGN_SPACE.sub(" ", text) for text in found]
+    return list(dict.fromkeys(found))
+
+
+def _of_reading(sql: str, query: Query, watched: Names) -> Meaning:
+    cut = tokens(
+        sql,
+        ansi_quotes=bool(query.sql_mode & ANSI_QUOTES),
+        backslash_escapes=not query.sql_mode & _NO_BACKSLASH_ESCAPES,
+    )
+    return _Reader(cut, query.schema, watched, has_opened_comment(sql)).meaning(sql)
 
 
 def _of_unreadable(raw: bytes, watched: Names) -> Meaning:
     """A definition or something harmless that has none of our names in its bytes cannot mean us."""
-    first = re.match(rb"\s*([A-Za-z]+)", raw)
-    verb = first[1].decode().upper() if first else ""
-    low = raw.lower()
-    names = {name.lower().encode() for pair in watched for name in pair}
-    if (verb in _HARMLESS or verb in _DEFINING) and all(name not in low for name in names):
+    found = _FIRST_WORDS.match(raw)
+    verb, follows = (word.decode().upper() for word in found.groups()) if found else ("", "")
+    is_known = verb in _DEFINING or _is_harmless(verb, follows)
+    may_name = _has_in_bytes(raw, watched) or not (raw.isascii() or _are_plain(watched))
+    if is_known and not may_name and not _may_run(verb, raw.lower()):
         return _PASS
     return _stop("a statement that we cannot read")
 
 
-def _stop(why: str) -> Meaning:
-    return Meaning(kind=Kind.STOP, why=why)
+def _is_harmless(verb: str, follows: str) -> bool:
+    wanted = _HARMLESS.get(verb)
+    return wanted == () or (wanted is not None and follows in wanted)
+
+
+def _may_be_misread(raw: bytes, codec: str | None, watched: Names) -> bool:
+    """Text that the server itself writes, whole or in part, is UTF-8 whatever the client's character set is."""
+    if codec == "utf-8":
+        return False
+    if codec in EXACT:
+        # What is ASCII in one reading is so in the other.
+        return _has_in_bytes(raw, frozenset(pair for pair in watched if not _are_plain(frozenset({pair}))))
+    return _has_in_bytes(raw, watched) or not _are_plain(watched)
+
+
+def _has_in_bytes(raw: bytes, watched: Names) -> bool:
+    text = _folded(raw.decode("utf-8", "replace"))
+    return any(_folded(name) in text for pair in watched for name in pair)
+
+
+def _are_plain(watched: Names) -> bool:
+    """True when our names are the same bytes in every client's character set."""
+    return all(name.isascii() and "\\" not in name for pair in watched for name in pair)
+
+
+def _may_run(verb: str, low: bytes) -> bool:
+    """CREATE TABLE with rows, or a comment that some servers open."""
+    has_rows = b"select" in low or b"values" in low or low.count(b"table") > 1
+    return (verb == "CREATE" and b"table" in low and has_rows) or b"/*!" in low or b"/*m!" in low
+
+
+def _folded(name: str) -> str:
+    """Lower case letter by letter, as servers do it: Python's knows a Σ at the end of a word, and an İ of two."""
+    return name.lower() if name.isascii() else "".join(letter.lower()[0] for letter in name)
+
+
+def _stop(why: str, cure: str = "") -> Meaning:
+    return Meaning(kind=Kind.STOP, why=why, cure=cure)
+
+
+def written(what: str) -> Meaning:
+    """Rows changed by a statement's text instead of row events."""
+    return _stop(f"a change written as a statement ({what})", _ROW_FORMAT)
 
 
 class _Reader:
@@ -127,8 +206,8 @@ class _Reader:
 
     def __init__(self, cut: list[Token], schema: str, watched: Names, has_version_comment: bool) -> None:
         self.cut = cut
-        self.schema = schema.lower()
-        self.watched = {(s.lower(), t.lower()) for s, t in watched}
+        self.schema = _folded(schema)
+        self.watched = {(_folded(s), _folded(t)) for s, t in watched}
         self.has_version_comment = has_version_comment
         self.at = 0
 
@@ -167,29 +246,22 @@ class _Reader:
             return self._behind_for()
         if self.has_version_comment and not self._is_temporary_drop() and self._names_anything_of_ours():
             return _stop("a statement with a version comment that may name it")
-        if first in _HARMLESS:
+        at = 2 if self._is(1, *_LOCALLY) else 1
+        if _is_harmless(first, self.cut[at].text.upper() if at < len(self.cut) else ""):
             return _PASS
-        if first in _WRITING or not first:
-            return self._written(first)
         if first in _DEFINING:
             return self._definition(first)
-        return _stop(f"an unknown statement ({first[:20]})")
+        return written(first or "unknown") if first in _WRITING or not first else _unknown(first)
 
     def _behind_for(self) -> Meaning:
-        """MariaDB: SET STATEMENT name = value FOR statement."""
+        """MariaDB: SET STATEMENT name = value FOR statement. A value may hold a FOR in parentheses."""
+        depth = 0
         for index, token in enumerate(self.cut):
-            if token.is_word("FOR"):
+            depth += token.is_punct("(") - token.is_punct(")")
+            if depth == 0 and token.is_word("FOR"):
                 rest = _Reader(self.cut[index + 1 :], self.schema, frozenset(self.watched), self.has_version_comment)
                 return rest.meaning("")
         return _stop("an unreadable SET STATEMENT")
-
-    def _written(self, first: str) -> Meaning:
-        """The server itself writes `DELETE FROM name` when it finds a MEMORY table empty after a restart."""
-        if first == "DELETE" and self._is(1, "FROM"):
-            found, end = self._name(2)
-            if found and found not in self.watched and end == len(self.cut):
-                return _PASS
-        return _stop(f"a change written as a statement ({first or 'unknown'})")
 
     def _definition(self, verb: str) -> Meaning:
         self.at = 1
@@ -205,12 +277,12 @@ class _Reader:
             return self._unless_ours(f"{verb} INDEX", self._names_behind("ON"))
         if kind == "TRIGGER":
             return _PASS if verb == "DROP" else self._unless_ours(f"{verb} TRIGGER", self._names_behind("ON"))
-        if kind in _OBJECTS:
-            return _PASS
-        return _stop(f"an unknown statement ({verb} {kind[:20]})") if self._names_anything_of_ours() else _PASS
+        if kind == "SEQUENCE" and verb == "CREATE":
+            return self._unless_ours("CREATE SEQUENCE", [self._name(self._behind_if_exists(self.at + 1))[0]])
+        return _PASS if kind in _OBJECTS or kind == "SEQUENCE" else _unknown(f"{verb} {kind[:20]}")
 
     def _skip_modifiers(self) -> None:
-        """OR REPLACE, TEMPORARY, UNIQUE, DEFINER = user, ALGORITHM = …, SQL SECURITY …"""
+        """OR REPLACE, TEMPORARY, UNIQUE, LOCAL, DEFINER = user, ALGORITHM = …, SQL SECURITY …"""
         while self.at < len(self.cut):
             token = self.cut[self.at]
             if token.is_word("SPATIAL") and self._is(self.at + 1, "REFERENCE"):
@@ -231,27 +303,38 @@ class _Reader:
             self.at += 2 if self.cut[self.at].text == "@" else 1
 
     def _database(self, verb: str) -> Meaning:
-        if verb != "DROP":
+        """MariaDB's CREATE OR REPLACE drops everything in it first, and ALTER … UPGRADE gives it another name."""
+        if verb != "DROP" and not self._is(1, "OR") and not any(t.is_word("UPGRADE") for t in self.cut):
             return _PASS
-        name = self.cut[-1].value.lower()
+        name = _folded(self._value(self._behind_if_exists(self.at + 1)))
         ours = any(name == schema for schema, _ in self.watched)
-        return _stop("DROP DATABASE") if ours or self._has_extra_words() else _PASS
+        return _stop(f"{verb} DATABASE") if ours or self._has_extra_words(verb) else _PASS
 
-    def _has_extra_words(self) -> bool:
+    def _has_extra_words(self, verb: str) -> bool:
         """More than DROP DATABASE [IF EXISTS] name."""
-        return len(self.cut) not in (3, 5)
+        return verb == "ALTER" or (verb == "DROP" and len(self.cut) not in (3, 5))
 
     def _table(self, verb: str) -> Meaning:
+        if verb == "CREATE" and self._brings_rows():
+            return written("CREATE TABLE with rows")
         if verb in ("CREATE", "DROP") and any(t.is_word("TEMPORARY") for t in self.cut[1 : self.at]):
             return _PASS
         at = self._behind_if_exists(self.at + 1)
-        if verb in ("RENAME", "DROP", "OPTIMIZE"):
+        if verb in ("RENAME", "DROP", "OPTIMIZE", "REPAIR"):
             return self._unless_ours(f"{verb} TABLE", self._all_names(at))
         if verb == "CREATE":
             return self._create(at)
         if self._sets_counter_only(at):
             return _PASS
         return self._unless_ours("ALTER TABLE", [self._name(at)[0], *self._other_tables(at)])
+
+    def _brings_rows(self) -> bool:
+        """CREATE TABLE … SELECT, … VALUES (…), … TABLE t: in row format servers log the bare table, then its rows."""
+        for at in range(self.at + 1, len(self.cut)):
+            is_partition = self._is(at, "VALUES") and self._is(at + 1, "LESS", "IN")
+            if self._is(at, "SELECT", "VALUES", "TABLE") and not is_partition and not self._is_punct(at - 1, "."):
+                return True
+        return False
 
     def _sets_counter_only(self, at: int) -> bool:
         """ALTER TABLE t AUTO_INCREMENT [=] n: no row and no column changes; the cut-over itself does it."""
@@ -260,17 +343,16 @@ class _Reader:
         return is_short and rest[0].is_word("AUTO_INCREMENT") and rest[-1].text.isdigit()
 
     def _create(self, at: int) -> Meaning:
-        """CREATE TABLE IF NOT EXISTS of a table that is there does nothing, unless rows come with it."""
+        """CREATE TABLE IF NOT EXISTS of a table that is there does nothing."""
         found, end = self._name(at)
-        is_no_op = self._is(at - 1, "EXISTS") and not self._is(1, "OR")
-        if found in self.watched and is_no_op and not any(t.is_word("SELECT") for t in self.cut):
+        if found in self.watched and self._is(at - 1, "EXISTS") and not self._is(1, "OR"):
             return _PASS
         return self._unless_ours("CREATE TABLE", [found, *self._other_tables(end)])
 
     def _other_tables(self, at: int) -> Iterator[tuple[str, str] | None]:
-        """Tables that the clauses name: REFERENCES t, WITH TABLE t, RENAME [TO|AS|=] t."""
+        """Tables that the clauses name: REFERENCES t, WITH TABLE t, CONVERT TABLE t, RENAME [TO|AS|=] t."""
         for index in range(at, len(self.cut)):
-            if self.cut[index].is_word("REFERENCES") or (self._is(index, "TABLE") and self._is(index - 1, "WITH")):
+            if self.cut[index].is_word("REFERENCES", "TABLE"):
                 yield self._name(index + 1)[0]
             elif self.cut[index].is_word("RENAME") and not self._is(index + 1, *_NOT_A_TABLE):
                 follows = index + 1
@@ -305,7 +387,7 @@ class _Reader:
 
     def _names_anything_of_ours(self) -> bool:
         ours = {name for pair in self.watched for name in pair}
-        return any(token.value.lower() in ours for token in self.cut)
+        return any(_folded(token.value) in ours for token in self.cut)
 
     def _is_temporary_drop(self) -> bool:
         """`DROP /*!40005 TEMPORARY */ TABLE`, which servers write at the end of a session."""
@@ -314,14 +396,17 @@ class _Reader:
     # Single tokens.
 
     def _name(self, at: int) -> tuple[tuple[str, str] | None, int]:
-        """[schema.]table at `at`, in lower case, and the place behind it."""
+        """[schema.]table at `at`, in lower case, and the place behind it.
+
+        What the server writes for a session with ANSI_QUOTES has that session's quotes, and MySQL tells another mode.
+        """
         if self._is_punct(at, ".") and at + 1 < len(self.cut):
             at += 1
-        if at >= len(self.cut) or not self.cut[at].is_name:
+        if at >= len(self.cut) or not (self.cut[at].is_name or self.cut[at].text.startswith('"')):
             return None, at
         if self._is_punct(at + 1, ".") and at + 2 < len(self.cut):
-            return (self._value(at).lower(), self._value(at + 2).lower()), at + 3
-        return (self.schema, self._value(at).lower()), at + 1
+            return (_folded(self._value(at)), _folded(self._value(at + 2))), at + 3
+        return (self.schema, _folded(self._value(at))), at + 1
 
     def _value(self, at: int) -> str:
         return self.cut[at].value if at < len(self.cut) else ""
@@ -331,6 +416,10 @@ class _Reader:
 
     def _is_punct(self, at: int, *signs: str) -> bool:
         return at < len(self.cut) and self.cut[at].is_punct(*signs)
+
+
+def _unknown(what: str) -> Meaning:
+    return _stop(f"an unknown statement ({what[:20]})")
 
 
 def _xa(sql: str) -> Meaning:
