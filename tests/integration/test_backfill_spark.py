@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -15,6 +16,7 @@ from backfill_setup import Case
 from rowcopy_setup import wait_until
 
 from sandbox.databases import Database
+from sandbox.deployment import descendants
 from tests.support.flow import finish
 from vreplication.backfill import run, slices
 from vreplication.errors import BadValue
@@ -82,7 +84,9 @@ def test_the_command(case: Case, tmp_path: Path) -> None:
         assert secret not in done.out + "".join(path.read_text() for path in tmp_path.rglob("*.log"))
 
 
-def test_the_command_is_interrupted_and_done_again(spark: Any, case: Case, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_to_all", [False, True], ids=["SIGINT", "SIGTERM to all"])
+def test_the_command_is_interrupted_and_done_again(spark: Any, case: Case, tmp_path: Path, is_to_all: bool) -> None:
+    """By a person, or as a service manager does it: Spark's JVM goes first."""
     (tmp_path / "backfills.yaml").write_text(JOBS)
     # Somebody holds a row that the copy needs, so it is certainly under way when the signal comes.
     case.write("INSERT INTO t SELECT * FROM s WHERE id=500")
@@ -91,7 +95,10 @@ def test_the_command_is_interrupted_and_done_again(spark: Any, case: Case, tmp_p
         process = _start(case, tmp_path)
         # The servers refresh what they show only when nobody has asked for 0.1 s.
         wait_until(lambda: case.target.admin.value(_WAITING) > 0, 60, poll_seconds=0.3)
-        process.send_signal(signal.SIGINT)
+        for pid in descendants(process.pid) if is_to_all else ():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+        process.send_signal(signal.SIGTERM if is_to_all else signal.SIGINT)
         assert process.wait(60) == 130
         assert "Interrupted" in process.communicate()[1]
     # By whom does not matter: nothing is kept of a backfill but the rows in its target.

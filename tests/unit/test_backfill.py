@@ -13,12 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vreplication import masking
 from vreplication.backfill import interval, run
 from vreplication.backfill.compare import _document, _number
 from vreplication.backfill.interval import Walls, parts, wall, walls, within_sql
 from vreplication.backfill.job import Job, find_job, load_jobs, make_job
 from vreplication.backfill.run import Result
-from vreplication.cli import backfill, main, options, scrub
+from vreplication.cli import backfill, main, options
 from vreplication.errors import Refused, Terminal
 from vreplication.schema.model import Column
 
@@ -218,7 +219,7 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ..
         backfill.TARGET_PASSWORD: PASSWORD + "2",
     }.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(scrub, "_secrets", set())
+    monkeypatch.setattr(masking, "_known", set())
     return made
 
 

@@ -14,32 +14,34 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
+from vreplication.backfill.conflict import FOREIGN, Conflicts
+from vreplication.backfill.rows import Key, Row, any_sql, read_key, read_row, row_sql, shown, text
 from vreplication.backfill.slices import Slice
 from vreplication.backfill.tables import Tables
-from vreplication.backfill.upsert import Counts, again, upsert
+from vreplication.backfill.upsert import KEYS_AT_ONCE, Counts, Upsert
 from vreplication.mysql.quoting import ident, qualified
-from vreplication.mysql.session import Session
-from vreplication.schema.bounds import equal_sql
+from vreplication.mysql.session import Session, SqlError
 from vreplication.schema.checksum import Checksum, Side, buckets, checksum, in_buckets, source_side, target_side
-from vreplication.schema.literals import APPROXIMATE, literal_sql, row_literal_sql
+from vreplication.schema.literals import APPROXIMATE, literal_sql, quoted
 from vreplication.schema.model import Column, TableMapping
 
 BUCKET_ROWS = 5_000
-KEYS_AT_ONCE = 200
-
-Key = tuple[str, ...]
-"""Literals of the key's columns."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What a comparison saw before it mended. `extra`: rows of the target alone, which are left where they are."""
+    """What a comparison saw before it wrote. `extra`: rows of the target alone, which are left where they are.
+
+    blocked: words on what keeps a row out of the target.
+    """
 
     differing: int = 0
     extra: int = 0
     example: str = ""
+    blocked: str = ""
     counts: Counts = field(default_factory=Counts)
 
     def __add__(self, other: Found) -> Found:
@@ -47,6 +49,7 @@ class Found:
             differing=self.differing + other.differing,
             extra=self.extra + other.extra,
             example=self.example or other.example,
+            blocked=self.blocked or other.blocked,
             counts=self.counts + other.counts,
         )
 
@@ -98,46 +101,65 @@ class Comparer:
     def _compare(self, ours: dict[str, tuple[object, Key]], theirs: dict[str, tuple[object, Key]]) -> Found:
         """What the target has too much goes first: it may hold a unique value that a missing row needs."""
         wrong = [key for name, (value, key) in ours.items() if name not in theirs or theirs[name][0] != value]
-        extra = [key for name, (_, key) in theirs.items() if name not in ours]
-        found = Found(differing=len(wrong), example=",".join(wrong[0]) if wrong else "")
-        for keys in _several(extra):
-            found += self._surplus(keys)
+        extra = {name: key for name, (_, key) in theirs.items() if name not in ours}
+        found = Found(differing=len(wrong), example=shown(self.tables, wrong[0]) if wrong else "")
+        for names in _several(list(extra)):
+            found += self._surplus({name: extra[name] for name in names})
         for keys in _several(wrong):
-            found += Found(counts=self._refresh(keys))
+            found += self._refresh(keys)
         return found
 
-    def _refresh(self, keys: Sequence[Key]) -> Counts:
-        where = f"({_any(self.tables.key, keys)}) AND {self.slice.source_sql(self.tables)}"
-        return upsert(self.target, self.tables, (row for _, row in self._read(where)), self.batch_rows)
+    def _refresh(self, keys: Sequence[Key]) -> Found:
+        return self._write(self._read(keys, self.slice.source_sql(self.tables)))
 
-    def _read(self, where: str) -> list[tuple[Key, str | None]]:
+    def _write(self, rows: Sequence[Row], guard: str = "") -> Found:
+        upsert = Upsert(session=self.target, tables=self.tables, batch_rows=self.batch_rows, blocked=[], guard=guard)
+        counts = upsert.write(rows)
+        settled, words = Conflicts(source=self.source, target=self.target, tables=self.tables).settle(upsert)
+        return Found(counts=counts + settled, blocked=words)
+
+    def _read(self, keys: Sequence[Key], where: str) -> list[Row]:
+        """Rows of the source with these keys. A key that its character set cannot spell is none of its keys."""
         source = self.tables.mapping.source
-        key = ",".join(literal_sql(c, ident(c.name)) for c in self.tables.key)
-        sql = f"SELECT {row_literal_sql(self.tables.mapping)},{key} FROM {qualified(source.schema, source.name)}"
-        return [(tuple(map(text, key)), None if row is None else text(row)) for row, *key in
-                self.source.rows(f"{sql} WHERE {where}")]  # fmt: skip
+        sql = f"SELECT {row_sql(self.tables)} FROM {qualified(source.schema, source.name)} "
+        try:
+            return [
+                read_row(row) for row in self.source.rows(f"{sql}WHERE ({any_sql(self.tables.key, keys)}) AND {where}")
+            ]
+        except SqlError as error:
+            if error.code not in FOREIGN:
+                raise
+        middle = len(keys) // 2
+        return [*self._read(keys[:middle], where), *self._read(keys[middle:], where)] if middle else []
 
-    def _surplus(self, keys: Sequence[Key]) -> Found:
+    def _surplus(self, extra: dict[str, Key]) -> Found:
         """Rows of the target's slice that the source's slice does not have."""
-        timed = f"({_any(self.tables.key, keys)}) AND {ident(self.tables.time.source.name)} IS NOT NULL"
-        moved = dict(self._read(timed))
-        guard = self.slice.target_sql(self.tables)
-        counts = upsert(self.target, self.tables, moved.values(), self.batch_rows, guard=guard)
-        gone = [key for key in keys if key not in moved]
+        timed = f"{ident(self.tables.time.source.name)} IS NOT NULL"
+        moved = self._read(list(extra.values()), timed)
+        written = self._write(moved, guard=self.slice.target_sql(self.tables))
+        gone = self._gone(extra, moved, timed)
         if not self.is_mirror:
-            return Found(differing=len(moved), extra=len(gone), counts=counts)
-        example = ",".join(keys[0])
-        return Found(differing=len(keys), example=example, counts=counts + Counts(deleted=self._delete(gone)))
+            return written + Found(differing=len(extra) - len(gone), extra=len(gone))
+        example = shown(self.tables, next(iter(extra.values())))
+        return written + Found(differing=len(extra), example=example, counts=Counts(deleted=self._delete(gone)))
 
-    def _delete(self, keys: Sequence[Key]) -> int:
+    def _gone(self, extra: dict[str, Key], moved: Sequence[Row], timed: str) -> dict[str, Key]:
+        """Rows whose key the source does not have, in another spelling either."""
+        known = {row.ident for row in moved}
+        left = {name: key for name, key in extra.items() if name not in known}
+        if known <= set(extra):
+            return left
+        return {name: key for name, key in left.items() if not self._read([key], timed)}
+
+    def _delete(self, gone: dict[str, Key]) -> int:
         deleted = 0
         target = self.tables.mapping.target
-        columns = tuple(pair.target for pair in self.tables.mapping.key)
-        for start in range(0, len(keys), self.batch_rows):
-            where = _any(columns, keys[start : start + self.batch_rows])
+        exact = target_side(self.tables.mapping).exact_key
+        for names in _several(list(gone), self.batch_rows):
+            where = any_sql(self.tables.target_key, [gone[name] for name in names])
             sql = f"DELETE FROM {qualified(target.schema, target.name)} WHERE ({where}) AND "
-            sql += self.slice.target_sql(self.tables)
-            deleted += again(lambda sql=sql: self.target.execute_raw(sql))  # type: ignore[misc]
+            sql += f"SHA2({exact},256) IN ({','.join(quoted(name) for name in names)}) AND "
+            deleted += self.target.execute_raw(sql + self.slice.target_sql(self.tables))
         return deleted
 
 
@@ -146,13 +168,9 @@ def _firm(tables: Tables) -> TableMapping:
     return replace(tables.mapping, pairs=tuple(p for p in tables.mapping.pairs if p not in tables.soft))
 
 
-def _several(keys: Sequence[Key]) -> Iterator[Sequence[Key]]:
-    for start in range(0, len(keys), KEYS_AT_ONCE):
-        yield keys[start : start + KEYS_AT_ONCE]
-
-
-def _any(columns: tuple[Column, ...], keys: Sequence[Key]) -> str:
-    return " OR ".join(f"({equal_sql(columns, key)})" for key in keys) or "1=0"
+def _several(items: Sequence[T], most: int = KEYS_AT_ONCE) -> Iterator[Sequence[T]]:
+    for start in range(0, len(items), most):
+        yield items[start : start + most]
 
 
 def _rows(session: Session, side: Side, tables: Tables, where: str, which: str) -> dict[str, tuple[object, Key]]:
@@ -166,7 +184,7 @@ def _rows(session: Session, side: Side, tables: Tables, where: str, which: str) 
     return {
         text(row[0]): (
             (text(row[1]), *(f(v) for f, v in zip(read, row[2:width], strict=True))),
-            tuple(map(text, row[width:])),
+            read_key(row[width:]),
         )
         for row in found
     }
@@ -203,8 +221,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, int) and not isinstance(value, bool):
         return value if -(1 << 63) <= value < 1 << 64 else float(value)
     return value + 0.0 if isinstance(value, float) else value
-
-
-def text(value: object) -> str:
-    """What the server rendered as ASCII may come as bytes."""
-    return value.decode() if isinstance(value, bytes) else str(value)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -19,15 +19,16 @@ from vreplication.backfill.interval import walls
 from vreplication.backfill.job import Job
 from vreplication.backfill.slices import Slice, cut, source_from
 from vreplication.backfill.spark_job import Task, run_slices
-from vreplication.backfill.tables import Tables, pair_tables, read_table, soft_pairs, time_index
+from vreplication.backfill.tables import Tables, check_zone, pair_tables, read_table, soft_pairs, time_index
 from vreplication.backfill.upsert import Counts
+from vreplication.clock import check_for
 from vreplication.errors import Interrupted, Refused, Terminal
 from vreplication.mysql.quoting import ident
 from vreplication.mysql.server import Server, inspect
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
-from vreplication.rowcopy.spark_start import spark_context
-from vreplication.settings import TABLE_SECONDS
+from vreplication.rowcopy.spark_start import end_context, spark_context
+from vreplication.settings import SIGNAL_SECONDS, TABLE_SECONDS
 
 ROUNDS = 5
 """Comparisons at most. Each mends what it found, and the next one has to find nothing."""
@@ -52,15 +53,17 @@ class Result:
     verified: bool
     differing: int = 0
     example: str = ""
+    blocked: str = ""
 
     @property
     def reason(self) -> str:
         """Why it is not verified."""
         if self.verified:
             return ""
+        why = f"{self.blocked}; backfill that row's own interval, or delete it on the target"
         return (
-            f"{self.differing} rows still differ after {ROUNDS} comparisons (one has the key {self.example}): they are "
-            "being changed all the time, or another row of the target holds their unique value."
+            f"{self.differing} rows still differ after {ROUNDS} comparisons (one has the key {self.example}): "
+            f"{why if self.blocked else 'they are being changed all the time'}."
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -107,17 +110,18 @@ def run(
     )  # fmt: skip
     if spark is not None or not slices:
         return interval.run(spark)
-    session = _start_spark(job)
+    session = _start_spark(job, interval.check)
     try:
         return interval.run(session)
     finally:
-        session.stop()
+        end_context(session)
 
 
-def _start_spark(job: Job) -> Any:
+def _start_spark(job: Job, check: Callable[[], None]) -> Any:
     try:
         return spark_context(job.spark_master, job.parallelism, f"vreplication backfill {job.name}")
     except Exception as error:
+        check_for(check, SIGNAL_SECONDS)
         words = str(error).strip().splitlines() or [""]
         raise Terminal(
             f"Spark did not start: {type(error).__name__}: {words[0]}",
@@ -133,6 +137,7 @@ def check(job: Job, source: Session, target: Session) -> Tables:
     if is_same_table and _identity(servers[0]) == _identity(servers[1]):
         raise Refused("Source and target are the same table.", cure="Name another target_table or connection.")
     mapping = pair_tables(ours, theirs, job.time_column)
+    check_zone(theirs, servers[1])
     time_pair = next(p for p in mapping.pairs if p.source.name.lower() == job.time_column.lower())
     return Tables(
         mapping=mapping,
@@ -174,7 +179,7 @@ class _Interval:
 
     def run(self, spark: Any) -> Result:
         self._report("copying", len(self.slices))
-        copied = run_slices(spark, self._task("copy"), self.slices, self.job.parallelism, self._check)
+        copied = run_slices(spark, self._task("copy"), self.slices, self.job.parallelism, self.check)
         self.counts = sum((answer.found.counts for answer in copied), Counts())
         return self._result(self._compare(spark))
 
@@ -185,18 +190,18 @@ class _Interval:
         for number in range(ROUNDS):
             self._pause(number)
             self._report("comparing", len(left))
-            answers = run_slices(spark, self._task("compare"), left, self.job.parallelism, self._check)
+            answers = run_slices(spark, self._task("compare"), left, self.job.parallelism, self.check)
             found = sum((answer.found for answer in answers), Found())
             self.counts += found.counts
             extra.update({answer.slice: answer.found.extra for answer in answers})
             left = [answer.slice for answer in answers if answer.found.differing]
             if not left:
                 break
-        return Found(differing=found.differing, extra=sum(extra.values()), example=found.example)
+        return replace(found, extra=sum(extra.values()), counts=Counts())
 
     def _pause(self, number: int) -> None:
         if number > 1 and self.stop.wait(_PAUSE_SECONDS * number):
-            self._check()
+            self.check()
 
     def _report(self, act: str, slices: int) -> None:
         if slices:
@@ -212,7 +217,7 @@ class _Interval:
             batch_rows=self.job.batch_rows,
         )
 
-    def _check(self) -> None:
+    def check(self) -> None:
         if self.stop.is_set():
             raise Interrupted("Interrupted; run the same command again, what is there already is left as it is.")
 
@@ -231,4 +236,5 @@ class _Interval:
             verified=not found.differing,
             differing=found.differing,
             example=found.example,
+            blocked=found.blocked,
         )

@@ -1,14 +1,16 @@
 """The slices of a backfill on Spark: so many tasks at a time as the job says, on any master.
 
 What must stay true: the connections' URLs, which hold passwords, travel inside the task's closure and in no Spark
-property; an error of ours comes out as that very error; a slice that lost its connection is done again, which is
-harmless; when `run_slices` returns or raises, its jobs have been told to stop.
+property; an error of ours comes out as that very error; a slice is one transaction, and one that lost its connection or
+a lock is done again whole, which is harmless; when `run_slices` returns or raises, its jobs have been told to stop.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
+import random
 import secrets
 import threading
 import time
@@ -16,17 +18,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from vreplication.backfill.compare import Comparer, Found, text
+from vreplication.backfill.compare import Comparer, Found
+from vreplication.backfill.conflict import Conflicts
+from vreplication.backfill.rows import read_row, row_sql
 from vreplication.backfill.slices import Slice, source_from
 from vreplication.backfill.tables import Tables
-from vreplication.backfill.upsert import upsert
+from vreplication.backfill.upsert import Upsert
+from vreplication.clock import check_for
 from vreplication.errors import Ambiguous, Terminal, Transient, VReplicationError
-from vreplication.mysql.session import connect
+from vreplication.mysql.session import LockWait, Session, connect
 from vreplication.mysql.url import SourceUrl
-from vreplication.schema.literals import row_literal_sql
-from vreplication.settings import TABLE_SECONDS
+from vreplication.settings import SIGNAL_SECONDS, TABLE_SECONDS
 
 _ATTEMPTS = 3
+_LOCK_ATTEMPTS = 8
 _STOP_SECONDS = 15.0
 _open = functools.partial(connect, read_timeout=TABLE_SECONDS)
 
@@ -60,27 +65,36 @@ class Task:
         return answers
 
     def _answer(self, part: Slice) -> Answer:
-        for attempt in range(1, _ATTEMPTS + 1):
+        for attempt in itertools.count(1):
             try:
                 return Answer(slice=part, found=self._do(part))
             except (Transient, Ambiguous) as error:
-                failure: VReplicationError = error
-                time.sleep(0.2 * attempt)
+                is_lock = isinstance(error, LockWait)
+                if attempt >= (_LOCK_ATTEMPTS if is_lock else _ATTEMPTS):
+                    return Answer(slice=part, found=Found(), error=error)
+                # Not all at once again: two slices may have been in each other's way.
+                time.sleep(random.uniform(0.5, 1) * (0.05 * 2**attempt if is_lock else 0.2 * attempt))
             except VReplicationError as error:
                 return Answer(slice=part, found=Found(), error=error)
-        return Answer(slice=part, found=Found(), error=failure)
+        raise AssertionError
 
     def _do(self, part: Slice) -> Found:
-        with _open(self.source) as source, _open(self.target) as target:
-            if self.act == "compare":
-                return Comparer(
-                    source=source, target=target, tables=self.tables, slice=part,
-                    is_mirror=self.is_mirror, batch_rows=self.batch_rows,
-                ).run()  # fmt: skip
-            sql = f"SELECT {row_literal_sql(self.tables.mapping)} {source_from(self.tables)}"
-            found = source.stream(f"{sql} WHERE {part.source_sql(self.tables)}")
-            rows = (None if row is None else text(row) for (row,) in found)
-            return Found(counts=upsert(target, self.tables, rows, self.batch_rows))
+        """A slice is one transaction of the target: whatever ends it takes back all of it."""
+        with _open(self.source) as source, _open(self.target) as target, target.transaction():
+            return self._copy(source, target, part) if self.act == "copy" else self._compare(source, target, part)
+
+    def _compare(self, source: Session, target: Session, part: Slice) -> Found:
+        return Comparer(
+            source=source, target=target, tables=self.tables, slice=part,
+            is_mirror=self.is_mirror, batch_rows=self.batch_rows,
+        ).run()  # fmt: skip
+
+    def _copy(self, source: Session, target: Session, part: Slice) -> Found:
+        upsert = Upsert(session=target, tables=self.tables, batch_rows=self.batch_rows, blocked=[])
+        sql = f"SELECT {row_sql(self.tables)} {source_from(self.tables)} WHERE {part.source_sql(self.tables)}"
+        counts = upsert.write(map(read_row, source.stream(sql)))
+        settled, _ = Conflicts(source=source, target=target, tables=self.tables).settle(upsert)
+        return Found(counts=counts + settled)
 
 
 def run_slices(
@@ -119,6 +133,8 @@ class _Run:
         finally:
             self._stop(thread)
         if self.error is not None:
+            # An interrupt, when the signal that ended Spark's processes reaches us, too.
+            check_for(check, SIGNAL_SECONDS)
             raise _ours(self.error)
         return self.answers
 

@@ -6,6 +6,7 @@ same name, and its value travels as a literal, unconverted; the key is the prima
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -17,8 +18,13 @@ from vreplication.mysql.session import Session, SqlError
 from vreplication.schema.conversions import convert_template
 from vreplication.schema.introspect import introspect
 from vreplication.schema.keys import is_same_value
-from vreplication.schema.literals import APPROXIMATE
+from vreplication.schema.literals import APPROXIMATE, TEMPORALS, is_character
+from vreplication.schema.mapping import local_zone
 from vreplication.schema.model import Column, ColumnPair, Key, Table, TableMapping
+
+_AMBIGUOUS = frozenset({"armscii8", "big5", "cp932", "eucjpms", "sjis", "tis620", "ujis"})
+"""Character sets of which two characters are one in Unicode (measured on both servers, character by character)."""
+_ZONED_FUNCTIONS = frozenset({"from_unixtime", "unix_timestamp"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +44,27 @@ class Tables:
     @property
     def key(self) -> tuple[Column, ...]:
         return tuple(pair.source for pair in self.mapping.key)
+
+    @property
+    def target_key(self) -> tuple[Column, ...]:
+        return tuple(pair.target for pair in self.mapping.key)
+
+    @property
+    def may_collide(self) -> bool:
+        """True when a written row may meet a row of the target that is another one."""
+        return self.mapping.has_other_unique or any(is_character(column) for column in self.target_key)
+
+    @property
+    def plain_unique(self) -> tuple[Key, ...]:
+        """The target's unique keys over columns that the source fills, the primary one first."""
+        filled = {pair.target.name for pair in self.mapping.pairs}
+        found = [k for k in self.mapping.target.keys if k.is_unique and {p.column for p in k.parts} <= filled]
+        return tuple(sorted(found, key=lambda key: not key.is_primary))
+
+    @property
+    def unique_pairs(self) -> tuple[ColumnPair, ...]:
+        names = {part.column for key in self.plain_unique for part in key.parts}
+        return tuple(pair for pair in self.mapping.pairs if pair.target.name in names)
 
     @property
     def is_time_indexed(self) -> bool:
@@ -99,8 +126,23 @@ def _check_key(source: Table, key: Key, target: Table) -> None:
         if part.prefix is not None:
             raise Refused(f"The primary key holds only the beginning of {part.column}.")
     for name in key.columns:
-        if not is_same_value(source.column(name), target.column(name)):
-            raise _differ(source.column(name), target.column(name))
+        _check_key_column(source.column(name), target.column(name))
+
+
+def _check_key_column(source: Column, target: Column) -> None:
+    """Two keys of the source stay two keys, unless the target's collation takes them for the same."""
+    if not is_same_value(source, target) or not set(source.labels) <= set(target.labels):
+        raise _differ(source, target)
+    if source.charset in _AMBIGUOUS and source.charset != target.charset:
+        raise Refused(
+            f"The key's column {source.name} is in {source.charset} on the source and in {target.charset} on the "
+            f"target: some characters of {source.charset} become the same there.",
+            cure="Make the character sets the same.",
+        )
+    if target.generated and not (source.generated and source.expression == target.expression):
+        raise Refused(
+            f"The key's column {target.name} is generated on the target.", cure="Make it a plain column there."
+        )
 
 
 def _list(key: Key) -> str:
@@ -133,10 +175,51 @@ def _pairs(source: Table, target: Table) -> Iterator[ColumnPair]:
 
 
 def _is_taken_as_it_is(source: Column, target: Column) -> bool:
+    if _is_rounded(source, target):
+        return False
     try:
         return convert_template(source, target, zone=None) == "{}"
     except Refused:
         return False
+
+
+def _is_rounded(source: Column, target: Column) -> bool:
+    """True where the server would round without a word. A DECIMAL that loses digits is found as it is written."""
+    if target.data_type in APPROXIMATE:
+        return source.data_type not in APPROXIMATE or (source.data_type, target.data_type) == ("double", "float")
+    return target.data_type in TEMPORALS and target.fraction < source.fraction
+
+
+def check_zone(target: Table, server: Server) -> None:
+    """Raises Refused when the target keeps values that depend on the session's time zone: ours is UTC."""
+    if local_zone(server.setting("time_zone") or "SYSTEM", server.setting("system_time_zone") or "UTC") is None:
+        return
+    dependent = _zoned(target)
+    keyed = {part.column.lower() for key in target.keys for part in key.parts}
+    for column in target.columns:
+        if column.name in dependent and (column.generated == "stored" or column.name.lower() in keyed):
+            raise Refused(
+                f"The target keeps the generated column {column.name}, whose value depends on the time zone, and the "
+                "server is not in UTC.",
+                cure="A backfill writes in UTC: make the column virtual and without a key, or the server's zone UTC.",
+            )
+
+
+def _zoned(table: Table) -> set[str]:
+    """Generated columns that are computed from a TIMESTAMP or by a function of the zone, through others, too."""
+    words = {c.name.lower() for c in table.columns if c.data_type == "timestamp"} | _ZONED_FUNCTIONS
+    found: set[str] = set()
+    while True:
+        more = {c.name for c in table.columns if c.generated and c.name not in found and _uses(c, words)}
+        if not more:
+            return found
+        found |= more
+        words |= {name.lower() for name in more}
+
+
+def _uses(column: Column, words: set[str]) -> bool:
+    expression = column.expression.lower()
+    return any(re.search(rf"(?<!\w){re.escape(word)}(?!\w)", expression) for word in words)
 
 
 def _differ(source: Column, target: Column) -> Refused:
