@@ -62,6 +62,7 @@ class Bench:
         self._step("copy", self._whole)
         self._step("copy_10000", lambda: self._held("--chunk-rows", "10000").copy_seconds)
         self._step("copy_largest", self._held_and_drained)
+        self._step("backlog_drain", self._backlog)
         baselines.drop(self.session)
 
     def _step(self, name: str, measure: Callable[[], float]) -> None:
@@ -100,6 +101,13 @@ class Bench:
 
     def _held_and_drained(self) -> float:
         return self._held("--chunk-rows", "65535", at_gate=self._drain).copy_seconds
+
+    def _backlog(self) -> float:
+        ranges = drained(self.session, self.settings.rows)
+        found = runs.backlog(self.database, self.session, self.folder, ranges)
+        self._take("stood_still", found.stood_still)
+        say(f"  {found.changes:,} changes behind; copying stood still for {found.stood_still:.2f} s")
+        return found.drained
 
     def _drain(self, run: runs.Run) -> None:
         """The same rows by both ways, one after the other, each from rest."""

@@ -34,6 +34,9 @@ FIGURES = (
     Figure(name="replace", sentence="multi-row REPLACE of the updated rows, two connections"),
     Figure(name="drain", sentence="drain of the updated rows with the gate held"),
     Figure(name="drain_ratio", sentence="drain ÷ REPLACE", unit="", mysql=2.5, mariadb=2.5),
+    Figure(name="backlog_drain", sentence="drain of the same rows in the middle of a copy"),
+    Figure(name="stood_still", sentence="meanwhile no chunk is opened"),
+    Figure(name="stood_ratio", sentence="copying stands still ÷ drain", unit="", mysql=1.1, mariadb=1.1),
     Figure(name="verify", sentence="verification of all rows"),
     Figure(name="verify_ratio", sentence="verification ÷ row copy", unit="", mysql=0.25, mariadb=0.25),
     Figure(name="around", sentence="everything else around the copy", mysql=12, mariadb=12),
@@ -42,6 +45,7 @@ RATIOS = {
     "copy_ratio": ("copy", "insert_select"),
     "limit_ratio": ("copy_10000", "copy_largest"),
     "drain_ratio": ("drain", "replace"),
+    "stood_ratio": ("stood_still", "backlog_drain"),
     "verify_ratio": ("verify", "copy"),
 }
 

@@ -24,14 +24,17 @@ from typing import Any
 from bench import cpu
 from bench.table import NAME
 from sandbox.databases import Database
+from vreplication import pausepoints
 from vreplication.mysql.quoting import ident
 from vreplication.mysql.session import Session, SqlError, connect
+from vreplication.progress.snapshot import GOES_FIRST
 from vreplication.settings import SIDECAR
-from vreplication.state import markers, workflows
+from vreplication.state import gate, markers, workflows
 
 ALTER = "ENGINE=InnoDB"
 _PHASE = re.compile(r"^(\d{4})-(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d),(\d{3}) .*: workflow \S+: (\w+)$", re.MULTILINE)
 _LIMIT_SECONDS = 900.0
+_CHUNKS_BEFORE = 5
 
 
 @dataclass(slots=True, kw_only=True)
@@ -90,8 +93,8 @@ class Run:
 
 
 @contextlib.contextmanager
-def started(database: Database, folder: Path, *options: str) -> Iterator[Run]:
-    """Start the command; end it, if it still runs, when the block does."""
+def started(database: Database, folder: Path, *options: str, pauses: Path | None = None) -> Iterator[Run]:
+    """Start the command; end it, if it still runs, when the block does. `pauses`: the folder of its pause points."""
     workflow = f"bench-{secrets.token_hex(3)}"
     words = ["online-ddl", "--table", NAME, "--alter", ALTER, "--yes", "--json", "--workflow", workflow, *options]
     environment = {
@@ -100,6 +103,7 @@ def started(database: Database, folder: Path, *options: str) -> Iterator[Run]:
         "VREPLICATION_PASSWORD": database.url.password,
         "XDG_STATE_HOME": str(folder),
         "TZ": "UTC",
+        **({pausepoints.VARIABLE: str(pauses)} if pauses else {}),
     }
     began = time.time()
     with (folder / f"{workflow}.out").open("wb") as out, (folder / f"{workflow}.err").open("wb") as err:
@@ -182,12 +186,68 @@ def held(
     return run
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backlog:
+    """Seconds from the moment when catch-up was let go: until it had applied the backlog, until a chunk was opened."""
+
+    changes: int
+    drained: float
+    stood_still: float
+
+
+def backlog(database: Database, session: Session, folder: Path, ranges: Sequence[tuple[int, int]]) -> Backlog:
+    """In the middle of a copy the applier is held, these id ranges are updated, and then it is let go."""
+    pauses = folder / "pauses"
+    pauses.mkdir(exist_ok=True)
+    point = pauses / "apply.before_flush"
+    with started(database, folder, "--cutover", "manual", "--chunk-rows", "10000", pauses=pauses) as run:
+        follow(run, session, database.server.pid, until=lambda phase: run.chunks >= _CHUNKS_BEFORE)
+        point.touch()
+        changes = sum(_reversed(session, low, high) for low, high in ranges)
+        marker = markers.write(session, run.workflow)
+        _wait(run, lambda: _stands_still(session, run))
+        freed = session.value("SELECT NOW(6)")
+        point.unlink()
+        markers.wait_applied(session, run.workflow, marker, timeout_seconds=300, poll_seconds=0.01)
+        drained = (session.value("SELECT NOW(6)") - freed).total_seconds()
+        _wait(run, lambda: _opened_since(session, run, freed) is not None)
+        stood = (_opened_since(session, run, freed) - freed).total_seconds()
+        with connect(database.url) as ours:
+            workflows.request_cancel(ours, run.workflow)
+        run.process.wait(120)
+    return Backlog(changes=changes, drained=drained, stood_still=stood)
+
+
+def _reversed(session: Session, low: int, high: int) -> int:
+    return session.execute_raw(f"UPDATE {ident(NAME)} SET sig=REVERSE(sig) WHERE id BETWEEN {low} AND {high}")
+
+
+def _stands_still(session: Session, run: Run) -> bool:
+    """The gate is closed for the backlog, and the chunks that were under way have landed."""
+    sql = f"SELECT COUNT(*) FROM {SIDECAR}.chunk WHERE workflow=%s AND landed_at IS NULL"
+    found = gate.read(session, run.workflow)
+    return not found.is_open and found.reason.startswith(GOES_FIRST) and not session.value(sql, (run.workflow,))
+
+
+def _opened_since(session: Session, run: Run, moment: Any) -> Any:
+    sql = f"SELECT MIN(opened_at) FROM {SIDECAR}.chunk WHERE workflow=%s AND opened_at > %s"
+    return session.value(sql, (run.workflow, moment))
+
+
+def _wait(run: Run, is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + _LIMIT_SECONDS
+    while not is_so():
+        if run.process.poll() is not None or time.monotonic() > deadline:
+            raise RuntimeError(f"the run ended or stands still: {(run.folder / f'{run.workflow}.out').read_text()}")
+        time.sleep(0.02)
+
+
 def drain(database: Database, session: Session, run: Run, ranges: Sequence[tuple[int, int]]) -> float:
     """Seconds that catch-up needs for the updated rows of these id ranges: reading, decoding and applying.
 
     Catch-up is stopped while they are written, so that nothing of it is done before the stopwatch starts.
     """
-    pid = _replicate_pid(run.process.pid)
+    pid = replicate_pid(run.process.pid)
     os.kill(pid, signal.SIGSTOP)
     try:
         for low, high in ranges:
@@ -202,7 +262,7 @@ def drain(database: Database, session: Session, run: Run, ranges: Sequence[tuple
     return seconds
 
 
-def _replicate_pid(parent: int) -> int:
+def replicate_pid(parent: int) -> int:
     """The catch-up process among the command's children."""
     for thread in Path(f"/proc/{parent}/task").iterdir():
         for child in (thread / "children").read_text().split():

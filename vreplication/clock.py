@@ -7,6 +7,7 @@ database server, never from here.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 
@@ -27,3 +28,13 @@ class SystemClock:
 
 
 SYSTEM = SystemClock()
+_STEP_SECONDS = 0.05
+
+
+def check_for(check: Callable[[], None], seconds: float, clock: Clock = SYSTEM) -> None:
+    """Call `check`, which may raise, again and again for so long."""
+    until = clock.monotonic() + seconds
+    check()
+    while clock.monotonic() < until:
+        clock.sleep(_STEP_SECONDS)
+        check()

@@ -41,6 +41,14 @@ def dirty_table(workflow: str) -> str:
     return f"dirty_{_digest(workflow)}"
 
 
+def since_table(workflow: str) -> str:
+    return f"since_{_digest(workflow)}"
+
+
+def stage_table(workflow: str) -> str:
+    return f"stage_{_digest(workflow)}"
+
+
 def is_ours(table: str) -> bool:
     """True for a name that `shadow_table` or `retired_table` gives."""
     return re.search(r"__vr_(new|old_[0-9a-f]{6})$", table) is not None

@@ -32,6 +32,9 @@ IDLE_SECONDS = 600
 LONG_IDLE_SECONDS = 28_800
 OUTAGE_SECONDS = 300.0
 """How long a server may be away before the command ends; then the same command goes on."""
+SIGNAL_SECONDS = 2.0
+"""A signal to all our processes may end Spark's before it reaches the command: so long a failure of Spark's waits for
+it, and is an interrupt then."""
 GATE_PERIOD_SECONDS = 0.25
 """How often the replicating process rewrites the gate row; it is the stream's heartbeat too."""
 GATE_STALE_SECONDS = 2.0

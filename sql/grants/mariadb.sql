@@ -28,3 +28,9 @@ GRANT SELECT, INSERT, UPDATE, DELETE, CREATE, ALTER, DROP, LOCK TABLES
 -- PROCESS                   information_schema.innodb_trx and innodb_sys_tables, the process list: name what blocks
 GRANT REPLICATION SLAVE, BINLOG MONITOR, REPLICATION MASTER ADMIN, SLAVE MONITOR, PROCESS
   ON *.* TO '<user>'@'<host>';
+
+-- Statistics that somebody has had collected (ANALYZE … PERSISTENT), to collect them for the new table. Without these
+-- grants a table is changed all the same, and they stay with the retired table.
+GRANT SELECT ON mysql.table_stats TO '<user>'@'<host>';
+GRANT SELECT ON mysql.column_stats TO '<user>'@'<host>';
+GRANT SELECT ON mysql.index_stats TO '<user>'@'<host>';

@@ -11,7 +11,6 @@ CREATE TABLE IF NOT EXISTS chunk (
   rows_read    BIGINT                                              NOT NULL DEFAULT 0,
   rows_copied  BIGINT                                              NOT NULL DEFAULT 0,
   swallowed    BIGINT                                              NOT NULL DEFAULT 0,
-  is_dirty     TINYINT                                             NOT NULL DEFAULT 0,
   millis       INT                                                 NOT NULL DEFAULT 0,
   opened_at    DATETIME(6)                                         NOT NULL,
   landed_at    DATETIME(6)                                         NULL,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import os
 import re
@@ -183,6 +184,22 @@ def test_processes_of_copy_of_replicate_and_of_cut_over_killed(shop: Shop, pause
         os.kill(wait_reached(pauses, "cutover.after_rename"), signal.SIGKILL)
     assert run.end() == "success", run.story()
     assert run.tries("cut_over") > 1
+    shop.prove(run.run_id)
+
+
+@pytest.mark.only_on("mariadb")
+def test_a_signal_to_all_processes_of_a_task_is_no_failure(shop: Shop, pauses: Path) -> None:
+    """As a service manager stops a worker: Spark's JVM goes first, then the task hears of it."""
+    with paused_at(pauses, "copy.after_select"):
+        run = shop.trigger(chunk_rows=50)
+        run.wait_for((pauses / "copy.after_select.reached").exists, "it does not copy")
+        task = run.pid("copy")
+        for pid in (*descendants(task), task):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+        run.wait_for(lambda: run.tries("copy") > 1 or run.tasks()["copy"] == "up_for_retry", "it is not tried again")
+    assert run.end() == "success", run.story()
+    assert "failed" not in events(shop, run.run_id)
     shop.prove(run.run_id)
 
 

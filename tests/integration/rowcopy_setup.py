@@ -23,7 +23,7 @@ from vreplication.schema.introspect import introspect
 from vreplication.schema.mapping import map_tables
 from vreplication.schema.model import TableMapping
 from vreplication.settings import Limits
-from vreplication.state import gate, lease, ledger, sidecar, workflows
+from vreplication.state import gate, keytables, lease, ledger, sidecar, workflows
 from vreplication.state.ledger import KeyRange, Split
 from vreplication.state.workflows import WorkflowRow
 
@@ -131,6 +131,7 @@ def make_case(database: Database, create: str, alter: str = "ENGINE=InnoDB", fil
         driver=lease.acquire(session, WORKFLOW, lease.DRIVER),
         replicate=lease.acquire(session, WORKFLOW, lease.REPLICATE),
     )
+    keytables.create_all(session, case.mapping, WORKFLOW)
     case.beat()
     return case
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -58,10 +59,13 @@ def _open_gate(ready: Ready) -> None:
     first = Chunk(split=0, ordinal=0, attempt=1, state=ledger.OPEN, range=bounds)
     assert ledger.open_chunk(session, workflow, first)
     [chunk] = ledger.chunks(session, workflow)
-    ledger.land(session, workflow, chunk, Landing(rows_read=3, rows_copied=3, swallowed=0, is_dirty=False, millis=1))
+    ledger.land(session, workflow, chunk, Landing(rows_read=3, rows_copied=3, swallowed=0, millis=1))
     ledger.match(session, workflow, 0, 0)
     ledger.finish_split(session, workflow, 0, 1)
     verdicts.save(session, workflow, CLEAN)
+    session.execute_raw(
+        f"INSERT INTO {SIDECAR}.since (workflow,first_round,round,collected,is_verified) VALUES ('{workflow}',1,2,'',1)"
+    )
     _caught_up(ready)
 
 
@@ -94,10 +98,15 @@ def test_unmatched_and_unwalked(ready: Ready) -> None:
     assert _codes(ready) == ["not_matched"]
 
 
-def test_dirty_chunks_and_keys(ready: Ready) -> None:
-    ready.session.execute_raw(f"UPDATE {SIDECAR}.chunk SET is_dirty=1")
-    assert _codes(ready) == ["dirty"]
-    ready.session.execute_raw(f"UPDATE {SIDECAR}.chunk SET is_dirty=0")
+@pytest.mark.parametrize("column", ["is_void=1", "is_verified=0"])
+def test_a_verification_after_which_changes_are_not_known_does_not_count(ready: Ready, column: str) -> None:
+    ready.session.execute_raw(f"UPDATE {SIDECAR}.since SET {column}")
+    assert _codes(ready) == ["not_verified"]
+    verdicts.save(ready.session, ready.row.id, replace(CLEAN, verdict=verdicts.WAIVED))
+    assert _codes(ready) == []
+
+
+def test_dirty_keys(ready: Ready) -> None:
     from vreplication import names
 
     table = f"{SIDECAR}.{names.dirty_table(ready.row.id)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -121,16 +122,35 @@ def test_ddl_on_the_source_ends_the_workflow(app: Session, database: Database, p
     assert "RENAME" in statement or app.row("SHOW COLUMNS FROM t LIKE 'z'") is None
 
 
-def test_statement_format_dml_ends_the_workflow(app: Session, database: Database, pauses: Path) -> None:
-    with paused_at(pauses, "workflow.copied"):
-        run = begin(database, "t", "ADD COLUMN z INT")
-        wait_reached(pauses, "workflow.copied", run)
-        database.admin.execute_raw("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-        database.admin.execute_raw("SET SESSION binlog_format=STATEMENT")
-        database.admin.execute_raw("UPDATE t SET b=b+1 WHERE id=1")
+@pytest.mark.parametrize("change", ["UPDATE t SET b = b + 1", "DELETE FROM v", "DELETE FROM x"])
+def test_a_change_as_a_statement_ends_the_workflow_at_the_gate(app: Session, database: Database, change: str) -> None:
+    """On the table, through a view, through a trigger: the log tells the statement, and no row."""
+    app.execute_raw("CREATE VIEW v AS SELECT * FROM t")
+    app.execute_raw("CREATE TABLE x (id INT PRIMARY KEY)")
+    app.execute_raw("INSERT INTO x VALUES (1),(2)")
+    database.admin.execute_raw("CREATE TRIGGER g AFTER DELETE ON x FOR EACH ROW DELETE FROM t WHERE id = OLD.id")
+    before = definition(app, "t")
+    run = begin(database, "t", "ADD COLUMN z INT", cutover="manual")
+    with connect(database.url) as session:
+        wait_until(lambda: phase(session, run) is Phase.WAITING, "it does not get to the gate")
+    with database.server.admin(database.name) as writer:
+        writer.execute_raw("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        writer.execute_raw("SET SESSION binlog_format=STATEMENT")
+        writer.execute_raw(change)
+    after = contents(app, "t")
     result = run.result()
-    assert result.exit_code == 1, result
-    assert "statement" in (result.reason or "").lower()
+    assert (result.event, result.exit_code) == ("failed", 1), result
+    assert f"a change written as a statement ({change.split()[0]})" in (result.reason or "")
+    assert f"{database.name}.t " in (result.reason or "")
+    assert "binlog_format=ROW" in (result.reason or "")
+    assert (definition(app, "t"), contents(app, "t")) == (before, after)
+    assert operate.cancel(database.url, result.workflow, "test").event == "cancelled"
+    assert ours(app) == []
+
+
+def phase(session: Session, run: Run) -> Phase | None:
+    row = workflows.find(session, run.workflow)
+    return row.phase if row else None
 
 
 def test_ddl_on_another_table_passes(app: Session, database: Database, pauses: Path) -> None:
@@ -392,17 +412,36 @@ def test_a_failed_workflow_may_go_on_when_its_cause_is_mended(app: Session, data
     assert again.event == "complete", again
 
 
+PHASES = {
+    "copying": "copy.before_open",
+    "catching up": "workflow.catching_up",
+    "verified": "workflow.verified",
+    "waiting": "workflow.verified",
+    "before the attempt": "workflow.gate_open",
+    "before the lock": "cutover.before_lock",
+    "under the lock": "cutover.locked",
+}
+
+
 @pytest.mark.only_on("mysql")
-def test_commit_order_switched_off_ends_the_workflow(app: Session, database: Database, pauses: Path) -> None:
-    with paused_at(pauses, "workflow.copied"):
-        run = begin(database, "t", "ADD COLUMN z INT")
-        wait_reached(pauses, "workflow.copied", run)
+@pytest.mark.parametrize("phase", PHASES)
+def test_commit_order_switched_off_ends_the_workflow(
+    app: Session, database: Database, pauses: Path, patient: None, phase: str
+) -> None:
+    """In every phase: the tables are not switched, however soon the switch would have come."""
+    with paused_at(pauses, PHASES[phase]), contextlib.ExitStack() as undo:
+        run = begin(database, "t", "ADD COLUMN z INT", cutover="manual" if phase == "waiting" else "auto")
+        wait_reached(pauses, PHASES[phase], run)
+        if phase == "waiting":
+            let_go(pauses, PHASES[phase])
+            wait_until(lambda: phase_of(database, run.workflow) is Phase.WAITING, "it does not come to wait")
         database.admin.execute_raw("SET GLOBAL binlog_order_commits=OFF")
-        try:
-            wait_until(lambda: phase_of(database, run.workflow) is Phase.FAILED, "it does not notice")
-        finally:
-            database.admin.execute_raw("SET GLOBAL binlog_order_commits=ON")
-    assert "binlog_order_commits" in (run.result().reason or "")
+        undo.callback(database.admin.execute_raw, "SET GLOBAL binlog_order_commits=ON")
+        let_go(pauses, PHASES[phase])
+        result = run.result()
+    assert result.event == "failed", run.said
+    assert "binlog_order_commits" in (result.reason or "")
+    assert "z" not in [column for (column, *_) in app.rows("SHOW COLUMNS FROM t")]
 
 
 def phase_of(database: Database, workflow: str) -> Phase:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from sandbox import orders
 from sandbox.databases import Database
 from sandbox.proof import keep_copy, prove
 from sandbox.workload import Workload
-from tests.support.flow import begin, contents, paused_at, wait_reached
+from tests.support.flow import begin, contents, paused_at, settings, wait_reached
 from vreplication.binlog import position
 from vreplication.binlog.events import Position
 from vreplication.mysql.session import Session, connect
@@ -35,20 +34,6 @@ COMPRESSED = {
     },
     "mysql": {"Transaction_payload"},
 }
-
-
-@contextlib.contextmanager
-def settings(database: Database, values: dict[str, object]) -> Iterator[None]:
-    """Global settings for the time of a block; sessions opened inside have them."""
-    admin = database.admin
-    before = {name: admin.value(f"SELECT @@global.{name}") for name in values}
-    try:
-        for name, value in values.items():
-            admin.execute_raw(f"SET GLOBAL {name}={value}")
-        yield
-    finally:
-        for name, value in before.items():
-            admin.execute_raw(f"SET GLOBAL {name}={value}")
 
 
 def events(database: Database, start: Position) -> set[str]:

@@ -138,7 +138,7 @@ def test_rows_that_differ_are_mended_whoever_waits(
         assert "mismatch" in _events(session, held)
 
 
-def test_a_hot_row_that_differs_under_the_lock_is_verified_again(database: Database, pauses: Path, table: None) -> None:
+def test_a_hot_row_that_differs_under_the_lock_is_copied_again(database: Database, pauses: Path, table: None) -> None:
     run = begin(database, "t", "ADD COLUMN z INT", cutover="manual", verify_every_minutes=0)
     with connect(database.url) as session, connect(database.app_url) as app:
         wait_until(lambda: phase(session, run) is Phase.WAITING, "it does not get to the gate")
@@ -151,7 +151,7 @@ def test_a_hot_row_that_differs_under_the_lock_is_verified_again(database: Datab
             wait_reached(pauses, "cutover.after_barrier", run)
             damage(database)
         wait_until(lambda: not run.is_going, "it does not end")
-        assert any("differ under the lock" in line and "verifying again" in line for line in run.said), run.said
+        assert any("differ under the lock" in line and "comparing them again" in line for line in run.said), run.said
         assert phase(session, run) is Phase.COMPLETE
         assert _is_right(app, ROWS)
 

@@ -63,6 +63,23 @@ def test_all_stages_one_after_the_other(stage: Stage, replicate: CatchUp, databa
     assert verdict.mismatches == 0
 
 
+def test_catch_up_is_stopped_while_somebody_else_holds_its_lease(
+    stage: Stage, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stages.plan(stage)
+    stages.prepare_tables(stage)
+    begun = staged.wait_begun(monkeypatch)
+    with connect(database.url) as other:
+        lease.acquire(other, WORKFLOW, lease.REPLICATE)
+        waiting = Called(stages.catch_up, stage)
+        assert begun.wait(30)
+        stage.stop.set()
+        # The lease would be free after 10 s.
+        ended = waiting.end(5)
+    assert ended is not None
+    assert ended.may_retry
+
+
 def test_every_stage_may_be_called_again(stage: Stage, replicate: CatchUp, database: Database) -> None:
     """As a scheduler does when it is told to clear a task."""
     for _ in range(2):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from sandbox import binaries
 from sandbox.databases import Database, create_database
 from tests.support.flow import Run, altered_copy, contents, definition, paused_at, wait_reached
 from tests.support.private_server import private_server
+from tests.support.tailing import changes, groups, here, watch
+from vreplication.errors import SourceChanged
 from vreplication.mysql.session import connect
 from vreplication.planning.spec import Spec
 from vreplication.workflows import operate
@@ -45,3 +48,17 @@ def test_a_table_is_found_however_its_name_is_spelled(folded: Database, pauses: 
         assert contents(app, "Orders") == contents(app, "plain")
         assert definition(app, "orders") == definition(app, "plain")
     assert operate.cleanup(folded.url, run.workflow, by="test")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("plainest", "PLAINest"), ("tä", "TÄ"), ("οδοσ", "ΟΔΟΣ"), ("ix", "İX"), ("kx", "\u212ax")]
+)
+def test_a_definition_is_seen_however_the_name_is_spelled(folded: Database, name: str, said: str) -> None:
+    """The server folds letter by letter."""
+    folded.admin.execute_raw(f"CREATE TABLE IF NOT EXISTS `{name}` (id INT PRIMARY KEY)")
+    source, start = replace(watch(folded, name), schema=folded.name.lower()), here(folded)
+    folded.admin.execute_raw(f"INSERT INTO `{said}` VALUES (1)")
+    assert len(changes(groups(folded, start, source))) == 1
+    folded.admin.execute_raw(f"TRUNCATE `{said}`")
+    with pytest.raises(SourceChanged, match="TRUNCATE"):
+        groups(folded, start, source)

@@ -6,6 +6,7 @@ import pytest
 from rowcopy_setup import PATHS, CopyCase, make_case
 
 from sandbox.databases import Database
+from tests.support.flow import settings
 from vreplication.rowcopy.paths import BulkPath, make_path
 from vreplication.state import ledger
 
@@ -123,6 +124,23 @@ def test_row_longer_than_a_packet_is_copied_inside_the_server(database: Database
     with case.gate_kept_open():
         assert copy_split(database.url, case.driver, case.mapping, job, 0).error is None
     case.assert_same("id, SHA2(b, 256)")
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_value_whose_text_no_packet_holds_is_no_null(database: Database, path: str) -> None:
+    """It fits into a packet, its literal does not: HEX and CONCAT give NULL then."""
+    from dataclasses import replace
+
+    from vreplication.rowcopy.chunker import copy_split
+
+    fill = ("INSERT INTO t VALUES (1, 'a', 'b'), (2, REPEAT('y', 700000), NULL), (3, NULL, REPEAT('z', 900000))",)
+    with settings(database, {"max_allowed_packet": 1 << 20}):
+        case = make_case(database, "CREATE TABLE t (id INT PRIMARY KEY, b LONGTEXT, c LONGBLOB)", fill=fill)
+        case.cut()
+        job = replace(case.job(path), packet=1 << 20)
+        with case.gate_kept_open():
+            assert copy_split(database.url, case.driver, case.mapping, job, 0).error is None
+        case.assert_same("id, SHA2(b, 256), SHA2(c, 256)")
 
 
 @pytest.mark.parametrize("path", PATHS)

@@ -7,14 +7,16 @@ from collections.abc import Iterator
 
 import pymysql
 import pytest
-from rowcopy_setup import PATHS, CopyCase, make_case
+from rowcopy_setup import PATHS, WORKFLOW, CopyCase, make_case
 
 from sandbox.databases import Database
+from vreplication import names
 from vreplication.apply.writer import bad_value
 from vreplication.errors import BadValue
 from vreplication.mysql.quoting import ident
 from vreplication.mysql.session import SqlError, connect
 from vreplication.settings import SIDECAR
+from vreplication.state import keytables
 
 BAD = {
     "too long": ("v VARCHAR(20)", "MODIFY v VARCHAR(3)", "'abcd'", "v"),
@@ -97,9 +99,29 @@ def test_bad_value_behind_many_duplicates_is_seen(database: Database, path: str)
 
 
 def _ledger_row(case: CopyCase) -> tuple[int, ...]:
-    sql = f"SELECT rows_read, rows_copied, swallowed, is_dirty FROM {SIDECAR}.chunk"
+    sql = f"SELECT rows_read, rows_copied, swallowed FROM {SIDECAR}.chunk"
     (row,) = case.session.rows(sql)
     return tuple(map(int, row))
+
+
+def _dirty(case: CopyCase) -> list[str]:
+    """Keys that are to be copied again, as literals."""
+    table = f"{SIDECAR}.{names.dirty_table(WORKFLOW)}"
+    found = case.session.rows(f"SELECT {keytables.literal_sql(case.mapping)} FROM {table}")
+    return [x.decode() if isinstance(x, bytes) else str(x) for (x,) in found]
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_note_is_no_row_that_gave_way(database: Database, path: str) -> None:
+    """A row that was passed over would be taken for one of those."""
+    case = make_case(
+        database,
+        "CREATE TABLE t (id INT PRIMARY KEY, d DATETIME)",
+        "MODIFY d DATE",
+        ("INSERT INTO t VALUES (1,'2020-01-02 03:04:05'),(2,'2020-01-02 00:00:00')",),
+    )
+    case.copy_all(path)
+    assert _ledger_row(case) == (2, 2, 0)
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -108,7 +130,7 @@ def test_row_that_catch_up_wrote_first_stays(database: Database, path: str) -> N
     case.session.execute(f"REPLACE INTO {ident(case.shadow)} VALUES (2, 20)")
     case.copy_all(path)
     assert case.rows(case.shadow) == [(1, 1), (2, 20)]
-    assert _ledger_row(case) == (2, 1, 0, 0)
+    assert _ledger_row(case) == (2, 1, 0)
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -121,21 +143,21 @@ def test_stale_row_under_a_common_unique_key_is_counted(database: Database, path
     case.session.execute(f"REPLACE INTO {ident(case.shadow)} VALUES (9, 2)")
     case.copy_all(path)
     assert case.rows(case.shadow) == [(1, 1), (9, 2)]
-    assert _ledger_row(case) == (2, 1, 1, 0)
+    assert (_ledger_row(case), _dirty(case)) == ((2, 1, 1), [])
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_duplicate_under_a_new_unique_key_marks_the_chunk(database: Database, path: str) -> None:
+def test_duplicate_under_a_new_unique_key_makes_the_row_dirty(database: Database, path: str) -> None:
     case = make_case(
         database, "CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(99))", "ADD UNIQUE KEY `odd ' for key 'name` (v)",
         ("INSERT INTO t VALUES (1,'a'),(2,'b'),(3,'x'' for key ''PRIMARY'),(4,'x'' for key ''PRIMARY')",),
     )  # fmt: skip
     case.copy_all(path)
     assert len(case.rows(case.shadow)) == 3
-    assert _ledger_row(case) == (4, 3, 1, 1)
+    assert (_ledger_row(case), _dirty(case)) == ((4, 3, 1), ["4"])
 
 
-def test_narrower_copy_key_marks_the_chunk(database: Database) -> None:
+def test_narrower_copy_key_makes_the_row_dirty(database: Database) -> None:
     """The key itself may now take two rows for one."""
     case = make_case(
         database,
@@ -144,7 +166,26 @@ def test_narrower_copy_key_marks_the_chunk(database: Database) -> None:
         ("INSERT INTO t VALUES ('A',1),('a',2)",),
     )
     case.copy_all()
-    assert _ledger_row(case) == (2, 1, 1, 1)
+    (left,) = case.rows(case.shadow)
+    other = "a" if left[0] == "A" else "A"
+    assert (_ledger_row(case), _dirty(case)) == ((2, 1, 1), [f"_utf8mb4 X'{other.encode().hex()}'"])
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_row_that_catch_up_wrote_first_is_no_conflict_where_the_key_is_compared_anew(
+    database: Database, path: str
+) -> None:
+    """Else a busy table would be copied again for ever."""
+    case = make_case(
+        database,
+        "CREATE TABLE t (a INT, b VARCHAR(20) CHARACTER SET latin1, v INT, PRIMARY KEY (a, b))",
+        "MODIFY b VARCHAR(20) CHARACTER SET utf8mb4 NOT NULL",
+        ("INSERT INTO t VALUES (1,'A',1),(1,'b',2),(2,'é',3)",),
+    )
+    case.session.execute(f"REPLACE INTO {ident(case.shadow)} VALUES (1,'A',1),(2,'é',9)")
+    case.copy_all(path)
+    assert case.rows(case.shadow) == [(1, "A", 1), (1, "b", 2), (2, "é", 9)]
+    assert _dirty(case) == []
 
 
 @pytest.fixture
@@ -186,7 +227,7 @@ def test_new_unique_key_is_known_where_messages_are_german(database: Database, p
         ("INSERT INTO t VALUES (1,1),(2,1)",),
     )
     case.copy_all(path)
-    assert _ledger_row(case) == (2, 1, 1, 1)
+    assert (_ledger_row(case), _dirty(case)) == ((2, 1, 1), ["2"])
 
 
 @pytest.mark.usefixtures("german")

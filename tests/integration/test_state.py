@@ -230,9 +230,7 @@ def test_a_landed_chunk_is_not_bumped(session: Session) -> None:
     [chunk] = ledger.chunks(session, WORKFLOW)
     with session.transaction():
         ledger.fence_chunk(session, WORKFLOW, chunk)
-        ledger.land(
-            session, WORKFLOW, chunk, Landing(rows_read=3, rows_copied=2, swallowed=1, is_dirty=False, millis=5)
-        )
+        ledger.land(session, WORKFLOW, chunk, Landing(rows_read=3, rows_copied=2, swallowed=1, millis=5))
     ledger.claim_split(session, WORKFLOW, 0)
     [landed] = ledger.chunks(session, WORKFLOW)
     assert (landed.attempt, landed.state) == (attempt, ledger.LANDED)

@@ -45,7 +45,7 @@ def test_equal_tables_are_clean(case: VerifyCase) -> None:
     verdict = case.verify(on_tick=seen.append)
     assert (verdict.verdict, verdict.rows_compared, verdict.mismatches) == (verdicts.CLEAN, ROWS, 0)
     assert seen[-1] == ROWS
-    assert case.markers_seen == [markers.PLAIN]
+    assert case.markers_seen == [markers.SINCE]
     assert verdicts.load(case.copy.session, WORKFLOW) == verdict
     assert case.copy.session.value(f"SELECT COUNT(*) FROM {SIDECAR}.marker") == 0
 
@@ -127,7 +127,7 @@ def test_rows_that_calm_down_are_clean(case: VerifyCase) -> None:
     """Inserted, deleted, moved and updated once, behind the first marker."""
 
     def once(kind: str) -> None:
-        if kind == markers.PLAIN:
+        if kind == markers.SINCE:
             case.app("INSERT INTO t VALUES (11,1,'new'), (999999,1,'new')", "11", "999999")
             case.app("DELETE FROM t WHERE id=10000", "10000")
             case.app("UPDATE t SET id=25 WHERE id=20", "20", "25")
@@ -136,7 +136,7 @@ def test_rows_that_calm_down_are_clean(case: VerifyCase) -> None:
     case.at_marker = once
     verdict = case.verify()
     assert (verdict.verdict, verdict.mismatches, verdict.hot_keys) == (verdicts.CLEAN, 0, ())
-    assert case.markers_seen == [markers.PLAIN, markers.SUSPECTS_OPEN, markers.SUSPECTS_CLOSE] + [
+    assert case.markers_seen == [markers.SINCE, markers.SUSPECTS_OPEN, markers.SUSPECTS_CLOSE] + [
         markers.SUSPECTS_OPEN,
         markers.SUSPECTS_CLOSE,
     ] * (len(case.markers_seen) // 2 - 1)

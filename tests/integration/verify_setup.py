@@ -17,7 +17,7 @@ from vreplication.mysql.session import Session, connect
 from vreplication.mysql.values import split_literals
 from vreplication.rowcopy.repair import copy_ranges
 from vreplication.settings import SIDECAR
-from vreplication.state import keytables, markers
+from vreplication.state import keytables, markers, since
 from vreplication.state.keytables import key_predicate
 from vreplication.state.ledger import KeyRange
 from vreplication.state.verdicts import Verdict
@@ -37,6 +37,7 @@ class VerifyCase:
     pending: list[str] = field(default_factory=list)
     markers_seen: list[str] = field(default_factory=list)
     repaired: list[KeyRange] = field(default_factory=list)
+    written: set[str] = field(default_factory=set)
     _is_watching: bool = False
     _turn: threading.RLock = field(default_factory=threading.RLock)
 
@@ -56,6 +57,7 @@ class VerifyCase:
 
     def apply_pending(self, session: Session) -> None:
         """Bring the shadow level, key by key, with the rows as they are now."""
+        self.written |= set(self.pending)
         for key in self.pending:
             self._apply(session, key)
             if self._is_watching:
@@ -112,7 +114,19 @@ class VerifyCase:
             self._is_watching = kind == markers.SUSPECTS_OPEN
             self.markers_seen.append(kind)
             self.at_marker(kind)
+            if kind == markers.SINCE:
+                self._hand_over(session)
             markers.record_applied(session, WORKFLOW, marker, (), is_holding=False)
+
+    def _hand_over(self, session: Session) -> None:
+        """As the applier does it at this marker."""
+        found = since.load(session, WORKFLOW)
+        if found is None:
+            since.begin(session, WORKFLOW, "")
+        else:
+            number = found.round
+            since.save(session, WORKFLOW, self.written, "", number=number, next_number=number + 1)
+        self.written.clear()
 
     def repair(self, ranges: Iterable[KeyRange]) -> None:
         """As the workflow does it."""

@@ -220,6 +220,9 @@ def written_one(w: World, s: State, key: int, value: int) -> State | None:
     for other in bits(pushed):
         shadow = put(shadow, other, NONE)
     tombs = put(s.tombs, key, tomb(w, s, key, value))
+    if w.bounds.unique == "added" and s.dirty[key]:
+        # SerialWriter._discard: the row's own change says anew what it is.
+        s = s._replace(dirty=put(s.dirty, key, 0))
     return noted(w, s._replace(shadow=shadow, tombs=tombs), pushed)
 
 

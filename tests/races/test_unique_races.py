@@ -103,7 +103,7 @@ def test_rows_that_were_pushed_out_are_copied_again_by_a_key_with_labels(race: R
         race.applied(run)
         push_out(race, run)
     race.complete(run)
-    assert any("met the new unique key and are copied again" in line for line in run.said), run.said
+    assert any("conflicted with the new unique key were copied again" in line for line in run.said), run.said
 
 
 def push_out(race: Race, run: Run) -> None:

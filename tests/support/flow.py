@@ -187,6 +187,20 @@ def wait_until(
         seconds, pause = seconds + pause, min(1.2 * pause, 5 * pause_seconds)
 
 
+@contextmanager
+def settings(database: Database, values: dict[str, object]) -> Iterator[None]:
+    """Global settings for the time of a block; sessions opened inside have them."""
+    admin = database.admin
+    before = {name: admin.value(f"SELECT @@global.{name}") for name in values}
+    try:
+        for name, value in values.items():
+            admin.execute_raw(f"SET GLOBAL {name}={value}")
+        yield
+    finally:
+        for name, value in before.items():
+            admin.execute_raw(f"SET GLOBAL {name}={value}")
+
+
 def purge_logs(database: Database) -> None:
     """Leave nothing but the newest binary log."""
     for _ in range(2):

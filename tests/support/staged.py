@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -57,6 +58,20 @@ class CatchUp:
         return self.error
 
 
+def wait_begun(monkeypatch: pytest.MonkeyPatch, before: Callable[[], None] = lambda: None) -> threading.Event:
+    """Set when the next stage of catch-up has come to catch up, and `before` is done."""
+    begun, known = threading.Event(), stages.replicate
+
+    def begin(*args: Any, **more: Any) -> None:
+        monkeypatch.setattr(stages, "replicate", known)
+        before()
+        begun.set()
+        known(*args, **more)
+
+    monkeypatch.setattr(stages, "replicate", begin)
+    return begun
+
+
 class Called:
     """A stage in a thread, for those that may never end."""
 
@@ -75,8 +90,8 @@ class Called:
     def is_going(self) -> bool:
         return self._thread.is_alive()
 
-    def end(self) -> Ended | None:
-        self._thread.join(30)
+    def end(self, seconds: float = 30.0) -> Ended | None:
+        self._thread.join(seconds)
         if self._thread.is_alive():
             self._stage.stop.set()
             pytest.fail("the stage does not end")

@@ -25,6 +25,7 @@ class Server:
     def __init__(self, code: int, message: str) -> None:
         self.error: SqlError | None = SqlError(message, code=code)
         self.written: list[str] = []
+        self.warning_count = 0
 
     @contextmanager
     def transaction(self) -> Any:
@@ -32,6 +33,9 @@ class Server:
 
     def row(self, *_: Any) -> tuple[int]:
         return (1,)
+
+    def lasting(self, *_: Any) -> int:
+        return 1 << 20
 
     def execute_raw(self, sql: str) -> int:
         if self.error is not None:
@@ -42,7 +46,9 @@ class Server:
 
 
 def target() -> Any:
-    return SimpleNamespace(table="`d`.`t`", columns="`id`,`a`", key_columns=["`id`"], packet=1 << 20, lease=LEASE)
+    mapping = SimpleNamespace(is_written_in_zone=False)
+    columns = {"columns": "`id`,`a`", "key_columns": ["`id`"]}
+    return SimpleNamespace(table="`d`.`t`", **columns, packet=1 << 20, lease=LEASE, mapping=mapping)
 
 
 def write(server: Server) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parents[2] / "vreplication"
 FLOORS = [
-    {"errors", "names", "phases", "settings", "clock", "pausepoints"},
+    {"errors", "masking", "names", "phases", "settings", "clock", "pausepoints"},
     {"mysql"},
     {"schema"},
     {"binlog", "state"},

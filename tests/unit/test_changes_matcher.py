@@ -88,6 +88,24 @@ def test_behind_a_checkpoint_all_that_is_read_is_handed_on() -> None:
     assert list(matcher.feed(late)) == [late]
 
 
+@pytest.mark.parametrize("name_of_the_second", [A, B])
+def test_rows_of_a_branch_that_began_before_what_is_read_again_are_lost(name_of_the_second: Xid) -> None:
+    """Whatever a later branch is called that the checkpoint holds."""
+    log = [
+        group(GroupKind.COMMIT, 3, rows=1),
+        group(GroupKind.XA_COMMIT, 5, xid=A),
+        group(GroupKind.XA_PREPARE, 7, xid=name_of_the_second),
+    ]
+    before = Matcher()
+    list(before.feed(log[2]))
+    lost: list[bool] = []
+    matcher = Matcher(on_lost=lambda: lost.append(True))
+    assert matcher.restore(before.held(), log[2].end, position(3)) == position(3)
+    assert [g for one in log for g in matcher.feed(one)] == []
+    assert lost == [True]
+    assert [branch.xid for branch in matcher.held()] == [name_of_the_second]
+
+
 def test_read_again_up_to_a_checkpoint_and_not_behind_it() -> None:
     """The same, when a branch has to be read again: the late transaction stands behind the checkpoint."""
 

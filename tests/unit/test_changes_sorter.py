@@ -98,6 +98,26 @@ def test_a_merge_leaves_the_tables_of_a_transaction_as_they_were_written(sorter:
     assert list(sorter.merged((1, 2, 3), 0, 9)) == log
 
 
+@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="only Linux counts what a process reads")
+def test_what_is_long_is_not_read_to_find_or_weigh_others(sorter: DiskSorter) -> None:
+    """A value of 60 MB is an entry of 120 MB: every search in the file came by it."""
+    long = os.urandom(1 << 20) * 24
+    sorter.add([entry(table=table, data=b"short" if table == 3 else long) for table in range(1, 6)])
+    for table in range(1, 6):
+        sorter.resolve(table, 1)
+    sorter.flush()
+    before = _bytes_read()
+    assert [found.data for found in sorter.fetch(3, 0, 1)] == [b"short"]
+    for table in range(1, 3):
+        sorter.clean(table, 2)
+    assert _bytes_read() - before < 1 << 20
+
+
+def _bytes_read() -> int:
+    counts = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
+    return int(counts["rchar"])
+
+
 def test_ranges_are_deleted_together(sorter: DiskSorter, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_CLEAN_EVERY", 3)
     sorter.add(entry(table=t, time=1) for t in range(3))

@@ -25,6 +25,7 @@ from vreplication.airflow.links import MigrationLink
 from vreplication.airflow.storing import stored
 from vreplication.airflow.triggers import CatchUpTrigger, GateTrigger, look
 from vreplication.errors import Refused
+from vreplication.masking import mask, masked
 from vreplication.workflows import maintenance, stages
 from vreplication.workflows.stages import Ended, Stage
 
@@ -78,12 +79,12 @@ class StageOperator(BaseOperator):
             return work()
         except Ended as error:
             if error.lacks_catch_up:
-                raise CatchUpAway(str(error)) from None
+                raise CatchUpAway(mask(str(error))) from None
             for left in error.result.leftovers:
                 log.error("left behind: %s; `%s` removes it", left.what, left.command)
             if error.may_retry:
-                raise AirflowException(str(error)) from None
-            raise AirflowFailException(f"{error.result.event}: {error}") from None
+                raise AirflowException(mask(str(error))) from None
+            raise AirflowFailException(mask(f"{error.result.event}: {error}")) from None
         except Refused as error:
             raise AirflowFailException(f"refused: {error}") from None
 
@@ -248,7 +249,7 @@ class CleanUpOperator(StageOperator):
         self._check_before(context)
         result, (schema, table) = super().execute(context)
         assets.note_migrated(context, request.read(context).conn_id, schema, table, result.workflow)
-        return dataclasses.asdict(result)
+        return dict(masked(dataclasses.asdict(result)))
 
     def _check_before(self, context: Any) -> None:
         states = task_states(context, sorted(self.upstream_task_ids))

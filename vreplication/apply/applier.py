@@ -23,6 +23,7 @@ from vreplication import names
 from vreplication.apply import writer
 from vreplication.apply.batch import Batch, Step
 from vreplication.apply.serial import SerialWriter, create_probe
+from vreplication.apply.since import SinceKeys
 from vreplication.apply.writer import Marks, Target
 from vreplication.binlog.events import Change, Group, Position, TableRow
 from vreplication.changes.matcher import Held
@@ -77,6 +78,9 @@ class Applier:
         self._pool = ThreadPoolExecutor(max_workers=max(1, len(sessions)), thread_name_prefix="apply")
         self._serial = SerialWriter(target=target) if target.mapping.is_serial else None
         self._has_suspects = False
+        self._since = SinceKeys(session=self._main, workflow=self._workflow)
+        self._is_past_checkpoint = False
+        """Until a group comes, the log may be read again on the way there."""
         self._time: int | None = None
         """Assigned time of the transaction that is being taken in parts."""
         self._beat: int | None = None
@@ -106,13 +110,21 @@ class Applier:
         self._has_tombstones = writer.prune_tombstones(self._main, self._target, 0)
         suspects = qualified(SIDECAR, names.suspect_table(self._workflow))
         self._has_suspects = self._main.row(f"SELECT 1 FROM {suspects} LIMIT 1") is not None
+        self._since.load()
         if self._serial:
             create_probe(self._main, self._target)
+        for session in self._sessions:
+            writer.prepare(session, self._target)
 
     @property
     def position(self) -> Position | None:
         """End of the last group that was taken in."""
         return self._position
+
+    @property
+    def since(self) -> SinceKeys:
+        """Keys written since a verification began."""
+        return self._since
 
     @property
     def events_applied(self) -> int:
@@ -121,6 +133,7 @@ class Applier:
     def take(self, group: Group) -> list[Marker]:
         """Take one committed group; returns the markers in it that have been applied."""
         found: list[Marker] = []
+        self._is_past_checkpoint = True
         if self._time is None:
             self._time = self._watermark.begin(group.time_micros)
         for item in group.items:
@@ -201,14 +214,20 @@ class Applier:
         # A marker of the cut-over makes us hold, unless it was taken back meanwhile (we read an old log again).
         is_cutover = marker.kind == markers.CUTOVER
         is_holding = is_cutover and markers.is_present(self._main, self._workflow, marker.id)
-        self._position = group.end
+        ends_round = marker.kind == markers.SINCE or (is_cutover and self._since.is_active)
+        position = self._position = group.end
+        rounds = [self._since.round]
 
         def work() -> None:
             held = tuple(str(b.xid) for b in self._held() if b.rows or not is_cutover)
             markers.record_applied(self._main, self._workflow, marker.id, held, is_holding=is_holding)
+            if ends_round:
+                rounds[0] = self._since.end_round(position)
             self._save_checkpoint()
 
         writer.in_transaction(self._main, self._target.lease, work)
+        if ends_round:
+            self._since.saved(rounds[0])
         if marker.kind in (markers.SUSPECTS_OPEN, markers.SUSPECTS_CLOSE):
             self._has_suspects = marker.kind == markers.SUSPECTS_OPEN
         return marker
@@ -219,14 +238,32 @@ class Applier:
         if batch:
             reach("apply.before_flush")
             self._write(batch)
+            self._since.note(batch.keys())
             self._batch = self._new_batch()
             self._watermark.applied_changes(batch.count)
         elif self._position != self._saved_position and SYSTEM.monotonic() - self._saved_at >= IDLE_SAVE_SECONDS:
             writer.in_transaction(self._main, self._target.lease, self._save_checkpoint)
+        if self._since.is_due:
+            self.save_since()
         if self._taken is not None:
             self._watermark.resolve(self._taken)
             self._watermark.beat_applied(self._beat_number)
             self._taken = None
+
+    def save_since(self) -> None:
+        """Put the keys written since a verification began into the sidecar, as far as they are flushed.
+
+        On the way to the checkpoint they are not known up to there yet: who reads again begins at the same place.
+        """
+        position = self._saved_position
+        if not self._since.is_active or position is None or not self._is_past_checkpoint:
+            return
+
+        def work() -> None:
+            self._since.save(position)
+
+        writer.in_transaction(self._main, self._target.lease, work)
+        self._since.saved(self._since.round)
 
     def _write(self, batch: Batch) -> None:
         # Under a new unique key a write may push another row out, which is a delete, too.

@@ -49,6 +49,10 @@ class Batch:
     def __len__(self) -> int:
         return self.count
 
+    def keys(self) -> Iterable[str]:
+        """Of all changes."""
+        return self._last if self._is_exact else (change.key for change in self._ordered)
+
     def shares(self, wanted: int) -> list[list[Step]]:
         """Up to `wanted` independent lists of steps; one, when order matters."""
         if not self._is_exact:

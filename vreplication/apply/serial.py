@@ -5,7 +5,8 @@ which may be right (its own change is still to come) or the loss of a row (a rea
 found before it goes, and its key becomes *dirty* (it is copied again before the gate) and a tombstone (no open chunk
 may bring its old image back). Source: docs/correctness.md, new unique keys; protocol rule U4.
 
-What must stay true: no row leaves the shadow here without its key being in the dirty table, in the same transaction.
+What must stay true: no row leaves the shadow here without its key being in the dirty table, in the same transaction; a
+key leaves that table when its own change has been written, for then the shadow has what the source had.
 """
 
 from __future__ import annotations
@@ -14,13 +15,22 @@ from dataclasses import dataclass
 
 from vreplication import names
 from vreplication.apply.batch import Step
-from vreplication.apply.writer import Marks, Target, bad_value, delete_keys, touch_suspects
-from vreplication.mysql import values
+from vreplication.apply.writer import (
+    LostValue,
+    Marks,
+    Target,
+    bad_value,
+    delete_keys,
+    lost_value,
+    touch_suspects,
+    write_rows,
+)
 from vreplication.mysql.quoting import ident, qualified
 from vreplication.mysql.session import Session, SqlError
+from vreplication.schema.bounds import as_source
 from vreplication.schema.model import Key
 from vreplication.settings import SIDECAR
-from vreplication.state import keytables
+from vreplication.state import keytables, stage
 
 _DUPLICATE = 1062
 
@@ -58,17 +68,32 @@ class SerialWriter:
         return pushed
 
     def _delete(self, session: Session, keys: list[str], marks: Marks) -> None:
+        self._discard(session, self.dirty, keys)
         delete_keys(session, self.target, keys)
         if marks.batch is not None:
             keytables.put(session, self.target.tombstones, keys, str(marks.batch))
 
     def _write(self, session: Session, step: Step, marks: Marks) -> int:
-        """All rows at once when nothing is in the way, else row by row."""
-        rows = list(zip(step.keys, step.values or [], strict=True))
-        pushed = 0 if self._try_insert(session, step) else sum(self._write_row(session, k, v, marks) for k, v in rows)
+        """All rows at once when nothing is in the way, else row by row.
+
+        The keys leave the lists first: a row of this very step may be pushed out by a later one, and is noted then.
+        """
+        self._discard(session, self.dirty, step.keys)
         if marks.has_tombstones:
-            keytables.discard(session, self.target.tombstones, step.keys, len(self.target.key_columns))
-        return pushed
+            self._discard(session, self.target.tombstones, step.keys)
+        if self._try_insert(session, step):
+            return 0
+        rows = zip(step.keys, step.values or [], strict=True)
+        return sum(self._write_row(session, key, row, marks) for key, row in rows)
+
+    @property
+    def dirty(self) -> str:
+        return names.dirty_table(self.target.lease.workflow)
+
+    def _discard(self, session: Session, table: str, keys: list[str]) -> None:
+        """Whatever a list says of these keys, their own change says it anew."""
+        if session.row(f"SELECT 1 FROM {qualified(SIDECAR, table)} LIMIT 1"):
+            keytables.discard(session, table, keys, len(self.target.key_columns))
 
     def _try_insert(self, session: Session, step: Step) -> bool:
         session.execute_raw("SAVEPOINT run")
@@ -77,6 +102,8 @@ class SerialWriter:
         delete_keys(session, self.target, step.keys)
         try:
             self._insert(session, step.values or [])
+        except LostValue as error:
+            raise lost_value(error, step.keys) from None
         except SqlError as error:
             if error.code != _DUPLICATE:
                 raise bad_value(error, step.keys) from None
@@ -85,8 +112,7 @@ class SerialWriter:
         return True
 
     def _insert(self, session: Session, rows: list[str]) -> None:
-        head = f"INSERT INTO {self.target.table} ({self.target.columns})"
-        values.write(session, head, (f"({r})" for r in rows), packet=self.target.packet)
+        write_rows(session, self.target, "INSERT", self.target.table, rows)
 
     def _write_row(self, session: Session, key: str, row: str, marks: Marks) -> int:
         delete_keys(session, self.target, [key])
@@ -95,6 +121,8 @@ class SerialWriter:
             try:
                 self._insert(session, [row])
                 return pushed
+            except LostValue as error:
+                raise lost_value(error, [key]) from None
             except SqlError as error:
                 if error.code != _DUPLICATE:
                     raise bad_value(error, [key]) from None
@@ -103,8 +131,9 @@ class SerialWriter:
     def _push_out(self, session: Session, key: str, row: str, marks: Marks) -> int:
         """Delete the rows in the way of `row`, noting each."""
         probe = qualified(SIDECAR, probe_table(self.target.lease.workflow))
-        session.execute_raw(f"DELETE FROM {probe}")
-        values.write(session, f"INSERT INTO {probe} ({self.target.columns})", [f"({row})"], packet=self.target.packet)
+        with stage.computing(session, self.target.mapping):
+            session.execute_raw(f"DELETE FROM {probe}")
+        write_rows(session, self.target, "INSERT", probe, [row])
         found = 0
         for unique in self.target.mapping.target.keys:
             if unique.is_unique:
@@ -115,16 +144,16 @@ class SerialWriter:
 
     def _move_to_dirty(self, session: Session, probe: str, unique: Key, marks: Marks) -> int:
         on = " AND ".join(_same(p.column, p.prefix) for p in unique.parts)
-        keys = ", ".join(f"s.{c}" for c in self.target.key_columns)
+        keys = ", ".join(as_source(p, f"s.{ident(p.target.name)}") for p in self.target.mapping.key)
         source = f"FROM {probe} AS p STRAIGHT_JOIN {self.target.table} AS s ON {on}"
-        workflow = self.target.lease.workflow
-        dirty = qualified(SIDECAR, names.dirty_table(workflow))
-        found = session.execute_raw(f"REPLACE INTO {dirty} SELECT {marks.number}, {keys} {source}")
+        dirty = qualified(SIDECAR, self.dirty)
+        found = session.execute_raw(f"REPLACE INTO {dirty} SELECT {keytables.NEW_NUMBER}, {keys} {source}")
         if found and marks.batch is not None:
             tombstones = qualified(SIDECAR, self.target.tombstones)
             session.execute_raw(f"REPLACE INTO {tombstones} SELECT {marks.batch}, {keys} {source}")
         if found:
-            session.execute_raw(f"DELETE s {source}")
+            with stage.computing(session, self.target.mapping):
+                session.execute_raw(f"DELETE s {source}")
         return found
 
 

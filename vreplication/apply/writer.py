@@ -2,7 +2,8 @@
 
 What must stay true: rows and their tombstones are one transaction that begins with the lease's fence; deletes are
 blind, locking statements (they wait for a chunk that is landing, they never look first); a lock wait or deadlock
-repeats the whole transaction; a value that the new definition cannot hold ends the workflow and names the row's key.
+repeats the whole transaction; a value that the new definition cannot hold ends the workflow and names the row's key,
+also where the server only gives a note; what the server computes from a row is computed in its own time zone.
 """
 
 from __future__ import annotations
@@ -17,14 +18,16 @@ from vreplication.errors import BadValue, Transient
 from vreplication.mysql import values
 from vreplication.mysql.quoting import ident, idents, qualified
 from vreplication.mysql.session import LockWait, Session, SqlError
+from vreplication.schema.losses import loss
 from vreplication.schema.model import TableMapping
 from vreplication.settings import SIDECAR, TABLE_SECONDS
-from vreplication.state import keytables
+from vreplication.state import keytables, stage
 from vreplication.state.lease import Lease, fence
 
 _ATTEMPTS = 50
 _GONE = frozenset({1146, 1049})
 _DUPLICATE = 1062
+_ROW = re.compile(r"at row (\d+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,16 +99,66 @@ def write_steps(session: Session, target: Target, steps: list[Step], marks: Mark
 
 
 def delete_keys(session: Session, target: Target, keys: list[str]) -> None:
+    """Delete the source's rows of these keys, and no row that only the target's collation calls the same."""
     size = keytables.KEYS_PER_STATEMENT
     for i in range(0, len(keys), size):
-        predicate = keytables.key_predicate(target.key_columns, keys[i : i + size])
-        session.execute_raw(f"DELETE FROM {target.table} WHERE {predicate}")
+        predicate = keytables.row_predicate(target.mapping, keys[i : i + size])
+        with stage.computing(session, target.mapping):
+            session.execute_raw(f"DELETE FROM {target.table} WHERE {predicate}")
+
+
+def prepare(session: Session, target: Target) -> None:
+    """Make ready a connection that is going to write rows; outside of any transaction."""
+    if target.mapping.is_written_in_zone:
+        stage.create(session, target.mapping, target.lease.workflow)
+
+
+def write_rows(session: Session, target: Target, verb: str, table: str, rows: list[str]) -> None:
+    """Run `verb` (INSERT, REPLACE) INTO `table`, which has the shadow's columns. Raises SqlError or LostValue.
+
+    Rows are literals in UTC; where the target computes values by the time zone they go by way of state/stage.py.
+    """
+    mapping, workflow = target.mapping, target.lease.workflow
+    if not mapping.is_written_in_zone:
+        _write_values(session, target, f"{verb} INTO {table} ({target.columns})", rows)
+        return
+    stage.clear(session, mapping, workflow)
+    _write_values(session, target, stage.head(mapping, workflow), rows)
+    with stage.computing(session, mapping):
+        session.execute_raw(stage.move_sql(session, verb, table, mapping, workflow))
+        _refuse_losses(session, target, 0)
+
+
+def _write_values(session: Session, target: Target, head: str, rows: list[str]) -> None:
+    def look(written: int) -> None:
+        _refuse_losses(session, target, written)
+
+    values.write(session, head, (f"({row})" for row in rows), packet=target.packet, after=look)
+
+
+class LostValue(Exception):
+    """The server has cut a value with a note. `row`: its number among those that were written, from 0, if known."""
+
+    def __init__(self, message: str, row: int | None) -> None:
+        super().__init__(message)
+        self.message, self.row = message, row
+
+
+def _refuse_losses(session: Session, target: Target, first_row: int) -> None:
+    """Read what the last statement was warned of; nearly always nothing."""
+    if not session.warning_count:
+        return
+    for warning in session.warnings():
+        if lost := loss(target.mapping.target, warning):
+            at = _ROW.search(warning[2])
+            raise LostValue(lost, first_row + int(at.group(1)) - 1 if at else None)
 
 
 def _replace(session: Session, target: Target, keys: list[str], rows: list[str]) -> None:
-    head = f"REPLACE INTO {target.table} ({target.columns})"
     try:
-        values.write(session, head, (f"({row})" for row in rows), packet=target.packet)
+        write_rows(session, target, "REPLACE", target.table, rows)
+    except LostValue as error:
+        raise lost_value(error, keys) from None
     except SqlError as error:
         if error.code == _DUPLICATE:
             # REPLACE meets a row that another connection is inserting or taking back at this moment (MySQL, measured
@@ -118,12 +171,21 @@ def bad_value(error: SqlError, keys: list[str]) -> Exception:
     """The server's refusal as one that names the row: "… at row 3" counts within the statement."""
     if error.code in _GONE:
         return error
-    row = re.search(r"at row (\d+)", error.message)
+    row = _ROW.search(error.message)
     number = int(row.group(1)) - 1 if row else 0
-    key = readable(keys[number]) if len(keys) <= values.STATEMENT_ROWS and number < len(keys) else "one of a batch"
+    return _does_not_fit(error.message, keys, number if len(keys) <= values.STATEMENT_ROWS else None)
+
+
+def lost_value(error: LostValue, keys: list[str]) -> BadValue:
+    """The same for a value that the server has cut with a note."""
+    return _does_not_fit(error.message, keys, error.row)
+
+
+def _does_not_fit(message: str, keys: list[str], number: int | None) -> BadValue:
+    key = readable(keys[number]) if number is not None and number < len(keys) else "one of a batch"
     return BadValue(
-        f"A change to the row with key ({key}) does not fit the new definition: {error.message}",
-        cure="The source table is untouched. Mend the row or the ALTER, cancel this workflow and start again.",
+        f"A change to the row with key ({key}) does not fit the new definition: {message}",
+        cure="The source table is untouched. Change the row or the ALTER, cancel this workflow and start again.",
     )
 
 
@@ -152,11 +214,10 @@ def touch_suspects(session: Session, target: Target, keys: list[str]) -> None:
 
 def delete_again(session: Session, target: Target) -> None:
     """A chunk has landed: every tombstoned key is deleted once more."""
-    columns = target.key_columns
-    on = " AND ".join(f"s.{c}=t.{keytables.key_column(i)}" for i, c in enumerate(columns))
+    on = keytables.on_row(target.mapping, "s", "t")
     sql = f"DELETE s FROM {qualified(SIDECAR, target.tombstones)} AS t STRAIGHT_JOIN {target.table} AS s ON {on}"
     # As many as were deleted while chunks were open: no one knows how many that are.
-    with session.patient(TABLE_SECONDS):
+    with session.patient(TABLE_SECONDS), stage.computing(session, target.mapping):
         session.execute_raw(sql)
 
 

@@ -16,11 +16,11 @@ stream (docs/correctness.md, XA); memory is bounded, whatever the number and siz
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from vreplication.binlog.events import Group, GroupKind, Position, Xid
+from vreplication.binlog.events import Change, Group, GroupKind, Position, TableRow, Xid
 from vreplication.changes.sorter import DiskSorter
 from vreplication.changes.waiting import Budget, Rows, count_changes
 from vreplication.errors import SourceChanged, Terminal
@@ -75,7 +75,8 @@ class _Branch:
 class Matcher:
     """Feed it groups in log order; it yields what has committed, in commit order. Not thread-safe.
 
-    sorter: where rows past the budget go; None: more than the budget is an error.
+    sorter: where rows past the budget go; None: more than the budget is an error. on_applied: is told the rows of what
+    is read again and was applied before; on_lost: that a branch is among it whose rows were not read again.
     """
 
     def __init__(
@@ -84,8 +85,11 @@ class Matcher:
         is_strict: bool = False,
         budget_bytes: int = MATCHER_BUDGET_BYTES,
         sorter: DiskSorter | None = None,
+        on_applied: Callable[[Sequence[Change | TableRow]], None] = lambda items: None,
+        on_lost: Callable[[], None] = lambda: None,
     ) -> None:
         self._budget = Budget(budget_bytes, sorter)
+        self._on_applied, self._on_lost = on_applied, on_lost
         self._branches: dict[Xid, _Branch] = {}
         self._pending: Rows | None = None
         self._is_strict = is_strict
@@ -97,16 +101,20 @@ class Matcher:
 
     # What came before.
 
-    def restore(self, held: Sequence[Held], position: Position) -> Position:
-        """Take over the branches of a checkpoint at `position`; returns from where the log has to be read."""
+    def restore(self, held: Sequence[Held], position: Position, again_from: Position | None = None) -> Position:
+        """Take over the branches of a checkpoint at `position`; returns from where the log has to be read.
+
+        again_from: what has been applied since is to be read once more, for `on_applied`.
+        """
         missing = [branch for branch in held if not self._adopt(branch)]
         if self._budget.sorter is not None:
             self._budget.sorter.flush()
             self._budget.sorter.forget_others()
         # MariaDB's numbers may go back where several servers write one domain; unless we read again, nothing asks them.
-        self._applied_to = position if missing else None
-        for branch in missing:
-            position = branch.start if branch.start.is_within(position) else position
+        starts = [branch.start for branch in missing] + ([again_from] if again_from else [])
+        self._applied_to = position if starts else None
+        for start in starts:
+            position = start if start.is_within(position) else position
         return position
 
     def _adopt(self, held: Held) -> bool:
@@ -127,6 +135,7 @@ class Matcher:
             if not self._is_applied:
                 yield group
             else:
+                self._on_applied(group.items)
                 self.not_queued += count_changes(group.items)
             return
         rows = self._gathered(group)
@@ -175,6 +184,9 @@ class Matcher:
         if branch is None:
             self._refuse_unknown(group)
         elif group.kind is GroupKind.XA_COMMIT:
+            if self._is_applied and not branch.start.is_within(group.start):
+                # A later branch of the same name, that the checkpoint holds: this one's rows were not read again.
+                self._on_lost()
             self.not_queued -= branch.rows.changes
             return branch.rows
         else:
@@ -189,6 +201,8 @@ class Matcher:
                 yield settled
         elif self._is_applied:
             self._leave(group)
+            for part in rows.parts():
+                self._on_applied(part)
             self._drop(rows)
         else:
             yield from self._in_parts(group, replace(settled, changes=rows.changes), rows)
@@ -221,6 +235,8 @@ class Matcher:
         return group.end.is_within(reached)
 
     def _refuse_unknown(self, group: Group) -> None:
+        if group.kind is GroupKind.XA_COMMIT and self._is_applied:
+            self._on_lost()
         if group.kind is GroupKind.XA_COMMIT and self._is_strict and not self._is_applied:
             raise SourceChanged(
                 f"XA branch {_xid(group)} was prepared before this workflow began and committed at {group.end}, "

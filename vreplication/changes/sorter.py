@@ -351,7 +351,8 @@ def _open(file: Path) -> sqlite3.Connection:
         "wal_autocheckpoint=4000",
     ):
         db.execute(f"PRAGMA {pragma}")
-    db.execute("CREATE TABLE IF NOT EXISTS change (k BLOB PRIMARY KEY, v BLOB NOT NULL) WITHOUT ROWID")
+    # With the values in the tree of the keys each search would read the long ones that it comes by, to the end.
+    db.execute("CREATE TABLE IF NOT EXISTS change (k BLOB PRIMARY KEY, v BLOB NOT NULL)")
     db.execute("CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value TEXT NOT NULL)")
     db.execute("INSERT OR REPLACE INTO about VALUES ('format', ?)", (FORMAT,))
     db.commit()

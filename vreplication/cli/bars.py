@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from vreplication.cli import figures
-from vreplication.cli.scrub import scrub
+from vreplication.masking import mask
 from vreplication.phases import Phase
 from vreplication.progress import numbers
 from vreplication.progress.snapshot import Snapshot
@@ -78,7 +78,7 @@ class View:
         if (line := figures.eta(snapshot)) and not self.is_stopping:
             yield Text(line)
         for note in figures.notes(snapshot):
-            yield Text(scrub(note), style=WAITING)
+            yield Text(mask(note), style=WAITING)
 
 
 def phase_color(snapshot: Snapshot) -> str:
@@ -97,7 +97,7 @@ def _steps(snapshot: Snapshot) -> Text:
     order = list(numbers.STEPS)
     here = order.index(snapshot.phase) if snapshot.phase in numbers.STEPS else len(order)
     if snapshot.phase in (Phase.FAILED, Phase.CANCELLED):
-        return Text(scrub(snapshot.reason or str(snapshot.phase)), style=FAILED)
+        return Text(mask(snapshot.reason or str(snapshot.phase)), style=FAILED)
     return Text("  ").join(_step(index, here, word) for index, word in enumerate(numbers.STEPS.values()))
 
 

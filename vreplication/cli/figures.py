@@ -68,7 +68,14 @@ def verified(snapshot: Snapshot) -> str:
     """How much, and how long ago while that matters: it is repeated as long as the workflow is held at the gate."""
     ago = snapshot.verified_seconds_ago if snapshot.phase is Phase.WAITING else None
     rows = f"{numbers.short(snapshot.verify_rows)} rows compared" if snapshot.verify_rows else ""
-    return " · ".join(p for p in (rows, "" if ago is None else f"{numbers.duration(ago)} ago") if p)
+    return " · ".join(p for p in (rows, "" if ago is None else f"{numbers.duration(ago)} ago", _since(snapshot)) if p)
+
+
+def _since(snapshot: Snapshot) -> str:
+    """Keys written since, which are compared until the cut-over."""
+    if snapshot.keys_since is None or snapshot.phase is not Phase.WAITING:
+        return ""
+    return f"{numbers.short(snapshot.keys_since)} keys since"
 
 
 def notes(snapshot: Snapshot) -> list[str]:

@@ -19,8 +19,8 @@ from vreplication import names
 from vreplication.cli import figures, options
 from vreplication.cli.bars import QUIET, View, phase_color
 from vreplication.cli.say import PROGRAM, json_line
-from vreplication.cli.scrub import scrub
 from vreplication.errors import Transient
+from vreplication.masking import mask
 from vreplication.mysql.session import connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import Phase
@@ -109,7 +109,7 @@ def table(found: list[Snapshot]) -> Group:
     lines = [_line(_HEADER, widths, "bold")]
     for snapshot, cells in zip(found, rows, strict=True):
         lines.append(_line(cells, widths, phase_color(snapshot)))
-        if remark := scrub(_remark(snapshot)):
+        if remark := mask(_remark(snapshot)):
             lines.append(Text(f"  {remark}", style=QUIET, no_wrap=True, overflow="ellipsis"))
     return Group(*lines)
 
@@ -149,7 +149,7 @@ def _facts(snapshot: Snapshot) -> list[RenderableType]:
     grid = Table.grid(padding=(0, 2, 0, 0))
     for name, value in facts.items():
         if value:
-            grid.add_row(Text(name, style="bold"), Text(scrub(value)))
+            grid.add_row(Text(name, style="bold"), Text(mask(value)))
     return [grid]
 
 

@@ -15,7 +15,7 @@ from vreplication.mysql.quoting import qualified
 from vreplication.mysql.server import Server
 from vreplication.mysql.session import Session, SqlError
 from vreplication.settings import GATE_BACKLOG_CHANGES, GATE_LAG_SECONDS, SIDECAR
-from vreplication.state import gate, lease, ledger, verdicts, workflows
+from vreplication.state import gate, lease, ledger, since, verdicts, workflows
 from vreplication.state.workflows import WorkflowRow
 
 FRESH_SECONDS = 2.5
@@ -94,11 +94,9 @@ def _copy_reasons(session: Session, row: WorkflowRow) -> list[Reason]:
                 f"{totals.chunks_open + totals.chunks_landed} chunks are not matched.",
             )
         )
-    keys = _dirty_keys(session, row)
-    if totals.dirty or keys:
-        found.append(
-            Reason(code="dirty", sentence=f"To be copied again: {totals.dirty} chunks and {keys} keys that collided.")
-        )
+    if keys := _dirty_keys(session, row):
+        sentence = f"{keys} rows conflicted with the new unique key and are copied again."
+        found.append(Reason(code="dirty", sentence=sentence))
     return found
 
 
@@ -113,10 +111,15 @@ def _dirty_keys(session: Session, row: WorkflowRow) -> int:
 
 def _verdict_reasons(session: Session, row: WorkflowRow) -> list[Reason]:
     verdict = verdicts.load(session, row.id)
-    if verdict is not None and verdict.verdict in (verdicts.CLEAN, verdicts.WAIVED):
+    if verdict is not None and verdict.verdict == verdicts.WAIVED:
         return []
-    what = "found differences" if verdict else "has not been done"
-    return [Reason(code="not_verified", sentence=f"The verification {what}.")]
+    if verdict is None or verdict.verdict != verdicts.CLEAN:
+        what = "found differences" if verdict else "has not been done"
+        return [Reason(code="not_verified", sentence=f"The verification {what}.")]
+    found = since.load(session, row.id)
+    if found is not None and found.vouches:
+        return []
+    return [Reason(code="not_verified", sentence="What was written since the verification is not known any more.")]
 
 
 def _catch_up_reasons(session: Session, server: Server, row: WorkflowRow) -> list[Reason]:

@@ -26,9 +26,10 @@ from vreplication.cutover.identity import table_identities
 from vreplication.cutover.rename import Rename
 from vreplication.cutover.watchdog import Watchdog
 from vreplication.errors import Ambiguous, SourceChanged, Terminal, Transient, VReplicationError
+from vreplication.masking import mask
 from vreplication.mysql.processes import still_there
 from vreplication.mysql.quoting import qualified
-from vreplication.mysql.server import Server, out_of_turn
+from vreplication.mysql.server import Server, check_commit_order, out_of_turn
 from vreplication.mysql.session import LockWait, Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.pausepoints import reach
@@ -232,8 +233,9 @@ class _Attempt:
         return _NotNow(f"The table could not be locked within {LOCK_SECONDS} s. {words}", found)
 
     def _check_tables(self) -> None:
-        """Under the lock: the table is still the source, the shadow still ours."""
+        """Under the lock: the table is still the source, the shadow still ours, and what was copied can be trusted."""
         row = self._row
+        check_commit_order(self._sessions.observer)
         pair = (row.source_table, row.shadow_table)
         found = table_identities(self._sessions.observer, row.source_schema, pair, self._server.is_mariadb)
         for name, recorded in ((row.source_table, row.source_identity), (row.shadow_table, row.shadow_identity)):
@@ -273,7 +275,9 @@ class _Attempt:
         """RENAME waits: whoever would be served before it has queued already."""
         row = self._row
         if found := ahead(self._sessions.observer, row.source_schema, row.source_table, self._sessions.ids):
-            who = "; ".join(f"connection {p.id} ({p.user}@{p.host}), running {p.statement[:200]!r}" for p in found)
+            who = "; ".join(
+                f"connection {p.id} ({p.user}@{p.host}), running {mask(p.statement)[:200]!r}" for p in found
+            )
             raise _NotNow(f"A definition statement would be served before the switch, by the old table: {who}.")
 
     # -- the end ------------------------------------------------------------------------------------------------------

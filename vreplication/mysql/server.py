@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-from vreplication.errors import Terminal
+from vreplication.errors import SourceChanged, Terminal
 from vreplication.mysql.session import Session
 
 ASKED = frozenset(
@@ -20,7 +20,7 @@ ASKED = frozenset(
         "explicit_defaults_for_timestamp", "gtid_mode", "hostname", "innodb_autoinc_lock_mode", "innodb_read_only",
         "log_bin", "log_bin_basename", "log_bin_compress", "log_replica_updates", "log_slave_updates",
         "max_allowed_packet", "max_write_lock_count", "pid_file", "port", "read_only", "server_id", "server_uuid",
-        "super_read_only", "system_time_zone", "time_zone", "version", "wsrep_on",
+        "sql_mode", "super_read_only", "system_time_zone", "time_zone", "version", "wsrep_on",
     }
 )  # fmt: skip
 """The settings that somebody here wants to know: a server has hundreds, and to read all of them takes milliseconds."""
@@ -150,6 +150,19 @@ def _from_hex(row: tuple[object, ...]) -> tuple[int, bytes, bytes]:
     raw = bytes.fromhex(str(row[3])[2:])
     cut = int(str(row[1]))
     return int(str(row[0])), raw[:cut], raw[cut:]
+
+
+def check_commit_order(session: Session) -> None:
+    """MySQL: the setting is dynamic, and with it off a row can be in the log long before it can be read.
+
+    Raises SourceChanged.
+    """
+    if not is_mariadb(session) and not int(session.value("SELECT @@GLOBAL.binlog_order_commits")):
+        raise SourceChanged(
+            "binlog_order_commits was switched off while the workflow was under way: what was copied since cannot be "
+            "trusted.",
+            cure="SET GLOBAL binlog_order_commits=ON, cancel this workflow and start again.",
+        )
 
 
 def out_of_turn(max_write_lock_count: int) -> str:

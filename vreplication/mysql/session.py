@@ -1,10 +1,11 @@
 """One connection to the server: a raw PyMySQL connection with our session settings and our errors.
 
 What must stay true: every connection of ours goes through `connect`, so each has the session settings of
-docs/correctness.md (UTC, strict mode without value mangling, READ COMMITTED, all warnings kept, messages in English);
-a lost COMMIT is Ambiguous, a lost anything else Transient; no exception text holds a password. No connection waits
-without an end: a host that has vanished is noticed within half a minute (keepalive), a server that is silent inside a
-statement within the connection's read timeout, and the server ends what stays idle.
+docs/correctness.md (UTC, strict mode without value mangling, READ COMMITTED, all warnings kept, messages in English),
+whatever the server's defaults and its init_connect say; a lost COMMIT is Ambiguous, a lost anything else Transient; no
+exception text holds a password. No connection waits without an end: a host that has vanished is noticed within half a
+minute (keepalive), a server that is silent inside a statement within the connection's read timeout, and the server ends
+what stays idle.
 """
 
 from __future__ import annotations
@@ -26,6 +27,27 @@ from vreplication.errors import Ambiguous, Refused, Terminal, Transient, VReplic
 from vreplication.mysql.url import SourceUrl
 
 SQL_MODE = "STRICT_ALL_TABLES,NO_AUTO_VALUE_ON_ZERO,NO_ENGINE_SUBSTITUTION,ALLOW_INVALID_DATES"
+_MODES_OF_VALUES = ("TIME_TRUNCATE_FRACTIONAL", "TIME_ROUND_FRACTIONAL", "NO_UNSIGNED_SUBTRACTION")
+"""Modes that decide which value a conversion or an expression gives: ours are the server's, as a plain ALTER's are."""
+_FIXED = (
+    "completion_type='NO_CHAIN'",  # CHAIN would begin a transaction behind each COMMIT, RELEASE end the connection
+    "sql_select_limit=18446744073709551615",
+    "sql_safe_updates=0",
+    "sql_auto_is_null=0",
+    "sql_big_selects=1",
+    "sql_notes=1",  # notes tell of text that loses its end
+    "sql_quote_show_create=1",
+    "unique_checks=1",
+    "foreign_key_checks=1",
+    "lc_time_names=DEFAULT",
+    "default_week_format=DEFAULT",
+    "div_precision_increment=DEFAULT",
+)
+"""Session variables that change what our statements do, on either server. DEFAULT: what the server's own sessions have,
+for generated columns are computed by them."""
+_FIXED_MARIADB = ("max_statement_time=0", "tx_read_only=0", "check_constraint_checks=1", "sql_if_exists=0")
+_FIXED_MYSQL = ("max_execution_time=0", "transaction_read_only=0", "show_create_table_verbosity=0")
+_UNKNOWN_VARIABLE = 1193
 _LOST = frozenset(
     {2002, 2003, 2006, 2013, 2014, 2055, 1053, 1077, 1079, 1158, 1159, 1160, 1161, 1927, 4031, 3168, 3169, 0}
 )
@@ -208,6 +230,27 @@ class Session:
         finally:
             self._connection._read_timeout = before
 
+    @contextlib.contextmanager
+    def as_the_server(self) -> Iterator[None]:
+        """Inside the block SQL mode and time zone are the server's own: what a plain ALTER in a new session has."""
+        mode, zone = self.rows("SELECT @@sql_mode, @@time_zone")[0]
+        self.execute_raw("SET SESSION sql_mode=@@GLOBAL.sql_mode, time_zone=@@GLOBAL.time_zone")
+        try:
+            yield
+        finally:
+            with contextlib.suppress(ConnectionLost):
+                self.execute("SET SESSION sql_mode=%s, time_zone=%s", (mode, zone))
+
+    @contextlib.contextmanager
+    def in_the_servers_zone(self) -> Iterator[None]:
+        """Inside the block the time zone is the server's own; what it computes from a TIMESTAMP depends on it."""
+        self.execute_raw("SET SESSION time_zone=@@GLOBAL.time_zone")
+        try:
+            yield
+        finally:
+            with contextlib.suppress(ConnectionLost):
+                self.execute_raw("SET SESSION time_zone='+00:00'")
+
     def is_alive(self) -> bool:
         """Asks the server."""
         with contextlib.suppress(Transient):
@@ -261,7 +304,7 @@ def connect(
     _keep_alive(connection._sock)
     session = Session(connection, url)
     try:
-        _set_up(session, _settings(lock_wait, idle_seconds))
+        _set_up(session, _settings(session, lock_wait, idle_seconds))
     except BaseException:
         session.abort()
         raise
@@ -269,21 +312,31 @@ def connect(
     return session
 
 
-def _set_up(session: Session, assignments: str) -> None:
+def _set_up(session: Session, assignments: tuple[str, ...]) -> None:
     """In one statement where that can be. MySQL wants SESSION_VARIABLES_ADMIN for max_error_count; a login without it
     may still look (planning names the grant)."""
+    isolation = f"{'tx' if _is_mariadb(session) else 'transaction'}_isolation='READ-COMMITTED'"
     try:
-        session.execute_raw(f"SET SESSION {assignments}, {_isolation(session)}='READ-COMMITTED', max_error_count=65535")
+        session.execute_raw(f"SET SESSION {', '.join((*assignments, isolation))}, max_error_count=65535")
     except SqlError:
-        session.execute_raw(f"SET SESSION {assignments}")
-        session.execute_raw("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
-        with contextlib.suppress(SqlError):
-            session.execute_raw("SET SESSION max_error_count=65535")
+        _set_up_one_by_one(session, assignments)
 
 
-def _isolation(session: Session) -> str:
-    """What MySQL calls the isolation level, and since 11.1 MariaDB; older ones know the old name only."""
-    return "tx_isolation" if "mariadb" in session._connection.get_server_info().lower() else "transaction_isolation"
+def _set_up_one_by_one(session: Session, assignments: tuple[str, ...]) -> None:
+    """For a server that does not know one of the variables: an older or a newer one."""
+    session.execute_raw("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+    for assignment in assignments:
+        try:
+            session.execute_raw(f"SET SESSION {assignment}")
+        except SqlError as error:
+            if error.code != _UNKNOWN_VARIABLE:
+                raise
+    with contextlib.suppress(SqlError):
+        session.execute_raw("SET SESSION max_error_count=65535")
+
+
+def _is_mariadb(session: Session) -> bool:
+    return "mariadb" in session._connection.get_server_info().lower()
 
 
 def _keep_alive(connected: socket.socket) -> None:
@@ -295,13 +348,26 @@ def _keep_alive(connected: socket.socket) -> None:
             connected.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
-def _settings(lock_wait_seconds: int, idle_seconds: int) -> str:
+def _settings(session: Session, lock_wait_seconds: int, idle_seconds: int) -> tuple[str, ...]:
     # rowcopy/warned.py and apply/writer.py read rows and keys out of the server's words, which a server may translate.
     return (
-        f"time_zone='+00:00', sql_mode='{SQL_MODE}', lc_messages='en_US', "
-        f"innodb_lock_wait_timeout={int(lock_wait_seconds)}, group_concat_max_len=1073741824, "
-        f"wait_timeout={int(idle_seconds)}, net_write_timeout=600, net_read_timeout=600"
+        "time_zone='+00:00'",
+        f"sql_mode={_sql_mode()}",
+        "lc_messages='en_US'",
+        f"innodb_lock_wait_timeout={int(lock_wait_seconds)}",
+        "group_concat_max_len=1073741824",
+        f"wait_timeout={int(idle_seconds)}",
+        "net_write_timeout=600",
+        "net_read_timeout=600",
+        *_FIXED,
+        *(_FIXED_MARIADB if _is_mariadb(session) else _FIXED_MYSQL),
     )
+
+
+def _sql_mode() -> str:
+    """SQL of the mode: ours, with what decides values taken over from the server."""
+    taken = (f"IF(FIND_IN_SET('{mode}',@@GLOBAL.sql_mode),',{mode}','')" for mode in _MODES_OF_VALUES)
+    return f"CONCAT('{SQL_MODE}',{','.join(taken)})"
 
 
 @contextlib.contextmanager

@@ -17,8 +17,9 @@ Kind = Literal["word", "quoted", "string", "number", "punct"]
 _IDENT = r"[0-9A-Za-z$_\u0080-\U0010ffff]"
 _WORD = re.compile(_IDENT + "+")
 _NUMBER = re.compile(rf"(?:0[xX][0-9A-Fa-f]+|0b[01]+|(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)(?!{_IDENT})")
-_SPACE = re.compile(r"[\s\x00]+")
-_LINE_COMMENT = re.compile(r"(?:#|--(?=[\s\x00-\x1f]|\Z))[^\n]*")
+_SPACE = re.compile(r"[ \t-\r\x00]+")
+"""To the servers white space beyond ASCII is a letter of a name."""
+_LINE_COMMENT = re.compile(r"(?:#|--(?=[\x00-\x20\x7f]|\Z))[^\n]*")
 _OPENED = re.compile(r"/\*M?!(?:\d{5,6})?")
 _PREFIXED = re.compile(r"[xXbBnN]'")
 _PUNCT = re.compile(r":=|<=>|<>|!=|<=|>=|\|\||&&|<<|>>|@@|.", re.S)

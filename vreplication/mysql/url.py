@@ -41,6 +41,11 @@ class SourceUrl:
     def __str__(self) -> str:
         return f"mysql://{self.user}@{self.unix_socket or f'{self.host}:{self.port}'}/{self.database}"
 
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What must be shown nowhere."""
+        return (self.password, *(value for name, value in self.tls if name == "ssl_key_password"))
+
     def with_password(self, password: str) -> SourceUrl:
         return replace(self, password=password)
 

@@ -10,7 +10,9 @@ import re
 
 from vreplication.mysql.quoting import ident, qualified, text
 from vreplication.mysql.session import Session
+from vreplication.schema.expressions import read_by
 from vreplication.schema.literals import APPROXIMATE, DECIMALS, INTEGERS, LABELED, is_character
+from vreplication.schema.mapping import in_zone
 from vreplication.schema.model import Column, ColumnPair, Key, KeyPart, TableMapping
 
 _SHOWN = 60
@@ -18,28 +20,54 @@ _SHOWN = 60
 
 def find_duplicates(session: Session, mapping: TableMapping, unique: Key, limit: int = 10) -> list[str]:
     """Up to `limit` values that occur more than once, as text with their count."""
+    if not mapping.is_written_in_zone:
+        return _find(session, mapping, unique, limit)
+    with session.in_the_servers_zone():
+        return _find(session, in_zone(mapping), unique, limit)
+
+
+def _find(session: Session, mapping: TableMapping, unique: Key, limit: int) -> list[str]:
     parts = [_part(mapping, part) for part in unique.parts]
     if any(part is None for part in parts):
         return []
+    wanted = frozenset(name for p in unique.parts for name in read_by(mapping.target, p.expression or ident(p.column)))
     values = [f"v{i}" for i in range(len(parts))]
-    shown = ",".join(f"LEFT(CONCAT(MIN({v})),{_SHOWN})" for v in values)
+    shown = ",".join(_shown_sql(mapping, p, v) for p, v in zip(unique.parts, values, strict=True))
     inner = ",".join(f"{part} AS {v}" for part, v in zip(parts, values, strict=True))
     rows = session.rows(
-        f"SELECT {shown},COUNT(*) FROM (SELECT {inner} FROM {_mapped(mapping)}) grouped"
+        f"SELECT {shown},COUNT(*) FROM (SELECT {inner} FROM {_mapped(mapping, wanted)}) grouped"
         f" WHERE {' AND '.join(f'{v} IS NOT NULL' for v in values)}"
         f" GROUP BY {','.join(values)} HAVING COUNT(*)>1 LIMIT {int(limit)}"
     )
     return [f"({', '.join(map(_shown, row[:-1]))}) {row[-1]} times" for row in rows]
 
 
+def _shown_sql(mapping: TableMapping, part: KeyPart, value: str) -> str:
+    """MySQL fails on MIN of text that was converted to another character set (3854, measured)."""
+    if part.column and is_character(mapping.target.column(part.column)):
+        value = f"CONVERT({value} USING utf8mb4)"
+    return f"LEFT(CONCAT(MIN({value})),{_SHOWN})"
+
+
 def _shown(value: object) -> str:
     return f"0x{value.hex()}" if isinstance(value, bytes) else str(value)
 
 
-def _mapped(mapping: TableMapping) -> str:
-    """The source's rows under the target's column names, each value in its target's type."""
-    columns = ",".join(f"{_typed(pair)} AS {ident(pair.target.name)}" for pair in mapping.pairs)
-    return f"(SELECT {columns} FROM {qualified(mapping.source.schema, mapping.source.name)}) mapped"
+def _mapped(mapping: TableMapping, wanted: frozenset[str]) -> str:
+    """The source's rows under the target's column names, each value in its target's type.
+
+    wanted: generated columns, in lower case, to be computed too; one behind the other, for they may read each other.
+    """
+    columns = ",".join(f"{_typed(pair)} AS {ident(pair.target.name)}" for pair in (*mapping.pairs, *mapping.kept))
+    sql = f"(SELECT {columns} FROM {qualified(mapping.source.schema, mapping.source.name)}) mapped"
+    known = {pair.target.name.lower() for pair in mapping.kept}
+    missing = [c for c in mapping.target.columns if c.generated and c.name.lower() in wanted - known]
+    while missing:
+        names = {c.name.lower() for c in missing}
+        column = next(c for c in missing if not names & (read_by(mapping.target, c.expression) - {c.name.lower()}))
+        missing.remove(column)
+        sql = f"(SELECT mapped.*,{_cast(column, column.expression)} AS {ident(column.name)} FROM {sql}) mapped"
+    return sql
 
 
 def _part(mapping: TableMapping, part: KeyPart) -> str | None:
@@ -47,12 +75,8 @@ def _part(mapping: TableMapping, part: KeyPart) -> str | None:
     if part.expression:
         return re.sub(r"\\(.)", r"\1", part.expression, flags=re.S)
     column = mapping.target.column(part.column)
-    if column.generated:
-        value: str | None = column.expression
-    elif any(pair.target.name == column.name for pair in mapping.pairs):
-        value = ident(column.name)
-    else:
-        value = _default(column)
+    is_known = column.generated or any(pair.target.name == column.name for pair in mapping.pairs)
+    value = ident(column.name) if is_known else _default(column)
     if value is None:
         return None
     value = _compared(column, value)
@@ -76,15 +100,20 @@ def _typed(pair: ColumnPair) -> str:
     """The pair's value, rounded or cut as its target will."""
     value = pair.convert.format(ident(pair.source.name))
     before, after = pair.source, pair.target
-    if before.column_type == after.column_type:
+    if before.column_type == after.column_type or (after.data_type in INTEGERS and before.data_type in INTEGERS):
         return value
-    kind = after.data_type
+    return _cast(after, value)
+
+
+def _cast(column: Column, value: str) -> str:
+    """A value as a column of this type holds it."""
+    kind = column.data_type
     if kind in DECIMALS:
-        return f"CAST({value} AS DECIMAL({after.precision},{after.scale or 0}))"
-    if kind in INTEGERS and before.data_type not in INTEGERS:
+        return f"CAST({value} AS DECIMAL({column.precision},{column.scale or 0}))"
+    if kind in INTEGERS:
         return f"ROUND({value})"
     if kind in APPROXIMATE:
         return f"CAST({value} AS {kind.upper()})"
     if kind in ("datetime", "timestamp", "time"):
-        return f"CAST({value} AS {'TIME' if kind == 'time' else 'DATETIME'}({after.fraction}))"
+        return f"CAST({value} AS {'TIME' if kind == 'time' else 'DATETIME'}({column.fraction}))"
     return f"CAST({value} AS DATE)" if kind == "date" else value

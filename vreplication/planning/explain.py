@@ -41,8 +41,15 @@ def _facts(plan: Plan) -> list[str]:
         f"  disk          about {size(plan.copy_bytes)} for the copy, {size(plan.log_bytes)} for the binary log",
         f"  key           {index}",
         f"  copy path     {plan.copy_path}: {plan.copy_path_reason}",
+        f"  ALTER under   {_session(plan)}",
         *_columns(plan),
     ]
+
+
+def _session(plan: Plan) -> str:
+    """What a new session of the server has, and a plain ALTER in it."""
+    mode, zone = plan.server.setting("sql_mode") or "''", plan.server.setting("time_zone")
+    return f"sql_mode {mode}, time_zone {zone} (the server's own: SET GLOBAL changes them)"
 
 
 def _columns(plan: Plan) -> list[str]:
@@ -84,6 +91,8 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "is_refused": bool(plan.refusals),
         "copy_path": plan.copy_path,
         "copy_path_reason": plan.copy_path_reason,
+        "sql_mode": plan.server.setting("sql_mode"),
+        "time_zone": plan.server.setting("time_zone"),
         "key": [pair.source.name for pair in mapping.key] if mapping else None,
         "is_serial": mapping.is_serial if mapping else None,
         "estimated_rows": plan.estimated_rows,

@@ -55,7 +55,7 @@ def looked(name: str, check: Callable[[], Check]) -> Check:
     except (ConnectionLost, Ambiguous):
         raise
     except VReplicationError as error:
-        return refuse(name, f"It could not be read: {error}", "Mend that first.")
+        return refuse(name, f"It could not be read: {error}", "Fix this and plan again.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,6 @@ from functools import partial
 from vreplication.mysql.server import out_of_turn, prepared_branches
 from vreplication.mysql.session import SqlError
 from vreplication.planning.facts import Check, Facts, looked, ok, refuse, warn
-from vreplication.settings import SIDECAR
 
 _OLDEST = {"mariadb": (10, 5, 0), "mysql": (8, 0, 13)}
 _DAY = 86_400.0
@@ -90,19 +89,15 @@ def log_filters(facts: Facts) -> Check:
         row = (facts.session.named_rows(statement) or [{}])[0]
     except SqlError as error:
         return refuse("log filters", f"{statement} is refused: {error.message}", "See the check of privileges.")
-    only, never = (_names(row.get(f"binlog_{kind}_db")) for kind in ("do", "ignore"))
-    lost = [s for s in (facts.source.schema, SIDECAR) if (only and s not in only) or s in never]
-    if lost:
+    found = [f"{name}={row[name]}" for name in ("binlog_do_db", "binlog_ignore_db") if row.get(name)]
+    if found:
+        # A statement goes by the session's default schema, whatever schema it names: TRUNCATE, say.
         return refuse(
             "log filters",
-            f"Changes in schema {lost[0]} are kept out of the binary log (binlog_do_db, binlog_ignore_db).",
+            f"{' and '.join(found)}: what sessions in other schemas do to the table may not be in the binary log.",
             "Take the filter out of the server's configuration and restart it.",
         )
-    return ok("log filters", "No filter keeps our schemas out of the log.")
-
-
-def _names(value: object) -> set[str]:
-    return {name for name in str(value or "").split(",") if name}
+    return ok("log filters", "No filter keeps anything out of the log.")
 
 
 def replica(facts: Facts) -> Check:

@@ -14,6 +14,7 @@ from vreplication import names
 from vreplication.mysql.text import Token, tokens
 from vreplication.planning.duplicates import find_duplicates
 from vreplication.planning.facts import Check, Facts, looked, ok, refuse, warn
+from vreplication.schema import statistics
 from vreplication.schema.introspect import definitions, exists
 from vreplication.schema.keys import usable_keys
 from vreplication.schema.model import Column, Key, TableMapping
@@ -292,6 +293,26 @@ def json_subtypes(facts: Facts) -> Check:
     return ok("JSON", "Documents keep their values." if has_json else "No JSON columns.")
 
 
+def optimizer_statistics(facts: Facts) -> Check:
+    """RENAME takes them along to the retired table."""
+    is_mariadb, name = facts.server.is_mariadb, "optimizer statistics"
+    found = statistics.collected(facts.session, facts.source.schema, facts.source.name, is_mariadb=is_mariadb)
+    if found is None:
+        return warn(
+            name,
+            "Persistent statistics cannot be read: those that the table may have stay with the retired table.",
+            "".join(f"GRANT SELECT ON mysql.{table} TO the user; " for table in statistics.STAT_TABLES).strip(),
+        )
+    if not found:
+        return ok(name, "None but those that InnoDB keeps.")
+    what = "Persistent statistics" if is_mariadb else "Histograms"
+    lost = statistics.lost(found, facts.mapping, is_mariadb=is_mariadb) if facts.mapping else []
+    if lost:
+        return warn(name, f"{what} of {', '.join(lost)} end with the old definition; others are collected again.")
+    of = f" of {', '.join(sorted(found.columns))}" if found.columns else ""
+    return ok(name, f"{what}{of} are collected again, on the new table, before the switch.")
+
+
 _ALL: tuple[Callable[[Facts], Check], ...] = (
     ours,
     engine,
@@ -304,6 +325,7 @@ _ALL: tuple[Callable[[Facts], Check], ...] = (
     new_columns,
     null_timestamps,
     json_subtypes,
+    optimizer_statistics,
     names_free,
     other_workflow,
 )

@@ -65,6 +65,7 @@ class Snapshot:
     verify_total: int | None = None
     verdict: str | None = None
     verified_seconds_ago: float | None = None
+    keys_since: int | None = None
     waiting_for: str | None = None
     cutover_attempts: int = 0
     cutover_millis: float | None = None
@@ -149,6 +150,7 @@ class Snapshot:
             "verify_total": self.verify_total,
             "verdict": self.verdict,
             "verified_seconds_ago": self.verified_seconds_ago,
+            "keys_since": self.keys_since,
             "waiting_for": self.waiting_for,
             "cutover_attempts": self.cutover_attempts,
             "cutover_millis": self.cutover_millis,
@@ -213,6 +215,7 @@ def _snapshot(row: Mapping[str, Any]) -> Snapshot:
         events_applied=int(row["events_applied"] or 0),
         verdict=row["verdict"],
         verified_seconds_ago=row["verified_age"],
+        keys_since=row.get("keys_since"),
         created_at=row["created_at"],
         ended_at=row["ended_at"],
         updated_seconds_ago=min((a for a in (driver_age, replicate_age) if a is not None), default=None),

@@ -12,7 +12,7 @@ import logging
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from vreplication import pausepoints
@@ -27,11 +27,12 @@ from vreplication.rowcopy.settle import wait_for_branches
 from vreplication.rowcopy.sizing import FIRST_ROWS, Sizer
 from vreplication.rowcopy.standing import check_standing
 from vreplication.rowcopy.turns import turn_for
+from vreplication.rowcopy.warned import note_missing
 from vreplication.schema.model import TableMapping
 from vreplication.settings import ALIVE_SECONDS, SIDECAR, WORK_SECONDS
 from vreplication.state import ledger, tuning
 from vreplication.state.lease import Lease, end_lost, fence
-from vreplication.state.ledger import Chunk, KeyRange, Landing, Split
+from vreplication.state.ledger import Bound, Chunk, KeyRange, Landing, Split
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -73,15 +74,22 @@ def copy_split(
     check: Callable[[], None] = lambda: None,
     *,
     seat: int = 0,
+    beside: tuple[Bound, ...] = (),
 ) -> SplitResult:
     """Copy a split to its end. Raises Transient where doing it again may help; any other error is in the result.
 
     `check` is called wherever this waits (in the driver's process; on an executor there is nobody to ask). `seat`: as
-    in `Tally`.
+    in `Tally`. beside: single keys to be copied with it, for a split of one chunk.
     """
     tally = Tally(seat=seat)
+
+    def walk(session: Session) -> None:
+        walk = Walk(session, lease, mapping, job, number, tally)
+        walk.ask, walk.beside = check, beside
+        walk.run()
+
     try:
-        _copy_reconnecting(url, lease, mapping, job, number, tally, check)
+        _copy_reconnecting(url, job, number, tally, walk)
     except Transient:
         raise
     except VReplicationError as error:
@@ -90,13 +98,7 @@ def copy_split(
 
 
 def _copy_reconnecting(
-    url: SourceUrl,
-    lease: Lease,
-    mapping: TableMapping,
-    job: CopyJob,
-    number: int,
-    tally: Tally,
-    check: Callable[[], None],
+    url: SourceUrl, job: CopyJob, number: int, tally: Tally, walk: Callable[[Session], None]
 ) -> None:
     """Claiming again after a lost connection waits for what the old one still has in flight, if it cannot be ended."""
     deadline, seen = time.monotonic() + RECONNECT_SECONDS, 0
@@ -105,9 +107,7 @@ def _copy_reconnecting(
             with _connected(url, job) as session:
                 tally.server_run = end_lost(session, (tally.connection,), tally.server_run)
                 tally.connection = session.id
-                walk = Walk(session, lease, mapping, job, number, tally)
-                walk.ask = check
-                return walk.run()
+                return walk(session)
         except (ConnectionLost, Ambiguous) as error:
             if tally.chunks != seen:
                 deadline, seen = time.monotonic() + RECONNECT_SECONDS, tally.chunks
@@ -140,6 +140,8 @@ class Walk:
         self.number = number
         self.tally = tally
         self.ask: Callable[[], None] = lambda: None
+        self.beside: tuple[Bound, ...] = ()
+        """Single keys that the split's one chunk copies too."""
         self.path: CopyPath = make_path(session, mapping, job)
         self.turn = turn_for(session, mapping, is_mariadb=job.is_mariadb)
         limits = job.limits.tuned(tuning.read(session, job.workflow))
@@ -226,7 +228,7 @@ class Walk:
         if self.job.is_mariadb:
             wait_for_branches(self.session, self.job.workflow, self._check)
         began = time.monotonic()
-        self.path.read(chunk.range)
+        self.path.read(replace(chunk.range, beside=self.beside))
         read_seconds = time.monotonic() - began
         pausepoints.reach("copy.after_select")
         landing, following = self._persist(lambda: self._land(chunk, read_seconds, rest))
@@ -241,8 +243,11 @@ class Walk:
             began = time.monotonic() - read_seconds
             ledger.fence_chunk(self.session, self.job.workflow, chunk)
             fence(self.session, self.lease)
-            copied = self.path.write(chunk.range)
+            bounds = replace(chunk.range, beside=self.beside)
+            copied = self.path.write(bounds)
             self.turn.end()
+            if self.mapping.is_serial and copied.outcome.duplicates:
+                note_missing(self.session, self.mapping, self.job.workflow, bounds)
             pausepoints.reach("copy.before_land")
             landing = _landing(copied, time.monotonic() - began)
             ledger.land(self.session, self.job.workflow, chunk, landing)
@@ -288,7 +293,6 @@ def _landing(copied: Copied, seconds: float) -> Landing:
         rows_read=copied.rows_read,
         rows_copied=copied.rows_copied,
         swallowed=copied.outcome.swallowed,
-        is_dirty=copied.outcome.is_dirty,
         millis=round(seconds * 1000),
     )
 

@@ -1,9 +1,9 @@
-"""The two ways rows take from the source to the shadow table, behind one interface.
+"""The ways rows take from the source to the shadow table, behind one interface.
 
 What must stay true: `read` runs behind "opened" and outside the landing transaction, `write` inside it, and a chunk
 that is written again after a lock wait is written whole; every row of the range is either inserted, or accounted for
 by a warning. `server` copies in one lock-free statement; `rows` fetches the rows as SQL text that the server itself
-renders, and inserts that.
+renders, and inserts that. A third, `zone`, takes the place of both where the target computes values by the time zone.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Protocol
 from vreplication.mysql.bulk import BulkInsert
 from vreplication.mysql.quoting import ident, idents, qualified
 from vreplication.mysql.session import Session, SqlError, connect
-from vreplication.mysql.values import split_literals
+from vreplication.mysql.values import packet_of, split_literals
 from vreplication.rowcopy.blocks import Block, make_block
 from vreplication.rowcopy.job import CopyJob
 from vreplication.rowcopy.probes import as_text, key_sql, nth_key, source_key, source_sql, within
@@ -24,6 +24,7 @@ from vreplication.schema.bounds import equal_sql, key_names, order_sql
 from vreplication.schema.literals import key_literal_sql, row_literal_sql
 from vreplication.schema.model import TableMapping
 from vreplication.settings import MAX_CHUNK_ROWS, WORK_SECONDS
+from vreplication.state import stage
 from vreplication.state.ledger import Bound, KeyRange
 
 STATEMENT_BYTES = 1 << 20
@@ -58,9 +59,11 @@ class CopyPath(Protocol):
 
 
 def make_path(session: Session, mapping: TableMapping, job: CopyJob) -> CopyPath:
+    if mapping.is_written_in_zone:
+        return ZonePath(session, mapping, job.workflow)
     if job.copy_path == "server":
         return ServerPath(session, mapping)
-    rows = RowsPath(session, mapping, job.packet)
+    rows = RowsPath(session, mapping, min(job.packet, packet_of(session)))
     block = make_block(mapping.pairs) if job.is_mariadb else None
     return rows if block is None else BulkPath(session, mapping, block, rows)
 
@@ -72,8 +75,12 @@ def _insert_sql(mapping: TableMapping) -> str:
 
 def _select_sql(mapping: TableMapping, where: str) -> str:
     """INSERT IGNORE … SELECT of the rows that `where` picks."""
+    return f"{_insert_sql(mapping)} {_rows_sql(mapping, where)}"
+
+
+def _rows_sql(mapping: TableMapping, where: str) -> str:
     values = ",".join(pair.convert.format(ident(pair.source.name)) for pair in mapping.pairs)
-    return f"{_insert_sql(mapping)} SELECT {values} FROM {source_sql(mapping)} WHERE {where}"
+    return f"SELECT {values} FROM {source_sql(mapping)} WHERE {where}"
 
 
 @dataclass(slots=True)
@@ -93,6 +100,37 @@ class ServerPath:
         place = Place(bounds=bounds, nth=lambda n: nth_key(self.session, self.mapping, bounds, n))
         copied, outcome = run_copying(self.session, self.mapping, lambda: self.session.execute_raw(sql), place)
         return Copied(rows_read=copied + outcome.duplicates, rows_copied=copied, outcome=outcome)
+
+
+@dataclass(slots=True)
+class ZonePath:
+    """By way of a temporary table, from which rows are inserted in the server's own time zone (state/stage.py)."""
+
+    session: Session
+    mapping: TableMapping
+    workflow: str
+    fitting_rows: int = MAX_CHUNK_ROWS
+    count: int = 0
+
+    def __post_init__(self) -> None:
+        stage.create(self.session, self.mapping, self.workflow)
+
+    def read(self, bounds: KeyRange) -> None:
+        stage.clear(self.session, self.mapping, self.workflow)
+        sql = f"{stage.head(self.mapping, self.workflow)} {_rows_sql(self.mapping, within(self.mapping, bounds))}"
+        self.count, _ = run_copying(self.session, self.mapping, lambda: self.session.execute_raw(sql), self._at(bounds))
+
+    def write(self, bounds: KeyRange) -> Copied:
+        target = qualified(self.mapping.target.schema, self.mapping.target.name)
+        sql = stage.move_sql(self.session, "INSERT IGNORE", target, self.mapping, self.workflow)
+        with stage.computing(self.session, self.mapping):
+            copied, outcome = run_copying(
+                self.session, self.mapping, lambda: self.session.execute_raw(sql), self._at(bounds)
+            )
+        return Copied(rows_read=self.count, rows_copied=copied, outcome=outcome)
+
+    def _at(self, bounds: KeyRange) -> Place:
+        return Place(bounds=bounds, nth=lambda n: nth_key(self.session, self.mapping, bounds, n))
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from vreplication.mysql.quoting import ident, qualified
 from vreplication.mysql.session import Session
-from vreplication.schema.bounds import key_names, order_sql, range_sql
+from vreplication.schema.bounds import equal_sql, key_names, order_sql, range_sql
 from vreplication.schema.literals import bound_sql
 from vreplication.schema.model import Column, TableMapping
 from vreplication.state.ledger import Bound, KeyRange
@@ -24,9 +24,12 @@ def source_sql(mapping: TableMapping) -> str:
     return f"{name} FORCE INDEX ({ident(mapping.source_index)})"
 
 
-def within(mapping: TableMapping, bounds: KeyRange) -> str:
-    """Predicate for the source rows of a range."""
-    return range_sql(source_key(mapping), bounds.lower, bounds.upper, lo_inclusive=bounds.has_lower)
+def within(mapping: TableMapping, bounds: KeyRange, alias: str = "") -> str:
+    """Predicate for the source rows of a range, and of the single keys beside it."""
+    columns = source_key(mapping)
+    whole = range_sql(columns, bounds.lower, bounds.upper, lo_inclusive=bounds.has_lower, alias=alias)
+    singles = [equal_sql(columns, key, alias=alias) for key in bounds.beside]
+    return f"({' OR '.join(f'({p})' for p in (whole, *singles))})" if singles else whole
 
 
 def key_sql(mapping: TableMapping) -> str:

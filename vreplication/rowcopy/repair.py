@@ -18,7 +18,7 @@ from vreplication.rowcopy.job import CopyJob
 from vreplication.schema.bounds import order_sql, range_sql
 from vreplication.schema.model import TableMapping
 from vreplication.settings import WORK_SECONDS
-from vreplication.state import ledger
+from vreplication.state import keytables, ledger, stage
 from vreplication.state.lease import Lease, fence
 from vreplication.state.ledger import Bound, KeyRange, Split
 
@@ -45,6 +45,26 @@ def copy_ranges(
         if clear:
             _clear(url, lease, mapping, job, number, check)
         result = copy_split(url, lease, mapping, job, number, check)
+        if result.error is not None:
+            raise result.error
+
+
+def copy_keys(
+    url: SourceUrl,
+    lease: Lease,
+    mapping: TableMapping,
+    job: CopyJob,
+    keys: Sequence[Bound],
+    *,
+    check: Callable[[], None] = lambda: None,
+) -> None:
+    """Copy the rows of these keys again, all in one chunk, which the ledger knows by the first of them.
+
+    A crash leaves a chunk of that one key to be copied again; the caller still has the others on its list.
+    """
+    first = KeyRange(lower=keys[0], upper=keys[0], has_lower=True)
+    for number in _add_splits(url, lease, job, [first]):
+        result = copy_split(url, lease, mapping, job, number, check, beside=tuple(keys[1:]))
         if result.error is not None:
             raise result.error
 
@@ -77,7 +97,9 @@ def _delete_slice(session: Session, lease: Lease, mapping: TableMapping, where: 
     try:
         with session.transaction():
             fence(session, lease)
-            return session.execute_raw(f"DELETE FROM {target} WHERE {where} ORDER BY {order} LIMIT {DELETE_ROWS}") > 0
+            with stage.computing(session, mapping):
+                sql = f"DELETE FROM {target} WHERE {where} ORDER BY {order} LIMIT {DELETE_ROWS}"
+                return session.execute_raw(sql) > 0
     except LockWait:
         # Each wait has lasted lock_wait_seconds already; the applier is at work on these rows.
         return True
@@ -85,6 +107,8 @@ def _delete_slice(session: Session, lease: Lease, mapping: TableMapping, where: 
 
 def target_range(mapping: TableMapping, bounds: KeyRange) -> str:
     """Predicate for the shadow's rows of a range of the source's key."""
+    if mapping.is_recollated and bounds.lower == bounds.upper:
+        return keytables.row_predicate(mapping, [",".join(bounds.lower)])
     columns = tuple(pair.target for pair in mapping.key)
     if not mapping.has_same_order and bounds.lower != bounds.upper:
         raise Terminal(

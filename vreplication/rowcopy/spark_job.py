@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from vreplication.clock import check_for
 from vreplication.errors import Terminal, Transient, VReplicationError
 from vreplication.mysql.session import ConnectionLost, connect
 from vreplication.mysql.url import SourceUrl
@@ -24,7 +25,7 @@ from vreplication.rowcopy.chunker import copy_split
 from vreplication.rowcopy.job import CopyJob, SplitResult
 from vreplication.rowcopy.spark_start import MAX_FAILURES
 from vreplication.schema.model import TableMapping
-from vreplication.settings import MOST_PARALLELISM, Tuning
+from vreplication.settings import MOST_PARALLELISM, SIGNAL_SECONDS, Tuning
 from vreplication.state import ledger
 from vreplication.state.lease import Lease
 
@@ -110,12 +111,18 @@ class _Jobs:
     def run(self, on_tick: Callable[[], None], tick_seconds: float) -> None:
         try:
             self._wait(on_tick, tick_seconds)
+            if self.errors:
+                self._fail(on_tick)
         except BaseException:
             self._stop()
             raise
-        if self.errors:
-            self._stop()
-            raise self.errors[0]
+
+    def _fail(self, on_tick: Callable[[], None]) -> None:
+        """A failure of Spark's is an interrupt when the signal that ended its processes reaches us, too."""
+        error = self.errors[0]
+        if not isinstance(error, VReplicationError):
+            check_for(on_tick, SIGNAL_SECONDS)
+        raise _unwrapped(error)
 
     def _wait(self, on_tick: Callable[[], None], tick_seconds: float) -> None:
         ticked = -tick_seconds
@@ -144,15 +151,15 @@ class _Jobs:
 
     def _submit(self, seat: int) -> None:
         """Body of a submitting thread: some splits after the others."""
-        # Interrupting the JVM's task thread would leave the Python worker to itself; killTimeout ends both.
-        self.context.setJobGroup(self.group, "vreplication row copy")
-        while not self.stopping.is_set() and seat <= self.parallelism and (taken := self._take()):
-            try:
+        try:
+            # Interrupting the JVM's task thread would leave the Python worker to itself; killTimeout ends both.
+            self.context.setJobGroup(self.group, "vreplication row copy")
+            while not self.stopping.is_set() and seat <= self.parallelism and (taken := self._take()):
                 if self._run(seat, taken):
                     return
-            except BaseException as error:
-                self.errors.append(_unwrapped(error))
-                self.stopping.set()
+        except BaseException as error:
+            self.errors.append(error)
+            self.stopping.set()
 
     def _take(self) -> list[int]:
         """The next splits: half of this thread's share of what is left, so that the last jobs are short.

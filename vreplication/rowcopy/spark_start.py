@@ -7,6 +7,7 @@ that is missing, of another Java or of another Spark costs time and nothing else
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 import sys
@@ -19,6 +20,8 @@ from vreplication.settings import MOST_PARALLELISM
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
+
+log = logging.getLogger(__name__)
 
 MAX_FAILURES = 4
 """Attempts at a task, the first included."""
@@ -66,7 +69,22 @@ def spark_context(master: str, parallelism: int, app_name: str, java: Sequence[s
         conf.set(name, value)
     context = SparkContext.getOrCreate(conf)
     context.setLogLevel("ERROR")
+    _log_errors(context)
     return context
+
+
+def _log_errors(context: SparkContext) -> None:
+    """What breaks when the JVM goes is a traceback on standard error otherwise."""
+    if server := context._accumulatorServer:
+        server.handle_error = lambda *_: log.info("Spark's JVM cut a connection", exc_info=True)  # type: ignore[method-assign]
+
+
+def end_context(spark: SparkContext) -> None:
+    """End it, also when its JVM has gone; then the first call gives up halfway and the second does the rest."""
+    for _ in range(2):
+        with contextlib.suppress(Exception):
+            spark.stop()
+            return
 
 
 def warm_up(spark: SparkContext, parallelism: int) -> None:

@@ -1,8 +1,9 @@
 """What the server said about a copying statement, row by row, and what it means.
 
 What must stay true: INSERT IGNORE turns every error into a warning, so each warning is read; only a duplicate (1062)
-may pass, and a duplicate under a unique key that the source does not have marks the chunk dirty (docs/correctness.md,
-F6 and F7). Anything else ends the workflow with the table, the column and the row's key.
+may pass, and text that lost its end to a Note is a loss like any other (docs/correctness.md, F6 and F7). Anything else
+ends the workflow with the table, the column and the row's key. Under a unique key that the source does not have, each
+row that gave way is on the list of dirty keys when its chunk has landed.
 """
 
 from __future__ import annotations
@@ -12,11 +13,16 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from vreplication import names
 from vreplication.errors import BadValue, Terminal, VReplicationError
-from vreplication.mysql.quoting import qualified
+from vreplication.mysql.quoting import ident, qualified
 from vreplication.mysql.session import Session, SqlError
-from vreplication.rowcopy.probes import first_null
+from vreplication.rowcopy.probes import first_null, within
+from vreplication.schema.bounds import same_row
+from vreplication.schema.losses import loss
 from vreplication.schema.model import TableMapping
+from vreplication.settings import SIDECAR
+from vreplication.state import keytables
 from vreplication.state.ledger import KeyRange
 
 log = logging.getLogger(__name__)
@@ -27,7 +33,6 @@ BAD_VALUES = frozenset(
     | {1748, 1903, 3140, 3141, 3156, 3617, 3618, 3752, 3819, 3903, 4025, 4161}
 )
 """Errors that speak of a value and not of the statement: null, range, length, label, text, partition, JSON, check."""
-DEPRECATIONS = frozenset({1287, 1681, 4095})
 _CURE = "Change the value or choose another definition and start again; the source table is untouched."
 _ROW = re.compile(r"at row (\d+)")
 _NULL = re.compile(r"Column '(.+)' cannot be null")
@@ -48,13 +53,11 @@ class Outcome:
 
     duplicates: int = 0
     swallowed: int = 0
-    is_dirty: bool = False
 
     def __add__(self, other: Outcome) -> Outcome:
         return Outcome(
             duplicates=self.duplicates + other.duplicates,
             swallowed=self.swallowed + other.swallowed,
-            is_dirty=self.is_dirty or other.is_dirty,
         )
 
 
@@ -75,26 +78,43 @@ def _judge(session: Session, mapping: TableMapping, place: Place) -> Outcome:
     """Read all warnings of the last statement."""
     warnings = session.warnings()
     total = int(session.value("SHOW COUNT(*) WARNINGS") or 0)
-    for level, code, message in warnings:
-        # A note (a time cut off a date by definition) and a deprecated delimiter pass a plain ALTER, too.
-        if code != DUPLICATE and level != "Note" and code not in DEPRECATIONS:
-            raise _bad_value(session, mapping, f"{message} ({code})", place)
+    for warning in warnings:
+        if warning[1] != DUPLICATE and (lost := loss(mapping.target, warning)):
+            raise _bad_value(session, mapping, lost, place)
     if len(warnings) != total:
         raise Terminal(
             f"A copying statement gave {total} warnings and only {len(warnings)} of them can be read.",
             cure="Start again with a smaller --chunk-rows.",
         )
-    return _count(mapping, [message for _, _, message in warnings])
+    return _count(mapping, [message for _, code, message in warnings if code == DUPLICATE])
 
 
 def _count(mapping: TableMapping, messages: Sequence[str]) -> Outcome:
-    added = {key.name for key in mapping.added_unique}
-    dirty = [m for m in messages if _is_about(m, mapping, added)]
-    own = {mapping.target_index} - added
-    swallowed = len(messages) - sum(_is_about(m, mapping, own) for m in messages)
-    if swallowed:
-        log.info("%d rows gave way to others under a unique key, the first: %s", swallowed, (dirty or messages)[0])
-    return Outcome(duplicates=len(messages), swallowed=swallowed, is_dirty=bool(dirty))
+    """A duplicate of the copy's own key is the row itself, come by catch-up; unless the key is compared anew."""
+    own = {mapping.target_index} - {key.name for key in mapping.added_unique}
+    others = [message for message in messages if not _is_about(message, mapping, own)]
+    if others:
+        log.info("%d rows met others under a unique key, the first: %s", len(others), others[0])
+    return Outcome(duplicates=len(messages), swallowed=len(others))
+
+
+def note_missing(session: Session, mapping: TableMapping, workflow: str, bounds: KeyRange) -> int:
+    """Rows of the range that gave way to another row: their keys become dirty. To be called before they land.
+
+    By what is there and not by the server's words, which do not tell whether the row in the way was the same one, come
+    by catch-up. Returns how many there are.
+    """
+    key = [ident(pair.source.name) for pair in mapping.key]
+    values = [f"CAST(s.{k} AS BINARY)" if p.is_recollated else f"s.{k}" for p, k in zip(mapping.key, key, strict=True)]
+    on = " AND ".join(same_row(p, f"t.{ident(p.target.name)}", v) for p, v in zip(mapping.key, values, strict=True))
+    target = qualified(mapping.target.schema, mapping.target.name)
+    source = qualified(mapping.source.schema, mapping.source.name)
+    dirty = qualified(SIDECAR, names.dirty_table(workflow))
+    return session.execute_raw(
+        f"REPLACE INTO {dirty} SELECT {keytables.NEW_NUMBER},{','.join(values)} FROM {source} AS s"
+        f" LEFT JOIN {target} AS t ON {on}"
+        f" WHERE {within(mapping, bounds, alias='s')} AND t.{ident(mapping.key[0].target.name)} IS NULL"
+    )
 
 
 def _is_about(message: str, mapping: TableMapping, names: set[str]) -> bool:

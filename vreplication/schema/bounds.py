@@ -1,7 +1,9 @@
 """Predicates for ranges of a key, written so that the optimizer reads the range from the index and no more.
 
 What must stay true: a range is (lo, hi] in the key's own order on the server; bounds are literals made by
-`literals.bound_sql` (an ENUM sorts by its number and not by its label), or a row's own where lo and hi are one key.
+`literals.bound_sql` (an ENUM sorts by its number and not by its label), or a row's own where lo and hi are one key;
+where the target compares a key by another collation than the source, a row of the source is found on the target by the
+bytes of its key, for a collation may call two rows one.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vreplication.mysql.quoting import ident, text
-from vreplication.schema.model import Column
+from vreplication.schema.model import Column, ColumnPair
 
 Bound = Sequence[str]
 """One literal for each column of the key."""
@@ -78,3 +80,22 @@ def _compare_enum(column: Column, name: str, sign: str, number: int) -> str:
     tests = {">": number.__lt__, ">=": number.__le__, "<": number.__gt__, "<=": number.__ge__, "=": number.__eq__}
     found = ",".join(text(label) for i, label in enumerate(labels) if tests[sign](i))
     return f"{name} IN ({found})" if found else "1=0"
+
+
+def as_source(pair: ColumnPair, name: str) -> str:
+    """SQL of a target's key column as the source has its value; of text under another collation its bytes."""
+    return f"CAST(CONVERT({name} USING {pair.source.charset}) AS BINARY)" if pair.is_recollated else name
+
+
+def as_target(pair: ColumnPair, value: str) -> str:
+    """SQL of `as_source`'s value in the target's type and collation, by which an index finds it."""
+    if not pair.is_recollated:
+        return value
+    stored = f"CONVERT(CONVERT({value} USING {pair.source.charset}) USING {pair.target.charset})"
+    return f"{stored} COLLATE {pair.target.collation}"
+
+
+def same_row(pair: ColumnPair, name: str, value: str) -> str:
+    """Predicate: the target's column `name` holds the source's key value `value` (of `as_source`)."""
+    found = f"{name}={as_target(pair, value)}"
+    return f"{found} AND {as_source(pair, name)}={value}" if pair.is_recollated else found

@@ -54,6 +54,11 @@ def introspect_temporary(session: Session, schema: str, table: str) -> Table:
     return _read(session, schema, table, ("TEMPORARY", None, 0, 0, 0, ""))
 
 
+def read_create_sql(session: Session, schema: str, table: str) -> str:
+    """SHOW CREATE TABLE, which also who holds LOCK TABLES on the table may ask for."""
+    return _create_sql(session, qualified(schema, table))
+
+
 def _read(session: Session, schema: str, table: str, facts: tuple[Any, ...]) -> Table:
     name = qualified(schema, table)
     create_sql = _create_sql(session, name)
@@ -144,7 +149,7 @@ def charset_of(collation: str) -> str:
 def _sizes(kind: str, column_type: str, width: int) -> dict[str, Any]:
     """length, characters, precision, scale, fraction and labels, as far as the type has them."""
     if kind in ("enum", "set"):
-        return {"labels": tuple(t.value for t in tokens(column_type, backslash_escapes=False) if t.kind == "string")}
+        return {"labels": tuple(t.value for t in tokens(column_type, backslash_escapes=True) if t.kind == "string")}
     numbers = [int(n) for n in re.findall(r"\d+", column_type.partition("(")[2].partition(")")[0])]
     if kind in _STRING_TYPES:
         characters = numbers[0] if numbers else 1
@@ -207,6 +212,17 @@ def _expression(create_sql: str, definition: list[Token]) -> str | None:
             inside = _balanced(definition[i + 1 :])
             return create_sql[inside[0].start : inside[-1].end]
     return None
+
+
+def check_expressions(create_sql: str) -> list[str]:
+    """Of all CHECK constraints, those that stand behind a column included."""
+    found = []
+    for definition in definitions(create_sql):
+        for i, token in enumerate(definition[:-1]):
+            if token.is_word("CHECK") and definition[i + 1].is_punct("("):
+                inside = _balanced(definition[i + 1 :])
+                found.append(create_sql[inside[0].start : inside[-1].end])
+    return found
 
 
 def _balanced(parts: list[Token]) -> list[Token]:

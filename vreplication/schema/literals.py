@@ -10,14 +10,15 @@ from __future__ import annotations
 from string import Formatter
 
 from vreplication.mysql.quoting import ident
-from vreplication.schema.model import Column, TableMapping
+from vreplication.schema.model import Column, ColumnPair, TableMapping
 
 INTEGERS = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint"})
 APPROXIMATE = frozenset({"float", "double"})
 DECIMALS = frozenset({"decimal", "numeric"})
 TEMPORALS = frozenset({"date", "time", "datetime", "timestamp"})
 CHARACTERS = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
-BYTES = frozenset({"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob", "vector"})
+BINARIES = frozenset({"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"})
+BYTES = BINARIES | {"vector"}
 GEOMETRIES = frozenset(
     {
         "geometry",
@@ -41,9 +42,11 @@ def is_character(column: Column) -> bool:
 
 
 def literal_sql(column: Column, expression: str) -> str:
-    """SQL that gives the literal of `expression`, a value of the column's type; 'NULL' for NULL."""
-    rendered = _not_null(column, expression)
-    return f"IFNULL({rendered},'NULL')" if column.is_nullable else rendered
+    """SQL that gives the literal of `expression`, a value of the column's type; 'NULL' for NULL.
+
+    It gives NULL for a value whose text is longer than the session's max_allowed_packet.
+    """
+    return _or_null(column, expression, _not_null(column, expression))
 
 
 def bound_sql(column: Column, expression: str) -> str:
@@ -65,11 +68,31 @@ def row_literal_sql(mapping: TableMapping, *, alias: str = "") -> str:
     It gives NULL for a row whose text is longer than the server's max_allowed_packet: an error, never a skip.
     """
     prefix = f"{ident(alias)}." if alias else ""
+    key = {pair.source.name for pair in mapping.key}
     values = []
     for pair in mapping.pairs:
-        literal = literal_sql(pair.source, prefix + ident(pair.source.name))
+        render = _bytes_sql if pair.source.name not in key and _is_kept_as_bytes(pair) else literal_sql
+        literal = render(pair.source, prefix + ident(pair.source.name))
         values.append(",".join(_around(pair.convert, literal)))
     return f"CONCAT('(',{','.join(_between(values, quoted(',')))},')')"
+
+
+def _is_kept_as_bytes(pair: ColumnPair) -> bool:
+    """Text whose bytes are stored as they are. MySQL warns of an introducer, value by value, where the character set
+    is deprecated or a byte stands for no character.
+    """
+    source, target = pair.source, pair.target
+    is_same = is_character(target) and source.charset == target.charset
+    return is_character(source) and pair.convert == "{}" and (is_same or target.data_type in BINARIES)
+
+
+def _bytes_sql(column: Column, expression: str) -> str:
+    return _or_null(column, expression, _hex(expression))
+
+
+def _or_null(column: Column, expression: str, rendered: str) -> str:
+    """It asks the value: text that no packet holds is NULL, of a value that is not."""
+    return f"IF({expression} IS NULL,'NULL',{rendered})" if column.is_nullable else rendered
 
 
 def _around(template: str, literal: str) -> list[str]:
@@ -102,7 +125,7 @@ def _not_null(column: Column, value: str) -> str:
         return f"CONCAT({value}+0)"
     if kind in TEMPORALS or kind in PLAIN_TEXT:
         return f"CONCAT('''',{value},'''')"
-    return _hex(column, value)
+    return _text(column, value) if kind in LABELED or kind == "json" or is_character(column) else _hex(value)
 
 
 def _number(column: Column, value: str) -> str:
@@ -123,10 +146,11 @@ def _approximate(value: str) -> str:
     return f"IF({value} IS NULL,NULL,CONCAT({text},IF(LOCATE('e',{text}),'','e0')))"
 
 
-def _hex(column: Column, value: str) -> str:
-    introducer = ""
+def _text(column: Column, value: str) -> str:
     if column.data_type in LABELED or column.data_type == "json":
-        value, introducer = f"CONVERT({value} USING utf8mb4)", "_utf8mb4 "
-    elif is_character(column):
-        introducer = f"_{column.charset} "
+        return _hex(f"CONVERT({value} USING utf8mb4)", "_utf8mb4 ")
+    return _hex(value, f"_{column.charset} ")
+
+
+def _hex(value: str, introducer: str = "") -> str:
     return f"IF(LENGTH({value})=0,'''''',CONCAT('{introducer}X''',HEX({value}),''''))"

@@ -7,7 +7,8 @@ in `added_unique` (when in doubt it is), because it makes REPLACE delete and INS
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
 from itertools import takewhile
 
@@ -16,7 +17,9 @@ from vreplication.mysql.quoting import ident
 from vreplication.mysql.server import Server
 from vreplication.schema.alter import AlterClauses
 from vreplication.schema.conversions import convert_template
+from vreplication.schema.expressions import is_same_everywhere, read_by
 from vreplication.schema.fills import fill_literal
+from vreplication.schema.introspect import check_expressions
 from vreplication.schema.keys import is_implied, is_kept_apart, is_same_value, is_sorted_alike, usable_keys
 from vreplication.schema.literals import INTEGERS
 from vreplication.schema.model import Column, ColumnPair, Key, Table, TableMapping
@@ -51,10 +54,18 @@ def map_tables(
         and (literal := fill_literal(column, is_json=_is_json(target, column, is_mariadb), zone=zone, moment=moment))
         is not None
     }
+    pairs = tuple(_pairs(target, sources, filled, zone))
+    is_written_in_zone = zone is not None and _computes_by_session(target, pairs)
+    if is_written_in_zone and any(pair.source.data_type == "timestamp" for pair in key):
+        raise Refused(
+            f"The key of {source.name} holds a TIMESTAMP, and the new definition computes values that may depend on the"
+            " time zone.",
+            cure="Run it while the server's time_zone is '+00:00', or make the key of other columns.",
+        )
     return TableMapping(
         source=source,
         target=target,
-        pairs=tuple(_pairs(target, sources, filled, zone)),
+        pairs=pairs,
         key=key,
         source_index=on_source.name,
         target_index=on_target.name,
@@ -62,6 +73,8 @@ def map_tables(
         is_exact_key=all(_is_exact(pair) for pair in key),
         exact_leading=len(list(takewhile(_is_exact, key))),
         has_same_order=all(is_sorted_alike(p.source, p.target) for p in key),
+        kept=tuple(_kept(source, target, sources)),
+        is_written_in_zone=is_written_in_zone,
     )
 
 
@@ -78,6 +91,19 @@ def map_for(
         system_time_zone=server.setting("system_time_zone") or "UTC",
         moment=moment,
     )
+
+
+def in_zone(mapping: TableMapping) -> TableMapping:
+    """The same mapping for statements of a session in the server's own time zone, which read the source's columns."""
+    return replace(mapping, pairs=tuple(_in_zone(pair) for pair in mapping.pairs))
+
+
+def _in_zone(pair: ColumnPair) -> ColumnPair:
+    if not pair.is_constant:
+        return replace(pair, convert=convert_template(pair.source, pair.target, zone=None))
+    if pair.target.data_type != "timestamp":
+        return pair
+    return replace(pair, convert=f"CONVERT_TZ({pair.convert},'+00:00',@@SESSION.time_zone)")
 
 
 def follow_columns(source: Table, target: Table, alter: AlterClauses) -> Sources:
@@ -133,7 +159,7 @@ def shared_key(source: Table, target: Table, sources: Sources) -> tuple[Key, Key
     """The unique not-null key by which rows are told apart on both sides. Raises Refused when there is none."""
     for key in usable_keys(source):
         for other in target.keys:
-            if _is_shared(target, key, other, sources):
+            if _is_shared(source, target, key, other, sources):
                 return key, other
     raise Refused(
         f"{source.name} and its new definition share no unique key over columns that are NOT NULL.",
@@ -142,7 +168,7 @@ def shared_key(source: Table, target: Table, sources: Sources) -> tuple[Key, Key
     )
 
 
-def _is_shared(target: Table, key: Key, other: Key, sources: Sources) -> bool:
+def _is_shared(source: Table, target: Table, key: Key, other: Key, sources: Sources) -> bool:
     """True when `other` is a unique key of the target over what the columns of `key` became."""
     if not other.is_unique or other.has_expression or other.index_type not in ("BTREE", "RTREE"):
         return False
@@ -154,36 +180,72 @@ def _is_shared(target: Table, key: Key, other: Key, sources: Sources) -> bool:
     names = {origin.name.lower() for origin in origins if origin}
     pairs = zip(origins, other.columns, strict=True)
     return names == {n.lower() for n in key.columns} and all(
-        o is not None and is_same_value(o, target.column(n)) and _is_settled(target, o, n, sources) for o, n in pairs
+        o is not None and is_same_value(o, target.column(n)) and _is_settled(source, target, o, n, sources)
+        for o, n in pairs
     )
 
 
-def _is_settled(target: Table, origin: Column, name: str, sources: Sources) -> bool:
-    """A generated key column must be generated alike, from columns that the ALTER leaves alone."""
+def _kept(source: Table, target: Table, sources: Sources) -> Iterator[ColumnPair]:
+    """Stored generated columns whose values a plain ALTER does not change."""
+    for column in target.columns:
+        origin = sources.get(column.name.lower())
+        if origin and origin.generated == column.generated == "stored" and _is_alike(source, target, column, sources):
+            yield ColumnPair(source=origin, target=column)
+
+
+def _computes_by_session(target: Table, pairs: Sequence[ColumnPair]) -> bool:
+    """True when what the server computes or checks while a row is written may come out otherwise in another session.
+
+    MariaDB shows a default that is text like one that is an expression: read as one, it may count as dependent.
+    """
+    written = {pair.target.name for pair in pairs}
+    texts = [column.expression for column in target.columns if column.generated]
+    texts += [part.expression for key in target.keys for part in key.parts]
+    texts += [column.default or "" for column in target.columns if column.name not in written and not column.generated]
+    texts += check_expressions(target.create_sql)
+    return not all(is_same_everywhere(target, text) for text in texts if text)
+
+
+def _is_settled(source: Table, target: Table, origin: Column, name: str, sources: Sources) -> bool:
+    """A generated key column must be generated alike, and by every session alike."""
     column = target.column(name)
     if not (origin.generated or column.generated):
         return True
-    return origin.expression == column.expression and _reads_unchanged(target, column.expression, sources)
+    return _is_alike(source, target, column, sources) and is_same_everywhere(target, column.expression)
 
 
-def _reads_unchanged(target: Table, expression: str, sources: Sources) -> bool:
-    """True when every column that the expression reads is what it was, by name and type."""
-    read = [column for column in target.columns if ident(column.name) in expression]
-    return all(
-        (origin := sources.get(column.name.lower())) is not None
-        and (origin.name, origin.column_type, origin.collation) == (column.name, column.column_type, column.collation)
-        for column in read
+def _is_alike(source: Table, target: Table, column: Column, sources: Sources) -> bool:
+    """True when the source has this generated column with the same expression over columns that are what they were."""
+    origin = sources.get(column.name.lower())
+    if origin is None or (origin.expression, origin.generated) != (column.expression, column.generated):
+        return False
+    is_same = (origin.column_type, origin.collation) == (column.column_type, column.collation)
+    return is_same and _reads_unchanged(source, target, column.expression, sources)
+
+
+def _reads_unchanged(source: Table, target: Table, expression: str, sources: Sources) -> bool:
+    """True when every column that the expression reads, through generated ones too, is what it was."""
+    read = read_by(target, expression)
+    return read == read_by(source, expression) and all(
+        (origin := sources.get(name)) is not None and _is_unchanged(origin, target.column(name)) for name in read
     )
+
+
+def _is_unchanged(origin: Column, column: Column) -> bool:
+    before, after = (
+        (c.name.lower(), c.column_type, c.collation, bool(c.generated), c.expression) for c in (origin, column)
+    )
+    return before == after
 
 
 def _added_unique(source: Table, target: Table, sources: Sources) -> Iterator[Key]:
     """Unique keys of the target that the source's own unique keys do not imply."""
 
     def is_apart(origin: Column, name: str) -> bool:
-        return is_kept_apart(origin, target.column(name)) and _is_settled(target, origin, name, sources)
+        return is_kept_apart(origin, target.column(name)) and _is_settled(source, target, origin, name, sources)
 
     def is_settled(expression: str) -> bool:
-        return _reads_unchanged(target, expression, sources)
+        return _reads_unchanged(source, target, expression, sources) and is_same_everywhere(target, expression)
 
     for key in target.keys:
         known = any(is_implied(key, known, sources, is_apart, is_settled) for known in source.keys)

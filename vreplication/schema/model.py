@@ -115,6 +115,12 @@ class ColumnPair:
     def is_constant(self) -> bool:
         return "{" not in self.convert
 
+    @property
+    def is_recollated(self) -> bool:
+        """True for text that the target compares by another collation: what is one value there may be two here."""
+        is_text = self.source.data_type in ("char", "varchar") and self.source.collation is not None
+        return is_text and self.source.collation != self.target.collation
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableMapping:
@@ -128,6 +134,8 @@ class TableMapping:
     is_exact_key: the key is made of integers and binaries alone, so equal keys are equal literals.
     exact_leading: so many leading columns of the key are such.
     has_same_order: both sides sort the key alike: a range of the source's key is the same rows on the target.
+    kept: stored generated columns that a plain ALTER leaves as they are. They are compared, not written.
+    is_written_in_zone: what the target computes or checks may depend on the time zone: rows go in the server's.
     """
 
     source: Table
@@ -140,6 +148,13 @@ class TableMapping:
     is_exact_key: bool = False
     exact_leading: int = 0
     has_same_order: bool = True
+    kept: tuple[ColumnPair, ...] = ()
+    is_written_in_zone: bool = False
+
+    @property
+    def is_recollated(self) -> bool:
+        """True when the target compares keys by another collation: there "equal" does not mean the same row."""
+        return any(pair.is_recollated for pair in self.key)
 
     @property
     def has_other_unique(self) -> bool:

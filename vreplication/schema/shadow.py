@@ -2,7 +2,8 @@
 
 What must stay true: once the shadow has taken the table's name, SHOW CREATE TABLE is what a plain ALTER would have
 given (AUTO_INCREMENT and the users' names of MySQL's CHECK constraints aside); what LIKE loses (DATA DIRECTORY, the
-numbers of CHECK constraints) is mended or refused; a table that we did not make is never dropped.
+numbers of CHECK constraints) is mended or refused; the ALTER runs under the server's own SQL mode and time zone, so
+that it is refused where a plain one is; a table that we did not make is never dropped.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ def run_alter(session: Session, table: Table, alter: AlterClauses, name: str) ->
     """Run the ALTER on `name`, a copy of `table` made by LIKE. Raises Refused with the server's message."""
     names = constraint_names(session, table, name)
     try:
-        session.execute_raw(f"ALTER TABLE {qualified(table.schema, name)} {alter.with_constraints(names)}")
+        with session.as_the_server():
+            session.execute_raw(f"ALTER TABLE {qualified(table.schema, name)} {alter.with_constraints(names)}")
     except SqlError as error:
         raise Refused(
             f"The server refuses the ALTER: {error.message}", cure="Correct the clauses given by --alter."

@@ -43,7 +43,8 @@ def trial_alter(session: Session, table: Table, alter: AlterClauses) -> Table | 
 def _altered(session: Session, table: Table, alter: AlterClauses, name: str) -> Table | None:
     text = alter.with_constraints(constraint_names(session, table, name))
     try:
-        session.execute_raw(f"ALTER TABLE {qualified(table.schema, name)} {text}")
+        with session.as_the_server():
+            session.execute_raw(f"ALTER TABLE {qualified(table.schema, name)} {text}")
     except SqlError as error:
         if error.code in _ONLY_TEMPORARY:
             return None

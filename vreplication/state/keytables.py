@@ -1,11 +1,13 @@
-"""Sidecar tables of row keys, one set a workflow: tombstones, dirty keys and suspects.
+"""Sidecar tables of row keys, one set a workflow: tombstones, dirty keys, suspects, keys written since.
 
 What must stay true: their key columns have the shadow's own definitions, so the server's collation decides what is the
-same key; keys come and go as comma lists of SQL literals (the shape of `binlog.events.Change.key`).
+same key; but text that the shadow compares by another collation than the source is kept as the source's bytes: there
+two rows of the source may be one key. Keys come and go as comma lists of SQL literals (`binlog.events.Change.key`).
 
     tombstone_*  key, batch    keys whose latest event is a delete, while a chunk is open
-    dirty_*      key           keys whose row was pushed out by another one under a new unique key; to be copied again
+    dirty_*      key, seen     keys whose row gave way to another one under a new unique key; to be copied again
     suspect_*    key, touched  keys that a verification looks at again; touched: an event came for it in the window
+    since_*      key, round    keys written since the verification began (state/since.py)
 """
 
 from __future__ import annotations
@@ -16,28 +18,33 @@ from vreplication import names
 from vreplication.mysql.quoting import ident, qualified
 from vreplication.mysql.session import Session
 from vreplication.mysql.values import split_literals
+from vreplication.schema.bounds import as_source, as_target, same_row
+from vreplication.schema.literals import key_literal_sql
 from vreplication.schema.model import TableMapping
 from vreplication.settings import SIDECAR
 
 KEYS_PER_STATEMENT = 500
+NEW_NUMBER = "UUID_SHORT()"
+"""SQL of a number that no entry has had before: who acted on an entry knows by it whether it was made anew since."""
 
 
 def create_all(session: Session, mapping: TableMapping, workflow: str) -> None:
-    """Create the three tables. To be called once, while the shadow is empty."""
+    """Create the tables. To be called once, while the shadow is empty."""
     _create(session, mapping, names.tombstone_table(workflow), "batch BIGINT NOT NULL DEFAULT 0")
-    _create(session, mapping, names.dirty_table(workflow), "seen BIGINT NOT NULL DEFAULT 0")
+    _create(session, mapping, names.dirty_table(workflow), "seen BIGINT UNSIGNED NOT NULL DEFAULT 0")
     _create(session, mapping, names.suspect_table(workflow), "touched TINYINT NOT NULL DEFAULT 0")
+    _create(session, mapping, names.since_table(workflow), "round BIGINT NOT NULL DEFAULT 0")
 
 
 def drop_all(session: Session, workflow: str) -> None:
-    for name in (names.tombstone_table(workflow), names.dirty_table(workflow), names.suspect_table(workflow)):
-        session.execute_raw(f"DROP TABLE IF EXISTS {qualified(SIDECAR, name)}")
+    for table in (names.tombstone_table, names.dirty_table, names.suspect_table, names.since_table):
+        session.execute_raw(f"DROP TABLE IF EXISTS {qualified(SIDECAR, table(workflow))}")
 
 
 def _create(session: Session, mapping: TableMapping, name: str, extra: str) -> None:
-    """CREATE … SELECT takes the columns' own types and collations over from the shadow."""
+    """CREATE … SELECT takes types and collations over from the shadow."""
     shadow = qualified(mapping.target.schema, mapping.target.name)
-    columns = ", ".join(f"{ident(p.target.name)} AS {key_column(i)}" for i, p in enumerate(mapping.key))
+    columns = ", ".join(f"{as_source(p, ident(p.target.name))} AS {key_column(i)}" for i, p in enumerate(mapping.key))
     keys = ", ".join(key_column(i) for i in range(len(mapping.key)))
     session.execute_raw(
         f"CREATE TABLE IF NOT EXISTS {qualified(SIDECAR, name)} ({extra}, PRIMARY KEY ({keys})) ENGINE=InnoDB "
@@ -47,6 +54,36 @@ def _create(session: Session, mapping: TableMapping, name: str, extra: str) -> N
 
 def key_column(index: int) -> str:
     return f"k{index}"
+
+
+def literal_sql(mapping: TableMapping) -> str:
+    """SQL that gives a key of such a table as a comma list of literals."""
+    columns = tuple(pair.source if pair.is_recollated else pair.target for pair in mapping.key)
+    return key_literal_sql(columns, [key_column(i) for i in range(len(columns))])
+
+
+def on_row(mapping: TableMapping, row: str, key: str) -> str:
+    """Predicate: the shadow's row (alias `row`) is the one of the key (alias `key` of such a table)."""
+    pairs = enumerate(mapping.key)
+    return " AND ".join(same_row(p, f"{row}.{ident(p.target.name)}", f"{key}.{key_column(i)}") for i, p in pairs)
+
+
+def row_predicate(mapping: TableMapping, keys: Iterable[str]) -> str:
+    """SQL that is true for the shadow's rows that are the source's rows of these keys, and no others."""
+    keys = list(keys)
+    columns = [ident(p.target.name) for p in mapping.key]
+    if not mapping.is_recollated:
+        return key_predicate(columns, keys)
+    # Converted by us: a key that the target's character set does not hold is an error else, and not "no such row".
+    templates = [as_target(p, "{}") for p in mapping.key]
+    found = key_predicate(columns, (in_templates(key, templates) for key in keys))
+    exact = key_predicate([as_source(p, ident(p.target.name)) for p in mapping.key], keys)
+    return f"({found}) AND ({exact})"
+
+
+def in_templates(key: str, templates: Sequence[str]) -> str:
+    """A comma list of literals, each put into its template."""
+    return ",".join(t.format(x) for t, x in zip(templates, split_literals(key), strict=True))
 
 
 def key_predicate(columns: Sequence[str], keys: Iterable[str]) -> str:

@@ -34,11 +34,15 @@ _s, _c = sidecar.split, sidecar.chunk
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyRange:
-    """(lower, upper] in key order; `has_lower`: [lower, upper]."""
+    """(lower, upper] in key order; `has_lower`: [lower, upper].
+
+    beside: single keys that are copied with it. The ledger does not keep them: whoever asked for them does.
+    """
 
     lower: Bound
     upper: Bound
     has_lower: bool
+    beside: tuple[Bound, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +62,6 @@ class Chunk:
     state: str
     range: KeyRange
     rows_copied: int = 0
-    is_dirty: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +71,6 @@ class Landing:
     rows_read: int
     rows_copied: int
     swallowed: int
-    is_dirty: bool
     millis: int
 
 
@@ -82,19 +84,32 @@ class Lately:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
+    """first_left: splits of the first pass that are not done. first_unmatched: chunks of it that are not matched."""
+
     chunks_open: int
     chunks_landed: int
     chunks_matched: int
-    dirty: int
     rows_copied: int
     splits: int
     splits_done: int
+    first_left: int
+    first_unmatched: int
     lately: Lately | None
 
     @property
     def has_chunks(self) -> bool:
         """True once the first chunk was opened."""
         return self.chunks_open + self.chunks_landed + self.chunks_matched > 0
+
+    @property
+    def is_walked(self) -> bool:
+        """Each split of the first pass was walked to its end; ranges that are copied again do not change that."""
+        return self.splits > 0 and self.first_left == 0
+
+    @property
+    def is_first_matched(self) -> bool:
+        """The same, and every chunk of it is matched: from here on it stays so."""
+        return self.is_walked and self.first_unmatched == 0
 
     @property
     def is_all_matched(self) -> bool:
@@ -199,7 +214,6 @@ def _chunk(row: dict[str, Any]) -> Chunk:
         state=row["state"],
         range=_range(row),
         rows_copied=int(row["rows_copied"]),
-        is_dirty=bool(row["is_dirty"]),
     )
 
 
@@ -245,10 +259,10 @@ def fence_chunk(session: Session, workflow: str, chunk: Chunk) -> None:
 def land(session: Session, workflow: str, chunk: Chunk, landing: Landing) -> None:
     """Of the landing transaction, behind the rows."""
     sql = (
-        f"UPDATE {SIDECAR}.chunk SET state='landed', rows_read=%s, rows_copied=%s, swallowed=%s, is_dirty=%s, "
+        f"UPDATE {SIDECAR}.chunk SET state='landed', rows_read=%s, rows_copied=%s, swallowed=%s, "
         "millis=%s, landed_at=NOW(6) WHERE workflow=%s AND split=%s AND ordinal=%s"
     )
-    counts = (landing.rows_read, landing.rows_copied, landing.swallowed, int(landing.is_dirty), landing.millis)
+    counts = (landing.rows_read, landing.rows_copied, landing.swallowed, landing.millis)
     session.execute(sql, (*counts, workflow, chunk.split, chunk.ordinal))
 
 
@@ -261,11 +275,6 @@ def match(session: Session, workflow: str, split: int, ordinal: int) -> None:
     session.execute(sql, (workflow, split, ordinal))
 
 
-def clear_dirty(session: Session, workflow: str, dirty: list[Chunk]) -> None:
-    for c in dirty:
-        rows.change(session, _c, {"workflow": workflow, "split": c.split, "ordinal": c.ordinal}, is_dirty=0)
-
-
 def next_repair_split(session: Session, workflow: str) -> int:
     query = select(func.max(_s.c.split).label("top")).where(_s.c.workflow == workflow)
     row = fetch_one(session, query)
@@ -276,26 +285,30 @@ def next_repair_split(session: Session, workflow: str) -> int:
 def totals(session: Session, workflow: str) -> Totals:
     sql = (
         "SELECT COALESCE(SUM(state='open'),0), COALESCE(SUM(state='landed'),0), COALESCE(SUM(state='matched'),0), "
-        f"COALESCE(SUM(is_dirty),0), COALESCE(SUM(IF(split < {REPAIR_SPLIT}, rows_read, 0)),0), "
+        f"COALESCE(SUM(IF(split < {REPAIR_SPLIT}, rows_read, 0)),0), "
+        f"COALESCE(SUM(split < {REPAIR_SPLIT} AND state <> 'matched'),0), "
         f"AVG(IF({_LATELY}, rows_read, NULL)), AVG(IF({_LATELY}, millis, NULL)) "
         f"FROM {SIDECAR}.chunk WHERE workflow=%s"
     )
     chunk_row = session.row(sql, (workflow,))
     split_row = session.row(
-        f"SELECT COUNT(*), COALESCE(SUM(is_done),0) FROM {SIDECAR}.split WHERE workflow=%s", (workflow,)
+        "SELECT COUNT(*), COALESCE(SUM(is_done),0), "
+        f"COALESCE(SUM(split < {REPAIR_SPLIT} AND NOT is_done),0) FROM {SIDECAR}.split WHERE workflow=%s",
+        (workflow,),
     )
     assert chunk_row is not None
     assert split_row is not None
     *counts, mean_rows, mean_millis = chunk_row
-    opened, landed, matched, dirty, rows = map(int, counts)
+    opened, landed, matched, rows, first_unmatched = map(int, counts)
     lately = None if mean_rows is None else Lately(chunk_rows=round(mean_rows), chunk_millis=float(mean_millis))
     return Totals(
         chunks_open=opened,
         chunks_landed=landed,
         chunks_matched=matched,
-        dirty=dirty,
         rows_copied=rows,
         splits=int(split_row[0]),
         splits_done=int(split_row[1]),
+        first_left=int(split_row[2]),
+        first_unmatched=first_unmatched,
         lately=lately,
     )

@@ -2,7 +2,8 @@
 
 What must stay true: `write` has committed when it returns; when `wait_applied` returns, everything that was readable in
 the log before the marker is flushed to the target. Kinds: "plain"; "suspects_open" and "suspects_close" around a
-re-examination by key (the applier notes which suspects are touched in between); "cutover" (the applier holds after it).
+re-examination by key (the applier notes which suspects are touched in between); "since" (the applier hands over the
+keys that it has written since the last one); "cutover" (the same, and it holds after it).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from vreplication.state.sidecar import now
 PLAIN = "plain"
 SUSPECTS_OPEN = "suspects_open"
 SUSPECTS_CLOSE = "suspects_close"
+SINCE = "since"
 CUTOVER = "cutover"
 
 

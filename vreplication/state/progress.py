@@ -11,7 +11,9 @@ from typing import Any
 from sqlalchemy import select, text
 from sqlalchemy.sql.functions import func
 
-from vreplication.mysql.session import Session
+from vreplication.masking import masked
+from vreplication.mysql.session import Session, SqlError
+from vreplication.settings import SIDECAR
 from vreplication.state import rows, sidecar
 from vreplication.state.sidecar import fetch, now
 
@@ -30,12 +32,23 @@ def write_replicate(session: Session, workflow: str, **columns: Any) -> None:
 
 
 def _write(session: Session, workflow: str, columns: dict[str, Any]) -> None:
-    rows.put(session, _t, {"workflow": workflow}, **columns)
+    rows.put(session, _t, {"workflow": workflow}, **masked(columns))
 
 
 def read(session: Session, workflow: str) -> dict[str, Any]:
     """The row by column name; {} when nothing has been written yet."""
     return rows.find(session, _t, workflow=workflow) or {}
+
+
+def _keys_since(session: Session) -> dict[str, int]:
+    """Of each workflow that was verified, how many keys are still to be compared; a sidecar may lack the table yet."""
+    try:
+        found = session.rows(f"SELECT workflow, keys_waiting FROM {SIDECAR}.since WHERE is_verified AND NOT is_void")
+    except SqlError as error:
+        if error.code != 1146:
+            raise
+        return {}
+    return {str(workflow): int(keys) for workflow, keys in found}
 
 
 def overview(session: Session, workflow: str | None = None) -> list[dict[str, Any]]:
@@ -53,7 +66,9 @@ def overview(session: Session, workflow: str | None = None) -> list[dict[str, An
     if workflow is not None:
         query = query.where(w.c.id == workflow)
     found = fetch(session, query.order_by(w.c.created_at.desc(), w.c.id))
+    waiting = _keys_since(session)
     for row in found:
+        row["keys_since"] = waiting.get(str(row["id"]))
         row |= {name: float(row[name]) for name in _AGES if row[name] is not None}
     return found
 

@@ -56,7 +56,7 @@ split = _table(
 )
 chunk = _table(
     "chunk", "workflow", "split", "ordinal", "attempt", "state", "lower_bound", "upper_bound", "has_lower",
-    "rows_read", "rows_copied", "swallowed", "is_dirty", "millis", "opened_at", "landed_at", "matched_at",
+    "rows_read", "rows_copied", "swallowed", "millis", "opened_at", "landed_at", "matched_at",
 )  # fmt: skip
 checkpoint = _table("checkpoint", "workflow", "position", "batch", "events_applied", "saved_at")
 stream = _table("stream", "workflow", "assigned_micros", "held")
@@ -75,6 +75,7 @@ history = _table(
     "history", "workflow", "slot", "phase", "rows_copied", "rows_per_second", "applied_per_second", "lag_seconds",
     "backlog", "chunk_rows", "chunk_millis", "throttled", "cutover_attempts", "eta_at",
 )  # fmt: skip
+since = _table("since", "workflow", "first_round", "round", "collected", "is_void", "is_verified", "keys_waiting")
 verification = _table(
     "verification", "workflow", "verdict", "rows_compared", "mismatches", "repaired", "hot_keys", "details",
     "started_at", "finished_at",
@@ -86,7 +87,7 @@ queue = _table(
 )  # fmt: skip
 
 OF_A_WORKFLOW = (
-    lease, heartbeat, worker, gate, split, chunk, checkpoint, stream, marker, marker_applied, gate_release,
+    lease, heartbeat, worker, gate, split, chunk, checkpoint, stream, since, marker, marker_applied, gate_release,
 )  # fmt: skip
 """Tables whose rows of a workflow go when it has ended."""
 REMEMBERED = (progress, verification, tuning, history)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
+from vreplication.masking import mask
 from vreplication.mysql.server import started_at
 from vreplication.mysql.session import Session
 from vreplication.settings import SIDECAR
@@ -33,7 +34,7 @@ def save(session: Session, workflow: str, verdict: Verdict) -> None:
         "mismatches": verdict.mismatches,
         "repaired": verdict.repaired,
         "hot_keys": json.dumps(verdict.hot_keys),
-        "details": verdict.details,
+        "details": mask(verdict.details),
         "finished_at": now(),
     }
     rows.put(session, sidecar.verification, {"workflow": workflow, "started_at": now()}, **fields)

@@ -14,6 +14,7 @@ from typing import Any
 from sqlalchemy import select
 
 from vreplication.errors import Refused, Terminal
+from vreplication.masking import mask
 from vreplication.mysql.session import Session
 from vreplication.phases import ENDED, Phase, check_move
 from vreplication.settings import SIDECAR
@@ -160,7 +161,11 @@ def move(
         if found["phase"] == str(Phase.FAILED) and phase is not Phase.CANCELLED:
             raise Terminal(found["reason"] or "The workflow has failed.")
         check_move(Phase(found["phase"]), phase)
-        fields: dict[str, Any] = {"phase": str(phase), "reason": reason, "updated_at": now()}
+        fields: dict[str, Any] = {
+            "phase": str(phase),
+            "reason": mask(reason) if reason else reason,
+            "updated_at": now(),
+        }
         if phase in ENDED:
             fields["ended_at"] = now()
         rows.change(session, _t, {"id": workflow}, **fields)

@@ -172,6 +172,7 @@ def _verification(found: Detail) -> Data:
 def _when(seen: Snapshot) -> str:
     """While it waits at the gate verification is repeated."""
     ago = "" if seen.verified_seconds_ago is None else f", {numbers.duration(seen.verified_seconds_ago)} ago"
+    ago += "" if seen.keys_since is None else f", {seen.keys_since:,} keys since"
     return f"{ago}; now again: {_verifying(seen)}" if seen.phase is Phase.VERIFYING else ago
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import quote
 
 from vreplication.cutover.blockers import METADATA_LOCK, OLD_SNAPSHOT, OPEN_TRANSACTION, PREPARED_BRANCH, Blocker
+from vreplication.masking import masked
 from vreplication.progress import numbers
 from vreplication.progress.outlook import eta_range, said_before
 from vreplication.progress.snapshot import Snapshot
@@ -22,7 +23,6 @@ from vreplication.state.verdicts import CLEAN
 from vreplication.ui import words
 from vreplication.ui.asking import Answer
 from vreplication.ui.buttons import Button, buttons
-from vreplication.ui.masking import masked
 from vreplication.ui.reading import AT_THE_GATE, About, Gate, Item
 from vreplication.workflows.effort import Effort
 
@@ -66,7 +66,7 @@ def _rows(answer: Answer) -> list[Data]:
 
 
 def masked_for(data: Data, *answers: Answer) -> Data:
-    done: Data = masked(data, tuple(a.source.url for a in answers if a.source.url))
+    done: Data = masked(data, [secret for a in answers if a.source.url for secret in a.source.url.secrets])
     return done
 
 

@@ -161,6 +161,7 @@ def read_keys(session: Session, side: Side, keys: Sequence[str]) -> list[RowHash
     """The rows with these keys."""
     found: list[RowHash] = []
     for at in range(0, len(keys), KEYS_PER_STATEMENT):
-        predicate = key_predicate(side.names, keys[at : at + KEYS_PER_STATEMENT])
+        part = [keytables.in_templates(key, side.lookups) for key in keys[at : at + KEYS_PER_STATEMENT]]
+        predicate = key_predicate(side.names, part)
         found += checksum.row_hashes(session, side, f"({predicate})")
     return found

@@ -19,11 +19,12 @@ from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from vreplication.clock import check_for
 from vreplication.errors import Transient, VReplicationError
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.pausepoints import reach
-from vreplication.settings import WORK_SECONDS
+from vreplication.settings import SIGNAL_SECONDS, WORK_SECONDS
 from vreplication.verify.ranges import Span
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ class _Crew:
         try:
             while not self._is_done():
                 check()
-                self._take(on_result)
+                self._take(on_result, check)
         finally:
             self._stop(threads)
 
@@ -104,14 +105,17 @@ class _Crew:
         with self.turn:
             return not self.waiting and not self.busy and self.answers.empty()
 
-    def _take(self, on_result: Callable[[Any], list[Span]]) -> None:
+    def _take(self, on_result: Callable[[Any], list[Span]], check: Callable[[], None]) -> None:
         """Wait a moment for answers and hand them over."""
         try:
             found = self.answers.get(timeout=0.2)
         except Empty:
             return
         if isinstance(found, BaseException):
-            raise found
+            if not isinstance(found, VReplicationError):
+                # An interrupt, when the signal that ended Spark's processes reaches us, too.
+                check_for(check, SIGNAL_SECONDS)
+            raise _unwrapped(found)
         more = [span for answer in found for span in self._one(answer, on_result)]
         with self.turn:
             self.waiting.extend(more)
@@ -136,15 +140,17 @@ class _Crew:
 
     def _submit(self) -> None:
         """Body of a submitting thread: one batch after the other, each about as long as `_BATCH_SECONDS`."""
-        self.context.setJobGroup(self.group, "vreplication verification")
+        try:
+            self.context.setJobGroup(self.group, "vreplication verification")
+            self._submit_batches()
+        except Exception as error:
+            self.answers.put(error)
+
+    def _submit_batches(self) -> None:
         size = _FIRST_BATCH
         while spans := self._next(size):
             started = time.monotonic()
-            try:
-                (found,) = self.context.parallelize([spans], 1).map(self.batch).collect()
-            except Exception as error:
-                self.answers.put(_unwrapped(error))
-                return
+            (found,) = self.context.parallelize([spans], 1).map(self.batch).collect()
             self.answers.put(found)
             factor = _BATCH_SECONDS / max(time.monotonic() - started, 0.01)
             size = max(1, min(int(len(spans) * factor), 2 * size, _MAX_BATCH))
@@ -171,7 +177,7 @@ class _Crew:
                 thread.join(0.2)
 
 
-def _unwrapped(error: Exception) -> VReplicationError:
+def _unwrapped(error: BaseException) -> VReplicationError:
     if isinstance(error, VReplicationError):
         return error
     first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

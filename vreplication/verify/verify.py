@@ -1,11 +1,12 @@
 """Verification of a workflow under live writes: every row of the source, mapped by the ALTER, against the target.
 
 First the whole key space is compared in spans on Spark; what differs there is examined again by key, in rounds. What
-is wrong for certain is copied again and re-examined; what stays busy is left for the cut-over's lock.
+is wrong for certain is copied again and re-examined; what stays busy is left for the cut-over's lock. From its begin
+catch-up collects the keys that it writes, which are compared until the cut-over (since.py).
 
 What must stay true: nothing is compared before every chunk is matched and a marker written after that is applied; a
-verdict is "clean" only when each row has been seen equal, or is listed as hot; one verification of a workflow runs at
-a time, for its suspects have one table.
+verdict is "clean" only when each row has been seen equal, or is listed as hot, and every key written since it began is
+known; one verification of a workflow runs at a time, for its suspects have one table.
 """
 
 from __future__ import annotations
@@ -26,13 +27,14 @@ from vreplication.pausepoints import reach
 from vreplication.schema.checksum import source_side, target_side
 from vreplication.schema.model import TableMapping
 from vreplication.settings import LONG_IDLE_SECONDS, WORK_SECONDS
-from vreplication.state import ledger, verdicts
+from vreplication.state import ledger, since, verdicts
 from vreplication.state.ledger import KeyRange
 from vreplication.state.verdicts import Verdict
 from vreplication.verify import disorder
 from vreplication.verify.ranges import Span, extent, span_rows, spans
 from vreplication.verify.rounds import Examiner
 from vreplication.verify.scan import Finding, SpanScan
+from vreplication.verify.since import SinceRounds
 from vreplication.verify.spark_job import run_all
 
 if TYPE_CHECKING:
@@ -89,6 +91,8 @@ def verify(
         )
         verdict = job.run()
         verdicts.save(session, workflow, verdict)
+        if verdict.verdict == verdicts.CLEAN:
+            since.mark_verified(session, workflow, job.began)
         return verdict
 
 
@@ -111,16 +115,19 @@ class _Verification:
     on_tick: Callable[[int], None]
     check: Callable[[], None]
     rows: int = 0
+    began: int = 0
+    """The round of collected keys that began with it."""
     hot: tuple[str, ...] = ()
     wrong: dict[str, int] = field(default_factory=dict)
     """Key or span that was wrong → number of rows."""
 
     def run(self) -> Verdict:
-        self.examiner.pass_marker()
+        self.began = SinceRounds(examiner=self.examiner).hand_over()
         todo = spans(self.session, self.workflow, self.mapping)
         keys: list[str] = []
         for attempt in range(_REPAIRS + 1):
             keys, wide = self._pass(todo, keys)
+            keys = self._without_dirty(keys)
             if not keys and not wide:
                 return self._verdict(verdicts.CLEAN, 0)
             self._note(keys, wide)
@@ -130,6 +137,13 @@ class _Verification:
             self._repair(keys, wide)
             todo = [finding.span for finding in wide]
         return self._verdict(verdicts.BAD, len(keys) + sum(f.wide for f in wide))
+
+    def _without_dirty(self, keys: list[str]) -> list[str]:
+        """Rows that gave way under a new unique key are copied again before the gate, and compared after that."""
+        if not self.mapping.is_serial or not keys:
+            return keys
+        left = since.dirty(self.session, self.mapping, self.workflow, keys)
+        return [key for key in keys if key not in left]
 
     def _pass(self, todo: list[Span], keys: list[str]) -> tuple[list[str], list[Finding]]:
         """Scan, then examine: keys that are wrong for certain, and spans in which too many are."""

@@ -16,15 +16,15 @@ from typing import Any
 from vreplication.changes.mechanism import RulesRenewed
 from vreplication.changes.watermark import Reading, Watermark
 from vreplication.clock import SYSTEM
-from vreplication.errors import SourceChanged, Superseded, Terminal, VReplicationError
-from vreplication.mysql.server import is_mariadb
+from vreplication.errors import Superseded, Terminal, VReplicationError
+from vreplication.mysql.server import check_commit_order
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import Phase
 from vreplication.progress import snapshot
 from vreplication.progress.estimate import ApplyEstimate
 from vreplication.settings import BEAT_SECONDS, GATE_PERIOD_SECONDS, MIB
-from vreplication.state import gate, history, journal, lease, progress, workers, workflows
+from vreplication.state import gate, history, journal, lease, progress, since, workers, workflows
 from vreplication.state.history import SLOT_SECONDS
 from vreplication.state.lease import Lease
 from vreplication.state.workflows import WorkflowRow
@@ -129,6 +129,8 @@ class Beater:
             held_branches=state["held_branches"],
             read_position=state["read_position"],
         )
+        if state.get("keys_since") is not None:
+            since.note_waiting(session, self._lease.workflow, int(state["keys_since"]))
 
     def _remember(self, session: Session, seconds: int) -> None:
         """Ours is the pen, because we write from before the first chunk until the switch, whoever drives."""
@@ -149,7 +151,7 @@ class Beater:
         row = workflows.load(session, self._lease.workflow)
         self.is_over = row.has_ended or row.is_cut
         self._watch_log(session, row)
-        _check_commit_order(session)
+        check_commit_order(session)
         if (known := workers.renew(session, self._lease, row)) > row.mechanism:
             raise RulesRenewed(known)
         if self._is_alone:
@@ -196,16 +198,6 @@ def _inside(reading: Reading) -> str:
         size = f"{unread.done / MIB:,.0f}" + (f" of {unread.total / MIB:,.0f} MiB" if unread.total else " MiB")
         found += f", {size} of {'another' if inside else 'one transaction'} read"
     return found
-
-
-def _check_commit_order(session: Session) -> None:
-    """MySQL: the setting is dynamic, and with it off a row can be in the log long before it can be read."""
-    if not is_mariadb(session) and not int(session.value("SELECT @@GLOBAL.binlog_order_commits")):
-        raise SourceChanged(
-            "binlog_order_commits was switched off while the workflow was under way: what was copied since cannot be "
-            "trusted.",
-            cure="SET GLOBAL binlog_order_commits=ON, cancel this workflow and start again.",
-        )
 
 
 def server_micros(session: Session) -> int:

@@ -262,13 +262,14 @@ class Driver:
     def _write_copy(self, session: Session) -> None:
         totals = ledger.totals(session, self.workflow)
         row = workflows.load(session, self.workflow)
-        done = totals.splits == totals.splits_done and totals.splits > 0
+        # Ranges that are copied again are not part of these figures: they never go back.
+        done = totals.is_walked
         figures = self._estimate.observe(
             SYSTEM.monotonic(),
             rows_copied=totals.rows_copied,
             rows_total=totals.rows_copied if done else row.rows_total,
             is_throttled=not (totals.has_chunks and gate.read(session, self.workflow).is_open),
-            is_matched=totals.is_all_matched and totals.splits > 0,
+            is_matched=totals.is_first_matched,
         )
         columns = figures.columns() | (asdict(totals.lately) if totals.lately else {})
         progress.write_driver(

@@ -108,4 +108,8 @@ def _mapping(session: Session, row: WorkflowRow, spec: Spec, source: Table, serv
 
 def definition_of(table: Table) -> str:
     """A digest of the table's definition, AUTO_INCREMENT aside."""
-    return hashlib.sha256(comparable(table.create_sql, table.name).encode()).hexdigest()
+    return definition_digest(table.create_sql, table.name)
+
+
+def definition_digest(create_sql: str, table: str) -> str:
+    return hashlib.sha256(comparable(create_sql, table).encode()).hexdigest()

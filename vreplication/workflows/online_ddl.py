@@ -20,7 +20,7 @@ from vreplication.mysql.url import SourceUrl
 from vreplication.pausepoints import reach
 from vreplication.planning.plan import Plan, make_plan
 from vreplication.planning.spec import Spec
-from vreplication.settings import TABLE_SECONDS
+from vreplication.settings import SIGNAL_SECONDS, TABLE_SECONDS
 from vreplication.state import workflows
 from vreplication.state.wishes import Wishes
 from vreplication.workflows import ending, prepare, resume, steps
@@ -56,11 +56,18 @@ def run(spec: Spec, url: SourceUrl, *, stop: threading.Event, notify: Callable[[
         return ending.ended(url, workflow, driver, error)
     except Exception as error:  # a fault of ours, or of Spark's: told like any other failure, with what is left behind
         log.exception("workflow %s ended by an unexpected error", workflow)
-        return ending.ended(url, workflow, driver, Terminal(f"Unexpected {type(error).__name__}: {error}"))
+        return ending.ended(url, workflow, driver, _unexpected(error, stop))
     finally:
         spark.stop()
         if driver:
             driver.close()
+
+
+def _unexpected(error: Exception, stop: threading.Event) -> VReplicationError:
+    """An interrupt, when a signal that ended a process that we rely on reaches us, too."""
+    if stop.wait(SIGNAL_SECONDS):
+        return Interrupted("Interrupted.")
+    return Terminal(f"Unexpected {type(error).__name__}: {error}")
 
 
 def plan_or_resume(spec: Spec, url: SourceUrl, stop: threading.Event) -> Plan | None:

@@ -202,8 +202,8 @@ def verify(url: SourceUrl, workflow: str, spark_master: str, stop: threading.Eve
 
     try:
         return verify_rows(
-            spark.context(), url, found.mapping, workflow=workflow, is_mariadb=found.server.is_mariadb, repair=None,
-            parallelism=found.parallelism, on_tick=lambda rows: None, check=check,
+            spark.context(check), url, found.mapping, workflow=workflow, is_mariadb=found.server.is_mariadb,
+            repair=None, parallelism=found.parallelism, on_tick=lambda rows: None, check=check,
         )  # fmt: skip
     finally:
         spark.stop()

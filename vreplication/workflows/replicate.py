@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from vreplication.apply.applier import Applier, Marker, beat_micros
 from vreplication.apply.writer import Target
 from vreplication.binlog.events import Group, GroupKind, Position, SidecarWatch, SourceWatch, TableRow
-from vreplication.binlog.position import draw_server_id
+from vreplication.binlog.position import Standing, draw_server_id, standing
 from vreplication.binlog.tailer import PART_BYTES, Tailer
 from vreplication.changes.channel import Channel, Closed
 from vreplication.changes.matcher import Matcher
@@ -63,10 +63,24 @@ _PATIENCE = 60
 
 
 @dataclass(slots=True)
+class _Stop:
+    """What ends catch-up: its caller, who is waited for, or catch-up itself, which stops nobody else."""
+
+    asked: threading.Event
+    is_over: bool = False
+
+    def is_set(self) -> bool:
+        return self.is_over or self.asked.is_set()
+
+    def wait(self, seconds: float) -> bool:
+        return self.is_over or self.asked.wait(seconds)
+
+
+@dataclass(slots=True)
 class _Run:
     """What the threads of one round share."""
 
-    stop: threading.Event
+    stop: _Stop
     watermark: Watermark
     sorter: DiskSorter
     channel: Channel
@@ -80,12 +94,13 @@ class _Run:
     read_position: Position | None = None
 
 
-def replicate(url: SourceUrl, workflow: str, stop: threading.Event, *, is_alone: bool = False) -> None:
-    """Run catch-up until the workflow ends or `stop` is set. Raises what ended it, after noting it in the sidecar.
+def replicate(url: SourceUrl, workflow: str, asked: threading.Event, *, is_alone: bool = False) -> None:
+    """Run catch-up until the workflow ends or `asked` is set. Raises what ended it, after noting it in the sidecar.
 
     is_alone: no single driver stands behind it, but one process a step; then it ends when the gate has been passed, and
     whoever switches the tables goes on from its checkpoint.
     """
+    stop = _Stop(asked)
     right, watermark = _take_lease(url, workflow, stop)
     failures = 0
     while not stop.is_set():
@@ -115,7 +130,7 @@ def _reached(watermark: Watermark) -> tuple[int, int | None]:
     return watermark.applied, watermark.resolved
 
 
-def _take_lease(url: SourceUrl, workflow: str, stop: threading.Event) -> tuple[Lease, Watermark]:
+def _take_lease(url: SourceUrl, workflow: str, stop: _Stop) -> tuple[Lease, Watermark]:
     """Our predecessor may need a moment to see that it has been replaced, and the server one to come back.
 
     Raises Refused: the workflow was begun under rules that are not known here.
@@ -158,7 +173,7 @@ def _note_failure(url: SourceUrl, right: Lease, error: VReplicationError) -> Non
         log.error("the failure could not be noted in the sidecar: %s", other)
 
 
-def _round(url: SourceUrl, right: Lease, watermark: Watermark, stop: threading.Event, is_alone: bool) -> None:
+def _round(url: SourceUrl, right: Lease, watermark: Watermark, stop: _Stop, is_alone: bool) -> None:
     """Read, apply and beat until `stop`; every connection of the round is closed at its end."""
     watermark.forget_queued()
     sessions: list[Session] = []
@@ -177,7 +192,7 @@ def _round(url: SourceUrl, right: Lease, watermark: Watermark, stop: threading.E
 
 
 @contextlib.contextmanager
-def _running(job: Job, watermark: Watermark, stop: threading.Event, is_alone: bool) -> Iterator[_Run]:
+def _running(job: Job, watermark: Watermark, stop: _Stop, is_alone: bool) -> Iterator[_Run]:
     """What is on disk stays where a restart can make use of it."""
     sorter = DiskSorter(spool.home(job.row))
     channel = Channel(spool.memory_bytes() // 8, sorter=sorter)
@@ -203,6 +218,8 @@ def _follow(url: SourceUrl, right: Lease, job: Job, run: _Run, sessions: list[Se
         is_strict=ledger.totals(control, right.workflow).has_chunks,
         budget_bytes=spool.memory_bytes() // 2,
         sorter=run.sorter,
+        on_applied=lambda items: applier.since.note_items(items),
+        on_lost=lambda: applier.since.make_void(),
     )
     run.keeps_rows = lambda: any(branch.place for branch in matcher.held())
     target = Target(mapping=job.mapping, lease=right, packet=job.packet)
@@ -214,7 +231,7 @@ def _follow(url: SourceUrl, right: Lease, job: Job, run: _Run, sessions: list[Se
         on_first_open=matcher.be_strict,
     )
     run.watermark.server_time(server_micros(control))
-    tailer = _tailer(url, control, job, _start(job, matcher, applier, run))
+    tailer = _tailer(url, control, job, _start(control, job, matcher, applier, run))
     beater = Beater(url, right, run.watermark, state=lambda: _beat_state(run, applier), is_alone=run.is_alone)
     reader = threading.Thread(target=_read, args=(tailer, run), name="reader", daemon=True)
     try:
@@ -222,6 +239,7 @@ def _follow(url: SourceUrl, right: Lease, job: Job, run: _Run, sessions: list[Se
         beater.start([s.id for s in sessions])
         run.fresh_marker = markers.write(control, right.workflow)
         _apply_all(matcher, applier, run, beater, control, right.workflow)
+        applier.save_since()
     finally:
         beater.stop()
         tailer.close()
@@ -236,20 +254,43 @@ def _beat_state(run: _Run, applier: Applier) -> dict[str, object]:
         "is_holding": run.is_holding,
         "held_branches": run.held,
         "events_applied": applier.events_applied,
+        "keys_since": len(applier.since.keys) if applier.since.is_active else None,
         "read_position": str(run.read_position) if run.read_position else None,
     }
 
 
-def _start(job: Job, matcher: Matcher, applier: Applier, run: _Run) -> Position:
-    """Where the log has to be read from: the checkpoint, or before it, for branches whose rows are not here now."""
+def _start(control: Session, job: Job, matcher: Matcher, applier: Applier, run: _Run) -> Position:
+    """Where the log has to be read from: the checkpoint, or before it.
+
+    For branches whose rows are not here now, and for keys written since a verification that are not in the sidecar.
+    """
     if applier.position is None:
         return Position.parse(job.row.start_position or "")
-    start = matcher.restore(applier.held_before, applier.position)
+    collected = _collected(control, applier)
+    start = matcher.restore(applier.held_before, applier.position, collected)
     for branch in applier.held_before:
         run.watermark.track(branch.xid)
     if start != applier.position:
-        log.info("rows of prepared XA branches are read again, from %s up to %s", start, applier.position)
+        if start == collected:
+            log.info("keys written since the verification are looked up in the log from %s on", start)
+        else:
+            log.info("rows of prepared XA branches are read again, from %s up to %s", start, applier.position)
     return start
+
+
+def _collected(control: Session, applier: Applier) -> Position | None:
+    """Up to where keys are in the sidecar, when that is before the checkpoint. A log that is gone makes them void."""
+    collected, position = applier.since.collected, applier.position
+    if collected is None or position is None:
+        return None
+    # Never behind the checkpoint; MariaDB's numbers may say so where several servers write one domain.
+    is_before = collected.is_within(position)
+    if is_before and position.is_within(collected):
+        return None
+    if is_before and standing(control, collected) is Standing.HERE:
+        return collected
+    applier.since.make_void()
+    return None
 
 
 def _tailer(url: SourceUrl, session: Session, job: Job, start: Position) -> Tailer:
@@ -314,7 +355,7 @@ def _apply_all(matcher: Matcher, applier: Applier, run: _Run, beater: Beater, co
     while not run.stop.is_set():
         beater.check()
         if beater.is_over:
-            run.stop.set()
+            run.stop.is_over = True
             break
         for item in run.channel.take(_TAKE_SECONDS):
             for group in _matched(matcher, item, run):
@@ -365,7 +406,7 @@ def _hold(marker: Marker, run: _Run, control: Session, workflow: str) -> None:
     try:
         while markers.is_present(control, workflow, marker.id) and not run.stop.is_set():
             if workflows.is_cut(control, workflow):
-                run.stop.set()
+                run.stop.is_over = True
             run.stop.wait(0.01)
     finally:
         run.is_holding = False

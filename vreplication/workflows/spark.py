@@ -6,8 +6,10 @@ import threading
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from vreplication.clock import check_for
 from vreplication.errors import Terminal
-from vreplication.rowcopy.spark_start import spark_context, warm_up
+from vreplication.rowcopy.spark_start import end_context, spark_context, warm_up
+from vreplication.settings import SIGNAL_SECONDS
 
 _POLL_SECONDS = 0.2
 
@@ -66,6 +68,8 @@ class SparkStart:
             self._thread.join(_POLL_SECONDS)
             check()
         if self._error is not None:
+            # An interrupt, when the signal that ended the JVM reaches us, too.
+            check_for(check, SIGNAL_SECONDS)
             raise self._error
         return self._context
 
@@ -73,5 +77,5 @@ class SparkStart:
         """One that is still starting is left to end with this process: an interrupt does not wait for it."""
         self._thread.join(_POLL_SECONDS)
         if self._context is not None:
-            self._context.stop()
+            end_context(self._context)
             self._context = None

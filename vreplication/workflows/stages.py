@@ -116,7 +116,7 @@ def catch_up(stage: Stage) -> None:
             row = workflows.load(session, stage.workflow)
             _check_log(session, row)
             failover.follow(session, row)
-        replicate(stage.url, stage.workflow, _OwnStop(stage.stop), is_alone=True)
+        replicate(stage.url, stage.workflow, stage.stop, is_alone=True)
         _check_end(stage)
 
 
@@ -127,17 +127,6 @@ def _wait_reopened(stage: Stage) -> None:
         while workflows.load(session, stage.workflow).phase is Phase.FAILED and SYSTEM.monotonic() < deadline:
             if stage.stop.wait(0.2):
                 return
-
-
-class _OwnStop(threading.Event):
-    """Catch-up sets its event when it ends by itself, which is not to stop anything else; it heeds the stage's."""
-
-    def __init__(self, of_stage: threading.Event) -> None:
-        super().__init__()
-        self._of_stage = of_stage
-
-    def is_set(self) -> bool:
-        return super().is_set() or self._of_stage.is_set()
 
 
 def _check_end(stage: Stage) -> None:

@@ -14,31 +14,30 @@ from typing import Any
 
 from vreplication.apply import serial
 from vreplication.clock import SYSTEM
-from vreplication.cutover import finish
 from vreplication.cutover.reasons import Gate, Reason, why_closed
 from vreplication.cutover.sentry import drop_table
 from vreplication.cutover.swap import Outcome, Swap
-from vreplication.errors import BadValue, Terminal, Transient
+from vreplication.errors import BadValue, Transient
 from vreplication.mysql.server import inspect, is_mariadb
-from vreplication.mysql.session import Session, connect
+from vreplication.mysql.session import ConnectionLost, LockWait, Session, connect
 from vreplication.pausepoints import reach
 from vreplication.phases import Phase
 from vreplication.planning.spec import Spec
-from vreplication.rowcopy.repair import copy_ranges
+from vreplication.rowcopy.repair import copy_keys, copy_ranges
 from vreplication.rowcopy.spark_job import run_copy, slots
 from vreplication.schema.introspect import exists
-from vreplication.settings import ALIVE_SECONDS, BEAT_SECONDS, CUTOVER_RETRY_SECONDS, MAX_HOT_KEYS, TABLE_SECONDS
+from vreplication.settings import ALIVE_SECONDS, BEAT_SECONDS, CUTOVER_RETRY_SECONDS
 from vreplication.state import journal, keytables, lease, ledger, markers, rows, sidecar, tuning, verdicts, workflows
 from vreplication.state.gate import released_by
-from vreplication.state.ledger import KeyRange
+from vreplication.state.ledger import Bound, KeyRange
 from vreplication.state.tuning import Room
 from vreplication.state.verdicts import Verdict
 from vreplication.state.workflows import WorkflowRow
-from vreplication.verify.hot import compare_hot
 from vreplication.verify.verify import verify
-from vreplication.workflows import dirty, job, maintenance, spool
+from vreplication.workflows import dirty, job, maintenance, recheck, spool, statistics
 from vreplication.workflows.driver import Driver
 from vreplication.workflows.job import Job
+from vreplication.workflows.recheck import Mismatch, Recheck
 from vreplication.workflows.saying import Saying
 from vreplication.workflows.spark import Spark
 
@@ -49,10 +48,6 @@ _ASK_SECONDS = 1.0
 """How often a repeated verification asks whether it is still wanted."""
 _MISMATCHES = 5
 """Attempts at the switch that may end in a difference under the lock."""
-
-
-class Mismatch(Terminal):
-    """Rows compared under the cut-over lock differ."""
 
 
 def copy(driver: Driver, spark: Spark) -> None:
@@ -71,7 +66,7 @@ def copy(driver: Driver, spark: Spark) -> None:
 
 
 def catch_up(driver: Driver) -> None:
-    """Wait until every chunk is matched; under a new unique key copy again what was pushed out."""
+    """Wait until every chunk is matched; under a new unique key copy again what gave way to other rows."""
     driver.move(Phase.CATCHING_UP)
     reach("workflow.catching_up")
     wait_matched(driver)
@@ -79,7 +74,7 @@ def catch_up(driver: Driver) -> None:
         return
     found = job.load(driver.session, driver.workflow)
     if found.mapping.is_serial:
-        dirty.settle(driver, found, functools.partial(copy_again, driver, found, clear=False))
+        dirty.settle(driver, found, functools.partial(_copy_keys, driver, found))
 
 
 def wait_matched(driver: Driver) -> None:
@@ -94,6 +89,11 @@ def wait_matched(driver: Driver) -> None:
 def copy_again(driver: Driver, found: Job, ranges: Sequence[KeyRange], *, clear: bool) -> None:
     """Copy ranges again under the chunk protocol and wait until they are matched."""
     copy_ranges(driver.url, driver.lease, found.mapping, found.copy_job, ranges, clear=clear, check=driver.check)
+    wait_matched(driver)
+
+
+def _copy_keys(driver: Driver, found: Job, keys: Sequence[Bound]) -> None:
+    copy_keys(driver.url, driver.lease, found.mapping, found.copy_job, keys, check=driver.check)
     wait_matched(driver)
 
 
@@ -170,16 +170,17 @@ def _judge(driver: Driver, verdict: Verdict) -> None:
         )
 
 
-def hold_at_gate(driver: Driver, spark: Spark, *, is_manual: bool, window: str | None = None) -> None:
+def hold_at_gate(driver: Driver, spark: Spark, again: Recheck, *, is_manual: bool, window: str | None = None) -> None:
     """Wait until nothing speaks against the cut-over any more, three readings running; verify again now and then.
+
+    What is written meanwhile is compared before it gets too much.
 
     window: releases while it is open, and no longer.
     """
     driver.move(Phase.WAITING)
     row, server = workflows.load(driver.session, driver.workflow), inspect(driver.session)
     spec = Spec.model_validate(row.spec)
-    with connect(driver.url, read_timeout=TABLE_SECONDS) as session:
-        finish.analyze(session, row.source_schema, row.shadow_table)
+    statistics.collect(driver, row)
 
     def is_released() -> bool:
         if window:
@@ -207,9 +208,14 @@ def hold_at_gate(driver: Driver, spark: Spark, *, is_manual: bool, window: str |
         if any(r.code == "dirty" for r in gate.reasons):
             catch_up(driver)
             driver.move(Phase.WAITING)
+        elif any(r.code == "not_verified" for r in gate.reasons):
+            compare(driver, spark)
+            driver.move(Phase.WAITING)
         elif _is_to_be_verified(driver, spec, gate.reasons):
             compare(driver, spark, is_released)
             driver.move(Phase.WAITING)
+        elif recheck.has_many_keys(driver.session, driver.workflow):
+            _is_level(driver, again, with_sample=False)
         driver.wait(_POLL_SECONDS)
     driver.report(waiting_for=None)
     reach("workflow.gate_open")
@@ -226,21 +232,39 @@ def _is_to_be_verified(driver: Driver, spec: Spec, reasons: Sequence[Reason]) ->
 def switch(driver: Driver, spark: Spark, *, is_manual: bool, window: str | None = None) -> None:
     """Hold at the gate and try until the tables are switched; rows that differ under the lock are verified again."""
     attempt = 0
-    if not verdicts.is_of_this_run(driver.session, driver.workflow):
+    if not recheck.vouches(driver.session, driver.workflow):
         # What was verified before the server was lost, or before a failover, counts for nothing.
         compare(driver, spark)
+    again = _recheck(driver)
     while True:
-        hold_at_gate(driver, spark, is_manual=is_manual, window=window)
+        hold_at_gate(driver, spark, again, is_manual=is_manual, window=window)
         attempt += 1
         try:
-            if cut_over(driver, attempt):
+            if _is_level(driver, again, with_sample=True) and cut_over(driver, attempt):
                 return
             pause_before_retry(driver, attempt)
         except Mismatch as error:
-            driver.notify(f"{error}; verifying again")
+            driver.notify(f"{error}; comparing them again")
             if attempt > _MISMATCHES:
                 raise BadValue(f"The copy keeps differing from the source: {error}") from None
-            compare(driver, spark)
+
+
+def _recheck(driver: Driver) -> Recheck:
+    found = job.load(driver.session, driver.workflow)
+    return Recheck(driver=driver, job=found, copy_again=functools.partial(copy_again, driver, found, clear=True))
+
+
+def _is_level(driver: Driver, again: Recheck, *, with_sample: bool) -> bool:
+    """Few enough keys are left for the lock. False: they are written faster than they can be compared, this time."""
+    try:
+        again.until_small(with_sample=with_sample)
+    except (ConnectionLost, LockWait):
+        raise
+    except Transient as error:
+        driver.notify(f"cut-over not begun: {error}")
+        driver.report(waiting_for=error.message)
+        return False
+    return True
 
 
 def cut_over(driver: Driver, attempt: int) -> bool:
@@ -249,9 +273,10 @@ def cut_over(driver: Driver, attempt: int) -> bool:
     driver.report(cutover_attempts=attempt)
     driver.remember()
     found = job.load(driver.session, driver.workflow)
-    outcome = _attempt(driver, found)
+    counted: list[int] = []
+    outcome = _attempt(driver, found, counted)
     if outcome.is_switched:
-        note_switched(driver)
+        note_switched(driver, f"{counted[-1]} keys compared under the lock" if counted else "")
         driver.report(write_stall_millis=outcome.lock_millis, cutover_millis=outcome.total_millis)
         return True
     driver.notify(f"cut-over not done: {outcome.reason}")
@@ -259,7 +284,7 @@ def cut_over(driver: Driver, attempt: int) -> bool:
     return False
 
 
-def _attempt(driver: Driver, found: Job) -> Outcome:
+def _attempt(driver: Driver, found: Job, counted: list[int]) -> Outcome:
     """One attempt; unless it switched, its markers are taken back, so that catch-up goes on."""
     used: list[str] = []
     is_switched = False
@@ -268,7 +293,7 @@ def _attempt(driver: Driver, found: Job) -> Outcome:
             swap = Swap(driver.url, driver.lease, found.server, found.row, announce=driver.announce)
             outcome = swap.attempt(
                 barrier=functools.partial(_barrier, other, driver, used),
-                check_locked=functools.partial(_check_locked, other, driver, found),
+                check_locked=functools.partial(_check_locked, other, driver, found, counted),
             )
         is_switched = outcome.is_switched
         return outcome
@@ -278,12 +303,12 @@ def _attempt(driver: Driver, found: Job) -> Outcome:
                 markers.remove(driver.session, driver.workflow, marker)
 
 
-def note_switched(driver: Driver) -> None:
+def note_switched(driver: Driver, details: str = "") -> None:
     """On a connection of its own: the driver's may have gone with the switch."""
     driver.note_switched()
     driver.reconnect()
     workflows.set_fields(driver.session, driver.workflow, is_cut=1)
-    journal.write(driver.session, driver.workflow, "switched", "", actor=lease.me())
+    journal.write(driver.session, driver.workflow, "switched", details, actor=lease.me())
     reach("workflow.switched")
 
 
@@ -305,19 +330,15 @@ def _barrier(other: Session, driver: Driver, used: list[str], remaining_seconds:
         raise Transient("Catch-up does not hold at the marker.")
 
 
-def _check_locked(other: Session, driver: Driver, found: Job, locked: Session) -> None:
-    """Under the lock, after the barrier: keys that were too busy to compare before, and rows pushed out since.
+def _check_locked(other: Session, driver: Driver, found: Job, counted: list[int], locked: Session) -> None:
+    """Under the lock, after the barrier: what was written since it was last seen equal. `counted` gets how many keys.
 
     And the last place where a signal or an operator's cancel is heeded: the switch comes next.
     """
     driver.check()
-    if found.mapping.is_serial and dirty.keys(other, found):
-        raise Transient("a row was pushed out under the new unique key a moment ago")
-    verdict = verdicts.load(other, driver.workflow)
-    if verdict is None or len(verdict.hot_keys) > MAX_HOT_KEYS:
-        raise Transient("there is no clean verification")
-    if verdict.hot_keys and (differ := compare_hot(locked, other, found.mapping, verdict.hot_keys)):
-        raise Mismatch(f"{len(differ)} rows differ under the lock, e.g. key ({differ[0]})")
+    if found.mapping.is_serial and dirty.is_any(other, driver.workflow):
+        raise Transient("a row gave way to another one under the new unique key a moment ago")
+    counted.append(recheck.compare_locked(locked, other, found))
 
 
 def clean_up(driver: Driver) -> None:

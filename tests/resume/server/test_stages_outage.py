@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -20,6 +21,7 @@ from vreplication.workflows import maintenance, stages
 from vreplication.workflows.stages import Stage
 
 pytestmark = pytest.mark.slow
+STOP_SECONDS = 5.0
 WINDOW = "Sat 02:00-04:00 UTC"
 MONDAY, SATURDAY = datetime(2026, 11, 23, 12, 0, tzinfo=UTC), datetime(2026, 11, 28, 2, 0, tzinfo=UTC)
 
@@ -95,6 +97,25 @@ def test_while_it_waits_at_the_gate(flow: Flow, monkeypatch: pytest.MonkeyPatch)
         assert switching.end() is None
         assert contents(app, "t")[-1] == (6, b"late".hex().upper(), 7)
     assert stages.clean_up(stage).event == "complete"
+
+
+def test_catch_up_is_stopped_while_the_server_is_away(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waits for the server for minutes, but not against the scheduler's signal; the next try goes on."""
+    stages.plan(flow.stage)
+    stages.prepare_tables(flow.stage)
+    begun = staged.wait_begun(monkeypatch, flow.kill)
+    catching_up = Called(stages.catch_up, flow.stage)
+    assert begun.wait(30)
+    flow.stage.stop.set()
+    ended = catching_up.end(STOP_SECONDS)
+    assert ended is not None
+    assert ended.may_retry
+    flow.database.server.restart()
+    again = replace(flow.stage, stop=threading.Event())
+    beside = CatchUp(again)
+    stages.copy(again)
+    again.stop.set()
+    assert beside.end() is not None
 
 
 def waiting_for(session: Session) -> object:

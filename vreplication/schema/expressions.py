@@ -1,0 +1,91 @@
+"""What an expression of a definition (generated column, default, index) reads, and whether all sessions agree on it.
+
+What must stay true: a column that an expression may read is never missed, through generated columns of any depth and
+however the server quotes names; an expression counts as the same in every session only when each of its functions is
+known to be so. What is not known is taken for dependent: that costs time, never rows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from vreplication.mysql.text import Token, Unreadable, tokens
+from vreplication.schema.model import Column, Table
+
+_FUNCTIONS = """
+    abs acos ascii asin atan atan2 bin bin_to_uuid bit_count bit_length ceil ceiling char_length character_length
+    coalesce concat concat_ws conv cos cot crc32 datediff day dayofmonth dayofweek dayofyear degrees elt exp field
+    find_in_set floor from_base64 from_days greatest hex hour if ifnull inet6_aton inet6_ntoa inet_aton inet_ntoa insert
+    instr is_uuid isnull json_array json_contains json_contains_path json_depth json_exists json_extract json_keys
+    json_length json_merge_patch json_merge_preserve json_object json_overlaps json_quote json_search json_type
+    json_unquote json_valid json_value last_day lcase least left length ln locate log log10 log2 lower lpad ltrim
+    makedate maketime md5 microsecond mid minute mod month nullif octet_length ord pi position pow power quarter quote
+    radians regexp_like repeat replace reverse right round rpad rtrim second sha sha1 sha2 sign sin soundex space sqrt
+    st_astext st_geomfromtext st_isvalid st_latitude st_longitude st_srid st_x st_y strcmp substr substring
+    substring_index tan time_to_sec to_base64 to_days to_seconds trim truncate ucase unhex upper uuid_to_bin
+    weight_string year
+    cast convert as and or xor not in is between like regexp rlike div case when then else end distinct interval
+    array member of char varchar binary decimal signed unsigned float double real integer date datetime time json
+"""
+_SAME_EVERYWHERE = frozenset(_FUNCTIONS.split())
+"""Functions, and words that may stand before a parenthesis. None of them asks for a time zone, a language, the week's
+first day, the time or the user; those that write a number or a date as text by the session's language are not here."""
+_ASKED_WITHOUT_PARENTHESES = frozenset({"CURRENT_TIMESTAMP", "CURRENT_DATE", "CURRENT_TIME", "CURRENT_USER"}) | {
+    "LOCALTIME", "LOCALTIMESTAMP", "UTC_DATE", "UTC_TIME", "UTC_TIMESTAMP", "CURRENT_ROLE", "ZONE",
+}  # fmt: skip
+
+
+def read_by(table: Table, expression: str) -> frozenset[str]:
+    """Lower-case names of the columns that the expression reads, those behind generated columns included."""
+    found: set[str] = set()
+    waiting = [expression]
+    while waiting:
+        for column in _named(table, waiting.pop()):
+            if column.name.lower() not in found:
+                found.add(column.name.lower())
+                waiting += [column.expression] if column.generated else []
+    return frozenset(found)
+
+
+def _named(table: Table, expression: str) -> Iterator[Column]:
+    """A word that may be a column's name counts as one."""
+    parts = _tokens(expression)
+    if parts is None:
+        yield from table.columns
+        return
+    words = {token.value.lower() for token in parts if token.is_name}
+    yield from (column for column in table.columns if column.name.lower() in words)
+
+
+def is_same_everywhere(table: Table, expression: str) -> bool:
+    """True when each session computes the same value from the same row."""
+    names = read_by(table, expression)
+    columns = [column for column in table.columns if column.name.lower() in names]
+    texts = [expression, *(column.expression for column in columns if column.generated)]
+    return not any(c.data_type == "timestamp" for c in columns) and all(map(_calls_known, texts))
+
+
+def _calls_known(expression: str) -> bool:
+    parts = _tokens(expression)
+    if parts is None:
+        return False
+    for token, following in zip(parts, [*parts[1:], None], strict=True):
+        if token.is_word(*_ASKED_WITHOUT_PARENTHESES) or token.text.startswith("@"):
+            return False
+        is_called = following is not None and following.is_punct("(")
+        if is_called and token.is_name and token.value.lower() not in _SAME_EVERYWHERE:
+            return False
+    return True
+
+
+def _tokens(expression: str) -> list[Token] | None:
+    """None: it cannot be read. SHOW INDEX escapes the quotes of an expression, SHOW CREATE TABLE does not."""
+    for text in (expression, re.sub(r"\\(.)", r"\1", expression, flags=re.S)):
+        try:
+            found = tokens(text)
+        except Unreadable:
+            continue
+        if not any(token.text == "\\" for token in found):
+            return found
+    return None

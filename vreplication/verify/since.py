@@ -1,0 +1,154 @@
+"""Comparing again what catch-up has written since the verification began, round by round until the cut-over.
+
+A round is a window between two markers, as in rounds.py: at the first catch-up hands over the keys that it has written,
+their rows are read on the source, then on the target, and at the second it tells which keys were written in between.
+What differs and was not is wrong, exactly, unless it gave way to another row under a new unique key: that is copied
+again at the gate. What was written comes with the next round; the last one is compared under the cut-over's lock, where
+nothing is written.
+
+What must stay true: for each key the rows are compared that either table's collation calls equal to it, so that a row
+that another one took the place of is seen; a key is forgotten only when it was equal, or when its row has been copied
+again and is to be compared once more.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from vreplication.errors import Transient
+from vreplication.mysql.session import Session
+from vreplication.schema import checksum
+from vreplication.schema.checksum import RowHash, Side, source_side, target_side
+from vreplication.schema.model import TableMapping
+from vreplication.state import markers, since
+from vreplication.verify.ranges import Span, cut_off, span_rows, spans, where
+from vreplication.verify.rounds import Examiner, read_keys
+from vreplication.verify.scan import SpanScan, unequal
+
+SMALL_KEYS = 2_000
+"""At most so many keys are compared under the cut-over's lock: some tens of milliseconds."""
+_SMALL_BYTES = 32 << 20
+_LEAST_KEYS = 50
+_KEYS_A_ROUND = 100_000
+_MAX_ROUNDS = 30
+_SAMPLES = 4
+_SAMPLE_ROWS = 1_000
+_DEPTH = 4
+
+Reader = Callable[[Sequence[str]], list[RowHash]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """wrong: keys whose rows differ for certain. left: keys that are still to be compared."""
+
+    compared: int
+    wrong: tuple[str, ...]
+    left: int
+
+
+@dataclass(slots=True, kw_only=True)
+class SinceRounds:
+    """Of one workflow. session: autocommit, so that each statement reads afresh."""
+
+    examiner: Examiner
+    session: Session = field(init=False)
+    mapping: TableMapping = field(init=False)
+    workflow: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.session, self.mapping = self.examiner.session, self.examiner.mapping
+        self.workflow = self.examiner.workflow
+
+    def hand_over(self) -> int:
+        """Let catch-up hand over what it has collected, and begin where it has not; returns the new round's number."""
+        self.examiner.pass_marker(markers.SINCE)
+        found = since.load(self.session, self.workflow)
+        if found is None or found.is_void:
+            raise Transient("What was written since the verification is not known any more.", cure="Verify again.")
+        return found.round
+
+    def compare(self, beside: Sequence[str] = ()) -> Round:
+        """One round over what is there; `beside`: keys to be compared although nothing came for them."""
+        began = self.hand_over()
+        keys = since.keys(self.session, self.mapping, self.workflow, began, _KEYS_A_ROUND)
+        asked = list(dict.fromkeys([*keys, *beside]))
+        differing = different(self._reader(source_side(self.mapping)), self._reader(target_side(self.mapping)), asked)
+        # Asked inside the window: later the row's own change may have taken the key off that list.
+        dirty = since.dirty(self.session, self.mapping, self.workflow, differing) if self.mapping.is_serial else set()
+        ended = self.hand_over()
+        written = since.written_since(self.session, self.mapping, self.workflow, differing, began)
+        unsettled = [key for key in differing if key not in written]
+        wrong = tuple(key for key in unsettled if key not in dirty)
+        since.forget(self.session, self.mapping, self.workflow, keys, began)
+        since.add(self.session, self.workflow, unsettled, ended)
+        return Round(compared=len(asked), wrong=wrong, left=since.count(self.session, self.workflow))
+
+    def _reader(self, side: Side) -> Reader:
+        def read(keys: Sequence[str]) -> list[RowHash]:
+            self.examiner.check()
+            return read_keys(self.session, side, keys)
+
+        return read
+
+    def until_small(self, on_wrong: Callable[[tuple[str, ...]], None], *, with_sample: bool = False) -> int:
+        """Go round until few enough keys are left for the lock; returns how many were compared. Raises Transient.
+
+        on_wrong: copies the rows again, or raises when that has not helped.
+        """
+        compared = 0
+        for number in range(_MAX_ROUNDS):
+            found = self.compare(self._sample() if with_sample and number == 0 else ())
+            compared += found.compared
+            if found.wrong:
+                on_wrong(found.wrong)
+            elif found.left <= small_keys(self.mapping):
+                return compared
+        raise Transient(
+            f"Rows change faster than they can be compared: {found.left} keys are left.",
+            cure="It is tried again; the application's writes may have to become fewer.",
+        )
+
+    def _sample(self) -> list[str]:
+        """Keys of a few ranges, whether written or not: where their checksums differ, or all where ranges differ."""
+        todo = spans(self.session, self.workflow, self.mapping)
+        found: list[str] = []
+        for span in random.sample(todo, min(_SAMPLES, len(todo))):
+            self.examiner.check()
+            found += self._of_span(span)
+        return found
+
+    def _of_span(self, span: Span) -> list[str]:
+        if self.mapping.has_same_order:
+            return list(SpanScan(mapping=self.mapping, span_rows=span_rows(self.mapping))(self.session, span).keys)
+        source = source_side(self.mapping)
+        first, _ = cut_off(self.session, source, span, _SAMPLE_ROWS)
+        return [row.key for row in checksum.row_hashes(self.session, source, where(source, first))]
+
+
+def small_keys(mapping: TableMapping) -> int:
+    """How many keys may be left for the lock: fewer where rows are wide."""
+    width = mapping.source.data_bytes // max(mapping.source.estimated_rows, 1)
+    return min(SMALL_KEYS, max(_SMALL_BYTES // max(width, 1), _LEAST_KEYS))
+
+
+def different(source: Reader, target: Reader, keys: Sequence[str]) -> list[str]:
+    """Those whose rows are not the same on both sides, and rows that only a collation calls equal to one of them.
+
+    A row that one side alone found is asked for on the other side by its own key.
+    """
+    one: dict[str, RowHash] = {}
+    other: dict[str, RowHash] = {}
+    asked: set[str] = set()
+    waiting = list(keys)
+    for _ in range(_DEPTH):
+        one |= {row.ident: row for row in source(waiting)}
+        other |= {row.ident: row for row in target(waiting)}
+        asked |= set(waiting)
+        found = [row.key for _, several in unequal(one, other) for row in several]
+        waiting = [key for key in dict.fromkeys(found) if key not in asked]
+        if not waiting:
+            break
+    return list(dict.fromkeys(several[0].key for _, several in unequal(one, other)))
