@@ -10,13 +10,15 @@ from dataclasses import replace
 import pytest
 
 from sandbox.databases import Database
-from vreplication.cli import main, scrub
+from vreplication import masking
+from vreplication.cli import main
 from vreplication.cli.watcher import Watcher
 from vreplication.errors import Refused
 from vreplication.mysql.session import Session, connect
 from vreplication.phases import Phase
 from vreplication.progress import snapshot as snapshots
 from vreplication.progress.estimate import ApplyEstimate, CopyEstimate
+from vreplication.progress.snapshot import Snapshot
 from vreplication.settings import SIDECAR
 from vreplication.state import progress, sidecar, verdicts, workflows
 from vreplication.state.workflows import WorkflowRow
@@ -168,7 +170,7 @@ def test_status_of_a_server_without_workflows(
 
 def _environment(monkeypatch: pytest.MonkeyPatch, database: Database) -> None:
     """A command takes both out of the environment."""
-    scrub.forget()
+    masking.forget()
     monkeypatch.setenv("VREPLICATION_SOURCE", _url_text(database))
     monkeypatch.setenv("VREPLICATION_PASSWORD", database.password)
 
@@ -198,6 +200,27 @@ def test_the_watcher_sees_a_workflow_that_begins_later_and_outlives_a_lost_conne
         watcher.settle(30)
         assert watcher.latest.phase is Phase.CATCHING_UP
     assert len(opened) == 2
+
+
+def test_settling_is_not_answered_by_a_read_that_began_before_it(database: Database) -> None:
+    phase, reading = [Phase.COPYING], threading.Event()
+    gates = iter([threading.Event(), threading.Event()])
+
+    def find(session: Session, workflow: str) -> Snapshot:
+        seen = phase[0]
+        reading.set()
+        if (gate := next(gates, None)) is not None:
+            opens.append(threading.Timer(0.2, gate.set))
+            opens[-1].start()
+            gate.wait(30)
+        return Snapshot(workflow=workflow, phase=seen)
+
+    opens: list[threading.Timer] = []
+    with Watcher(database.url, ID, find=find) as watcher:
+        reading.wait(30)
+        phase[0] = Phase.COMPLETE
+        watcher.settle(30)
+        assert watcher.latest.phase is Phase.COMPLETE
 
 
 def test_the_watcher_waits_for_nobody_when_the_server_is_not_there(database: Database) -> None:

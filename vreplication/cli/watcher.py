@@ -41,7 +41,8 @@ class Watcher:
         self._open = open_session or _open
         self._latest = Snapshot(workflow=workflow, phase=Phase.PLANNING, source_table=source_table)
         self._read_at = time.monotonic()
-        self._stopped, self._wake, self._fresh = threading.Event(), threading.Event(), threading.Event()
+        self._stopped, self._wake = threading.Event(), threading.Event()
+        self._asked, self._answered, self._reads = 0, 0, threading.Condition()
         self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
 
     def __enter__(self) -> Watcher:
@@ -59,10 +60,15 @@ class Watcher:
         return self._latest.aged(time.monotonic() - self._read_at)
 
     def settle(self, timeout_seconds: float = 1.0) -> None:
-        """Read once more now: the work has ended, and what it wrote last is to be shown."""
-        self._fresh.clear()
-        self._wake.set()
-        self._fresh.wait(timeout_seconds)
+        """Read once more now: the work has ended, and what it wrote last is to be shown.
+
+        A read that was under way when this was called may not have seen it, and is no answer.
+        """
+        with self._reads:
+            self._asked += 1
+            asked = self._asked
+            self._wake.set()
+            self._reads.wait_for(lambda: self._answered >= asked, timeout_seconds)
 
     def _run(self) -> None:
         while not self._stopped.is_set():
@@ -74,11 +80,17 @@ class Watcher:
 
     def _follow(self, session: Session) -> None:
         while not self._stopped.is_set():
+            asked = self._asked
             found = self._find(session, self._workflow)
             if found is not None:
                 self._latest, self._read_at = found, time.monotonic()
-            self._fresh.set()
+            self._answer(asked)
             self._pause()
+
+    def _answer(self, asked: int) -> None:
+        with self._reads:
+            self._answered = asked
+            self._reads.notify_all()
 
     def _pause(self) -> None:
         self._wake.wait(PERIOD_SECONDS)
