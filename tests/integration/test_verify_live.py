@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from rowcopy_setup import WORKFLOW
 from verify_setup import VerifyCase, ready, run_here
 
 from sandbox.databases import Database
 from vreplication.errors import Interrupted, Refused, Transient
-from vreplication.mysql.session import connect
+from vreplication.mysql.session import Session, connect
 from vreplication.settings import SIDECAR, VERIFY_ROUNDS
-from vreplication.state import markers, verdicts
+from vreplication.state import markers, progress, verdicts
 from vreplication.verify import ranges, rounds, scan
 from vreplication.verify import verify as verification
 from vreplication.verify.hot import compare_hot
@@ -72,6 +74,44 @@ def test_faults_are_found(case: VerifyCase) -> None:
         case.break_shadow("INSERT INTO {u} SELECT * FROM t")
 
 
+def test_faults_are_found_in_a_busy_table(case: VerifyCase) -> None:
+    """So much is written that spans are compared in pieces from the beginning."""
+    progress.write_replicate(case.copy.session, WORKFLOW, applied_per_second=1e6)
+    test_faults_are_found(case)
+
+
+def test_a_row_that_catch_up_brings_in_time_is_not_listed(case: VerifyCase, monkeypatch: pytest.MonkeyPatch) -> None:
+    progress.write_replicate(case.copy.session, WORKFLOW, applied_per_second=1e6)
+    listed: list[tuple[str, ...]] = []
+    look = scan._look
+
+    def level(session: Session, *rest: Any) -> Any:
+        found = look(session, *rest)
+        case.apply_pending(session)
+        return found
+
+    def count(found: Any, *rest: Any) -> Any:
+        listed.append(found.keys)
+        return []
+
+    case.at_marker = lambda kind: case.app("UPDATE t SET n=n+1 WHERE id=5000", "5000")
+    monkeypatch.setattr(scan, "_look", level)
+    monkeypatch.setattr(verification._Verification, "_take", lambda self, found, finding: count(finding))
+    case.verify()
+    assert set(listed) == {()}
+
+
+def test_many_rows_too_many_in_one_place_are_found(case: VerifyCase, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scan, "MAX_LISTED", 50)
+    extra = "INSERT INTO {u} SELECT 5000+i, 1, 'extra' FROM (" + numbers(9) + ") seq"
+    case.break_shadow(extra)
+    case.break_shadow("INSERT INTO {u} SELECT 20000+i, 1, 'extra' FROM (" + numbers(300) + ") seq")
+    verdict = case.verify(repair=True)
+    assert verdict.verdict == verdicts.CLEAN
+    assert verdict.mismatches >= 300
+    case.copy.assert_same("id, n, w")
+
+
 def test_faults_are_repaired_and_reported(case: VerifyCase) -> None:
     case.break_shadow("UPDATE {u} SET n=n+1 WHERE id IN (10,5000)")
     case.break_shadow("INSERT INTO {u} VALUES (7,1,'too many')")
@@ -91,7 +131,6 @@ def test_many_wrong_rows_are_repaired_as_a_range(case: VerifyCase) -> None:
 
 
 def test_range_too_wide_to_list_is_repaired(case: VerifyCase, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scan, "_FEW", 10)
     monkeypatch.setattr(scan, "MAX_LISTED", 50)
     monkeypatch.setattr(scan, "SAMPLE", 20)
     case.break_shadow("UPDATE {u} SET w='wrong'")

@@ -7,7 +7,7 @@ been written to in between (`rounds.py` decides).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from vreplication.mysql.session import Session
@@ -20,7 +20,11 @@ BUCKETS = 1_024
 MAX_LISTED = 20_000
 """Rows of a span that are looked at one by one; where more differ, the span as a whole does."""
 SAMPLE = 1_000
-_FEW = 2_000
+_PIECES = 25
+"""A span that differs, or is expected to, is compared in so many pieces."""
+_LEAST_PIECE = 80
+_LOOKS = 2
+"""How often a piece that differs is compared again before its rows are listed: catch-up was just behind, mostly."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,38 +43,87 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpanScan:
-    """To be called with a session and a span."""
+    """To be called with a session and a span. is_busy: so much is written that spans are expected to differ."""
 
     mapping: TableMapping
     span_rows: int
+    is_busy: bool = False
 
     def __call__(self, session: Session, span: Span) -> Finding:
         source, target = source_side(self.mapping), target_side(self.mapping)
         rest = None
         if span.lower is None or span.upper is None:
             span, rest = cut_off(session, source, span, self.span_rows)
-        one = checksum.checksum(session, source, where(source, span))
-        other = checksum.checksum(session, target, where(target, span))
-        if one == other:
-            return Finding(span=span, rows=one.rows, rest=rest)
-        return _narrowed(session, source, target, span, max(one.rows, other.rows), rest)
+        if not self.is_busy:
+            looked = _look(session, source, target, span)
+            if looked.is_equal:
+                return Finding(span=span, rows=looked.rows, rest=rest)
+        return self._narrowed(session, source, target, span, rest)
+
+    def _narrowed(self, session: Session, source: Side, target: Side, span: Span, rest: Span | None) -> Finding:
+        """By pieces of the source's order; those that differ once more at the end, when catch-up has gone on."""
+        size = max(self.span_rows // _PIECES, _LEAST_PIECE)
+        looked = [_look(session, source, target, piece) for piece in pieces(session, source, span, size)]
+        unequal_pieces = [piece for piece in looked if not piece.is_equal]
+        for _ in range(_LOOKS):
+            again = (_look(session, source, target, piece.span) for piece in unequal_pieces)
+            unequal_pieces = [piece for piece in again if not piece.is_equal]
+        keys, left = _listed(session, source, target, unequal_pieces)
+        wide = left + len(keys) if left else 0
+        rows = sum(piece.rows for piece in looked)
+        return Finding(span=span, rows=rows, keys=tuple(keys[:SAMPLE] if wide else keys), wide=wide, rest=rest)
 
 
-def _narrowed(session: Session, source: Side, target: Side, span: Span, rows: int, rest: Span | None) -> Finding:
-    """Find the keys that differ: by buckets, unless the rows are few."""
-    ours, theirs = where(source, span), where(target, span)
-    left = 0
-    if rows > _FEW:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Looked:
+    """A span, or a piece of one, read once on either side: rows of the side that has more."""
+
+    span: Span
+    rows: int
+    is_equal: bool
+
+
+def _look(session: Session, source: Side, target: Side, span: Span) -> _Looked:
+    one = checksum.checksum(session, source, where(source, span))
+    other = checksum.checksum(session, target, where(target, span))
+    return _Looked(span=span, rows=max(one.rows, other.rows), is_equal=one == other)
+
+
+def pieces(session: Session, side: Side, span: Span, rows: int) -> Iterator[Span]:
+    """The span in parts of about `rows` rows of this side, found by walking its index."""
+    left: Span | None = span
+    while left is not None:
+        piece, left = cut_off(session, side, left, rows)
+        yield piece
+
+
+def _listed(session: Session, source: Side, target: Side, found: Iterable[_Looked]) -> tuple[list[str], int]:
+    """Keys that differ, one at least where any does, and how many rows are in what is too much to be listed."""
+    keys: dict[str, None] = {}
+    rows = left = 0
+    for piece in found:
+        if keys and rows + piece.rows > MAX_LISTED:
+            left += piece.rows
+            continue
+        listed, more = _unequal_in(session, source, target, piece)
+        keys |= dict.fromkeys(listed)
+        rows, left = rows + piece.rows, left + more
+    return list(keys), left
+
+
+def _unequal_in(session: Session, source: Side, target: Side, piece: _Looked) -> tuple[list[str], int]:
+    """Of one piece; where the target has far more rows in it than a piece should have, of some buckets by key."""
+    ours, theirs, left = where(source, piece.span), where(target, piece.span), 0
+    if piece.rows > MAX_LISTED:
         one = checksum.buckets(session, source, ours, BUCKETS)
         other = checksum.buckets(session, target, theirs, BUCKETS)
         chosen, left = choose(differing(one, other), MAX_LISTED)
+        if not chosen:
+            return [], 0
         ours += f" AND {checksum.in_buckets(source, chosen, BUCKETS)}"
         theirs += f" AND {checksum.in_buckets(target, chosen, BUCKETS)}"
-        if not chosen:
-            return Finding(span=span, rows=rows, rest=rest)
-    keys = unequal_keys(checksum.row_hashes(session, source, ours), checksum.row_hashes(session, target, theirs))
-    wide = left + len(keys) if left else 0
-    return Finding(span=span, rows=rows, keys=tuple(keys[:SAMPLE] if wide else keys), wide=wide, rest=rest)
+    one_rows, other_rows = (checksum.row_hashes(session, *side) for side in ((source, ours), (target, theirs)))
+    return unequal_keys(one_rows, other_rows), left
 
 
 def differing(one: dict[int, Checksum], other: dict[int, Checksum]) -> dict[int, int]:

@@ -27,7 +27,7 @@ from vreplication.pausepoints import reach
 from vreplication.schema.checksum import source_side, target_side
 from vreplication.schema.model import TableMapping
 from vreplication.settings import LONG_IDLE_SECONDS, WORK_SECONDS
-from vreplication.state import ledger, since, verdicts
+from vreplication.state import ledger, progress, since, verdicts
 from vreplication.state.ledger import KeyRange
 from vreplication.state.verdicts import Verdict
 from vreplication.verify import disorder
@@ -48,6 +48,10 @@ _MAX_PASSES = 10
 _MANY = 100
 """Wrong rows of one span that are copied again one by one; with more the span is copied again."""
 _SHOWN = 10
+_BEHIND_SECONDS = 0.3
+"""A row that is written is another one on the target for about so long."""
+_FEW_DIFFER = 0.25
+"""Rows of a span that are expected to differ, from which on it is compared in pieces at once."""
 
 
 def verify(
@@ -174,10 +178,16 @@ class _Verification:
             found = [disorder.scan(self.mapping, self._run_spans, self._count)]
         else:
             found = []
-            work = SpanScan(mapping=self.mapping, span_rows=span_rows(self.mapping))
+            work = SpanScan(mapping=self.mapping, span_rows=span_rows(self.mapping), is_busy=self._is_busy())
             self._run_spans(work, todo, partial(self._take, found))
         self._tick()
         return [finding for finding in found if finding.keys]
+
+    def _is_busy(self) -> bool:
+        """Is so much written that most spans would differ, for what catch-up has not applied yet?"""
+        changes = float(progress.read(self.session, self.workflow).get("applied_per_second") or 0.0)
+        share = span_rows(self.mapping) / max(self.mapping.source.estimated_rows, 1)
+        return changes * _BEHIND_SECONDS * min(share, 1.0) >= _FEW_DIFFER
 
     def _run_spans(self, work: Any, todo: Iterable[Span], on_result: Callable[[Any], list[Span]]) -> None:
         self.run_all(work, todo, on_result, check=self._tick)
