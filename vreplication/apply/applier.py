@@ -40,6 +40,8 @@ log = logging.getLogger(__name__)
 
 MAX_BATCH_CHANGES = 4_000
 MAX_BATCH_BYTES = 4 << 20
+LINGER_SECONDS = 0.2
+"""How long a small batch waits for more: each is a commit, and the application's commits wait for the same disk."""
 IDLE_SAVE_SECONDS = 1.0
 """A checkpoint is a transaction that stands in the log itself; without a pause saving would never end."""
 _WORTH_SHARING = 400
@@ -55,7 +57,7 @@ class Marker:
 
 
 class Applier:
-    """Feed it groups with `take`; call `flush` when the stream is idle. Not thread-safe.
+    """Feed it groups with `take`; call `flush_if_due` now and then, `flush` at the end. Not thread-safe.
 
     held: the branches that the matcher holds, asked for at each marker and checkpoint.
     """
@@ -90,6 +92,9 @@ class Applier:
         self._done = 0
         self._saved_at = 0.0
         self._batch = self._new_batch()
+        self._landed: list[tuple[int, int]] = []
+        """Chunks whose landing has been taken in and that are matched with the next flush."""
+        self._waiting_since: float | None = None
         self._load()
 
     def _load(self) -> None:
@@ -138,6 +143,7 @@ class Applier:
             self._time = self._watermark.begin(group.time_micros)
         for item in group.items:
             if isinstance(item, Change):
+                self._wait_for_more()
                 self._batch.add(item)
             else:
                 found += self._act_on(item, group)
@@ -176,37 +182,61 @@ class Applier:
     def _on_chunk(self, row: dict[str, Any]) -> None:
         place = (int(row["split"]), int(row["ordinal"]))
         if row["state"] == ledger.OPEN:
+            if place in self._landed:
+                self.flush()
             if not self._open:
                 self._on_first_open()
             self._open.setdefault(place, self._number)
-        elif row["state"] == ledger.LANDED and place in self._open:
-            self.flush()
-            reach("apply.before_match")
-            self._match([place])
+        elif row["state"] == ledger.LANDED and place in self._open and place not in self._landed:
+            self._wait_for_more()
+            self._landed.append(place)
 
-    def _match(self, places: list[tuple[int, int]]) -> None:
-        """The landed chunks' place in the stream: delete the tombstoned keys again, then they are matched."""
-        for place in places:
-            self._open.pop(place, None)
-        oldest = min(self._open.values(), default=self._number + 1)
-        left = [self._has_tombstones]
-
-        def work() -> None:
-            if self._has_tombstones:
-                writer.delete_again(self._main, self._target)
-                left[0] = writer.prune_tombstones(self._main, self._target, oldest)
-            for split, ordinal in places:
-                ledger.match(self._main, self._workflow, split, ordinal)
-
-        writer.in_transaction(self._main, self._target.lease, work)
-        self._has_tombstones = left[0]
+    def _wait_for_more(self) -> None:
+        if self._waiting_since is None:
+            self._waiting_since = SYSTEM.monotonic()
 
     def match_landed(self) -> None:
         """Chunks that the ledger calls landed but whose event never came (a server that lost the end of its log)."""
         landed = ledger.chunks(self._main, self._workflow, states=(ledger.LANDED,))
-        if landed:
-            self.flush()
-            self._match([(c.split, c.ordinal) for c in landed])
+        self._landed = list(dict.fromkeys([*self._landed, *((c.split, c.ordinal) for c in landed)]))
+        self.flush()
+
+    def _commit(self, work: Callable[[], None] = lambda: None) -> None:
+        """One transaction: `work`, then the landed chunks are matched, then the checkpoint is saved.
+
+        Deleting the tombstoned keys again may wait until here: who was inserted since is no tombstone any more. But a
+        checkpoint behind a landing without its match would leave the chunk open for ever.
+        """
+        matched, oldest = self._landed, self._oldest_but(self._landed)
+        left = [self._has_tombstones]
+
+        def all_of_it() -> None:
+            work()
+            if matched:
+                left[0] = self._match(matched, oldest)
+            self._save_checkpoint()
+
+        if matched:
+            reach("apply.before_match")
+        writer.in_transaction(self._main, self._target.lease, all_of_it)
+        self._has_tombstones, self._landed = left[0], []
+        for place in matched:
+            self._open.pop(place, None)
+
+    def _oldest_but(self, places: list[tuple[int, int]]) -> int:
+        """The first batch that ran while a chunk was open that is not one of these."""
+        open_since = (number for place, number in self._open.items() if place not in places)
+        return min(open_since, default=self._number + 1)
+
+    def _match(self, places: list[tuple[int, int]], oldest: int) -> bool:
+        """Delete the tombstoned keys again, then the chunks are matched. Returns whether tombstones are left."""
+        is_left = self._has_tombstones
+        if is_left:
+            writer.delete_again(self._main, self._target)
+            is_left = writer.prune_tombstones(self._main, self._target, oldest)
+        for split, ordinal in places:
+            ledger.match(self._main, self._workflow, split, ordinal)
+        return is_left
 
     def _on_marker(self, row: dict[str, Any], group: Group) -> Marker:
         self.flush()
@@ -232,23 +262,32 @@ class Applier:
             self._has_suspects = marker.kind == markers.SUSPECTS_OPEN
         return marker
 
+    def flush_if_due(self) -> None:
+        """As `flush`, unless the batch may still wait for more."""
+        if self._waiting_since is None or SYSTEM.monotonic() - self._waiting_since >= LINGER_SECONDS:
+            self.flush()
+
     def flush(self) -> None:
-        """Write the batch and the checkpoint; then everything taken in so far is applied."""
-        batch = self._batch
+        """Write the batch and the checkpoint; then everything taken in so far is applied, and what landed is matched."""
+        batch, self._waiting_since = self._batch, None
         if batch:
             reach("apply.before_flush")
             self._write(batch)
             self._since.note(batch.keys())
             self._batch = self._new_batch()
             self._watermark.applied_changes(batch.count)
-        elif self._position != self._saved_position and SYSTEM.monotonic() - self._saved_at >= IDLE_SAVE_SECONDS:
-            writer.in_transaction(self._main, self._target.lease, self._save_checkpoint)
+        elif self._landed or self._is_checkpoint_due:
+            self._commit()
         if self._since.is_due:
             self.save_since()
         if self._taken is not None:
             self._watermark.resolve(self._taken)
             self._watermark.beat_applied(self._beat_number)
             self._taken = None
+
+    @property
+    def _is_checkpoint_due(self) -> bool:
+        return self._position != self._saved_position and SYSTEM.monotonic() - self._saved_at >= IDLE_SAVE_SECONDS
 
     def save_since(self) -> None:
         """Put the keys written since a verification began into the sidecar, as far as they are flushed.
@@ -276,13 +315,13 @@ class Applier:
         )
         self._events += batch.count
         self._number += 1
+        self._has_tombstones = self._has_tombstones or makes_tombstones
         wanted = len(self._sessions) if batch.count >= _WORTH_SHARING and not self._serial else 1
         shares = batch.shares(wanted)
         if len(shares) == 1:
             self._write_alone(shares[0], marks)
         else:
             self._write_shared(shares, marks)
-        self._has_tombstones = self._has_tombstones or makes_tombstones
 
     def _write_alone(self, steps: list[Step], marks: Marks) -> None:
         def work() -> None:
@@ -290,9 +329,8 @@ class Applier:
                 self._serial.write_steps(self._main, steps, marks)
             else:
                 writer.write_steps(self._main, self._target, steps, marks)
-            self._save_checkpoint()
 
-        writer.in_transaction(self._main, self._target.lease, work)
+        self._commit(work)
 
     def _write_shared(self, shares: list[list[Step]], marks: Marks) -> None:
         """All workers commit, then the checkpoint: a crash in between repeats this batch, which is harmless."""
@@ -304,7 +342,7 @@ class Applier:
         if errors:
             raise errors[0]
         reach("apply.before_checkpoint")
-        writer.in_transaction(self._main, self._target.lease, self._save_checkpoint)
+        self._commit()
 
     def _write_share(self, session: Session, steps: list[Step], marks: Marks) -> None:
         def work() -> None:

@@ -365,7 +365,7 @@ def _apply_all(matcher: Matcher, applier: Applier, run: _Run, beater: Beater, co
             if run.stop.is_set():
                 return
         run.held = len(matcher.held_with_rows())
-        applier.flush()
+        applier.flush_if_due()
     applier.flush()
 
 
