@@ -39,6 +39,8 @@ GATE_PERIOD_SECONDS = 0.25
 """How often the replicating process rewrites the gate row; it is the stream's heartbeat too."""
 GATE_STALE_SECONDS = 2.0
 """A gate row older than this counts as closed."""
+PACE_STALE_SECONDS = 10.0
+"""A pace that was not renewed for so long is not heeded."""
 CUTOVER_DEADLINE_SECONDS = 3.0
 """Writers wait at most this long, from sending LOCK to UNLOCK."""
 CUTOVER_RETRY_SECONDS = (0.0, 5.0, 10.0, 30.0, 60.0)
@@ -58,6 +60,31 @@ MAX_HOT_KEYS = 1_000
 VERIFY_ROUNDS = 5
 
 
+AUTO_PARALLELISM = 2, 4
+"""Copying tasks at a time where nobody says how many: by the cores that are here, within these."""
+LEAST_EFFORT = 0.05
+"""The share of the full pace that always remains."""
+LATENCY_FACTOR = 1.5
+"""How much longer commits may take while we work beside writers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """What the server bears at the moment: so many tasks at a time, of which each rests, and the longest chunk.
+
+    effort: tasks' worth of work; below `tasks`, they rest in between.
+    """
+
+    effort: float
+    tasks: int
+    chunk_millis: int
+
+    @property
+    def rest(self) -> float:
+        """Seconds that a task rests for each second of work."""
+        return max(0.0, self.tasks / self.effort - 1.0)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuning:
     """What an operator asks for while a workflow runs; None: as it began."""
@@ -68,7 +95,10 @@ class Tuning:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How hard a workflow may work. `chunk_rows` None: sized by `chunk_millis`. `most_…`: no tuning goes beyond."""
+    """How hard a workflow may work. `chunk_rows` None: sized by `chunk_millis`. `most_…`: no tuning goes beyond.
+
+    rest: seconds that a task rests for each second of work.
+    """
 
     copy_parallelism: int = 2
     chunk_rows: int | None = None
@@ -78,6 +108,16 @@ class Limits:
     lock_wait_seconds: int = 1
     most_parallelism: int = MOST_PARALLELISM
     most_chunk_millis: int = MOST_CHUNK_MILLIS
+    rest: float = 0.0
+
+    def paced(self, pace: Pace | None) -> Limits:
+        """As the server bears it now; None: nobody has looked."""
+        if pace is None:
+            return self
+        tasks = min(self.copy_parallelism, pace.tasks)
+        return replace(
+            self, copy_parallelism=tasks, chunk_millis=min(self.chunk_millis, pace.chunk_millis), rest=pace.rest
+        )
 
     def tuned(self, tuning: Tuning) -> Limits:
         """As asked for, where that is allowed."""

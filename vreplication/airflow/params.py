@@ -39,7 +39,8 @@ def online_ddl_params() -> dict[str, Param]:
         "verify_every_minutes": _of_spec("verify_every_minutes", when, "number"),
         "chunk_rows": _of_spec("chunk_rows", how, ["null", "integer"]),
         "chunk_millis": _of_spec("chunk_millis", how, "integer"),
-        "copy_parallelism": _of_spec("copy_parallelism", how, "integer"),
+        "copy_parallelism": _of_spec("copy_parallelism", how, ["null", "integer"]),
+        "latency_factor": _of_spec("latency_factor", how, "number"),
         "apply_parallelism": _of_spec("apply_parallelism", how, "integer"),
         "spark_master": _optional("spark_master", where, "string", examples=["spark://spark.example:7077", "yarn"]),
         "spark_conn_id": Param(

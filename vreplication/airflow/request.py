@@ -26,7 +26,7 @@ log = logging.getLogger("vreplication.airflow")
 DEFAULT_CONNECTION = "vreplication_source"
 _OF_SPEC = (
     "table", "alter", "cutover_window", "chunk_rows", "chunk_millis", "copy_parallelism", "apply_parallelism",
-    "copy_path", "retired", "xa_wait_seconds", "ignore_old_snapshots", "verify_every_minutes",
+    "latency_factor", "copy_path", "retired", "xa_wait_seconds", "ignore_old_snapshots", "verify_every_minutes",
 )  # fmt: skip
 
 

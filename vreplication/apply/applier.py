@@ -268,7 +268,7 @@ class Applier:
             self.flush()
 
     def flush(self) -> None:
-        """Write the batch and the checkpoint; then everything taken in so far is applied, and what landed is matched."""
+        """Write the batch and the checkpoint: then everything taken in is applied, and what has landed is matched."""
         batch, self._waiting_since = self._batch, None
         if batch:
             reach("apply.before_flush")

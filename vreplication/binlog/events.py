@@ -126,6 +126,7 @@ class Group:
     changes: of one that leaves the matcher in parts, how many changes there are in all.
     read: of a part that is not the last, how much of the transaction has been read with it.
     keep: of the items in the parts before this one the first so many; the others were rolled back. None: all.
+    is_others: a table was written to that is neither the sidecar's nor the copy, up to here.
     """
 
     kind: GroupKind
@@ -139,6 +140,7 @@ class Group:
     keep: int | None = None
     changes: int | None = None
     read: Extent | None = None
+    is_others: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,6 +26,7 @@ class OpenGroup:
     __slots__ = (
         "handed",
         "has_begun",
+        "is_others",
         "is_split",
         "items",
         "keep",
@@ -50,7 +51,7 @@ class OpenGroup:
         self.items: list[Any] = []
         self.nbytes = 0
         self.handed = 0
-        self.is_split = False
+        self.is_split = self.is_others = False
         self.keep: int | None = None
         self.savepoints: dict[str, int] = {}
 
@@ -87,6 +88,7 @@ class OpenGroup:
             xid=None if kind is GroupKind.COMMIT else self.xid,
             is_last=is_last,
             keep=self.keep,
+            is_others=self.is_others,
         )
         self.handed += len(self.items)
         self.items, self.nbytes, self.keep = [], 0, None

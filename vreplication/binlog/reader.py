@@ -50,8 +50,9 @@ class Reader:
         codec_of: Callable[[int], str | None],
     ) -> None:
         self._source = source
-        self._guarded: Names = frozenset({(source.schema, source.table), *guarded})
-        self._tables = Tables(source, sidecars)
+        guarded = frozenset(guarded)
+        self._guarded: Names = guarded | {(source.schema, source.table)}
+        self._tables = Tables(source, sidecars, guarded)
         self._part_bytes = part_bytes
         self._codec_of = codec_of
         self._framer = Framer()
@@ -143,7 +144,8 @@ class Reader:
     # Rows.
 
     def _table_map(self, event: Event) -> None:
-        self._tables.learn(event.body)
+        if self._tables.learn(event.body) and self._group is not None:
+            self._group.is_others = True
 
     def _rows(self, event: Event) -> None:
         body = event.body

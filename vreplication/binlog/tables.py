@@ -6,7 +6,7 @@ workflow; maps are forgotten when the server may have begun to count table ids a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from vreplication.binlog.control import names_of_map, table_map
 from vreplication.binlog.events import SidecarWatch, SourceWatch
@@ -21,25 +21,37 @@ _MAX_KNOWN = 10_000
 class Tables:
     """Decoders by table id; None for a table that nobody watches."""
 
-    def __init__(self, source: SourceWatch, sidecars: Sequence[SidecarWatch]) -> None:
+    def __init__(
+        self, source: SourceWatch, sidecars: Sequence[SidecarWatch], guarded: Iterable[tuple[str, str]] = ()
+    ) -> None:
         watches: list[SourceWatch | SidecarWatch] = [source, *sidecars]
         self._watches = {_key(w.schema.encode(), w.table.encode()): w for w in watches}
+        self._our_schemas = {w.schema.encode() for w in sidecars}
+        self._our_tables = {_key(schema.encode(), table.encode()) for schema, table in guarded}
         self._known: dict[bytes, Decoder | None] = {}
+        self._others: set[bytes] = set()
         self.by_id: dict[bytes, Decoder | None] = {_DUMMY_ID: None}
 
-    def learn(self, body: bytes) -> None:
-        """Take a table map. The body holds the id, so the same bytes mean the same table."""
+    def learn(self, body: bytes) -> bool:
+        """Take a table map; returns whether others write to that table, who are neither the sidecar nor the copy.
+
+        The body holds the id, so the same bytes mean the same table.
+        """
         try:
             self.by_id[body[:6]] = self._known[body]
         except KeyError:
             self._learn_new(body)
+        return body in self._others
 
     def _learn_new(self, body: bytes) -> None:
-        watch = self._watches.get(_key(*names_of_map(body)))
+        name = _key(*names_of_map(body))
+        watch = self._watches.get(name)
         decoder = Decoder(watch, table_map(body)) if watch else None
         if len(self._known) >= _MAX_KNOWN:
             self.forget()
         self._known[body] = self.by_id[body[:6]] = decoder
+        if name[0] not in self._our_schemas and name not in self._our_tables:
+            self._others.add(body)
 
     def decoder(self, table_id: bytes) -> Decoder | None:
         try:
@@ -49,6 +61,7 @@ class Tables:
 
     def forget(self) -> None:
         self._known.clear()
+        self._others.clear()
         self.by_id = {_DUMMY_ID: None}
 
 

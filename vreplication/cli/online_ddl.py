@@ -22,7 +22,7 @@ from vreplication.errors import Refused
 from vreplication.masking import mask
 from vreplication.mysql.session import connect
 from vreplication.mysql.url import SourceUrl
-from vreplication.settings import TABLE_SECONDS, Limits
+from vreplication.settings import LATENCY_FACTOR, TABLE_SECONDS, Limits
 
 if TYPE_CHECKING:
     from vreplication.planning.plan import Plan
@@ -66,9 +66,15 @@ _Cutover = Annotated[
     ),
 ]
 _Parallelism = Annotated[
-    int | None,
+    str | None,
+    typer.Option("--copy-parallelism", metavar="N|auto", help="Copying tasks at a time. [default: auto]"),
+]
+_LatencyFactor = Annotated[
+    float | None,
     typer.Option(
-        "--copy-parallelism", metavar="N", help=f"Copying tasks at a time. [default: {_DEFAULTS.copy_parallelism}]"
+        "--latency-factor",
+        metavar="X",
+        help=f"How many times as long commits may take beside writers; 0: no regard. [default: {LATENCY_FACTOR}]",
     ),
 ]
 _ChunkRows = Annotated[
@@ -151,6 +157,7 @@ def command(act: Callable[[Request], int]) -> Callable[..., None]:
         copy_parallelism: _Parallelism = None,
         chunk_rows: _ChunkRows = None,
         chunk_millis: _ChunkMillis = None,
+        latency_factor: _LatencyFactor = None,
         apply_parallelism: _ApplyParallelism = None,
         copy_path: _CopyPath = None,
         spark_master: options.SparkMasterOption = None,
@@ -169,9 +176,10 @@ def command(act: Callable[[Request], int]) -> Callable[..., None]:
             alter=alter,
             workflow=names.check_workflow(workflow) if workflow is not None else names.new_workflow(table),
             cutover=cutover,
-            copy_parallelism=copy_parallelism,
+            copy_parallelism=options.number_or_auto(copy_parallelism),
             chunk_rows=chunk_rows,
             chunk_millis=chunk_millis,
+            latency_factor=latency_factor,
             apply_parallelism=apply_parallelism,
             copy_path=copy_path,
             spark_master=spark_master,

@@ -42,6 +42,11 @@ SparkMasterOption = Annotated[
 ]
 
 
+def number_or_auto(text: str | None) -> str | None:
+    """What was given; None for auto. What is no number, the Spec refuses."""
+    return None if text is None or text.strip().lower() == "auto" else text
+
+
 def resolve(source: str | None, source_file: Path | None) -> SourceUrl:
     """The source to work on. Raises Refused when it is not given or is not a URL."""
     content = _read(source_file) if source_file else ""

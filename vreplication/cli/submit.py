@@ -75,6 +75,7 @@ def submit(
     copy_parallelism: online_ddl._Parallelism = None,
     chunk_rows: online_ddl._ChunkRows = None,
     chunk_millis: online_ddl._ChunkMillis = None,
+    latency_factor: online_ddl._LatencyFactor = None,
     apply_parallelism: online_ddl._ApplyParallelism = None,
     copy_path: online_ddl._CopyPath = None,
     spark_master: options.SparkMasterOption = None,
@@ -87,7 +88,8 @@ def submit(
     given = {
         "table": table, "alter": alter, "workflow": workflow, "not_before": not_before, "after": after,
         "priority": priority, "cutover": cutover, "cutover_window": cutover_window,
-        "copy_parallelism": copy_parallelism, "chunk_rows": chunk_rows, "chunk_millis": chunk_millis,
+        "copy_parallelism": options.number_or_auto(copy_parallelism), "latency_factor": latency_factor,
+        "chunk_rows": chunk_rows, "chunk_millis": chunk_millis,
         "apply_parallelism": apply_parallelism, "copy_path": copy_path, "spark_master": spark_master,
         "retired": retired, "xa_wait_seconds": xa_wait, "ignore_old_snapshots": ignore_old_snapshots or None,
         "verify_every_minutes": verify_every,

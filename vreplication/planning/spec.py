@@ -6,6 +6,7 @@ sentence (`Refused`), whichever face it came through.
 
 from __future__ import annotations
 
+import os
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
@@ -13,7 +14,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from vreplication import names
 from vreplication.errors import Refused
 from vreplication.planning.window import Window
-from vreplication.settings import LEAST_CHUNK_MILLIS, MAX_CHUNK_ROWS, MOST_CHUNK_MILLIS, MOST_PARALLELISM
+from vreplication.settings import (
+    AUTO_PARALLELISM,
+    LATENCY_FACTOR,
+    LEAST_CHUNK_MILLIS,
+    MAX_CHUNK_ROWS,
+    MOST_CHUNK_MILLIS,
+    MOST_PARALLELISM,
+)
 
 
 class Spec(BaseModel):
@@ -26,10 +34,18 @@ class Spec(BaseModel):
     workflow: str | None = Field(default=None, description="Id of the workflow; an existing one goes on.")
     cutover: Literal["auto", "manual"] = Field(default="auto", description="manual: hold before the switch.")
     cutover_window: str | None = Field(default=None, description="Maintenance window that releases the cut-over.")
-    copy_parallelism: int = Field(default=2, ge=1, le=MOST_PARALLELISM, description="Copying tasks at a time.")
+    copy_parallelism: int | None = Field(
+        default=None, ge=1, le=MOST_PARALLELISM, description="Copying tasks at a time; not given: as many as do good."
+    )
     chunk_rows: int | None = Field(default=None, ge=1, le=MAX_CHUNK_ROWS, description="Rows a chunk; fixes its size.")
     chunk_millis: int = Field(
         default=500, ge=LEAST_CHUNK_MILLIS, le=MOST_CHUNK_MILLIS, description="Time a chunk may take, milliseconds."
+    )
+    latency_factor: float = Field(
+        default=LATENCY_FACTOR,
+        ge=0,
+        le=100,
+        description="How many times as long commits may take while we work beside writers; 0: work on regardless.",
     )
     apply_parallelism: int = Field(default=2, ge=1, le=16, description="Connections that apply changes.")
     copy_path: Literal["auto", "server", "rows"] = Field(default="auto", description="How rows travel.")
@@ -48,6 +64,13 @@ class Spec(BaseModel):
             raise ValueError("it is empty")
         return value.strip()
 
+    @field_validator("latency_factor")
+    @classmethod
+    def _is_factor(cls, value: float) -> float:
+        if 0 < value < 1:
+            raise ValueError("it is 0, for no regard, or at least 1")
+        return value
+
     @field_validator("workflow")
     @classmethod
     def _checked(cls, value: str | None) -> str | None:
@@ -59,6 +82,12 @@ class Spec(BaseModel):
         if value is not None:
             Window.parse(value)
         return value
+
+    @property
+    def tasks(self) -> int:
+        """Copying tasks at a time, at the most."""
+        least, most = AUTO_PARALLELISM
+        return self.copy_parallelism or max(least, min(os.cpu_count() or least, most))
 
     @property
     def needs_release(self) -> bool:

@@ -38,6 +38,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 GATE_WAIT_SECONDS = 0.075
+MOST_REST_SECONDS = 4.0
 RECONNECT_SECONDS = 60.0
 """How long a server may be away before the split is given up (Spark then tries it again elsewhere)."""
 _FIRST_BACKOFF_SECONDS, _LAST_BACKOFF_SECONDS = 0.02, 1.0
@@ -142,6 +143,8 @@ class Walk:
         self.ask: Callable[[], None] = lambda: None
         self.beside: tuple[Bound, ...] = ()
         """Single keys that the split's one chunk copies too."""
+        self.worked = 0.0
+        """Seconds that the chunk before took."""
         self.path: CopyPath = make_path(session, mapping, job)
         self.turn = turn_for(session, mapping, is_mariadb=job.is_mariadb)
         limits = job.limits.tuned(tuning.read(session, job.workflow))
@@ -222,6 +225,7 @@ class Walk:
     def _copy(self, chunk: Chunk, rest: KeyRange | None) -> Chunk | None:
         """Read and land a chunk that is open; returns the next one of `rest` if that could be opened with it."""
         pausepoints.reach("copy.after_open")
+        self._rest_from(self.worked)
         self._check()
         if self._is_surplus():
             rest = None
@@ -232,10 +236,19 @@ class Walk:
         read_seconds = time.monotonic() - began
         pausepoints.reach("copy.after_select")
         landing, following = self._persist(lambda: self._land(chunk, read_seconds, rest))
+        self.worked = time.monotonic() - began
         self.tally.chunks += 1
         self.tally.rows_copied += landing.rows_copied
         pausepoints.reach("copy.after_land")
         return following
+
+    def _rest_from(self, seconds: float) -> None:
+        """Beside writers the server may bear less than a task that works without a pause."""
+        until = time.monotonic() + min(seconds * self.sizer.limits.rest, MOST_REST_SECONDS)
+        self.worked = 0.0
+        while (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, GATE_WAIT_SECONDS))
+            self.ask()
 
     def _land(self, chunk: Chunk, read_seconds: float, rest: KeyRange | None) -> tuple[Landing, Chunk | None]:
         """Rows and "landed" in one transaction, and in it, to save a commit, the next chunk's "open"."""
@@ -277,8 +290,8 @@ class Walk:
     def _check(self) -> None:
         """Take over what is asked for now. Raises Superseded or Cancelled when there is nothing more to do here."""
         self.ask()
-        asked = check_standing(self.session, self.lease, self.number, self.tally.attempt)
-        self.sizer.limits = self.job.limits.tuned(asked)
+        asked, borne = check_standing(self.session, self.lease, self.number, self.tally.attempt)
+        self.sizer.limits = self.job.limits.tuned(asked).paced(borne)
 
 
 def _behind(whole: KeyRange, done: KeyRange) -> KeyRange | None:

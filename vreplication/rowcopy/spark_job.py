@@ -25,7 +25,7 @@ from vreplication.rowcopy.chunker import copy_split
 from vreplication.rowcopy.job import CopyJob, SplitResult
 from vreplication.rowcopy.spark_start import MAX_FAILURES
 from vreplication.schema.model import TableMapping
-from vreplication.settings import MOST_PARALLELISM, SIGNAL_SECONDS, Tuning
+from vreplication.settings import MOST_PARALLELISM, SIGNAL_SECONDS, Pace, Tuning
 from vreplication.state import ledger
 from vreplication.state.lease import Lease
 
@@ -53,18 +53,19 @@ def run_copy(
     *,
     on_tick: Callable[[], None],
     asked: Callable[[], Tuning] = Tuning,
+    pace: Callable[[], Pace | None] = lambda: None,
     tick_seconds: float = 0.5,
 ) -> None:
     """Copy every split that is not done. `on_tick` is called in this thread and may raise to stop the copy.
 
-    `asked`: what the operator asks for at the moment; looked at with each tick.
+    `asked`, `pace`: what the operator asks for at the moment, and what the server bears; looked at with each tick.
     """
     with connect(url) as session:
         numbers = [s.number for s in ledger.splits(session, job.workflow) if not s.is_done]
     task, most = _Task(url=url, lease=lease, mapping=mapping, job=job), slots(spark) or MOST_PARALLELISM
 
     def wanted() -> int:
-        return min(job.limits.tuned(asked()).copy_parallelism, most)
+        return min(job.limits.tuned(asked()).paced(pace()).copy_parallelism, most)
 
     _Jobs(spark, task, numbers, wanted).run(on_tick, tick_seconds)
 

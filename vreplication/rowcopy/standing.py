@@ -9,23 +9,29 @@ from __future__ import annotations
 from vreplication.errors import Cancelled, Superseded, Terminal
 from vreplication.mysql.session import Session
 from vreplication.phases import ENDED, Phase
-from vreplication.settings import SIDECAR, Tuning
+from vreplication.settings import SIDECAR, Pace, Tuning
+from vreplication.state import pace
 from vreplication.state.lease import Lease
 
 _SQL = (
-    "SELECT w.phase, w.cancel_requested, l.token, s.attempt, t.copy_parallelism, t.chunk_millis "
+    "SELECT w.phase, w.cancel_requested, l.token, s.attempt, t.copy_parallelism, t.chunk_millis, "
+    "p.effort, p.tasks, p.chunk_millis "
     f"FROM {SIDECAR}.workflow w LEFT JOIN {SIDECAR}.lease l ON l.workflow=w.id AND l.role=%s "
     f"LEFT JOIN {SIDECAR}.split s ON s.workflow=w.id AND s.split=%s "
-    f"LEFT JOIN {SIDECAR}.tuning t ON t.workflow=w.id WHERE w.id=%s"
+    f"LEFT JOIN {SIDECAR}.tuning t ON t.workflow=w.id "
+    f"LEFT JOIN {SIDECAR}.pace p ON p.workflow=w.id AND {pace.FRESH} WHERE w.id=%s"
 )
 
 
-def check_standing(session: Session, lease: Lease, split: int, attempt: int) -> Tuning:
-    """What is asked for now. Raises Cancelled, Superseded or Terminal. attempt 0: the split is not claimed yet."""
+def check_standing(session: Session, lease: Lease, split: int, attempt: int) -> tuple[Tuning, Pace | None]:
+    """What is asked for now, and what the server bears.
+
+    Raises Cancelled, Superseded or Terminal. attempt 0: the split is not claimed yet.
+    """
     row = session.row(_SQL, (lease.role, split, lease.workflow))
     if row is None:
         raise Superseded(f"Workflow {lease.workflow} is gone.")
-    phase, is_cancel_requested, token, newest, parallelism, millis = row
+    phase, is_cancel_requested, token, newest, parallelism, millis, *borne = row
     if is_cancel_requested or phase == Phase.CANCELLED:
         raise Cancelled(f"Workflow {lease.workflow} was cancelled.")
     if phase in ENDED:
@@ -34,4 +40,4 @@ def check_standing(session: Session, lease: Lease, split: int, attempt: int) -> 
         raise Superseded(f"Workflow {lease.workflow} has been taken over by another process.")
     if attempt and newest != attempt:
         raise Superseded(f"A newer attempt at split {split} has taken over.")
-    return Tuning(copy_parallelism=parallelism, chunk_millis=millis)
+    return Tuning(copy_parallelism=parallelism, chunk_millis=millis), pace.of_row(*borne)

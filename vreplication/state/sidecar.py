@@ -70,6 +70,8 @@ progress = _table(
     "events_applied", "applied_per_second", "apply_eta_seconds", "converging", "throttled", "held_branches",
     "read_position", "replicate_at",
 )  # fmt: skip
+pace = _table("pace", "workflow", "effort", "tasks", "chunk_millis", "base_micros", "latency_micros", "written_at")
+traffic = _table("traffic", "workflow", "others_per_second", "written_at")
 tuning = _table("tuning", "workflow", "copy_parallelism", "chunk_millis", "slots", "holds_counter")
 history = _table(
     "history", "workflow", "slot", "phase", "rows_copied", "rows_per_second", "applied_per_second", "lag_seconds",
@@ -88,6 +90,7 @@ queue = _table(
 
 OF_A_WORKFLOW = (
     lease, heartbeat, worker, gate, split, chunk, checkpoint, stream, since, marker, marker_applied, gate_release,
+    pace, traffic,
 )  # fmt: skip
 """Tables whose rows of a workflow go when it has ended."""
 REMEMBERED = (progress, verification, tuning, history)

@@ -24,7 +24,7 @@ from vreplication.errors import Transient, VReplicationError
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.pausepoints import reach
-from vreplication.settings import SIGNAL_SECONDS, WORK_SECONDS
+from vreplication.settings import SIGNAL_SECONDS, WORK_SECONDS, Pace
 from vreplication.verify.ranges import Span
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ _BATCH_SECONDS = 1.0
 _FIRST_BATCH, _MAX_BATCH = 8, 32
 _ATTEMPTS = 3
 _STOP_SECONDS = 15.0
+_MOST_REST_SECONDS = 4.0
 
 
 class Answer(NamedTuple):
@@ -72,9 +73,13 @@ def run_all(
     *,
     parallelism: int,
     check: Callable[[], None],
+    pace: Callable[[], Pace | None] = lambda: None,
 ) -> None:
-    """Run `work` over the spans; `on_result` gets each result and may give more spans. `check` may raise to stop."""
-    _Crew(spark, Batch(url=url, work=work), deque(spans), max(1, parallelism)).run(on_result, check)
+    """Run `work` over the spans; `on_result` gets each result and may give more spans. `check` may raise to stop.
+
+    pace: what the server bears at the moment: fewer than `parallelism` then, or with a rest behind each batch.
+    """
+    _Crew(spark, Batch(url=url, work=work), deque(spans), max(1, parallelism), pace).run(on_result, check)
 
 
 @dataclass(slots=True)
@@ -85,6 +90,7 @@ class _Crew:
     batch: Batch
     waiting: deque[Span]
     parallelism: int
+    pace: Callable[[], Pace | None] = lambda: None
     group: str = field(default_factory=lambda: f"verify-{secrets.token_hex(4)}")
     answers: SimpleQueue[list[Answer] | BaseException] = field(default_factory=SimpleQueue)
     stopping: threading.Event = field(default_factory=threading.Event)
@@ -133,27 +139,44 @@ class _Crew:
     def _start(self) -> list[Any]:
         from pyspark import InheritableThread
 
-        threads = [InheritableThread(target=self._submit, daemon=True) for _ in range(self.parallelism)]
+        seats = range(1, self.parallelism + 1)
+        threads = [InheritableThread(target=self._submit, args=(seat,), daemon=True) for seat in seats]
         for thread in threads:
             thread.start()
         return threads
 
-    def _submit(self) -> None:
+    def _submit(self, seat: int) -> None:
         """Body of a submitting thread: one batch after the other, each about as long as `_BATCH_SECONDS`."""
         try:
             self.context.setJobGroup(self.group, "vreplication verification")
-            self._submit_batches()
+            self._submit_batches(seat)
         except Exception as error:
             self.answers.put(error)
 
-    def _submit_batches(self) -> None:
+    def _submit_batches(self, seat: int) -> None:
         size = _FIRST_BATCH
-        while spans := self._next(size):
+        while self._is_wanted(seat) and (spans := self._next(size)):
             started = time.monotonic()
             (found,) = self.context.parallelize([spans], 1).map(self.batch).collect()
             self.answers.put(found)
             factor = _BATCH_SECONDS / max(time.monotonic() - started, 0.01)
             size = max(1, min(int(len(spans) * factor), 2 * size, _MAX_BATCH))
+            self._rest(time.monotonic() - started)
+
+    def _is_wanted(self, seat: int) -> bool:
+        """Wait while fewer are wanted. The first always is, so that there is an end."""
+        while (pace := self.pace()) is not None and seat > pace.tasks and not self._is_over():
+            self.stopping.wait(0.1)
+        return not self.stopping.is_set()
+
+    def _is_over(self) -> bool:
+        with self.turn:
+            return self.stopping.is_set() or not (self.waiting or self.busy)
+
+    def _rest(self, seconds: float) -> None:
+        pace = self.pace()
+        if pace is not None and not self._is_over():
+            self.stopping.wait(min(seconds * pace.rest, _MOST_REST_SECONDS))
 
     def _next(self, size: int) -> list[Span]:
         """The next spans, fewer towards the end so that all threads end together; none when all is done."""

@@ -26,7 +26,7 @@ from vreplication.mysql.values import split_literals
 from vreplication.pausepoints import reach
 from vreplication.schema.checksum import source_side, target_side
 from vreplication.schema.model import TableMapping
-from vreplication.settings import LONG_IDLE_SECONDS, WORK_SECONDS
+from vreplication.settings import LONG_IDLE_SECONDS, WORK_SECONDS, Pace
 from vreplication.state import ledger, progress, since, verdicts
 from vreplication.state.ledger import KeyRange
 from vreplication.state.verdicts import Verdict
@@ -65,6 +65,7 @@ def verify(
     parallelism: int,
     on_tick: Callable[[int], None],
     check: Callable[[], None],
+    pace: Callable[[], Pace | None] = lambda: None,
     announce: Callable[[tuple[int, ...]], None] = lambda ids: None,
 ) -> Verdict:
     """Compare all rows and save the verdict. `on_tick` gets the rows done; `check` may raise to stop.
@@ -72,6 +73,7 @@ def verify(
     repair: copies ranges again under the chunk protocol; without it what is wrong is only reported. Raises Refused
     while the copy is not complete, Transient when rows change too often to be compared. announce: is told the id of the
     connection that keeps other verifications out, and () at the end, so that who takes over can end it.
+    pace: what the server bears at the moment.
     """
     with contextlib.ExitStack() as stack:
         session = stack.enter_context(connect(url, read_timeout=WORK_SECONDS, idle_seconds=LONG_IDLE_SECONDS))
@@ -88,7 +90,7 @@ def verify(
             mapping=mapping,
             workflow=workflow,
             examiner=Examiner(session=session, mapping=mapping, workflow=workflow, is_mariadb=is_mariadb, check=check),
-            run_all=partial(run_all, spark, url, parallelism=parallelism),
+            run_all=partial(run_all, spark, url, parallelism=parallelism, pace=pace),
             repair=repair,
             on_tick=on_tick,
             check=check,

@@ -24,7 +24,7 @@ from vreplication.phases import Phase
 from vreplication.progress import snapshot
 from vreplication.progress.estimate import ApplyEstimate
 from vreplication.settings import BEAT_SECONDS, GATE_PERIOD_SECONDS, MIB
-from vreplication.state import gate, history, journal, lease, progress, since, workers, workflows
+from vreplication.state import gate, history, journal, lease, pace, progress, since, workers, workflows
 from vreplication.state.history import SLOT_SECONDS
 from vreplication.state.lease import Lease
 from vreplication.state.workflows import WorkflowRow
@@ -58,7 +58,7 @@ class Beater:
         self._thread: threading.Thread | None = None
         self._connections: tuple[int, ...] = ()
         self._estimate = ApplyEstimate()
-        self._rate_from: tuple[float, int] | None = None
+        self._applied, self._others = _PerSecond(), _PerSecond()
         self._driver_token: int | None = None
         self._log_due = 0.0
         self.is_over = False
@@ -103,6 +103,9 @@ class Beater:
         if beat % _BEATS_A_SECOND == 0:
             lease.beat(session, self._lease, self._connections)
             self._write_progress(session, reading, state, reason)
+            others = self._others.take(int(state["others"]))
+            if others is not None:
+                pace.write_traffic(session, self._lease.workflow, others)
             self._remember(session, beat // _BEATS_A_SECOND)
             self._look_around(session)
 
@@ -123,7 +126,7 @@ class Beater:
             lag_seconds=lag,
             backlog=backlog,
             events_applied=state["events_applied"],
-            applied_per_second=self._rate(int(state["events_applied"])),
+            applied_per_second=self._applied.take(int(state["events_applied"])),
             **figures.columns(),
             throttled=reason or None,
             held_branches=state["held_branches"],
@@ -138,13 +141,6 @@ class Beater:
             snapshot.remember(session, self._lease.workflow)
         if seconds % _THIN_SECONDS == 0:
             history.thin(session, self._lease.workflow)
-
-    def _rate(self, applied: int) -> float | None:
-        now = SYSTEM.monotonic()
-        before, self._rate_from = self._rate_from, (now, applied)
-        if before is None or now <= before[0]:
-            return None
-        return max(0.0, (applied - before[1]) / (now - before[0]))
 
     def _look_around(self, session: Session) -> None:
         """Has the workflow ended, or has another driver taken over?"""
@@ -174,6 +170,21 @@ class Beater:
             words = f"the server has purged its binary log at {place}: a restart could not go on from there"
             log.warning("workflow %s: %s", row.id, words)
             journal.write(session, row.id, "log purged", words, actor=lease.me())
+
+
+class _PerSecond:
+    """Rate of a counter since it was looked at last."""
+
+    def __init__(self) -> None:
+        self._from: tuple[float, int] | None = None
+
+    def take(self, count: int) -> float | None:
+        """None: the first look."""
+        now = SYSTEM.monotonic()
+        before, self._from = self._from, (now, count)
+        if before is None or now <= before[0]:
+            return None
+        return max(0.0, (count - before[1]) / (now - before[0]))
 
 
 def why_closed(reading: Reading, state: dict[str, Any]) -> str:

@@ -21,14 +21,16 @@ from vreplication.mysql.url import SourceUrl
 from vreplication.phases import Phase
 from vreplication.progress import snapshot
 from vreplication.progress.estimate import CopyEstimate
-from vreplication.settings import ALIVE_SECONDS, BEAT_SECONDS, LONG_IDLE_SECONDS, OUTAGE_SECONDS, Tuning
-from vreplication.state import gate, lease, ledger, progress, sidecar, tuning, workers, workflows
+from vreplication.settings import ALIVE_SECONDS, BEAT_SECONDS, LONG_IDLE_SECONDS, OUTAGE_SECONDS, Pace, Tuning
+from vreplication.state import gate, lease, ledger, progress, sidecar, workers, workflows
 from vreplication.state.lease import Lease
 from vreplication.workflows.child import CatchUp, ReplicateProcess
+from vreplication.workflows.effort import effort
+from vreplication.workflows.steering import Steering
 
 log = logging.getLogger(__name__)
 
-_PERIOD_SECONDS = 0.5
+_PERIOD_SECONDS = 0.25
 _NOTE_SECONDS = 10.0
 _RECONNECT_PAUSE_SECONDS = 0.5
 _OUTAGES = 10
@@ -59,6 +61,7 @@ class Driver:
         self._announced: tuple[int, ...] = ()
         self._beating: int | None = None
         self._asked = Tuning()
+        self._steering = Steering(workflow)
         self._outages = 0
         self._reached: tuple[int, int] = (0, 0)
         self._furthest = 0
@@ -122,6 +125,10 @@ class Driver:
     def asked(self) -> Tuning:
         """What the operator asks for, as of the last beat."""
         return self._asked
+
+    def pace(self) -> Pace | None:
+        """What the server bears, as of the last second."""
+        return self._steering.pace
 
     def wait(self, seconds: float) -> None:
         """Wait, but not past the end of the workflow."""
@@ -244,16 +251,20 @@ class Driver:
     def _beat_until_closed(self, session: Session) -> None:
         beats = 0
         while not self._closing.wait(_PERIOD_SECONDS if beats else 0):
-            if beats % 2 == 0:
+            if beats % 4 == 0:
                 lease.beat(session, self.lease, self.connections)
-            self._read_wishes(session)
-            if self._is_copying:
-                self._write_copy(session)
+            if beats % 2 == 0:
+                self._read_wishes(session)
+                if self._is_copying:
+                    self._write_copy(session)
+            self._steering.probe(session)
             beats += 1
 
     def _read_wishes(self, session: Session) -> None:
         row = workflows.load(session, self.workflow)
-        self._asked = tuning.read(session, self.workflow)
+        found = effort(session, row)
+        self._asked = found.asked
+        self._steering.decide(session, row, found.limits)
         if row.is_cancel_requested and not row.is_cut:
             self._ended = self._ended or Cancelled("Cancelled by the operator.")
         if row.phase is Phase.FAILED:

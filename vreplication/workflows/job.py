@@ -54,7 +54,7 @@ class Job:
     @property
     def parallelism(self) -> int:
         """Tasks at a time where nothing is inserted."""
-        return self.tuning.copy_parallelism or self.spec.copy_parallelism
+        return self.tuning.copy_parallelism or self.spec.tasks
 
     @property
     def copy_job(self) -> CopyJob:
@@ -70,7 +70,7 @@ class Job:
 def limits_of(spec: Spec, *, holds_counter: bool) -> Limits:
     """Where a chunk locks the counter that the application needs: one task at a time, short chunks."""
     return Limits(
-        copy_parallelism=1 if holds_counter else spec.copy_parallelism,
+        copy_parallelism=1 if holds_counter else spec.tasks,
         chunk_rows=spec.chunk_rows,
         chunk_millis=min(spec.chunk_millis, _COUNTER_MILLIS) if holds_counter else spec.chunk_millis,
         apply_parallelism=spec.apply_parallelism,

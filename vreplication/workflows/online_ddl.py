@@ -39,7 +39,7 @@ def run(spec: Spec, url: SourceUrl, *, stop: threading.Event, notify: Callable[[
     Who has told a person of a complete end calls `ending.note_told`; until then the same call returns it again.
     """
     workflow = spec.workflow or ""
-    spark = SparkStart(spec.spark_master, spec.copy_parallelism)
+    spark = SparkStart(spec.spark_master, spec.tasks)
     driver: Driver | None = None
     try:
         if told := resume.tell_late(url, spec):

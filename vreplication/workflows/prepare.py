@@ -174,7 +174,7 @@ def _cut_range(driver: Driver, mapping: TableMapping, plan: Plan) -> None:
     """Min and max of the key, read after the marker; rows beyond belong to catch-up."""
     session = driver.session
     whole = splits.key_range(session, mapping)
-    wanted = max(1, plan.spec.copy_parallelism) * _SPLITS_PER_SLOT
+    wanted = max(1, plan.spec.tasks) * _SPLITS_PER_SLOT
     found = splits.cut(session, mapping, whole, wanted) if whole else []
     ledger.add_splits(session, driver.workflow, found)
     workflows.set_fields(session, driver.workflow, rows_total=_rows(session, plan.source) if whole else 0)

@@ -25,8 +25,8 @@ from vreplication.workflows.due import Scene
 
 SPEC_FIELDS = (
     "table", "alter", "workflow", "cutover", "cutover_window", "copy_parallelism", "chunk_rows", "chunk_millis",
-    "apply_parallelism", "copy_path", "spark_master", "retired", "xa_wait_seconds", "ignore_old_snapshots",
-    "verify_every_minutes",
+    "apply_parallelism", "latency_factor", "copy_path", "spark_master", "retired", "xa_wait_seconds",
+    "ignore_old_snapshots", "verify_every_minutes",
 )  # fmt: skip
 """Fields of a Spec that an entry may set: those that the DAG online_ddl hands on."""
 QUEUE_FIELDS = ("not_before", "after", "priority")

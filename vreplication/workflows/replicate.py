@@ -92,6 +92,8 @@ class _Run:
     is_holding: bool = False
     held: int = 0
     read_position: Position | None = None
+    others: int = 0
+    """Transactions of others that have been read."""
 
 
 def replicate(url: SourceUrl, workflow: str, asked: threading.Event, *, is_alone: bool = False) -> None:
@@ -255,6 +257,7 @@ def _beat_state(run: _Run, applier: Applier) -> dict[str, object]:
         "held_branches": run.held,
         "events_applied": applier.events_applied,
         "keys_since": len(applier.since.keys) if applier.since.is_active else None,
+        "others": run.others,
         "read_position": str(run.read_position) if run.read_position else None,
     }
 
@@ -345,6 +348,7 @@ def _note_read(group: Group, run: _Run) -> None:
     run.watermark.received_changes(count_changes(group.items))
     run.watermark.unread(group.read)
     run.read_position = group.end
+    run.others += group.is_last and group.is_others
     beats = [beat_micros(i.after) for i in group.items if isinstance(i, TableRow) and i.table == "gate" and i.after]
     # Of a transaction that has not been read whole, only what stands before it is received.
     run.watermark.shown(max([group.time_micros - (not group.is_last), *beats]))

@@ -143,7 +143,7 @@ def _check_end(stage: Stage) -> None:
 
 def copy(stage: Stage) -> None:
     """Copy every split and wait until each chunk is matched. Gives up, to be called again, when catch-up is away."""
-    spark = SparkStart(stage.spec.spark_master, stage.spec.copy_parallelism)
+    spark = SparkStart(stage.spec.spark_master, stage.spec.tasks)
 
     def act(driver: Driver) -> None:
         if not resume.is_switched(driver):
@@ -154,7 +154,7 @@ def copy(stage: Stage) -> None:
 
 
 def verify(stage: Stage) -> None:
-    spark = SparkStart(stage.spec.spark_master, stage.spec.copy_parallelism)
+    spark = SparkStart(stage.spec.spark_master, stage.spec.tasks)
 
     def act(driver: Driver) -> None:
         if not resume.is_switched(driver):
@@ -166,7 +166,7 @@ def verify(stage: Stage) -> None:
 
 def verify_again(stage: Stage, is_enough: Callable[[], bool]) -> None:
     """While it waits at the gate. `is_enough` ends it early, and then the last verification counts."""
-    spark = SparkStart(stage.spec.spark_master, stage.spec.copy_parallelism)
+    spark = SparkStart(stage.spec.spark_master, stage.spec.tasks)
 
     def act(driver: Driver) -> None:
         if not resume.is_switched(driver):
@@ -205,7 +205,7 @@ def cut_over(stage: Stage) -> None:
 
     What opened the gate may be long ago: for a place to work in, or for what blocked the switch, it had to wait.
     """
-    spark = SparkWhenNeeded(stage.spec.spark_master, stage.spec.copy_parallelism)
+    spark = SparkWhenNeeded(stage.spec.spark_master, stage.spec.tasks)
 
     def act(driver: Driver) -> None:
         if not resume.is_switched(driver):

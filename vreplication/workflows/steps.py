@@ -59,7 +59,14 @@ def copy(driver: Driver, spark: Spark) -> None:
         room = Room(slots=slots(context), holds_counter=found.holds_counter)
         tuning.note_room(driver.session, driver.workflow, room)
         run_copy(
-            context, driver.url, driver.lease, found.mapping, found.copy_job, on_tick=driver.check, asked=driver.asked
+            context,
+            driver.url,
+            driver.lease,
+            found.mapping,
+            found.copy_job,
+            on_tick=driver.check,
+            asked=driver.asked,
+            pace=driver.pace,
         )
     driver.freshen()
     reach("workflow.copied")
@@ -115,6 +122,7 @@ def compare(driver: Driver, spark: Spark, is_enough: Callable[[], bool] = lambda
             is_mariadb=found.server.is_mariadb,
             repair=comparing.repair,
             parallelism=found.parallelism,
+            pace=driver.pace,
             on_tick=comparing.tick,
             check=driver.check,
             announce=driver.announce,

@@ -1,0 +1,76 @@
+"""Beside an application that writes: who is seen, and who heeds what was decided."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from rowcopy_setup import WORKFLOW, CopyCase, make_case
+
+from sandbox.databases import Database
+from tests.support.flow import begin, let_go, paused_at, wait_reached, wait_until
+from vreplication.mysql.session import Session, connect
+from vreplication.rowcopy.standing import check_standing
+from vreplication.settings import SIDECAR, Pace, Tuning
+from vreplication.state import pace, rows, sidecar
+
+ROWS = 2_000
+
+
+@pytest.fixture
+def app(database: Database) -> Iterator[Session]:
+    with connect(database.app_url) as session:
+        session.execute_raw("CREATE TABLE t (id INT PRIMARY KEY, a INT) ENGINE=InnoDB")
+        session.execute_raw("CREATE TABLE elsewhere (id INT PRIMARY KEY AUTO_INCREMENT) ENGINE=InnoDB")
+        session.execute_raw("INSERT INTO t VALUES " + ",".join(f"({n},{n})" for n in range(ROWS)))
+        yield session
+
+
+@pytest.mark.usefixtures("quick")
+def test_others_are_seen_and_we_are_not(database: Database, app: Session, pauses: Path) -> None:
+    """Chunks, batches, beats and markers are ours; any transaction on any other table is not."""
+    with connect(database.url) as session, paused_at(pauses, "copy.before_open"):
+        run = begin(database, "t", "ADD COLUMN z INT", cutover="manual", chunk_rows=10)
+        wait_reached(pauses, "copy.before_open", run)
+
+        def others() -> float | None:
+            row = rows.find(session, sidecar.traffic, workflow=run.workflow)
+            return None if row is None else float(row["others_per_second"])
+
+        def write_elsewhere() -> bool:
+            app.execute_raw("INSERT INTO elsewhere VALUES ()")
+            return bool(others())
+
+        wait_until(lambda: others() is not None, "nobody looks at the traffic")
+        wait_until(write_elsewhere, "writes to another table are not seen")
+        wait_until(lambda: others() == 0, "what has ended is still counted")
+        let_go(pauses, "copy.before_open")
+        seen: list[float | None] = []
+
+        def is_copied() -> bool:
+            seen.append(others())
+            chunks = f"SELECT COUNT(*) FROM {SIDECAR}.chunk WHERE workflow=%s AND state='matched'"
+            return int(session.value(chunks, (run.workflow,))) >= ROWS // 10
+
+        wait_until(is_copied, "the rows are not copied")
+        assert set(seen) == {0.0}
+        row = rows.find(session, sidecar.pace, workflow=run.workflow)
+        assert row is not None
+        assert (row["effort"], row["chunk_millis"]) == (run.spec.tasks, run.spec.chunk_millis)
+        assert row["base_micros"] > 0
+        run.stop.set()
+        run.result()
+
+
+def test_a_copying_task_heeds_a_pace_while_it_is_fresh(database: Database) -> None:
+    case: CopyCase = make_case(database, "CREATE TABLE t (id INT PRIMARY KEY, v INT)", fill=())
+    gentle = Pace(effort=0.5, tasks=1, chunk_millis=33)
+    assert check_standing(case.session, case.driver, 0, 0) == (Tuning(), None)
+    pace.write(case.session, WORKFLOW, gentle, base=0.001, latency=0.01)
+    assert check_standing(case.session, case.driver, 0, 0) == (Tuning(), gentle)
+    limits = case.job(copy_parallelism=4).limits.paced(gentle)
+    assert (limits.copy_parallelism, limits.chunk_millis, limits.rest) == (1, 33, 1.0)
+    case.session.execute(f"UPDATE {SIDECAR}.pace SET written_at=NOW(6) - INTERVAL 1 MINUTE")
+    assert check_standing(case.session, case.driver, 0, 0) == (Tuning(), None)
+    assert pace.base(case.session, WORKFLOW) == 0.001

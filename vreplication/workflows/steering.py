@@ -1,0 +1,55 @@
+"""Keeps the pace of a workflow: probes the server, decides once a second, and writes what holds from then on.
+
+What must stay true: only a driver writes the pace, and writing it is the probe: one row, one commit, from a process
+that does nothing else at the time; who copies or verifies heeds what is written (rowcopy/chunker.py, verify/).
+"""
+
+from __future__ import annotations
+
+from vreplication.clock import SYSTEM
+from vreplication.mysql.session import Session
+from vreplication.phases import Phase
+from vreplication.planning.spec import Spec
+from vreplication.settings import Limits, Pace
+from vreplication.state import pace as paces
+from vreplication.state.workflows import WorkflowRow
+from vreplication.throttle.pace import Pacer
+
+PROBED = frozenset({Phase.PLANNING, Phase.PREPARING, Phase.COPYING, Phase.CATCHING_UP, Phase.VERIFYING})
+"""While a workflow is only held nobody has to know how the server is."""
+_PERIOD_SECONDS = 0.9
+_WORKING = frozenset({Phase.COPYING, Phase.VERIFYING})
+
+
+class Steering:
+    """Of one driver. `pace` None: nothing has been decided yet."""
+
+    def __init__(self, workflow: str) -> None:
+        self._workflow = workflow
+        self._pacer: Pacer | None = None
+        self._phase = Phase.PREPARING
+        self._decided = float("-inf")
+        self.pace: Pace | None = None
+
+    def decide(self, session: Session, row: WorkflowRow, limits: Limits) -> None:
+        """To be called twice a second, and it is done every other time; `limits` as the operator has set them."""
+        self._phase = row.phase
+        if (now := SYSTEM.monotonic()) - self._decided < _PERIOD_SECONDS:
+            return
+        self._decided = now
+        if self._pacer is None:
+            factor = Spec.model_validate(row.spec).latency_factor
+            self._pacer = Pacer(factor=factor, base=paces.base(session, self._workflow))
+        others = paces.others_per_second(session, self._workflow)
+        tasks, millis = limits.copy_parallelism, limits.chunk_millis
+        self.pace = self._pacer.decide(now, others, tasks=tasks, chunk_millis=millis)
+
+    def probe(self, session: Session) -> None:
+        """Write the pace, and see how long that takes."""
+        pacer, pace = self._pacer, self.pace
+        if pacer is None or pace is None or not pacer.factor or self._phase not in PROBED:
+            return
+        began = SYSTEM.monotonic()
+        paces.write(session, self._workflow, pace, base=pacer.base, latency=pacer.latency)
+        now = SYSTEM.monotonic()
+        pacer.took(now, now - began, is_working=self._phase in _WORKING)
