@@ -154,7 +154,7 @@ class Session:
         end; who stops before that loses the connection.
         """
         with contextlib.ExitStack() as undo, translated(sql):
-            undo.callback(self.abort)
+            undo.callback(self._abandon)
             cursor = self._connection.cursor(pymysql.cursors.SSCursor)
             cursor.execute(sql)
             while (row := cursor.fetchone()) is not None:
@@ -265,6 +265,12 @@ class Session:
         """Drop the socket without a word to the server: for use while another thread waits on this session."""
         with contextlib.suppress(Exception):
             self._connection._force_close()
+
+    def _abandon(self) -> None:
+        """In the middle of a streamed result, which would be read to its end when it is forgotten."""
+        self.abort()
+        if (result := self._connection._result) is not None:
+            result.unbuffered_active = False
 
     def __enter__(self) -> Session:
         return self
