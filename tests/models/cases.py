@@ -112,6 +112,10 @@ SCENARIOS = (
     large("the same unique key, two splits", Rows(**SPLITS, **UNIQUE, writes=2, unique="same")),
     large("the same unique key, a crash", Rows(**UNIQUE, writes=2, unique="same", workers=True, crashes=1)),
     large("a new unique key, three writes", Rows(**UNIQUE, writes=3, unique="added", rounds=1)),
+    large(
+        "a new unique key, large batches",
+        Rows(**UNIQUE, writes=3, unique="added", rounds=1, key_changes=False, batch=3),
+    ),
     large("a new unique key, two chunks", Rows(**CHAIN, **UNIQUE, writes=2, unique="added", rounds=2)),
     large("a repair, two attempts", Rows(attempts=2, writes=1, repairs=True)),
     large("begun again, two keys", Rows(attempts=1, writes=2, begins_again=True)),
@@ -208,12 +212,6 @@ REMOVALS = (
     removal("branches_ended_at_start + unknown_refused", BEFORE),
     removal("full_barrier", SAME),
     removal("nothing_dropped", Rows(**CHAIN, starts=((1, 0),), attempts=1, writes=2, unique="same")),
-    spare(
-        "one_by_one",
-        "`pushed_out_noted`: in any order what goes is copied again",
-        ADDED,
-        Rows(**UNIQUE, writes=3, unique="added", rounds=1, key_changes=False),
-    ),
     removal("pushed_out_noted", ADDED),
     removal("gate_copied", Rows(**CHAIN, attempts=1, writes=0, starts=((1, 1),))),
     spare("gate_matched", "`marker_applied`: the barrier comes behind every landed", CRASH, TWO_AND_CRASH),

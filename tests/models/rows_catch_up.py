@@ -175,12 +175,13 @@ def flushed(w: World, s: State, changes: Changes, words: str) -> Steps:
     if not w.rules.checkpoint_behind_rows and changes and not s.todo:
         yield words + " (the checkpoint first)", saved(w, s._replace(todo=changes))
         return
-    after = written(w, s, changes)
-    if after is None:
-        return
-    yield words, saved(w, after)
-    if not w.rules.tombstones_with_rows:
-        yield words + " (the tombstones not yet)", saved(w, after._replace(tombs=s.tombs))
+    for ordered in orders(w, changes):
+        after = written(w, s, changes, ordered)
+        if after is None:
+            continue
+        yield words, saved(w, after)
+        if not w.rules.tombstones_with_rows:
+            yield words + " (the tombstones not yet)", saved(w, after._replace(tombs=s.tombs))
 
 
 def last_ones(changes: Changes) -> Changes:
@@ -189,10 +190,26 @@ def last_ones(changes: Changes) -> Changes:
     return tuple(sorted(last.items(), key=lambda kv: (kv[1] != NONE, kv[0])))
 
 
-def written(w: World, s: State, changes: Changes) -> State | None:
+def orders(w: World, changes: Changes) -> Iterator[Changes]:
+    """Deletes first; the writes in any order where one may push out what another has written."""
+    last = last_ones(changes)
+    if w.bounds.unique != "added":
+        yield last
+        return
+    deletes = tuple(kv for kv in last if kv[1] == NONE)
+    for writes in itertools.permutations(last[len(deletes) :]):
+        yield deletes + writes
+
+
+def written(w: World, s: State, changes: Changes, ordered: Changes) -> State | None:
     """The batch in one transaction; None while a row of it is locked."""
-    is_ordered = w.bounds.unique == "added" and w.rules.one_by_one
-    for key, value in changes if is_ordered else last_ones(changes):
+    if w.bounds.unique == "added":
+        # SerialWriter._write: all rows are taken out before the first of them is written.
+        if mask_of(key for key, _ in ordered) & row_locks(s):
+            return None
+        for key, _ in ordered:
+            s = s._replace(shadow=put(s.shadow, key, NONE))
+    for key, value in ordered:
         after = written_one(w, s, key, value)
         if after is None:
             return None

@@ -98,10 +98,8 @@ class Rules:
     """A batch is flushed whole before anything of the next one (U1)."""
     nothing_dropped: bool = True
     """Changes of rows that the copy has not come to are applied like all others (U2, F5)."""
-    one_by_one: bool = True
-    """Under a new unique key changes are applied in log order, each for itself (F7)."""
     pushed_out_noted: bool = True
-    """... and what a REPLACE pushes out, or an INSERT IGNORE swallows, is noted as dirty (U4)."""
+    """Under a new unique key what a write pushes out, or an INSERT IGNORE swallows, is noted as dirty (U4)."""
     # The gate
     gate_copied: bool = True
     """The cut-over waits until every split has been walked to its end."""

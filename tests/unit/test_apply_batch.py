@@ -1,94 +1,143 @@
-"""Batches: what is collapsed and what keeps its order."""
+"""Batches: what is left of them gives the source's rows, whoever comes first and whatever a collation says."""
 
 from __future__ import annotations
 
-from hypothesis import given
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vreplication.apply.batch import Batch, Step
+from vreplication.apply.batch import Batch, Share, Step
 from vreplication.binlog.events import Change
 
-changes = st.lists(
-    st.builds(Change, key=st.integers(0, 5).map(str), values=st.one_of(st.none(), st.integers(0, 9).map(str)))
-)
+KEYS = ("a", "A", "á", "b", "B", "c")
+"""Bytes; those of one letter are one key to the server."""
 
 
-def apply_steps(steps: list[Step], rows: dict[str, str]) -> None:
-    for step in steps:
-        for i, key in enumerate(step.keys):
-            if step.values is None:
-                rows.pop(key, None)
+def same(key: str) -> str:
+    return {"á": "a"}.get(key, key).lower()
+
+
+@dataclass
+class Table:
+    """Rows by key as the server compares it, with a second unique key: REPLACE pushes out what is in its way."""
+
+    rows: dict[str, tuple[str, int | None]] = field(default_factory=dict)
+
+    def delete(self, key: str) -> None:
+        self.rows.pop(same(key), None)
+
+    def replace(self, key: str, value: int | None) -> None:
+        self.delete(key)
+        for other in [k for k, (_, v) in self.rows.items() if v is not None and v == value]:
+            del self.rows[other]
+        self.rows[same(key)] = key, value
+
+
+class Source(Table):
+    """The application's table. Each write returns what the log has of it, [] where the table does not take it."""
+
+    def write(self, old: str | None, new: str | None, value: int | None) -> list[Change]:
+        """INSERT (no old key), DELETE (no new one), or UPDATE of both columns."""
+        kept = {k: v for k, v in self.rows.items() if old is None or k != same(old)}
+        if old is not None and len(kept) == len(self.rows):
+            return []
+        if new is not None and (same(new) in kept or (value is not None and value in [v for _, v in kept.values()])):
+            return []
+        before = self.rows[same(old)][0] if old is not None else None
+        self.rows = kept
+        if new is not None:
+            self.rows[same(new)] = new, value
+        gone = [Change(before, None)] if before is not None and before != new else []
+        return gone + ([Change(new, str(value))] if new is not None else [])
+
+
+keys = st.sampled_from(KEYS)
+values = st.one_of(st.none(), st.integers(0, 4))
+writes = st.lists(st.tuples(st.one_of(st.none(), keys), st.one_of(st.none(), keys), values), max_size=40)
+
+
+def one_by_one(shares: list[Share]) -> Iterator[list[tuple[str, str | None]]]:
+    """Of each share its rows in order."""
+    for share in shares:
+        yield [(key, step.values[i] if step.values else None) for step in share for i, key in enumerate(step.keys)]
+
+
+def flush(batch: Batch, wanted: int, table: Table, data: st.DataObject, *, dies: bool = False) -> None:
+    """Connections may be quick and slow in any order, but not beyond the round. dies: at any place."""
+    for shares in batch.rounds(wanted):
+        assert len(shares) <= wanted
+        waiting = list(one_by_one(shares))
+        while waiting := [rows for rows in waiting if rows]:
+            if dies and data.draw(st.integers(0, 4)) == 0:
+                return
+            key, value = waiting[data.draw(st.integers(0, len(waiting) - 1))].pop(0)
+            if value is None:
+                table.delete(key)
             else:
-                rows[key] = step.values[i]
+                table.replace(key, None if value == "None" else int(value))
 
 
-def truth(todo: list[Change]) -> dict[str, str]:
-    rows: dict[str, str] = {"0": "old", "1": "old"}
-    for change in todo:
-        if change.values is None:
-            rows.pop(change.key, None)
-        else:
-            rows[change.key] = change.values
-    return rows
+def collected(changes: list[Change]) -> Batch:
+    batch = Batch(is_exact_key=False)
+    for change in changes:
+        batch.add(change)
+    return batch
 
 
-@given(changes, st.integers(1, 4))
-def test_an_exact_batch_gives_the_same_rows_in_any_share_order(todo: list[Change], wanted: int) -> None:
+@settings(max_examples=400)
+@given(writes, st.integers(1, 3), st.integers(1, 12), st.booleans(), st.data())
+def test_keys_that_the_server_holds_for_one_come_out_as_on_the_source(
+    todo: list[tuple[str | None, str | None, int | None]], wanted: int, size: int, dies: bool, data: st.DataObject
+) -> None:
+    """Batches end anywhere; who died within one reads it again, and longer or shorter ones than before."""
+    source, target = Source(), Table()
+    log = [(change, dict(source.rows)) for write in todo for change in source.write(*write)]
+    place = 0
+    while place < len(log):
+        if dies:
+            flush(collected([c for c, _ in log[place : place + size]]), wanted, target, data, dies=True)
+            size = data.draw(st.integers(1, 12))
+        flush(collected([c for c, _ in log[place : place + size]]), wanted, target, data)
+        place += size
+        if not dies and (place >= len(log) or log[place - 1][1] != log[place][1]):
+            # Not between the two changes of one UPDATE, and not before a batch that somebody had begun.
+            assert target.rows == log[min(place, len(log)) - 1][1]
+    assert target.rows == source.rows
+
+
+exact = st.lists(st.builds(Change, key=st.integers(0, 5).map(str), values=st.one_of(st.none(), st.just("x"))))
+
+
+@given(exact, st.integers(1, 4))
+def test_an_exact_batch_is_one_round(todo: list[Change], wanted: int) -> None:
     batch = Batch(is_exact_key=True)
     for change in todo:
         batch.add(change)
-    rows = {"0": "old", "1": "old"}
-    for share in reversed(batch.shares(wanted)):
-        apply_steps(share, rows)
-    assert rows == truth(todo)
+    [shares] = batch.rounds(wanted)
+    found = [row for rows in one_by_one(shares) for row in rows]
+    assert dict(found) == dict(todo)
+    assert len(found) == len(dict(todo))
 
 
-@given(changes)
-def test_an_ordered_batch_is_one_share_in_log_order(todo: list[Change]) -> None:
-    batch = Batch(is_exact_key=False)
-    for change in todo:
-        batch.add(change)
-    [share] = batch.shares(4)
-    rows = {"0": "old", "1": "old"}
-    apply_steps(share, rows)
-    assert rows == truth(todo)
-    assert [k for s in share for k in s.keys] == [c.key for c in todo]
-
-
-def test_the_last_change_of_an_exact_key_wins() -> None:
+def test_the_last_change_of_a_key_wins() -> None:
     batch = Batch(is_exact_key=True)
     for change in (Change("1", "a"), Change("1", None), Change("2", "b"), Change("1", "c")):
         batch.add(change)
-    assert batch.shares(1) == [[Step(keys=["1", "2"], values=["c", "b"])]]
+    assert batch.rounds(1) == [[[Step(keys=["1", "2"], values=["c", "b"])]]]
     assert batch.has_deletes
+    assert batch.count == 4
 
 
-of_two = st.lists(
-    st.builds(
-        Change,
-        key=st.tuples(st.integers(0, 3), st.sampled_from(["'a'", "'A'", "'b,b'"])).map(lambda k: f"{k[0]},{k[1]}"),
-        values=st.one_of(st.none(), st.integers(0, 9).map(str)),
-    )
-)
-
-
-@given(of_two, st.integers(1, 4))
-def test_rows_that_differ_in_an_exact_leading_column_may_be_written_apart(todo: list[Change], wanted: int) -> None:
-    """'a' and 'A' may be one row, so the changes of each leading value stay together and in order."""
-    batch = Batch(is_exact_key=False, exact_leading=1)
-    for change in todo:
-        batch.add(change)
-    shares = batch.shares(wanted)
-    assert len(shares) <= wanted
-    found = [[key for step in share for key in step.keys] for share in shares]
-    for leading in {c.key[0] for c in todo}:
-        holders = [[k for k in keys if k[0] == leading] for keys in found]
-        assert [c.key for c in todo if c.key[0] == leading] in holders
-        assert sum(map(bool, holders)) == 1
-
-
-def test_no_leading_column_no_sharing() -> None:
+def test_deletes_are_a_round_of_their_own_where_keys_may_be_the_same() -> None:
+    """'A' may be the row that was 'a': its delete by another connection must not come behind the write."""
     batch = Batch(is_exact_key=False)
-    for change in (Change("'a',1", "x"), Change("'b',2", "y")):
+    for change in (Change("'a'", None), Change("'A'", "x"), Change("'b'", "y")):
         batch.add(change)
-    assert len(batch.shares(4)) == 1
+    gone, written = Step(keys=["'a'"], values=None), Step(keys=["'A'", "'b'"], values=["x", "y"])
+    assert batch.rounds(1) == [[[gone, written]]]
+    assert batch.rounds(2) == [
+        [[gone]],
+        [[Step(keys=["'A'"], values=["x"])], [Step(keys=["'b'"], values=["y"])]],
+    ]

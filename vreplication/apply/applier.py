@@ -21,7 +21,7 @@ from typing import Any
 
 from vreplication import names
 from vreplication.apply import writer
-from vreplication.apply.batch import Batch, Step
+from vreplication.apply.batch import Batch, Share
 from vreplication.apply.serial import SerialWriter, create_probe
 from vreplication.apply.since import SinceKeys
 from vreplication.apply.writer import Marks, Target
@@ -317,13 +317,13 @@ class Applier:
         self._number += 1
         self._has_tombstones = self._has_tombstones or makes_tombstones
         wanted = len(self._sessions) if batch.count >= _WORTH_SHARING and not self._serial else 1
-        shares = batch.shares(wanted)
-        if len(shares) == 1:
-            self._write_alone(shares[0], marks)
+        rounds = batch.rounds(wanted)
+        if len(rounds) == len(rounds[0]) == 1:
+            self._write_alone(rounds[0][0], marks)
         else:
-            self._write_shared(shares, marks)
+            self._write_shared(rounds, marks)
 
-    def _write_alone(self, steps: list[Step], marks: Marks) -> None:
+    def _write_alone(self, steps: Share, marks: Marks) -> None:
         def work() -> None:
             if self._serial:
                 self._serial.write_steps(self._main, steps, marks)
@@ -332,8 +332,16 @@ class Applier:
 
         self._commit(work)
 
-    def _write_shared(self, shares: list[list[Step]], marks: Marks) -> None:
+    def _write_shared(self, rounds: list[list[Share]], marks: Marks) -> None:
         """All workers commit, then the checkpoint: a crash in between repeats this batch, which is harmless."""
+        for number, shares in enumerate(rounds):
+            if number:
+                reach("apply.between_rounds")
+            self._write_round(shares, marks)
+        reach("apply.before_checkpoint")
+        self._commit()
+
+    def _write_round(self, shares: list[Share], marks: Marks) -> None:
         jobs = [
             self._pool.submit(self._write_share, session, steps, marks)
             for session, steps in zip(self._sessions, shares, strict=False)
@@ -341,10 +349,8 @@ class Applier:
         errors = [e for e in (job.exception() for job in jobs) if e is not None]
         if errors:
             raise errors[0]
-        reach("apply.before_checkpoint")
-        self._commit()
 
-    def _write_share(self, session: Session, steps: list[Step], marks: Marks) -> None:
+    def _write_share(self, session: Session, steps: Share, marks: Marks) -> None:
         def work() -> None:
             writer.write_steps(session, self._target, steps, marks)
 
@@ -365,11 +371,7 @@ class Applier:
         self._saved_at = SYSTEM.monotonic()
 
     def _new_batch(self) -> Batch:
-        mapping = self._target.mapping
-        if mapping.is_serial:
-            return Batch(is_exact_key=False)
-        leading = 0 if mapping.has_other_unique else mapping.exact_leading
-        return Batch(is_exact_key=mapping.is_exact_key, exact_leading=leading)
+        return Batch(is_exact_key=self._target.mapping.is_exact_key)
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)

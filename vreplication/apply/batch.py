@@ -1,17 +1,22 @@
 """A batch: a contiguous stretch of the log, made small before it is written.
 
-What must stay true (docs/correctness.md, coalescing): a batch is a contiguous prefix of what is not yet applied, and
-all of it is flushed before anything behind it. With an exact key (integers and binaries) the last change of a key
-wins and keys may be flushed in any order. With any other key we cannot tell here which keys the server holds for the
-same, so changes stay in log order, joined only with neighbors of their kind: rows of one REPLACE are written in order.
-Where such a key begins with integers or binaries, changes that differ there are of different rows and may be written by
-different connections; not so where the table has another unique key, for then a row's earlier image may push out a row
-that another connection has already given its last one.
+Of each key, as the bytes that the log has, the last change counts. So what is left is keys to be deleted and rows to be
+written, each once. With an exact key (integers and binaries) these are different rows in any order. With any other key
+only the server knows which keys are one ('A' and 'a'), and it need not be asked: a row is deleted in the log under the
+bytes that it was written with before it is written under others, by whatever statement
+(tests/integration/test_binlog_key_bytes.py). So at most one of the keys of a row is left as a write, and when all
+deletes come before all writes each row is what its last change made of it, whatever its collation, type or prefix.
+
+Neither needs an order among its own. Two writes are two rows of the source at one moment, the end of the batch: no
+unique key that the source has, too, makes one push the other out; who is pushed out otherwise has its own change still
+to come, in this batch or behind it (docs/correctness.md, coalescing).
+
+What must stay true: a batch is a contiguous prefix of what is not yet applied, and all of it is flushed before anything
+behind it; the deletes of a round are committed before the writes of the next begin.
 """
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -20,57 +25,57 @@ from vreplication.binlog.events import Change
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """Deletes, or else writes, that one statement may do. `keys` of both; `values` of the writes, in step with keys."""
+    """Deletes, or else writes, in any order. `keys` of both; `values` of the writes, in step with keys."""
 
     keys: list[str]
     values: list[str] | None
 
 
-class Batch:
-    """Collects changes; `steps` gives what is to be done, in order."""
+Share = list[Step]
+"""What one connection does in a transaction, in order."""
 
-    def __init__(self, *, is_exact_key: bool, exact_leading: int = 0) -> None:
-        self._is_exact, self._leading = is_exact_key, exact_leading
+
+class Batch:
+    """Collects changes; `rounds` gives what is to be done."""
+
+    def __init__(self, *, is_exact_key: bool) -> None:
+        self._is_exact = is_exact_key
         self._last: dict[str, str | None] = {}
-        self._ordered: list[Change] = []
         self.count = 0
         self.nbytes = 0
         self.has_deletes = False
 
     def add(self, change: Change) -> None:
+        key, values = change
         self.count += 1
-        self.nbytes += len(change.values or "") + len(change.key)
-        self.has_deletes = self.has_deletes or change.values is None
-        if self._is_exact:
-            self._last[change.key] = change.values
-        else:
-            self._ordered.append(change)
+        self.nbytes += len(values or "") + len(key)
+        self.has_deletes = self.has_deletes or values is None
+        self._last[key] = values
 
     def __len__(self) -> int:
         return self.count
 
     def keys(self) -> Iterable[str]:
         """Of all changes."""
-        return self._last if self._is_exact else (change.key for change in self._ordered)
+        return self._last
 
-    def shares(self, wanted: int) -> list[list[Step]]:
-        """Up to `wanted` independent lists of steps; one, when order matters."""
-        if not self._is_exact:
-            return [_runs(changes) for changes in self._apart(wanted if self._leading else 1)]
+    def rounds(self, wanted: int) -> list[list[Share]]:
+        """One after the other, each of up to `wanted` independent shares."""
         items = list(self._last.items())
-        size = max(1, -(-len(items) // wanted))
-        return [_collapsed(items[i : i + size]) for i in range(0, len(items), size)]
-
-    def _apart(self, wanted: int) -> list[list[Change]]:
-        """Changes in log order, those with equal leading columns in one list."""
-        lists: list[list[Change]] = [[] for _ in range(wanted)]
-        for change in self._ordered:
-            leading = ",".join(change.key.split(",", self._leading)[: self._leading])
-            lists[zlib.crc32(leading.encode()) % wanted].append(change)
-        return [changes for changes in lists if changes] or [[]]
+        if self._is_exact or wanted == 1:
+            return [_shares(items, wanted)]
+        deletes = [item for item in items if item[1] is None]
+        writes = [item for item in items if item[1] is not None]
+        return [_shares(part, wanted) for part in (deletes, writes) if part]
 
 
-def _collapsed(items: Iterable[tuple[str, str | None]]) -> list[Step]:
+def _shares(items: list[tuple[str, str | None]], wanted: int) -> list[Share]:
+    size = max(1, -(-len(items) // wanted))
+    return [_steps(items[i : i + size]) for i in range(0, len(items), size)]
+
+
+def _steps(items: Iterable[tuple[str, str | None]]) -> Share:
+    """All deletes, then all writes."""
     deletes: list[str] = []
     keys: list[str] = []
     values: list[str] = []
@@ -82,15 +87,3 @@ def _collapsed(items: Iterable[tuple[str, str | None]]) -> list[Step]:
             values.append(row)
     steps = [Step(keys=deletes, values=None)] if deletes else []
     return [*steps, Step(keys=keys, values=values)] if keys else steps
-
-
-def _runs(changes: Iterable[Change]) -> list[Step]:
-    steps: list[Step] = []
-    for change in changes:
-        is_delete = change.values is None
-        if not steps or (steps[-1].values is None) != is_delete:
-            steps.append(Step(keys=[], values=None if is_delete else []))
-        steps[-1].keys.append(change.key)
-        if change.values is not None and steps[-1].values is not None:
-            steps[-1].values.append(change.values)
-    return steps

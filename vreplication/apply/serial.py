@@ -1,16 +1,21 @@
-"""Applying under a new or narrowed UNIQUE key: one connection, in log order, no row pushed out unseen.
+"""Applying under a new or narrowed UNIQUE key: one connection, no row pushed out unseen.
 
 REPLACE deletes every row that is in its way. Under a unique key that the source does not have, that is another row,
 which may be right (its own change is still to come) or the loss of a row (a real duplicate). So a row in the way is
 found before it goes, and its key becomes *dirty* (it is copied again before the gate) and a tombstone (no open chunk
 may bring its old image back). Source: docs/correctness.md, new unique keys; protocol rule U4.
 
-What must stay true: no row leaves the shadow here without its key being in the dirty table, in the same transaction; a
-key leaves that table when its own change has been written, for then the shadow has what the source had.
+A batch's rows are all taken out before the first of them is written again, each once (apply/batch.py). So rows of one
+batch that exchanged their values are not in each other's way, and what still is stays so at the end of the batch.
+
+What must stay true: no row leaves the shadow here without its key being in the dirty table, in the same transaction,
+unless its own change is written in that transaction; a key leaves that table before its own change is written, never
+behind it, for what pushes that row out again notes it anew.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from vreplication import names
@@ -33,6 +38,8 @@ from vreplication.settings import SIDECAR
 from vreplication.state import keytables, stage
 
 _DUPLICATE = 1062
+_TRIED_AT_ONCE = 250
+"""Rows of one INSERT. Where something is in the way of one of them, they are written one by one."""
 
 
 def probe_table(workflow: str) -> str:
@@ -74,17 +81,20 @@ class SerialWriter:
             keytables.put(session, self.target.tombstones, keys, str(marks.batch))
 
     def _write(self, session: Session, step: Step, marks: Marks) -> int:
-        """All rows at once when nothing is in the way, else row by row.
+        """Many rows at once where nothing is in the way, else row by row.
 
         The keys leave the lists first: a row of this very step may be pushed out by a later one, and is noted then.
         """
         self._discard(session, self.dirty, step.keys)
         if marks.has_tombstones:
             self._discard(session, self.target.tombstones, step.keys)
-        if self._try_insert(session, step):
+        delete_keys(session, self.target, step.keys)
+        return sum(self._write_rows(session, keys, rows, marks) for keys, rows in _slices(step))
+
+    def _write_rows(self, session: Session, keys: list[str], rows: list[str], marks: Marks) -> int:
+        if self._try_insert(session, keys, rows):
             return 0
-        rows = zip(step.keys, step.values or [], strict=True)
-        return sum(self._write_row(session, key, row, marks) for key, row in rows)
+        return sum(self._write_row(session, key, row, marks) for key, row in zip(keys, rows, strict=True))
 
     @property
     def dirty(self) -> str:
@@ -95,18 +105,15 @@ class SerialWriter:
         if session.row(f"SELECT 1 FROM {qualified(SIDECAR, table)} LIMIT 1"):
             keytables.discard(session, table, keys, len(self.target.key_columns))
 
-    def _try_insert(self, session: Session, step: Step) -> bool:
+    def _try_insert(self, session: Session, keys: list[str], rows: list[str]) -> bool:
         session.execute_raw("SAVEPOINT run")
-        if len(set(step.keys)) < len(step.keys):
-            return False
-        delete_keys(session, self.target, step.keys)
         try:
-            self._insert(session, step.values or [])
+            self._insert(session, rows)
         except LostValue as error:
-            raise lost_value(error, step.keys) from None
+            raise lost_value(error, keys) from None
         except SqlError as error:
             if error.code != _DUPLICATE:
-                raise bad_value(error, step.keys) from None
+                raise bad_value(error, keys) from None
             session.execute_raw("ROLLBACK TO SAVEPOINT run")
             return False
         return True
@@ -115,6 +122,7 @@ class SerialWriter:
         write_rows(session, self.target, "INSERT", self.target.table, rows)
 
     def _write_row(self, session: Session, key: str, row: str, marks: Marks) -> int:
+        # Taken out already, but the copy may have brought it meanwhile.
         delete_keys(session, self.target, [key])
         pushed = 0
         while True:
@@ -155,6 +163,12 @@ class SerialWriter:
             with stage.computing(session, self.target.mapping):
                 session.execute_raw(f"DELETE s {source}")
         return found
+
+
+def _slices(step: Step) -> Iterator[tuple[list[str], list[str]]]:
+    rows = step.values or []
+    for i in range(0, len(rows), _TRIED_AT_ONCE):
+        yield step.keys[i : i + _TRIED_AT_ONCE], rows[i : i + _TRIED_AT_ONCE]
 
 
 def _same(column: str, prefix: int | None) -> str:

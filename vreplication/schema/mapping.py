@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
-from itertools import takewhile
 
 from vreplication.errors import Refused
 from vreplication.mysql.quoting import ident
@@ -71,7 +70,6 @@ def map_tables(
         target_index=on_target.name,
         added_unique=tuple(_added_unique(source, target, sources)),
         is_exact_key=all(_is_exact(pair) for pair in key),
-        exact_leading=len(list(takewhile(_is_exact, key))),
         has_same_order=all(is_sorted_alike(p.source, p.target) for p in key),
         kept=tuple(_kept(source, target, sources)),
         is_written_in_zone=is_written_in_zone,

@@ -130,9 +130,8 @@ class TableMapping:
     key:   the shared unique not-null key, in key order; rows are told apart by it on both sides.
     source_index, target_index: the names of that key on either side.
     added_unique: unique keys of the target that the source does not have, or has wider: see `is_serial`.
-    is_serial: rows that were different may now collide, so changes are applied one by one in log order.
+    is_serial: rows that were different may now collide, so one connection writes and looks what is in the way.
     is_exact_key: the key is made of integers and binaries alone, so equal keys are equal literals.
-    exact_leading: so many leading columns of the key are such.
     has_same_order: both sides sort the key alike: a range of the source's key is the same rows on the target.
     kept: stored generated columns that a plain ALTER leaves as they are. They are compared, not written.
     is_written_in_zone: what the target computes or checks may depend on the time zone: rows go in the server's.
@@ -146,7 +145,6 @@ class TableMapping:
     target_index: str
     added_unique: tuple[Key, ...] = ()
     is_exact_key: bool = False
-    exact_leading: int = 0
     has_same_order: bool = True
     kept: tuple[ColumnPair, ...] = ()
     is_written_in_zone: bool = False
