@@ -70,6 +70,14 @@ SHAPES = (
         key="t.tenant=k.tenant AND t.email=k.email",
     ),
     Shape(
+        name="the same, every fourth key respelled",
+        columns=f"tenant INT, email VARCHAR(100), {_NOTE}, PRIMARY KEY (tenant, email)",
+        fill=f"k.tenant, k.email, {_OF_NOTE}",
+        key="t.tenant=k.tenant AND t.email=k.email",
+        change="note=REVERSE(t.note), t.email=IF(k.n % 4, t.email,"
+        " IF(CAST(t.email AS BINARY)=LOWER(t.email), UPPER(t.email), LOWER(t.email)))",
+    ),
+    Shape(
         name="UUID, second unique key",
         columns=f"id VARCHAR(36) PRIMARY KEY, email VARCHAR(100) NOT NULL UNIQUE, {_NOTE}",
         fill=f"k.uuid, k.email, {_OF_NOTE}",

@@ -141,3 +141,13 @@ def test_deletes_are_a_round_of_their_own_where_keys_may_be_the_same() -> None:
         [[gone]],
         [[Step(keys=["'A'"], values=["x"])], [Step(keys=["'b'"], values=["y"])]],
     ]
+
+
+def test_near_rows_go_together() -> None:
+    """Two connections in each other's neighborhood wait for each other's locks in turns."""
+    batch = collected([Change(key, "x") for key in ("'d'", "'a'", "'c'", "'b'")])
+    assert [step.keys for [step] in batch.rounds(2)[0]] == [["'a'", "'b'"], ["'c'", "'d'"]]
+    numbers = Batch(is_exact_key=True)
+    for key in ("10", "9", "100", "11"):
+        numbers.add(Change(key, "x"))
+    assert [step.keys for [step] in numbers.rounds(2)[0]] == [["9", "10"], ["11", "100"]]

@@ -61,12 +61,19 @@ class Batch:
 
     def rounds(self, wanted: int) -> list[list[Share]]:
         """One after the other, each of up to `wanted` independent shares."""
-        items = list(self._last.items())
+        items = sorted(self._last.items(), key=self._near)
         if self._is_exact or wanted == 1:
             return [_shares(items, wanted)]
         deletes = [item for item in items if item[1] is None]
         writes = [item for item in items if item[1] is not None]
         return [_shares(part, wanted) for part in (deletes, writes) if part]
+
+    def _near(self, item: tuple[str, str | None]) -> tuple[int, str]:
+        """Rows that are near each other in the table are written together, by one connection.
+
+        Where connections write side by side they wait for each other's gaps, and in turns: 30 deadlocks in 40,000 rows.
+        """
+        return (len(item[0]) if self._is_exact else 0), item[0]
 
 
 def _shares(items: list[tuple[str, str | None]], wanted: int) -> list[Share]:
