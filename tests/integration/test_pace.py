@@ -13,7 +13,7 @@ from tests.support.flow import begin, let_go, paused_at, wait_reached, wait_unti
 from vreplication.mysql.session import Session, connect
 from vreplication.rowcopy.standing import check_standing
 from vreplication.settings import SIDECAR, Pace, Tuning
-from vreplication.state import pace, rows, sidecar
+from vreplication.state import rows, sidecar, throttle
 
 ROWS = 2_000
 
@@ -55,7 +55,7 @@ def test_others_are_seen_and_we_are_not(database: Database, app: Session, pauses
 
         wait_until(is_copied, "the rows are not copied")
         assert set(seen) == {0.0}
-        row = rows.find(session, sidecar.pace, workflow=run.workflow)
+        row = rows.find(session, sidecar.throttle, workflow=run.workflow)
         assert row is not None
         assert (row["effort"], row["chunk_millis"]) == (run.spec.tasks, run.spec.chunk_millis)
         assert row["base_micros"] > 0
@@ -67,10 +67,10 @@ def test_a_copying_task_heeds_a_pace_while_it_is_fresh(database: Database) -> No
     case: CopyCase = make_case(database, "CREATE TABLE t (id INT PRIMARY KEY, v INT)", fill=())
     gentle = Pace(effort=0.5, tasks=1, chunk_millis=33)
     assert check_standing(case.session, case.driver, 0, 0) == (Tuning(), None)
-    pace.write(case.session, WORKFLOW, gentle, base=0.001, latency=0.01)
+    throttle.write(case.session, WORKFLOW, gentle, base=0.001, latency=0.01)
     assert check_standing(case.session, case.driver, 0, 0) == (Tuning(), gentle)
     limits = case.job(copy_parallelism=4).limits.paced(gentle)
     assert (limits.copy_parallelism, limits.chunk_millis, limits.rest) == (1, 33, 1.0)
-    case.session.execute(f"UPDATE {SIDECAR}.pace SET written_at=NOW(6) - INTERVAL 1 MINUTE")
+    case.session.execute(f"UPDATE {SIDECAR}.throttle SET written_at=NOW(6) - INTERVAL 1 MINUTE")
     assert check_standing(case.session, case.driver, 0, 0) == (Tuning(), None)
-    assert pace.base(case.session, WORKFLOW) == 0.001
+    assert throttle.base(case.session, WORKFLOW) == 0.001

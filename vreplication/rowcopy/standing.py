@@ -10,7 +10,7 @@ from vreplication.errors import Cancelled, Superseded, Terminal
 from vreplication.mysql.session import Session
 from vreplication.phases import ENDED, Phase
 from vreplication.settings import SIDECAR, Pace, Tuning
-from vreplication.state import pace
+from vreplication.state import throttle
 from vreplication.state.lease import Lease
 
 _SQL = (
@@ -19,7 +19,7 @@ _SQL = (
     f"FROM {SIDECAR}.workflow w LEFT JOIN {SIDECAR}.lease l ON l.workflow=w.id AND l.role=%s "
     f"LEFT JOIN {SIDECAR}.split s ON s.workflow=w.id AND s.split=%s "
     f"LEFT JOIN {SIDECAR}.tuning t ON t.workflow=w.id "
-    f"LEFT JOIN {SIDECAR}.pace p ON p.workflow=w.id AND {pace.FRESH} WHERE w.id=%s"
+    f"LEFT JOIN {SIDECAR}.throttle p ON p.workflow=w.id AND {throttle.FRESH} WHERE w.id=%s"
 )
 
 
@@ -40,4 +40,4 @@ def check_standing(session: Session, lease: Lease, split: int, attempt: int) -> 
         raise Superseded(f"Workflow {lease.workflow} has been taken over by another process.")
     if attempt and newest != attempt:
         raise Superseded(f"A newer attempt at split {split} has taken over.")
-    return Tuning(copy_parallelism=parallelism, chunk_millis=millis), pace.of_row(*borne)
+    return Tuning(copy_parallelism=parallelism, chunk_millis=millis), throttle.of_row(*borne)

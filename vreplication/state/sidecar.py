@@ -70,7 +70,9 @@ progress = _table(
     "events_applied", "applied_per_second", "apply_eta_seconds", "converging", "throttled", "held_branches",
     "read_position", "replicate_at",
 )  # fmt: skip
-pace = _table("pace", "workflow", "effort", "tasks", "chunk_millis", "base_micros", "latency_micros", "written_at")
+throttle = _table(
+    "throttle", "workflow", "effort", "tasks", "chunk_millis", "base_micros", "latency_micros", "written_at"
+)
 traffic = _table("traffic", "workflow", "others_per_second", "written_at")
 tuning = _table("tuning", "workflow", "copy_parallelism", "chunk_millis", "slots", "holds_counter")
 history = _table(
@@ -90,7 +92,7 @@ queue = _table(
 
 OF_A_WORKFLOW = (
     lease, heartbeat, worker, gate, split, chunk, checkpoint, stream, since, marker, marker_applied, gate_release,
-    pace, traffic,
+    throttle, traffic,
 )  # fmt: skip
 """Tables whose rows of a workflow go when it has ended."""
 REMEMBERED = (progress, verification, tuning, history)

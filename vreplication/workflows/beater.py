@@ -24,7 +24,7 @@ from vreplication.phases import Phase
 from vreplication.progress import snapshot
 from vreplication.progress.estimate import ApplyEstimate
 from vreplication.settings import BEAT_SECONDS, GATE_PERIOD_SECONDS, MIB
-from vreplication.state import gate, history, journal, lease, pace, progress, since, workers, workflows
+from vreplication.state import gate, history, journal, lease, progress, since, throttle, workers, workflows
 from vreplication.state.history import SLOT_SECONDS
 from vreplication.state.lease import Lease
 from vreplication.state.workflows import WorkflowRow
@@ -105,7 +105,7 @@ class Beater:
             self._write_progress(session, reading, state, reason)
             others = self._others.take(int(state["others"]))
             if others is not None:
-                pace.write_traffic(session, self._lease.workflow, others)
+                throttle.write_traffic(session, self._lease.workflow, others)
             self._remember(session, beat // _BEATS_A_SECOND)
             self._look_around(session)
 

@@ -11,7 +11,7 @@ from vreplication.mysql.session import Session
 from vreplication.phases import Phase
 from vreplication.planning.spec import Spec
 from vreplication.settings import Limits, Pace
-from vreplication.state import pace as paces
+from vreplication.state import throttle
 from vreplication.state.workflows import WorkflowRow
 from vreplication.throttle.pace import Pacer
 
@@ -39,8 +39,8 @@ class Steering:
         self._decided = now
         if self._pacer is None:
             factor = Spec.model_validate(row.spec).latency_factor
-            self._pacer = Pacer(factor=factor, base=paces.base(session, self._workflow))
-        others = paces.others_per_second(session, self._workflow)
+            self._pacer = Pacer(factor=factor, base=throttle.base(session, self._workflow))
+        others = throttle.others_per_second(session, self._workflow)
         tasks, millis = limits.copy_parallelism, limits.chunk_millis
         self.pace = self._pacer.decide(now, others, tasks=tasks, chunk_millis=millis)
 
@@ -50,6 +50,6 @@ class Steering:
         if pacer is None or pace is None or not pacer.factor or self._phase not in PROBED:
             return
         began = SYSTEM.monotonic()
-        paces.write(session, self._workflow, pace, base=pacer.base, latency=pacer.latency)
+        throttle.write(session, self._workflow, pace, base=pacer.base, latency=pacer.latency)
         now = SYSTEM.monotonic()
         pacer.took(now, now - began, is_working=self._phase in _WORKING)

@@ -21,7 +21,7 @@ def write(session: Session, workflow: str, pace: Pace, *, base: float | None, la
     """base, latency: seconds that a probe took before we worked, and takes now."""
     figures = {"base_micros": _micros(base), "latency_micros": _micros(latency), "written_at": now()}
     how = {"effort": pace.effort, "tasks": pace.tasks, "chunk_millis": pace.chunk_millis}
-    rows.put(session, sidecar.pace, {"workflow": workflow}, **how, **figures)
+    rows.put(session, sidecar.throttle, {"workflow": workflow}, **how, **figures)
 
 
 def _micros(seconds: float | None) -> int | None:
@@ -30,7 +30,7 @@ def _micros(seconds: float | None) -> int | None:
 
 def base(session: Session, workflow: str) -> float | None:
     """What a probe took before an earlier run of the workflow worked, seconds."""
-    row = rows.find(session, sidecar.pace, workflow=workflow)
+    row = rows.find(session, sidecar.throttle, workflow=workflow)
     return row["base_micros"] / 1e6 if row and row["base_micros"] is not None else None
 
 
