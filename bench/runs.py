@@ -158,10 +158,15 @@ def whole(database: Database, session: Session, folder: Path, *options: str) -> 
     read_result(run)
     if run.result.get("event") != "complete":
         raise RuntimeError(f"the run did not complete: {run.result}")
+    switch_back(session, run)
+    return run
+
+
+def switch_back(session: Session, run: Run) -> None:
+    """The original takes its name again, and the new table goes."""
     retired = ident(run.result["retired_table"])
     session.execute_raw(f"DROP TABLE {ident(NAME)}")
     session.execute_raw(f"RENAME TABLE {retired} TO {ident(NAME)}")
-    return run
 
 
 def read_result(run: Run) -> None:

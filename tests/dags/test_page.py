@@ -353,7 +353,7 @@ def test_the_history_is_served_by_the_hour_or_whole(
 def test_a_sidecar_of_an_earlier_release_is_shown(
     clients: dict[str, Any], session: Session, workflow: WorkflowRow
 ) -> None:
-    for table in ("history", "tuning"):
+    for table in ("history", "tuning", "forecast", "pace"):
         session.execute_raw(f"DROP TABLE {SIDECAR}.{table}")
     assert len(clients["viewer"].get("/api/workflows").json()["workflows"]) == 1
     assert past(clients["viewer"])["points"] == []

@@ -19,8 +19,8 @@ ALTER = (
 )
 PROGRESS = {
     "event", "workflow", "phase", "paused", "percent", "rows_copied", "rows_total", "rows_total_exact",
-    "copy_eta_seconds", "apply_eta_seconds", "eta_seconds", "lag_seconds", "backlog", "converging", "throttled",
-    "shadow_table",
+    "copy_eta_seconds", "apply_eta_seconds", "eta_seconds", "eta_low_seconds", "eta_high_seconds", "eta_of",
+    "eta_reason", "lag_seconds", "backlog", "converging", "throttled", "shadow_table",
 }  # fmt: skip
 LAST = {
     "event", "workflow", "reason", "shadow_table", "retired_table", "rows_copied", "events_applied", "cutover_millis",

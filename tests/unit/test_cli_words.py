@@ -47,6 +47,10 @@ COPYING = snapshot(
     applied_per_second=1204.0,
     apply_eta_seconds=0.0,
     converging=True,
+    foretold_seconds=90.0,
+    eta_low_seconds=81.2,
+    eta_high_seconds=104.9,
+    eta_of=Phase.COMPLETE,
 )
 
 
@@ -80,19 +84,22 @@ def test_percent_is_never_rounded_up_to_100(value: float) -> None:
 
 
 def test_eta_is_a_time_or_a_reason() -> None:
-    assert figures.eta(COPYING) == "ETA 90 s, then verification"
+    assert figures.eta(COPYING) == "ETA 90 s (81–105 s)"
+    assert figures.eta(snapshot(foretold_seconds=9.0, eta_of=Phase.WAITING)) == "ETA 9 s to the gate"
+    assert figures.eta(snapshot(Phase.VERIFYING, foretold_seconds=9.0, eta_of=Phase.COMPLETE)) == "ETA 9 s"
     assert figures.eta(snapshot(copy_eta_seconds=9.0)) == "ETA not known yet"
-    assert figures.eta(snapshot(is_paused=True)) == "ETA when it is resumed"
-    assert "writes come faster" in figures.eta(snapshot(converging=False))
-    assert figures.eta(snapshot(Phase.VERIFYING)) == ""
-    far = snapshot(copy_eta_seconds=600.0, apply_eta_seconds=0.0)
-    assert figures.eta(far, now=0).endswith("(in 10 min), then verification")
+    assert figures.eta(snapshot(is_paused=True, foretold_seconds=9.0)) == "ETA when it is resumed"
+    losing = "writes come faster than they are applied"
+    assert figures.eta(snapshot(eta_reason=losing)) == f"ETA none: {losing}"
+    assert figures.eta(snapshot(Phase.WAITING, eta_of=Phase.WAITING)) == ""
+    far = snapshot(foretold_seconds=600.0, eta_low_seconds=540.0, eta_high_seconds=720.0, eta_of=Phase.WAITING)
+    assert figures.eta(far, now=0).endswith("(in 9–12 min) to the gate")
 
 
 def test_a_line_holds_the_figures() -> None:
     assert show.line(COPYING) == (
         "copying · 61.0 % · 29.3M of ~48.1M rows · 48.2k rows/s · 1,204 changes/s · lag 0.4 s · backlog 310 · "
-        "ETA 90 s, then verification"
+        "ETA 90 s (81–105 s)"
     )
     assert show.line(snapshot(Phase.PLANNING)) == "planning"
 

@@ -8,9 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vreplication.phases import Phase
-from vreplication.progress.outlook import eta_range, said_before
-from vreplication.progress.snapshot import Snapshot
+from vreplication.progress.outlook import said_before
 from vreplication.state.history import DAY, HOUR, MINUTE, SLOT_SECONDS, TEN_MINUTES, Point, thinned
 
 NOW = 350_000_000
@@ -52,39 +50,6 @@ def test_older_points_are_put_together_by_the_minute_and_by_ten() -> None:
     assert (one.slot, one.rows_copied, one.rows_per_second) == (start, TEN_MINUTES - 1, (TEN_MINUTES - 1) / 2)
     begin = (NOW - 2 * HOUR) // MINUTE * MINUTE
     assert [p.slot for p in thinned([point(begin + n) for n in range(2 * MINUTE)], NOW)] == [begin, begin + MINUTE]
-
-
-def seen(**more: Any) -> Snapshot:
-    given = {"rows_copied": 6_000, "rows_total": 12_000, "copy_eta_seconds": 600.0, "apply_eta_seconds": 0.0}
-    return Snapshot(workflow="w", phase=Phase.COPYING, **(given | more))
-
-
-def steady(rate: float, slots: int) -> list[Point]:
-    return [point(NOW - n, round(6_000 - n * SLOT_SECONDS * rate)) for n in range(slots, -1, -1)]
-
-
-def test_a_steady_copy_has_a_narrow_range() -> None:
-    found = eta_range(seen(), steady(10, 130))
-    assert found is not None
-    assert [round(x) for x in found] == [600, 600]
-
-
-def test_best_and_worst_minutes_make_the_range() -> None:
-    """Ten rows a second for ten minutes, but five in the last one."""
-    points = steady(10, 130)
-    slow = [point(p.slot, p.rows_copied if p.slot <= NOW - MINUTE else points[-MINUTE - 1].rows_copied +
-                  (p.slot - NOW + MINUTE) * 25) for p in points]  # fmt: skip
-    low, high = eta_range(seen(rows_copied=slow[-1].rows_copied), slow) or (0, 0)
-    assert round(high) == 1_260
-    assert low == 600
-    assert eta_range(seen(apply_eta_seconds=900.0), points) == (900.0, 900.0)
-
-
-def test_no_range_where_nothing_is_known() -> None:
-    assert eta_range(seen(), []) is None
-    assert eta_range(seen(), steady(10, MINUTE - 3)) is None
-    assert eta_range(seen(), steady(0, 130)) is None
-    assert eta_range(seen(copy_eta_seconds=None), steady(10, 130)) is None
 
 
 def test_what_was_said_ten_minutes_ago() -> None:

@@ -11,8 +11,8 @@ from vreplication.progress.snapshot import STALE_SECONDS, Snapshot
 
 KEYS = [
     "event", "workflow", "phase", "paused", "percent", "rows_copied", "rows_total", "rows_total_exact",
-    "copy_eta_seconds", "apply_eta_seconds", "eta_seconds", "lag_seconds", "backlog", "converging", "throttled",
-    "shadow_table",
+    "copy_eta_seconds", "apply_eta_seconds", "eta_seconds", "eta_low_seconds", "eta_high_seconds", "eta_of",
+    "eta_reason", "lag_seconds", "backlog", "converging", "throttled", "shadow_table",
 ]  # fmt: skip
 
 
@@ -36,19 +36,29 @@ def test_status_json_adds_and_never_changes() -> None:
 @pytest.mark.parametrize(
     ("phase", "fields", "eta"),
     [
-        (Phase.COPYING, {"copy_eta_seconds": 60.0, "apply_eta_seconds": 5.0}, 60.0),
-        (Phase.COPYING, {"copy_eta_seconds": 6.0, "apply_eta_seconds": 50.0}, 50.0),
-        (Phase.COPYING, {"copy_eta_seconds": 60.0}, None),
-        (Phase.COPYING, {"apply_eta_seconds": 60.0}, None),
-        (Phase.COPYING, {"copy_eta_seconds": 60.0, "apply_eta_seconds": 5.0, "is_paused": True}, None),
-        (Phase.CATCHING_UP, {"apply_eta_seconds": 5.0}, 5.0),
-        (Phase.VERIFYING, {"apply_eta_seconds": 0.0, "copy_eta_seconds": 0.0}, None),
-        (Phase.FAILED, {"apply_eta_seconds": 0.0, "copy_eta_seconds": 0.0}, None),
+        (Phase.PREPARING, {"foretold_seconds": 60.0, "eta_of": Phase.COMPLETE}, 60.0),
+        (Phase.COPYING, {"foretold_seconds": 60.0, "eta_of": Phase.WAITING}, 60.0),
+        (Phase.COPYING, {"foretold_seconds": 60.0, "is_paused": True}, None),
+        (Phase.COPYING, {"copy_eta_seconds": 60.0, "apply_eta_seconds": 5.0}, None),
+        (Phase.VERIFYING, {"foretold_seconds": 3.0, "eta_of": Phase.COMPLETE}, 3.0),
+        (Phase.WAITING, {"foretold_seconds": 3.0, "eta_of": Phase.COMPLETE}, 3.0),
+        (Phase.WAITING, {"eta_of": Phase.WAITING}, 0.0),
+        (Phase.WAITING, {"eta_of": Phase.COMPLETE}, None),
+        (Phase.FAILED, {"foretold_seconds": 3.0}, None),
         (Phase.COMPLETE, {}, 0.0),
     ],
 )
-def test_eta_is_the_longer_part_and_unknown_when_a_part_is(phase: Phase, fields: Any, eta: float | None) -> None:
+def test_eta_is_of_the_end_or_of_the_gate(phase: Phase, fields: Any, eta: float | None) -> None:
     assert snapshot(phase, **fields).eta_seconds == eta
+
+
+def test_an_eta_counts_down_and_goes_when_it_is_old() -> None:
+    fresh = snapshot(foretold_seconds=4.0, eta_low_seconds=1.0, eta_high_seconds=9.0, updated_seconds_ago=0.5)
+    later = fresh.aged(3.0)
+    assert (later.eta_seconds, later.eta_low_seconds, later.eta_high_seconds) == (1.0, 0.0, 6.0)
+    assert fresh.aged(4.5).eta_seconds == 0.0
+    old = fresh.aged(STALE_SECONDS + 1)
+    assert (old.eta_seconds, old.eta_low_seconds, old.eta_high_seconds) == (None, None, None)
 
 
 def test_an_old_snapshot_forgets_what_was_about_then() -> None:

@@ -176,19 +176,24 @@ def test_what_cannot_be_had_is_said(effort: Effort, tasks: int, text: str) -> No
 
 
 def test_an_eta_has_its_range_and_what_was_said_before() -> None:
-    """Twice as fast as in the last minute, ten minutes ago."""
     points = tuple(
-        Point(slot=n, phase="copying", rows_copied=n * (100 if n < 130 else 50) + (0 if n < 130 else 6_500),
-              eta_at=datetime(2026, 1, 1, 12, n // 12))
-        for n in range(145)
-    )  # fmt: skip
-    now = seen(rows_copied=13_700, rows_total=20_000, copy_eta_seconds=400.0, apply_eta_seconds=0.0)
+        Point(slot=n, phase="copying", rows_copied=n, eta_at=datetime(2026, 1, 1, 12, n // 12)) for n in range(145)
+    )
+    now = seen(foretold_seconds=400.0, eta_low_seconds=300.0, eta_high_seconds=600.0, eta_of=Phase.WAITING)
     eta = view.item(Item(snapshot=now, about=ASKED, points=points), "main")["words"]["eta"]
     assert eta["low_at"] < eta["at"] < eta["high_at"]
-    assert "–" in eta["in"]
+    assert (eta["in"], eta["of"]) == ("5–10 min", "to the gate")
     assert (eta["said_at"], eta["said_ago"]) == ("2026-01-01T12:02:00Z", "10 min")
-    alone = view.item(Item(snapshot=now, about=ASKED), "main")["words"]["eta"]
-    assert (alone["low_at"], alone["said_at"], alone["in"]) == (None, None, "7 min")
+    alone = view.item(Item(snapshot=seen(foretold_seconds=400.0), about=ASKED), "main")["words"]["eta"]
+    assert (alone["low_at"], alone["said_at"], alone["in"], alone["of"]) == (None, None, "7 min", "")
+
+
+def test_at_the_gate_there_is_nothing_to_foretell() -> None:
+    waiting = seen(phase=Phase.WAITING, eta_of=Phase.WAITING)
+    eta = view.item(Item(snapshot=waiting, about=ASKED), "main")["words"]["eta"]
+    assert (eta["at"], eta["why"]) == (None, "verified; switched when the gate opens")
+    losing = "writes come faster than they are applied"
+    assert words.eta_unknown(seen(eta_reason=losing)) == f"no ETA: {losing}"
 
 
 @pytest.mark.parametrize(

@@ -33,25 +33,29 @@ def per_second(value: float | None, unit: str) -> str:
 
 
 def eta(snapshot: Snapshot, now: float | None = None) -> str:
-    """When rows are copied and catch-up is level, by this machine's clock; else why that is not known."""
+    """When it has ended, or is at the gate where it waits, by this machine's clock; else why that is not known."""
     seconds = snapshot.eta_seconds
-    if snapshot.has_ended or snapshot.phase not in (Phase.COPYING, Phase.CATCHING_UP):
+    if snapshot.has_ended or snapshot.phase is Phase.PLANNING or snapshot.has_come_to_the_gate:
         return ""
     if seconds is None:
         return f"ETA {_why_unknown(snapshot)}"
+    low, high = numbers.eta_range(snapshot) or (seconds, seconds)
+    return " ".join(p for p in (_eta(seconds, numbers.between(low, high), now), numbers.eta_of(snapshot)) if p)
+
+
+def _eta(seconds: float, between: str, now: float | None) -> str:
     if seconds < 120:
-        return f"ETA {seconds:.0f} s, then verification"
+        about = f"{seconds:.0f} s"
+        return f"ETA {about}" if between in (about, numbers.duration(seconds)) else f"ETA {about} ({between})"
     at = time.localtime((time.time() if now is None else now) + seconds)
     day = "%a %H:%M" if seconds > 43_200 else "%H:%M"
-    return f"ETA {time.strftime(day + ' %Z', at)} (in {numbers.duration(seconds)}), then verification"
+    return f"ETA {time.strftime(day + ' %Z', at)} (in {between})"
 
 
 def _why_unknown(snapshot: Snapshot) -> str:
     if snapshot.is_paused:
         return "when it is resumed"
-    if snapshot.converging is False:
-        return "none: writes come faster than they are applied"
-    return "not known yet"
+    return f"none: {snapshot.eta_reason}" if snapshot.eta_reason else "not known yet"
 
 
 def catch_up(snapshot: Snapshot) -> str:

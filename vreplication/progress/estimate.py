@@ -19,6 +19,8 @@ BASIS_SECONDS = 2.0
 TREND_SECONDS = 30.0
 TREND_BASIS_SECONDS = 5.0
 UNMATCHED_PERCENT = 99.9
+_ESTIMATE_SHARE = 0.1
+"""The server's estimate of a table's rows counts as much as so great a share of the table that has been walked."""
 _LEAST_LAG_SHRINK = 0.01
 _LEAST_BACKLOG_SHRINK = 1.0
 
@@ -52,6 +54,15 @@ class Rate:
     @property
     def per_second(self) -> float | None:
         return self._amount / self._seconds if self._seconds >= BASIS_SECONDS else None
+
+
+def total_rows(estimate: int | None, walked_rows: int, walked_share: float) -> int | None:
+    """A better guess of the table's rows from what the walked share of it held; at first the estimate counts more."""
+    if not estimate or walked_share <= 0:
+        return estimate
+    ratio = walked_rows / (estimate * walked_share)
+    leaning = (walked_share * ratio + _ESTIMATE_SHARE) / (walked_share + _ESTIMATE_SHARE)
+    return round(walked_rows + (1.0 - walked_share) * estimate * leaning)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

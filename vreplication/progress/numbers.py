@@ -64,6 +64,17 @@ def between(low: float, high: float) -> str:
     return f"{number}–{last}" if last.split(" ")[1:] == [unit] else f"{first} to {last}"
 
 
+def eta_range(seen: Snapshot) -> tuple[float, float] | None:
+    """At the earliest and at the latest; None where there is no ETA."""
+    low, high = seen.eta_low_seconds, seen.eta_high_seconds
+    return None if seen.eta_seconds is None or low is None or high is None else (low, high)
+
+
+def eta_of(seen: Snapshot) -> str:
+    """What an ETA is of, where that is not the end."""
+    return "to the gate" if seen.eta_of is Phase.WAITING else ""
+
+
 def millis(value: float) -> str:
     return f"{value:,.0f} ms" if value < 10_000 else duration(value / 1000)
 

@@ -16,7 +16,7 @@ from vreplication.mysql.session import Session
 from vreplication.phases import ENDED, Phase
 from vreplication.progress.estimate import UNMATCHED_PERCENT
 from vreplication.settings import GATE_BACKLOG_CHANGES, GATE_LAG_SECONDS
-from vreplication.state import history, progress, sidecar
+from vreplication.state import forecasts, history, progress, sidecar
 
 STALE_SECONDS = 5.0
 """Both writers write each second; after five of them missed, what they wrote says nothing about now."""
@@ -27,6 +27,11 @@ _SIZES = ("chunk_rows", "chunk_millis")
 _OF_COPY = ("rows_per_second", "copy_eta_seconds", *_SIZES)
 _ABOUT_NOW = (*_OF_CATCH_UP, *_OF_COPY, "converging", "behind", "waiting_for")
 _IN_THE_PAST = ("rows_copied", "applied_per_second", "lag_seconds", "backlog", "cutover_attempts")
+_FORETOLD = ("foretold_seconds", "eta_low_seconds", "eta_high_seconds")
+_COLUMNS_OF_ETA = ("eta_seconds", "eta_low_seconds", "eta_high_seconds")
+_AT_THE_GATE = frozenset({Phase.WAITING, Phase.CUTTING_OVER})
+_BETWEEN_DRIVERS_SECONDS = 30.0
+"""Where a scheduler runs the steps, nobody drives for so long between two of them, while catch-up goes on."""
 _UNCOPIED = frozenset({Phase.PLANNING, Phase.PREPARING, Phase.COPYING})
 
 
@@ -35,6 +40,7 @@ class Snapshot:
     """Progress of a workflow. Ages are by the server's clock; times of day are UTC.
 
     behind: how far catch-up is, also inside of a giant transaction, in words; in phases in which it throttles nothing.
+    foretold_seconds: what the driver says of the time to its end, or to the gate (`eta_of`: complete, waiting).
     """
 
     workflow: str
@@ -66,6 +72,11 @@ class Snapshot:
     verdict: str | None = None
     verified_seconds_ago: float | None = None
     keys_since: int | None = None
+    foretold_seconds: float | None = None
+    eta_low_seconds: float | None = None
+    eta_high_seconds: float | None = None
+    eta_of: Phase | None = None
+    eta_reason: str | None = None
     waiting_for: str | None = None
     cutover_attempts: int = 0
     cutover_millis: float | None = None
@@ -96,22 +107,24 @@ class Snapshot:
         if self.updated_seconds_ago is None or self.has_ended:
             return self
         age = self.updated_seconds_ago + seconds
-        gone: dict[str, Any] = dict.fromkeys(_ABOUT_NOW) if seconds > STALE_SECONDS else {}
+        gone: dict[str, Any] = dict.fromkeys((*_ABOUT_NOW, *_FORETOLD)) if seconds > STALE_SECONDS else {}
+        left = {name: _less(getattr(self, name), seconds) for name in _FORETOLD}
         verified = None if self.verified_seconds_ago is None else self.verified_seconds_ago + seconds
-        return replace(self, updated_seconds_ago=age, verified_seconds_ago=verified, **gone)
+        return replace(self, updated_seconds_ago=age, verified_seconds_ago=verified, **(left | gone))
 
     @property
     def eta_seconds(self) -> float | None:
-        """Until copied and caught up (they run beside each other); verification and the gate come on top."""
+        """Until it has ended, or waits for somebody at the gate (`eta_of`)."""
         if self.phase is Phase.COMPLETE:
             return 0.0
-        if self.is_paused or self.phase not in (Phase.COPYING, Phase.CATCHING_UP):
-            return None
-        parts = [self.apply_eta_seconds]
-        if self.phase is Phase.COPYING:
-            parts.append(self.copy_eta_seconds)
-        known = [p for p in parts if p is not None]
-        return max(known) if len(known) == len(parts) else None
+        if self.has_come_to_the_gate:
+            return 0.0
+        return None if self.is_paused or self.has_ended else self.foretold_seconds
+
+    @property
+    def has_come_to_the_gate(self) -> bool:
+        """Where it waits for somebody, or for its window."""
+        return self.eta_of is Phase.WAITING and self.phase in _AT_THE_GATE
 
     def as_json(self) -> dict[str, Any]:
         """The progress line of `--json`."""
@@ -127,6 +140,10 @@ class Snapshot:
             "copy_eta_seconds": self.copy_eta_seconds,
             "apply_eta_seconds": self.apply_eta_seconds,
             "eta_seconds": self.eta_seconds,
+            "eta_low_seconds": self.eta_low_seconds,
+            "eta_high_seconds": self.eta_high_seconds,
+            "eta_of": None if self.eta_of is None else str(self.eta_of),
+            "eta_reason": self.eta_reason,
             "lag_seconds": self.lag_seconds,
             "backlog": self.backlog,
             "converging": self.converging,
@@ -164,7 +181,7 @@ class Snapshot:
 def find(session: Session, workflow: str) -> Snapshot | None:
     """The workflow's snapshot, or None when there is no such workflow (yet)."""
     rows = sidecar.look(session, lambda: progress.overview(session, workflow))
-    return _snapshot(rows[0]) if rows else None
+    return _snapshot(rows[0], forecasts.read(session, workflow)) if rows else None
 
 
 def read(session: Session, workflow: str) -> Snapshot:
@@ -179,7 +196,9 @@ def read(session: Session, workflow: str) -> Snapshot:
 
 def read_all(session: Session) -> list[Snapshot]:
     """Every workflow of this server, newest first."""
-    return [_snapshot(row) for row in sidecar.look(session, lambda: progress.overview(session)) or ()]
+    rows = sidecar.look(session, lambda: progress.overview(session)) or ()
+    foretold = forecasts.read(session) if rows else {}
+    return [_snapshot(row, foretold) for row in rows]
 
 
 def remember(session: Session, workflow: str) -> None:
@@ -200,7 +219,7 @@ def remember(session: Session, workflow: str) -> None:
     )
 
 
-def _snapshot(row: Mapping[str, Any]) -> Snapshot:
+def _snapshot(row: Mapping[str, Any], foretold: Mapping[str, Mapping[str, Any]]) -> Snapshot:
     phase = Phase(row["phase"])
     driver_age, replicate_age = row["driver_age"], row["replicate_age"]
     return Snapshot(
@@ -222,6 +241,7 @@ def _snapshot(row: Mapping[str, Any]) -> Snapshot:
         **_of_copy(row, phase, _is_fresh(driver_age, phase)),
         **_of_catch_up(row, phase, _is_fresh(replicate_age, phase)),
         **_of_end(row, _is_fresh(driver_age, phase)),
+        **_of_eta(foretold.get(row["id"]), phase, bool(row["paused"]), _is_fresh(replicate_age, phase)),
     )
 
 
@@ -271,6 +291,28 @@ def _of_end(row: Mapping[str, Any], is_fresh: bool) -> dict[str, Any]:
         "cutover_millis": row["cutover_millis"],
         "write_stall_millis": row["write_stall_millis"],
     }
+
+
+def _of_eta(row: Mapping[str, Any] | None, phase: Phase, is_paused: bool, is_caught_up_with: bool) -> dict[str, Any]:
+    """What the driver foretold, less the time that has gone by since."""
+    if phase in ENDED:
+        return {"eta_of": Phase.COMPLETE if phase is Phase.COMPLETE else None}
+    reason = "paused" if is_paused else None
+    if row is None:
+        return {"eta_reason": reason}
+    is_for_gate = row["eta_of"] == str(Phase.WAITING)
+    of = Phase.WAITING if is_for_gate and not row["is_released"] else Phase.COMPLETE
+    found = {"eta_of": of, "eta_reason": reason}
+    is_known = row["age"] <= (_BETWEEN_DRIVERS_SECONDS if is_caught_up_with else STALE_SECONDS)
+    if is_paused or not is_known or (is_for_gate and of is not Phase.WAITING):
+        # What was foretold up to the gate says nothing about the end.
+        return found
+    left = {name: _less(row[column], row["age"]) for name, column in zip(_FORETOLD, _COLUMNS_OF_ETA, strict=True)}
+    return found | left | {"eta_reason": row["eta_reason"]}
+
+
+def _less(seconds: float | None, gone: float) -> float | None:
+    return None if seconds is None else max(0.0, seconds - gone)
 
 
 def _utc(moment: datetime | None) -> str | None:

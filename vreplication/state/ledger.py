@@ -117,6 +117,14 @@ class Totals:
         return self.splits == self.splits_done and self.chunks_open == self.chunks_landed == 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Walked:
+    """Of the first pass. rows: read in splits that are done; share: of the table's rows, as estimated, in those."""
+
+    rows: int = 0
+    share: float = 0.0
+
+
 def _bounds(r: KeyRange) -> dict[str, Any]:
     return {
         "lower_bound": json.dumps(r.lower),
@@ -312,3 +320,20 @@ def totals(session: Session, workflow: str) -> Totals:
         first_unmatched=first_unmatched,
         lately=lately,
     )
+
+
+def walked(session: Session, workflow: str) -> Walked:
+    """How many rows the splits that are done held, beside what was thought."""
+    first = f"s.workflow=%s AND s.split < {REPAIR_SPLIT}"
+    shares = session.row(
+        "SELECT COALESCE(SUM(s.is_done * s.estimated_rows), 0), COALESCE(SUM(s.estimated_rows), 0) "
+        f"FROM {SIDECAR}.split s WHERE {first}",
+        (workflow,),
+    )
+    rows = session.value(
+        f"SELECT COALESCE(SUM(c.rows_read), 0) FROM {SIDECAR}.split s JOIN {SIDECAR}.chunk c "
+        f"ON c.workflow = s.workflow AND c.split = s.split WHERE {first} AND s.is_done",
+        (workflow,),
+    )
+    done, every = shares or (0, 0)
+    return Walked(rows=int(rows), share=float(done / every) if every else 0.0)

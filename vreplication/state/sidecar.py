@@ -74,6 +74,10 @@ throttle = _table(
     "throttle", "workflow", "effort", "tasks", "chunk_millis", "base_micros", "latency_micros", "written_at"
 )
 traffic = _table("traffic", "workflow", "others_per_second", "written_at")
+forecast = _table(
+    "forecast", "workflow", "eta_seconds", "eta_low_seconds", "eta_high_seconds", "eta_of", "eta_reason", "written_at",
+)  # fmt: skip
+pace = _table("pace", "id", "workflow", "part", "source_name", "units", "seconds", "write_rate", "noted_at")
 tuning = _table("tuning", "workflow", "copy_parallelism", "chunk_millis", "slots", "holds_counter")
 history = _table(
     "history", "workflow", "slot", "phase", "rows_copied", "rows_per_second", "applied_per_second", "lag_seconds",
@@ -95,7 +99,7 @@ OF_A_WORKFLOW = (
     throttle, traffic,
 )  # fmt: skip
 """Tables whose rows of a workflow go when it has ended."""
-REMEMBERED = (progress, verification, tuning, history)
+REMEMBERED = (progress, verification, tuning, history, forecast)
 """What is kept of one that has ended, beside its own row and the journal."""
 
 

@@ -65,7 +65,7 @@ class Gate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """points: the last minutes of one that copies; gate: of one that stands there."""
+    """points: the last minutes of one that has not ended; gate: of one that stands there."""
 
     snapshot: Snapshot
     about: About
@@ -96,9 +96,9 @@ def overview(session: Session) -> list[Item]:
 
 
 def _points(session: Session, found: list[Snapshot]) -> dict[str, tuple[Point, ...]]:
-    copying = [s.workflow for s in found if s.phase in (Phase.COPYING, Phase.CATCHING_UP)]
+    living = [s.workflow for s in found if not s.has_ended]
     try:
-        return {name: tuple(some) for name, some in history.recent(session, copying, RECENT).items()}
+        return {name: tuple(some) for name, some in history.recent(session, living, RECENT).items()}
     except VReplicationError:
         # A sidecar of an earlier release has none until the next driver starts.
         return {}

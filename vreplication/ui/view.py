@@ -16,7 +16,7 @@ from urllib.parse import quote
 from vreplication.cutover.blockers import METADATA_LOCK, OLD_SNAPSHOT, OPEN_TRANSACTION, PREPARED_BRANCH, Blocker
 from vreplication.masking import masked
 from vreplication.progress import numbers
-from vreplication.progress.outlook import eta_range, said_before
+from vreplication.progress.outlook import said_before
 from vreplication.progress.snapshot import Snapshot
 from vreplication.state.history import Point
 from vreplication.state.verdicts import CLEAN
@@ -149,19 +149,20 @@ def _words(seen: Snapshot, about: About) -> Data:
 
 
 def _eta(seen: Snapshot, points: Sequence[Point]) -> Data:
-    """`at`, between `low_at` and `high_at`: when it is copied and level; the browser shows them in its own zone."""
-    seconds = None if seen.has_ended else seen.eta_seconds
+    """`at`, between `low_at` and `high_at`: when it has ended or waits; the browser shows them in its own zone."""
+    seconds = None if seen.has_ended or seen.has_come_to_the_gate else seen.eta_seconds
     if seconds is None:
-        return dict.fromkeys(("at", "low_at", "high_at", "in", "said_at", "said_ago")) | {
+        return dict.fromkeys(("at", "low_at", "high_at", "in", "of", "said_at", "said_ago")) | {
             "why": words.eta_unknown(seen)
         }
-    low, high = eta_range(seen, points) or (seconds, seconds)
+    low, high = numbers.eta_range(seen) or (seconds, seconds)
     said = said_before(points)
     return {
         "at": _in(seconds),
         "low_at": _in(low) if high - low >= _MINUTE else None,
         "high_at": _in(high) if high - low >= _MINUTE else None,
         "in": numbers.between(low, high),
+        "of": numbers.eta_of(seen),
         "said_at": utc(said.at) if said else None,
         "said_ago": numbers.duration(said.seconds_ago) if said else None,
         "why": "",

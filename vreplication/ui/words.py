@@ -23,7 +23,6 @@ _THEN = {
     Phase.CUTTING_OVER: "verified; being switched now",
 }
 _BEFORE_COPY = frozenset({Phase.PLANNING, Phase.PREPARING})
-_WITH_ETA = frozenset({Phase.COPYING, Phase.CATCHING_UP})
 
 
 def is_waiting_for_you(seen: Snapshot, about: About) -> bool:
@@ -114,11 +113,11 @@ def eta_unknown(seen: Snapshot) -> str:
         return ""
     if seen.is_paused:
         return "ETA when it is resumed"
-    if seen.phase not in _WITH_ETA:
-        return "ETA begins with the copy" if seen.phase in _BEFORE_COPY else _THEN.get(seen.phase, "")
-    if seen.converging is False:
-        return "no ETA: writes come faster than they are applied"
-    return f"ETA {unknown(seen)}" if seen.is_silent else "ETA not known yet"
+    if seen.eta_reason:
+        return f"no ETA: {seen.eta_reason}"
+    if seen.is_silent:
+        return f"ETA {unknown(seen)}"
+    return _THEN.get(seen.phase, "ETA not known yet")
 
 
 def throttle(seen: Snapshot) -> str:

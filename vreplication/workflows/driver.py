@@ -20,12 +20,14 @@ from vreplication.mysql.session import LockWait, Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import Phase
 from vreplication.progress import snapshot
-from vreplication.progress.estimate import CopyEstimate
+from vreplication.progress.estimate import CopyEstimate, total_rows
+from vreplication.schema.model import Table
 from vreplication.settings import ALIVE_SECONDS, BEAT_SECONDS, LONG_IDLE_SECONDS, OUTAGE_SECONDS, Pace, Tuning
 from vreplication.state import gate, lease, ledger, progress, sidecar, workers, workflows
 from vreplication.state.lease import Lease
 from vreplication.workflows.child import CatchUp, ReplicateProcess
 from vreplication.workflows.effort import effort
+from vreplication.workflows.foretelling import Foretelling
 from vreplication.workflows.steering import Steering
 
 log = logging.getLogger(__name__)
@@ -58,6 +60,8 @@ class Driver:
         self.right: Lease | None = None
         self._is_copying = False
         self._estimate = CopyEstimate()
+        self._foretelling = Foretelling(workflow)
+        self._total: tuple[int, int | None] = (0, None)
         self._announced: tuple[int, ...] = ()
         self._beating: int | None = None
         self._asked = Tuning()
@@ -139,6 +143,7 @@ class Driver:
     def move(self, phase: Phase) -> None:
         self.check()
         workflows.move(self.session, self.workflow, phase, right=self.lease)
+        self._foretelling.enter(phase)
         self._furthest = max(self._furthest, list(Phase).index(phase))
         was_copying, self._is_copying = self._is_copying, phase in (Phase.COPYING, Phase.CATCHING_UP)
         if was_copying and not self._is_copying:
@@ -148,6 +153,10 @@ class Driver:
     def report(self, **columns: Any) -> None:
         """Write columns of the progress row."""
         progress.write_driver(self.session, self.workflow, **columns)
+
+    def describe(self, source: Table) -> None:
+        """The table at work, for the forecast."""
+        self._foretelling.describe(source)
 
     def remember(self) -> None:
         """A point of the history, now: what happens between two of catch-up's must not be missed."""
@@ -219,6 +228,8 @@ class Driver:
         try:
             if self._is_copying:
                 self._write_copy(self.session)
+            if self.right and lease.is_held(self.session, self.right):
+                self._foretelling.tell(self.session)
             if self.right:
                 # Whoever comes next finds none of ours at work.
                 lease.end_lost(self.session, self._announced, self._server_run)
@@ -257,6 +268,8 @@ class Driver:
                 self._read_wishes(session)
                 if self._is_copying:
                     self._write_copy(session)
+            if beats % 4 == 2:
+                self._foretelling.tell(session)
             self._steering.probe(session)
             beats += 1
 
@@ -278,7 +291,7 @@ class Driver:
         figures = self._estimate.observe(
             SYSTEM.monotonic(),
             rows_copied=totals.rows_copied,
-            rows_total=totals.rows_copied if done else row.rows_total,
+            rows_total=totals.rows_copied if done else self._rows_total(session, totals.splits_done, row.rows_total),
             is_throttled=not (totals.has_chunks and gate.read(session, self.workflow).is_open),
             is_matched=totals.is_first_matched,
         )
@@ -290,3 +303,10 @@ class Driver:
             rows_total_exact=int(done),
             chunks_landed=totals.chunks_landed + totals.chunks_matched,
         )
+
+    def _rows_total(self, session: Session, splits_done: int, estimate: int | None) -> int | None:
+        """Looked at again with each split that is done."""
+        if splits_done and self._total[0] != splits_done:
+            walked = ledger.walked(session, self.workflow)
+            self._total = (splits_done, total_rows(estimate, walked.rows, walked.share))
+        return self._total[1] if splits_done else estimate

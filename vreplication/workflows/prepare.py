@@ -86,6 +86,7 @@ def prepare(driver: Driver, plan: Plan) -> None:
     Ended between two steps (an interrupt, a cancel) it leaves what a preparation that was cut short leaves.
     """
     session, row = driver.session, workflows.load(driver.session, driver.workflow)
+    driver.describe(plan.source)
     try:
         driver.check()
         mapping = _make_tables(session, plan, row)

@@ -54,6 +54,7 @@ def copy(driver: Driver, spark: Spark) -> None:
     """Copy every split that is not done, on Spark."""
     driver.move(Phase.COPYING)
     found = job.load(driver.session, driver.workflow)
+    driver.describe(found.mapping.source)
     if any(not s.is_done for s in ledger.splits(driver.session, driver.workflow)):
         context = spark.context(driver.check)
         room = Room(slots=slots(context), holds_counter=found.holds_counter)
@@ -111,7 +112,9 @@ def compare(driver: Driver, spark: Spark, is_enough: Callable[[], bool] = lambda
     """
     driver.move(Phase.VERIFYING)
     found, before = job.load(driver.session, driver.workflow), verdicts.load(driver.session, driver.workflow)
-    driver.report(verify_rows=0, verify_total=found.row.rows_total)
+    driver.describe(found.mapping.source)
+    copied = ledger.totals(driver.session, driver.workflow).rows_copied
+    driver.report(verify_rows=0, verify_total=copied or found.row.rows_total)
     comparing = _Comparing(driver=driver, job=found, is_enough=is_enough, before=before)
     try:
         verdict = verify(

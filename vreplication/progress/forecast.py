@@ -1,0 +1,380 @@
+"""When a workflow will end, or reach the gate where somebody has to release it: the time of all that is still to come.
+
+The parts before that end are taken one by one: the one under way by its own pace, at first leaning on what is expected
+of it; those to come by what is expected of them (paces.py). What came in lumps is not taken for standstill.
+
+What must stay true: pure (the clock is handed in, what is seen is a Snapshot); an ETA is finite and not negative, lies
+within its range, and is None only with a reason.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from vreplication.phases import ENDED, Phase
+from vreplication.progress.paces import LINEAR, Case, Guess, Part, expected, part_of, units
+from vreplication.progress.snapshot import Snapshot
+from vreplication.settings import GATE_LAG_SECONDS
+from vreplication.state.forecasts import Pace
+
+WINDOWS_SECONDS = (15.0, 60.0, 300.0, 600.0)
+"""The pace over each of these is taken to go on to the end of its part: the best and the worst are its range."""
+_POINT_SECONDS = 5.0
+_SHORT_STALL_SECONDS = 5.0
+"""The copy yields to catch-up for a moment again and again, which is part of its pace; what is longer is not."""
+_LONG_STALL_SECONDS = 10.0
+_LOSING_SECONDS = 30.0
+_HELD_SECONDS = 5.0
+_HALF_LIFE_SECONDS = (15.0, 120.0)
+_RATE_HALF_LIFE_SECONDS = 15.0
+_ALL_COMPARED = 0.98
+_VERIFIED_TO_COPIED = 0.25
+_NOTED_SECONDS, _NOTED_ROWS = 2.0, 10_000
+_LONGEST_SECONDS = 3.2e8
+"""Ten years: nobody would wait for it."""
+_ORDER = tuple(Part)
+_BEFORE_GATE = _ORDER[: _ORDER.index(Part.GATE)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """What is known of the source before anything is copied."""
+
+    name: str
+    rows: float = 0.0
+    row_bytes: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """of: until what. reason: why there is no ETA."""
+
+    of: Phase
+    eta_seconds: float | None = None
+    low_seconds: float | None = None
+    high_seconds: float | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """Seconds, between two others."""
+
+    eta: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, eta: float, spread: float) -> Span:
+        return cls(eta=eta, low=eta * math.exp(-spread), high=eta * math.exp(spread))
+
+
+class Walk:
+    """Rows that are gone through: those done, how fast, and since when none came.
+
+    is_cold: it has to get going, so the clock starts with the first rows.
+    """
+
+    def __init__(self, *, is_cold: bool) -> None:
+        self._is_cold = is_cold
+        self._amount = self._weight = 0.0
+        self._first: tuple[float, float] | None = None
+        self._last = (0.0, 0.0)
+        self._lumps = 0
+        self.has_begun = False
+        self._stood = 0.0
+        self._points: deque[tuple[float, float]] = deque()
+        self.seconds = 0.0
+        """In which rows came, stalls aside."""
+
+    @property
+    def rows(self) -> float:
+        """Done while we looked."""
+        return 0.0 if self._first is None else self._last[1] - self._first[1]
+
+    @property
+    def done(self) -> float:
+        return self._last[1]
+
+    def observe(self, now: float, done: float, *, half_life: float, throttled: float) -> None:
+        """throttled: of the time since the last look, the seconds in which nothing was allowed to come."""
+        if self._first is None:
+            self._first = self._last = (now, done)
+            return
+        self._stood += throttled
+        if done > self._last[1]:
+            if self._is_cold and not self.has_begun:
+                self._first = self._last = (now, done)
+            else:
+                self._gain(now, done, half_life)
+            self.has_begun, self._stood = True, 0.0
+        if not self._points or now - self._points[-1][0] >= _POINT_SECONDS:
+            self._points.append((now, done))
+        while now - self._points[0][0] > WINDOWS_SECONDS[-1] + _POINT_SECONDS:
+            self._points.popleft()
+
+    def skip(self, seconds: float) -> None:
+        """Time in which nobody was to work."""
+        self._last = (self._last[0] + seconds, self._last[1])
+        self._points = deque((at + seconds, done) for at, done in self._points)
+
+    def _gain(self, now: float, done: float, half_life: float) -> None:
+        seconds = max(0.0, now - self._last[0] - max(0.0, self._stood - _SHORT_STALL_SECONDS))
+        keep = math.exp2(-seconds / half_life)
+        self._amount = self._amount * keep + done - self._last[1]
+        self._weight = self._weight * keep + seconds
+        self.seconds += seconds
+        self._last, self._lumps = (now, done), self._lumps + 1
+
+    def waited(self, now: float) -> float:
+        """Since rows came last."""
+        return 0.0 if self._first is None else max(0.0, now - self._last[0])
+
+    def cost(self, guess: Guess, half_life: float, whole_seconds: float) -> float:
+        """Seconds a row, leaning on the guess until there is enough of our own."""
+        lean = min(0.4 / guess.spread**2, 8.0) * math.sqrt(max(1.0, whole_seconds / 60.0))
+        lean *= math.exp2(-self.seconds / half_life)
+        return (self._weight + lean) / (self._amount + lean / guess.seconds)
+
+    def lump(self) -> float | None:
+        """Seconds between two gains; None before the first."""
+        return self.seconds / self._lumps if self._lumps else None
+
+    def trust(self, guess: Guess) -> float:
+        """How much of the guess's spread is left."""
+        return guess.spread / math.sqrt(1.0 + self.seconds / 2.0)
+
+    def costs(self, now: float) -> list[float]:
+        """Seconds a row over the windows for which there are points."""
+        found = [next((p for p in self._points if now - p[0] <= size), None) for size in WINDOWS_SECONDS]
+        return [
+            (now - p[0]) / (self.done - p[1])
+            for p, size in zip(found, WINDOWS_SECONDS, strict=True)
+            if p is not None and self.done > p[1] and now - p[0] > size - 2 * _POINT_SECONDS
+        ]
+
+
+class Forecast:
+    """Of one run of a driver. `observe` it each second; `finished` gets what later workflows can go by."""
+
+    def __init__(self, past: Sequence[Pace], table: Table) -> None:
+        self._past, self.table = past, table
+        self._part: Part | None = None
+        self._since = self._at = 0.0
+        self._walks = {part: _walk(part) for part in LINEAR}
+        self._rows = 0.0
+        self._rate: float | None = None
+        self._rates: list[float] = []
+        self._is_spoilt = False
+        self._held_since: float | None = None
+        self.finished: list[Pace] = []
+
+    def enter(self, phase: Phase, now: float) -> None:
+        """To the moment: a phase begins."""
+        if (part := part_of(phase)) is not None:
+            self._begin(part, now)
+        elif phase is Phase.COMPLETE:
+            self._end(now)
+
+    def observe(self, now: float, seen: Snapshot, of: Phase) -> Outlook:
+        """of: COMPLETE, or WAITING where somebody has to release it."""
+        before, self._at = self._at or now, now
+        self._learn(seen, now - before)
+        self._take(seen, now, now - before)
+        if seen.phase in ENDED or self._part is None:
+            return Outlook(of=of, eta_seconds=0.0 if seen.phase is Phase.COMPLETE else None)
+        if of is Phase.WAITING and self._part not in _BEFORE_GATE:
+            return Outlook(of=of, eta_seconds=0.0, low_seconds=0.0, high_seconds=0.0)
+        if reason := self._why_unknown(seen, now):
+            return Outlook(of=of, reason=reason)
+        return _summed([self._left(seen, now), *self._to_come(of)], of)
+
+    def _learn(self, seen: Snapshot, seconds: float) -> None:
+        """How many rows there are, and how much is written."""
+        self._rows = max(float(seen.rows_total or self.table.rows), float(seen.rows_copied))
+        if seen.applied_per_second is None:
+            return
+        keep = math.exp2(-seconds / _RATE_HALF_LIFE_SECONDS)
+        before = seen.applied_per_second if self._rate is None else self._rate
+        self._rate = before * keep + seen.applied_per_second * (1 - keep)
+        self._rates.append(seen.applied_per_second)
+
+    def _take(self, seen: Snapshot, now: float, seconds: float) -> None:
+        """Where it is, and how far."""
+        part = part_of(seen.phase)
+        if part is None:
+            self._end(now)
+            return
+        if seen.is_paused:
+            self._since += seconds
+            self._is_spoilt = True
+            for walk in self._walks.values():
+                walk.skip(seconds)
+        if part is Part.STARTING:
+            self._walk(Part.COPYING, now, seen.rows_copied, seconds if seen.throttled else 0.0)
+            part = Part.COPYING if self._walks[Part.COPYING].has_begun else part
+        elif part is Part.VERIFYING:
+            self._walk(part, now, seen.verify_rows or 0, 0.0)
+            is_all = (seen.verify_rows or 0) >= _ALL_COMPARED * self._rows
+            part = Part.EXAMINING if is_all and self._walks[part].has_begun else part
+        self._begin(part, now)
+
+    def _walk(self, part: Part, now: float, done: float, throttled: float) -> None:
+        if done < self._walks[part].done:
+            self._walks[part] = _walk(part)
+        self._walks[part].observe(now, done, half_life=self._half_life(part), throttled=throttled)
+
+    def _begin(self, part: Part, now: float) -> None:
+        if part is self._part or (part is Part.STARTING and self._part is Part.COPYING):
+            return
+        self._end(now)
+        self._part, self._since, self._rates, self._is_spoilt, self._held_since = part, now, [], False, None
+        if part is Part.VERIFYING:
+            self._walks[part] = _walk(part)
+
+    def _end(self, now: float) -> None:
+        """Note how long the part took, where that says something about others."""
+        part, self._part = self._part, None
+        if part is None or self._is_spoilt or not self._rows:
+            return
+        walk, seconds = self._walks.get(part), now - self._since
+        if walk is not None:
+            if walk.seconds < _NOTED_SECONDS or walk.rows < _NOTED_ROWS:
+                return
+            seconds = walk.seconds
+        rows = walk.rows if walk else self._rows
+        rate = sum(self._rates) / len(self._rates) if self._rates else self._rate
+        self.finished.append(
+            Pace(
+                part=str(part),
+                source_name=self.table.name,
+                units=units(rows, self.table.row_bytes),
+                seconds=seconds,
+                write_rate=rate,
+            )
+        )
+
+    def _why_unknown(self, seen: Snapshot, now: float) -> str | None:
+        if seen.is_paused:
+            return "paused"
+        if seen.is_cancel_requested:
+            return "being cancelled"
+        return self._why_held(seen, now) or self._why_behind(seen, now)
+
+    def _why_held(self, seen: Snapshot, now: float) -> str | None:
+        """Something holds the gate for longer than a reading or two."""
+        if self._part not in (Part.GATE, Part.SWITCHING) or not seen.waiting_for:
+            self._held_since = None
+            return None
+        self._held_since = now if self._held_since is None else self._held_since
+        if now - self._held_since < _HELD_SECONDS:
+            return None
+        self._is_spoilt = True
+        return f"waiting: {seen.waiting_for}"[:255]
+
+    def _why_behind(self, seen: Snapshot, now: float) -> str | None:
+        """Nothing gets on because catch-up is behind, and nobody knows for how long."""
+        stood = self._stood(seen, now)
+        if stood >= _LOSING_SECONDS and seen.converging is False:
+            return "writes come faster than they are applied"
+        if stood >= _LONG_STALL_SECONDS and seen.converging is None and seen.apply_eta_seconds is None:
+            return "how much there is to apply is not known yet"
+        return None
+
+    def _stood(self, seen: Snapshot, now: float) -> float:
+        """For how long it has waited for catch-up."""
+        if self._part is Part.COPYING and seen.throttled:
+            return self._walks[Part.COPYING].waited(now)
+        is_late = seen.lag_seconds is not None and seen.lag_seconds >= GATE_LAG_SECONDS
+        return now - self._since if self._part is Part.CATCHING_UP and is_late else 0.0
+
+    def _left(self, seen: Snapshot, now: float) -> Span:
+        """Of the part under way."""
+        part = self._part
+        assert part is not None
+        if part in LINEAR:
+            left = self._left_of_walk(part, now)
+            behind = self._behind(seen) if self._stood(seen, now) > _SHORT_STALL_SECONDS else 0.0
+            return Span(eta=left.eta + behind, low=left.low + behind / 2, high=left.high + 2 * behind)
+        found, spent = self._guess(part), now - self._since
+        eta = max(found.seconds - spent, 0.2 * min(spent, 5 * found.seconds))
+        if part is Part.CATCHING_UP:
+            eta = max(eta, self._behind(seen))
+        return Span.of(eta, found.spread)
+
+    def _left_of_walk(self, part: Part, now: float) -> Span:
+        walk, guess = self._walks[part], self._row_guess(part)
+        rows = max(self._rows - walk.done, 0.005 * self._rows)
+        cost = walk.cost(guess, self._half_life(part), guess.seconds * self._rows)
+        waited, lump = walk.waited(now), walk.lump()
+        begun = max(rows * cost - min(waited, rows * cost if lump is None else lump), 0.1 * rows * cost)
+        eta = max(begun, 0.2 * waited) if lump is None else begun
+        others = [rows * other for other in walk.costs(now)]
+        spread = walk.trust(guess)
+        low, high = eta * math.exp(-spread), eta * math.exp(spread)
+        return Span(eta=eta, low=min(low, eta, *others), high=max(high, eta, *others))
+
+    def _behind(self, seen: Snapshot) -> float:
+        """Seconds until catch-up is level."""
+        if seen.apply_eta_seconds is not None:
+            return seen.apply_eta_seconds
+        lag = seen.lag_seconds or 0.0
+        return lag if lag >= GATE_LAG_SECONDS else 0.0
+
+    def _to_come(self, of: Phase) -> Iterator[Span]:
+        assert self._part is not None
+        ends = len(_BEFORE_GATE) if of is Phase.WAITING else len(_ORDER)
+        for part in _ORDER[_ORDER.index(self._part) + 1 : ends]:
+            if part in LINEAR:
+                guess = self._row_guess(part)
+                yield Span.of(guess.seconds * self._rows, guess.spread)
+            else:
+                guess = self._guess(part)
+                yield Span.of(guess.seconds, guess.spread)
+
+    def _guess(self, part: Part, first: Guess | None = None) -> Guess:
+        table = self.table
+        case = Case(source_name=table.name, units=units(self._rows, table.row_bytes), write_rate=self._rate)
+        return expected(self._past, part, case, first)
+
+    def _row_guess(self, part: Part) -> Guess:
+        """Seconds a row. Where no verification was seen before, it goes by the copy's pace."""
+        width, first = units(1.0, self.table.row_bytes), None
+        copied = self._walks[Part.COPYING]
+        if part is Part.VERIFYING and copied.has_begun:
+            copy = self._row_guess(Part.COPYING)
+            cost = copied.cost(copy, self._half_life(Part.COPYING), copy.seconds * self._rows)
+            first = Guess(seconds=_VERIFIED_TO_COPIED * cost / width, spread=0.5)
+        found = self._guess(part, first)
+        return Guess(seconds=found.seconds * width, spread=found.spread)
+
+    def _half_life(self, part: Part) -> float:
+        """A third of what the part will take: long enough to be steady, and short enough to follow it."""
+        shortest, longest = _HALF_LIFE_SECONDS
+        table = self.table
+        case = Case(source_name=table.name, units=units(self._rows, table.row_bytes), write_rate=self._rate)
+        whole = expected(self._past, part, case).seconds * case.units
+        return min(max(whole / 3, shortest), longest)
+
+
+def _walk(part: Part) -> Walk:
+    """Before the copy's first rows Spark and catch-up start, which is a part of its own."""
+    return Walk(is_cold=part is Part.COPYING)
+
+
+def _summed(spans: list[Span], of: Phase) -> Outlook:
+    """Parts err each in their own way, so their errors add up by their squares."""
+    eta = sum(span.eta for span in spans)
+    if not eta < _LONGEST_SECONDS:
+        return Outlook(of=of, reason="it would take years")
+    early = math.sqrt(sum((span.eta - span.low) ** 2 for span in spans))
+    late = math.sqrt(sum((span.high - span.eta) ** 2 for span in spans))
+    return Outlook(
+        of=of,
+        eta_seconds=eta,
+        low_seconds=max(0.0, eta - early),
+        high_seconds=min(eta + late, _LONGEST_SECONDS),
+    )
