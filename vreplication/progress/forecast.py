@@ -29,13 +29,15 @@ _LONG_STALL_SECONDS = 10.0
 _LOSING_SECONDS = 30.0
 _HELD_SECONDS = 5.0
 _HALF_LIFE_SECONDS = (15.0, 120.0)
-_RATE_HALF_LIFE_SECONDS = 15.0
+_RATE_HALF_LIFE_SECONDS = 8.0
 _ALL_COMPARED = 0.98
 _VERIFIED_TO_COPIED = 0.25
+_MOST_PRESSURE, _FELT = 4.0, 0.7
 _NOTED_SECONDS, _NOTED_ROWS = 2.0, 10_000
 _LONGEST_SECONDS = 3.2e8
 """Ten years: nobody would wait for it."""
 _ORDER = tuple(Part)
+_BEFORE_COPIED = frozenset({Part.PREPARING, Part.STARTING, Part.COPYING})
 _BEFORE_GATE = _ORDER[: _ORDER.index(Part.GATE)]
 
 
@@ -336,26 +338,32 @@ class Forecast:
                 yield Span.of(guess.seconds, guess.spread)
 
     def _guess(self, part: Part, first: Guess | None = None) -> Guess:
-        table = self.table
-        case = Case(source_name=table.name, units=units(self._rows, table.row_bytes), write_rate=self._rate)
-        return expected(self._past, part, case, first)
+        """Of a part that is not the copy: as slow, or as fast, as the copy is beside what was expected of it."""
+        found = expected(self._past, part, self._case(), first)
+        return found if part in _BEFORE_COPIED else Guess(seconds=found.seconds * self._pressure(), spread=found.spread)
+
+    def _case(self) -> Case:
+        return Case(source_name=self.table.name, units=units(self._rows, self.table.row_bytes), write_rate=self._rate)
+
+    def _pressure(self) -> float:
+        """More than 1 where the server is slower today than it was."""
+        then = self._row_guess(Part.COPYING)
+        now = self._walks[Part.COPYING].cost(then, self._half_life(Part.COPYING), then.seconds * self._rows)
+        return float(min(max(now / then.seconds, 1 / _MOST_PRESSURE), _MOST_PRESSURE) ** _FELT)
 
     def _row_guess(self, part: Part) -> Guess:
         """Seconds a row. Where no verification was seen before, it goes by the copy's pace."""
         width, first = units(1.0, self.table.row_bytes), None
-        copied = self._walks[Part.COPYING]
-        if part is Part.VERIFYING and copied.has_begun:
+        if part is Part.VERIFYING:
             copy = self._row_guess(Part.COPYING)
-            cost = copied.cost(copy, self._half_life(Part.COPYING), copy.seconds * self._rows)
-            first = Guess(seconds=_VERIFIED_TO_COPIED * cost / width, spread=0.5)
+            first = Guess(seconds=_VERIFIED_TO_COPIED * copy.seconds / width, spread=0.5)
         found = self._guess(part, first)
         return Guess(seconds=found.seconds * width, spread=found.spread)
 
     def _half_life(self, part: Part) -> float:
         """A third of what the part will take: long enough to be steady, and short enough to follow it."""
         shortest, longest = _HALF_LIFE_SECONDS
-        table = self.table
-        case = Case(source_name=table.name, units=units(self._rows, table.row_bytes), write_rate=self._rate)
+        case = self._case()
         whole = expected(self._past, part, case).seconds * case.units
         return min(max(whole / 3, shortest), longest)
 

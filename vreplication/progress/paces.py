@@ -34,11 +34,12 @@ class Part(StrEnum):
 
 LINEAR = frozenset({Part.COPYING, Part.VERIFYING})
 """They take so long a unit; the others take their time whatever the table's size."""
+_WITHOUT_WRITES = frozenset({Part.PREPARING, Part.STARTING})
 _BYTES_A_ROW = 200.0
 """A row costs as much as so many of its bytes do."""
 _SAME_TABLE, _OLDER = 4.0, 0.8
 _LEAST_SPREAD, _LEAST_SECONDS = 0.15, 0.05
-_GUESS_WEIGHT = 0.05
+_GUESS_WEIGHT, _LEAST_ALIKE = 0.02, 0.03
 _LONG_GATE_SECONDS = 5.0
 
 
@@ -106,7 +107,9 @@ def _weighed(past: Sequence[Pace], part: Part, case: Case) -> Iterator[tuple[flo
     found = [pace for pace in past if pace.part == part and pace.seconds > 0 and pace.units > 0]
     for age, pace in enumerate(found):
         weight = _SAME_TABLE if pace.source_name == case.source_name else 1.0
-        weight *= _OLDER**age * _alike_writes(pace.write_rate, case.write_rate)
+        weight *= _OLDER**age
+        if part not in _WITHOUT_WRITES:
+            weight *= _alike_writes(pace.write_rate, case.write_rate)
         if part in LINEAR:
             weight *= _alike(pace.units, case.units, 2.0)
         yield weight, math.log(_seconds(pace, part, case))
@@ -125,5 +128,5 @@ def _alike_writes(one: float | None, other: float | None) -> float:
 
 
 def _alike(one: float, other: float, width: float) -> float:
-    """1 for the same; a half where they are exp(width) times apart."""
-    return 1.0 / (1.0 + (math.log(max(one, 1.0) / max(other, 1.0)) / width) ** 2)
+    """1 for the same; a half where they are exp(width) times apart. What is quite unlike still beats a guess."""
+    return max(1.0 / (1.0 + (math.log(max(one, 1.0) / max(other, 1.0)) / width) ** 2), _LEAST_ALIKE)
