@@ -1,7 +1,7 @@
 """When a workflow will end, or reach the gate where somebody has to release it: the time of all that is still to come.
 
 The parts before that end are taken one by one: the one under way by its own pace, at first leaning on what is expected
-of it; those to come by what is expected of them (paces.py). What came in lumps is not taken for standstill.
+of it; those to come by what is expected of them (paces.py).
 
 What must stay true: pure (the clock is handed in, what is seen is a Snapshot); an ETA is finite and not negative, lies
 within its range, and is None only with a reason.
@@ -10,21 +10,16 @@ within its range, and is None only with a reason.
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from vreplication.phases import ENDED, Phase
 from vreplication.progress.paces import LINEAR, Case, Guess, Part, expected, part_of, units
 from vreplication.progress.snapshot import Snapshot
+from vreplication.progress.walk import SHORT_STALL_SECONDS, Walk
 from vreplication.settings import GATE_LAG_SECONDS
 from vreplication.state.forecasts import Pace
 
-WINDOWS_SECONDS = (15.0, 60.0, 300.0, 600.0)
-"""The pace over each of these is taken to go on to the end of its part: the best and the worst are its range."""
-_POINT_SECONDS = 5.0
-_SHORT_STALL_SECONDS = 5.0
-"""The copy yields to catch-up for a moment again and again, which is part of its pace; what is longer is not."""
 _LONG_STALL_SECONDS = 10.0
 _LOSING_SECONDS = 30.0
 _HELD_SECONDS = 5.0
@@ -74,91 +69,6 @@ class Span:
         return cls(eta=eta, low=eta * math.exp(-spread), high=eta * math.exp(spread))
 
 
-class Walk:
-    """Rows that are gone through: those done, how fast, and since when none came.
-
-    is_cold: it has to get going, so the clock starts with the first rows.
-    """
-
-    def __init__(self, *, is_cold: bool) -> None:
-        self._is_cold = is_cold
-        self._amount = self._weight = 0.0
-        self._first: tuple[float, float] | None = None
-        self._last = (0.0, 0.0)
-        self._lumps = 0
-        self.has_begun = False
-        self._stood = 0.0
-        self._points: deque[tuple[float, float]] = deque()
-        self.seconds = 0.0
-        """In which rows came, stalls aside."""
-
-    @property
-    def rows(self) -> float:
-        """Done while we looked."""
-        return 0.0 if self._first is None else self._last[1] - self._first[1]
-
-    @property
-    def done(self) -> float:
-        return self._last[1]
-
-    def observe(self, now: float, done: float, *, half_life: float, throttled: float) -> None:
-        """throttled: of the time since the last look, the seconds in which nothing was allowed to come."""
-        if self._first is None:
-            self._first = self._last = (now, done)
-            return
-        self._stood += throttled
-        if done > self._last[1]:
-            if self._is_cold and not self.has_begun:
-                self._first = self._last = (now, done)
-            else:
-                self._gain(now, done, half_life)
-            self.has_begun, self._stood = True, 0.0
-        if not self._points or now - self._points[-1][0] >= _POINT_SECONDS:
-            self._points.append((now, done))
-        while now - self._points[0][0] > WINDOWS_SECONDS[-1] + _POINT_SECONDS:
-            self._points.popleft()
-
-    def skip(self, seconds: float) -> None:
-        """Time in which nobody was to work."""
-        self._last = (self._last[0] + seconds, self._last[1])
-        self._points = deque((at + seconds, done) for at, done in self._points)
-
-    def _gain(self, now: float, done: float, half_life: float) -> None:
-        seconds = max(0.0, now - self._last[0] - max(0.0, self._stood - _SHORT_STALL_SECONDS))
-        keep = math.exp2(-seconds / half_life)
-        self._amount = self._amount * keep + done - self._last[1]
-        self._weight = self._weight * keep + seconds
-        self.seconds += seconds
-        self._last, self._lumps = (now, done), self._lumps + 1
-
-    def waited(self, now: float) -> float:
-        """Since rows came last."""
-        return 0.0 if self._first is None else max(0.0, now - self._last[0])
-
-    def cost(self, guess: Guess, half_life: float, whole_seconds: float) -> float:
-        """Seconds a row, leaning on the guess until there is enough of our own."""
-        lean = min(0.4 / guess.spread**2, 8.0) * math.sqrt(max(1.0, whole_seconds / 60.0))
-        lean *= math.exp2(-self.seconds / half_life)
-        return (self._weight + lean) / (self._amount + lean / guess.seconds)
-
-    def lump(self) -> float | None:
-        """Seconds between two gains; None before the first."""
-        return self.seconds / self._lumps if self._lumps else None
-
-    def trust(self, guess: Guess) -> float:
-        """How much of the guess's spread is left."""
-        return guess.spread / math.sqrt(1.0 + self.seconds / 2.0)
-
-    def costs(self, now: float) -> list[float]:
-        """Seconds a row over the windows for which there are points."""
-        found = [next((p for p in self._points if now - p[0] <= size), None) for size in WINDOWS_SECONDS]
-        return [
-            (now - p[0]) / (self.done - p[1])
-            for p, size in zip(found, WINDOWS_SECONDS, strict=True)
-            if p is not None and self.done > p[1] and now - p[0] > size - 2 * _POINT_SECONDS
-        ]
-
-
 class Forecast:
     """Of one run of a driver. `observe` it each second; `finished` gets what later workflows can go by."""
 
@@ -166,7 +76,7 @@ class Forecast:
         self._past, self.table = past, table
         self._part: Part | None = None
         self._since = self._at = 0.0
-        self._walks = {part: _walk(part) for part in LINEAR}
+        self._walks = {part: _fresh(part) for part in LINEAR}
         self._rows = 0.0
         self._rate: float | None = None
         self._rates: list[float] = []
@@ -226,7 +136,7 @@ class Forecast:
 
     def _walk(self, part: Part, now: float, done: float, throttled: float) -> None:
         if done < self._walks[part].done:
-            self._walks[part] = _walk(part)
+            self._walks[part] = _fresh(part)
         self._walks[part].observe(now, done, half_life=self._half_life(part), throttled=throttled)
 
     def _begin(self, part: Part, now: float) -> None:
@@ -235,29 +145,28 @@ class Forecast:
         self._end(now)
         self._part, self._since, self._rates, self._is_spoilt, self._held_since = part, now, [], False, None
         if part is Part.VERIFYING:
-            self._walks[part] = _walk(part)
+            self._walks[part] = _fresh(part)
 
     def _end(self, now: float) -> None:
         """Note how long the part took, where that says something about others."""
         part, self._part = self._part, None
         if part is None or self._is_spoilt or not self._rows:
             return
-        walk, seconds = self._walks.get(part), now - self._since
-        if walk is not None:
-            if walk.seconds < _NOTED_SECONDS or walk.rows < _NOTED_ROWS:
-                return
-            seconds = walk.seconds
-        rows = walk.rows if walk else self._rows
-        rate = sum(self._rates) / len(self._rates) if self._rates else self._rate
-        self.finished.append(
-            Pace(
-                part=str(part),
-                source_name=self.table.name,
-                units=units(rows, self.table.row_bytes),
-                seconds=seconds,
-                write_rate=rate,
-            )
+        walk = self._walks.get(part)
+        if walk is None:
+            self._note(part, self._rows, now - self._since)
+        elif walk.seconds >= _NOTED_SECONDS and walk.rows >= _NOTED_ROWS:
+            self._note(part, walk.rows, walk.seconds)
+
+    def _note(self, part: Part, rows: float, seconds: float) -> None:
+        pace = Pace(
+            part=str(part),
+            source_name=self.table.name,
+            units=units(rows, self.table.row_bytes),
+            seconds=seconds,
+            write_rate=sum(self._rates) / len(self._rates) if self._rates else self._rate,
         )
+        self.finished.append(pace)
 
     def _why_unknown(self, seen: Snapshot, now: float) -> str | None:
         if seen.is_paused:
@@ -299,7 +208,7 @@ class Forecast:
         assert part is not None
         if part in LINEAR:
             left = self._left_of_walk(part, now)
-            behind = self._behind(seen) if self._stood(seen, now) > _SHORT_STALL_SECONDS else 0.0
+            behind = self._behind(seen) if self._stood(seen, now) > SHORT_STALL_SECONDS else 0.0
             return Span(eta=left.eta + behind, low=left.low + behind / 2, high=left.high + 2 * behind)
         found, spent = self._guess(part), now - self._since
         eta = max(found.seconds - spent, 0.2 * min(spent, 5 * found.seconds))
@@ -330,12 +239,12 @@ class Forecast:
         assert self._part is not None
         ends = len(_BEFORE_GATE) if of is Phase.WAITING else len(_ORDER)
         for part in _ORDER[_ORDER.index(self._part) + 1 : ends]:
-            if part in LINEAR:
-                guess = self._row_guess(part)
-                yield Span.of(guess.seconds * self._rows, guess.spread)
-            else:
-                guess = self._guess(part)
-                yield Span.of(guess.seconds, guess.spread)
+            guess = self._row_guess(part) if part in LINEAR else self._guess(part)
+            yield Span.of(guess.seconds * (self._rows_to_come(part) if part in LINEAR else 1), guess.spread)
+
+    def _rows_to_come(self, part: Part) -> float:
+        """A copy that goes on has copied some."""
+        return max(0.0, self._rows - self._walks[part].done) if part is Part.COPYING else self._rows
 
     def _guess(self, part: Part, first: Guess | None = None) -> Guess:
         """Of a part that is not the copy: as slow, or as fast, as the copy is beside what was expected of it."""
@@ -368,7 +277,7 @@ class Forecast:
         return min(max(whole / 3, shortest), longest)
 
 
-def _walk(part: Part) -> Walk:
+def _fresh(part: Part) -> Walk:
     """Before the copy's first rows Spark and catch-up start, which is a part of its own."""
     return Walk(is_cold=part is Part.COPYING)
 

@@ -38,7 +38,7 @@ _WITHOUT_WRITES = frozenset({Part.PREPARING, Part.STARTING})
 _BYTES_A_ROW = 200.0
 """A row costs as much as so many of its bytes do."""
 _SAME_TABLE, _OLDER = 4.0, 0.8
-_LEAST_SPREAD, _LEAST_SECONDS = 0.15, 0.05
+_LEAST_SPREAD, _LEAST_SECONDS = 0.2, 0.05
 _GUESS_WEIGHT, _LEAST_ALIKE = 0.02, 0.03
 _LONG_GATE_SECONDS = 5.0
 

@@ -213,7 +213,7 @@ def remember(session: Session, workflow: str) -> None:
         workflow,
         phase=str(seen.phase),
         throttled="paused by the operator" if seen.is_paused else seen.throttled,
-        eta_seconds=None if seen.has_ended else seen.eta_seconds,
+        eta_seconds=None if seen.has_ended or seen.has_come_to_the_gate else seen.eta_seconds,
         **of_copy,
         **{name: getattr(seen, name) for name in _IN_THE_PAST},
     )
