@@ -4,7 +4,7 @@ Each second the workflow is looked at as `status --json` does. Of the samples fr
 many have an ETA within a fifth of the whole time, and how many have none. Each case is run twice: at first, and once
 the server has seen every case.
 
-BENCH_ROWS (2097152), BENCH_FLAVORS (mariadb,mysql), BENCH_WRITES (400 a second by 4 writers).
+BENCH_ROWS (3145728), BENCH_FLAVORS (mariadb,mysql), BENCH_WRITES (400 a second by 4 writers).
 
 What must stay true: the true end is the workflow's own, by the server's clock; a second without an answer counts as one
 without an ETA.
@@ -13,6 +13,7 @@ without an ETA.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import random
@@ -20,7 +21,7 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -91,8 +92,8 @@ def writing(database: Database, rows: int, rate: float) -> Iterator[None]:
     """One-row updates of keys drawn at random, at this many a second in all."""
     stop = threading.Event()
     threads = [
-        threading.Thread(target=_write, args=(database, rows, rate / WRITERS, stop, n), daemon=True)
-        for n in range(WRITERS)
+        threading.Thread(target=_write, args=(database, rows, rate / WRITERS, stop), daemon=True)
+        for _ in range(WRITERS)
     ]
     for thread in threads:
         thread.start()
@@ -104,8 +105,8 @@ def writing(database: Database, rows: int, rate: float) -> Iterator[None]:
             thread.join(30)
 
 
-def _write(database: Database, rows: int, rate: float, stop: threading.Event, seed: int) -> None:
-    chance, due = random.Random(seed), time.monotonic()
+def _write(database: Database, rows: int, rate: float, stop: threading.Event) -> None:
+    chance, due = random.Random(), time.monotonic()
     sql = f"UPDATE {ident(table.NAME)} SET sig=%s WHERE id=%s"
     with connect(database.app_url) as session:
         while not stop.is_set():
@@ -129,7 +130,8 @@ def watched(database: Database, session: Session, folder: Path) -> tuple[runs.Ru
     return run, watch, float(session.value(ended, (run.workflow,))) - run.began
 
 
-def measure(flavor: str, rows: int, rate: float) -> dict[str, Any]:
+def measure(flavor: str, rows: int, rate: float, keep: Callable[[str, dict[str, Any]], None]) -> None:
+    """`keep` gets each case as soon as it is there."""
     folder = FOLDER / flavor
     shutil.rmtree(folder, ignore_errors=True)
     server = servers.start(flavor, folder, options=table.options(flavor))
@@ -137,12 +139,12 @@ def measure(flavor: str, rows: int, rate: float) -> dict[str, Any]:
         database = create_database(server, "bench")
         with server.admin("bench") as session:
             table.fill(session, rows)
-            found = {f"{name} {when}": _case(database, session, folder, name, when, rows, rate) for name, when in CASES}
+            for name, when in CASES:
+                keep(f"{name} {when}", _case(database, session, folder, name, when, rows, rate))
         database.close()
     finally:
         server.stop()
     shutil.rmtree(folder, ignore_errors=True)
-    return found
 
 
 def _case(
@@ -153,7 +155,8 @@ def _case(
         run, watch, whole = watched(database, session, folder)
     runs.switch_back(session, run)
     _say(database.server.flavor, f"{name}, {when}", worth(watch.samples, whole), whole)
-    return {"whole": whole, "samples": watch.samples}
+    phases = {phase: round(at - run.began, 2) for phase, at in run.phases().items()}
+    return {"whole": whole, "phases": phases, "samples": watch.samples}
 
 
 def _say(flavor: str, name: str, found: Worth, whole: float) -> None:
@@ -165,14 +168,20 @@ def _say(flavor: str, name: str, found: Worth, whole: float) -> None:
 
 
 def main() -> int:
-    rows = int(os.environ.get("BENCH_ROWS") or 2_097_152)
+    rows = int(os.environ.get("BENCH_ROWS") or 3_145_728)
     rate = float(os.environ.get("BENCH_WRITES") or 400)
     flavors = (os.environ.get("BENCH_FLAVORS") or "mariadb,mysql").split(",")
-    found = {flavor: measure(flavor, rows, rate) for flavor in flavors}
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / ".gitignore").write_text("*\n")
     path = RESULTS / f"eta-{time.strftime('%Y%m%d-%H%M%S')}.json"
-    path.write_text(json.dumps({"rows": rows, "writes": rate, **found}))
+    found: dict[str, Any] = {"rows": rows, "writes": rate, **{flavor: {} for flavor in flavors}}
+
+    def keep(flavor: str, name: str, case: dict[str, Any]) -> None:
+        found[flavor][name] = case
+        path.write_text(json.dumps(found))
+
+    for flavor in flavors:
+        measure(flavor, rows, rate, functools.partial(keep, flavor))
     print(f"all samples: {path.relative_to(ROOT)}", file=sys.stderr)
     return 0
 

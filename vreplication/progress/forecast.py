@@ -283,15 +283,13 @@ def _fresh(part: Part) -> Walk:
 
 
 def _summed(spans: list[Span], of: Phase) -> Outlook:
-    """Parts err each in their own way, so their errors add up by their squares."""
+    """What makes one part slow makes the others slow as well, so their errors add up."""
     eta = sum(span.eta for span in spans)
     if not eta < _LONGEST_SECONDS:
         return Outlook(of=of, reason="it would take years")
-    early = math.sqrt(sum((span.eta - span.low) ** 2 for span in spans))
-    late = math.sqrt(sum((span.high - span.eta) ** 2 for span in spans))
     return Outlook(
         of=of,
         eta_seconds=eta,
-        low_seconds=max(0.0, eta - early),
-        high_seconds=min(eta + late, _LONGEST_SECONDS),
+        low_seconds=min(sum(span.low for span in spans), eta),
+        high_seconds=min(max(sum(span.high for span in spans), eta), _LONGEST_SECONDS),
     )

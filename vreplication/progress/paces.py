@@ -54,9 +54,9 @@ class Guess:
 _FIRST = {
     Part.PREPARING: Guess(seconds=0.7, spread=0.7),
     Part.STARTING: Guess(seconds=4.0, spread=0.7),
-    Part.COPYING: Guess(seconds=3e-6, spread=0.7),
+    Part.COPYING: Guess(seconds=2.2e-6, spread=0.7),
     Part.CATCHING_UP: Guess(seconds=0.5, spread=0.7),
-    Part.VERIFYING: Guess(seconds=7e-7, spread=0.7),
+    Part.VERIFYING: Guess(seconds=5e-7, spread=0.7),
     Part.EXAMINING: Guess(seconds=0.5, spread=0.9),
     Part.GATE: Guess(seconds=1.5, spread=0.7),
     Part.SWITCHING: Guess(seconds=0.3, spread=0.7),
