@@ -1,4 +1,4 @@
-"""Forecasts: what holds for any run, and what is right for runs whose end is known."""
+"""Forecasts: what holds for any run, what is right for runs whose end is known, and recorded runs told again."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.eta import worth
+from tests.support import replayed
 from vreplication.phases import Phase
 from vreplication.progress.estimate import total_rows
 from vreplication.progress.forecast import Forecast, Outlook, Table
@@ -221,3 +224,23 @@ def test_a_wrong_total_is_no_reason_for_silence() -> None:
     for second in range(1, 60):
         look = Snapshot(workflow="w", phase=Phase.COPYING, rows_total=1_000, rows_copied=50_000 * second)
         assert forecast.observe(second, look, Phase.COMPLETE).eta_seconds is not None
+
+
+RECORDED = Path(__file__).parent / "recorded"
+
+
+@pytest.mark.parametrize(("server", "good"), [("mariadb", 0.9), ("mysql", 0.8)])
+def test_recorded_runs_are_foretold(server: str, good: float) -> None:
+    """Without and with writers, by what the same server did before: `python -m bench.eta`, 3 and 2 million rows.
+
+    Other work on that machine made one run half as long again as the one before, and on MySQL more than that.
+    """
+    past: list[Pace] = []
+    found = []
+    for run in replayed.load(RECORDED / f"eta_{server}.json"):
+        said, finished = replayed.replay(run, past)
+        past, each = finished + past, worth(said, run.whole)
+        assert each.unknown <= 0.05, (run.name, each)
+        assert each.good > 0.6, (run.name, each)
+        found += [each] if run.name.endswith("again") else []
+    assert sum(each.good * each.samples for each in found) >= good * sum(each.samples for each in found)
