@@ -268,7 +268,7 @@ class Driver:
                 self._read_wishes(session)
                 if self._is_copying:
                     self._write_copy(session)
-            if beats % 4 == 2:
+            if beats % 4 == 0:
                 self._foretelling.tell(session)
             self._steering.probe(session)
             beats += 1
