@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vreplication.binlog import gtids, position
-from vreplication.binlog.events import Position
+from vreplication.binlog.events import Origin, Position
 from vreplication.binlog.gtids import MariadbGtids, MysqlGtids
 
 ONE, TWO = "bea2b2a4-e5b9-11f1-8092-02fc00000001", "0ea2b2a4-e5b9-11f1-8092-02fc00000002"
@@ -93,6 +93,50 @@ def test_a_place_comes_back_whole(file: str, gtid_text: str) -> None:
     place = Position.of(file, 5_000_000_000, gtids.parse(gtid_text))
     found = Position.parse(place.saved)
     assert (found, found.gtids, str(found)) == (place, place.gtids, f"{file}:5000000000")
+
+
+ORIGIN = Origin("3e11fa47-71ca-11e1-9e33-c80aa9429562", 1_700_000_000, 1)
+
+
+@pytest.mark.parametrize("gtid_text", TEXTS)
+def test_a_place_says_whose_file_it_is(gtid_text: str) -> None:
+    place = Position(number=7, offset=9, stem="b", gtids=gtids.parse(gtid_text), origin=ORIGIN)
+    assert Position.parse(place.saved).origin == ORIGIN
+    assert Position.parse(place.saved).saved == place.saved
+    older = f"b.000007:9 {gtid_text}"
+    assert (Position.parse(older), Position.parse(older).origin) == (place, None)
+
+
+def test_without_gtids_a_place_is_saved_as_ever() -> None:
+    place = Position(number=7, offset=9, stem="b", origin=ORIGIN)
+    assert place.saved == "b.000007:9"
+
+
+NEXT: list[tuple[gtids.Name | None, str, bool]] = [
+    ((ONE, 6), f"{ONE}:1-5", True),
+    ((ONE, 7), f"{ONE}:1-5", False),
+    ((ONE, 5), f"{ONE}:1-5", False),
+    ((ONE, 6), f"{ONE}:1-5:7-9", True),
+    ((ONE, 9), f"{ONE}:1-5:7-9", False),
+    ((f"{ONE}:tag", 1), f"{ONE}:1-5", True),
+    ((f"{ONE}:tag", 2), f"{ONE}:1-5", False),
+    (None, f"{ONE}:1-5", False),
+    ((0, 1, 6), f"{ONE}:1-5", False),
+    ((0, 1, 6), "0-1-5", True),
+    ((0, 2, 6), "0-1-5", True),
+    ((0, 1, 7), "0-1-5", False),
+    ((0, 1, 5), "0-1-5", False),
+    ((3, 1, 1), "0-1-5", True),
+    ((3, 1, 2), "0-1-5", False),
+    (None, "0-1-5", False),
+]
+
+
+@pytest.mark.parametrize(("name", "read", "is_next"), NEXT)
+def test_what_follows_a_set(name: gtids.Name | None, read: str, is_next: bool) -> None:
+    found = gtids.parse(read)
+    assert found is not None
+    assert gtids.follows(name, found) is is_next
 
 
 def test_places_are_ordered_by_file_and_offset_alone() -> None:

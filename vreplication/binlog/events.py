@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import NamedTuple
 
@@ -16,7 +16,21 @@ from vreplication.binlog.gtids import Gtids, is_within
 from vreplication.binlog.gtids import parse as parse_gtids
 from vreplication.schema.model import Column
 
-_SAVED = re.compile(r"(.*?):(\d+)(?: (\S+))?", re.DOTALL)
+_SAVED = re.compile(r"(?:([^@/]*)@(\d+)\.(\d+)/)?(.*?):(\d+)(?: (\S+))?", re.DOTALL)
+
+
+class Origin(NamedTuple):
+    """Which server's file a place was seen in. Its name alone may be another's, or come again after a RESET.
+
+    server: identity of the server; born: second of the file's first event; by: the server id in that event.
+    """
+
+    server: str
+    born: int
+    by: int
+
+    def __str__(self) -> str:
+        return f"{self.server}@{self.born}.{self.by}"
 
 
 @dataclass(frozen=True, slots=True, order=True, kw_only=True)
@@ -26,6 +40,7 @@ class Position:
     gtids: everything that stands before this place, where the log names its transactions; then the same place can be
     found on any server of the history, and file and offset only tell where it was seen. Positions of different servers
     are not to be compared.
+    origin: whose file it is, where that is known; with it nothing stands before this place that is not in `gtids`.
     """
 
     number: int
@@ -33,6 +48,7 @@ class Position:
     stem: str = field(compare=False)
     digits: int = field(compare=False, default=6)
     gtids: Gtids | None = field(compare=False, default=None)
+    origin: Origin | None = field(compare=False, default=None)
 
     @property
     def file(self) -> str:
@@ -43,8 +59,13 @@ class Position:
 
     @property
     def saved(self) -> str:
-        """All of it as text, for `parse`."""
-        return f"{self} {self.gtids}" if self.gtids else str(self)
+        """All of it as text, for `parse`. An older program takes the origin for a part of the file's name.
+
+        So it stands only where nobody needs that name, beside GTIDs.
+        """
+        if not self.gtids:
+            return str(self)
+        return f"{self.origin}/{self} {self.gtids}" if self.origin else f"{self} {self.gtids}"
 
     def is_within(self, other: Position) -> bool:
         """True when everything that stands before this place stands before `other`, too."""
@@ -63,7 +84,9 @@ class Position:
         found = _SAVED.fullmatch(text)
         if found is None:
             raise ValueError(f"{text!r} is no place in a binary log")
-        return cls.of(found[1], int(found[2]), parse_gtids(found[3] or ""))
+        server, born, by, file, offset, gtids = found.groups()
+        place = cls.of(file, int(offset), parse_gtids(gtids or ""))
+        return replace(place, origin=Origin(server, int(born), int(by))) if server else place
 
 
 class Xid(NamedTuple):

@@ -23,6 +23,10 @@ IGNORABLE = 0x80
 _WRONG_CHECKSUM = "An event of the binary log arrived with a wrong checksum."
 
 
+class Damaged(Transient):
+    """What arrived is no event. In the file it may be whole; or nothing begins at the place that was asked for."""
+
+
 class Type(IntEnum):
     """Event types that we handle, by the number in the header."""
 
@@ -94,12 +98,12 @@ class Framer:
         self.has_checksum = False
 
     def event(self, packet: bytes | Spooled) -> Event:
-        """Raises Transient on a damaged packet: what is in the file may be whole."""
+        """Raises Damaged."""
         if isinstance(packet, Spooled):
             return self._spooled(packet)
         timestamp, kind, server_id, size, end, flags = HEADER.unpack_from(packet)
         if size != len(packet):
-            raise Transient(f"An event of {size} bytes arrived with {len(packet)} bytes.")
+            raise Damaged(f"An event of {size} bytes arrived with {len(packet)} bytes.")
         if kind == Type.FORMAT_DESCRIPTION:
             self.has_checksum = _describes_checksum(packet)
         stop = size
@@ -114,9 +118,9 @@ class Framer:
     def _spooled(self, packet: Spooled) -> Event:
         timestamp, kind, server_id, size, end, flags = HEADER.unpack_from(packet.head)
         if size != packet.size:
-            raise Transient(f"An event of {size} bytes arrived with {packet.size} bytes.")
+            raise Damaged(f"An event of {size} bytes arrived with {packet.size} bytes.")
         if self.has_checksum and not packet.is_whole:
-            raise Transient(_WRONG_CHECKSUM)
+            raise Damaged(_WRONG_CHECKSUM)
         packet.cut(CHECKSUM_BYTES if self.has_checksum else 0)
         return Event(kind, timestamp, size, end, flags, b"", server_id, packet)
 
@@ -141,7 +145,7 @@ def _is_right(packet: bytes) -> bool:
 def _verify(packet: bytes, stop: int) -> None:
     told = int.from_bytes(packet[stop:], "little")
     if zlib.crc32(memoryview(packet)[:stop]) != told and not _is_unflagged(packet, stop, told):
-        raise Transient(_WRONG_CHECKSUM)
+        raise Damaged(_WRONG_CHECKSUM)
 
 
 def _is_unflagged(packet: bytes, stop: int, told: int) -> bool:

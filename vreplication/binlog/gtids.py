@@ -142,6 +142,21 @@ def is_within(inner: Gtids, outer: Gtids) -> bool:
     return False
 
 
+def follows(name: Name | None, gtids: Gtids) -> bool:
+    """True when it is not in the set, and nothing of its source is missing between the set and it."""
+    if isinstance(gtids, MariadbGtids):
+        return name is not None and len(name) == 3 and name[2] == gtids.last.get(name[0], (0, 0))[1] + 1
+    if name is None or len(name) == 3:
+        return False
+    source, number = name
+    before = gtids.ranges.get(source, ())
+    return not _has(before, number) and (number == 1 or _has(before, number - 1))
+
+
+def _has(ranges: tuple[Range, ...], number: int) -> bool:
+    return any(low <= number <= high for low, high in ranges)
+
+
 def plus(gtids: Gtids | None, name: Name | None) -> Gtids | None:
     """The set with one name more. None: a transaction without a name, after which no set tells what has been read."""
     if gtids is None or name is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -21,6 +22,7 @@ _LOWEST_ID = 1 << 31
 _HIGHEST_ID = (1 << 32) - 1
 _KEPT_BY = ("binlog_expire_logs_auto_purge", "binlog_expire_logs_seconds", "expire_logs_days", "max_binlog_total_size")
 _DRAWS = 100
+_TRIES = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,14 +43,30 @@ def current(session: Session, is_mariadb: bool) -> Position:
     return Position.of(str(found[0][0]), int(found[0][1]))
 
 
-def begin(session: Session, is_mariadb: bool) -> Position:
+def begin(session: Session, is_mariadb: bool, commit: Callable[[], object] = lambda: None) -> Position:
     """Where to begin reading: by GTIDs where the server gives them out, else by file and offset alone.
 
-    The transactions are asked for first. Both servers add to them in the order of the log, so they are all that stands
-    before some place at or before the one that is asked for then.
+    Nothing stands before the file and offset that is not among the GTIDs. MySQL writes a transaction into its log
+    before it counts it, both in one order: so it is asked for the place, then has to `commit` a transaction of ours
+    behind it, and is asked for the GTIDs then; on MariaDB both are of one moment.
     """
-    gtids = _executed(session, is_mariadb)
-    return replace(current(session, is_mariadb), gtids=gtids)
+    if is_mariadb:
+        return _mariadb_begin(session)
+    place = current(session, is_mariadb)
+    commit()
+    return replace(place, gtids=_executed(session, is_mariadb))
+
+
+def _mariadb_begin(session: Session) -> Position:
+    """It counts what it has written; where nothing came meanwhile, that is just what stands before the place.
+
+    Under writes too heavy for that, what follows the place is among the GTIDs: a dump from there is asked for by GTID.
+    """
+    for _ in range(_TRIES):
+        before, place, gtids = _executed(session, True), current(session, True), _executed(session, True)
+        if before == gtids:
+            break
+    return replace(place, gtids=gtids)
 
 
 def _executed(session: Session, is_mariadb: bool) -> Gtids | None:

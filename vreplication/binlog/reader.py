@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from vreplication.binlog import control
 from vreplication.binlog.events import Group, GroupKind, Heartbeat, Position, SidecarWatch, SourceWatch
-from vreplication.binlog.framing import Event, Framer, Type, packed_int
+from vreplication.binlog.framing import Damaged, Event, Framer, Type, packed_int
 from vreplication.binlog.groups import OpenGroup
+from vreplication.binlog.origin import Doubt, LogReplaced
 from vreplication.binlog.payload import events_of_payload, fields_of
 from vreplication.binlog.rows import ROW_EVENTS
 from vreplication.binlog.spool import Spooled
@@ -37,6 +38,7 @@ class Reader:
     """Takes the packets of one dump, from `start` on.
 
     codec_of: Python's name of the character set of a collation, None where there is none.
+    server, is_proven: as of `Track`; unless it is proven, whatever is not understood raises Doubt.
     """
 
     def __init__(
@@ -48,6 +50,8 @@ class Reader:
         guarded: Iterable[tuple[str, str]],
         part_bytes: int,
         codec_of: Callable[[int], str | None],
+        server: str = "",
+        is_proven: bool = True,
     ) -> None:
         self._source = source
         guarded = frozenset(guarded)
@@ -56,7 +60,7 @@ class Reader:
         self._part_bytes = part_bytes
         self._codec_of = codec_of
         self._framer = Framer()
-        self._track = Track(start)
+        self._track = Track(start, server=server, is_proven=is_proven)
         self._group: OpenGroup | None = None
         self._out: deque[Group | Heartbeat] = deque()
         self._handlers = self._all_handlers()
@@ -64,10 +68,22 @@ class Reader:
     def items(self, packets: Iterable[bytes | Spooled]) -> Iterator[Group | Heartbeat]:
         """Raises SourceChanged when the log shows what we may not pass over."""
         try:
+            yield from self._items(packets)
+        except LogReplaced:
+            raise
+        except (SourceChanged, Damaged) as error:
+            if not self._track.is_proven:
+                raise Doubt(error.message) from None
+            raise
+
+    def _items(self, packets: Iterable[bytes | Spooled]) -> Iterator[Group | Heartbeat]:
+        try:
             for event in self._events(packets):
                 self._take(event)
                 while self._out:
                     yield self._out.popleft()
+        except LogReplaced:
+            raise
         except SourceChanged as error:
             raise SourceChanged(f"{error.message} (event at {self._track})", cure=error.cure or _CURE) from None
         except (struct.error, IndexError, KeyError, ValueError, zlib.error) as error:
@@ -104,6 +120,7 @@ class Reader:
         """A file begins, perhaps after a crash: table ids may count anew."""
         self._drop_unfinished()
         self._tables.forget()
+        self._track.begun(event)
 
     def _heartbeat(self, event: Event) -> None:
         file, offset = control.heartbeat(event)
@@ -166,10 +183,11 @@ class Reader:
 
     # Groups.
 
-    def _open(self, gtid: control.Gtid, *, has_begun: bool) -> None:
+    def _open(self, gtid: control.Gtid, timestamp: int, *, has_begun: bool) -> None:
         if self._group is not None:
             raise SourceChanged(f"The transaction that begins at {self._group.start} has no end.")
         self._track.require_place()
+        self._track.opens(gtid.name, timestamp)
         self._group = OpenGroup(self._track.event_start, gtid, has_begun=has_begun, part_bytes=self._part_bytes)
 
     def _current(self) -> OpenGroup:
@@ -192,13 +210,13 @@ class Reader:
 
     def _mariadb_gtid(self, event: Event) -> None:
         gtid = control.mariadb_gtid(event)
-        self._open(gtid, has_begun=not gtid.is_standalone)
+        self._open(gtid, event.timestamp, has_begun=not gtid.is_standalone)
 
     def _mysql_gtid(self, event: Event) -> None:
-        self._open(control.mysql_gtid(event), has_begun=False)
+        self._open(control.mysql_gtid(event), event.timestamp, has_begun=False)
 
     def _tagged_gtid(self, event: Event) -> None:
-        self._open(control.tagged_gtid(event), has_begun=False)
+        self._open(control.tagged_gtid(event), event.timestamp, has_begun=False)
 
     def _commit(self, event: Event) -> None:
         self._close(GroupKind.COMMIT)
@@ -214,7 +232,8 @@ class Reader:
         query = control.query(event)
         found = meaning(query, self._codec_of(query.collation), self._guarded)
         if self._group is None and found.kind is Kind.BEGIN:
-            self._open(control.Gtid(time_micros=event.timestamp * 1_000_000, is_standalone=None), has_begun=True)
+            gtid = control.Gtid(time_micros=event.timestamp * 1_000_000, is_standalone=None)
+            self._open(gtid, event.timestamp, has_begun=True)
         self._act(self._current(), found)
 
     def _act(self, group: OpenGroup, found: Meaning) -> None:

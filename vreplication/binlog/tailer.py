@@ -1,18 +1,27 @@
 """Follows the binary log and hands on what it means for one table: groups in commit order, and heartbeats.
 
+It begins at the file and offset of its start where that is provably the same place (`binlog.origin`), else by GTID.
+
 What must stay true: a lost connection is never mended here; the caller opens a new tailer at the end of the last
-finished group, so that nothing is passed over and nothing is given twice.
+finished group, so that nothing is passed over and nothing is given twice. The dump is asked for a second time, by GTID,
+only while no group of the first has been begun.
 """
 
 from __future__ import annotations
 
+import functools
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 
 from vreplication.binlog.charsets import codec_of
 from vreplication.binlog.events import Group, Heartbeat, Position, SidecarWatch, SourceWatch
+from vreplication.binlog.origin import Doubt
 from vreplication.binlog.reader import Reader
 from vreplication.binlog.wire import Wire
+from vreplication.errors import Transient
 from vreplication.mysql.url import SourceUrl
+
+log = logging.getLogger(__name__)
 
 PART_BYTES = 16 * 1024 * 1024
 
@@ -38,8 +47,22 @@ class Tailer:
         part_bytes: int = PART_BYTES,
     ) -> None:
         self.is_mariadb = is_mariadb
-        self._wire = Wire(url, start, server_id=server_id, heartbeat_seconds=heartbeat_seconds)
-        self._reader = Reader(start, source, sidecars, guarded=guarded, part_bytes=part_bytes, codec_of=self._codec_of)
+        self._is_closed = False
+        self._dump = functools.partial(Wire, url, start, server_id=server_id, heartbeat_seconds=heartbeat_seconds)
+        self._reading = functools.partial(
+            Reader, start, source, sidecars, guarded=guarded, part_bytes=part_bytes, codec_of=self._codec_of
+        )
+        try:
+            self._wire = self._dump(by_file=True)
+        except Doubt as error:
+            self._note(error)
+            self._wire = self._dump()
+        self._reader = self._reading(server=self._wire.server, is_proven=not self.is_by_file)
+
+    @property
+    def is_by_file(self) -> bool:
+        """The dump began at file and offset."""
+        return self._wire.is_by_file
 
     def _codec_of(self, collation: int) -> str | None:
         return codec_of(self._wire.collations.get(collation))
@@ -51,10 +74,29 @@ class Tailer:
 
     def __iter__(self) -> Iterator[Group | Heartbeat]:
         """Raises Transient when the connection ends, SourceChanged when the log shows what we may not pass over."""
-        return self._reader.items(self._wire.packets())
+        try:
+            yield from self._reader.items(self._wire.packets())
+        except Doubt as error:
+            self._note(error)
+            self._ask_by_gtid()
+            yield from self._reader.items(self._wire.packets())
+
+    def _ask_by_gtid(self) -> None:
+        """`close` may come from another thread at any time: it sees the new connection, or we see that it came."""
+        self._wire.close()
+        self._wire = self._dump()
+        if self._is_closed:
+            self._wire.close()
+            raise Transient("The reader of the binary log was closed.")
+        self._reader = self._reading(server=self._wire.server)
+
+    @staticmethod
+    def _note(error: Doubt) -> None:
+        log.warning("the binary log is asked for by GTID, for which the server looks through a file: %s", error)
 
     def close(self) -> None:
         """Drop the connection; a thread that waits in the iterator gets Transient."""
+        self._is_closed = True
         self._wire.close()
 
     def __enter__(self) -> Tailer:

@@ -1,7 +1,8 @@
 """The dump connection: asks the server for its log and hands out the packets as they arrive.
 
 What must stay true: a connection is opened once and never silently again; a packet is handed out whole or not at
-all; `close` wakes up a reader that waits in another thread, and the socket is gone afterwards. mysql-replication
+all; `close` wakes up a reader that waits in another thread, and the socket is gone afterwards. File and offset are
+asked for only where `binlog.origin` finds, on this very connection, that they are the place. mysql-replication
 connects, registers and asks for the dump (but for one by MySQL's GTIDs, of which it knows no tags); what comes back is
 read here.
 """
@@ -9,19 +10,27 @@ read here.
 from __future__ import annotations
 
 import contextlib
+import itertools
+import logging
 import socket
 import struct
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, NoReturn
 
-from vreplication.binlog.events import Position
-from vreplication.binlog.framing import Type
+from vreplication.binlog import origin
+from vreplication.binlog.events import Origin, Position
+from vreplication.binlog.framing import Event, Framer, Type
 from vreplication.binlog.gtids import MariadbGtids, MysqlGtids
+from vreplication.binlog.origin import Doubt, LogReplaced
 from vreplication.binlog.spool import Spooled
 from vreplication.binlog.track import MAX_OFFSET
 from vreplication.errors import SourceChanged, Terminal, Transient, VReplicationError
+from vreplication.mysql.server import identity_of
 from vreplication.mysql.session import Session, SqlError, connect, translated
 from vreplication.mysql.url import SourceUrl
+
+log = logging.getLogger(__name__)
 
 _BUFFER_BYTES = 1 << 20
 _FULL_PACKET = 0xFFFFFF
@@ -34,15 +43,25 @@ _COM_BINLOG_DUMP_GTID = 0x1E
 _HEARTBEATS_OF_64_BITS = 0x02
 _KIND_AT = 5
 """Where a packet tells the event's type: behind the status and the time."""
+_FIRST_PACKETS = 4
 _SHOWN = 200
 """Characters of a set of GTIDs in a message."""
 
 
 class Wire:
-    """Packets of one dump."""
+    """Packets of one dump.
 
-    def __init__(self, url: SourceUrl, start: Position, *, server_id: int, heartbeat_seconds: float) -> None:
+    by_file: begin at the file and offset of `start`, where they are the place; raises Doubt where the server finds that
+    they are not. `is_by_file`: that has been done. server: the identity of who sends; began: when, by its clock.
+    """
+
+    def __init__(
+        self, url: SourceUrl, start: Position, *, server_id: int, heartbeat_seconds: float, by_file: bool = False
+    ) -> None:
         self.start = start
+        self.is_by_file = by_file
+        self.server = ""
+        self.began = 0
         self.collations: dict[int, str] = {}
         self._url = url
         self._session: Session | None = None
@@ -53,20 +72,27 @@ class Wire:
 
     def _open(self, server_id: int, heartbeat_seconds: float) -> None:
         try:
+            self._begin(server_id, heartbeat_seconds)
+        except BaseException as error:
+            self.close()
+            if self.is_by_file and isinstance(error, SourceChanged) and not isinstance(error, LogReplaced):
+                raise Doubt(error.message) from None
+            raise
+
+    def _begin(self, server_id: int, heartbeat_seconds: float) -> None:
+        try:
             with translated("dump"):
                 self._ask(server_id, heartbeat_seconds)
             # The first event names the file; or it is the server's refusal.
             self._first = self.packet()
         except SqlError as error:
-            self.close()
             self._refuse(error.code, error.message.removesuffix(f" ({error.code})"))
-        except BaseException:
-            self.close()
-            raise
 
     def _ask(self, server_id: int, heartbeat_seconds: float) -> None:
         from pymysqlreplication import BinLogStreamReader
 
+        self._session = self._connected()
+        self.is_by_file = self.is_by_file and self._can_begin_by_file(self._session)
         reader = BinLogStreamReader(
             connection_settings={},
             server_id=server_id,
@@ -75,11 +101,11 @@ class Wire:
             enable_logging=False,
             report_slave="vreplication",
             slave_heartbeat=heartbeat_seconds,
-            pymysql_wrapper=self._connection,
+            pymysql_wrapper=lambda **_: self._take_over(),
             **self._asked_place(),
         )
         if isinstance(self.start.gtids, MysqlGtids):
-            self._ask_by_gtids(reader, server_id, heartbeat_seconds, self.start.gtids)
+            self._ask_by_gtids(reader, server_id, heartbeat_seconds, self.start.gtids, self._session)
         else:
             # Its public way of connecting is to fetch an event, which connects anew whenever the connection is lost.
             reader._BinLogStreamReader__connect_to_stream()
@@ -89,28 +115,41 @@ class Wire:
 
     def _asked_place(self) -> dict[str, Any]:
         """A dump by file and offset can ask for no place beyond 4 GiB: then the reader leaves out what is before it."""
-        if isinstance(self.start.gtids, MariadbGtids):
+        if isinstance(self.start.gtids, MariadbGtids) and not self.is_by_file:
             return {"is_mariadb": True, "auto_position": str(self.start.gtids)}
         offset = self.start.offset if self.start.offset <= MAX_OFFSET else _FILE_START
         return {"log_file": self.start.file, "log_pos": offset}
 
-    def _ask_by_gtids(self, reader: Any, server_id: int, heartbeat_seconds: float, gtids: MysqlGtids) -> None:
-        connection = reader._stream_connection = self._connection()
-        if self._session is not None:
-            nanoseconds = int(heartbeat_seconds * 1e9)
-            self._session.execute_raw(
-                f"SET @master_heartbeat_period={nanoseconds}, @source_heartbeat_period={nanoseconds}"
-            )
+    def _ask_by_gtids(
+        self, reader: Any, server_id: int, heartbeat_seconds: float, gtids: MysqlGtids, session: Session
+    ) -> None:
+        """From file and offset on, too, if they are given: the server leaves out what is in the set either way."""
+        connection = reader._stream_connection = self._take_over()
+        nanoseconds = int(heartbeat_seconds * 1e9)
+        session.execute_raw(f"SET @master_heartbeat_period={nanoseconds}, @source_heartbeat_period={nanoseconds}")
         reader._register_slave()
-        connection._write_bytes(_gtid_dump(server_id, gtids))
+        file, offset = (self.start.file, self.start.offset) if self.is_by_file else ("", _FILE_START)
+        connection._write_bytes(_gtid_dump(server_id, gtids, file, offset))
         connection._next_seq_id = 1
 
-    def _connection(self, **_: object) -> Any:
-        """What mysql-replication gets for a connection: one of ours, with our session settings."""
-        self._session = connect(self._url, read_timeout=READ_TIMEOUT_SECONDS)
-        # It announces checksums by the server's present setting only; older files may have them all the same.
-        self._session.execute_raw("SET @master_binlog_checksum='CRC32', @source_binlog_checksum='CRC32'")
-        self.collations = _collations(self._session)
+    def _can_begin_by_file(self, session: Session) -> bool:
+        """MariaDB takes an offset of four bytes."""
+        is_far = isinstance(self.start.gtids, MariadbGtids) and self.start.offset > MAX_OFFSET
+        return not is_far and origin.is_here(session, self.start)
+
+    def _connected(self) -> Session:
+        """One of our connections, with our session settings."""
+        session = self._session = connect(self._url, read_timeout=READ_TIMEOUT_SECONDS)
+        # mysql-replication announces checksums by the server's present setting only; older files may have them.
+        session.execute_raw("SET @master_binlog_checksum='CRC32', @source_binlog_checksum='CRC32'")
+        self.collations = _collations(session)
+        self.server = identity_of(session)
+        self.began = int(session.value("SELECT UNIX_TIMESTAMP()"))
+        return session
+
+    def _take_over(self) -> Any:
+        """What mysql-replication gets for a connection."""
+        assert self._session is not None
         connection = self._session._connection
         connection._rfile = connection._sock.makefile("rb", _BUFFER_BYTES)
         self._socket, self._stream = connection._sock, connection._rfile
@@ -201,10 +240,39 @@ class Wire:
             self._session.abort()
 
 
-def _gtid_dump(server_id: int, gtids: MysqlGtids) -> bytes:
-    """The command with its packet's head; the file's name stays empty, the place is the begin of a file."""
-    data = gtids.encoded()
-    head = struct.pack("<BHIIQI", _COM_BINLOG_DUMP_GTID, _HEARTBEATS_OF_64_BITS, server_id, 0, _FILE_START, len(data))
+def origin_of(url: SourceUrl, place: Position, server_id: int) -> Origin | None:
+    """Whose file that is: its first event is sent before what is asked for.
+
+    None where it cannot be read, or was begun this second: one that is begun anew within it would look the same.
+    """
+    try:
+        wire = Wire(url, replace(place, gtids=None), server_id=server_id, heartbeat_seconds=1.0)
+    except VReplicationError as error:
+        log.warning("the beginning of the binary log was not read: %s", error)
+        return None
+    try:
+        first = _description(wire)
+        is_told_apart = first and first.timestamp < wire.began
+        return Origin(wire.server, first.timestamp, first.server_id) if first and is_told_apart else None
+    finally:
+        wire.close()
+
+
+def _description(wire: Wire) -> Event | None:
+    framer = Framer()
+    with contextlib.suppress(VReplicationError):
+        for packet in itertools.islice(wire.packets(), _FIRST_PACKETS):
+            event = framer.event(packet)
+            if event.type == Type.FORMAT_DESCRIPTION:
+                return event
+    return None
+
+
+def _gtid_dump(server_id: int, gtids: MysqlGtids, file: str, offset: int) -> bytes:
+    """The command with its packet's head. Where no file is named, the server looks for the one to begin with."""
+    data, name = gtids.encoded(), file.encode()
+    head = struct.pack("<BHII", _COM_BINLOG_DUMP_GTID, _HEARTBEATS_OF_64_BITS, server_id, len(name)) + name
+    head += struct.pack("<QI", offset, len(data))
     return struct.pack("<I", len(head) + len(data)) + head + data
 
 

@@ -8,10 +8,12 @@ preparation that was cut short is undone and begun again.
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 from vreplication import names
 from vreplication.apply import serial
 from vreplication.binlog import position
+from vreplication.binlog.wire import origin_of
 from vreplication.cutover.identity import table_identities, table_identity
 from vreplication.cutover.sentry import drop_if
 from vreplication.errors import Refused, VReplicationError
@@ -144,8 +146,10 @@ def _check_prepared(session: Session, plan: Plan, shadow: Table, mapping: TableM
 def _mark_start(driver: Driver, server: Server, patience_seconds: float) -> None:
     """The position first, then a marker: what is behind it in the log is visible to whoever reads after it."""
     session = driver.session
-    start = position.begin(session, server.is_mariadb)
+    start = position.begin(session, server.is_mariadb, lambda: markers.write(session, driver.workflow))
     markers.write(session, driver.workflow)
+    if start.gtids is not None:
+        start = replace(start, origin=origin_of(driver.url, start, position.draw_server_id(session)))
     workflows.set_fields(session, driver.workflow, start_position=start.saved)
     _wait_for_branches(driver, server, patience_seconds)
 
