@@ -163,5 +163,8 @@ class Shared:
     def context(self, *_: Any) -> Any:
         return self._spark
 
+    def is_starting(self) -> bool:
+        return False
+
     def stop(self) -> None:
         """The run's own fixture stops it."""

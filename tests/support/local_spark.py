@@ -52,6 +52,9 @@ class LocalStart:
     def context(self, *_: Any) -> LocalSpark:
         return LocalSpark()
 
+    def is_starting(self) -> bool:
+        return False
+
     def stop(self) -> None: ...
 
 

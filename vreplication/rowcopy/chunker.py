@@ -76,21 +76,23 @@ def copy_split(
     *,
     seat: int = 0,
     beside: tuple[Bound, ...] = (),
+    is_over: Callable[[], bool] = lambda: False,
 ) -> SplitResult:
     """Copy a split to its end. Raises Transient where doing it again may help; any other error is in the result.
 
     `check` is called wherever this waits (in the driver's process; on an executor there is nobody to ask). `seat`: as
-    in `Tally`. beside: single keys to be copied with it, for a split of one chunk.
+    in `Tally`. beside: single keys to be copied with it, for a split of one chunk. is_over: asked between two chunks;
+    what is left is another's then.
     """
     tally = Tally(seat=seat)
 
     def walk(session: Session) -> None:
         walk = Walk(session, lease, mapping, job, number, tally)
-        walk.ask, walk.beside = check, beside
+        walk.ask, walk.beside, walk.is_over = check, beside, is_over
         walk.run()
 
     try:
-        _copy_reconnecting(url, job, number, tally, walk)
+        _copy_reconnecting(url, job, number, tally, walk, check)
     except Transient:
         raise
     except VReplicationError as error:
@@ -99,7 +101,12 @@ def copy_split(
 
 
 def _copy_reconnecting(
-    url: SourceUrl, job: CopyJob, number: int, tally: Tally, walk: Callable[[Session], None]
+    url: SourceUrl,
+    job: CopyJob,
+    number: int,
+    tally: Tally,
+    walk: Callable[[Session], None],
+    check: Callable[[], None],
 ) -> None:
     """Claiming again after a lost connection waits for what the old one still has in flight, if it cannot be ended."""
     deadline, seen = time.monotonic() + RECONNECT_SECONDS, 0
@@ -115,6 +122,7 @@ def _copy_reconnecting(
             if time.monotonic() > deadline:
                 raise ConnectionLost(f"Split {number} could not be copied: {error.message}") from None
             log.warning("split %d lost its connection and goes on with a new one: %s", number, error.message)
+            check()
             time.sleep(random.uniform(0.1, 0.5))
 
 
@@ -141,6 +149,7 @@ class Walk:
         self.number = number
         self.tally = tally
         self.ask: Callable[[], None] = lambda: None
+        self.is_over: Callable[[], bool] = lambda: False
         self.beside: tuple[Bound, ...] = ()
         """Single keys that the split's one chunk copies too."""
         self.worked = 0.0
@@ -194,8 +203,8 @@ class Walk:
         return _behind(split.range, last.range), last.ordinal + 1
 
     def _is_surplus(self) -> bool:
-        """Fewer tasks are asked for than are at work, and this is one too many."""
-        return self.tally.seat > self.sizer.limits.copy_parallelism
+        """Fewer tasks are asked for than are at work, and this is one too many; or the others have come."""
+        return self.is_over() or self.tally.seat > self.sizer.limits.copy_parallelism
 
     def _next(self, rest: KeyRange) -> KeyRange:
         """Bounds of the next chunk: the probe spends the LIMIT, so that rows inserted later push none out."""

@@ -20,6 +20,9 @@ class Spark(Protocol):
     def context(self, check: Callable[[], None] = lambda: None) -> Any:
         """The SparkContext. `check` is called while it starts and may raise. Raises what its start raised."""
 
+    def is_starting(self) -> bool:
+        """False once `context` need not wait."""
+
     def stop(self) -> None:
         """End it, if it was started."""
 
@@ -32,8 +35,14 @@ class SparkWhenNeeded:
         self._start: SparkStart | None = None
 
     def context(self, check: Callable[[], None] = lambda: None) -> Any:
+        return self._started().context(check)
+
+    def is_starting(self) -> bool:
+        return self._started().is_starting()
+
+    def _started(self) -> SparkStart:
         self._start = self._start or SparkStart(self._master, self._parallelism)
-        return self._start.context(check)
+        return self._start
 
     def stop(self) -> None:
         if self._start:
@@ -72,6 +81,9 @@ class SparkStart:
             check_for(check, SIGNAL_SECONDS)
             raise self._error
         return self._context
+
+    def is_starting(self) -> bool:
+        return self._thread.is_alive()
 
     def stop(self) -> None:
         """One that is still starting is left to end with this process: an interrupt does not wait for it."""

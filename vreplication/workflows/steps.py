@@ -23,6 +23,7 @@ from vreplication.mysql.session import ConnectionLost, LockWait, Session, connec
 from vreplication.pausepoints import reach
 from vreplication.phases import Phase
 from vreplication.planning.spec import Spec
+from vreplication.rowcopy import ahead
 from vreplication.rowcopy.repair import copy_keys, copy_ranges
 from vreplication.rowcopy.spark_job import run_copy, slots
 from vreplication.schema.introspect import exists
@@ -51,11 +52,12 @@ _MISMATCHES = 5
 
 
 def copy(driver: Driver, spark: Spark) -> None:
-    """Copy every split that is not done, on Spark."""
+    """Copy every split that is not done, on Spark; until that has started, one after the other here."""
     driver.move(Phase.COPYING)
     found = job.load(driver.session, driver.workflow)
     driver.describe(found.mapping.source)
     if any(not s.is_done for s in ledger.splits(driver.session, driver.workflow)):
+        _copy_ahead(driver, spark, found)
         context = spark.context(driver.check)
         room = Room(slots=slots(context), holds_counter=found.holds_counter)
         tuning.note_room(driver.session, driver.workflow, room)
@@ -71,6 +73,18 @@ def copy(driver: Driver, spark: Spark) -> None:
         )
     driver.freshen()
     reach("workflow.copied")
+
+
+def _copy_ahead(driver: Driver, spark: Spark, found: Job) -> None:
+    if (found.row.rows_total or 0) >= ahead.LEAST_ROWS:
+        ahead.copy_ahead(
+            driver.url,
+            driver.lease,
+            found.mapping,
+            found.copy_job,
+            is_over=lambda: not spark.is_starting(),
+            check=driver.check,
+        )
 
 
 def catch_up(driver: Driver) -> None:

@@ -1,0 +1,49 @@
+"""Copying in the driver's own process while Spark starts, which takes seconds.
+
+What must stay true: it is the copy as Spark's tasks do it, under the same chunk protocol and lease; a split that is
+left when Spark is there is left between two chunks, and a task goes on behind the last one. What fails here and may
+succeed when it is done again is left to those tasks, which repeat it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from vreplication.errors import Transient
+from vreplication.mysql.session import connect
+from vreplication.mysql.url import SourceUrl
+from vreplication.rowcopy.chunker import copy_split
+from vreplication.rowcopy.job import CopyJob
+from vreplication.schema.model import TableMapping
+from vreplication.state import ledger
+from vreplication.state.lease import Lease
+
+log = logging.getLogger(__name__)
+
+LEAST_ROWS = 100_000
+"""Smaller tables are copied in less than a second, whoever does it, and verifying them waits for Spark anyway."""
+
+
+def copy_ahead(
+    url: SourceUrl,
+    lease: Lease,
+    mapping: TableMapping,
+    job: CopyJob,
+    *,
+    is_over: Callable[[], bool],
+    check: Callable[[], None],
+) -> None:
+    """Copy splits one after the other until `is_over`. `check` is called wherever this waits, and may raise."""
+    try:
+        with connect(url) as session:
+            numbers = [s.number for s in ledger.splits(session, job.workflow) if not s.is_done]
+        for number in numbers:
+            if is_over():
+                return
+            result = copy_split(url, lease, mapping, job, number, check, is_over=is_over)
+            if result.error is not None:
+                raise result.error
+            log.info("split %d: %d rows in %d chunks before Spark came", number, result.rows_copied, result.chunks)
+    except Transient as error:
+        log.warning("the copy is left to Spark: %s", error)
