@@ -48,6 +48,8 @@ class ThreadChild:
         self._has_failed = False
         self.pid = None
 
+    def load(self) -> None: ...
+
     def start(self) -> None:
         if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(target=self._run, daemon=True)

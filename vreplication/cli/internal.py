@@ -22,7 +22,11 @@ log = logging.getLogger("vreplication.replicate")
 
 def run_replicate(workflow: str) -> int:
     """Catch-up of one workflow; returns the exit code."""
-    url = from_line(sys.stdin.buffer.readline())
+    line = sys.stdin.buffer.readline()
+    if not line:
+        # Loaded ahead, and not needed.
+        return 0
+    url = from_line(line)
     masking.remember(*url.secrets)
     logs.start_on(sys.stderr)
     stop = threading.Event()

@@ -1,7 +1,8 @@
 """The replicating process as seen by its parent: started, watched, started again, ended.
 
 What must stay true: the URL with its password goes through a pipe, never through the child's arguments or environment;
-the child ends when the pipe does, so it never outlives a parent that was killed.
+the child ends when the pipe does, so it never outlives a parent that was killed. One that is loaded ahead knows nothing
+and does nothing until it is told that URL.
 """
 
 from __future__ import annotations
@@ -53,6 +54,9 @@ def from_line(line: bytes) -> SourceUrl:
 class CatchUp(Protocol):
     """Catch-up as the driver needs it."""
 
+    def load(self) -> None:
+        """Do what can be done before there is anything to catch up with."""
+
     def start(self) -> None:
         """See to it that it runs."""
 
@@ -76,6 +80,9 @@ class Elsewhere:
     def __init__(self, url: SourceUrl, workflow: str, patience_seconds: float | None) -> None:
         self._url, self._workflow, self._patience = url, workflow, patience_seconds
         self._seen = self._looked = SYSTEM.monotonic()
+
+    def load(self) -> None:
+        """It is another's."""
 
     def start(self) -> None:
         self._seen = SYSTEM.monotonic()
@@ -136,31 +143,49 @@ class ReplicateProcess:
         self._url, self._workflow = url, workflow
         self._process: subprocess.Popen[bytes] | None = None
         self._log: IO[bytes] | None = None
+        self._is_told = False
         self._started: list[float] = []
 
     @property
     def pid(self) -> int | None:
         return self._process.pid if self._process else None
 
+    def load(self) -> None:
+        """Half a second's work of loading the program, beside the planning. It waits to be told where the server is."""
+        if self._process is None:
+            self._process = self._loading()
+
     def start(self) -> None:
-        if self._process is not None and self._process.poll() is None:
+        is_alive = self._process is not None and self._process.poll() is None
+        if is_alive and self._is_told:
             return
-        self._log = self._log or log_path(self._workflow, "replicate").open("ab")
         self._started.append(SYSTEM.monotonic())
-        self._process = subprocess.Popen(
+        if self._process is None or not is_alive:
+            self._process = self._loading()
+        self._is_told = True
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(to_line(self._url))
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            log.warning("catch-up ended while it was being loaded")
+            # `keep_alive` sees that, and starts it again.
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()
+
+    def _loading(self) -> subprocess.Popen[bytes]:
+        self._log = self._log or log_path(self._workflow, "replicate").open("ab")
+        return subprocess.Popen(
             [sys.executable, "-m", "vreplication", "replicate", self._workflow],
             stdin=subprocess.PIPE,
             stdout=self._log,
             stderr=self._log,
             start_new_session=True,
         )
-        assert self._process.stdin is not None
-        self._process.stdin.write(to_line(self._url))
-        self._process.stdin.flush()
 
     def keep_alive(self) -> None:
         """Start it again when it has died. Raises Terminal when it keeps dying."""
-        if self._process is None or self._process.poll() is None:
+        if self._process is None or not self._is_told or self._process.poll() is None:
             return
         log.warning("catch-up ended with exit code %s; it is started again", self._process.returncode)
         recent = [t for t in self._started if SYSTEM.monotonic() - t < _QUICK_SECONDS * _QUICK_DEATHS]
@@ -175,6 +200,8 @@ class ReplicateProcess:
         """Let it finish its batch and go; kill it when it does not."""
         if self._process is None:
             return
+        if not self._is_told:
+            self._process.kill()
         with contextlib.suppress(OSError):
             if self._process.stdin:
                 self._process.stdin.close()
@@ -184,6 +211,17 @@ class ReplicateProcess:
             self._process.kill()
             self._process.wait()
         self._process = None
+        self._close_log()
+
+    def _close_log(self) -> None:
         if self._log:
             self._log.close()
+            if not self._is_told:
+                _remove_if_empty(Path(self._log.name))
             self._log = None
+
+
+def _remove_if_empty(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        if not path.stat().st_size:
+            path.unlink()

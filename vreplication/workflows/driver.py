@@ -39,6 +39,13 @@ _OUTAGES = 10
 """Outages with nothing copied and no phase further in between, before we give up."""
 
 
+def loaded_catch_up(url: SourceUrl, workflow: str) -> CatchUp:
+    """Catch-up that begins to load now. Who does not hand it to a driver ends it."""
+    child = ReplicateProcess(url, workflow)
+    child.load()
+    return child
+
+
 class Driver:
     """Holds the driver's lease of a workflow between `start` and `close`."""
 

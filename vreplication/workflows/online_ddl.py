@@ -24,7 +24,8 @@ from vreplication.settings import SIGNAL_SECONDS, TABLE_SECONDS
 from vreplication.state import workflows
 from vreplication.state.wishes import Wishes
 from vreplication.workflows import ending, prepare, resume, steps
-from vreplication.workflows.driver import Driver
+from vreplication.workflows.child import CatchUp
+from vreplication.workflows.driver import Driver, loaded_catch_up
 from vreplication.workflows.result import Result
 from vreplication.workflows.spark import SparkStart
 
@@ -41,11 +42,13 @@ def run(spec: Spec, url: SourceUrl, *, stop: threading.Event, notify: Callable[[
     workflow = spec.workflow or ""
     spark = SparkStart(spec.spark_master, spec.tasks)
     driver: Driver | None = None
+    child: CatchUp | None = None
     try:
         if told := resume.tell_late(url, spec):
             return told
+        child = loaded_catch_up(url, workflow)
         plan = plan_or_resume(spec, url, stop)
-        driver = Driver(url, workflow, stop, notify)
+        driver = Driver(url, workflow, stop, notify, child)
         driver.start()
         if plan is not None:
             prepare.prepare(driver, plan)
@@ -61,6 +64,8 @@ def run(spec: Spec, url: SourceUrl, *, stop: threading.Event, notify: Callable[[
         spark.stop()
         if driver:
             driver.close()
+        elif child:
+            child.end()
 
 
 def _unexpected(error: Exception, stop: threading.Event) -> VReplicationError:
