@@ -39,7 +39,7 @@ _CHUNKS_BEFORE = 5
 
 @dataclass(slots=True, kw_only=True)
 class Run:
-    """One command. `first`, `last`: when the first chunk was opened and the last one landed (epoch seconds)."""
+    """One command. first, last: when the first chunk was opened, and the last one landed; landed: the first one did."""
 
     process: subprocess.Popen[bytes]
     workflow: str
@@ -47,6 +47,7 @@ class Run:
     began: float
     first: float = 0.0
     last: float = 0.0
+    landed: float = 0.0
     chunks: int = 0
     copy_path: str = ""
     ended: float = 0.0
@@ -139,12 +140,14 @@ def follow(run: Run, session: Session, server_pid: int, until: Callable[[str], b
 
 def _look(run: Run, session: Session) -> None:
     row = session.row(
-        f"SELECT COUNT(*), MIN(UNIX_TIMESTAMP(opened_at)), MAX(UNIX_TIMESTAMP(landed_at)) FROM {SIDECAR}.chunk "
+        f"SELECT COUNT(*), MIN(UNIX_TIMESTAMP(opened_at)), MAX(UNIX_TIMESTAMP(landed_at)), "
+        f"MIN(UNIX_TIMESTAMP(landed_at)) FROM {SIDECAR}.chunk "
         "WHERE workflow=%s",
         (run.workflow,),
     )
     if row and row[0]:
         run.chunks, run.first, run.last = int(row[0]), float(row[1]), float(row[2] or 0)
+        run.landed = float(row[3] or 0)
     if not run.copy_path:
         run.copy_path = str(
             session.value(f"SELECT copy_path FROM {SIDECAR}.workflow WHERE id=%s", (run.workflow,)) or ""
