@@ -53,7 +53,8 @@ def test_another_goes_on_where_it_was_left(case: CopyCase, path: str, asked: int
     copy_ahead(case, path, asked)
     found = ledger.totals(case.session, WORKFLOW)
     assert (found.rows_copied == 0) is (asked < 2)
-    assert (found.rows_copied == 1000) is (asked == 1_000_000)
+    assert found.rows_copied <= 250, "the bulk is Spark's"
+    assert asked < 1_000_000 or found.rows_copied == 250
     for split in splits:
         assert all(chunk.state != ledger.OPEN for chunk in case.chunks(split.number))
         assert case.copy(split.number, path, chunk_rows=100).error is None

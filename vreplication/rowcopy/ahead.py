@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 
 LEAST_ROWS = 100_000
 """Smaller tables are copied in less than a second, whoever does it, and verifying them waits for Spark anyway."""
+SHARE = 8
+"""One split of so many is begun here, at the most: the bulk is Spark's."""
 
 
 def copy_ahead(
@@ -34,11 +36,11 @@ def copy_ahead(
     is_over: Callable[[], bool],
     check: Callable[[], None],
 ) -> None:
-    """Copy splits one after the other until `is_over`. `check` is called wherever this waits, and may raise."""
+    """Copy the first splits one after the other until `is_over`. `check` is called wherever this waits; it may raise."""
     try:
         with connect(url) as session:
             numbers = [s.number for s in ledger.splits(session, job.workflow) if not s.is_done]
-        for number in numbers:
+        for number in numbers[: max(1, len(numbers) // SHARE)]:
             if is_over():
                 return
             result = copy_split(url, lease, mapping, job, number, check, is_over=is_over)
