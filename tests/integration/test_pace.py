@@ -45,6 +45,13 @@ def test_others_are_seen_and_we_are_not(database: Database, app: Session, pauses
         wait_until(lambda: others() is not None, "nobody looks at the traffic")
         wait_until(write_elsewhere, "writes to another table are not seen")
         wait_until(lambda: others() == 0, "what has ended is still counted")
+
+        def pace() -> tuple[float, int]:
+            row = rows.find(session, sidecar.throttle, workflow=run.workflow) or {}
+            return row.get("effort", 0.0), row.get("chunk_millis", 0)
+
+        wait_until(lambda: pace() == (run.spec.tasks, run.spec.chunk_millis), "it is held back beside nobody")
+        assert (throttle.base(session, run.workflow) or 0) > 0
         let_go(pauses, "copy.before_open")
         seen: list[float | None] = []
 
@@ -55,10 +62,6 @@ def test_others_are_seen_and_we_are_not(database: Database, app: Session, pauses
 
         wait_until(is_copied, "the rows are not copied")
         assert set(seen) == {0.0}
-        row = rows.find(session, sidecar.throttle, workflow=run.workflow)
-        assert row is not None
-        assert (row["effort"], row["chunk_millis"]) == (run.spec.tasks, run.spec.chunk_millis)
-        assert row["base_micros"] > 0
         run.stop.set()
         run.result()
 

@@ -36,7 +36,7 @@ def copy_ahead(
     is_over: Callable[[], bool],
     check: Callable[[], None],
 ) -> None:
-    """Copy the first splits one after the other until `is_over`. `check` is called wherever this waits; it may raise."""
+    """Copy the first splits one after the other until `is_over`. `check` is called while waiting; it may raise."""
     try:
         with connect(url) as session:
             numbers = [s.number for s in ledger.splits(session, job.workflow) if not s.is_done]
