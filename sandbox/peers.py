@@ -1,0 +1,119 @@
+"""The programs that `make bench` compares us with, in .sandbox/peers: fetched or built there when they are missing.
+
+`python -m sandbox.peers` alone does the same and says what there is.
+
+What must stay true: a program that is there already, in .sandbox/peers or in PATH, is taken as it is; one that cannot
+be had is named with the reason, and nothing else fails for it; nothing is installed into the system.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from sandbox import install
+from sandbox.install import ROOT, InstallFailed
+
+PLACE = ".sandbox/peers"
+FOLDER = ROOT / PLACE
+_PERL_PACKAGES = ("percona-toolkit", "libdbd-mysql-perl", "libdbi-perl", "libterm-readkey-perl")
+_WITH_OWN_LIBRARIES = """#!/bin/sh
+here=$(cd "$(dirname "$0")" && pwd)/perl
+PERL5LIB="$here/usr/share/perl5:$(echo "$here"/usr/lib/*/perl5/*)" exec perl "$here/usr/bin/{name}" "$@"
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A program, or the reason why there is none."""
+
+    name: str
+    path: Path | None = None
+    version: str = ""
+    reason: str = ""
+
+
+def prepare() -> dict[str, Found]:
+    """Every peer by its name, after an attempt to get what is missing."""
+    return {name: _prepared(name, get) for name, get in _GET.items()}
+
+
+def _prepared(name: str, get: Callable[[str], None]) -> Found:
+    try:
+        if _path(name) is None:
+            FOLDER.mkdir(parents=True, exist_ok=True)
+            get(name)
+    except InstallFailed as error:
+        return Found(name=name, reason=str(error))
+    path = _path(name)
+    if path is None:
+        return Found(name=name, reason=f"{name} was installed and is not in {PLACE}")
+    return Found(name=name, path=path, version=_version(path))
+
+
+def _path(name: str) -> Path | None:
+    ours, theirs = FOLDER / name, shutil.which(name)
+    return ours if ours.exists() else Path(theirs) if theirs else None
+
+
+def _version(path: Path) -> str:
+    words = install.output([str(path), "--version"]).split()
+    return " ".join(words)[:80]
+
+
+def _build(package: str) -> Callable[[str], None]:
+    """By Go, from its module proxy, with the settings that Go has here."""
+
+    def get(name: str) -> None:
+        if shutil.which("go") is None:
+            raise InstallFailed(f"{name} is built by Go, which is not installed.")
+        install.say(f"{name} into {PLACE} with go install")
+        command = ["go", "install", "-trimpath", f"{package}@latest"]
+        environment = {**os.environ, "GOBIN": str(FOLDER)}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise InstallFailed(f"go install {package}@latest: {' '.join(done.stderr.split())[-300:]}")
+
+    return get
+
+
+def _unpack(name: str) -> None:
+    """Out of the distribution's packages; the Perl that is there runs it."""
+    if shutil.which("perl") is None or shutil.which("dpkg-deb") is None:
+        raise InstallFailed(f"{name} needs perl, and a distribution with dpkg to fetch it from.")
+    install.say(f"{name} into {PLACE}, out of the distribution's packages")
+    install.first_available(_PERL_PACKAGES[:1])
+    with tempfile.TemporaryDirectory(prefix="vreplication-") as folder:
+        fetch = ["apt-get", "-o", "APT::Sandbox::User=root", "-qq", "download", *_PERL_PACKAGES]
+        install.run(fetch, f"apt-get could not fetch {' '.join(_PERL_PACKAGES)}", folder=folder)
+        for file in Path(folder).glob("*.deb"):
+            install.run(["dpkg-deb", "-x", str(file), str(FOLDER / "perl")], f"{file.name} could not be unpacked")
+    program = FOLDER / name
+    program.write_text(_WITH_OWN_LIBRARIES.format(name=name))
+    program.chmod(0o755)
+
+
+_GET: dict[str, Callable[[str], None]] = {
+    "gh-ost": _build("github.com/github/gh-ost/go/cmd/gh-ost"),
+    "spirit": _build("github.com/block/spirit/cmd/spirit"),
+    "pt-online-schema-change": _unpack,
+}
+
+
+NAMES = tuple(_GET)
+
+
+def main() -> int:
+    for found in prepare().values():
+        print(f"{found.name}: {found.path or found.reason} {found.version}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
