@@ -49,7 +49,8 @@ check: ## Lint, formatting, types and the fast tests: under a minute
 	$(VENV)/mypy
 	$(VENV)/pytest -q tests/unit
 
-bench: install install-mysql ## Measure copy, catch-up and verification on both servers (bench/README.md)
+bench: install install-mysql ## Measure us, and us beside gh-ost, spirit and pt-online-schema-change (bench/README.md)
+	@$(PYTHON) -m sandbox.install charts
 	@$(VENV)/python -m bench
 
 clean: ## Remove what demo and tests left: .sandbox, caches (not .venv)

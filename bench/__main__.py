@@ -1,7 +1,8 @@
-"""`python -m bench`: measure row copy, catch-up, verification and all around them, on both servers.
+"""`python -m bench`: measure row copy, catch-up, verification and all around them; then whole runs beside the peers.
 
-BENCH_ROWS (4194304), BENCH_RUNS (3), BENCH_FLAVORS (mariadb,mysql), BENCH_PATIENCE (seconds to wait for a quiet machine
-before each step, 60).
+BENCH_ROWS (4194304), BENCH_RUNS (5), BENCH_FLAVORS (mariadb,mysql), BENCH_PATIENCE (seconds to wait for a quiet machine
+before each step, 60), BENCH_SCENARIOS (of bench/scenarios.py; "none" for our own figures alone), BENCH_NAME (of results
+that are kept, in bench/results/).
 
 What must stay true: the servers and every process are ended here, whatever happens; nothing is measured that the
 README beside this file does not explain.
@@ -9,24 +10,23 @@ README beside this file does not explain.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench import baselines, cpu, report, runs, table
+from bench import baselines, cpu, peers, runs, scenarios, table
+from bench.report import say
+from bench.results import Result
 from sandbox import binaries, servers
 from sandbox.databases import Database, create_database
 from sandbox.install import ROOT
 from vreplication.mysql.session import Session
 
 FOLDER = ROOT / ".sandbox" / "bench"
-RESULTS = ROOT / "bench" / "results"
 DRAINED_RANGES, DRAINED_ROWS = 260, 1_000
 """Transactions of the drain, and ids that each covers: the updated rows are a little fewer, for ids have gaps."""
 
@@ -37,6 +37,8 @@ class Settings:
     count: int
     flavors: tuple[str, ...]
     patience: float
+    scenarios: tuple[str, ...]
+    name: str
 
 
 @dataclass(slots=True, kw_only=True)
@@ -134,16 +136,14 @@ def drained(session: Session, rows: int) -> list[tuple[int, int]]:
     return found
 
 
-def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
 def read_settings() -> Settings:
     return Settings(
         rows=int(os.environ.get("BENCH_ROWS") or 4_194_304),
-        count=int(os.environ.get("BENCH_RUNS") or 3),
+        count=int(os.environ.get("BENCH_RUNS") or 5),
         flavors=tuple((os.environ.get("BENCH_FLAVORS") or "mariadb,mysql").split(",")),
         patience=float(os.environ.get("BENCH_PATIENCE") or 60),
+        scenarios=_scenarios(os.environ.get("BENCH_SCENARIOS") or ",".join(scenarios.USUAL)),
+        name=os.environ.get("BENCH_NAME") or "",
     )
 
 
@@ -164,26 +164,39 @@ def measure(settings: Settings, flavor: str) -> Bench:
     return bench
 
 
-def save(settings: Settings, found: dict[str, Bench]) -> Path:
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / ".gitignore").write_text("*\n")
-    path = RESULTS / f"{time.strftime('%Y%m%d-%H%M%S')}.json"
-    content = {f: {"samples": report.with_ratios(b.samples), "notes": b.notes} for f, b in found.items()}
-    path.write_text(json.dumps({"rows": settings.rows, "cpus": os.cpu_count(), **content}, indent=1))
-    return path
+def _scenarios(text: str) -> tuple[str, ...]:
+    names = () if text == "none" else tuple(text.split(","))
+    if unknown := [name for name in names if name not in scenarios.SCENARIOS]:
+        raise ValueError(f"unknown scenario {unknown[0]}; known: {', '.join(scenarios.SCENARIOS)}")
+    return names
+
+
+def all_of(settings: Settings) -> Result:
+    """Our own figures first; what there is, is saved after each server and each run."""
+    result = Result(name=settings.name, rows=settings.rows, runs=settings.count)
+    asked = peers.Asked(
+        scenarios=settings.scenarios,
+        rows=settings.rows,
+        runs=settings.count,
+        flavors=settings.flavors,
+        patience=settings.patience,
+    )
+    programs = peers.prepared(asked, result)
+    for flavor in settings.flavors:
+        bench = measure(settings, flavor)
+        result.own[flavor] = {"samples": bench.samples, "notes": bench.notes}
+        result.save()
+    peers.compare(asked, result, programs)
+    return result
 
 
 def main() -> int:
-    settings = read_settings()
     try:
-        found = {flavor: measure(settings, flavor) for flavor in settings.flavors}
+        result = all_of(read_settings())
     except (ValueError, binaries.ServerMissing, servers.StartFailed) as error:
         say(f"bench: {error}")
         return 2
-    path = save(settings, found)
-    print(f"{settings.rows:,} rows, {settings.count} runs, {os.cpu_count()} CPUs; median (least–greatest)\n")
-    print(report.table({f: report.with_ratios(b.samples) for f, b in found.items()}))
-    say(f"\nall samples: {path.relative_to(ROOT)}")
+    print(result.finish())
     return 0
 
 

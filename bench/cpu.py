@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 from pathlib import Path
 
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -35,6 +36,12 @@ def resident(command: int) -> dict[str, int]:
 
 def between(first: dict[str, float], last: dict[str, float]) -> dict[str, float]:
     return {role: round(seconds - first.get(role, 0.0), 2) for role, seconds in last.items()}
+
+
+def of_ended_children() -> float:
+    """CPU seconds of all processes that we started and that have ended, with theirs."""
+    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return spent.ru_utime + spent.ru_stime
 
 
 def _seconds(pid: int) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -12,13 +13,14 @@ Samples = Mapping[str, Sequence[float]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """unit: "" for a ratio. target: at most this much; None where there is none."""
+    """unit: "" for a ratio. target: at most this much (`at_least`: at least); None where there is none."""
 
     name: str
     sentence: str
     unit: str = "s"
     mysql: float | None = None
     mariadb: float | None = None
+    at_least: bool = False
 
     def target(self, flavor: str) -> float | None:
         return self.mysql if flavor == "mysql" else self.mariadb
@@ -57,11 +59,11 @@ def with_ratios(samples: Samples) -> dict[str, list[float]]:
     return found
 
 
-def table(measured: Mapping[str, Samples]) -> str:
+def table(measured: Mapping[str, Samples], figures: Sequence[Figure] = FIGURES) -> str:
     """Markdown: a row a figure, a column a server; the median, with the least and the greatest behind it."""
     flavors = list(measured)
     lines = ["| figure | " + " | ".join(f"{f} | target" for f in flavors) + " |", "|---" * (1 + 2 * len(flavors)) + "|"]
-    for figure in FIGURES:
+    for figure in figures:
         cells = []
         for flavor in flavors:
             cells += [_cell(figure, measured[flavor].get(figure.name, ())), _target(figure, flavor)]
@@ -74,7 +76,7 @@ def _cell(figure: Figure, values: Sequence[float]) -> str:
         return "–"
     middle = statistics.median(values)
     span = f" ({_shown(figure, min(values))}–{_shown(figure, max(values))})" if len(values) > 1 else ""
-    return f"**{_shown(figure, middle)}**{' s' if figure.unit else ''}{span}"
+    return f"**{_shown(figure, middle)}**{f' {figure.unit}' if figure.unit else ''}{span}"
 
 
 def _shown(figure: Figure, value: float) -> str:
@@ -83,4 +85,9 @@ def _shown(figure: Figure, value: float) -> str:
 
 def _target(figure: Figure, flavor: str) -> str:
     target = figure.target(flavor)
-    return "" if target is None else f"≤ {target:g}{' s' if figure.unit else ''}"
+    unit = f" {figure.unit}" if figure.unit else ""
+    return "" if target is None else f"{'≥' if figure.at_least else '≤'} {target:g}{unit}"
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

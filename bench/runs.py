@@ -94,10 +94,12 @@ class Run:
 
 
 @contextlib.contextmanager
-def started(database: Database, folder: Path, *options: str, pauses: Path | None = None) -> Iterator[Run]:
+def started(
+    database: Database, folder: Path, *options: str, pauses: Path | None = None, table: str = NAME
+) -> Iterator[Run]:
     """Start the command; end it, if it still runs, when the block does. `pauses`: the folder of its pause points."""
     workflow = f"bench-{secrets.token_hex(3)}"
-    words = ["online-ddl", "--table", NAME, "--alter", ALTER, "--yes", "--json", "--workflow", workflow, *options]
+    words = ["online-ddl", "--table", table, "--alter", ALTER, "--yes", "--json", "--workflow", workflow, *options]
     environment = {
         **os.environ,
         "VREPLICATION_SOURCE": str(database.user_url),
@@ -123,9 +125,11 @@ def started(database: Database, folder: Path, *options: str, pauses: Path | None
                 process.wait()
 
 
-def follow(run: Run, session: Session, server_pid: int, until: Callable[[str], bool]) -> None:
+def follow(
+    run: Run, session: Session, server_pid: int, until: Callable[[str], bool], limit: float = _LIMIT_SECONDS
+) -> None:
     """Look at the ledger until the phase is the wanted one, or the command ends."""
-    deadline = time.monotonic() + _LIMIT_SECONDS
+    deadline = time.monotonic() + limit
     while run.process.poll() is None and time.monotonic() < deadline:
         run.cpu.append((time.time(), cpu.used(server_pid, run.process.pid)))
         with contextlib.suppress(SqlError):

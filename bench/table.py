@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from vreplication.mysql.quoting import ident
 from vreplication.mysql.session import Session, SqlError
@@ -38,26 +39,64 @@ def options(flavor: str) -> Mapping[str, object]:
     return {**OPTIONS, **FLAVOR_OPTIONS[flavor]}
 
 
-def fill(session: Session, rows: int) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """A table that is measured. It has an `id` and a `sig VARCHAR(40)`; values: of a new row, out of the text `s`."""
+
+    name: str
+    create: str
+    columns: str
+    values: str
+
+
+NARROW = Shape(name=NAME, create=CREATE, columns="sig, c", values="s, LEFT(s, 8)")
+WIDE = Shape(
+    name="stress_test_wide",
+    create="""CREATE TABLE {name} (
+  id BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY,
+  sig VARCHAR(40) NOT NULL,
+  customer INT NOT NULL,
+  made_at DATETIME NOT NULL,
+  body VARCHAR(1000) NOT NULL,
+  KEY (customer),
+  KEY (sig)
+) ENGINE=InnoDB""",
+    columns="sig, customer, made_at, body",
+    values="s, CONV(LEFT(s, 5), 16, 10), '2026-01-01' + INTERVAL CONV(LEFT(s, 6), 16, 10) SECOND, REPEAT(s, 24)",
+)
+"""Rows of 1 KB with two secondary indexes, of which the writers change one."""
+
+
+def fill(session: Session, rows: int, shape: Shape = NARROW) -> None:
     """Doubling by INSERT … SELECT leaves gaps in the ids, as the table had that this one is modeled on."""
     session.execute_raw("SET SESSION sql_log_bin=0")
-    session.execute_raw(CREATE.format(name=ident(NAME)))
-    session.execute_raw(f"INSERT INTO {ident(NAME)} (sig, c) VALUES (REPEAT('0', 40), '')")
+    session.execute_raw(shape.create.format(name=ident(shape.name)))
+    _double(session, shape, "SELECT REPEAT('0', 40) AS s")
     have = 1
     while have < rows:
         more = min(have, rows - have)
-        session.execute_raw(
-            f"INSERT INTO {ident(NAME)} (sig, c) SELECT s, LEFT(s, 8) FROM "
-            f"(SELECT LOWER(HEX(RANDOM_BYTES(20))) AS s FROM {ident(NAME)} LIMIT {more}) AS fresh"
-        )
+        _double(session, shape, f"SELECT LOWER(HEX(RANDOM_BYTES(20))) AS s FROM {ident(shape.name)} LIMIT {more}")
         have += more
-    session.rows(f"ANALYZE TABLE {ident(NAME)}")
+    session.rows(f"ANALYZE TABLE {ident(shape.name)}")
     session.execute_raw("SET SESSION sql_log_bin=1")
 
 
-def warm(session: Session) -> None:
+def _double(session: Session, shape: Shape, texts: str) -> None:
+    into = f"{ident(shape.name)} ({shape.columns})"
+    session.execute_raw(f"INSERT INTO {into} SELECT {shape.values} FROM ({texts}) AS fresh")
+
+
+def warm(session: Session, name: str = NAME) -> None:
     """Read the table into the buffer pool."""
-    session.value(f"SELECT SUM(LENGTH(sig)) FROM {ident(NAME)}")
+    session.value(f"SELECT SUM(LENGTH(sig)) FROM {ident(name)}")
+
+
+def content(session: Session, shape: Shape = NARROW) -> tuple[int, int]:
+    """How many rows there are, and a checksum over them: the same as long as nobody writes."""
+    rows = session.rows(
+        f"SELECT COUNT(*), BIT_XOR(CRC32(CONCAT_WS('#', id, {shape.columns}))) FROM {ident(shape.name)}"
+    )
+    return int(rows[0][0]), int(rows[0][1])
 
 
 def rest(session: Session) -> None:

@@ -22,14 +22,15 @@ from pathlib import Path
 from sandbox import binaries
 
 ROOT = Path(__file__).resolve().parent.parent
-PARTS = ("python", "java", "archive", "bytecode", "mariadb", "keyring", "mysql", "chromium", "browser")
-_ONLY_FOR_TESTS = ("bytecode", "keyring", "mysql", "chromium", "browser")
+PARTS = ("python", "java", "archive", "bytecode", "mariadb", "keyring", "mysql", "chromium", "browser", "charts")
+_NOT_FOR_THE_DEMO = ("bytecode", "keyring", "mysql", "chromium", "browser", "charts")
 NEEDS = {
     "archive": ("python", "java"),
     "bytecode": ("python",),
     "keyring": ("mariadb",),
     "chromium": ("mariadb",),
     "browser": ("python", "chromium"),
+    "charts": ("python",),
 }
 BROWSERS = ("chromium", "google-chrome", "google-chrome-stable", "chromium-browser")
 PRIVATE_UV = ROOT / ".sandbox" / "uv"
@@ -47,7 +48,7 @@ class InstallFailed(Exception):
 
 
 def main(arguments: list[str]) -> int:
-    """Install the named parts (when none is named, all but those that only the tests need)."""
+    """Install the named parts (when none is named, all but those that only the tests and the bench need)."""
     unknown = sorted(set(arguments) - set(PARTS))
     if unknown:
         print(f"install: unknown part {unknown[0]!r}; known: {', '.join(PARTS)}", file=sys.stderr)
@@ -62,6 +63,7 @@ def main(arguments: list[str]) -> int:
         "mysql": install_mysql,
         "chromium": install_chromium,
         "browser": install_browser,
+        "charts": install_charts,
     }
     failures = side_by_side({part: steps[part] for part in wanted(arguments)})
     for failure in failures:
@@ -71,7 +73,7 @@ def main(arguments: list[str]) -> int:
 
 def wanted(arguments: list[str]) -> list[str]:
     """In the order of PARTS, in which each comes after what it needs."""
-    return [part for part in PARTS if part in arguments or (not arguments and part not in _ONLY_FOR_TESTS)]
+    return [part for part in PARTS if part in arguments or (not arguments and part not in _NOT_FOR_THE_DEMO)]
 
 
 def side_by_side(steps: dict[str, Callable[[], None]]) -> list[str]:
@@ -109,6 +111,12 @@ def install_python() -> None:
     if not (ROOT / ".venv/bin/vreplication").exists():
         say("the locked dependencies into .venv with uv (this takes a few minutes the first time)")
     run([uv, "sync", "--frozen", "--quiet"], "uv could not install the locked dependencies")
+
+
+def install_charts() -> None:
+    """What the bench draws with. The next exact sync removes it; uv keeps it in its cache."""
+    command = [find_uv() or "uv", "sync", "--frozen", "--inexact", "--quiet", "--group", "bench"]
+    run(command, "uv could not install what charts are drawn with")
 
 
 def find_uv() -> str | None:
