@@ -173,7 +173,7 @@ def _scenarios(text: str) -> tuple[str, ...]:
 
 def all_of(settings: Settings) -> Result:
     """Our own figures first; what there is, is saved after each server and each run."""
-    result = Result(name=settings.name, rows=settings.rows, runs=settings.count)
+    result = Result.of(settings.name, settings.rows, settings.count)
     asked = peers.Asked(
         scenarios=settings.scenarios,
         rows=settings.rows,

@@ -8,16 +8,18 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
+from collections.abc import Sequence
 from pathlib import Path
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _ROLES = ((b"\0replicate\0", "replicate"), (b"pyspark.daemon", "workers"), (b"SparkSubmit", "jvm"))
 
 
-def used(server: int, command: int | None = None) -> dict[str, float]:
-    """CPU seconds since the start of each: the server's process, and those of a command with its children."""
+def used(server: int, command: int | None = None, helpers: Sequence[int] = ()) -> dict[str, float]:
+    """CPU seconds since the start of each: the server's process, and those of a command with its children, and of
+    others that work for it with theirs."""
     found = {"server": _seconds(server)}
-    for pid in _tree(command) if command else ():
+    for pid in [*(_tree(command) if command else ()), *(each for helper in helpers for each in _tree(helper))]:
         role = _role(pid, command)
         found[role] = found.get(role, 0.0) + _seconds(pid)
     return found
@@ -36,6 +38,13 @@ def resident(command: int) -> dict[str, int]:
 
 def between(first: dict[str, float], last: dict[str, float]) -> dict[str, float]:
     return {role: round(seconds - first.get(role, 0.0), 2) for role, seconds in last.items()}
+
+
+def of_machine() -> float:
+    """CPU seconds of everything that runs here, since the machine started."""
+    with open("/proc/stat") as file:
+        times = [int(x) for x in file.readline().split()[1:9]]
+    return (sum(times) - times[3] - times[4]) / _TICKS
 
 
 def of_ended_children() -> float:

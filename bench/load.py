@@ -1,8 +1,8 @@
 """Writers with a fixed timetable, in a process of their own, and what each of their updates took.
 
-What must stay true: an update's time counts from when it was due, not from when it was sent: a server that stands still
-for a second makes the updates late that were due meanwhile, and they count as late. The rows that were written are
-compared with what was written at the end.
+What must stay true: an update's time counts from when it was due, not from when it was sent: a server that stands
+still for a second makes the updates late that were due meanwhile, and they count as late. So do those that were due and
+had not been sent at the end. The rows that were written are compared with what was written, at the end.
 """
 
 from __future__ import annotations
@@ -105,14 +105,21 @@ class _Writer:
         while not stop.is_set() and len(self.errors) < _MAX_ERRORS:
             try:
                 with connect(self.url, lock_wait_seconds=50) as session:
-                    while not stop.is_set():
-                        due = self._due(began, number)
-                        stop.wait(max(due - time.monotonic(), 0.0))
+                    while not stop.wait(max((due := self._due(began, number)) - time.monotonic(), 0.0)):
                         number += 1
                         self._write(session, due, chance)
             except VReplicationError as error:
                 self.errors.append(str(error)[:200])
                 stop.wait(0.05 if isinstance(error, Transient) else 0.2)
+        self._give_up(began, number)
+
+    def _give_up(self, began: float, number: int) -> None:
+        """What was due and was never sent took this long at least."""
+        now = time.monotonic()
+        while self.interval is not None and (due := self._due(began, number)) < now:
+            self.due.append(due)
+            self.done.append(now)
+            number += 1
 
     def _due(self, began: float, number: int) -> float:
         return time.monotonic() if self.interval is None else began + self.offset + number * self.interval

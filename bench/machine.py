@@ -25,6 +25,7 @@ from sandbox.install import ROOT
 LOCK = "BENCH_LOCK"
 """A file that is locked during each measured run, for who shares a machine by such a lock."""
 _SYNCS, _BLOCK = 200, b"x" * 4096
+_PIECES, _PIECE = 16, bytes(8 << 20)
 
 
 def described(folder: Path, flavors: tuple[str, ...], tools: dict[str, str]) -> dict[str, Any]:
@@ -35,6 +36,7 @@ def described(folder: Path, flavors: tuple[str, ...], tools: dict[str, str]) -> 
         "cores": os.cpu_count(),
         "memory_gib": round(int(_first(r"^MemTotal:\s*(\d+)", "/proc/meminfo") or 0) / (1 << 20), 1),
         "fsync_millis": sync_millis(folder),
+        "log_mib_per_second": log_bandwidth(folder),
         "kernel": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
         "java": install.java_version(),
@@ -58,6 +60,19 @@ def sync_millis(folder: Path) -> dict[str, float]:
             took.append(1000 * (time.perf_counter() - began))
     path.unlink()
     return {"median": round(statistics.median(took), 2), "p99": round(sorted(took)[-_SYNCS // 100], 2)}
+
+
+def log_bandwidth(folder: Path) -> float:
+    """MiB a second of a file that is written from its beginning on, synced every 8 MiB, as a large commit does it."""
+    path = folder / "bandwidth"
+    began = time.perf_counter()
+    with path.open("wb", buffering=0) as file:
+        for _ in range(_PIECES):
+            file.write(_PIECE)
+            os.fdatasync(file.fileno())
+    seconds = time.perf_counter() - began
+    path.unlink()
+    return round(_PIECES * len(_PIECE) / (1 << 20) / seconds, 0)
 
 
 def in_words(found: dict[str, Any]) -> str:

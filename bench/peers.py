@@ -116,13 +116,15 @@ class Bench:
     def _run(self, contender: Contender, limit: float = _LIMIT_SECONDS) -> Outcome:
         """With what it costs in CPU time, which says something on a busy machine too."""
         server = self.site.database.server.pid
-        used, ended = cpu.used(server), cpu.of_ended_children()
+        used, ended, all_of_it = cpu.used(server), cpu.of_ended_children(), cpu.of_machine()
         if contender.copy_only:
             outcome = tools.copied(self.site, contender.options, limit)
         else:
             outcome = tools.run(self.site, contender.tool, contender.options, limit)
         outcome.figures["server_cpu"] = cpu.between(used, cpu.used(server))["server"]
         outcome.figures.setdefault("tool_cpu", cpu.of_ended_children() - ended)
+        others = cpu.of_machine() - all_of_it - outcome.figures["server_cpu"] - outcome.figures["tool_cpu"]
+        outcome.figures["others"] = max(others, 0.0) / outcome.seconds
         return outcome
 
     def _under_load(self, scenario: Scenario, contender: Contender) -> Outcome:
@@ -240,8 +242,9 @@ def compare(asked: Asked, result: Result, programs: dict[str, Path]) -> None:
     """All scenarios on all servers, written down after each run."""
     for flavor in asked.flavors if asked.scenarios else ():
         say(f"{flavor} {'.'.join(map(str, binaries.version(flavor)))}: {', '.join(asked.scenarios)}")
+        earlier = result.records.get(flavor, [])
         for records in measure(asked, flavor, programs):
-            result.records[flavor] = records
+            result.records[flavor] = earlier + records
             result.save()
 
 
@@ -253,7 +256,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--flavors", default="mariadb,mysql")
     parser.add_argument("--patience", type=float, default=60.0, help="seconds to wait for a quiet machine before each")
-    parser.add_argument("--name", default="", help="of the results that are to be kept")
+    parser.add_argument("--name", default="", help="of results that are kept; runs are added to them")
     given = parser.parse_args(arguments)
     scenarios = tuple(given.scenario.split(","))
     if unknown := [name for name in scenarios if name not in SCENARIOS]:
@@ -266,7 +269,7 @@ def main(arguments: Sequence[str]) -> int:
         patience=given.patience,
         contenders=tuple(filter(None, given.contender.split(","))),
     )
-    result = Result(name=given.name, rows=asked.rows, runs=asked.runs)
+    result = Result.of(given.name, asked.rows, asked.runs)
     try:
         compare(asked, result, prepared(asked, result))
     except (binaries.ServerMissing, servers.StartFailed) as error:

@@ -26,6 +26,7 @@ _SHOWN_LAST = (
     ("verify", "verification", "s"),
     ("server_cpu", "the server's CPU time", "s"),
     ("tool_cpu", "the tool's CPU time", "s"),
+    ("others", "cores that all others used meanwhile", "cores"),
 )
 _OF_WRITERS = (
     ("p50", "writers' p50", "ms"),
@@ -50,6 +51,14 @@ class Result:
     own: dict[str, dict[str, Any]] = field(default_factory=dict)
     records: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     at: str = field(default_factory=lambda: time.strftime("%Y%m%d-%H%M%S"))
+
+    @classmethod
+    def of(cls, name: str, rows: int, runs: int) -> Result:
+        """A new one; where one of this name is there, that one, to which the runs beside the peers are added."""
+        path = FOLDER / name / "results.json"
+        if name and path.exists():
+            return cls(**json.loads(path.read_text()))
+        return cls(name=name, rows=rows, runs=runs)
 
     @property
     def folder(self) -> Path:

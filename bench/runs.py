@@ -39,7 +39,9 @@ _CHUNKS_BEFORE = 5
 
 @dataclass(slots=True, kw_only=True)
 class Run:
-    """One command. first, last: when the first chunk was opened, and the last one landed; landed: the first one did."""
+    """One command. first, last: when the first chunk was opened, and the last one landed (epoch seconds); landed: the
+    first one did. helpers: processes that are not its children and whose CPU time is its own.
+    """
 
     process: subprocess.Popen[bytes]
     workflow: str
@@ -53,13 +55,14 @@ class Run:
     ended: float = 0.0
     result: dict[str, Any] = field(default_factory=dict)
     cpu: list[tuple[float, dict[str, float]]] = field(default_factory=list)
+    helpers: tuple[int, ...] = ()
 
     @property
     def copy_seconds(self) -> float:
         return self.last - self.first
 
     def copy_cpu(self) -> dict[str, float]:
-        """CPU seconds by role while rows were copied, to a quarter of a second."""
+        """CPU seconds by role while rows were copied, to a quarter of a second; `machine`: of everybody together."""
         inside = [used for at, used in self.cpu if self.first - 0.25 <= at <= self.last + 0.25]
         return cpu.between(inside[0], inside[-1]) if len(inside) > 1 else {}
 
@@ -131,7 +134,9 @@ def follow(
     """Look at the ledger until the phase is the wanted one, or the command ends."""
     deadline = time.monotonic() + limit
     while run.process.poll() is None and time.monotonic() < deadline:
-        run.cpu.append((time.time(), cpu.used(server_pid, run.process.pid)))
+        run.cpu.append(
+            (time.time(), {**cpu.used(server_pid, run.process.pid, run.helpers), "machine": cpu.of_machine()})
+        )
         with contextlib.suppress(SqlError):
             _look(run, session)
             phase = session.value(f"SELECT phase FROM {SIDECAR}.workflow WHERE id=%s", (run.workflow,))

@@ -81,10 +81,11 @@ def run(site: Site, tool: str, options: tuple[str, ...], limit: float) -> Outcom
         tidy(site)
 
 
-def copied(site: Site, options: tuple[str, ...], limit: float) -> Outcome:
+def copied(site: Site, options: tuple[str, ...], limit: float, helpers: tuple[int, ...] = ()) -> Outcome:
     """Ours until it stands before the switch; then it is cancelled. Figures as of a whole run."""
     began = time.monotonic()
     with runs.started(site.database, site.folder, "--cutover", "manual", *options, table=site.table) as found:
+        found.helpers = helpers
         runs.follow(found, site.session, site.database.server.pid, lambda phase: phase == "waiting", limit)
         outcome = Outcome(began=began, ended=time.monotonic(), figures=_figures(found))
         if found.process.poll() is not None or outcome.seconds > limit:
@@ -118,10 +119,17 @@ def _figures(found: runs.Run) -> dict[str, float]:
     """
     phases = found.phases()
     figures = {"copy": found.copy_seconds, "start": found.first - found.began} if found.chunks else {}
-    figures["tool_cpu"] = max((sum(used.values()) - used["server"] for _, used in found.cpu), default=0.0)
+    figures["tool_cpu"] = max((_of_tool(used) for _, used in found.cpu), default=0.0)
+    if spent := found.copy_cpu():
+        figures["copy_server_cpu"], figures["copy_tool_cpu"] = spent["server"], _of_tool(spent)
+        figures["copy_others_cpu"] = max(spent["machine"] - spent["server"] - _of_tool(spent), 0.0)
     if "waiting" in phases and "verifying" in phases:
         figures["verify"] = phases["waiting"] - phases["verifying"]
     return figures
+
+
+def _of_tool(used: dict[str, float]) -> float:
+    return sum(seconds for role, seconds in used.items() if role not in ("server", "machine"))
 
 
 def _cancelled(site: Site, found: runs.Run) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from array import array
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from bench.results import Result, in_words, samples
 from bench.scenarios import RATIOS, SCENARIOS, USUAL
 from bench.tools import COMMANDS, FLAVORS, OURS, Outcome
 from sandbox import peers
+from vreplication.mysql.url import SourceUrl
 
 MACHINE = {
     "at": "2026-11-23 02:00 UTC",
@@ -77,6 +79,24 @@ def test_an_update_counts_from_when_it_was_due() -> None:
     assert found["alone_p50"] == 500.0
     assert (found["p50"], found["longest"]) == (2000.0, 3000.0)
     assert found["rate"] == 0.75
+
+
+def test_what_was_due_and_never_sent_is_late_too() -> None:
+    """The server stands still from the first update on; the writers are stopped after that."""
+    url = SourceUrl(host="nowhere.invalid", port=1, user="u", password="p", database="d")
+    writer = load._Writer(url=url, name="t", ids=[1], offset=0.0, interval=0.01)
+    writer._give_up(time.monotonic() - 1.0, 10)
+    assert len(writer.due) in (90, 91)
+    assert max(done - due for due, done in zip(writer.due, writer.done, strict=True)) > 0.89
+
+
+def test_a_named_result_grows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(results, "FOLDER", tmp_path)
+    first = Result.of("named", 1_000, 5)
+    first.records["mysql"] = [record("ours", 0, seconds=6.0)]
+    first.save()
+    assert Result.of("named", 1_000, 5).records == first.records
+    assert Result.of("", 1_000, 5).records == {}
 
 
 def test_a_missing_peer_is_named_with_the_reason() -> None:
