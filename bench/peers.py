@@ -91,9 +91,12 @@ class Bench:
             self._rest()
             busy = table.wait_until_quiet(0 if is_alone else self.asked.patience)
             with self._snapshot(contender):
-                outcome = self._under_load(scenario, contender) if scenario.rate else self._run(contender)
+                if scenario.rate:
+                    outcome, written = self._under_load(scenario, contender)
+                else:
+                    outcome, written = self._run(contender), None
         outcome.figures |= {"seconds": outcome.seconds, "busy_before": busy, "alone": float(is_alone)}
-        self._check(scenario, outcome)
+        self._check(scenario, outcome, written)
         return outcome
 
     def _rest(self) -> None:
@@ -127,7 +130,7 @@ class Bench:
         outcome.figures["others"] = max(others, 0.0) / outcome.seconds
         return outcome
 
-    def _under_load(self, scenario: Scenario, contender: Contender) -> Outcome:
+    def _under_load(self, scenario: Scenario, contender: Contender) -> tuple[Outcome, load.Written]:
         with load.Load(self.site.database.app_url, self.site.table, rate=scenario.rate) as writers:
             time.sleep(_SETTLE_SECONDS)
             before = time.monotonic()
@@ -135,14 +138,16 @@ class Bench:
             outcome = self._run(contender)
             written = writers.stop()
         outcome.figures |= latencies(written, outcome, before)
-        if written.lost or written.errors:
-            outcome.failed = outcome.failed or f"{written.lost} rows lost; {'; '.join(written.errors[:2])}"
-        return outcome
+        return outcome, written
 
-    def _check(self, scenario: Scenario, outcome: Outcome) -> None:
-        """Without writers the content is the same, with them the number of rows."""
+    def _check(self, scenario: Scenario, outcome: Outcome, written: load.Written | None) -> None:
+        """Without writers the content is the same; with them the number of rows, and what they wrote."""
         found = table.content(self.site.session, scenario.shape)
-        if found[0] != self._content[0] or (not scenario.rate and found != self._content):
+        if written and (written.lost or written.errors):
+            lost = f"{written.lost} rows do not hold what was last written to them"
+            told = [*([lost] if written.lost else ()), *written.errors[:2]]
+            outcome.failed = outcome.failed or "; ".join(told)
+        if found[0] != self._content[0] or (written is None and found != self._content):
             outcome.failed = outcome.failed or f"the table holds {found} instead of {self._content}"
         self._content = found
 
@@ -155,8 +160,8 @@ class Bench:
     def _converge(self, scenario: Scenario) -> Iterator[None]:
         """The most updates a second that are really made while the tool comes to its end, halving what is unknown."""
         for contender in filter(self._takes_part, scenario.contenders):
-            low, high = _CONVERGE_LEAST, self._most()
-            best, rate = 0.0, high
+            most = self._most()
+            low, high, best, rate = _CONVERGE_LEAST, most, 0.0, most
             for _ in range(1 + _CONVERGE_STEPS):
                 outcome = self._attempt(scenario, contender, rate)
                 low, high = (low, rate) if outcome.failed else (rate, high)
@@ -165,7 +170,7 @@ class Bench:
                     break
                 rate = (low * high) ** 0.5
                 yield
-            self._keep(scenario, contender, 0, Outcome(began=0, ended=0, figures={"rate": best, "most": self._most()}))
+            self._keep(scenario, contender, 0, Outcome(began=0, ended=0, figures={"rate": best, "most": most}))
             yield
 
     def _most(self) -> float:
@@ -187,7 +192,7 @@ class Bench:
                 outcome = self._run(contender, _CONVERGE_LIMIT)
                 written = writers.stop()
         outcome.figures["rate"] = latencies(written, outcome, outcome.began)["rate"]
-        self._check(scenario, outcome)
+        self._check(scenario, outcome, written)
         made = f"{outcome.figures['rate']:.0f} made in {outcome.seconds:.1f} s"
         say(f"  converge     {contender.name:24} {rate:.0f}/s asked for, {made} {outcome.failed}")
         return outcome

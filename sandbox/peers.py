@@ -54,7 +54,7 @@ def _prepared(name: str, get: Callable[[str], None]) -> Found:
     path = _path(name)
     if path is None:
         return Found(name=name, reason=f"{name} was installed and is not in {PLACE}")
-    return Found(name=name, path=path, version=_version(path))
+    return Found(name=name, path=path, version=_version(name, path))
 
 
 def _path(name: str) -> Path | None:
@@ -62,9 +62,10 @@ def _path(name: str) -> Path | None:
     return ours if ours.exists() else Path(theirs) if theirs else None
 
 
-def _version(path: Path) -> str:
-    words = install.output([str(path), "--version"]).split()
-    return " ".join(words)[:80]
+def _version(name: str, path: Path) -> str:
+    """In its own words, without its name."""
+    words = " ".join(install.output([str(path), "--version"]).split())
+    return words.removeprefix(name).strip()[:40]
 
 
 def _build(package: str) -> Callable[[str], None]:

@@ -25,7 +25,7 @@ def test_a_peer_that_is_there_is_taken_as_it_is(monkeypatch: pytest.MonkeyPatch,
     program.chmod(0o755)
     monkeypatch.setattr(peers, "FOLDER", tmp_path)
     monkeypatch.setattr(peers, "_GET", {"a-peer": lambda _: pytest.fail("it is there")})
-    assert peers.prepare()["a-peer"].version == "a-peer 1.2.3"
+    assert peers.prepare()["a-peer"].version == "1.2.3"
 
 
 def test_what_go_says_is_the_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
