@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench import baselines, cpu, peers, runs, scenarios, table
+from bench import baselines, cpu, peers, runs, scenarios, table, tools
 from bench.report import say
 from bench.results import Result
 from sandbox import binaries, servers
@@ -191,6 +191,7 @@ def all_of(settings: Settings) -> Result:
 
 
 def main() -> int:
+    tools.end_cleanly()
     try:
         result = all_of(read_settings())
     except (ValueError, binaries.ServerMissing, servers.StartFailed) as error:

@@ -35,6 +35,11 @@ FLAVORS = {
 """Where each is measured. spirit refuses MariaDB: it asks for variables that only MySQL has."""
 
 
+def end_cleanly() -> None:
+    """SIGTERM ends this process as an exception does, so that servers and tools are ended with it."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+
+
 @dataclass(slots=True, kw_only=True)
 class Site:
     """Where all tools work. programs: the peers that there are."""
