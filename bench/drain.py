@@ -270,7 +270,7 @@ class Bench:
 def find_ghost() -> Path | None:
     """BENCH_GHOST, or where the peers are built."""
     named = os.environ.get("BENCH_GHOST")
-    places = [Path(named)] if named else [ROOT / ".sandbox" / "peers" / "bin" / "gh-ost", *_in_path()]
+    places = [Path(named)] if named else [ROOT / ".sandbox" / "peers" / "gh-ost", *_in_path()]
     return next((place for place in places if place.exists()), None)
 
 
