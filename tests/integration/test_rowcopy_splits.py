@@ -6,9 +6,11 @@ import pytest
 from rowcopy_setup import CopyCase, make_case, whole
 
 from sandbox.databases import Database
+from vreplication.mysql.session import Session
 from vreplication.rowcopy import splits
 from vreplication.rowcopy.probes import within
 from vreplication.rowcopy.splits import cut, key_range
+from vreplication.schema.model import TableMapping
 from vreplication.state.ledger import KeyRange, Split
 
 THOUSAND = "WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 999) "
@@ -88,6 +90,27 @@ def test_bisected_splits_are_even(database: Database, kind: str, monkeypatch: py
     numbers = counts(case, cut(case.session, case.mapping, whole(case), 8))
     assert 6 <= len(numbers) <= 12
     assert max(numbers) <= 32_000 / 8 * 2
+
+
+def test_a_table_far_larger_than_its_statistics_is_not_walked_to_its_end(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create = "CREATE TABLE t (id INT PRIMARY KEY)"
+    case = make_case(database, create, fill=(f"INSERT INTO t {THOUSAND} SELECT i FROM n", *doubled("id", 1, 4)))
+    walked: list[int] = []
+    nth_key = splits.nth_key
+
+    def counted(session: Session, mapping: TableMapping, bounds: KeyRange, n: int) -> object:
+        walked.append(n)
+        return nth_key(session, mapping, bounds, n)
+
+    monkeypatch.setattr(splits, "_is_large", lambda *_: False)
+    monkeypatch.setattr(splits, "WALK_ROWS", 1_000)
+    monkeypatch.setattr(splits, "nth_key", counted)
+    found = cut(case.session, case.mapping, whole(case), 8)
+    assert sum(walked) <= 4_000
+    assert len(found) >= 4
+    assert max(counts(case, found)) <= 2 * 16_000 // 4
 
 
 def test_heavy_leading_value_is_walked(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:

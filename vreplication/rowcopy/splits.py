@@ -24,6 +24,8 @@ MIN_ROWS = 250
 """A split of fewer rows costs more to start than to copy."""
 WALK_ROWS = 300_000
 """Up to this many rows (by estimate) the index is walked: a fraction of a second, and exact."""
+_FAR = 2
+"""Statistics lag behind a table that grows: past so many times WALK_ROWS the walk is given up (seen: half a minute)."""
 MAX_STEP = 200_000
 """Index entries that one statement of the walk may read."""
 FINENESS = 4
@@ -56,9 +58,23 @@ def cut(session: Session, mapping: TableMapping, whole: KeyRange, wanted: int) -
     """At most about `wanted` splits that tile `whole`, numbered from 0."""
     if wanted < 2 or nth_key(session, mapping, whole, MIN_ROWS) is None:
         return _numbered([(whole, MIN_ROWS)])
-    if _is_large(session, mapping, whole):
-        return _numbered(_bisected(session, mapping, whole, wanted))
-    return _numbered(_walked(session, mapping, whole, wanted))
+    walked = None if _is_large(session, mapping, whole) else _walked_far(session, mapping, whole, wanted)
+    return _numbered(walked or _bisected(session, mapping, whole, wanted))
+
+
+def _walked_far(
+    session: Session, mapping: TableMapping, whole: KeyRange, wanted: int
+) -> list[tuple[KeyRange, int]] | None:
+    """By walking; None where the table turns out to be far larger than its statistics say, and may be bisected."""
+    far = _FAR * WALK_ROWS if source_key(mapping)[0].data_type in INTEGERS else None
+    try:
+        return _walked(session, mapping, whole, wanted, far)
+    except _TooFar:
+        return None
+
+
+class _TooFar(Exception):
+    """More rows have been walked over than were expected in all."""
 
 
 def _numbered(parts: Sequence[tuple[KeyRange, int]]) -> list[Split]:
@@ -79,14 +95,18 @@ def _ranges(whole: KeyRange, marks: Sequence[Bound]) -> list[KeyRange]:
     return [replace(found[0], has_lower=whole.has_lower), *found[1:]]
 
 
-def _walked(session: Session, mapping: TableMapping, whole: KeyRange, wanted: int) -> list[tuple[KeyRange, int]]:
-    """Note every step-th key; when there are many notes drop every other and double the step."""
+def _walked(
+    session: Session, mapping: TableMapping, whole: KeyRange, wanted: int, far: int | None = None
+) -> list[tuple[KeyRange, int]]:
+    """Note every step-th key; when there are many notes drop every other and double the step. Raises _TooFar."""
     marks: list[Bound] = []
     step, most = MIN_ROWS, 2 * FINENESS * wanted
     rest = whole
     while (key := nth_key(session, mapping, rest, step)) is not None:
         marks.append(key)
         rest = KeyRange(lower=key, upper=whole.upper, has_lower=False)
+        if far is not None and len(marks) * step > far:
+            raise _TooFar
         if len(marks) >= most and step < MAX_STEP:
             marks, step = marks[1::2], min(2 * step, MAX_STEP)
     return _picked(whole, marks, step, wanted)
