@@ -89,7 +89,7 @@ def test_the_form_of_online_ddl(found: dict[str, Any]) -> None:
     assert set(params) == {
         "source_conn_id", "table", "alter", "workflow", "cutover", "cutover_window", "chunk_rows", "chunk_millis",
         "copy_parallelism", "apply_parallelism", "copy_path", "retired", "spark_master", "spark_conn_id",
-        "xa_wait_seconds", "ignore_old_snapshots", "verify_every_minutes",
+        "xa_wait_seconds", "ignore_old_snapshots", "verify_every_minutes", "latency_factor",
     }  # fmt: skip
     assert params["cutover"]["enum"] == ["auto", "manual", "window"]
     assert params["alter"]["minLength"] == 1

@@ -116,7 +116,7 @@ def test_a_session_that_logs_less_ends_the_workflow(
 
 def test_by_file_and_position(app: Session, database: Database, pauses: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a server without GTIDs: it goes on after an interrupt, on the server that it began on and no other."""
-    monkeypatch.setattr(position, "begin", position.current)
+    monkeypatch.setattr(position, "begin", lambda session, is_mariadb, _: position.current(session, is_mariadb))
     with paused_at(pauses, "workflow.copied"):
         run = begin(database, "t", "ADD COLUMN z INT")
         wait_reached(pauses, "workflow.copied", run)

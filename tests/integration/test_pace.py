@@ -70,7 +70,7 @@ def test_a_copying_task_heeds_a_pace_while_it_is_fresh(database: Database) -> No
     case: CopyCase = make_case(database, "CREATE TABLE t (id INT PRIMARY KEY, v INT)", fill=())
     gentle = Pace(effort=0.5, tasks=1, chunk_millis=33)
     assert check_standing(case.session, case.driver, 0, 0) == (Tuning(), None)
-    throttle.write(case.session, WORKFLOW, gentle, base=0.001, latency=0.01)
+    throttle.write(case.session, WORKFLOW, gentle, base=0.001, latency=0.01, is_first=True)
     assert check_standing(case.session, case.driver, 0, 0) == (Tuning(), gentle)
     limits = case.job(copy_parallelism=4).limits.paced(gentle)
     assert (limits.copy_parallelism, limits.chunk_millis, limits.rest) == (1, 33, 1.0)

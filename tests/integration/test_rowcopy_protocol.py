@@ -337,9 +337,9 @@ def test_a_task_of_a_former_driver_opens_nothing(case: CopyCase, held: Held, poi
 def test_a_task_of_a_former_driver_claims_nothing(case: CopyCase, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise the living attempt at that split would find itself superseded."""
 
-    def taken_over_meanwhile(*_: object) -> Tuning:
+    def taken_over_meanwhile(*_: object) -> tuple[Tuning, None]:
         take_over(case)
-        return Tuning()
+        return Tuning(), None
 
     case.cut()
     monkeypatch.setattr(chunker, "check_standing", taken_over_meanwhile)

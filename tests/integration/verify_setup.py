@@ -173,6 +173,7 @@ def run_here(
     *,
     parallelism: int,
     check: Callable[[], None],
+    pace: Callable[[], object] = lambda: None,
 ) -> None:
     """In place of `spark_job.run_all`: one span after the other, in this process."""
     waiting = list(spans)

@@ -188,7 +188,7 @@ class Applier:
                 self._on_first_open()
             self._open.setdefault(place, self._number)
         elif row["state"] == ledger.LANDED and place in self._open and place not in self._landed:
-            self._wait_for_more()
+            # With nothing to be written it is matched at once, else with what waits.
             self._landed.append(place)
 
     def _wait_for_more(self) -> None:

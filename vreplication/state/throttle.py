@@ -17,11 +17,28 @@ FRESH = f"TIMESTAMPDIFF(MICROSECOND, p.written_at, NOW(6)) < {round(PACE_STALE_S
 """Is the row `p` of the table worth heeding?"""
 
 
-def write(session: Session, workflow: str, pace: Pace, *, base: float | None, latency: float | None) -> None:
-    """base, latency: seconds that a probe took before we worked, and takes now."""
+def begin(session: Session, workflow: str, pace: Pace) -> None:
+    """Make the row of a driver's run; what an earlier run knew of the base is kept."""
+    write(session, workflow, pace, base=base(session, workflow), latency=None, is_first=True)
+
+
+def write(
+    session: Session,
+    workflow: str,
+    pace: Pace,
+    *,
+    base: float | None,
+    latency: float | None,
+    is_first: bool = False,
+) -> None:
+    """base, latency: seconds that a probe took before we worked, and takes now.
+
+    Unless it is the first, the row has to be there: that of a workflow that is being forgotten does not come back.
+    """
     figures = {"base_micros": _micros(base), "latency_micros": _micros(latency), "written_at": now()}
     how = {"effort": pace.effort, "tasks": pace.tasks, "chunk_millis": pace.chunk_millis}
-    rows.put(session, sidecar.throttle, {"workflow": workflow}, **how, **figures)
+    put = rows.put if is_first else rows.change
+    put(session, sidecar.throttle, {"workflow": workflow}, **how, **figures)
 
 
 def _micros(seconds: float | None) -> int | None:

@@ -191,3 +191,6 @@ def forget(session: Session, workflow: str) -> None:
     for table in (*sidecar.OF_A_WORKFLOW, *sidecar.REMEMBERED):
         rows.remove(session, table, workflow=workflow)
     rows.remove(session, _t, id=workflow)
+    # What a beat has written meanwhile.
+    for table in (sidecar.throttle, sidecar.forecast, sidecar.heartbeat):
+        rows.remove(session, table, workflow=workflow)

@@ -42,7 +42,10 @@ class Steering:
             self._pacer = Pacer(factor=factor, base=throttle.base(session, self._workflow))
         others = throttle.others_per_second(session, self._workflow)
         tasks, millis = limits.copy_parallelism, limits.chunk_millis
+        is_first = self.pace is None
         self.pace = self._pacer.decide(now, others, tasks=tasks, chunk_millis=millis)
+        if is_first and self._pacer.factor:
+            throttle.begin(session, self._workflow, self.pace)
 
     def probe(self, session: Session) -> None:
         """Write the pace, and see how long that takes."""
