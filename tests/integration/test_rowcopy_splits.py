@@ -106,6 +106,7 @@ def test_a_table_far_larger_than_its_statistics_is_not_walked_to_its_end(
 
     monkeypatch.setattr(splits, "_is_large", lambda *_: False)
     monkeypatch.setattr(splits, "WALK_ROWS", 1_000)
+    monkeypatch.setattr(splits, "_FAR", 2)
     monkeypatch.setattr(splits, "nth_key", counted)
     found = cut(case.session, case.mapping, whole(case), 8)
     assert sum(walked) <= 4_000
@@ -138,3 +139,36 @@ def test_rows_that_come_and_go_while_cutting_do_not_break_the_tiling(database: D
     found = cut(case.session, case.mapping, before, 3)
     assert (found[0].range.lower, found[-1].range.upper) == (before.lower, before.upper)
     assert [s.range.lower for s in found[1:]] == [s.range.upper for s in found[:-1]]
+
+
+def test_statistics_of_an_empty_table_cost_no_scan(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As they are just after a table was filled: the servers take it for one page, which is read whole in no time."""
+    fill = (f"INSERT INTO t {THOUSAND} SELECT i, 0, i, NULL FROM n", *doubled_beside(4))
+    definition = "CREATE TABLE t (a BIGINT, b INT, v INT, body TEXT, PRIMARY KEY (a, b)) STATS_AUTO_RECALC=0"
+    case = make_case(database, definition, fill=fill)
+    forget_statistics(case)
+    monkeypatch.setattr(splits, "WALK_ROWS", 1_000)
+    before = rows_read(case)
+    found = cut(case.session, case.mapping, whole(case), 8)
+    assert rows_read(case) - before <= 16_000
+    numbers = counts(case, found)
+    assert len(numbers) >= 6 and max(numbers) <= 16_000 / 4
+
+
+def doubled_beside(times: int) -> tuple[str, ...]:
+    return tuple(f"INSERT INTO t SELECT a + {1000 << k}, b, v, body FROM t" for k in range(times))
+
+
+def forget_statistics(case: CopyCase) -> None:
+    tables = {"table": "n_rows=0, clustered_index_size=1", "index": "stat_value=IF(stat_name LIKE 'n_diff%', 0, 1)"}
+    with case.database.server.admin(case.database.name) as admin:
+        for kind, values in tables.items():
+            of_table = "database_name=DATABASE() AND table_name='t'"
+            admin.execute_raw(f"UPDATE mysql.innodb_{kind}_stats SET {values} WHERE {of_table}")
+        admin.execute_raw("FLUSH TABLE t")
+
+
+def rows_read(case: CopyCase) -> int:
+    """Index entries that the session's statements have stepped over."""
+    found = case.session.rows("SHOW SESSION STATUS LIKE 'Handler_read_%'")
+    return sum(int(row[1]) for row in found if str(row[0]).endswith(("next", "prev", "rnd_next")))

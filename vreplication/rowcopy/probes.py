@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from vreplication.mysql.quoting import ident, qualified
 from vreplication.mysql.session import Session
-from vreplication.schema.bounds import equal_sql, key_names, order_sql, range_sql
+from vreplication.schema.bounds import equal_sql, key_names, off_key_sql, order_sql, range_sql
 from vreplication.schema.literals import bound_sql
 from vreplication.schema.model import Column, TableMapping
 from vreplication.state.ledger import Bound, KeyRange
@@ -64,8 +64,9 @@ def first_null(session: Session, mapping: TableMapping, bounds: KeyRange, column
 
 def _first(session: Session, mapping: TableMapping, rest: str) -> Bound | None:
     # Through execute with no arguments: literals of ours hold no per cent sign.
-    row = session.row(f"SELECT {key_sql(mapping)} FROM {source_sql(mapping)} {rest}")
-    return tuple(map(as_text, row)) if row else None
+    beside = off_key_sql(mapping.source, mapping.source_index)
+    row = session.row(f"SELECT {key_sql(mapping)},{beside} FROM {source_sql(mapping)} {rest}")
+    return tuple(map(as_text, row[:-1])) if row else None
 
 
 def as_text(value: object) -> str:

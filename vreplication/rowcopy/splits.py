@@ -16,6 +16,7 @@ from itertools import pairwise
 from vreplication.mysql.quoting import ident, qualified
 from vreplication.mysql.session import Session
 from vreplication.rowcopy.probes import end_key, last_key_up_to, nth_key, source_key
+from vreplication.schema.bounds import off_key_sql
 from vreplication.schema.literals import INTEGERS
 from vreplication.schema.model import TableMapping
 from vreplication.state.ledger import Bound, KeyRange, Split
@@ -24,13 +25,15 @@ MIN_ROWS = 250
 """A split of fewer rows costs more to start than to copy."""
 WALK_ROWS = 300_000
 """Up to this many rows (by estimate) the index is walked: a fraction of a second, and exact."""
-_FAR = 2
-"""Statistics lag behind a table that grows: past so many times WALK_ROWS the walk is given up (seen: half a minute)."""
+_FAR = 10
+"""Statistics lag behind a table that grows: past so many times WALK_ROWS (a second) the walk ends."""
 MAX_STEP = 200_000
 """Index entries that one statement of the walk may read."""
 FINENESS = 4
 """Pieces for each split wanted, before they are put together."""
 MAX_ESTIMATES = 4_000
+_CAP = 2
+"""The servers cap an estimate at half of what they take for the table."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -58,8 +61,10 @@ def cut(session: Session, mapping: TableMapping, whole: KeyRange, wanted: int) -
     """At most about `wanted` splits that tile `whole`, numbered from 0."""
     if wanted < 2 or nth_key(session, mapping, whole, MIN_ROWS) is None:
         return _numbered([(whole, MIN_ROWS)])
-    walked = None if _is_large(session, mapping, whole) else _walked_far(session, mapping, whole, wanted)
-    return _numbered(walked or _bisected(session, mapping, whole, wanted))
+    if _is_large(session, mapping, whole):
+        return _numbered(_bisected(session, mapping, whole, wanted))
+    walked = _walked_far(session, mapping, whole, wanted)
+    return _numbered(walked or _bisected(session, mapping, whole, wanted, at_least=_FAR * WALK_ROWS))
 
 
 def _walked_far(
@@ -120,14 +125,25 @@ def _picked(whole: KeyRange, marks: Sequence[Bound], step: int, wanted: int) -> 
     return [(r, int(every * step)) for r in _ranges(whole, chosen)]
 
 
-def _bisected(session: Session, mapping: TableMapping, whole: KeyRange, wanted: int) -> list[tuple[KeyRange, int]]:
-    pieces = _halve(session, mapping, whole, wanted)
+def _bisected(
+    session: Session, mapping: TableMapping, whole: KeyRange, wanted: int, at_least: int = 0
+) -> list[tuple[KeyRange, int]]:
+    """at_least: rows that are known to be there. Estimates that know of far fewer say nothing about any part."""
+    first, last = int(whole.lower[0]), int(whole.upper[0])
+    is_blind = at_least > _CAP * _estimate(session, mapping, first, last)
+    pieces = _even(first, last, FINENESS * wanted, at_least) if is_blind else _halve(session, mapping, whole, wanted)
     share = max(1, sum(p.rows for p in pieces) // wanted)
     parts: list[tuple[KeyRange, int]] = []
     for bounds, rows in _joined(session, mapping, whole, pieces, share):
         # One value of the leading column may hold a great part of the table: there the index is walked.
         parts += _walked(session, mapping, bounds, rows // share + 1) if rows > 2 * share else [(bounds, rows)]
     return parts
+
+
+def _even(first: int, last: int, count: int, rows: int) -> list[Piece]:
+    """The values in parts of one width."""
+    marks = sorted({first + (last + 1 - first) * i // count for i in range(count + 1)})
+    return [Piece(-max(1, rows // count), a, b - 1) for a, b in pairwise(marks)]
 
 
 def _halve(session: Session, mapping: TableMapping, whole: KeyRange, wanted: int) -> list[Piece]:
@@ -143,7 +159,7 @@ def _halve(session: Session, mapping: TableMapping, whole: KeyRange, wanted: int
         middle = (piece.first + piece.last) // 2
         halves = [(piece.first, middle), (middle + 1, piece.last)]
         fresh = [Piece(-_estimate(session, mapping, a, b), a, b) for a, b in halves]
-        # The servers cap an estimate at half of the table, so the total is what the parts say.
+        # For the cap the total is what the parts say.
         total += sum(p.rows for p in fresh) - piece.rows
         asked += 2
         for half in fresh:
@@ -180,5 +196,6 @@ def _estimate(session: Session, mapping: TableMapping, first: int, last: int) ->
     column = ident(source_key(mapping)[0].name)
     table = f"{qualified(mapping.source.schema, mapping.source.name)} USE INDEX ({ident(mapping.source_index)})"
     where = f"{column}>={first} AND {column}<={last}"
-    found = session.named_rows(f"EXPLAIN FORMAT=TRADITIONAL SELECT 1 FROM {table} WHERE {where}")
+    read = off_key_sql(mapping.source, mapping.source_index)
+    found = session.named_rows(f"EXPLAIN FORMAT=TRADITIONAL SELECT {read} FROM {table} WHERE {where}")
     return sum(int(row["rows"] or 0) for row in found)

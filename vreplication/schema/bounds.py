@@ -11,10 +11,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vreplication.mysql.quoting import ident, text
-from vreplication.schema.model import Column, ColumnPair
+from vreplication.schema.model import Column, ColumnPair, Table
 
 Bound = Sequence[str]
 """One literal for each column of the key."""
+
+_SHORT = frozenset(
+    "tinyint smallint mediumint int bigint decimal float double bit date time datetime timestamp year enum set".split()
+)
+_TEXT = frozenset({"char", "varchar", "binary", "varbinary"})
 
 
 def key_names(columns: Sequence[Column], alias: str = "") -> list[str]:
@@ -26,6 +31,21 @@ def key_names(columns: Sequence[Column], alias: str = "") -> list[str]:
 def order_sql(columns: Sequence[Column], *, alias: str = "", descending: bool = False) -> str:
     """The list for ORDER BY."""
     return ",".join(name + (" DESC" if descending else "") for name in key_names(columns, alias))
+
+
+def off_key_sql(table: Table, index: str) -> str:
+    """A short expression of a column outside the primary key, or "1" when there is none or `index` is another key.
+
+    To be selected with a range of the key. A statement that reads the key alone is "covered" by it, and where the
+    statistics call the table tiny (they lag behind a table just filled) MySQL then scans the key from its beginning:
+    seen, 0.6 s for each bound of a table of 2,000,000 rows. With another column it reads the range.
+    """
+    key = {part.column for k in table.keys if k.name == index for part in k.parts}
+    usable = [c for c in table.columns if c.name not in key and not c.generated and c.data_type in _SHORT | _TEXT]
+    if index != "PRIMARY" or not usable:
+        return "1"
+    shortest = min(usable, key=lambda c: (c.data_type in _TEXT, c.length or 0))
+    return f"ISNULL({ident(shortest.name)})"
 
 
 def range_sql(

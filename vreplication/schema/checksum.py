@@ -18,7 +18,7 @@ from typing import Literal
 
 from vreplication.mysql.quoting import ident, qualified
 from vreplication.mysql.session import Row, Session
-from vreplication.schema.bounds import as_source, as_target
+from vreplication.schema.bounds import as_source, as_target, off_key_sql
 from vreplication.schema.forms import Form, forms
 from vreplication.schema.literals import literal_sql
 from vreplication.schema.model import Column, ColumnPair, Table, TableMapping
@@ -40,12 +40,14 @@ class Side:
 
     key, row: what is hashed for ranges; exact_key, exact_row: the same with long values by SHA2, hashed by SHA2.
     names: the key's columns to look rows up by literals in the target's shape; lookups: what such a literal is put
-    into for that. literals: SQL of the key's literals; templates: turn one of this side into that shape.
+    into for that. literals: SQL of the key's literals; templates: turn one of this side into that shape. beside: to be
+    read with a range of the key (`bounds.off_key_sql`).
     """
 
     schema: str
     table: str
     index: str
+    beside: str
     columns: tuple[Column, ...]
     names: tuple[str, ...]
     lookups: tuple[str, ...]
@@ -131,6 +133,7 @@ def _side(
         schema=table.schema,
         table=table.name,
         index=index,
+        beside=off_key_sql(table, index),
         columns=keys.columns,
         names=keys.names,
         lookups=keys.lookups,

@@ -83,8 +83,8 @@ def cut_off(session: Session, side: Side, span: Span, rows: int) -> tuple[Span, 
 def _key(session: Session, side: Side, span: Span, limit: str, *, descending: bool = False) -> Bound | None:
     keys = ",".join(bound_sql(c, ident(c.name)) for c in side.columns)
     order = order_sql(side.columns, descending=descending)
-    row = session.row(f"SELECT {keys} {side.from_sql} WHERE {where(side, span)} ORDER BY {order} {limit}")
-    return None if row is None else tuple(x.decode() if isinstance(x, bytes) else str(x) for x in row)
+    row = session.row(f"SELECT {keys},{side.beside} {side.from_sql} WHERE {where(side, span)} ORDER BY {order} {limit}")
+    return None if row is None else tuple(x.decode() if isinstance(x, bytes) else str(x) for x in row[:-1])
 
 
 def extent(session: Session, side: Side, span: Span) -> KeyRange | None:
