@@ -114,7 +114,9 @@ def started(
     began = time.time()
     with (folder / f"{workflow}.out").open("wb") as out, (folder / f"{workflow}.err").open("wb") as err:
         command = [sys.executable, "-m", "vreplication", *words]
-        process = subprocess.Popen(command, stdout=out, stderr=err, stdin=subprocess.DEVNULL, env=environment)
+        process = subprocess.Popen(
+            command, stdout=out, stderr=err, stdin=subprocess.DEVNULL, env=environment, start_new_session=True
+        )
     run = Run(process=process, workflow=workflow, folder=folder, began=began)
     try:
         yield run

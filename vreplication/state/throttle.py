@@ -61,7 +61,7 @@ def write_traffic(session: Session, workflow: str, others_per_second: float) -> 
     rows.put(session, sidecar.traffic, {"workflow": workflow}, **fields)
 
 
-def others_per_second(session: Session, workflow: str) -> float:
-    """Transactions of others; 0 where catch-up does not run."""
-    sql = f"SELECT others_per_second FROM {SIDECAR}.traffic p WHERE workflow=%s AND {FRESH}"
-    return float(session.value(sql, (workflow,)) or 0.0)
+def others_per_second(session: Session, workflow: str) -> float | None:
+    """Transactions of others; None where catch-up does not run, or has not looked yet."""
+    row = session.row(f"SELECT others_per_second FROM {SIDECAR}.traffic p WHERE workflow=%s AND {FRESH}", (workflow,))
+    return None if row is None else float(row[0])

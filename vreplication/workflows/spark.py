@@ -1,9 +1,15 @@
-"""Spark's start, begun while planning: it takes seconds and needs nothing of the plan."""
+"""Spark's start, begun while planning: it takes seconds and needs nothing of the plan.
+
+What must stay true: a server on this machine goes before the start, which takes all the cores that it gets.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Protocol
 
 from vreplication.clock import check_for
@@ -12,6 +18,8 @@ from vreplication.rowcopy.spark_start import end_context, spark_context, warm_up
 from vreplication.settings import SIGNAL_SECONDS
 
 _POLL_SECONDS = 0.2
+_NICE = 10
+_GROUP = Path("/proc/self/autogroup")
 
 
 class Spark(Protocol):
@@ -61,9 +69,10 @@ class SparkStart:
 
     def _run(self) -> None:
         try:
-            context = spark_context(self._master, self._parallelism, "vreplication")
-            self._context = context
-            warm_up(context, self._parallelism)
+            with _standing_back():
+                context = spark_context(self._master, self._parallelism, "vreplication")
+                self._context = context
+                warm_up(context, self._parallelism)
         except Exception as error:
             words = str(error).strip().splitlines() or [""]
             self._error = Terminal(
@@ -91,3 +100,25 @@ class SparkStart:
         if self._context is not None:
             end_context(self._context)
             self._context = None
+
+
+@contextlib.contextmanager
+def _standing_back() -> Iterator[None]:
+    """With a low priority for this thread and what it starts, which keeps it; and meanwhile for our session, if any.
+
+    Linux shares out time by sessions first (sched_autogroup); priorities count within each.
+    """
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
+    _set_group(_NICE)
+    try:
+        yield
+    finally:
+        _set_group(0)
+
+
+def _set_group(nice: int) -> None:
+    """Unless the session is another's, a shell's for instance."""
+    if os.getsid(0) == os.getpid():
+        with contextlib.suppress(OSError):
+            _GROUP.write_text(str(nice))
