@@ -77,18 +77,19 @@ def copy_split(
     seat: int = 0,
     beside: tuple[Bound, ...] = (),
     is_over: Callable[[], bool] = lambda: False,
+    compare: Callable[[Session], None] = lambda session: None,
 ) -> SplitResult:
     """Copy a split to its end. Raises Transient where doing it again may help; any other error is in the result.
 
     `check` is called wherever this waits (in the driver's process; on an executor there is nobody to ask). `seat`: as
     in `Tally`. beside: single keys to be copied with it, for a split of one chunk. is_over: asked between two chunks;
-    what is left is another's then.
+    what is left is another's then. compare: is called between two chunks, to compare some that were copied before.
     """
     tally = Tally(seat=seat)
 
     def walk(session: Session) -> None:
         walk = Walk(session, lease, mapping, job, number, tally)
-        walk.ask, walk.beside, walk.is_over = check, beside, is_over
+        walk.ask, walk.beside, walk.is_over, walk.compare = check, beside, is_over, compare
         walk.run()
 
     try:
@@ -150,6 +151,7 @@ class Walk:
         self.tally = tally
         self.ask: Callable[[], None] = lambda: None
         self.is_over: Callable[[], bool] = lambda: False
+        self.compare: Callable[[Session], None] = lambda session: None
         self.beside: tuple[Bound, ...] = ()
         """Single keys that the split's one chunk copies too."""
         self.worked = 0.0
@@ -180,6 +182,7 @@ class Walk:
                 chunk = following
                 rest, ordinal = _behind(split.range, chunk.range), chunk.ordinal + 1
                 following = self._copy(chunk, rest)
+                self._compare()
         return rest
 
     def _claim(self) -> None:
@@ -250,6 +253,12 @@ class Walk:
         self.tally.rows_copied += landing.rows_copied
         pausepoints.reach("copy.after_land")
         return following
+
+    def _compare(self) -> None:
+        """Counts as work, beside writers."""
+        began = time.monotonic()
+        self.compare(self.session)
+        self.worked += time.monotonic() - began
 
     def _rest_from(self, seconds: float) -> None:
         """Beside writers the server may bear less than a task that works without a pause."""

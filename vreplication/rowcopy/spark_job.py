@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from vreplication.clock import check_for
 from vreplication.errors import Terminal, Transient, VReplicationError
-from vreplication.mysql.session import ConnectionLost, connect
+from vreplication.mysql.session import ConnectionLost, Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.rowcopy.chunker import copy_split
 from vreplication.rowcopy.job import CopyJob, SplitResult
@@ -55,14 +55,17 @@ def run_copy(
     asked: Callable[[], Tuning] = Tuning,
     pace: Callable[[], Pace | None] = lambda: None,
     tick_seconds: float = 0.5,
+    compare: Callable[[Session], None] | None = None,
 ) -> None:
     """Copy every split that is not done. `on_tick` is called in this thread and may raise to stop the copy.
 
     `asked`, `pace`: what the operator asks for at the moment, and what the server bears; looked at with each tick.
+    compare: what tasks do between two chunks; travels to them.
     """
     with connect(url) as session:
         numbers = [s.number for s in ledger.splits(session, job.workflow) if not s.is_done]
-    task, most = _Task(url=url, lease=lease, mapping=mapping, job=job), slots(spark) or MOST_PARALLELISM
+    task = _Task(url=url, lease=lease, mapping=mapping, job=job, compare=compare)
+    most = slots(spark) or MOST_PARALLELISM
 
     def wanted() -> int:
         return min(job.limits.tuned(asked()).paced(pace()).copy_parallelism, most)
@@ -78,6 +81,7 @@ class _Task:
     lease: Lease
     mapping: TableMapping
     job: CopyJob
+    compare: Callable[[Session], None] | None = None
 
     def __call__(self, given: tuple[int, Sequence[int]]) -> list[SplitResult]:
         """Copy these splits one after the other, up to the first that is not done, or until it is time to give back."""
@@ -85,10 +89,14 @@ class _Task:
         results: list[SplitResult] = []
         began = time.monotonic()
         for number in numbers:
-            results.append(copy_split(self.url, self.lease, self.mapping, self.job, number, seat=seat))
+            results.append(self._copy(number, seat))
             if not results[-1].is_done or time.monotonic() - began > JOB_SECONDS:
                 break
         return results
+
+    def _copy(self, number: int, seat: int) -> SplitResult:
+        compare = self.compare or (lambda session: None)
+        return copy_split(self.url, self.lease, self.mapping, self.job, number, seat=seat, compare=compare)
 
 
 @dataclass(slots=True)

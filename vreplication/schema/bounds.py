@@ -17,7 +17,24 @@ Bound = Sequence[str]
 """One literal for each column of the key."""
 
 _SHORT = frozenset(
-    "tinyint smallint mediumint int bigint decimal float double bit date time datetime timestamp year enum set".split()
+    [
+        "tinyint",
+        "smallint",
+        "mediumint",
+        "int",
+        "bigint",
+        "decimal",
+        "float",
+        "double",
+        "bit",
+        "date",
+        "time",
+        "datetime",
+        "timestamp",
+        "year",
+        "enum",
+        "set",
+    ]
 )
 _TEXT = frozenset({"char", "varchar", "binary", "varbinary"})
 

@@ -208,6 +208,11 @@ def chunks(session: Session, workflow: str, *, split: int | None = None, states:
     return [_chunk(r) for r in fetch(session, query.order_by(_c.c.split, _c.c.ordinal))]
 
 
+def find_chunk(session: Session, workflow: str, split: int, ordinal: int) -> Chunk | None:
+    row = rows.find(session, _c, workflow=workflow, split=split, ordinal=ordinal)
+    return _chunk(row) if row else None
+
+
 def last_chunk(session: Session, workflow: str, split: int) -> Chunk | None:
     query = select(_c).where(_c.c.workflow == workflow, _c.c.split == split).order_by(_c.c.ordinal.desc()).limit(1)
     row = fetch_one(session, query)

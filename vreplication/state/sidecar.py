@@ -58,6 +58,7 @@ chunk = _table(
     "chunk", "workflow", "split", "ordinal", "attempt", "state", "lower_bound", "upper_bound", "has_lower",
     "rows_read", "rows_copied", "swallowed", "millis", "opened_at", "landed_at", "matched_at",
 )  # fmt: skip
+compared = _table("compared", "workflow", "split", "ordinal", "collection", "rows_seen")
 checkpoint = _table("checkpoint", "workflow", "position", "batch", "events_applied", "saved_at")
 stream = _table("stream", "workflow", "assigned_micros", "held")
 marker = _table("marker", "workflow", "id", "kind", "created_at")
@@ -95,8 +96,8 @@ queue = _table(
 )  # fmt: skip
 
 OF_A_WORKFLOW = (
-    lease, heartbeat, worker, gate, split, chunk, checkpoint, stream, since, marker, marker_applied, gate_release,
-    throttle, traffic,
+    lease, heartbeat, worker, gate, split, chunk, compared, checkpoint, stream, since, marker, marker_applied,
+    gate_release, throttle, traffic,
 )  # fmt: skip
 """Tables whose rows of a workflow go when it has ended."""
 REMEMBERED = (progress, verification, tuning, history, forecast)

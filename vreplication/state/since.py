@@ -30,10 +30,13 @@ COUNTED_KEYS = 50_000
 class Since:
     """round: the number that keys get which are collected now. collected: a place in the log, as `Position.saved`.
 
+    first_round: the number that the collection began with, and by which it is known.
+
     is_verified: a clean verification has read all rows since the collection began. keys_waiting: how many are still to
     be compared, as of catch-up's last beat.
     """
 
+    first_round: int
     round: int
     collected: str
     is_void: bool
@@ -51,6 +54,7 @@ def load(session: Session, workflow: str) -> Since | None:
     if row is None:
         return None
     return Since(
+        first_round=int(row["first_round"]),
         round=int(row["round"]),
         collected=row["collected"],
         is_void=bool(row["is_void"]),

@@ -6,7 +6,7 @@ from the bounds of the copy's chunks, so that no index has to be walked to find 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -16,12 +16,16 @@ from vreplication.schema.bounds import order_sql, range_sql
 from vreplication.schema.checksum import Side
 from vreplication.schema.literals import bound_sql
 from vreplication.schema.model import TableMapping
-from vreplication.state import ledger
+from vreplication.state import ledger, progress
 from vreplication.state.ledger import REPAIR_SPLIT, Bound, Chunk, KeyRange, Split
 
 _SPAN_BYTES = 64 << 20
 _SPAN_ROWS = (2_000, 100_000)
 """A span takes about 0.1 s on either side; with wide rows fewer of them, so that no statement runs for long."""
+_BEHIND_SECONDS = 0.3
+"""A row that is written is another one on the target for about so long."""
+_FEW_DIFFER = 0.5
+"""Rows of a span that are expected to differ, from which on it is compared in pieces at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,29 +50,48 @@ def span_rows(mapping: TableMapping) -> int:
     return min(max(_SPAN_BYTES // max(width, 1), _SPAN_ROWS[0]), _SPAN_ROWS[1])
 
 
-def spans(session: Session, workflow: str, mapping: TableMapping) -> list[Span]:
-    """All of the key space: neighboring chunks of the copy put together, and both ends."""
+def quiet_rows(session: Session, workflow: str, mapping: TableMapping) -> int:
+    """So many rows are mostly equal at once; of more, one differs for what catch-up has not applied yet."""
+    changes = float(progress.read(session, workflow).get("applied_per_second") or 0.0)
+    rows = max(mapping.source.estimated_rows, 1)
+    return max(1, int(min(rows, rows * _FEW_DIFFER / max(changes * _BEHIND_SECONDS, 1e-9))))
+
+
+def spans(
+    session: Session, workflow: str, mapping: TableMapping, done: Collection[KeyRange] = frozenset()
+) -> list[Span]:
+    """All of the key space: neighboring chunks of the copy put together, and both ends.
+
+    done: ranges of chunks to be left out.
+    """
     splits = [s for s in ledger.splits(session, workflow) if s.number < REPAIR_SPLIT]
     if not splits:
         return [EVERYTHING]
     chunks = ledger.chunks(session, workflow)
     cuts: list[Bound | None] = [None, splits[0].range.lower]
     for split in splits:
-        cuts += _cuts(split, (c for c in chunks if c.split == split.number), span_rows(mapping))
+        cuts += _cuts(split, (c for c in chunks if c.split == split.number), span_rows(mapping), done)
     distinct = [cut for before, cut in pairwise(cuts) if cut != before]
-    return [Span(lower=lower, upper=upper) for lower, upper in pairwise([None, *distinct, None])]
+    # A range that begins with its lowest key, the table's first, leaves that to the span before it.
+    left_out = {(keys.lower, keys.upper) for keys in done}
+    ends = pairwise([None, *distinct, None])
+    return [Span(lower=lower, upper=upper) for lower, upper in ends if (lower, upper) not in left_out]
 
 
-def _cuts(split: Split, chunks: Iterable[Chunk], wanted: int) -> list[Bound]:
-    """Upper bounds of chunks, about `wanted` rows apart, and that of the split."""
+def _cuts(split: Split, chunks: Iterable[Chunk], wanted: int, done: Collection[KeyRange]) -> list[Bound]:
+    """Upper bounds of chunks, about `wanted` rows apart, and that of the split; a chunk that is done stands alone."""
     found: list[Bound] = []
     rows, last = 0, split.range.lower
     for chunk in chunks:
-        if rows and rows + chunk.rows_copied > wanted:
+        is_done = chunk.range in done
+        if rows and (is_done or rows + chunk.rows_copied > wanted):
             found.append(last)
             rows = 0
         rows += chunk.rows_copied
         last = chunk.range.upper
+        if is_done:
+            found.append(last)
+            rows = 0
     return [*found, split.range.upper]
 
 

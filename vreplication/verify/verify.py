@@ -2,7 +2,8 @@
 
 First the whole key space is compared in spans on Spark; what differs there is examined again by key, in rounds. What
 is wrong for certain is copied again and re-examined; what stays busy is left for the cut-over's lock. From its begin
-catch-up collects the keys that it writes, which are compared until the cut-over (since.py).
+catch-up collects the keys that it writes, which are compared until the cut-over (since.py). The first time it leaves
+out the chunks that were compared beside the copy (beside.py): it began with them.
 
 What must stay true: nothing is compared before every chunk is matched and a marker written after that is applied; a
 verdict is "clean" only when each row has been seen equal, or is listed as hot, and every key written since it began is
@@ -27,11 +28,11 @@ from vreplication.pausepoints import reach
 from vreplication.schema.checksum import source_side, target_side
 from vreplication.schema.model import TableMapping
 from vreplication.settings import LONG_IDLE_SECONDS, WORK_SECONDS, Pace
-from vreplication.state import ledger, progress, since, verdicts
+from vreplication.state import compared, ledger, since, verdicts
 from vreplication.state.ledger import KeyRange
 from vreplication.state.verdicts import Verdict
 from vreplication.verify import disorder
-from vreplication.verify.ranges import Span, extent, span_rows, spans
+from vreplication.verify.ranges import Span, extent, quiet_rows, span_rows, spans
 from vreplication.verify.rounds import Examiner
 from vreplication.verify.scan import Finding, SpanScan
 from vreplication.verify.since import SinceRounds
@@ -48,10 +49,8 @@ _MAX_PASSES = 10
 _MANY = 100
 """Wrong rows of one span that are copied again one by one; with more the span is copied again."""
 _SHOWN = 10
-_BEHIND_SECONDS = 0.3
-"""A row that is written is another one on the target for about so long."""
-_FEW_DIFFER = 0.25
-"""Rows of a span that are expected to differ, from which on it is compared in pieces at once."""
+_FEW_KEYS = 4
+"""Where more than one row in so many was written during the copy, comparing all of them anew is less work."""
 
 
 def verify(
@@ -129,7 +128,7 @@ class _Verification:
 
     def run(self) -> Verdict:
         self.began = SinceRounds(examiner=self.examiner).hand_over()
-        todo = spans(self.session, self.workflow, self.mapping)
+        todo = spans(self.session, self.workflow, self.mapping, self._done_before())
         keys: list[str] = []
         for attempt in range(_REPAIRS + 1):
             keys, wide = self._pass(todo, keys)
@@ -143,6 +142,19 @@ class _Verification:
             self._repair(keys, wide)
             todo = [finding.span for finding in wide]
         return self._verdict(verdicts.BAD, len(keys) + sum(f.wide for f in wide))
+
+    def _done_before(self) -> frozenset[KeyRange]:
+        """Ranges that were compared beside the copy, and what was written since is known. They count once."""
+        found = since.load(self.session, self.workflow)
+        if found is None or found.is_void or found.is_verified:
+            return frozenset()
+        done = compared.ranges(self.session, self.workflow, found.first_round)
+        compared.forget(self.session, self.workflow)
+        if not done or since.count(self.session, self.workflow) * _FEW_KEYS > sum(done.values()):
+            return frozenset()
+        self.began = found.first_round
+        self.rows += sum(done.values())
+        return frozenset(done)
 
     def _without_dirty(self, keys: list[str]) -> list[str]:
         """Rows that gave way under a new unique key are copied again before the gate, and compared after that."""
@@ -180,16 +192,12 @@ class _Verification:
             found = [disorder.scan(self.mapping, self._run_spans, self._count)]
         else:
             found = []
-            work = SpanScan(mapping=self.mapping, span_rows=span_rows(self.mapping), is_busy=self._is_busy())
+            rows = span_rows(self.mapping)
+            is_busy = rows >= quiet_rows(self.session, self.workflow, self.mapping)
+            work = SpanScan(mapping=self.mapping, span_rows=rows, is_busy=is_busy)
             self._run_spans(work, todo, partial(self._take, found))
         self._tick()
         return [finding for finding in found if finding.keys]
-
-    def _is_busy(self) -> bool:
-        """Is so much written that most spans would differ, for what catch-up has not applied yet?"""
-        changes = float(progress.read(self.session, self.workflow).get("applied_per_second") or 0.0)
-        share = span_rows(self.mapping) / max(self.mapping.source.estimated_rows, 1)
-        return changes * _BEHIND_SECONDS * min(share, 1.0) >= _FEW_DIFFER
 
     def _run_spans(self, work: Any, todo: Iterable[Span], on_result: Callable[[Any], list[Span]]) -> None:
         self.run_all(work, todo, on_result, check=self._tick)

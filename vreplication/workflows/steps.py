@@ -28,12 +28,27 @@ from vreplication.rowcopy.repair import copy_keys, copy_ranges
 from vreplication.rowcopy.spark_job import run_copy, slots
 from vreplication.schema.introspect import exists
 from vreplication.settings import ALIVE_SECONDS, BEAT_SECONDS, CUTOVER_RETRY_SECONDS
-from vreplication.state import journal, keytables, lease, ledger, markers, rows, sidecar, tuning, verdicts, workflows
+from vreplication.state import (
+    compared,
+    journal,
+    keytables,
+    lease,
+    ledger,
+    markers,
+    rows,
+    sidecar,
+    tuning,
+    verdicts,
+    workflows,
+)
 from vreplication.state.gate import released_by
 from vreplication.state.ledger import Bound, KeyRange
 from vreplication.state.tuning import Room
 from vreplication.state.verdicts import Verdict
 from vreplication.state.workflows import WorkflowRow
+from vreplication.verify import beside
+from vreplication.verify.beside import Beside
+from vreplication.verify.rounds import Examiner
 from vreplication.verify.verify import verify
 from vreplication.workflows import dirty, job, maintenance, recheck, spool, statistics
 from vreplication.workflows.driver import Driver
@@ -56,6 +71,8 @@ def copy(driver: Driver, spark: Spark) -> None:
     driver.move(Phase.COPYING)
     found = job.load(driver.session, driver.workflow)
     driver.describe(found.mapping.source)
+    # What was compared before a server was lost, or by a driver before us, counts for nothing.
+    compared.forget(driver.session, driver.workflow)
     if any(not s.is_done for s in ledger.splits(driver.session, driver.workflow)):
         _copy_ahead(driver, spark, found)
         context = spark.context(driver.check)
@@ -70,9 +87,25 @@ def copy(driver: Driver, spark: Spark) -> None:
             on_tick=driver.check,
             asked=driver.asked,
             pace=driver.pace,
+            compare=_beside(driver, found),
         )
     driver.freshen()
     reach("workflow.copied")
+
+
+def _beside(driver: Driver, found: Job) -> Beside | None:
+    """What compares chunks beside the copy; None where all is compared at the end."""
+    mapping, is_mariadb = found.mapping, found.server.is_mariadb
+    is_large = (found.row.rows_total or 0) >= beside.LEAST_ROWS
+    if not is_large or not mapping.has_same_order or mapping.is_serial:
+        return None
+    workflow = driver.workflow
+    examiner = Examiner(
+        session=driver.session, mapping=mapping, workflow=workflow, is_mariadb=is_mariadb, check=driver.check
+    )
+    if not (collection := beside.begin(examiner)):
+        return None
+    return Beside(mapping=mapping, workflow=workflow, lease=driver.lease, collection=collection, is_mariadb=is_mariadb)
 
 
 def _copy_ahead(driver: Driver, spark: Spark, found: Job) -> None:

@@ -1,0 +1,111 @@
+"""Chunks compared beside the copy, soon after they were matched, while their pages are warm. Runs on Spark's workers.
+
+A chunk whose rows are equal but for a few, whose keys are kept to be compared again, need not be read at the end: what
+catch-up writes from then on is collected, and compared until the cut-over like all that is written since a verification
+began (since.py). So that these keys do not pile up during a long copy, they are compared in rounds meanwhile.
+
+What must stay true: keys are collected before the first chunk is compared; a chunk counts only under the collection
+that was under way when its rows were read, and while the driver that asks for it holds its lease.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from vreplication import names
+from vreplication.errors import Transient
+from vreplication.mysql.session import ConnectionLost, LockWait, Session
+from vreplication.schema.model import TableMapping
+from vreplication.state import compared, markers, since
+from vreplication.state.lease import Lease, fence
+from vreplication.state.ledger import Chunk
+from vreplication.verify.ranges import Span, quiet_rows
+from vreplication.verify.rounds import Examiner
+from vreplication.verify.scan import Finding, SpanScan
+from vreplication.verify.since import SinceRounds
+
+LEAST_ROWS = 1_000_000
+"""Smaller tables are read at the end in a second or two: later is safer, whatever goes wrong in between."""
+MANY_KEYS = 20_000
+_MOST_KEYS = 1_000
+"""So few rows of a chunk may differ to be compared again by their keys."""
+
+
+def begin(examiner: Examiner) -> int:
+    """Have catch-up collect what it writes; returns the number of the collection, 0 where it is not known any more."""
+    examiner.pass_marker(markers.SINCE)
+    found = since.load(examiner.session, examiner.workflow)
+    return 0 if found is None or found.is_void else found.first_round
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beside:
+    """To be called by a copying task between two chunks, with its session."""
+
+    mapping: TableMapping
+    workflow: str
+    lease: Lease
+    collection: int
+    is_mariadb: bool
+
+    def __call__(self, session: Session) -> None:
+        """Compare one chunk, or the keys when they are many. A lock that is in the way is no reason to wait."""
+        with contextlib.suppress(LockWait):
+            found = since.load(session, self.workflow)
+            if found is None or found.is_void or found.first_round != self.collection:
+                return
+            if found.keys_waiting > MANY_KEYS:
+                self._compare_keys(session)
+            elif chunk := compared.choose(session, self.workflow):
+                self._compare(session, chunk)
+
+    def _compare(self, session: Session, chunk: Chunk) -> None:
+        rows, quiet = max(chunk.rows_copied, 1), quiet_rows(session, self.workflow, self.mapping)
+        pieces = -(-rows // quiet)
+        scan = SpanScan(mapping=self.mapping, span_rows=rows, is_busy=pieces > 1, piece_rows=-(-rows // max(pieces, 2)))
+        finding = scan(session, Span(lower=chunk.range.lower, upper=chunk.range.upper))
+        with session.transaction():
+            fence(session, self.lease)
+            self._note(session, chunk, finding)
+
+    def _note(self, session: Session, chunk: Chunk, finding: Finding) -> None:
+        found = since.load(session, self.workflow)
+        is_known = found is not None and not found.is_void and found.first_round == self.collection
+        if found is None or not is_known or finding.wide or len(finding.keys) > _MOST_KEYS:
+            compared.note(session, self.workflow, chunk, 0, 0)
+            return
+        # Of a round to come: one that is being compared may have seen these keys equal before, and would forget them.
+        since.add(session, self.workflow, finding.keys, found.round + 1)
+        compared.note(session, self.workflow, chunk, self.collection, finding.rows)
+
+    def _compare_keys(self, session: Session) -> None:
+        """One task at a time. What is found wrong stays on the list, and is copied again at the gate."""
+        examiner = Examiner(
+            session=session,
+            mapping=self.mapping,
+            workflow=self.workflow,
+            is_mariadb=self.is_mariadb,
+            check=lambda: fence(session, self.lease),
+        )
+        with _alone(session, self.workflow) as is_alone:
+            if is_alone:
+                # A marker that takes too long is the end's concern, a lost connection the caller's.
+                try:
+                    SinceRounds(examiner=examiner).compare()
+                except ConnectionLost:
+                    raise
+                except Transient:
+                    return
+
+
+@contextlib.contextmanager
+def _alone(session: Session, workflow: str) -> Iterator[bool]:
+    name = f"vreplication.{names.since_table(workflow)}"
+    is_alone = bool(session.value("SELECT GET_LOCK(%s, 0)", (name,)))
+    try:
+        yield is_alone
+    finally:
+        if is_alone:
+            session.value("SELECT RELEASE_LOCK(%s)", (name,))
