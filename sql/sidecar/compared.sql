@@ -5,5 +5,6 @@ CREATE TABLE IF NOT EXISTS compared (
   ordinal     INT                                                 NOT NULL,
   collection  BIGINT                                              NOT NULL,
   rows_seen   BIGINT                                              NOT NULL DEFAULT 0,
+  noted_at    DATETIME(6)                                         NOT NULL,
   PRIMARY KEY (workflow, split, ordinal)
 ) ENGINE=InnoDB;

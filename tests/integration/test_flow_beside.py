@@ -14,6 +14,7 @@ from tests.support.flow import Run, begin, paused_at, wait_reached, wait_until
 from tests.support.oracle import wait_at_gate
 from vreplication.mysql.session import Session, connect
 from vreplication.rowcopy.chunker import Walk
+from vreplication.settings import SIDECAR
 from vreplication.state import compared, journal, ledger, verdicts
 from vreplication.state.ledger import KeyRange
 from vreplication.verify import beside, verify
@@ -36,6 +37,8 @@ def app(database: Database) -> Iterator[Session]:
     with connect(database.app_url) as session:
         session.execute_raw("CREATE TABLE t (id INT PRIMARY KEY, a INT, b VARCHAR(9)) ENGINE=InnoDB")
         session.execute_raw("INSERT INTO t VALUES " + ",".join(f"({n},{n},'x')" for n in range(ROWS)))
+        # Of a server that has just been started nothing counts yet.
+        wait_until(lambda: int(session.rows("SHOW GLOBAL STATUS LIKE 'Uptime'")[0][1]) > 5, "it does not run")
         yield session
 
 
@@ -158,6 +161,22 @@ def test_who_goes_on_compares_anew(database: Database, monkeypatch: pytest.Monke
         wait_at_gate(database, again)
         wait_until(lambda: not compared.ranges(session, run.workflow, 1), "it still counts")
     finished(database, again)
+
+
+@pytest.mark.usefixtures("app")
+def test_what_was_compared_before_the_server_was_started_does_not_count(
+    database: Database, monkeypatch: pytest.MonkeyPatch, left_out: list[frozenset[KeyRange]], pauses: Path
+) -> None:
+    """It may have come back without the end of its log, and every task, and the driver, on with a new connection."""
+    each_matched(monkeypatch)
+    with paused_at(pauses, "verify.began"):
+        run = copying(database)
+        wait_reached(pauses, "verify.began", run)
+        # As if the server, which runs for minutes, had been started a moment ago.
+        database.admin.execute_raw(f"UPDATE {SIDECAR}.compared SET noted_at = noted_at - INTERVAL 1 YEAR")
+    wait_at_gate(database, run)
+    assert left_out == [frozenset()]
+    finished(database, run)
 
 
 @pytest.mark.usefixtures("app")

@@ -1,19 +1,24 @@
 """Chunks that were compared while the table was still being copied.
 
 What must stay true: a chunk counts as compared under one collection of keys (state/since.py): what was written to it
-since that collection began, whoever compared it when, is among those keys. A server that was lost ends all of it.
+since that collection began, whoever compared it when, is among those keys. It counts in the run of the server in which
+it was compared: one that was started since may have lost the end of its log, and keys with it.
 """
 
 from __future__ import annotations
 
 import random
 
+from vreplication.mysql.server import started_at
 from vreplication.mysql.session import Session
 from vreplication.settings import SIDECAR
 from vreplication.state import ledger, rows, sidecar
 from vreplication.state.ledger import MATCHED, REPAIR_SPLIT, Chunk, KeyRange
+from vreplication.state.sidecar import now
 
 _CHOICE = 8
+_START_SECONDS = 2
+"""The moment of a server's start is known in whole seconds, and read in two statements."""
 
 
 def forget(session: Session, workflow: str) -> None:
@@ -38,12 +43,16 @@ def choose(session: Session, workflow: str) -> Chunk | None:
 def note(session: Session, workflow: str, chunk: Chunk, collection: int, rows_seen: int) -> None:
     """collection 0: it is left to the end."""
     key = {"workflow": workflow, "split": chunk.split, "ordinal": chunk.ordinal}
-    rows.put(session, sidecar.compared, key, collection=collection, rows_seen=rows_seen)
+    rows.put(session, sidecar.compared, key, collection=collection, rows_seen=rows_seen, noted_at=now())
 
 
 def ranges(session: Session, workflow: str, collection: int) -> dict[KeyRange, int]:
-    """Ranges of the chunks that were compared under this collection, with the number of rows that were there."""
-    sql = f"SELECT split, ordinal, rows_seen FROM {SIDECAR}.compared WHERE workflow=%s AND collection=%s"
-    done = {(int(split), int(ordinal)): int(seen) for split, ordinal, seen in session.rows(sql, (workflow, collection))}
+    """Ranges of the chunks that count under this collection, with the number of rows that were there."""
+    sql = (
+        f"SELECT split, ordinal, rows_seen FROM {SIDECAR}.compared "
+        "WHERE workflow=%s AND collection=%s AND noted_at > FROM_UNIXTIME(%s)"
+    )
+    found_rows = session.rows(sql, (workflow, collection, started_at(session) + _START_SECONDS))
+    done = {(int(split), int(ordinal)): int(seen) for split, ordinal, seen in found_rows}
     found = ledger.chunks(session, workflow, states=(MATCHED,)) if done else []
     return {c.range: done[c.split, c.ordinal] for c in found if (c.split, c.ordinal) in done}

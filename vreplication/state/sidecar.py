@@ -58,7 +58,7 @@ chunk = _table(
     "chunk", "workflow", "split", "ordinal", "attempt", "state", "lower_bound", "upper_bound", "has_lower",
     "rows_read", "rows_copied", "swallowed", "millis", "opened_at", "landed_at", "matched_at",
 )  # fmt: skip
-compared = _table("compared", "workflow", "split", "ordinal", "collection", "rows_seen")
+compared = _table("compared", "workflow", "split", "ordinal", "collection", "rows_seen", "noted_at")
 checkpoint = _table("checkpoint", "workflow", "position", "batch", "events_applied", "saved_at")
 stream = _table("stream", "workflow", "assigned_micros", "held")
 marker = _table("marker", "workflow", "id", "kind", "created_at")

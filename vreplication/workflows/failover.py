@@ -117,6 +117,7 @@ def adopt(session: Session, row: WorkflowRow) -> WorkflowRow:
     )
     if not found.is_switched:
         rows.remove(session, sidecar.verification, workflow=row.id)
+        rows.remove(session, sidecar.compared, workflow=row.id)
     words = f"from server {row.server_identity} to {identity(server)}"
     journal.write(session, row.id, "moved", words, actor=lease.me())
     log.warning("workflow %s moved %s", row.id, words)
