@@ -166,5 +166,7 @@ class Shared:
     def is_starting(self) -> bool:
         return False
 
+    def release(self) -> None: ...
+
     def stop(self) -> None:
         """The run's own fixture stops it."""

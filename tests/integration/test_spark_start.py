@@ -37,6 +37,21 @@ gateway = java_gateway.launch_gateway(SparkConf().set("spark.driver.extraJavaOpt
 print(gateway.jvm.Math.abs(-4))
 gateway.shutdown()
 """
+AGAIN = """
+from vreplication.workflows.spark import SparkStart
+def run(spark):
+    return spark.context().parallelize(range(4), 2).map(lambda n: n + 1).collect()
+spark = SparkStart("local[2]", 2, at_once=False)
+spark.release()
+print(run(spark))
+first = spark.context()
+spark.release()
+spark.release()
+print(run(spark), spark.context() is first)
+spark.release()
+spark.stop()
+print(first._jsc)
+"""
 FROM_ARCHIVE = "shared objects file (top)"
 
 
@@ -69,15 +84,25 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None
     assert "Terminal: The archive of Spark's classes could not be written" in ended.stderr
 
 
+@pytest.mark.slow
+@pytest.mark.spark
+def test_released_it_is_started_again_for_who_asks() -> None:
+    ended = python(AGAIN)
+    assert ended.stdout.splitlines() == ["[1, 2, 3, 4]", "[1, 2, 3, 4] False", "None"], ended.stderr
+
+
 @pytest.mark.spark
 def test_workers_are_forked_with_what_they_work_with(spark: Any) -> None:
-    """Whether it is there already, in a worker that has been asked for nothing of ours before."""
+    """In a worker that has been asked for nothing of ours before; and nothing of it was compiled anew."""
 
-    def look(_: int) -> tuple[str, list[str]]:
+    def look(_: int) -> tuple[str, list[str], list[str]]:
+        files = [str(getattr(module, "__file__", "")) for module in sys.modules.values()]
         with open(f"/proc/{os.getppid()}/cmdline") as words:
-            return words.read(), [name for name in spark_daemon.LOADED if name in sys.modules]
+            loaded = [name for name in spark_daemon.LOADED if name in sys.modules]
+            return words.read(), loaded, [file for file in files if ".zip/" in file]
 
-    ((words, loaded),) = spark.parallelize([0], 1).map(look).collect()
+    ((words, loaded, zipped),) = spark.parallelize([0], 1).map(look).collect()
     assert spark_start.DAEMON in words
+    assert zipped == []
     assert loaded == list(spark_daemon.LOADED)
     assert spark_daemon.__name__ == spark_start.DAEMON

@@ -47,13 +47,15 @@ class LocalSpark:
 class LocalStart:
     """In the place of workflows.spark.SparkStart."""
 
-    def __init__(self, *_: Any) -> None: ...
+    def __init__(self, *_: Any, **__: Any) -> None: ...
 
     def context(self, *_: Any) -> LocalSpark:
         return LocalSpark()
 
     def is_starting(self) -> bool:
         return False
+
+    def release(self) -> None: ...
 
     def stop(self) -> None: ...
 

@@ -24,8 +24,7 @@ def make(
     database: Database, monkeypatch: pytest.MonkeyPatch, notify: Callable[[str], None] = lambda text: None
 ) -> Stage:
     """Five rows, and a column to be added; without a JVM."""
-    for name in ("SparkStart", "SparkWhenNeeded"):
-        monkeypatch.setattr(stages, name, local_spark.LocalStart)
+    monkeypatch.setattr(stages, "SparkStart", local_spark.LocalStart)
     with connect(database.app_url) as app:
         app.execute_raw("CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, v VARCHAR(20))")
         app.execute_raw("INSERT INTO t (v) VALUES ('a'),('b'),('c'),('d'),('e')")

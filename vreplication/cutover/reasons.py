@@ -48,7 +48,7 @@ class Gate:
         self.reasons: list[Reason] = []
 
     def is_open(self) -> bool:
-        """Read once more. To be called a quarter of a second apart, so that it means something."""
+        """Read once more. To be called a tenth of a second apart or more, so that it means something."""
         self.reasons = self._check()
         self._clear = 0 if self.reasons else self._clear + 1
         return self._clear >= self._needed

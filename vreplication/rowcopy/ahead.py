@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 LEAST_ROWS = 100_000
 """Smaller tables are copied in less than a second, whoever does it, and verifying them waits for Spark anyway."""
-SHARE = 8
+SHARE = 4
 """One split of so many is begun here, at the most: the bulk is Spark's."""
 
 

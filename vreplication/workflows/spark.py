@@ -18,6 +18,7 @@ from vreplication.rowcopy.spark_start import end_context, spark_context, warm_up
 from vreplication.settings import SIGNAL_SECONDS
 
 _POLL_SECONDS = 0.2
+_END_SECONDS = 15.0
 _NICE = 10
 _GROUP = Path("/proc/self/autogroup")
 
@@ -31,43 +32,34 @@ class Spark(Protocol):
     def is_starting(self) -> bool:
         """False once `context` need not wait."""
 
+    def release(self) -> None:
+        """It is not needed for a while: end it in the background. Who asks for it again has it started again."""
+
     def stop(self) -> None:
         """End it, if it was started."""
 
 
-class SparkWhenNeeded:
-    """Starts one only when it is asked for: for steps that seldom need it."""
-
-    def __init__(self, master: str, parallelism: int) -> None:
-        self._master, self._parallelism = master, parallelism
-        self._start: SparkStart | None = None
-
-    def context(self, check: Callable[[], None] = lambda: None) -> Any:
-        return self._started().context(check)
-
-    def is_starting(self) -> bool:
-        return self._started().is_starting()
-
-    def _started(self) -> SparkStart:
-        self._start = self._start or SparkStart(self._master, self._parallelism)
-        return self._start
-
-    def stop(self) -> None:
-        if self._start:
-            self._start.stop()
-
-
 class SparkStart:
-    """Starts it in the background; `context` waits for it."""
+    """Starts it in the background, at once or when it is asked for; `context` waits for it."""
 
-    def __init__(self, master: str, parallelism: int) -> None:
+    def __init__(self, master: str, parallelism: int, *, at_once: bool = True) -> None:
         self._master, self._parallelism = master, parallelism
         self._context: Any = None
         self._error: Terminal | None = None
-        self._thread = threading.Thread(target=self._run, name="spark-start", daemon=True)
-        self._thread.start()
+        self._ending: threading.Thread | None = None
+        self._starting: threading.Thread | None = None
+        if at_once:
+            self._start()
+
+    def _start(self) -> threading.Thread:
+        if self._starting is None:
+            self._starting = threading.Thread(target=self._run, name="spark-start", daemon=True)
+            self._starting.start()
+        return self._starting
 
     def _run(self) -> None:
+        if self._ending:
+            self._ending.join()
         try:
             with _standing_back():
                 context = spark_context(self._master, self._parallelism, "vreplication")
@@ -82,8 +74,9 @@ class SparkStart:
 
     def context(self, check: Callable[[], None] = lambda: None) -> Any:
         """The SparkContext. `check` is called while it starts and may raise. Raises what its start raised."""
-        while self._thread.is_alive():
-            self._thread.join(_POLL_SECONDS)
+        starting = self._start()
+        while starting.is_alive():
+            starting.join(_POLL_SECONDS)
             check()
         if self._error is not None:
             # An interrupt, when the signal that ended the JVM reaches us, too.
@@ -92,14 +85,25 @@ class SparkStart:
         return self._context
 
     def is_starting(self) -> bool:
-        return self._thread.is_alive()
+        return self._start().is_alive()
+
+    def release(self) -> None:
+        """End it in the background, which takes a second; one that is still starting goes on."""
+        if self._context is None or self.is_starting():
+            return
+        self._ending = threading.Thread(target=end_context, args=(self._context,), name="spark-end", daemon=True)
+        self._context = self._starting = None
+        self._ending.start()
 
     def stop(self) -> None:
         """One that is still starting is left to end with this process: an interrupt does not wait for it."""
-        self._thread.join(_POLL_SECONDS)
+        if self._starting:
+            self._starting.join(_POLL_SECONDS)
         if self._context is not None:
             end_context(self._context)
             self._context = None
+        if self._ending:
+            self._ending.join(_END_SECONDS)
 
 
 @contextlib.contextmanager

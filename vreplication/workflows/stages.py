@@ -31,7 +31,7 @@ from vreplication.workflows.child import CatchUp, CatchUpAway, Elsewhere
 from vreplication.workflows.driver import Driver
 from vreplication.workflows.replicate import replicate
 from vreplication.workflows.result import Result
-from vreplication.workflows.spark import Spark, SparkStart, SparkWhenNeeded
+from vreplication.workflows.spark import Spark, SparkStart
 
 log = logging.getLogger(__name__)
 
@@ -205,7 +205,7 @@ def cut_over(stage: Stage) -> None:
 
     What opened the gate may be long ago: for a place to work in, or for what blocked the switch, it had to wait.
     """
-    spark = SparkWhenNeeded(stage.spec.spark_master, stage.spec.tasks)
+    spark = SparkStart(stage.spec.spark_master, stage.spec.tasks, at_once=False)
 
     def act(driver: Driver) -> None:
         if not resume.is_switched(driver):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TypeVar
 
 from vreplication.cutover import finish
@@ -66,8 +66,8 @@ def _watched(driver: Driver, session: Session, work: Callable[[], T]) -> T:
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(work)
         try:
-            while not running.done():
-                driver.wait(_POLL_SECONDS)
+            while wait([running], _POLL_SECONDS).not_done:
+                driver.check()
         except BaseException:
             with contextlib.suppress(VReplicationError):
                 driver.session.kill(session.id)

@@ -60,6 +60,8 @@ from vreplication.workflows.spark import Spark
 log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.25
+_CLEAR_SECONDS = 0.1
+"""Between two reads of the gate that found nothing."""
 _ASK_SECONDS = 1.0
 """How often a repeated verification asks whether it is still wanted."""
 _MISMATCHES = 5
@@ -183,6 +185,8 @@ def compare(driver: Driver, spark: Spark, is_enough: Callable[[], bool] = lambda
     driver.report(verify_rows=verdict.rows_compared, verify_total=verdict.rows_compared)
     if verdict is not before:
         _judge(driver, verdict)
+    # It may be hours until it is needed again, if ever.
+    spark.release()
     reach("workflow.verified")
     return verdict
 
@@ -274,7 +278,7 @@ def hold_at_gate(driver: Driver, spark: Spark, again: Recheck, *, is_manual: boo
             driver.move(Phase.WAITING)
         elif recheck.has_many_keys(driver.session, driver.workflow):
             _is_level(driver, again, with_sample=False)
-        driver.wait(_POLL_SECONDS)
+        driver.wait(_POLL_SECONDS if gate.reasons else _CLEAR_SECONDS)
     driver.report(waiting_for=None)
     reach("workflow.gate_open")
 
