@@ -106,7 +106,6 @@ class Limits:
     apply_parallelism: int = 2
     xa_wait_seconds: float = 60.0
     lock_wait_seconds: int = 1
-    most_parallelism: int = MOST_PARALLELISM
     most_chunk_millis: int = MOST_CHUNK_MILLIS
     rest: float = 0.0
 
@@ -123,6 +122,6 @@ class Limits:
         """As asked for, where that is allowed."""
         return replace(
             self,
-            copy_parallelism=min(tuning.copy_parallelism or self.copy_parallelism, self.most_parallelism),
+            copy_parallelism=min(tuning.copy_parallelism or self.copy_parallelism, MOST_PARALLELISM),
             chunk_millis=min(tuning.chunk_millis or self.chunk_millis, self.most_chunk_millis),
         )

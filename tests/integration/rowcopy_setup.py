@@ -50,7 +50,11 @@ class CopyCase:
 
     def job(self, path: str = "server", **limits: Any) -> CopyJob:
         return CopyJob(
-            workflow=WORKFLOW, copy_path=path, limits=Limits(**limits), is_mariadb=self.database.server.is_mariadb
+            workflow=WORKFLOW,
+            copy_path=path,
+            limits=Limits(**limits),
+            is_mariadb=self.database.server.is_mariadb,
+            by_turns=self.database.server.is_mariadb,
         )
 
     def beat(self) -> None:

@@ -160,10 +160,10 @@ def test_what_can_be_tuned_is_asked_for_with_its_value() -> None:
         (Effort(limits=Limits(copy_parallelism=3), asked=Tuning(copy_parallelism=3), slots=4), 3, ""),
         (
             Effort(
-                limits=Limits(most_parallelism=1, most_chunk_millis=100).tuned(Tuning(chunk_millis=200)),
+                limits=Limits(most_chunk_millis=100).tuned(Tuning(chunk_millis=200)),
                 asked=Tuning(chunk_millis=200),
             ),
-            1,
+            2,
             "locks the counter",
         ),
     ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vreplication.planning.spec import Spec
-from vreplication.settings import MOST_CHUNK_MILLIS, MOST_PARALLELISM, Limits, Tuning
+from vreplication.settings import MOST_CHUNK_MILLIS, Limits, Tuning
 from vreplication.workflows.job import limits_of
 
 
@@ -20,22 +20,21 @@ def test_what_was_asked_for() -> None:
         chunk_rows=700,
         chunk_millis=900,
         apply_parallelism=3,
-        most_parallelism=MOST_PARALLELISM,
         most_chunk_millis=MOST_CHUNK_MILLIS,
     )
 
 
 @pytest.mark.parametrize(("asked", "given"), [(900, 100), (100, 100), (60, 60)])
-def test_a_chunk_that_locks_the_counter_is_short_and_alone(asked: int, given: int) -> None:
-    """The application's inserts wait for as long as a chunk holds the table's AUTO_INCREMENT counter."""
+def test_a_chunk_that_locks_the_counter_is_short(asked: int, given: int) -> None:
+    """Catch-up's inserts wait for as long as a chunk holds the table's AUTO_INCREMENT counter."""
     limits = limits_of(
         spec(copy_parallelism=8, chunk_rows=700, chunk_millis=asked, apply_parallelism=3), holds_counter=True
     )
-    assert (limits.copy_parallelism, limits.chunk_millis) == (1, given)
-    assert (limits.most_parallelism, limits.most_chunk_millis) == (1, 100)
+    assert (limits.copy_parallelism, limits.chunk_millis) == (8, given)
+    assert limits.most_chunk_millis == 100
     assert (limits.chunk_rows, limits.apply_parallelism) == (700, 3)
 
 
 def test_no_tuning_goes_beyond() -> None:
     limits = limits_of(spec(), holds_counter=True).tuned(Tuning(copy_parallelism=6, chunk_millis=2000))
-    assert (limits.copy_parallelism, limits.chunk_millis) == (1, 100)
+    assert (limits.copy_parallelism, limits.chunk_millis) == (6, 100)

@@ -6,7 +6,7 @@ What must stay true: no check is left out because another refused.
 from __future__ import annotations
 
 from vreplication.planning import privileges, server_checks, space, table_checks
-from vreplication.planning.facts import Check, Facts, looked, ok, warn
+from vreplication.planning.facts import Check, Facts, looked, ok
 
 
 def run_checks(facts: Facts, alter: Check) -> tuple[Check, ...]:
@@ -22,14 +22,7 @@ def run_checks(facts: Facts, alter: Check) -> tuple[Check, ...]:
 
 
 def copy_path(facts: Facts) -> Check:
-    reason = copy_path_reason(facts)
-    if facts.copy_path == "server" and holds_counter(facts):
-        return warn(
-            "copy path",
-            f"{reason} One task copies at a time, in chunks of at most 100 ms.",
-            "Use --copy-path auto.",
-        )
-    return ok("copy path", reason)
+    return ok("copy path", copy_path_reason(facts))
 
 
 def holds_counter(facts: Facts) -> bool:
@@ -42,14 +35,13 @@ def holds_counter(facts: Facts) -> bool:
 
 def copy_path_reason(facts: Facts) -> str:
     """Why the path is what it is; one sentence."""
-    mode = facts.server.setting("innodb_autoinc_lock_mode")
-    if facts.copy_path == "rows" and holds_counter(facts):
-        return (
-            f"Rows travel through Spark: with innodb_autoinc_lock_mode={mode} INSERT … SELECT would hold the"
-            " AUTO_INCREMENT lock against catch-up."
-        )
     if facts.copy_path == "rows":
         return "Rows travel through Spark, as asked for."
-    if holds_counter(facts):
-        return f"Rows are copied by INSERT … SELECT, as asked for, under innodb_autoinc_lock_mode={mode}."
-    return "Rows are copied on the server by INSERT … SELECT, without locks on the source."
+    found = "Rows are copied on the server by INSERT … SELECT, without locks on the source."
+    if not holds_counter(facts):
+        return found
+    mode = facts.server.setting("innodb_autoinc_lock_mode")
+    return (
+        f"{found} With innodb_autoinc_lock_mode={mode} each statement locks the new table's AUTO_INCREMENT counter,"
+        " which catch-up needs: tasks insert by turns, in chunks of at most 100 ms."
+    )

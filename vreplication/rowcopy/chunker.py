@@ -157,7 +157,7 @@ class Walk:
         self.worked = 0.0
         """Seconds that the chunk before took."""
         self.path: CopyPath = make_path(session, mapping, job)
-        self.turn = turn_for(session, mapping, is_mariadb=job.is_mariadb)
+        self.turn = turn_for(session, mapping, is_wanted=job.by_turns)
         limits = job.limits.tuned(tuning.read(session, job.workflow))
         self.sizer = Sizer(limits=limits, rows=_size_so_far(session, job.workflow, limits.chunk_millis))
 

@@ -14,13 +14,16 @@ from vreplication.settings import Limits
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyJob:
-    """copy_path: which of the two ways rows take, "server" or "rows" (`paths.py`). packet: max_allowed_packet."""
+    """copy_path: which of the two ways rows take, "server" or "rows" (`paths.py`). packet: max_allowed_packet.
+    by_turns: tasks insert one after the other (`turns.py`).
+    """
 
     workflow: str
     copy_path: str
     limits: Limits
     is_mariadb: bool
     packet: int = 16 << 20
+    by_turns: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,7 +27,7 @@ def ask(session: Session, workflow: str, tuning: Tuning) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
-    """What can be had. slots: of Spark, None: not known, or a cluster's affair; holds_counter: one task at a time."""
+    """What can be had. slots: of Spark, None: not known, or a cluster's affair; holds_counter: chunks lock it."""
 
     slots: int | None = None
     holds_counter: bool = False

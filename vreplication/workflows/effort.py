@@ -42,10 +42,10 @@ class Effort:
     def shortfall(self) -> str:
         """Why not all of what was asked for is done; '' when it is."""
         wished, millis = self.asked.copy_parallelism or 0, self.asked.chunk_millis or 0
-        if wished > self.limits.most_parallelism or millis > self.limits.most_chunk_millis:
+        if millis > self.limits.most_chunk_millis:
             return (
                 "INSERT … SELECT locks the counter of an AUTO_INCREMENT table here, so it stays at "
-                f"{self.tasks} at a time, {self.limits.chunk_millis} ms a chunk."
+                f"{self.limits.chunk_millis} ms a chunk."
             )
         return f"Spark has slots for {self.slots}: no more run at a time." if wished > self.tasks else ""
 

@@ -19,12 +19,12 @@ from vreplication.schema.introspect import introspect
 from vreplication.schema.mapping import map_for
 from vreplication.schema.model import Table, TableMapping
 from vreplication.schema.shadow import comparable
-from vreplication.settings import MOST_CHUNK_MILLIS, MOST_PARALLELISM, Limits, Tuning
+from vreplication.settings import MOST_CHUNK_MILLIS, Limits, Tuning
 from vreplication.state import tuning, workflows
 from vreplication.state.workflows import WorkflowRow
 
 _COUNTER_MILLIS = 100
-"""Longest chunk that may lock an AUTO_INCREMENT table's counter."""
+"""Longest chunk that may lock an AUTO_INCREMENT table's counter: so long catch-up's inserts wait for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,9 +47,12 @@ class Job:
     @property
     def holds_counter(self) -> bool:
         """INSERT … SELECT into an AUTO_INCREMENT table locks its counter to the statement's end."""
-        counts = any(column.is_auto_increment for column in self.mapping.target.columns)
         mode = int(self.server.setting("innodb_autoinc_lock_mode") or 2)
-        return counts and self.row.copy_path == "server" and mode < 2
+        return self.counts and self.row.copy_path == "server" and mode < 2
+
+    @property
+    def counts(self) -> bool:
+        return any(column.is_auto_increment for column in self.mapping.target.columns)
 
     @property
     def parallelism(self) -> int:
@@ -64,17 +67,17 @@ class Job:
             limits=self.limits,
             is_mariadb=self.server.is_mariadb,
             packet=self.packet,
+            by_turns=self.holds_counter or (self.server.is_mariadb and self.counts),
         )
 
 
 def limits_of(spec: Spec, *, holds_counter: bool) -> Limits:
-    """Where a chunk locks the counter that the application needs: one task at a time, short chunks."""
+    """Where a chunk locks the counter that catch-up needs, too: short chunks."""
     return Limits(
-        copy_parallelism=1 if holds_counter else spec.tasks,
+        copy_parallelism=spec.tasks,
         chunk_rows=spec.chunk_rows,
         chunk_millis=min(spec.chunk_millis, _COUNTER_MILLIS) if holds_counter else spec.chunk_millis,
         apply_parallelism=spec.apply_parallelism,
-        most_parallelism=1 if holds_counter else MOST_PARALLELISM,
         most_chunk_millis=_COUNTER_MILLIS if holds_counter else MOST_CHUNK_MILLIS,
     )
 
