@@ -130,6 +130,15 @@ def test_without_a_past_the_own_pace_soon_tells() -> None:
     assert all(abs((outlook.eta_seconds or 0.0) - left) < 0.2 * whole for left, outlook in late)
 
 
+def test_what_is_compared_beside_the_copy_is_not_expected_behind_it() -> None:
+    plain, beside = Forecast([], Table(name="t", rows=ROWS)), Forecast([], Table(name="t", rows=ROWS))
+    for second in range(1, 21):
+        look = seen(Phase.COPYING, rows_copied=50_000 * second)
+        whole = plain.observe(second, look, Phase.COMPLETE)
+        less = beside.observe(second, look, Phase.COMPLETE, compared=max(0, 50_000 * (second - 2)))
+    assert (whole.eta_seconds or 0.0) - (less.eta_seconds or 0.0) > 5.0
+
+
 def test_the_first_range_is_wide_and_narrows() -> None:
     found, past = told(steady(), [])
     again, _ = told(steady(), past)

@@ -17,7 +17,7 @@ from vreplication.phases import ENDED, Phase
 from vreplication.progress.paces import LINEAR, Case, Guess, Part, expected, part_of, units
 from vreplication.progress.snapshot import Snapshot
 from vreplication.progress.walk import SHORT_STALL_SECONDS, Walk
-from vreplication.settings import GATE_LAG_SECONDS
+from vreplication.settings import AHEAD_ROWS, BESIDE_ROWS, GATE_LAG_SECONDS
 from vreplication.state.forecasts import Pace
 
 _LONG_STALL_SECONDS = 10.0
@@ -27,6 +27,10 @@ _HALF_LIFE_SECONDS = (15.0, 120.0)
 _RATE_HALF_LIFE_SECONDS = 8.0
 _ALL_COMPARED = 0.98
 _VERIFIED_TO_COPIED = 0.25
+_LEFT_TO_COMPARE = 0.3
+"""Of a table whose chunks are compared beside the copy: what was copied before Spark came, and the last chunks."""
+_STARTED_AHEAD = Guess(seconds=1.0, spread=0.7)
+"""Where the first rows do not wait for Spark."""
 _MOST_PRESSURE, _FELT = 4.0, 0.7
 _NOTED_SECONDS, _NOTED_ROWS = 2.0, 10_000
 _LONGEST_SECONDS = 3.2e8
@@ -78,6 +82,7 @@ class Forecast:
         self._since = self._at = 0.0
         self._walks = {part: _fresh(part) for part in LINEAR}
         self._rows = 0.0
+        self._compared: int | None = None
         self._rate: float | None = None
         self._rates: list[float] = []
         self._is_spoilt = False
@@ -91,9 +96,10 @@ class Forecast:
         elif phase is Phase.COMPLETE:
             self._end(now)
 
-    def observe(self, now: float, seen: Snapshot, of: Phase) -> Outlook:
-        """of: COMPLETE, or WAITING where somebody has to release it."""
+    def observe(self, now: float, seen: Snapshot, of: Phase, compared: int | None = None) -> Outlook:
+        """of: COMPLETE, or WAITING where somebody has to release it. compared: rows, beside the copy."""
         before, self._at = self._at or now, now
+        self._compared = self._compared if compared is None else compared
         self._learn(seen, now - before)
         self._take(seen, now, now - before)
         if seen.phase in ENDED or self._part is None:
@@ -243,11 +249,19 @@ class Forecast:
             yield Span.of(guess.seconds * (self._rows_to_come(part) if part in LINEAR else 1), guess.spread)
 
     def _rows_to_come(self, part: Part) -> float:
-        """A copy that goes on has copied some."""
-        return max(0.0, self._rows - self._walks[part].done) if part is Part.COPYING else self._rows
+        """A copy that goes on has copied some; and what is compared beside it need not be compared behind it."""
+        copied = self._walks[Part.COPYING].done
+        if part is Part.COPYING:
+            return max(0.0, self._rows - copied)
+        if self._compared:
+            return max(0.0, copied - self._compared)
+        is_beside = self._compared is not None and self._rows >= BESIDE_ROWS and copied < self._rows / 2
+        return self._rows * _LEFT_TO_COMPARE if is_beside else self._rows
 
     def _guess(self, part: Part, first: Guess | None = None) -> Guess:
         """Of a part that is not the copy: as slow, or as fast, as the copy is beside what was expected of it."""
+        if part is Part.STARTING and self._rows >= AHEAD_ROWS:
+            first = _STARTED_AHEAD
         found = expected(self._past, part, self._case(), first)
         return found if part in _BEFORE_COPIED else Guess(seconds=found.seconds * self._pressure(), spread=found.spread)
 

@@ -39,6 +39,7 @@ _BYTES_A_ROW = 200.0
 """A row costs as much as so many of its bytes do."""
 _SAME_TABLE, _OLDER = 4.0, 0.8
 _LEAST_SPREAD, _LEAST_SECONDS = 0.2, 0.05
+_LEAST_A_UNIT = 1e-12
 _GUESS_WEIGHT, _LEAST_ALIKE = 0.02, 0.03
 _LONG_GATE_SECONDS = 5.0
 
@@ -55,10 +56,10 @@ _FIRST = {
     Part.PREPARING: Guess(seconds=0.7, spread=0.7),
     Part.STARTING: Guess(seconds=4.0, spread=0.7),
     Part.COPYING: Guess(seconds=2.2e-6, spread=0.7),
-    Part.CATCHING_UP: Guess(seconds=0.5, spread=0.7),
+    Part.CATCHING_UP: Guess(seconds=0.2, spread=0.7),
     Part.VERIFYING: Guess(seconds=5e-7, spread=0.7),
-    Part.EXAMINING: Guess(seconds=0.5, spread=0.9),
-    Part.GATE: Guess(seconds=1.5, spread=0.7),
+    Part.EXAMINING: Guess(seconds=0.2, spread=0.9),
+    Part.GATE: Guess(seconds=0.9, spread=0.7),
     Part.SWITCHING: Guess(seconds=0.3, spread=0.7),
 }
 """Of a server that has done nothing yet."""
@@ -117,7 +118,7 @@ def _weighed(past: Sequence[Pace], part: Part, case: Case) -> Iterator[tuple[flo
 
 def _seconds(pace: Pace, part: Part, case: Case) -> float:
     if part in LINEAR:
-        return pace.seconds / pace.units
+        return max(pace.seconds / pace.units, _LEAST_A_UNIT)
     longer = max(0.0, pace.seconds - _LONG_GATE_SECONDS) if part is Part.GATE else 0.0
     # What takes long there are histograms, which read the table.
     return max(pace.seconds + longer * (case.units / pace.units - 1.0), _LEAST_SECONDS)

@@ -16,13 +16,13 @@ from vreplication.mysql.url import SourceUrl
 from vreplication.rowcopy.chunker import copy_split
 from vreplication.rowcopy.job import CopyJob
 from vreplication.schema.model import TableMapping
+from vreplication.settings import AHEAD_ROWS
 from vreplication.state import ledger
 from vreplication.state.lease import Lease
 
 log = logging.getLogger(__name__)
 
-LEAST_ROWS = 100_000
-"""Smaller tables are copied in less than a second, whoever does it, and verifying them waits for Spark anyway."""
+LEAST_ROWS = AHEAD_ROWS
 SHARE = 4
 """One split of so many is begun here, at the most: the bulk is Spark's."""
 

@@ -46,6 +46,12 @@ def note(session: Session, workflow: str, chunk: Chunk, collection: int, rows_se
     rows.put(session, sidecar.compared, key, collection=collection, rows_seen=rows_seen, noted_at=now())
 
 
+def rows_seen(session: Session, workflow: str) -> int:
+    """Rows of the chunks compared so far, for progress."""
+    sql = f"SELECT COALESCE(SUM(rows_seen),0) FROM {SIDECAR}.compared WHERE workflow=%s AND collection>0"
+    return int(session.value(sql, (workflow,)) or 0)
+
+
 def ranges(session: Session, workflow: str, collection: int) -> dict[KeyRange, int]:
     """Ranges of the chunks that count under this collection, with the number of rows that were there."""
     sql = (

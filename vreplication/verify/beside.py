@@ -18,6 +18,7 @@ from vreplication import names
 from vreplication.errors import Transient
 from vreplication.mysql.session import ConnectionLost, LockWait, Session
 from vreplication.schema.model import TableMapping
+from vreplication.settings import BESIDE_ROWS
 from vreplication.state import compared, markers, since
 from vreplication.state.lease import Lease, fence
 from vreplication.state.ledger import Chunk
@@ -26,8 +27,7 @@ from vreplication.verify.rounds import Examiner
 from vreplication.verify.scan import Finding, SpanScan
 from vreplication.verify.since import SinceRounds
 
-LEAST_ROWS = 1_000_000
-"""Smaller tables are read at the end in a second or two: later is safer, whatever goes wrong in between."""
+LEAST_ROWS = BESIDE_ROWS
 MANY_KEYS = 20_000
 _MOST_KEYS = 1_000
 """So few rows of a chunk may differ to be compared again by their keys."""

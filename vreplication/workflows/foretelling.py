@@ -16,8 +16,10 @@ from vreplication.phases import Phase
 from vreplication.progress import snapshot
 from vreplication.progress.forecast import Forecast, Outlook, Table
 from vreplication.schema import model as schema
-from vreplication.state import forecasts, workflows
+from vreplication.state import compared, forecasts, workflows
 from vreplication.state.gate import released_by
+
+_BEFORE_COPIED = frozenset({Phase.PREPARING, Phase.COPYING})
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +63,8 @@ class Foretelling:
             found.enter(*self._entered.popleft())
         seen = snapshot.find(session, self._workflow)
         if seen is not None:
-            self._write(session, found.observe(SYSTEM.monotonic(), seen, self._end(session)))
+            done = compared.rows_seen(session, self._workflow) if seen.phase in _BEFORE_COPIED else None
+            self._write(session, found.observe(SYSTEM.monotonic(), seen, self._end(session), compared=done))
         while found.finished:
             forecasts.note_pace(session, self._workflow, found.finished.pop(0))
 
