@@ -43,7 +43,8 @@ def once(database: Database, session: Session, folder: runs.Path) -> Start:
 def grow(session: Session, megabytes: int) -> None:
     """Write so much into the newest file, which is a new one."""
     session.execute_raw("CREATE TABLE IF NOT EXISTS other (v VARCHAR(255))")
-    session.execute_raw("SET SESSION cte_max_recursion_depth=1000000" if _is_mysql(session) else "DO 0")
+    depth = "cte_max_recursion_depth" if _is_mysql(session) else "max_recursive_iterations"
+    session.execute_raw(f"SET SESSION {depth}=1000000")
     numbers = f"WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i+1 FROM n WHERE i < {_STATEMENT_ROWS})"
     session.execute_raw("FLUSH BINARY LOGS")
     while newest(session)[1] < megabytes * 1_000_000:
