@@ -49,8 +49,12 @@ spark.release()
 spark.release()
 print(run(spark), spark.context() is first)
 spark.release()
+spark.release()
+jvm = first._gateway.proc
+jvm.kill()
+jvm.wait()
+print(run(spark))
 spark.stop()
-print(first._jsc)
 """
 FROM_ARCHIVE = "shared objects file (top)"
 
@@ -88,7 +92,7 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None
 @pytest.mark.spark
 def test_released_it_is_started_again_for_who_asks() -> None:
     ended = python(AGAIN)
-    assert ended.stdout.splitlines() == ["[1, 2, 3, 4]", "[1, 2, 3, 4] False", "None"], ended.stderr
+    assert ended.stdout.splitlines() == ["[1, 2, 3, 4]", "[1, 2, 3, 4] False", "[1, 2, 3, 4]"], ended.stderr
 
 
 @pytest.mark.spark

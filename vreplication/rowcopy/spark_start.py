@@ -60,6 +60,7 @@ def spark_context(master: str, parallelism: int, app_name: str, java: Sequence[s
     """
     from pyspark import SparkConf, SparkContext
 
+    _forget_dead_jvm()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     options = " ".join([*_JAVA_OPTIONS, *(_archive_options() if java is None else java)])
@@ -71,6 +72,16 @@ def spark_context(master: str, parallelism: int, app_name: str, java: Sequence[s
     context.setLogLevel("ERROR")
     _log_errors(context)
     return context
+
+
+def _forget_dead_jvm() -> None:
+    """PySpark keeps its JVM for the next context, also one that was killed meanwhile."""
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway
+    process = getattr(gateway, "proc", None)
+    if process is not None and process.poll() is not None:
+        SparkContext._gateway = SparkContext._jvm = None
 
 
 def _log_errors(context: SparkContext) -> None:
