@@ -437,6 +437,8 @@ def test_copy_path(database: Database, session: Session) -> None:
     plan = run(database, session, "(id INT AUTO_INCREMENT PRIMARY KEY)", "ADD x INT")
     assert plan.copy_path == "server"
     assert ("by turns" in plan.copy_path_reason) is database.server.is_mariadb
+    serial = make_plan(session, make_spec(table="t", alter="ADD x INT NOT NULL, ADD UNIQUE (x)"))
+    assert serial.copy_path == ("rows" if database.server.is_mariadb else "server")
     asked = make_plan(session, make_spec(table="t", alter="ADD x INT", copy_path="rows"))
     assert asked.copy_path == "rows"
 

@@ -33,10 +33,20 @@ def holds_counter(facts: Facts) -> bool:
     return mode in ("0", "1") and counts
 
 
+def is_serial(facts: Facts) -> bool:
+    """A unique key is new: catch-up keeps to the log's order."""
+    return facts.mapping is not None and facts.mapping.is_serial
+
+
 def copy_path_reason(facts: Facts) -> str:
     """Why the path is what it is; one sentence."""
-    if facts.copy_path == "rows":
+    if facts.copy_path == "rows" and facts.spec.copy_path == "rows":
         return "Rows travel through Spark, as asked for."
+    if facts.copy_path == "rows":
+        return (
+            "Rows travel through Spark: under a new unique key catch-up writes in the log's order, by many statements,"
+            " and each would wait for INSERT … SELECT, which locks the AUTO_INCREMENT counter."
+        )
     found = "Rows are copied on the server by INSERT … SELECT, without locks on the source."
     if not holds_counter(facts):
         return found
