@@ -9,6 +9,7 @@ import pytest
 from sandbox.databases import Database
 from tests.support.flow import altered_copy, begin, contents, definition, paused_at, quoted, wait_reached
 from vreplication.mysql.session import Session, connect
+from vreplication.state import workflows
 
 pytestmark = pytest.mark.usefixtures("quick")
 
@@ -290,3 +291,15 @@ def test_alters_give_what_a_plain_alter_gives(database: Database, pauses: Path, 
         altered_copy(app, database, retired, alter, "plain")
         assert found == contents(app, "plain")
         assert shape == definition(app, "plain")
+
+
+@pytest.mark.only_on("mariadb")
+def test_the_path_is_chosen_when_the_definition_is_known(database: Database) -> None:
+    """A temporary table cannot try FULLTEXT, so the plan does not know that a unique key is new."""
+    with connect(database.app_url) as app:
+        app.execute_raw("CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, a INT NOT NULL, v TEXT, FULLTEXT (v))")
+        app.execute_raw("INSERT INTO t (a,v) VALUES (1,'x'),(2,'y')")
+    run = begin(database, "t", "ADD UNIQUE (a)")
+    assert run.result().event == "complete", run.said
+    with connect(database.url) as session:
+        assert workflows.load(session, run.workflow).copy_path == "rows"

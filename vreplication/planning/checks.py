@@ -34,18 +34,18 @@ def holds_counter(facts: Facts) -> bool:
 
 
 def is_serial(facts: Facts) -> bool:
-    """A unique key is new: catch-up keeps to the log's order."""
+    """A unique key is new."""
     return facts.mapping is not None and facts.mapping.is_serial
 
 
 def copy_path_reason(facts: Facts) -> str:
-    """Why the path is what it is; one sentence."""
+    """Why the path is what it is."""
     if facts.copy_path == "rows" and facts.spec.copy_path == "rows":
         return "Rows travel through Spark, as asked for."
     if facts.copy_path == "rows":
         return (
-            "Rows travel through Spark: under a new unique key catch-up writes in the log's order, by many statements,"
-            " and each would wait for INSERT … SELECT, which locks the AUTO_INCREMENT counter."
+            "Rows travel through Spark: beside a new unique key catch-up writes by many statements, and each would wait"
+            " for INSERT … SELECT, which locks the AUTO_INCREMENT counter."
         )
     found = "Rows are copied on the server by INSERT … SELECT, without locks on the source."
     if not holds_counter(facts):
@@ -53,5 +53,5 @@ def copy_path_reason(facts: Facts) -> str:
     mode = facts.server.setting("innodb_autoinc_lock_mode")
     return (
         f"{found} With innodb_autoinc_lock_mode={mode} each statement locks the new table's AUTO_INCREMENT counter,"
-        " which catch-up needs: tasks insert by turns, in chunks of at most 100 ms."
+        " which catch-up needs: tasks insert by turns, in chunks sized for 100 ms at the most."
     )

@@ -116,7 +116,17 @@ def _choose_path(facts: Facts) -> str:
 
 def check_prepared(session: Session, plan: Plan, target: Table, mapping: TableMapping) -> tuple[Check, ...]:
     """What a plan without a mapping could not say, now that the shadow table is there: the checks that refuse."""
-    facts = Facts(
+    found = table_checks.run_on_target(_facts_of(session, plan, target, mapping))
+    return tuple(check for check in found if check.verdict is Verdict.REFUSE)
+
+
+def path_of(session: Session, plan: Plan, target: Table, mapping: TableMapping) -> str:
+    """The copy path, likewise."""
+    return _choose_path(_facts_of(session, plan, target, mapping))
+
+
+def _facts_of(session: Session, plan: Plan, target: Table, mapping: TableMapping) -> Facts:
+    return Facts(
         session=session,
         server=plan.server,
         spec=plan.spec,
@@ -126,5 +136,3 @@ def check_prepared(session: Session, plan: Plan, target: Table, mapping: TableMa
         mapping=mapping,
         copy_path=plan.copy_path,
     )
-    found = table_checks.run_on_target(facts)
-    return tuple(check for check in found if check.verdict is Verdict.REFUSE)

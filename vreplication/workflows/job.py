@@ -48,7 +48,8 @@ class Job:
     def holds_counter(self) -> bool:
         """INSERT … SELECT into an AUTO_INCREMENT table locks its counter to the statement's end."""
         mode = int(self.server.setting("innodb_autoinc_lock_mode") or 2)
-        return self.counts and self.row.copy_path == "server" and mode < 2
+        is_selected = self.row.copy_path == "server" or self.mapping.is_written_in_zone
+        return self.counts and is_selected and mode < 2
 
     @property
     def counts(self) -> bool:

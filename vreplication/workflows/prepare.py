@@ -22,7 +22,7 @@ from vreplication.mysql.server import Server, identity, is_mariadb, prepared_bra
 from vreplication.mysql.session import Session
 from vreplication.pausepoints import reach
 from vreplication.phases import Phase
-from vreplication.planning.plan import Plan, check_prepared
+from vreplication.planning.plan import Plan, check_prepared, path_of
 from vreplication.rowcopy import splits
 from vreplication.schema.introspect import exists
 from vreplication.schema.mapping import map_for
@@ -113,7 +113,7 @@ def is_done(row: WorkflowRow) -> bool:
 def _make_tables(session: Session, plan: Plan, row: WorkflowRow) -> TableMapping:
     shadow = _create_shadow(session, plan, row)
     mapping = map_for(plan.server, plan.source, shadow, plan.clauses, moment=row.created_at)
-    _check_prepared(session, plan, shadow, mapping)
+    _check_prepared(session, plan, row, shadow, mapping)
     keytables.create_all(session, mapping, row.id)
     tables = (plan.source.name, shadow.name)
     found = table_identities(session, plan.source.schema, tables, plan.server.is_mariadb)
@@ -136,11 +136,13 @@ def _create_shadow(session: Session, plan: Plan, row: WorkflowRow) -> Table:
         raise
 
 
-def _check_prepared(session: Session, plan: Plan, shadow: Table, mapping: TableMapping) -> None:
+def _check_prepared(session: Session, plan: Plan, row: WorkflowRow, shadow: Table, mapping: TableMapping) -> None:
     """Where the definition was not known before now (partitions, FULLTEXT), the checks that need it."""
-    refused = check_prepared(session, plan, shadow, mapping) if plan.mapping is None else ()
-    if refused:
+    if plan.mapping is not None:
+        return
+    if refused := check_prepared(session, plan, shadow, mapping):
         raise Refused(" ".join(f"{r.sentence} {r.cure}".strip() for r in refused))
+    workflows.set_fields(session, row.id, copy_path=path_of(session, plan, shadow, mapping))
 
 
 def _mark_start(driver: Driver, server: Server, patience_seconds: float) -> None:
