@@ -49,8 +49,6 @@ GATE_BACKLOG_CHANGES = 1_000
 MAX_CHUNK_ROWS = 65_535
 """SHOW WARNINGS holds no more than this many, and each must be read (docs/correctness.md)."""
 MOST_PARALLELISM = 64
-BESIDE_ROWS = 1_000_000
-"""Smaller tables are compared at the end in a second or two: later is safer, whatever goes wrong in between."""
 AHEAD_ROWS = 100_000
 """Smaller tables are copied in less than a second, whoever does it, and verifying them waits for Spark anyway."""
 LEAST_CHUNK_MILLIS, MOST_CHUNK_MILLIS = 10, 60_000

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sandbox.databases import Database
+from tests.support import local_spark
 from tests.support.flow import Run, begin, let_go, paused_at, wait_reached, wait_until
 from vreplication import names
 from vreplication.errors import Refused
@@ -16,7 +20,8 @@ from vreplication.mysql.session import Session, connect
 from vreplication.phases import Phase
 from vreplication.progress import snapshot
 from vreplication.state import journal, verdicts, workflows
-from vreplication.workflows import operate, steps
+from vreplication.workflows import online_ddl, operate, steps
+from vreplication.workflows.spark import SparkAway
 
 pytestmark = pytest.mark.usefixtures("quick")
 ROWS = 300
@@ -90,6 +95,46 @@ def test_a_release_does_not_wait_for_a_verification_that_another_one_holds_up(
         wait_until(lambda: phase(session, run) is Phase.VERIFYING, "it is not verified again")
         operate.release(database.url, run.workflow, "ann")
         assert run.result().event == "complete"
+
+
+class AwayLater(local_spark.LocalStart):
+    """It is there for copy and verification, and then no more."""
+
+    asked = 0
+
+    def context(self, check: Callable[[], None] = lambda: None) -> Any:
+        AwayLater.asked += 1
+        if AwayLater.asked > 2:
+            raise SparkAway("Spark did not start: no memory.")
+        return super().context()
+
+
+class SlowLater(local_spark.LocalStart):
+    """It is there for copy and verification; then it has no place to run in."""
+
+    asked = 0
+
+    def context(self, check: Callable[[], None] = lambda: None) -> Any:
+        SlowLater.asked += 1
+        while SlowLater.asked > 2:
+            check()
+            time.sleep(0.01)
+        return super().context()
+
+
+@pytest.mark.parametrize("start", [AwayLater, SlowLater])
+def test_a_verified_workflow_does_not_need_spark_again(
+    database: Database, table: None, monkeypatch: pytest.MonkeyPatch, start: type[Any]
+) -> None:
+    monkeypatch.setattr(online_ddl, "SparkStart", start)
+    monkeypatch.setattr(start, "asked", 0)
+    run = begin(database, "t", "ADD COLUMN z INT", cutover="manual", verify_every_minutes=0.5 / 60)
+    wait_until(lambda: start.asked > 2, "it is not verified again")
+    with connect(database.url) as session:
+        wanted = Phase.WAITING if start is AwayLater else Phase.VERIFYING
+        wait_until(lambda: phase(session, run) is wanted, "it has ended")
+    operate.release(database.url, run.workflow, "ann")
+    assert run.result().event == "complete", run.said
 
 
 def _is_clean(session: Session, run: Run, rows: int) -> bool:

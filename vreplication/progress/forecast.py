@@ -17,7 +17,7 @@ from vreplication.phases import ENDED, Phase
 from vreplication.progress.paces import LINEAR, Case, Guess, Part, expected, part_of, units
 from vreplication.progress.snapshot import Snapshot
 from vreplication.progress.walk import SHORT_STALL_SECONDS, Walk
-from vreplication.settings import AHEAD_ROWS, BESIDE_ROWS, GATE_LAG_SECONDS
+from vreplication.settings import AHEAD_ROWS, GATE_LAG_SECONDS
 from vreplication.state.forecasts import Pace
 
 _LONG_STALL_SECONDS = 10.0
@@ -47,6 +47,7 @@ class Table:
     name: str
     rows: float = 0.0
     row_bytes: float = 0.0
+    is_compared_beside: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +83,7 @@ class Forecast:
         self._since = self._at = 0.0
         self._walks = {part: _fresh(part) for part in LINEAR}
         self._rows = 0.0
-        self._compared: int | None = None
+        self._compared = 0
         self._rate: float | None = None
         self._rates: list[float] = []
         self._is_spoilt = False
@@ -255,8 +256,7 @@ class Forecast:
             return max(0.0, self._rows - copied)
         if self._compared:
             return max(0.0, copied - self._compared)
-        is_beside = self._compared is not None and self._rows >= BESIDE_ROWS and copied < self._rows / 2
-        return self._rows * _LEFT_TO_COMPARE if is_beside else self._rows
+        return self._rows * (_LEFT_TO_COMPARE if self.table.is_compared_beside else 1.0)
 
     def _guess(self, part: Part, first: Guess | None = None) -> Guess:
         """Of a part that is not the copy: as slow, or as fast, as the copy is beside what was expected of it."""

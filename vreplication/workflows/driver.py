@@ -161,9 +161,9 @@ class Driver:
         """Write columns of the progress row."""
         progress.write_driver(self.session, self.workflow, **columns)
 
-    def describe(self, source: Table) -> None:
+    def describe(self, source: Table, *, is_compared_beside: bool = False) -> None:
         """The table at work, for the forecast."""
-        self._foretelling.describe(source)
+        self._foretelling.describe(source, is_compared_beside)
 
     def remember(self) -> None:
         """A point of the history, now: what happens between two of catch-up's must not be missed."""

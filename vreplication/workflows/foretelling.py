@@ -19,8 +19,6 @@ from vreplication.schema import model as schema
 from vreplication.state import compared, forecasts, workflows
 from vreplication.state.gate import released_by
 
-_BEFORE_COPIED = frozenset({Phase.PREPARING, Phase.COPYING})
-
 log = logging.getLogger(__name__)
 
 
@@ -38,11 +36,12 @@ class Foretelling:
     def enter(self, phase: Phase) -> None:
         self._entered.append((phase, SYSTEM.monotonic()))
 
-    def describe(self, source: schema.Table) -> None:
+    def describe(self, source: schema.Table, is_compared_beside: bool) -> None:
         """What is known of the table by its statistics, which are not exact."""
         rows = source.estimated_rows
         name = f"{source.schema}.{source.name}"
-        self._described = Table(name=name, rows=rows, row_bytes=source.data_bytes / max(rows, 1))
+        width = source.data_bytes / max(rows, 1)
+        self._described = Table(name=name, rows=rows, row_bytes=width, is_compared_beside=is_compared_beside)
 
     def tell(self, session: Session) -> None:
         """To be called each second. Raises ConnectionLost and nothing else."""
@@ -63,7 +62,7 @@ class Foretelling:
             found.enter(*self._entered.popleft())
         seen = snapshot.find(session, self._workflow)
         if seen is not None:
-            done = compared.rows_seen(session, self._workflow) if seen.phase in _BEFORE_COPIED else None
+            done = compared.rows_seen(session, self._workflow) if seen.phase is Phase.COPYING else None
             self._write(session, found.observe(SYSTEM.monotonic(), seen, self._end(session), compared=done))
         while found.finished:
             forecasts.note_pace(session, self._workflow, found.finished.pop(0))

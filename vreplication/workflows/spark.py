@@ -23,6 +23,10 @@ _NICE = 10
 _GROUP = Path("/proc/self/autogroup")
 
 
+class SparkAway(Terminal):
+    """It did not start."""
+
+
 class Spark(Protocol):
     """Where a step gets its SparkContext from."""
 
@@ -45,7 +49,8 @@ class SparkStart:
     def __init__(self, master: str, parallelism: int, *, at_once: bool = True) -> None:
         self._master, self._parallelism = master, parallelism
         self._context: Any = None
-        self._error: Terminal | None = None
+        self._error: SparkAway | None = None
+        self._is_stopped = False
         self._ending: threading.Thread | None = None
         self._starting: threading.Thread | None = None
         if at_once:
@@ -59,7 +64,9 @@ class SparkStart:
 
     def _run(self) -> None:
         if self._ending:
-            self._ending.join()
+            self._ending.join(_END_SECONDS)
+        if self._is_stopped:
+            return
         try:
             with _standing_back():
                 context = spark_context(self._master, self._parallelism, "vreplication")
@@ -67,7 +74,7 @@ class SparkStart:
                 warm_up(context, self._parallelism)
         except Exception as error:
             words = str(error).strip().splitlines() or [""]
-            self._error = Terminal(
+            self._error = SparkAway(
                 f"Spark did not start: {type(error).__name__}: {words[0]}",
                 cure="Look at --spark-master and at the Java installation, then run the same command again.",
             )
@@ -81,7 +88,9 @@ class SparkStart:
         if self._error is not None:
             # An interrupt, when the signal that ended the JVM reaches us, too.
             check_for(check, SIGNAL_SECONDS)
-            raise self._error
+            # Who asks once more has it tried once more.
+            error, self._error, self._starting = self._error, None, None
+            raise error
         return self._context
 
     def is_starting(self) -> bool:
@@ -92,11 +101,12 @@ class SparkStart:
         if self._context is None or self.is_starting():
             return
         self._ending = threading.Thread(target=end_context, args=(self._context,), name="spark-end", daemon=True)
-        self._context = self._starting = None
         self._ending.start()
+        self._context = self._starting = None
 
     def stop(self) -> None:
         """One that is still starting is left to end with this process: an interrupt does not wait for it."""
+        self._is_stopped = True
         if self._starting:
             self._starting.join(_POLL_SECONDS)
         if self._context is not None:

@@ -171,8 +171,7 @@ def verify_again(stage: Stage, is_enough: Callable[[], bool]) -> None:
     def act(driver: Driver) -> None:
         if not resume.is_switched(driver):
             _finish_copying(driver, spark)
-            steps.compare(driver, spark, is_enough)
-            driver.move(Phase.WAITING)
+            steps.verify_again(driver, spark, is_enough)
 
     _drive(stage, Elsewhere(stage.url, stage.workflow, CATCH_UP_SECONDS), act, spark)
 

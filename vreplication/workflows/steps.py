@@ -55,12 +55,14 @@ from vreplication.workflows.driver import Driver
 from vreplication.workflows.job import Job
 from vreplication.workflows.recheck import Mismatch, Recheck
 from vreplication.workflows.saying import Saying
-from vreplication.workflows.spark import Spark
+from vreplication.workflows.spark import Spark, SparkAway
 
 log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.25
-_CLEAR_SECONDS = 0.1
+_RETRY_SECONDS = 60.0
+"""Before a verification that could not begin is tried again."""
+_CLEAR_SECONDS = 0.15
 """Between two reads of the gate that found nothing."""
 _ASK_SECONDS = 1.0
 """How often a repeated verification asks whether it is still wanted."""
@@ -72,7 +74,7 @@ def copy(driver: Driver, spark: Spark) -> None:
     """Copy every split that is not done, on Spark; until that has started, one after the other here."""
     driver.move(Phase.COPYING)
     found = job.load(driver.session, driver.workflow)
-    driver.describe(found.mapping.source)
+    driver.describe(found.mapping.source, is_compared_beside=_is_compared_beside(found))
     # What was compared before a server was lost, or by a driver before us, counts for nothing.
     compared.forget(driver.session, driver.workflow)
     if any(not s.is_done for s in ledger.splits(driver.session, driver.workflow)):
@@ -98,8 +100,7 @@ def copy(driver: Driver, spark: Spark) -> None:
 def _beside(driver: Driver, found: Job) -> Beside | None:
     """What compares chunks beside the copy; None where all is compared at the end."""
     mapping, is_mariadb = found.mapping, found.server.is_mariadb
-    is_large = (found.row.rows_total or 0) >= beside.LEAST_ROWS
-    if not is_large or not mapping.has_same_order or mapping.is_serial:
+    if not _is_compared_beside(found):
         return None
     workflow = driver.workflow
     examiner = Examiner(
@@ -108,6 +109,11 @@ def _beside(driver: Driver, found: Job) -> Beside | None:
     if not (collection := beside.begin(examiner)):
         return None
     return Beside(mapping=mapping, workflow=workflow, lease=driver.lease, collection=collection, is_mariadb=is_mariadb)
+
+
+def _is_compared_beside(found: Job) -> bool:
+    is_large = (found.row.rows_total or 0) >= beside.LEAST_ROWS
+    return is_large and found.mapping.has_same_order and not found.mapping.is_serial
 
 
 def _copy_ahead(driver: Driver, spark: Spark, found: Job) -> None:
@@ -167,7 +173,7 @@ def compare(driver: Driver, spark: Spark, is_enough: Callable[[], bool] = lambda
     comparing = _Comparing(driver=driver, job=found, is_enough=is_enough, before=before)
     try:
         verdict = verify(
-            spark.context(driver.check),
+            spark.context(comparing.check),
             driver.url,
             found.mapping,
             workflow=driver.workflow,
@@ -211,6 +217,14 @@ class _Comparing:
 
     def tick(self, rows: int) -> None:
         self.driver.report(verify_rows=rows)
+        self._ask()
+
+    def check(self) -> None:
+        """While Spark starts."""
+        self.driver.check()
+        self._ask()
+
+    def _ask(self) -> None:
         if self.before is None or SYSTEM.monotonic() - self.asked < _ASK_SECONDS:
             return
         self.asked = SYSTEM.monotonic()
@@ -261,7 +275,7 @@ def hold_at_gate(driver: Driver, spark: Spark, again: Recheck, *, is_manual: boo
             window=window,
         )
 
-    gate, saying = Gate(check), Saying(driver.notify)
+    gate, saying, not_before = Gate(check), Saying(driver.notify), 0.0
     while not gate.is_open():
         reasons = "; ".join(r.sentence for r in gate.reasons)
         driver.report(waiting_for=reasons or None)
@@ -273,14 +287,26 @@ def hold_at_gate(driver: Driver, spark: Spark, again: Recheck, *, is_manual: boo
         elif any(r.code == "not_verified" for r in gate.reasons):
             compare(driver, spark)
             driver.move(Phase.WAITING)
-        elif _is_to_be_verified(driver, spec, gate.reasons):
-            compare(driver, spark, is_released)
-            driver.move(Phase.WAITING)
+        elif SYSTEM.monotonic() > not_before and _is_to_be_verified(driver, spec, gate.reasons):
+            if not verify_again(driver, spark, is_released):
+                not_before = SYSTEM.monotonic() + _RETRY_SECONDS
         elif recheck.has_many_keys(driver.session, driver.workflow):
             _is_level(driver, again, with_sample=False)
         driver.wait(_POLL_SECONDS if gate.reasons else _CLEAR_SECONDS)
     driver.report(waiting_for=None)
     reach("workflow.gate_open")
+
+
+def verify_again(driver: Driver, spark: Spark, is_enough: Callable[[], bool]) -> bool:
+    """At the gate. False: Spark did not start this time, which ends nothing, for the last verification still counts."""
+    is_done = True
+    try:
+        compare(driver, spark, is_enough)
+    except SparkAway as error:
+        is_done = False
+        driver.notify(f"not verified again: {error.message}")
+    driver.move(Phase.WAITING)
+    return is_done
 
 
 def _is_to_be_verified(driver: Driver, spec: Spec, reasons: Sequence[Reason]) -> bool:
