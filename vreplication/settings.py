@@ -95,6 +95,9 @@ class Tuning:
     chunk_millis: int | None = None
 
 
+MAX_APPLY_PARALLELISM = 16
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """How hard a workflow may work. `chunk_rows` None: sized by `chunk_millis`. `most_…`: no tuning goes beyond.

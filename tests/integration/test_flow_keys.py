@@ -210,7 +210,7 @@ def test_keys_of_text_and_unique_values_come_out_exactly(
 
 
 @pytest.mark.parametrize("point", ["apply.between_rounds", "apply.before_checkpoint"])
-@pytest.mark.parametrize("name", ["varchar", "several columns"])
+@pytest.mark.parametrize("name", ["varchar", "several columns", "new unique key"])
 def test_a_batch_that_was_written_in_part_is_written_again(
     database: Database, pauses: Path, monkeypatch: pytest.MonkeyPatch, name: str, point: str
 ) -> None:

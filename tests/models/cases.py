@@ -82,6 +82,10 @@ SCENARIOS = (
     scenario("the same unique key, two chunks", Rows(**CHAIN, **UNIQUE, writes=2, unique="same")),
     scenario("the same unique key, several workers", Rows(**UNIQUE, writes=2, unique="same", workers=True)),
     scenario("a new unique key", Rows(**UNIQUE, writes=2, unique="added", rounds=1)),
+    scenario(
+        "a new unique key, several workers, a crash",
+        Rows(starts=((1, 2),), attempts=1, writes=1, unique="added", rounds=1, workers=True, crashes=1),
+    ),
     scenario("a repair, another driver", Rows(attempts=1, writes=1, repairs=True)),
     scenario("begun again under the same id", Rows(**ONE, attempts=1, writes=2, begins_again=True)),
     scenario("the switch", Switch(runs=2)),
@@ -115,6 +119,14 @@ SCENARIOS = (
     large(
         "a new unique key, large batches",
         Rows(**UNIQUE, writes=3, unique="added", rounds=1, key_changes=False, batch=3),
+    ),
+    large(
+        "a new unique key, several workers",
+        Rows(**UNIQUE, writes=2, unique="added", rounds=1, workers=True),
+    ),
+    large(
+        "a new unique key, several workers, two writes, a crash",
+        Rows(**UNIQUE, writes=2, unique="added", rounds=1, workers=True, crashes=1),
     ),
     large("a new unique key, two chunks", Rows(**CHAIN, **UNIQUE, writes=2, unique="added", rounds=2)),
     large("a repair, two attempts", Rows(attempts=2, writes=1, repairs=True)),

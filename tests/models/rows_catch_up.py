@@ -12,7 +12,7 @@
                   unmatched chunks count as open
     replace       the same while the old process is only stopped: it keeps a batch in its hands
     wake          the old one goes on: `apply.writer.in_transaction`, `state.lease.fence`
-    settle_dirty  `workflows.dirty.settle`: what was pushed out (`apply.serial.SerialWriter`) or swallowed is copied
+    settle_dirty  `workflows.dirty.settle`: what was pushed out (`apply.unique.UniqueWriter`) or swallowed is copied
                   again; a real duplicate ends the workflow
     forget_dirty  `workflows.dirty._forget`
     pass_gate     `workflows.steps.hold_at_gate` (only with `dirty_under_lock` taken out)
@@ -168,7 +168,7 @@ def said_taken(s: State, taken: Taken) -> str:
 
 def flushed(w: World, s: State, changes: Changes, words: str) -> Steps:
     if w.bounds.workers:
-        todo = s.todo + (last_ones(changes) if w.rules.full_barrier else changes)
+        todo = s.todo + (shared_out(w, changes) if w.rules.full_barrier else changes)
         after = s._replace(todo=todo)
         yield words + " (shared among workers)", after if w.rules.checkpoint_behind_rows else saved(w, after)
         return
@@ -190,6 +190,14 @@ def last_ones(changes: Changes) -> Changes:
     return tuple(sorted(last.items(), key=lambda kv: (kv[1] != NONE, kv[0])))
 
 
+def shared_out(w: World, changes: Changes) -> Changes:
+    """What the workers do; under a new unique key every row is taken out first, by whichever of them, and committed."""
+    last = last_ones(changes)
+    if w.bounds.unique != "added":
+        return last
+    return tuple((key, NONE) for key, _ in last) + tuple((key, value) for key, value in last if value != NONE)
+
+
 def orders(w: World, changes: Changes) -> Iterator[Changes]:
     """Deletes first; the writes in any order where one may push out what another has written."""
     last = last_ones(changes)
@@ -204,7 +212,7 @@ def orders(w: World, changes: Changes) -> Iterator[Changes]:
 def written(w: World, s: State, changes: Changes, ordered: Changes) -> State | None:
     """The batch in one transaction; None while a row of it is locked."""
     if w.bounds.unique == "added":
-        # SerialWriter._write: all rows are taken out before the first of them is written.
+        # UniqueWriter._write: all rows are taken out before the first of them is written.
         if mask_of(key for key, _ in ordered) & row_locks(s):
             return None
         for key, _ in ordered:
@@ -238,7 +246,7 @@ def written_one(w: World, s: State, key: int, value: int) -> State | None:
         shadow = put(shadow, other, NONE)
     tombs = put(s.tombs, key, tomb(w, s, key, value))
     if w.bounds.unique == "added" and s.dirty[key]:
-        # SerialWriter._discard: the row's own change says anew what it is.
+        # UniqueWriter._discard: the row's own change says anew what it is.
         s = s._replace(dirty=put(s.dirty, key, 0))
     return noted(w, s._replace(shadow=shadow, tombs=tombs), pushed)
 
@@ -257,7 +265,7 @@ def pushed_out(w: World, shadow: Rows, key: int, value: int) -> int:
 
 
 def noted(w: World, s: State, pushed: int) -> State:
-    """SerialWriter._move_to_dirty: what goes is noted as dirty and as a tombstone."""
+    """UniqueWriter._move_to_dirty: what goes is noted as dirty and as a tombstone."""
     if not pushed or w.bounds.unique != "added" or not w.rules.pushed_out_noted:
         return s
     for key in bits(pushed):

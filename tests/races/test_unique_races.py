@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
 from race_setup import Race
 
-from tests.support.flow import Run
+from tests.support.flow import Run, paused_at, wait_reached, wait_until
 from vreplication import names
+from vreplication.apply import applier
 from vreplication.settings import SIDECAR
 from vreplication.state import keytables
 
@@ -76,6 +78,34 @@ def failed_by_name(race: Race, result: object) -> None:
     assert "5" in reason
     assert race.app.value("SELECT COUNT(*) FROM t") == 21
     assert race.app.row("SHOW INDEX FROM t WHERE key_name='one'") is None
+
+
+def test_two_connections_want_one_row_out_of_the_way(race: Race, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Row 2000 is about to push out row 60 when row 1000, which has pushed out row 50, finds row 60 in its way, too.
+
+    By the time that it may go on row 2000 is there instead, and must not go without being noted.
+    """
+    monkeypatch.setattr(applier, "_WORTH_SHARING", 1)
+    race.make()
+    first, second = "apply.before_push.one", "apply.before_push.two"
+    with race.held("workflow.copied", f"{ALTER}, ADD UNIQUE KEY two (v)", apply_parallelism=2) as run:
+        with paused_at(race.pauses, second):
+            with paused_at(race.pauses, first):
+                race.write("INSERT INTO t VALUES (1000,'v6',5),(2000,'v6',2000)")
+                for point in (first, second):
+                    wait_reached(race.pauses, point, run)
+            wait_until(lambda: is_waiting_for_a_row(race), "the other connection does not wait")
+            race.write("UPDATE t SET u=NULL WHERE id=50", "UPDATE t SET v=CONCAT(v, id) WHERE id IN (60,1000)")
+        race.applied(run)
+    race.complete(run)
+
+
+def is_waiting_for_a_row(race: Race) -> bool:
+    # The table is computed anew at most each 0.1 s.
+    time.sleep(0.2)
+    return bool(
+        race.database.admin.value("SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state='LOCK WAIT'")
+    )
 
 
 def test_duplicates_before_the_start_are_refused_with_up_to_ten(race: Race) -> None:

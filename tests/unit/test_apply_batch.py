@@ -143,6 +143,14 @@ def test_deletes_are_a_round_of_their_own_where_keys_may_be_the_same() -> None:
     ]
 
 
+def test_rows_are_taken_out_before_any_is_written_where_they_may_be_in_each_others_way() -> None:
+    batch = Batch(is_exact_key=True, takes_out=True)
+    for change in (Change("1", "x"), Change("2", None), Change("3", "y")):
+        batch.add(change)
+    out = [[Step(keys=["1", "2"], values=None)], [Step(keys=["3"], values=None)]]
+    assert batch.rounds(2) == [out, [[Step(keys=["1"], values=["x"])], [Step(keys=["3"], values=["y"])]]]
+
+
 def test_near_rows_go_together() -> None:
     """Two connections in each other's neighborhood wait for each other's locks in turns."""
     batch = collected([Change(key, "x") for key in ("'d'", "'a'", "'c'", "'b'")])

@@ -22,8 +22,8 @@ from typing import Any
 from vreplication import names
 from vreplication.apply import writer
 from vreplication.apply.batch import Batch, Share
-from vreplication.apply.serial import SerialWriter, create_probe
 from vreplication.apply.since import SinceKeys
+from vreplication.apply.unique import UniqueWriter
 from vreplication.apply.writer import Marks, Target
 from vreplication.binlog.events import Change, Group, Position, TableRow
 from vreplication.changes.matcher import Held
@@ -78,7 +78,7 @@ class Applier:
         self._watermark = watermark
         self._held, self._on_first_open = held, on_first_open
         self._pool = ThreadPoolExecutor(max_workers=max(1, len(sessions)), thread_name_prefix="apply")
-        self._serial = SerialWriter(target=target) if target.mapping.is_serial else None
+        self._writers = [UniqueWriter(target=target, number=i) for i in range(len(sessions))]
         self._has_suspects = False
         self._since = SinceKeys(session=self._main, workflow=self._workflow)
         self._is_past_checkpoint = False
@@ -116,10 +116,10 @@ class Applier:
         suspects = qualified(SIDECAR, names.suspect_table(self._workflow))
         self._has_suspects = self._main.row(f"SELECT 1 FROM {suspects} LIMIT 1") is not None
         self._since.load()
-        if self._serial:
-            create_probe(self._main, self._target)
-        for session in self._sessions:
+        for session, unique in zip(self._sessions, self._writers, strict=True):
             writer.prepare(session, self._target)
+            if self._may_collide:
+                unique.create_probe(session)
 
     @property
     def position(self) -> Position | None:
@@ -306,7 +306,7 @@ class Applier:
 
     def _write(self, batch: Batch) -> None:
         # Under a new unique key a write may push another row out, which is a delete, too.
-        makes_tombstones = bool(self._open) and (batch.has_deletes or self._serial is not None)
+        makes_tombstones = bool(self._open) and (batch.has_deletes or self._may_collide)
         marks = Marks(
             number=self._number,
             batch=self._number if self._open else None,
@@ -316,7 +316,7 @@ class Applier:
         self._events += batch.count
         self._number += 1
         self._has_tombstones = self._has_tombstones or makes_tombstones
-        wanted = len(self._sessions) if batch.count >= _WORTH_SHARING and not self._serial else 1
+        wanted = len(self._sessions) if batch.count >= _WORTH_SHARING else 1
         rounds = batch.rounds(wanted)
         if len(rounds) == len(rounds[0]) == 1:
             self._write_alone(rounds[0][0], marks)
@@ -324,13 +324,15 @@ class Applier:
             self._write_shared(rounds, marks)
 
     def _write_alone(self, steps: Share, marks: Marks) -> None:
-        def work() -> None:
-            if self._serial:
-                self._serial.write_steps(self._main, steps, marks)
-            else:
-                writer.write_steps(self._main, self._target, steps, marks)
+        self._commit(lambda: self._write_steps(0, steps, marks))
 
-        self._commit(work)
+    def _write_steps(self, number: int, steps: Share, marks: Marks) -> None:
+        """By one of the connections, inside its transaction."""
+        session = self._sessions[number]
+        if self._may_collide:
+            self._writers[number].write_steps(session, steps, marks)
+        else:
+            writer.write_steps(session, self._target, steps, marks)
 
     def _write_shared(self, rounds: list[list[Share]], marks: Marks) -> None:
         """All workers commit, then the checkpoint: a crash in between repeats this batch, which is harmless."""
@@ -342,19 +344,16 @@ class Applier:
         self._commit()
 
     def _write_round(self, shares: list[Share], marks: Marks) -> None:
-        jobs = [
-            self._pool.submit(self._write_share, session, steps, marks)
-            for session, steps in zip(self._sessions, shares, strict=False)
-        ]
+        jobs = [self._pool.submit(self._write_share, number, steps, marks) for number, steps in enumerate(shares)]
         errors = [e for e in (job.exception() for job in jobs) if e is not None]
         if errors:
             raise errors[0]
 
-    def _write_share(self, session: Session, steps: Share, marks: Marks) -> None:
+    def _write_share(self, number: int, steps: Share, marks: Marks) -> None:
         def work() -> None:
-            writer.write_steps(session, self._target, steps, marks)
+            self._write_steps(number, steps, marks)
 
-        writer.in_transaction(session, self._target.lease, work)
+        writer.in_transaction(self._sessions[number], self._target.lease, work)
 
     def _save_checkpoint(self) -> None:
         if self._position is None:
@@ -371,7 +370,11 @@ class Applier:
         self._saved_at = SYSTEM.monotonic()
 
     def _new_batch(self) -> Batch:
-        return Batch(is_exact_key=self._target.mapping.is_exact_key)
+        return Batch(is_exact_key=self._target.mapping.is_exact_key, takes_out=self._may_collide)
+
+    @property
+    def _may_collide(self) -> bool:
+        return self._target.mapping.may_collide
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)

@@ -9,7 +9,8 @@ deletes come before all writes each row is what its last change made of it, what
 
 Neither needs an order among its own. Two writes are two rows of the source at one moment, the end of the batch: no
 unique key that the source has, too, makes one push the other out; who is pushed out otherwise has its own change still
-to come, in this batch or behind it (docs/correctness.md, coalescing).
+to come, in this batch or behind it (docs/correctness.md, coalescing). Under a new unique key several connections take
+all rows of the batch out first, so that rows that exchanged their values are not in each other's way.
 
 What must stay true: a batch is a contiguous prefix of what is not yet applied, and all of it is flushed before anything
 behind it; the deletes of a round are committed before the writes of the next begin.
@@ -38,8 +39,9 @@ Share = list[Step]
 class Batch:
     """Collects changes; `rounds` gives what is to be done."""
 
-    def __init__(self, *, is_exact_key: bool) -> None:
-        self._is_exact = is_exact_key
+    def __init__(self, *, is_exact_key: bool, takes_out: bool = False) -> None:
+        """takes_out: for several connections a written row, too, is deleted in the round of the deletes."""
+        self._is_exact, self._takes_out = is_exact_key, takes_out
         self._last: dict[str, str | None] = {}
         self.count = 0
         self.nbytes = 0
@@ -62,9 +64,10 @@ class Batch:
     def rounds(self, wanted: int) -> list[list[Share]]:
         """One after the other, each of up to `wanted` independent shares."""
         items = sorted(self._last.items(), key=self._near)
-        if self._is_exact or wanted == 1:
+        if wanted == 1 or (self._is_exact and not self._takes_out):
             return [_shares(items, wanted)]
-        deletes = [item for item in items if item[1] is None]
+        deletes: list[tuple[str, str | None]]
+        deletes = [(key, None) for key, row in items if row is None or self._takes_out]
         writes = [item for item in items if item[1] is not None]
         return [_shares(part, wanted) for part in (deletes, writes) if part]
 

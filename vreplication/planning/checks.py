@@ -33,9 +33,9 @@ def holds_counter(facts: Facts) -> bool:
     return mode in ("0", "1") and counts
 
 
-def is_serial(facts: Facts) -> bool:
+def may_collide(facts: Facts) -> bool:
     """A unique key is new."""
-    return facts.mapping is not None and facts.mapping.is_serial
+    return facts.mapping is not None and facts.mapping.may_collide
 
 
 def copy_path_reason(facts: Facts) -> str:

@@ -94,7 +94,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "sql_mode": plan.server.setting("sql_mode"),
         "time_zone": plan.server.setting("time_zone"),
         "key": [pair.source.name for pair in mapping.key] if mapping else None,
-        "is_serial": mapping.is_serial if mapping else None,
+        "may_collide": mapping.may_collide if mapping else None,
         "estimated_rows": plan.estimated_rows,
         "copy_bytes": plan.copy_bytes,
         "log_bytes": plan.log_bytes,

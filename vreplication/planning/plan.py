@@ -12,7 +12,7 @@ from vreplication.errors import Refused
 from vreplication.mysql.server import Server, inspect
 from vreplication.mysql.session import Session, SqlError
 from vreplication.planning import privileges, space, table_checks
-from vreplication.planning.checks import copy_path_reason, holds_counter, is_serial, run_checks
+from vreplication.planning.checks import copy_path_reason, holds_counter, may_collide, run_checks
 from vreplication.planning.facts import Check, Facts, Verdict, ok, refuse
 from vreplication.planning.spec import Spec
 from vreplication.planning.stages import Stage, make_stages
@@ -111,7 +111,7 @@ def _choose_path(facts: Facts) -> str:
     """By INSERT … SELECT on the server, unless that would hold catch-up up at each of many statements."""
     if facts.spec.copy_path != "auto":
         return facts.spec.copy_path
-    return "rows" if holds_counter(facts) and is_serial(facts) else "server"
+    return "rows" if holds_counter(facts) and may_collide(facts) else "server"
 
 
 def check_prepared(session: Session, plan: Plan, target: Table, mapping: TableMapping) -> tuple[Check, ...]:

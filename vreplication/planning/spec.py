@@ -18,6 +18,7 @@ from vreplication.settings import (
     AUTO_PARALLELISM,
     LATENCY_FACTOR,
     LEAST_CHUNK_MILLIS,
+    MAX_APPLY_PARALLELISM,
     MAX_CHUNK_ROWS,
     MOST_CHUNK_MILLIS,
     MOST_PARALLELISM,
@@ -47,7 +48,9 @@ class Spec(BaseModel):
         le=100,
         description="How many times as long commits may take while we work beside writers; 0: work on regardless.",
     )
-    apply_parallelism: int = Field(default=2, ge=1, le=16, description="Connections that apply changes.")
+    apply_parallelism: int = Field(
+        default=2, ge=1, le=MAX_APPLY_PARALLELISM, description="Connections that apply changes."
+    )
     copy_path: Literal["auto", "server", "rows"] = Field(default="auto", description="How rows travel.")
     spark_master: str = Field(default="local[*]", min_length=1, description="Spark's master.")
     retired: Literal["keep", "drop"] = Field(default="keep", description="The original after the switch.")

@@ -68,7 +68,7 @@ def _copy(facts: Facts) -> Stage:
 
 def _catch_up(facts: Facts) -> Stage:
     shadow, _ = _both(facts)
-    order = ", over one connection (a unique key is new)" if facts.mapping and facts.mapping.is_serial else ""
+    order = ", noting each row that is in another's way" if facts.mapping and facts.mapping.may_collide else ""
     return Stage(
         name=Phase.CATCHING_UP,
         sentence=f"Apply what the binary log says has changed since the start{order}.",

@@ -204,7 +204,7 @@ def duplicates(facts: Facts) -> Check:
 
 
 def _refuse_expression(hidden: Key, mapping: TableMapping) -> Check:
-    """Which row is in the way of another is found by comparing columns (apply/serial.py), and here there is none."""
+    """Which row is in the way of another is found by comparing columns (apply/unique.py), and here there is none."""
     others = [key.name for key in mapping.added_unique if key.name != hidden.name]
     beside = f", while {', '.join(others)} is added or narrowed" if others else ""
     return refuse(

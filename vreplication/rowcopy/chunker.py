@@ -277,7 +277,7 @@ class Walk:
             bounds = replace(chunk.range, beside=self.beside)
             copied = self.path.write(bounds)
             self.turn.end()
-            if self.mapping.is_serial and copied.outcome.duplicates:
+            if self.mapping.may_collide and copied.outcome.duplicates:
                 note_missing(self.session, self.mapping, self.job.workflow, bounds)
             pausepoints.reach("copy.before_land")
             landing = _landing(copied, time.monotonic() - began)

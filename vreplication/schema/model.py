@@ -129,8 +129,8 @@ class TableMapping:
     pairs: every target column that takes a value from the source (generated ones take none), in target order.
     key:   the shared unique not-null key, in key order; rows are told apart by it on both sides.
     source_index, target_index: the names of that key on either side.
-    added_unique: unique keys of the target that the source does not have, or has wider: see `is_serial`.
-    is_serial: rows that were different may now collide, so one connection writes and looks what is in the way.
+    added_unique: unique keys of the target that the source does not have, or has wider: see `may_collide`.
+    may_collide: rows that were different may now collide: what is in the way of a write is noted before it goes.
     is_exact_key: the key is made of integers and binaries alone, so equal keys are equal literals.
     has_same_order: both sides sort the key alike: a range of the source's key is the same rows on the target.
     kept: stored generated columns that a plain ALTER leaves as they are. They are compared, not written.
@@ -160,5 +160,5 @@ class TableMapping:
         return any(key.is_unique and key.name != self.target_index for key in self.target.keys)
 
     @property
-    def is_serial(self) -> bool:
+    def may_collide(self) -> bool:
         return bool(self.added_unique)

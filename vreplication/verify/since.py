@@ -77,7 +77,7 @@ class SinceRounds:
         asked = list(dict.fromkeys([*keys, *beside]))
         differing = different(self._reader(source_side(self.mapping)), self._reader(target_side(self.mapping)), asked)
         # Asked inside the window: later the row's own change may have taken the key off that list.
-        dirty = since.dirty(self.session, self.mapping, self.workflow, differing) if self.mapping.is_serial else set()
+        dirty = since.dirty(self.session, self.mapping, self.workflow, differing) if self.mapping.may_collide else set()
         ended = self.hand_over()
         written = since.written_since(self.session, self.mapping, self.workflow, differing, began)
         unsettled = [key for key in differing if key not in written]

@@ -158,7 +158,7 @@ class _Verification:
 
     def _without_dirty(self, keys: list[str]) -> list[str]:
         """Rows that gave way under a new unique key are copied again before the gate, and compared after that."""
-        if not self.mapping.is_serial or not keys:
+        if not self.mapping.may_collide or not keys:
             return keys
         left = since.dirty(self.session, self.mapping, self.workflow, keys)
         return [key for key in keys if key not in left]

@@ -1,7 +1,7 @@
 """Under a new unique key: rows that gave way to another one are copied again, and real duplicates are reported.
 
 A conflict alone proves nothing: the source may never have held two such rows at one time, and the row's own next change
-takes its key off the list (apply/serial.py). What stays on it is copied again, some hundred keys in one chunk. What
+takes its key off the list (apply/unique.py). What stays on it is copied again, some hundred keys in one chunk. What
 conflicts for good shows as a duplicate on the source itself, found in one statement (docs/correctness.md, new unique
 keys).
 

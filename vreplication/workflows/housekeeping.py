@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from vreplication import names
-from vreplication.apply import serial
+from vreplication.apply import unique
 from vreplication.cutover.identity import table_identities
 from vreplication.cutover.sentry import drop_table
 from vreplication.errors import VReplicationError
@@ -205,7 +205,7 @@ def _drop_lease(session: Session, item: Item) -> bool:
         for table in (*sidecar.OF_A_WORKFLOW, *sidecar.REMEMBERED):
             rows.remove(session, table, workflow=workflow)
     keytables.drop_all(session, workflow)
-    serial.drop_probe(session, workflow)
+    unique.drop_probes(session, workflow)
     return True
 
 

@@ -11,7 +11,7 @@ import logging
 from dataclasses import replace
 
 from vreplication import names
-from vreplication.apply import serial
+from vreplication.apply import unique
 from vreplication.binlog import position
 from vreplication.binlog.wire import origin_of
 from vreplication.cutover.identity import table_identities, table_identity
@@ -206,7 +206,7 @@ def undo(session: Session, row: WorkflowRow) -> None:
         drop_if(session, row.source_schema, row.shadow_table, is_ours)
     finally:
         keytables.drop_all(session, row.id)
-        serial.drop_probe(session, row.id)
+        unique.drop_probes(session, row.id)
 
 
 def undo_quietly(session: Session, row: WorkflowRow) -> list[str]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vreplication.apply import serial
+from vreplication.apply import unique
 from vreplication.clock import SYSTEM
 from vreplication.cutover.reasons import Gate, Reason, why_closed
 from vreplication.cutover.sentry import drop_table
@@ -113,7 +113,7 @@ def _beside(driver: Driver, found: Job) -> Beside | None:
 
 def _is_compared_beside(found: Job) -> bool:
     is_large = (found.row.rows_total or 0) >= beside.LEAST_ROWS
-    return is_large and found.mapping.has_same_order and not found.mapping.is_serial
+    return is_large and found.mapping.has_same_order and not found.mapping.may_collide
 
 
 def _copy_ahead(driver: Driver, spark: Spark, found: Job) -> None:
@@ -136,7 +136,7 @@ def catch_up(driver: Driver) -> None:
     if not dirty.is_any(driver.session, driver.workflow):
         return
     found = job.load(driver.session, driver.workflow)
-    if found.mapping.is_serial:
+    if found.mapping.may_collide:
         dirty.settle(driver, found, functools.partial(_copy_keys, driver, found))
 
 
@@ -424,7 +424,7 @@ def _check_locked(other: Session, driver: Driver, found: Job, counted: list[int]
     And the last place where a signal or an operator's cancel is heeded: the switch comes next.
     """
     driver.check()
-    if found.mapping.is_serial and dirty.is_any(other, driver.workflow):
+    if found.mapping.may_collide and dirty.is_any(other, driver.workflow):
         raise Transient("a row gave way to another one under the new unique key a moment ago")
     counted.append(recheck.compare_locked(locked, other, found))
 
@@ -438,7 +438,7 @@ def clean_up(driver: Driver) -> None:
         lease.fence(driver.session, driver.lease)
         return
     keytables.drop_all(driver.session, row.id)
-    serial.drop_probe(driver.session, row.id)
+    unique.drop_probes(driver.session, row.id)
     if row.spec.get("retired") == "drop":
         _drop_original(driver, row)
     journal.write(driver.session, row.id, "complete", f"{row.source_schema}.{row.source_table}", actor=lease.me())

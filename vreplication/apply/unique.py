@@ -1,11 +1,12 @@
-"""Applying under a new or narrowed UNIQUE key: one connection, no row pushed out unseen.
+"""Applying under a new or narrowed UNIQUE key: no row is pushed out unseen.
 
 REPLACE deletes every row that is in its way. Under a unique key that the source does not have, that is another row,
 which may be right (its own change is still to come) or the loss of a row (a real duplicate). So a row in the way is
 found before it goes, and its key becomes *dirty* (it is copied again before the gate) and a tombstone (no open chunk
 may bring its old image back). Source: docs/correctness.md, new unique keys; protocol rule U4.
 
-A batch's rows are all taken out before the first of them is written again, each once (apply/batch.py). So rows of one
+A batch's rows are all taken out before the first of them is written again, each once (apply/batch.py); by several
+connections in a round of its own, with tombstones, for a chunk may bring such a row back in between. So rows of one
 batch that exchanged their values are not in each other's way, and what still is stays so at the end of the batch.
 
 What must stay true: no row leaves the shadow here without its key being in the dirty table, in the same transaction,
@@ -31,10 +32,11 @@ from vreplication.apply.writer import (
     write_rows,
 )
 from vreplication.mysql.quoting import ident, qualified
-from vreplication.mysql.session import Session, SqlError
+from vreplication.mysql.session import LockWait, Session, SqlError
+from vreplication.pausepoints import reach
 from vreplication.schema.bounds import as_source
 from vreplication.schema.model import Key
-from vreplication.settings import SIDECAR
+from vreplication.settings import MAX_APPLY_PARALLELISM, SIDECAR
 from vreplication.state import keytables, stage
 
 _DUPLICATE = 1062
@@ -42,25 +44,33 @@ _TRIED_AT_ONCE = 250
 """Rows of one INSERT. Where something is in the way of one of them, they are written one by one."""
 
 
-def probe_table(workflow: str) -> str:
-    """A table like the shadow that holds one row: the server computes its generated columns and compares them."""
-    return names.dirty_table(workflow).replace("dirty", "probe")
+def probe_table(workflow: str, number: int) -> str:
+    """A table like the shadow that holds one row: the server computes its generated columns and compares them.
+
+    One for each connection, by its number: they would wait for each other's row.
+    """
+    name = names.dirty_table(workflow).replace("dirty", "probe")
+    return f"{name}_{number}" if number else name
 
 
-def create_probe(session: Session, target: Target) -> None:
-    name = qualified(SIDECAR, probe_table(target.lease.workflow))
-    session.execute_raw(f"CREATE TABLE IF NOT EXISTS {name} LIKE {target.table}")
-
-
-def drop_probe(session: Session, workflow: str) -> None:
-    session.execute_raw(f"DROP TABLE IF EXISTS {qualified(SIDECAR, probe_table(workflow))}")
+def drop_probes(session: Session, workflow: str) -> None:
+    probes = (qualified(SIDECAR, probe_table(workflow, number)) for number in range(MAX_APPLY_PARALLELISM))
+    session.execute_raw(f"DROP TABLE IF EXISTS {', '.join(probes)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SerialWriter:
-    """Writes steps as `writer.write_steps` does, but sees what stands in the way."""
+class UniqueWriter:
+    """Writes steps as `writer.write_steps` does, but sees what stands in the way. `number`: of the connection."""
 
     target: Target
+    number: int
+
+    def create_probe(self, session: Session) -> None:
+        session.execute_raw(f"CREATE TABLE IF NOT EXISTS {self._probe} LIKE {self.target.table}")
+
+    @property
+    def _probe(self) -> str:
+        return qualified(SIDECAR, probe_table(self.target.lease.workflow, self.number))
 
     def write_steps(self, session: Session, steps: list[Step], marks: Marks) -> int:
         """Returns how many rows were pushed out. To be called inside a transaction."""
@@ -138,7 +148,7 @@ class SerialWriter:
 
     def _push_out(self, session: Session, key: str, row: str, marks: Marks) -> int:
         """Delete the rows in the way of `row`, noting each."""
-        probe = qualified(SIDECAR, probe_table(self.target.lease.workflow))
+        probe = self._probe
         with stage.computing(session, self.target.mapping):
             session.execute_raw(f"DELETE FROM {probe}")
         write_rows(session, self.target, "INSERT", probe, [row])
@@ -147,15 +157,23 @@ class SerialWriter:
             if unique.is_unique:
                 found += self._move_to_dirty(session, probe, unique, marks)
         if not found:
-            raise bad_value(SqlError("the server reports a duplicate that cannot be found", code=_DUPLICATE), [key])
+            # It was being inserted or taken back by another connection at that moment (as in writer._replace).
+            raise LockWait(f"the row in the way of ({key}) is gone again")
         return found
 
     def _move_to_dirty(self, session: Session, probe: str, unique: Key, marks: Marks) -> int:
+        """Note the row in the way under one key, then delete it.
+
+        The first statement locks it: else another connection could push it out in between and write a row of its own
+        in its place, which would be deleted unseen.
+        """
         on = " AND ".join(_same(p.column, p.prefix) for p in unique.parts)
         keys = ", ".join(as_source(p, f"s.{ident(p.target.name)}") for p in self.target.mapping.key)
         source = f"FROM {probe} AS p STRAIGHT_JOIN {self.target.table} AS s ON {on}"
         dirty = qualified(SIDECAR, self.dirty)
-        found = session.execute_raw(f"REPLACE INTO {dirty} SELECT {keytables.NEW_NUMBER}, {keys} {source}")
+        found = session.execute_raw(f"REPLACE INTO {dirty} SELECT {keytables.NEW_NUMBER}, {keys} {source} FOR UPDATE")
+        if found:
+            reach(f"apply.before_push.{unique.name}")
         if found and marks.batch is not None:
             tombstones = qualified(SIDECAR, self.target.tombstones)
             session.execute_raw(f"REPLACE INTO {tombstones} SELECT {marks.batch}, {keys} {source}")
