@@ -41,6 +41,14 @@ def test_a_server_that_bears_it_is_used_whole() -> None:
     assert run(idle(Pacer(factor=1.5)), 60, cost=0.001)[-1].effort == 2.0
 
 
+def test_a_stumble_of_the_server_is_soon_forgotten() -> None:
+    """Ten seconds of a disk that is busy with something else, on a server that bears all of us."""
+    pacer = idle(Pacer(factor=1.5), 0.001)
+    run(pacer, 10, cost=0.0001, base=0.030)
+    assert pacer.share == LEAST_EFFORT
+    assert run(pacer, 15, cost=0.0001, base=0.001)[-1].effort == 2.0
+
+
 def test_nobody_else_writes_so_nobody_waits() -> None:
     found = run(idle(Pacer(factor=1.5)), 10, cost=1.0, others=0.0)
     assert set(found) == {Pace(effort=2.0, tasks=2, chunk_millis=500)}

@@ -3,8 +3,9 @@
 A probe is a commit of one row, four a second. The quickest tenth of them, over the last minute, says what a commit
 takes without us (the base, as TCP Vegas takes it: Brakmo and Peterson, 1995): before the copy begins our own start is
 what slows them down. While we work their mean may be `factor` times as long. Beyond that the pace falls in proportion,
-below it rises again a little each second (additive increase, multiplicative decrease: Chiu and Jain, 1989). Where
-nobody else writes nobody waits, and we work as hard as we may.
+below it rises again: a little each second (additive increase, multiplicative decrease: Chiu and Jain, 1989), and by the
+room that is left where that is more, so that a stumble of the server does not cost half a minute. Where nobody else
+writes nobody waits, and we work as hard as we may.
 
 What must stay true: pure, the clock is handed in; the pace is never 0, so that a workflow always gets on; latency that
 stays although we hardly work is not ours, and becomes the base.
@@ -96,7 +97,7 @@ class Pacer:
 
     def _steer(self, now: float, latency: float) -> None:
         if (load := latency / self.bound) <= 1.0:
-            self.share, self._slowest_since = min(1.0, self.share + _RISE), None
+            self.share, self._slowest_since = min(1.0, self.share + max(_RISE, self.share * (1.0 - load))), None
             return
         self.share = max(LEAST_EFFORT, self.share * max(_STEEPEST, load**-0.5))
         # What was seen under the pace before says nothing of this one.
