@@ -12,6 +12,7 @@ goes, or somebody else takes the driver's lease, we go too.
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import threading
 from collections.abc import Callable, Iterator
@@ -58,6 +59,8 @@ log = logging.getLogger(__name__)
 _TAKE_SECONDS = 0.05
 _LEASE_WAIT_SECONDS = 20.0
 _RETRY_SECONDS = (0.1, 0.5, 1.0, 2.0, 5.0)
+_COLLECT_EVERY = 100_000
+"""Objects; Python's own is 700."""
 _PATIENCE = 60
 """Restarts after lost connections, without any progress in between, before we give up."""
 
@@ -102,6 +105,7 @@ def replicate(url: SourceUrl, workflow: str, asked: threading.Event, *, is_alone
     is_alone: no single driver stands behind it, but one process a step; then it ends when the gate has been passed, and
     whoever switches the tables goes on from its checkpoint.
     """
+    _spare_collector()
     stop = _Stop(asked)
     right, watermark = _take_lease(url, workflow, stop)
     failures = 0
@@ -125,6 +129,14 @@ def replicate(url: SourceUrl, workflow: str, asked: threading.Event, *, is_alone
             _note_failure(url, right, error)
             raise
     _give_back(url, right)
+
+
+def _spare_collector() -> None:
+    """What waits in the channel is hundreds of thousands of objects without cycles, and looking through them again and
+    again for cycles took a third of catch-up's time (changes in transactions of one row). This process is ours alone.
+    """
+    gc.freeze()
+    gc.set_threshold(_COLLECT_EVERY, 20, 100)
 
 
 def _reached(watermark: Watermark) -> tuple[int, int | None]:
