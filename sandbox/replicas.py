@@ -14,7 +14,8 @@ from vreplication.mysql.session import Session
 
 GTID_OPTIONS: dict[str, dict[str, object]] = {
     "mariadb": {"log-slave-updates": "ON", "gtid-strict-mode": "ON"},
-    "mysql": {"gtid-mode": "ON", "enforce-gtid-consistency": "ON"},
+    # With several workers MySQL 9.7 now and then loses the second of two branches that it recovered, and stops.
+    "mysql": {"gtid-mode": "ON", "enforce-gtid-consistency": "ON", "replica-parallel-workers": 1},
 }
 """A source takes them, too: it may become a replica, and MySQL gives out no GTIDs without."""
 
