@@ -13,6 +13,7 @@ import re
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +27,8 @@ LOCK = "BENCH_LOCK"
 """A file that is locked during each measured run, for who shares a machine by such a lock."""
 _SYNCS, _BLOCK = 200, b"x" * 4096
 _PIECES, _PIECE = 16, bytes(8 << 20)
+_WORK, _WORK_EVERY_SECONDS = 100_000, 0.5
+"""A millisecond or two of counting."""
 
 
 def described(folder: Path, flavors: tuple[str, ...], tools: dict[str, str]) -> dict[str, Any]:
@@ -83,6 +86,42 @@ def in_words(found: dict[str, Any]) -> str:
         f"takes {sync['median']} ms (p99 {sync['p99']} ms), {found['kernel']}, Python {found['python']}, "
         f"Java {found['java']}, commit {found['commit']}; {versions}. Load before it began: {found['load_before']}."
     )
+
+
+class Slowness:
+    """How much slower the processors are than at their best, while the block runs.
+
+    A fixed piece of work is done now and then and its CPU time taken, which other processes here do not add to; what
+    shares a core with us, or takes it away from the whole machine, does.
+    """
+
+    best = float("inf")
+
+    def __init__(self) -> None:
+        self.took: list[float] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Slowness:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.wait(_WORK_EVERY_SECONDS):
+            began = time.thread_time()
+            sum(range(_WORK))
+            self.took.append(time.thread_time() - began)
+
+    def figure(self) -> float:
+        """Mean of all, as a multiple of the quickest that this process has seen; 1.0 where it was too short."""
+        if not self.took:
+            return 1.0
+        Slowness.best = min(Slowness.best, *self.took)
+        return statistics.fmean(self.took) / Slowness.best
 
 
 @contextlib.contextmanager

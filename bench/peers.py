@@ -120,10 +120,12 @@ class Bench:
         """With what it costs in CPU time, which says something on a busy machine too."""
         server = self.site.database.server.pid
         used, ended, all_of_it = cpu.used(server), cpu.of_ended_children(), cpu.of_machine()
-        if contender.copy_only:
-            outcome = tools.copied(self.site, contender.options, limit)
-        else:
-            outcome = tools.run(self.site, contender.tool, contender.options, limit)
+        with machine.Slowness() as slowness:
+            if contender.copy_only:
+                outcome = tools.copied(self.site, contender.options, limit)
+            else:
+                outcome = tools.run(self.site, contender.tool, contender.options, limit)
+        outcome.figures["slowness"] = slowness.figure()
         outcome.figures["server_cpu"] = cpu.between(used, cpu.used(server))["server"]
         outcome.figures.setdefault("tool_cpu", cpu.of_ended_children() - ended)
         others = cpu.of_machine() - all_of_it - outcome.figures["server_cpu"] - outcome.figures["tool_cpu"]

@@ -27,6 +27,7 @@ _SHOWN_LAST = (
     ("server_cpu", "the server's CPU time", "s"),
     ("tool_cpu", "the tool's CPU time", "s"),
     ("others", "cores that all others used meanwhile", "cores"),
+    ("slowness", "a fixed piece of work's CPU time, in multiples of its best", "×"),
 )
 _OF_WRITERS = (
     ("p50", "writers' p50", "ms"),

@@ -27,7 +27,7 @@ from sandbox.databases import Database
 from vreplication import pausepoints
 from vreplication.mysql.quoting import ident
 from vreplication.mysql.session import Session, SqlError, connect
-from vreplication.progress.snapshot import GOES_FIRST
+from vreplication.progress.snapshot import APPLY
 from vreplication.settings import SIDECAR
 from vreplication.state import gate, markers, workflows
 
@@ -161,7 +161,7 @@ def _look(run: Run, session: Session) -> None:
         run.landed = float(row[3] or 0)
     if not run.copy_path:
         run.copy_path = str(
-            session.value(f"SELECT copy_path FROM {SIDECAR}.workflow WHERE id=%s", (run.workflow,)) or ""
+            session.value(f"SELECT copy_path FROM {SIDECAR}.workflow_table WHERE workflow=%s", (run.workflow,)) or ""
         )
 
 
@@ -245,7 +245,7 @@ def _stands_still(session: Session, run: Run) -> bool:
     """The gate is closed for the backlog, and the chunks that were under way have landed."""
     sql = f"SELECT COUNT(*) FROM {SIDECAR}.chunk WHERE workflow=%s AND landed_at IS NULL"
     found = gate.read(session, run.workflow)
-    return not found.is_open and found.reason.startswith(GOES_FIRST) and not session.value(sql, (run.workflow,))
+    return not found.is_open and found.reason.startswith(APPLY) and not session.value(sql, (run.workflow,))
 
 
 def _opened_since(session: Session, run: Run, moment: Any) -> Any:
