@@ -13,10 +13,12 @@ import zlib
 from collections.abc import Callable
 
 from vreplication.binlog.control import TableMap
-from vreplication.binlog.events import Position, SourceWatch
+from vreplication.binlog.events import Position
 from vreplication.binlog.framing import Type
 from vreplication.binlog.reader import Reader
 from vreplication.binlog.rows import Decoder
+from vreplication.binlog.watch import Watch
+from vreplication.changes.codecs import SqlText
 from vreplication.schema.model import Column
 
 ROWS_PER_EVENT = 120
@@ -31,7 +33,8 @@ def column(ordinal: int, name: str, data_type: str, column_type: str) -> Column:
     )
 
 
-WATCH = SourceWatch(
+WATCH = Watch(
+    number=0,
     schema="test",
     table="stress",
     columns=(
@@ -39,8 +42,7 @@ WATCH = SourceWatch(
         column(2, "name", "varchar", "varchar(40)"),
         column(3, "code", "char", "char(8)"),
     ),
-    key=((1, "{}"),),
-    values=((1, "{}"), (2, "{}"), (3, "{}")),
+    codec=SqlText(key=((1, "{}"),), values=((1, "{}"), (2, "{}"), (3, "{}"))),
 )
 LAYOUT = TableMap(schema="test", table="stress", types=(8, 15, 254), metadata=(0, 160, 0xFE20))
 
@@ -85,7 +87,7 @@ def decoding(kind: int) -> float:
 
 def skipping() -> float:
     """Rows per second in events of a table that nobody watches, checksum included."""
-    reader = Reader(Position.of("log.000001", 4), WATCH, (), guarded=(), part_bytes=1 << 24, codec_of=lambda _: "utf-8")
+    reader = Reader(Position.of("log.000001", 4), [WATCH], guarded=(), part_bytes=1 << 24, codec_of=lambda _: "utf-8")
     table_map = b"\x12\0\0\0\0\0\x01\0\x04test\0\x05other\0\x03\x08\x0f\xfe\x04\xa0\0\xfe\x20\x07"
     format_description = packet(Type.FORMAT_DESCRIPTION, bytes(80) + b"\x01")
     one = packet(Type.WRITE_ROWS_V1, rows_body(Type.WRITE_ROWS_V1))
@@ -116,7 +118,7 @@ def small_transactions() -> float:
             packets.append(packet(kind, body, at))
 
     def work() -> None:
-        reader = Reader(start, WATCH, (), guarded=(), part_bytes=1 << 24, codec_of=lambda _: "utf-8")
+        reader = Reader(start, [WATCH], guarded=(), part_bytes=1 << 24, codec_of=lambda _: "utf-8")
         assert sum(1 for _ in reader.items(packets)) == 10_000
 
     return 10_000 / best(work)

@@ -20,13 +20,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from vreplication.binlog.events import Change
+from vreplication.binlog.events import RowChange
 from vreplication.changes.encoding import encode_items
 from vreplication.changes.sorter import DiskSorter, Entry, encode_key
 
 EVENTS, BATCH, ROWS = 600_000, 5_000, 4_000
 VALUE = b"v" * 240
-CHANGE = Change("123456789", "123456789,'name of the row number 123456789','12345678'")
+CHANGE = RowChange(0, "123456789", ("123456789", "123456789,'name of the row number 123456789','12345678'"))
 
 
 def small(tables: int, events: int = EVENTS) -> Iterator[Entry]:

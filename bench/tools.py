@@ -87,7 +87,7 @@ def run(site: Site, tool: str, options: tuple[str, ...], limit: float) -> Outcom
 
 
 def copied(site: Site, options: tuple[str, ...], limit: float, helpers: tuple[int, ...] = ()) -> Outcome:
-    """Ours until it stands before the switch; then it is cancelled. Figures as of a whole run."""
+    """Ours until it stands before the cut-over; then it is cancelled. Figures as of a whole run."""
     began = time.monotonic()
     with runs.started(site.database, site.folder, "--cutover", "manual", *options, table=site.table) as found:
         found.helpers = helpers
@@ -118,7 +118,7 @@ def _ours(site: Site, options: tuple[str, ...], limit: float) -> Outcome:
 
 
 def _figures(found: runs.Run) -> dict[str, float]:
-    """Phases that were not entered are left out. verify: what comes behind the copy until the switch may begin.
+    """Phases that were not entered are left out. verify: what comes behind the copy until the cut-over may begin.
 
     CPU time is of all processes while they lived: not every one is waited for by the one that started it.
     """

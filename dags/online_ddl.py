@@ -19,19 +19,9 @@ from vreplication.airflow.params import online_ddl_params
 )
 def online_ddl() -> None:
     plan = operators.PlanOperator(task_id="plan")
-    prepare = operators.PrepareOperator(task_id="prepare")
-    replicate = operators.ReplicateOperator(task_id="replicate")
-    copy = operators.CopyOperator(task_id="copy")
-    verify = operators.VerifyOperator(task_id="verify")
-    gate = operators.GateSensor(task_id="gate")
-    approve = CutOverApproval(task_id="approve")
-    cut_over = operators.CutOverOperator(task_id="cut_over")
-    clean_up = operators.CleanUpOperator(task_id="clean_up", approval="approve")
-
-    plan >> prepare >> [replicate, copy]
+    tasks = operators.make_tasks(plan, clean_up={"approval": "approve"})
     # Nothing waits for `approve`: the gate waits for the sidecar's release row, which the answer writes.
-    copy >> verify >> [gate, approve]
-    [gate, replicate] >> cut_over >> clean_up
+    tasks["verify"] >> CutOverApproval(task_id="approve")
 
 
 online_ddl()

@@ -19,7 +19,7 @@ from vreplication.mysql.server import prepared_branches
 from vreplication.mysql.session import Session, SqlError
 from vreplication.mysql.url import SourceUrl
 from vreplication.settings import SIDECAR
-from vreplication.state import sidecar
+from vreplication.state import layout
 
 GRANTS = Path(__file__).resolve().parent.parent / "sql" / "grants"
 
@@ -149,13 +149,13 @@ def _empty_sidecar(session: Session) -> None:
     """A whole one keeps its tables; any other goes."""
     sql = "SELECT table_name FROM information_schema.tables WHERE table_schema=%s"
     there = {str(name) for (name,) in session.rows(sql, (SIDECAR,))}
-    is_whole = sidecar.names() <= there
-    if not is_whole or session.rows(f"SELECT version FROM {SIDECAR}.schema_version") != [(sidecar.VERSION,)]:
+    is_whole = layout.names() <= there
+    if not is_whole or session.rows(f"SELECT version FROM {SIDECAR}.schema_version") != [(layout.VERSION,)]:
         session.execute(f"DROP DATABASE IF EXISTS {ident(SIDECAR)}")
         return
-    for name in there - sidecar.names():
+    for name in there - layout.names():
         session.execute(f"DROP TABLE {SIDECAR}.{ident(name)}")
-    for name in sidecar.names() - {"schema_version"}:
+    for name in layout.names() - {"schema_version"}:
         session.execute(f"DELETE FROM {SIDECAR}.{name}")
 
 

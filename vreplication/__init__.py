@@ -5,7 +5,7 @@ The rooms of this package are floors; imports go down only (docs/design/architec
     10 airflow                              the face towards Airflow: operators, triggers, plugin
     9  cli  ui                              faces: parse, call, show
     8  workflows  backfill                  online_ddl: the flow of one workflow on one screen
-    7  cutover                              gate reasons, blockers, swap
+    7  cutover                              gate reasons, blockers, attempts
     6  planning                             spec, checks, plan, explain
     5  rowcopy  apply  progress  verify     the work
     4  changes                              matcher, watermark

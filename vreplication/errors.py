@@ -2,7 +2,7 @@
 
     VReplicationError
     ├── Transient       may succeed when it is done again: a deadlock, a lock wait, a lost connection
-    │   └── LeaseHeld   somebody else works on this workflow right now
+    │   └── LeaseHeld   another process works on this workflow
     ├── Ambiguous       the server may have done it before we lost the answer: looked up, never retried
     └── Terminal        will not succeed when it is done again
         ├── Refused         planning says no; nothing was touched (exit 2)

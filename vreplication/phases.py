@@ -21,7 +21,7 @@ class Phase(StrEnum):
     WAITING = "waiting"
     """Held at the gate: an operator's release, a blocker, or a backlog."""
     CUTTING_OVER = "cutting_over"
-    """The switch is being tried."""
+    """The cut-over is being tried."""
     COMPLETE = "complete"
     """The new table is in place."""
     FAILED = "failed"
@@ -41,6 +41,9 @@ _ORDER = (
     Phase.COMPLETE,
 )
 ENDED = frozenset({Phase.COMPLETE, Phase.FAILED, Phase.CANCELLED})
+"""Nothing works on it any more. A failed one may be resumed, and has what it made."""
+OVER = frozenset({Phase.COMPLETE, Phase.CANCELLED})
+"""Ended for good: nothing resumes it, and its table is free for another."""
 
 
 def _moves() -> dict[Phase, frozenset[Phase]]:

@@ -1,28 +1,17 @@
--- One row a workflow: what was asked, where it stands, and what the operator wants of it.
+-- One row a workflow: what was asked, where it stands, and what the operator wants of it. Its tables: workflow_table.
 CREATE TABLE IF NOT EXISTS workflow (
   id                 VARCHAR(48)   CHARACTER SET ascii COLLATE ascii_bin  NOT NULL,
   kind               VARCHAR(24)   CHARACTER SET ascii                    NOT NULL,
-  mechanism          INT                                                  NOT NULL,
-  source_schema      VARCHAR(64)   CHARACTER SET utf8mb4                  NOT NULL,
-  source_table       VARCHAR(64)   CHARACTER SET utf8mb4                  NOT NULL,
+  protocol           INT                                                  NOT NULL,
   spec               LONGTEXT      CHARACTER SET utf8mb4                  NOT NULL,
   phase              VARCHAR(16)   CHARACTER SET ascii                    NOT NULL,
   paused             TINYINT                                              NOT NULL DEFAULT 0,
   cancel_requested   TINYINT                                              NOT NULL DEFAULT 0,
   reason             TEXT          CHARACTER SET utf8mb4                  NULL,
-  shadow_table       VARCHAR(64)   CHARACTER SET utf8mb4                  NOT NULL,
-  retired_table      VARCHAR(64)   CHARACTER SET utf8mb4                  NOT NULL,
-  copy_path          VARCHAR(8)    CHARACTER SET ascii                    NOT NULL,
-  source_identity    VARCHAR(255)  CHARACTER SET ascii                    NULL,
-  shadow_identity    VARCHAR(255)  CHARACTER SET ascii                    NULL,
-  source_definition  CHAR(64)      CHARACTER SET ascii                    NULL,
   server_identity    VARCHAR(64)   CHARACTER SET ascii                    NULL,
   start_position     MEDIUMTEXT    CHARACTER SET utf8mb4                  NULL,
-  is_cut             TINYINT                                              NOT NULL DEFAULT 0,
-  rows_total         BIGINT                                               NULL,
   created_at         DATETIME(6)                                          NOT NULL,
   updated_at         DATETIME(6)                                          NOT NULL,
   ended_at           DATETIME(6)                                          NULL,
-  PRIMARY KEY (id),
-  KEY by_table (source_schema, source_table)
+  PRIMARY KEY (id)
 ) ENGINE=InnoDB;

@@ -21,7 +21,7 @@ from tests.support.rows import workflow_row
 from vreplication.mysql.session import Session, connect
 from vreplication.phases import Phase
 from vreplication.settings import SIDECAR, Tuning
-from vreplication.state import gate, history, journal, progress, sidecar, tuning, workflows
+from vreplication.state import gate, history, journal, layout, progress, tuning, workflows
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("airflow")]
 SCRIPT = "<script>alert(1)</script>"
@@ -31,7 +31,7 @@ WIDTHS = (360, 1_000)
 # What is said just before another page comes is not there any more when that one has come.
 REMEMBER = """state => new MutationObserver(() => state.hidden || sessionStorage.setItem('said', state.textContent))
     .observe(state, {attributes: true, childList: true})"""
-HELD = "'catch-up goes first: 4,210 changes behind'"
+HELD = "'apply backlog 4,210 changes'"
 LIST, ONE, GONE = "/vreplication/?conn_id=archive", "/vreplication/workflows/{}?conn_id=archive", "gone"
 
 
@@ -40,7 +40,7 @@ def session(archive: Database) -> Iterator[Session]:
     """Of a sidecar without a row."""
     with connect(archive.url) as opened:
         archive.admin.execute_raw(f"DROP DATABASE IF EXISTS {SIDECAR}")
-        sidecar.install(opened)
+        layout.install(opened)
         yield opened
 
 
@@ -166,7 +166,7 @@ def test_the_past_is_drawn_and_can_be_read(session: Session, open_tab: OpenTab) 
     page.get_by_text("Watermark lag, backlog as a table").click()
     table = page.get_by_role("table", name="Watermark lag, backlog")
     expect(table.get_by_role("row")).not_to_have_count(0)
-    assert table.get_by_text("catch-up goes first").count() > 0
+    assert table.get_by_text("apply backlog").count() > 0
     hour = table.get_by_role("row").count()
     page.get_by_role("button", name="Whole run").click()
     expect(page.get_by_role("button", name="Whole run")).to_have_attribute("aria-pressed", "true")

@@ -41,7 +41,7 @@ from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import Phase
 from vreplication.settings import SIDECAR, Tuning
-from vreplication.state import gate, history, journal, lease, progress, sidecar, tuning, workflows
+from vreplication.state import gate, history, journal, layout, lease, progress, tuning, workflows
 from vreplication.state.workflows import WorkflowRow
 from vreplication.ui import asking
 from vreplication.ui.asking import Source
@@ -128,7 +128,7 @@ def patient(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.fixture
 def session(database: Database) -> Iterator[Session]:
     with connect(database.url) as opened:
-        sidecar.install(opened)
+        layout.install(opened)
         yield opened
 
 
@@ -293,8 +293,8 @@ def test_figures_of_a_live_workflow(clients: dict[str, Any], session: Session, w
 
 
 def test_an_editor_tunes_it(clients: dict[str, Any], session: Session, workflow: WorkflowRow) -> None:
-    wishes = {"copy_parallelism": "4", "chunk_millis": 200}
-    told = press(clients["user"], "tune", body=wishes).json()["done"]
+    asked_for = {"copy_parallelism": "4", "chunk_millis": 200}
+    told = press(clients["user"], "tune", body=asked_for).json()["done"]
     assert told == "Set: 4 copying tasks at a time, 200 ms a chunk. Nobody copies now; it holds as soon as it goes on."
     assert tuning.read(session, WORKFLOW) == Tuning(copy_parallelism=4, chunk_millis=200)
     [entry] = journal.read(session, WORKFLOW)
@@ -610,10 +610,8 @@ def test_one_workflow_on_a_silent_source_is_unreachable_and_not_missing(
 def test_five_hundred_workflows(clients: dict[str, Any], session: Session, database: Database, home: Home) -> None:
     home.known = [Source(conn_id="main", url=database.url)]
     make(session, database.name)
-    columns = "id, kind, mechanism, source_schema, source_table, spec, phase, shadow_table, retired_table, copy_path"
-    values = ", ".join(f"('w{n}', 'online_ddl', 1, 's', 't', '{{\"alter\": \"x\"}}', 'complete', 'a', 'b', 'server', "
-                       "NOW(6), NOW(6))" for n in range(499))  # fmt: skip
-    session.execute_raw(f"INSERT INTO {SIDECAR}.workflow ({columns}, created_at, updated_at) VALUES {values}")
+    for n in range(499):
+        workflows.create(session, workflow_row(f"w{n}", phase=Phase.COMPLETE, spec={"alter": "x"}))
     asked = connections(session)
     text = clients["viewer"].get("/").text
     assert connections(session) - asked < 50, "no look at a server for each of them"

@@ -18,7 +18,7 @@ from tests.support.rows import workflow_row
 from vreplication.mysql.session import Session, connect
 from vreplication.phases import Phase
 from vreplication.settings import SIDECAR
-from vreplication.state import gate, lease, sidecar, verdicts, workflows
+from vreplication.state import gate, layout, lease, verdicts, workflows
 from vreplication.state.verdicts import Verdict
 
 FIRST = """
@@ -159,7 +159,7 @@ def without_numbers(event: dict[str, Any] | None) -> dict[str, Any] | None:
 @pytest.mark.only_on("mariadb")
 def test_what_ends_each_wait(database: Database, tmp_path: Path) -> None:
     with connect(database.url) as session:
-        sidecar.install(session)
+        layout.install(session)
         for name in ("released", "lost", "waiting", "window", "old", "paused"):
             begin(session, name)
         begin(session, "cancelled", cancel_requested=1)

@@ -21,7 +21,7 @@ __all__ = ["patient", "pauses", "quick"]
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
     """A local Spark session with two slots."""
-    from vreplication.rowcopy.spark_start import spark_context
+    from vreplication.spark.start import spark_context
 
     session = spark_context("local[*]", 2, "vreplication tests")
     yield session

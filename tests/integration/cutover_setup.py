@@ -11,13 +11,13 @@ from typing import Any
 
 from sandbox.databases import Database
 from vreplication import names
+from vreplication.cutover.attempt import CutOver, Outcome
 from vreplication.cutover.identity import table_identity
-from vreplication.cutover.swap import Outcome, Swap
 from vreplication.mysql.quoting import ident
 from vreplication.mysql.server import Server, inspect
 from vreplication.mysql.session import Session, connect
 from vreplication.phases import Phase
-from vreplication.state import lease, sidecar, workflows
+from vreplication.state import layout, lease, workflows
 from vreplication.state.workflows import WorkflowRow
 
 WORKFLOW = "wf-1"
@@ -39,8 +39,8 @@ class Ready:
         """Connections of the attempt that runs: locker, renamer, observer, spare."""
         return self.announced[-1]
 
-    def swap(self, **options: Any) -> Swap:
-        return Swap(self.database.url, self.lease, self.server, self.row, announce=self.announced.append, **options)
+    def cut_over(self, **options: Any) -> CutOver:
+        return CutOver(self.database.url, self.lease, self.server, self.row, announce=self.announced.append, **options)
 
     def tables(self) -> set[str]:
         return {str(r[0]) for r in self.session.rows("SHOW TABLES")}
@@ -60,7 +60,7 @@ class Ready:
 def prepare(database: Database, table: str = "t", workflow: str = WORKFLOW) -> Ready:
     """A table of three rows and its shadow with one more column, all of it copied."""
     session = connect(database.url)
-    sidecar.install(session)
+    layout.install(session)
     shadow, retired = names.shadow_table(table), names.retired_table(table, workflow)
     for statement in (
         f"CREATE TABLE {ident(table)} (id INT AUTO_INCREMENT PRIMARY KEY, v INT) ENGINE=InnoDB",
@@ -85,7 +85,7 @@ def _row(database: Database, workflow: str, table: str, shadow: str, retired: st
     return WorkflowRow(
         id=workflow,
         kind="online-ddl",
-        mechanism=1,
+        protocol=1,
         source_schema=database.name,
         source_table=table,
         spec={},
@@ -164,7 +164,7 @@ class Background:
 
 def attempt(ready: Ready, **options: Any) -> Outcome:
     calls = {"barrier": options.pop("barrier", nothing), "check_locked": options.pop("check_locked", nothing)}
-    return ready.swap(**options).attempt(**calls)
+    return ready.cut_over(**options).attempt(**calls)
 
 
 def waiting_for_lock(session: Session, connection_id: int) -> bool:

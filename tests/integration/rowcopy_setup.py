@@ -23,7 +23,7 @@ from vreplication.schema.introspect import introspect
 from vreplication.schema.mapping import map_tables
 from vreplication.schema.model import TableMapping
 from vreplication.settings import Limits
-from vreplication.state import gate, keytables, lease, ledger, sidecar, workflows
+from vreplication.state import gate, keytables, layout, lease, ledger, workflows
 from vreplication.state.ledger import KeyRange, Split
 from vreplication.state.workflows import WorkflowRow
 
@@ -120,7 +120,7 @@ def make_case(database: Database, create: str, alter: str = "ENGINE=InnoDB", fil
     admin.execute_raw(f"CREATE TABLE {ident(shadow)} LIKE t")
     admin.execute_raw(f"ALTER TABLE {ident(shadow)} {alter}")
     session = connect(database.url)
-    sidecar.install(session)
+    layout.install(session)
     workflows.create(session, _row(database.name, shadow))
     case = CopyCase(
         database=database,
@@ -142,7 +142,7 @@ def make_case(database: Database, create: str, alter: str = "ENGINE=InnoDB", fil
 
 def _row(schema: str, shadow: str) -> WorkflowRow:
     return WorkflowRow(
-        id=WORKFLOW, kind="online_ddl", mechanism=1, source_schema=schema, source_table="t", spec={},
+        id=WORKFLOW, kind="online_ddl", protocol=1, source_schema=schema, source_table="t", spec={},
         phase=Phase.COPYING, is_paused=False, is_cancel_requested=False, reason=None, shadow_table=shadow,
         retired_table="t__vr_old", copy_path="server", source_identity=None, shadow_identity=None,
         source_definition=None, server_identity=None, start_position=None, is_cut=False, rows_total=None,

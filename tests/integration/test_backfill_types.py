@@ -71,7 +71,7 @@ def values(case: Case, table: str) -> dict[str, list[Any]]:
 
 
 def check_all(case: Case) -> None:
-    """Copy, compare, and break each column of the target in turn: the next run sees and mends it."""
+    """Copy, compare, and break each column of the target in turn: the next run sees and repairs it."""
     fill(case)
     first = case.run()
     assert (first.inserted, first.verified) == (ROWS, True)

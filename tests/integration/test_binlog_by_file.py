@@ -22,8 +22,9 @@ from tests.support.flow import wait_until
 from tests.support.private_server import private_server
 from tests.support.tailing import changes, groups, here, open_tailer, watch
 from vreplication.binlog import gtids, position
-from vreplication.binlog.events import Group, Heartbeat, Position, SourceWatch
+from vreplication.binlog.events import Group, Heartbeat, Position
 from vreplication.binlog.origin import LogReplaced
+from vreplication.binlog.watch import Watch
 from vreplication.binlog.wire import Wire, origin_of
 from vreplication.errors import SourceChanged
 from vreplication.mysql.session import Session, connect
@@ -34,7 +35,7 @@ class Log:
     """A server with a table whose changes are looked for."""
 
     database: Database
-    source: SourceWatch
+    source: Watch
 
     def write(self, *keys: int) -> None:
         with self.session() as session:

@@ -10,10 +10,11 @@ from sandbox.databases import Database
 from tests.support.flow import wait_until
 from tests.support.tailing import changes, groups, here, watch
 from vreplication.binlog import gtids, position
-from vreplication.binlog.events import Group, Position, SourceWatch
+from vreplication.binlog.events import Group, Position
 from vreplication.binlog.framing import Type
 from vreplication.binlog.gtids import Gtids, MariadbGtids, MysqlGtids
 from vreplication.binlog.position import Standing
+from vreplication.binlog.watch import Watch
 from vreplication.binlog.wire import Wire
 from vreplication.errors import SourceChanged
 from vreplication.mysql.session import Session, connect
@@ -22,13 +23,13 @@ FOREIGN = "00112233-4455-6677-8899-aabbccddeeff"
 
 
 @pytest.fixture
-def source(database: Database) -> SourceWatch:
+def source(database: Database) -> Watch:
     database.admin.execute_raw("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(20))")
     return watch(database, "t")
 
 
 @pytest.fixture
-def ours(database: Database, source: SourceWatch) -> Iterator[Session]:
+def ours(database: Database, source: Watch) -> Iterator[Session]:
     """Our least-privilege user."""
     with connect(database.url) as session:
         yield session
@@ -55,7 +56,7 @@ def keys(found: list[Group]) -> list[str]:
     return [change.key for change in changes(found)]
 
 
-def test_every_place_is_one_to_begin_at(database: Database, source: SourceWatch, ours: Session) -> None:
+def test_every_place_is_one_to_begin_at(database: Database, source: Watch, ours: Session) -> None:
     start = begin(database, ours)
     write(database, *(f"INSERT INTO t VALUES ({n},'a')" for n in range(4)), "FLUSH BINARY LOGS")
     write(database, *(f"INSERT INTO t VALUES ({n},'a')" for n in range(4, 6)))
@@ -72,7 +73,7 @@ def test_every_place_is_one_to_begin_at(database: Database, source: SourceWatch,
             assert keys(groups(database, elsewhere, source)) == [str(n) for n in range(first, 6)]
 
 
-def test_both_ways_give_the_same(database: Database, source: SourceWatch, ours: Session) -> None:
+def test_both_ways_give_the_same(database: Database, source: Watch, ours: Session) -> None:
     by_file, by_gtid = here(database), begin(database, ours)
     write(database, "INSERT INTO t VALUES (1,'a'),(2,'b')", "UPDATE t SET id=3 WHERE id=1", "CREATE TABLE u (i INT)")
     write(database, "XA START 'x'", "DELETE FROM t WHERE id=2", "XA END 'x'", "XA PREPARE 'x'", "XA COMMIT 'x'")
@@ -82,7 +83,7 @@ def test_both_ways_give_the_same(database: Database, source: SourceWatch, ours: 
 
 
 @pytest.mark.only_on("mysql")
-def test_tags_and_gaps(database: Database, source: SourceWatch, ours: Session) -> None:
+def test_tags_and_gaps(database: Database, source: Watch, ours: Session) -> None:
     write(database, "SET gtid_next='AUTOMATIC:early'", "INSERT INTO t VALUES (0,'a')")
     start = begin(database, ours)
     write(database, "SET gtid_next='AUTOMATIC:early'", "INSERT INTO t VALUES (1,'a')")
@@ -100,7 +101,7 @@ def test_tags_and_gaps(database: Database, source: SourceWatch, ours: Session) -
 
 
 @pytest.mark.only_on("mariadb")
-def test_domains(database: Database, source: SourceWatch, ours: Session) -> None:
+def test_domains(database: Database, source: Watch, ours: Session) -> None:
     start = begin(database, ours)
     for number, domain in enumerate((0, 7, 0, 9, 7)):
         write(database, f"SET SESSION gtid_domain_id={domain}", f"INSERT INTO t VALUES ({number},'a')")
@@ -113,7 +114,7 @@ def test_domains(database: Database, source: SourceWatch, ours: Session) -> None
         assert keys(groups(database, group.start, source)) == ["0", "1", "2", "3", "4"][index:]
 
 
-def test_a_purged_log_is_told(database: Database, source: SourceWatch, ours: Session) -> None:
+def test_a_purged_log_is_told(database: Database, source: Watch, ours: Session) -> None:
     start = begin(database, ours)
     write(database, "INSERT INTO t VALUES (1,'a')", "FLUSH BINARY LOGS", "FLUSH BINARY LOGS")
     assert position.standing(ours, start) is Standing.HERE
@@ -149,7 +150,7 @@ def test_another_history_is_told(database: Database, ours: Session) -> None:
 
 
 @pytest.mark.only_on("mariadb")
-def test_mariadb_refuses_what_it_has_not_got(database: Database, source: SourceWatch, ours: Session) -> None:
+def test_mariadb_refuses_what_it_has_not_got(database: Database, source: Watch, ours: Session) -> None:
     """MySQL does so only for transactions of its own, therefore we look before."""
     start = begin(database, ours)
     with pytest.raises(SourceChanged, match=r"behind 0-1-1099511627776.*1236"):
@@ -157,7 +158,7 @@ def test_mariadb_refuses_what_it_has_not_got(database: Database, source: SourceW
 
 
 @pytest.mark.only_on("mysql")
-def test_heartbeats_of_the_second_kind_come(database: Database, source: SourceWatch, ours: Session) -> None:
+def test_heartbeats_of_the_second_kind_come(database: Database, source: Watch, ours: Session) -> None:
     """They tell offsets beyond 4 GiB."""
     both = {int(Type.HEARTBEAT), int(Type.HEARTBEAT_V2)}
     wire = Wire(database.url, begin(database, ours), server_id=position.draw_server_id(ours), heartbeat_seconds=0.2)
@@ -183,7 +184,7 @@ def no_gtids(database: Database) -> Iterator[None]:
 
 @pytest.mark.only_on("mysql")
 def test_anonymous_transactions_are_read_by_file(
-    database: Database, source: SourceWatch, ours: Session, request: pytest.FixtureRequest
+    database: Database, source: Watch, ours: Session, request: pytest.FixtureRequest
 ) -> None:
     by_gtid = begin(database, ours)
     request.getfixturevalue("no_gtids")

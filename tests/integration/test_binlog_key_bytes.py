@@ -13,8 +13,8 @@ from collections.abc import Iterator
 import pytest
 
 from sandbox.databases import Database
+from tests.support.changes import Effect
 from tests.support.tailing import changes, groups, here, watch
-from vreplication.binlog.events import Change
 from vreplication.mysql.quoting import ident
 from vreplication.mysql.session import Session, SqlError, connect
 
@@ -112,7 +112,7 @@ def run(app: Session, sql: str) -> None:
             raise
 
 
-def alive(found: list[Change]) -> set[str]:
+def alive(found: list[Effect]) -> set[str]:
     """Keys by their bytes. Each delete is of a key that is there under these very bytes."""
     keys: set[str] = set()
     for change in found:

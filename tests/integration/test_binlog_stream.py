@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import threading
 from collections.abc import Iterator
@@ -10,12 +11,16 @@ from collections.abc import Iterator
 import pytest
 
 from sandbox.databases import Database
+from tests.support.changes import Effect, effects
 from tests.support.flow import purge_logs
 from tests.support.tailing import apply, changes, groups, here, open_tailer, rows, watch
 from vreplication.binlog import position
-from vreplication.binlog.events import Change, Group, GroupKind, Heartbeat, SidecarWatch, SourceWatch, Xid
+from vreplication.binlog.events import Group, GroupKind, Heartbeat
+from vreplication.binlog.watch import Watch
+from vreplication.changes.codecs import PlainValues, SqlText
 from vreplication.changes.matcher import Matcher
 from vreplication.errors import SourceChanged, Transient, VReplicationError
+from vreplication.mysql.server import Xid
 from vreplication.mysql.session import Session, SqlError, connect
 from vreplication.schema.introspect import introspect
 
@@ -31,7 +36,7 @@ def app(database: Database) -> Iterator[Session]:
 
 
 @pytest.fixture
-def source(database: Database) -> SourceWatch:
+def source(database: Database) -> Watch:
     database.admin.execute_raw(T)
     database.admin.execute_raw("CREATE TABLE other (id INT PRIMARY KEY, v VARCHAR(20))")
     return watch(database, "t")
@@ -44,7 +49,7 @@ def run(session: Session, *statements: str) -> None:
 
 def keys(found: list[Group]) -> list[list[str]]:
     """Keys of each group that has any."""
-    return [[c.key for c in g.items if isinstance(c, Change)] for g in found if g.items]
+    return [[c.key for c in effects(g.items)] for g in found if g.items]
 
 
 @contextlib.contextmanager
@@ -60,24 +65,24 @@ def setting(database: Database, name: str, value: str) -> Iterator[None]:
         )
 
 
-def test_changes_in_order(database: Database, app: Session, source: SourceWatch) -> None:
+def test_changes_in_order(database: Database, app: Session, source: Watch) -> None:
     start = here(database)
     run(app, "INSERT INTO t VALUES (1,'a'),(2,'')", "UPDATE t SET v='b' WHERE id=1", "UPDATE t SET id=3 WHERE id=1")
     run(app, "DELETE FROM t WHERE id=2", "INSERT INTO other VALUES (1,'x')")
     found = groups(database, start, source)
     assert changes(found) == [
-        Change("1", f"1,{A}"),
-        Change("2", "2,''"),
-        Change("1", f"1,{B}"),
-        Change("1", None),
-        Change("3", f"3,{B}"),
-        Change("2", None),
+        Effect("1", f"1,{A}"),
+        Effect("2", "2,''"),
+        Effect("1", f"1,{B}"),
+        Effect("1", None),
+        Effect("3", f"3,{B}"),
+        Effect("2", None),
     ]
-    assert [len(g.items) for g in found] == [2, 1, 2, 1, 0]
+    assert [len(g.items) for g in found] == [2, 1, 1, 1, 0]
     assert all(g.kind is GroupKind.COMMIT and g.is_last for g in found)
 
 
-def test_positions_are_places_to_begin_at(database: Database, app: Session, source: SourceWatch) -> None:
+def test_positions_are_places_to_begin_at(database: Database, app: Session, source: Watch) -> None:
     start = here(database)
     for number in range(4):
         run(app, f"INSERT INTO t VALUES ({number},'a')")
@@ -89,7 +94,7 @@ def test_positions_are_places_to_begin_at(database: Database, app: Session, sour
         assert keys(groups(database, group.end, source)) == [[str(i)] for i in range(index + 1, 4)]
 
 
-def test_times_are_those_of_the_commit(database: Database, app: Session, source: SourceWatch) -> None:
+def test_times_are_those_of_the_commit(database: Database, app: Session, source: Watch) -> None:
     start = here(database)
     before = database.admin.value("SELECT FLOOR(UNIX_TIMESTAMP(NOW(6)))")
     run(app, "INSERT INTO t VALUES (1,'a')")
@@ -98,18 +103,17 @@ def test_times_are_those_of_the_commit(database: Database, app: Session, source:
     assert int(before) * 1_000_000 <= group.time_micros <= int(after) * 1_000_000
 
 
-def test_templates_go_around_the_literals(database: Database, app: Session, source: SourceWatch) -> None:
-    given = SourceWatch(
-        schema=source.schema, table="t", columns=source.columns, key=((2, "{}"), (1, "ABS({})")),
-        values=((1, "CONCAT('{{',{},'\\\\%''')"), (2, "IF({0}='',NULL,{0})")),
-    )  # fmt: skip
+def test_templates_go_around_the_literals(database: Database, app: Session, source: Watch) -> None:
+    key = ((2, "{}"), (1, "ABS({})"))
+    values = ((1, "CONCAT('{{',{},'\\\\%''')"), (2, "IF({0}='',NULL,{0})"))
+    given = dataclasses.replace(source, codec=SqlText(key=key, values=values))
     start = here(database)
     run(app, "INSERT INTO t VALUES (-1,'a')")
     (change,) = changes(groups(database, start, given))
-    assert change == Change(f"{A},ABS(-1)", f"CONCAT('{{',-1,'\\\\%'''),IF({A}='',NULL,{A})")
+    assert change == Effect(f"{A},ABS(-1)", f"CONCAT('{{',-1,'\\\\%'''),IF({A}='',NULL,{A})")
 
 
-def test_savepoints_and_rollbacks(database: Database, app: Session, source: SourceWatch) -> None:
+def test_savepoints_and_rollbacks(database: Database, app: Session, source: Watch) -> None:
     start = here(database)
     run(app, "BEGIN", "INSERT INTO t VALUES (1,'a')", "SAVEPOINT s", "INSERT INTO t VALUES (2,'a')", "ROLLBACK TO s")
     run(app, "SAVEPOINT `S p`", "INSERT INTO t VALUES (3,'a')", "RELEASE SAVEPOINT `S p`", "COMMIT")
@@ -134,7 +138,7 @@ def loose_gtids(database: Database) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("loose_gtids")
-def test_mixed_engines(database: Database, app: Session, source: SourceWatch) -> None:
+def test_mixed_engines(database: Database, app: Session, source: Watch) -> None:
     """With a MyISAM change in between, MariaDB logs what was rolled back, and the roll-back after it."""
     run(app, "CREATE TABLE m (id INT PRIMARY KEY) ENGINE=MyISAM")
     start = here(database)
@@ -154,9 +158,7 @@ def test_mixed_engines(database: Database, app: Session, source: SourceWatch) ->
 
 
 @pytest.mark.only_on("mariadb")
-def test_savepoints_whose_names_are_one_to_the_server_stop(
-    database: Database, app: Session, source: SourceWatch
-) -> None:
+def test_savepoints_whose_names_are_one_to_the_server_stop(database: Database, app: Session, source: Watch) -> None:
     run(app, "CREATE TABLE m (id INT PRIMARY KEY) ENGINE=MyISAM")
     for number, names in enumerate((("e", "é", "e"), ("é", "é"), ("e", "E", "e"))):
         start = here(database)
@@ -173,7 +175,7 @@ def test_savepoints_whose_names_are_one_to_the_server_stop(
             assert keys(groups(database, start, source))[-1] == [str(id_) for (id_,) in kept]
 
 
-def test_create_table_select(database: Database, app: Session, source: SourceWatch) -> None:
+def test_create_table_select(database: Database, app: Session, source: Watch) -> None:
     run(app, "INSERT INTO t VALUES (1,'a')")
     start = here(database)
     run(app, "CREATE TABLE c (PRIMARY KEY (id)) SELECT * FROM t", "INSERT INTO t VALUES (2,'a')")
@@ -187,7 +189,7 @@ def test_create_table_select(database: Database, app: Session, source: SourceWat
 XID = "X'6700FF',X'62',7"
 
 
-def test_xa_commit_and_rollback(database: Database, app: Session, source: SourceWatch) -> None:
+def test_xa_commit_and_rollback(database: Database, app: Session, source: Watch) -> None:
     start = here(database)
     for number, outcome in ((1, "COMMIT"), (2, "ROLLBACK")):
         run(app, f"XA START {XID}", f"INSERT INTO t VALUES ({number},'a')", f"XA END {XID}", f"XA PREPARE {XID}")
@@ -205,7 +207,7 @@ def test_xa_commit_and_rollback(database: Database, app: Session, source: Source
     ]
 
 
-def test_xa_branches_between_each_other(database: Database, app: Session, source: SourceWatch) -> None:
+def test_xa_branches_between_each_other(database: Database, app: Session, source: Watch) -> None:
     start = here(database)
     run(app, "XA START 'a'", "INSERT INTO t VALUES (1,'a')", "XA END 'a'", "XA PREPARE 'a'")
     with connect(database.app_url) as second:
@@ -227,7 +229,7 @@ def test_xa_branches_between_each_other(database: Database, app: Session, source
 COMPRESSION = {"mysql": ("binlog_transaction_compression", "ON"), "mariadb": ("log_bin_compress", "ON")}
 
 
-def test_compressed_events(database: Database, source: SourceWatch) -> None:
+def test_compressed_events(database: Database, source: Watch) -> None:
     start = here(database)
     with setting(database, *COMPRESSION[database.server.flavor]), connect(database.app_url) as app:
         run(app, "INSERT INTO t SELECT seq, REPEAT('a', 20) FROM " + sequence(300))
@@ -250,12 +252,12 @@ def test_compressed_events(database: Database, source: SourceWatch) -> None:
         ("xa_prepare", 300),
         ("xa_commit", 0),
     ]
-    assert changes(found)[300:302] == [Change("1", f"1,{B}"), Change("2", f"2,{B}")]
+    assert changes(found)[300:302] == [Effect("1", f"1,{B}"), Effect("2", f"2,{B}")]
     assert found[-1].end == here(database)
 
 
 @pytest.mark.only_on("mysql")
-def test_one_session_may_compress(database: Database, app: Session, source: SourceWatch) -> None:
+def test_one_session_may_compress(database: Database, app: Session, source: Watch) -> None:
     """No global setting tells of it."""
     start = here(database)
     with database.server.admin(database.name) as alone:
@@ -281,7 +283,7 @@ def test_a_large_compressed_transaction(database: Database) -> None:
     found = groups(database, start, source)
     assert [g.is_last for g in found] == [False] * (len(found) - 1) + [True]
     assert len(found) > 1
-    assert changes(found) == [Change(str(n), f"{n},X'{v.hex().upper()}'") for n, v in enumerate(values)]
+    assert changes(found) == [Effect(str(n), f"{n},X'{v.hex().upper()}'") for n, v in enumerate(values)]
 
 
 METADATA = {"mysql": ("MINIMAL", "FULL"), "mariadb": ("NO_LOG", "MINIMAL", "FULL")}
@@ -304,15 +306,15 @@ def test_metadata_comes_from_our_schema(database: Database) -> None:
             found.append(changes(groups(database, start, source)))
     labels, point = "_utf8mb4 X'c3a4',_utf8mb4 X'782c79'", "X'000000000101000000000000000000F03F0000000000000040'"
     assert found[0] == [
-        Change(str(2**64 - 1), f"{2**64 - 1},{labels},_utf16 X'00E9',-1,{point},4294967"),
-        Change(str(2**64 - 1), None),
-        Change("1", f"1,{labels},_utf16 X'00E9',NULL,{point},4294967"),
-        Change("1", None),
+        Effect(str(2**64 - 1), f"{2**64 - 1},{labels},_utf16 X'00E9',-1,{point},4294967"),
+        Effect(str(2**64 - 1), None),
+        Effect("1", f"1,{labels},_utf16 X'00E9',NULL,{point},4294967"),
+        Effect("1", None),
     ]
     assert all(other == found[0] for other in found)
 
 
-def test_compressed_statements_are_read(database: Database, source: SourceWatch) -> None:
+def test_compressed_statements_are_read(database: Database, source: Watch) -> None:
     start = here(database)
     with setting(database, *COMPRESSION[database.server.flavor]), connect(database.app_url) as app:
         run(app, "ALTER TABLE t COMMENT='" + "x" * 1000 + "'")
@@ -339,7 +341,7 @@ def test_packets_of_many_megabytes(database: Database, app: Session) -> None:
     assert (found[0].values or "").startswith("1,X'61626162")
 
 
-def test_rotation(database: Database, app: Session, source: SourceWatch) -> None:
+def test_rotation(database: Database, app: Session, source: Watch) -> None:
     start = here(database)
     run(app, "INSERT INTO t VALUES (1,'a')")
     run(database.admin, "FLUSH BINARY LOGS")
@@ -350,7 +352,7 @@ def test_rotation(database: Database, app: Session, source: SourceWatch) -> None
     assert found[1].start.number == found[0].start.number + 1
 
 
-def test_checksums_may_be_switched(database: Database, app: Session, source: SourceWatch) -> None:
+def test_checksums_may_be_switched(database: Database, app: Session, source: Watch) -> None:
     start = here(database)
     run(app, "INSERT INTO t VALUES (1,'a')")
     with setting(database, "binlog_checksum", "NONE"):
@@ -360,7 +362,7 @@ def test_checksums_may_be_switched(database: Database, app: Session, source: Sou
     assert keys(groups(database, start, source)) == [["1"], ["2"], ["3"]]
 
 
-def test_large_transactions_come_in_parts(database: Database, app: Session, source: SourceWatch) -> None:
+def test_large_transactions_come_in_parts(database: Database, app: Session, source: Watch) -> None:
     start = here(database)
     run(app, "BEGIN", "INSERT INTO t SELECT seq, 'a' FROM " + sequence(5000).replace("5000", "900"), "SAVEPOINT s")
     run(app, "UPDATE t SET v = 'b'", "COMMIT", "INSERT INTO t VALUES (9999,'a')")
@@ -387,7 +389,7 @@ def assert_extent(database: Database, parts: list[Group]) -> None:
     assert parts[-1].read is None
 
 
-def test_a_large_branch_comes_in_parts(database: Database, app: Session, source: SourceWatch) -> None:
+def test_a_large_branch_comes_in_parts(database: Database, app: Session, source: Watch) -> None:
     start = here(database)
     run(
         app,
@@ -408,7 +410,7 @@ def test_a_large_branch_comes_in_parts(database: Database, app: Session, source:
 
 
 @pytest.mark.usefixtures("loose_gtids")
-def test_a_split_transaction_that_goes_back_in_part(database: Database, app: Session, source: SourceWatch) -> None:
+def test_a_split_transaction_that_goes_back_in_part(database: Database, app: Session, source: Watch) -> None:
     """MariaDB logs what was rolled back where a table without transactions was written, too; MySQL does not."""
     run(app, "CREATE TABLE m (id INT PRIMARY KEY) ENGINE=MyISAM")
     start = here(database)
@@ -421,22 +423,22 @@ def test_a_split_transaction_that_goes_back_in_part(database: Database, app: Ses
         assert [c.key for c in changes(found)] == ["1"]
 
 
-def test_sidecar_rows(database: Database, app: Session, source: SourceWatch) -> None:
+def test_sidecar_rows(database: Database, app: Session, source: Watch) -> None:
     run(
         app, "CREATE TABLE s (id BIGINT UNSIGNED PRIMARY KEY, n VARCHAR(9), b VARBINARY(9), d DATETIME(3), x BINARY(2))"
     )
     columns = introspect(database.admin, database.name, "s").columns
-    sidecar = SidecarWatch(schema=database.name, table="s", columns=columns)
+    ours = Watch(number=-5, schema=database.name, table="s", columns=columns, codec=PlainValues())
     start = here(database)
     run(app, "INSERT INTO s VALUES (18446744073709551615,'é',X'00FF','2020-01-02 03:04:05.678',X'0100')")
     run(app, "UPDATE s SET n=NULL,b='',id=1,d=NULL", "DELETE FROM s")
     first = {"id": 2**64 - 1, "n": "é", "b": b"\0\xff", "d": "2020-01-02 03:04:05.678", "x": b"\1\0"}
     second = {"id": 1, "n": None, "b": b"", "d": None, "x": b"\1\0"}
-    found = rows(groups(database, start, source, [sidecar]))
+    found = rows(groups(database, start, source, [ours]))
     assert [(r.table, r.before, r.after) for r in found] == [
-        ("s", None, first),
-        ("s", first, second),
-        ("s", second, None),
+        (-5, None, first),
+        (-5, first, second),
+        (-5, second, None),
     ]
 
 
@@ -465,7 +467,7 @@ STOPPING = [
 
 
 @pytest.mark.parametrize(("statement", "why"), STOPPING, ids=[s for s, _ in STOPPING])
-def test_definitions(database: Database, app: Session, source: SourceWatch, statement: str, why: str | None) -> None:
+def test_definitions(database: Database, app: Session, source: Watch, statement: str, why: str | None) -> None:
     start = here(database)
     with setting(database, "log_bin_trust_function_creators", "1"):
         app.rows(statement)
@@ -481,7 +483,7 @@ def test_definitions(database: Database, app: Session, source: SourceWatch, stat
         assert found[-1].end == here(database)
 
 
-def test_guarded_tables_and_other_schemas(database: Database, app: Session, source: SourceWatch) -> None:
+def test_guarded_tables_and_other_schemas(database: Database, app: Session, source: Watch) -> None:
     start = here(database)
     run(
         database.admin,
@@ -499,7 +501,7 @@ def test_guarded_tables_and_other_schemas(database: Database, app: Session, sour
         groups(database, start, source)
 
 
-def test_statement_format_stops(database: Database, source: SourceWatch) -> None:
+def test_statement_format_stops(database: Database, source: Watch) -> None:
     with database.server.admin(database.name) as app:
         run(app, "SET SESSION binlog_format='STATEMENT'", "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         start = here(database)
@@ -508,7 +510,7 @@ def test_statement_format_stops(database: Database, source: SourceWatch) -> None
         groups(database, start, source)
 
 
-def test_row_images_that_are_not_full_stop(database: Database, source: SourceWatch) -> None:
+def test_row_images_that_are_not_full_stop(database: Database, source: Watch) -> None:
     with database.server.admin(database.name) as app:
         run(app, "INSERT INTO t VALUES (1,'a')", "SET SESSION binlog_row_image='MINIMAL'")
         start = here(database)
@@ -530,7 +532,7 @@ def test_parts_of_json_documents_stop(database: Database) -> None:
 
 
 @pytest.mark.only_on("mysql")
-def test_tagged_gtids(database: Database, app: Session, source: SourceWatch) -> None:
+def test_tagged_gtids(database: Database, app: Session, source: Watch) -> None:
     with database.server.admin(database.name) as session:
         start = here(database)
         run(session, "SET gtid_next='AUTOMATIC:some_tag'", "INSERT INTO t VALUES (1,'a')", "SET gtid_next='AUTOMATIC'")
@@ -546,7 +548,7 @@ def test_tagged_gtids(database: Database, app: Session, source: SourceWatch) -> 
 
 
 @pytest.mark.only_on("mariadb")
-def test_alter_in_two_phases(database: Database, source: SourceWatch) -> None:
+def test_alter_in_two_phases(database: Database, source: Watch) -> None:
     with database.server.admin(database.name) as app:
         run(app, "SET SESSION binlog_alter_two_phase=1")
         start = here(database)
@@ -567,7 +569,7 @@ def test_alter_in_two_phases(database: Database, source: SourceWatch) -> None:
 
 
 @pytest.mark.only_on("mariadb")
-def test_sequences_and_set_statement(database: Database, app: Session, source: SourceWatch) -> None:
+def test_sequences_and_set_statement(database: Database, app: Session, source: Watch) -> None:
     start = here(database)
     run(
         app,
@@ -582,7 +584,7 @@ def test_sequences_and_set_statement(database: Database, app: Session, source: S
         groups(database, start, source)
 
 
-def test_a_table_with_another_shape_stops(database: Database, app: Session, source: SourceWatch) -> None:
+def test_a_table_with_another_shape_stops(database: Database, app: Session, source: Watch) -> None:
     run(app, "ALTER TABLE t ADD COLUMN z INT")
     start = here(database)
     run(app, "INSERT INTO t VALUES (1,'a',1)")
@@ -595,7 +597,7 @@ def test_a_table_with_another_shape_stops(database: Database, app: Session, sour
         groups(database, start, source)
 
 
-def test_a_begin_inside_a_transaction_stops(database: Database, app: Session, source: SourceWatch) -> None:
+def test_a_begin_inside_a_transaction_stops(database: Database, app: Session, source: Watch) -> None:
     """From behind the first row event there is no way to tell what the transaction did."""
     start = here(database)
     run(app, "BEGIN", "INSERT INTO t VALUES (1,'a')", "INSERT INTO t VALUES (2,'a')", "COMMIT")
@@ -605,7 +607,7 @@ def test_a_begin_inside_a_transaction_stops(database: Database, app: Session, so
         groups(database, position.Position.of(start.file, inside), source)
 
 
-def test_a_purged_log_is_told(database: Database, source: SourceWatch) -> None:
+def test_a_purged_log_is_told(database: Database, source: Watch) -> None:
     start = here(database)
     assert position.exists(database.admin, start)
     purge_logs(database)
@@ -614,7 +616,7 @@ def test_a_purged_log_is_told(database: Database, source: SourceWatch) -> None:
         groups(database, start, source)
 
 
-def test_a_place_beyond_the_log_is_told(database: Database, source: SourceWatch) -> None:
+def test_a_place_beyond_the_log_is_told(database: Database, source: Watch) -> None:
     start = here(database)
     beyond = position.Position.of(start.file, start.offset + 1_000_000)
     assert not position.exists(database.admin, beyond)
@@ -622,9 +624,7 @@ def test_a_place_beyond_the_log_is_told(database: Database, source: SourceWatch)
         groups(database, beyond, source)
 
 
-def test_a_killed_dump_is_transient_and_goes_on_elsewhere(
-    database: Database, app: Session, source: SourceWatch
-) -> None:
+def test_a_killed_dump_is_transient_and_goes_on_elsewhere(database: Database, app: Session, source: Watch) -> None:
     start = here(database)
     run(app, "INSERT INTO t VALUES (1,'a')")
     with open_tailer(database, start, source) as tailer:
@@ -648,7 +648,7 @@ def kill_dump(database: Database) -> None:
         database.admin.kill(dump)
 
 
-def test_close_wakes_a_waiting_reader(database: Database, source: SourceWatch) -> None:
+def test_close_wakes_a_waiting_reader(database: Database, source: Watch) -> None:
     tailer = open_tailer(database, here(database), source, heartbeat_seconds=0.25)
     beating, ended = threading.Event(), []
 
@@ -669,7 +669,7 @@ def test_close_wakes_a_waiting_reader(database: Database, source: SourceWatch) -
     assert [type(e) for e in ended] == [Transient]
 
 
-def test_heartbeats_come_when_idle(database: Database, app: Session, source: SourceWatch) -> None:
+def test_heartbeats_come_when_idle(database: Database, app: Session, source: Watch) -> None:
     start = here(database)
     with open_tailer(database, start, source) as tailer:
         items = iter(tailer)
@@ -680,22 +680,22 @@ def test_heartbeats_come_when_idle(database: Database, app: Session, source: Sou
         assert tailer.read_position == group.end == here(database)
 
 
-def test_a_second_reader_with_the_same_id_ends_the_first_as_transient(database: Database, source: SourceWatch) -> None:
+def test_a_second_reader_with_the_same_id_ends_the_first_as_transient(database: Database, source: Watch) -> None:
     from vreplication.binlog.tailer import Tailer
 
     start, drawn = here(database), position.draw_server_id(database.admin)
     options = {"server_id": drawn, "is_mariadb": database.server.is_mariadb}
-    with Tailer(database.url, start, source, **options) as first:  # type: ignore[arg-type]
+    with Tailer(database.url, start, [source], **options) as first:  # type: ignore[arg-type]
         items = iter(first)
         next(items)
-        with Tailer(database.url, start, source, **options) as second:  # type: ignore[arg-type]
+        with Tailer(database.url, start, [source], **options) as second:  # type: ignore[arg-type]
             next(iter(second))
             with pytest.raises(Transient):
                 for _ in items:
                     pass
 
 
-def test_a_drawn_server_id_avoids_those_in_use(database: Database, source: SourceWatch) -> None:
+def test_a_drawn_server_id_avoids_those_in_use(database: Database, source: Watch) -> None:
     with open_tailer(database, here(database), source) as tailer:
         next(iter(tailer))
         listed = database.admin.rows("SHOW SLAVE HOSTS" if database.server.is_mariadb else "SHOW REPLICAS")
@@ -703,11 +703,11 @@ def test_a_drawn_server_id_avoids_those_in_use(database: Database, source: Sourc
         assert 2**31 <= int(listed[0][0]) < 2**32
 
 
-def test_without_the_privilege_it_is_told(database: Database, source: SourceWatch) -> None:
+def test_without_the_privilege_it_is_told(database: Database, source: Watch) -> None:
     from vreplication.binlog.tailer import Tailer
 
     with pytest.raises(VReplicationError, match="GRANT REPLICATION SLAVE"):
-        Tailer(database.app_url, here(database), source, server_id=2**31 + 5, is_mariadb=database.server.is_mariadb)
+        Tailer(database.app_url, here(database), [source], server_id=2**31 + 5, is_mariadb=database.server.is_mariadb)
 
 
 def test_retention(database: Database) -> None:
@@ -721,7 +721,7 @@ def test_odd_names(database: Database, app: Session) -> None:
     run(app, f"CREATE TABLE `{name.replace('`', '``')}` (`a b` INT, `order` INT, PRIMARY KEY (`order`))")
     source, start = watch(database, name, ["order"]), here(database)
     run(app, f"INSERT INTO `{name.replace('`', '``')}` VALUES (1,2)")
-    assert changes(groups(database, start, source)) == [Change("2", "1,2")]
+    assert changes(groups(database, start, source)) == [Effect("2", "1,2")]
     run(app, f"TRUNCATE `{name.replace('`', '``')}`")
     with pytest.raises(SourceChanged, match="TRUNCATE"):
         groups(database, start, source)
@@ -736,7 +736,7 @@ def test_names_in_other_character_sets(database: Database, app: Session) -> None
         groups(database, start, source)
 
 
-def test_replay_gives_the_same_table(database: Database, app: Session, source: SourceWatch) -> None:
+def test_replay_gives_the_same_table(database: Database, app: Session, source: Watch) -> None:
     run(app, "CREATE TABLE copy LIKE t")
     start = here(database)
     with contextlib.suppress(SqlError):

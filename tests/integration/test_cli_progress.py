@@ -20,7 +20,7 @@ from vreplication.progress import snapshot as snapshots
 from vreplication.progress.estimate import ApplyEstimate, CopyEstimate
 from vreplication.progress.snapshot import Snapshot
 from vreplication.settings import SIDECAR
-from vreplication.state import progress, sidecar, verdicts, workflows
+from vreplication.state import layout, progress, verdicts, workflows
 from vreplication.state.workflows import WorkflowRow
 
 ID = "orders-1"
@@ -33,9 +33,9 @@ def session(database: Database) -> Iterator[Session]:
 
 
 def _create(session: Session, workflow: str = ID, phase: Phase = Phase.COPYING) -> None:
-    sidecar.install(session)
+    layout.install(session)
     row = WorkflowRow(
-        id=workflow, kind="online_ddl", mechanism=1, source_schema="shop", source_table="orders", spec={}, phase=phase,
+        id=workflow, kind="online_ddl", protocol=1, source_schema="shop", source_table="orders", spec={}, phase=phase,
         is_paused=False, is_cancel_requested=False, reason=None, shadow_table="orders__vr_new",
         retired_table="orders__vr_old_abcdef", copy_path="server", source_identity=None, shadow_identity=None,
         source_definition=None, server_identity=None, start_position=None, is_cut=False, rows_total=None,

@@ -13,7 +13,7 @@ from vreplication.phases import Phase
 from vreplication.progress import snapshot
 from vreplication.progress.snapshot import Snapshot
 from vreplication.settings import SIDECAR
-from vreplication.state import forecasts, gate, sidecar
+from vreplication.state import forecasts, gate, layout
 from vreplication.state.forecasts import KEPT, Pace
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -92,12 +92,12 @@ def test_a_forecast_that_cannot_be_written_harms_nothing(database: Database, pau
         finally:
             for table in tables:
                 session.execute_raw(f"DROP TABLE {SIDECAR}.{table}")
-            sidecar.complete(session)
+            layout.complete(session)
 
 
 def test_paces_are_bounded(database: Database) -> None:
     with connect(database.url) as session:
-        sidecar.install(session)
+        layout.install(session)
         session.execute_raw(f"DELETE FROM {SIDECAR}.pace")
         pace = Pace(part="copying", source_name="s.t", units=1.0, seconds=2.0)
         for _ in range(KEPT + 3):

@@ -112,7 +112,7 @@ def test_ddl_on_the_source_ends_the_workflow(app: Session, database: Database, p
         after = contents(app, "elsewhere" if "RENAME" in statement else "t")
     result = run.result()
     assert (result.event, result.exit_code) == ("failed", 1), result
-    # Told by the log as soon as it is read, and not by the switch.
+    # Told by the log as soon as it is read, and not by the cut-over.
     assert (result.reason or "").startswith(f"The binary log shows {statement.split(' ')[0]}"), result.reason
     assert f"{database.name}.t " in (result.reason or "")
     assert contents(app, "elsewhere" if "RENAME" in statement else "t") == after
@@ -332,7 +332,7 @@ def test_a_cancel_in_the_instant_of_the_switch_comes_too_late(app: Session, data
         with connect(database.url) as session:
             workflows.request_cancel(session, run.workflow)
             sql = f"SELECT at FROM {SIDECAR}.heartbeat WHERE workflow=%s AND role='driver'"
-            # Between two beats the wishes are read.
+            # Between two beats the operator's requests are read.
             wait_until(lambda: beats.add(session.value(sql, (run.workflow,))) or len(beats) > 2, "it does not beat")
     assert run.result().event == "complete", run.result()
 
@@ -428,7 +428,7 @@ PHASES = {
 def test_commit_order_switched_off_ends_the_workflow(
     app: Session, database: Database, pauses: Path, patient: None, phase: str
 ) -> None:
-    """In every phase: the tables are not switched, however soon the switch would have come."""
+    """In every phase: the tables are not switched, however soon the cut-over would have come."""
     with paused_at(pauses, PHASES[phase]), contextlib.ExitStack() as undo:
         run = begin(database, "t", "ADD COLUMN z INT", cutover="manual" if phase == "waiting" else "auto")
         wait_reached(pauses, PHASES[phase], run)

@@ -19,13 +19,13 @@ from vreplication.errors import Refused
 from vreplication.mysql.session import Session, connect
 from vreplication.phases import Phase
 from vreplication.progress import snapshot
+from vreplication.spark.session import SparkAway
 from vreplication.state import journal, verdicts, workflows
 from vreplication.workflows import online_ddl, operate, steps
-from vreplication.workflows.spark import SparkAway
 
 pytestmark = pytest.mark.usefixtures("quick")
 ROWS = 300
-"""More than are mended key by key when all of them are wrong."""
+"""More than are repaired key by key when all of them are wrong."""
 
 
 @pytest.fixture

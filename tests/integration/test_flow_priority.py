@@ -16,11 +16,11 @@ import pytest
 from sandbox.databases import Database
 from tests.support import tailing
 from tests.support.flow import Run, begin, let_go, paused_at, wait_reached, wait_until
-from vreplication.binlog.events import Position, SidecarWatch
+from vreplication.binlog.events import Position
+from vreplication.changes import stream
 from vreplication.mysql.session import Session, connect
 from vreplication.phases import Phase
-from vreplication.progress.snapshot import GOES_FIRST
-from vreplication.schema.introspect import introspect
+from vreplication.progress.snapshot import APPLY
 from vreplication.settings import SIDECAR
 from vreplication.state import gate, workflows
 from vreplication.workflows import operate
@@ -79,7 +79,7 @@ def _fall_behind(session: Session, app: Session, pauses: Path, run: Run) -> Any:
 
 def _behind(reason: str) -> int:
     """Changes, as the gate's reason has them."""
-    found = re.match(rf"{re.escape(GOES_FIRST)}([\d,]+) changes behind", reason)
+    found = re.match(rf"{APPLY}backlog ([\d,]+) changes", reason)
     return int(found[1].replace(",", "")) if found else 0
 
 
@@ -112,22 +112,18 @@ def _check_log(database: Database, start: Position, run: Run) -> None:
     last = next(i for i in range(first, len(reasons)) if reasons[i] == "open")
     assert "chunk" not in reasons[first:last]
     assert last - first >= BEATS
-    assert all(reason.startswith(GOES_FIRST) for reason in reasons[first:last])
+    assert all(reason.startswith(APPLY) for reason in reasons[first:last])
     assert "chunk" in reasons[last:]
     assert _behind(reasons[first]) >= COPY_BACKLOG_CHANGES
 
 
 def _told(database: Database, start: Position, run: Run) -> list[str]:
     """The gate's reasons, "open" where it was open, and "chunk" where one was opened."""
-    sides = [
-        SidecarWatch(schema=SIDECAR, table=name, columns=introspect(database.admin, SIDECAR, name).columns)
-        for name in ("gate", "chunk")
-    ]
     found = []
-    for row in tailing.rows(tailing.groups(database, start, tailing.watch(database, "quiet"), sides)):
-        if row.after is None or row.after["workflow"] != run.workflow:
+    for row in tailing.rows(tailing.groups(database, start, tailing.watch(database, "quiet"), tailing.ours(database))):
+        if row.after is None or row.after["workflow"] != run.workflow or row.table == stream.MARKER:
             continue
-        if row.table == "gate":
+        if row.table == stream.GATE:
             found.append("open" if int(row.after["is_open"]) else str(row.after["reason"]))
         elif row.before is None:
             found.append("chunk")

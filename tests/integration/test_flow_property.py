@@ -155,7 +155,7 @@ def test_the_same_through_spark(server: RunningServer, spark: Any, monkeypatch: 
 
 
 class Shared:
-    """The session of the test run, in the place of workflows.spark.SparkStart."""
+    """The session of the test run, in the place of spark.session.SparkStart."""
 
     def __init__(self, spark: Any) -> None:
         self._spark = spark

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,14 +15,17 @@ from vreplication.apply import writer
 from vreplication.apply.batch import Step
 from vreplication.apply.since import SinceKeys
 from vreplication.apply.writer import Marks, Target
-from vreplication.binlog.events import Change, TableRow
+from vreplication.binlog.events import RowChange
 from vreplication.changes.watermark import Watermark
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.progress import snapshot
+from vreplication.schema.checksum import RowHash, Side
 from vreplication.state import journal, since, verdicts
 from vreplication.state.lease import Lease
+from vreplication.verify import hot
 from vreplication.verify import since as rounds
+from vreplication.verify.rounds import read_keys
 from vreplication.verify.since import SinceRounds
 from vreplication.workflows import operate, recheck, replicate
 
@@ -74,6 +77,15 @@ def released(database: Database, run: Run) -> None:
     operate.release(database.url, run.workflow, "test")
 
 
+def released_and_written_to(database: Database, run: Run, pauses: Path, statement: str) -> None:
+    """The application writes behind the last round, before the cut-over has its lock."""
+    with paused_at(pauses, "cutover.before_lock"):
+        released(database, run)
+        wait_reached(pauses, "cutover.before_lock", run)
+        write(database, statement)
+        let_go(pauses, "cutover.before_lock")
+
+
 def events(database: Database, run: Run) -> list[str]:
     with connect(database.url) as session:
         return [entry["event"] for entry in journal.read(session, run.workflow)]
@@ -119,7 +131,9 @@ def test_a_fault_that_comes_back_ends_the_workflow(
     database: Database, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Catch-up loses each write of one row, and so does copying again: the source stays as it is."""
-    monkeypatch.setattr(recheck.Recheck, "copy_again", lambda self, ranges: None, raising=False)
+    # Also in one that is made anew, as after a lock wait.
+    lost = property(lambda self: lambda ranges: None, lambda self, value: None)
+    monkeypatch.setattr(recheck.Recheck, "copy_again", lost)
     genuine = writer.write_steps
 
     def lossy(session: Session, target: Target, steps: list[Step], marks: Marks) -> None:
@@ -164,7 +178,7 @@ def test_keys_outlive_a_stop_while_the_log_is_read_again(
     ended = threading.Event()
     note, catch_up = SinceKeys.note_items, replicate._round
 
-    def note_and_stop(keys: SinceKeys, items: Iterable[Change | TableRow]) -> None:
+    def note_and_stop(keys: SinceKeys, items: Iterable[RowChange]) -> None:
         note(keys, items)
         if keys.keys and not stops[0].is_set():
             stops[0].set()
@@ -231,7 +245,8 @@ def test_keys_that_are_written_faster_than_compared_keep_it_at_the_gate(
     database: Database, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recheck, "MANY_KEYS", 50)
-    monkeypatch.setattr(rounds, "SMALL_KEYS", 10)
+    monkeypatch.setattr(rounds, "FEW_KEYS", 10)
+    monkeypatch.setattr(rounds, "LOCKED_KEYS", 20)
     monkeypatch.setattr(rounds, "_MAX_ROUNDS", 2)
     stop = threading.Event()
 
@@ -277,13 +292,46 @@ def test_duplicates_under_a_new_unique_key_are_called_so(database: Database, mon
 def test_too_many_keys_for_the_lock_give_the_attempt_up(
     database: Database, run: Run, pauses: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rounds, "SMALL_KEYS", 100)
-    with paused_at(pauses, "cutover.before_lock"):
-        released(database, run)
-        wait_reached(pauses, "cutover.before_lock", run)
-        write(database, "UPDATE t SET a=a+1000")
-        let_go(pauses, "cutover.before_lock")
+    monkeypatch.setattr(rounds, "LOCKED_KEYS", 100)
+    released_and_written_to(database, run, pauses, "UPDATE t SET a=a+1000")
     assert run.result(180).event == "complete"
     assert any("more than 100 rows were written" in line for line in run.said), run.said
     with connect(database.app_url) as app:
         assert app.value("SELECT COUNT(*) FROM t WHERE a >= 1000") == ROWS
+
+
+def test_what_a_busy_table_writes_until_the_lock_is_compared_under_it(
+    database: Database, run: Run, pauses: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More than a round may leave, for the application goes on until the lock is taken."""
+    monkeypatch.setattr(rounds, "FEW_KEYS", 20)
+    released_and_written_to(database, run, pauses, "UPDATE t SET a=a+1000")
+    result = run.result()
+    assert result.event == "complete"
+    assert not any("cut-over not done" in line for line in run.said), run.said
+    with connect(database.url) as session:
+        told = [entry["details"] for entry in journal.read(session, run.workflow) if entry["event"] == "switched"]
+    assert told == [f"{ROWS} keys compared under the lock"]
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_a_session_that_is_lost_under_the_lock_costs_the_attempt_alone(
+    database: Database, run: Run, pauses: Path, monkeypatch: pytest.MonkeyPatch, side: str
+) -> None:
+    """Both sides are read at once there: the one that fails must neither hold the other up nor pass for equal."""
+    lost: list[int] = []
+
+    def read_and_lose(session: Session, of: Side, keys: Sequence[str], *more: Callable[[], bool]) -> list[RowHash]:
+        is_this = (of.table == "t") == (side == "source")
+        if is_this and not lost:
+            lost.append(session.id)
+            database.admin.execute_raw(f"KILL {session.id}")
+        return read_keys(session, of, keys, *more)
+
+    monkeypatch.setattr(hot, "read_keys", read_and_lose)
+    released_and_written_to(database, run, pauses, "UPDATE t SET a=-1 WHERE id=7")
+    result = run.result()
+    assert (result.event, len(lost)) == ("complete", 1), result
+    assert any("cut-over not done" in line for line in run.said), run.said
+    with connect(database.app_url) as app:
+        assert app.value("SELECT a FROM t WHERE id=7") == -1

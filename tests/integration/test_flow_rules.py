@@ -10,13 +10,13 @@ import pytest
 from sandbox.databases import Database
 from tests.support.flow import begin, wait_until
 from tests.support.rows import workflow_row
-from vreplication.changes import mechanism
+from vreplication.changes import protocol
 from vreplication.changes.watermark import Watermark
 from vreplication.errors import Superseded
 from vreplication.mysql.session import Session, connect
 from vreplication.phases import Phase
 from vreplication.settings import SIDECAR
-from vreplication.state import journal, lease, rows, sidecar, workers, workflows
+from vreplication.state import journal, layout, lease, rows, sidecar, workers, workflows
 from vreplication.state.lease import Lease
 from vreplication.state.workflows import WorkflowRow
 from vreplication.workflows import operate
@@ -31,14 +31,14 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     found: list[int] = []
 
     def create_old(session: Session, row: WorkflowRow) -> None:
-        create(session, replace(row, mechanism=OLD))
+        create(session, replace(row, protocol=OLD))
 
     def tell_new(session: Session, right: Lease) -> None:
         if right.role != lease.DRIVER:
             tell(session, right)
 
     def noted(version: int) -> type[Watermark]:
-        base: Any = mechanism.RULES[version]
+        base: Any = protocol.RULES[version]
 
         class Noted(base):  # type: ignore[misc]
             def server_time(self, micros: int) -> None:
@@ -50,7 +50,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(workflows, "create", create_old)
     monkeypatch.setattr(workers, "tell", tell_new)
-    monkeypatch.setattr(mechanism, "RULES", {version: noted(version) for version in (OLD, NEW)})
+    monkeypatch.setattr(protocol, "RULES", {version: noted(version) for version in (OLD, NEW)})
     return found
 
 
@@ -82,7 +82,7 @@ def _phase(session: Session, workflow: str) -> Phase | None:
 
 
 def _version(session: Session, workflow: str) -> int:
-    return workflows.load(session, workflow).mechanism
+    return workflows.load(session, workflow).protocol
 
 
 def _wait_beats(session: Session, workflow: str) -> None:
@@ -97,13 +97,13 @@ def _tell(session: Session, workflow: str) -> None:
     holder = lease.holder_of(session, workflow, lease.DRIVER)
     assert holder is not None
     key = {"workflow": workflow, "role": lease.DRIVER}
-    rows.put(session, sidecar.worker, key, token=holder.token, mechanism=NEW)
+    rows.put(session, sidecar.worker, key, token=holder.token, protocol=NEW)
 
 
 def test_only_the_living_are_asked_and_only_the_holder_renews(database: Database) -> None:
     with connect(database.url) as session, connect(database.url) as other:
-        sidecar.install(session)
-        workflows.create(session, workflow_row("w", mechanism=OLD, phase=Phase.COPYING))
+        layout.install(session)
+        workflows.create(session, workflow_row("w", protocol=OLD, phase=Phase.COPYING))
         workers.tell(session, mine := lease.acquire(session, "w", lease.REPLICATE))
         old = lease.acquire(other, "w", lease.DRIVER)
         row = workflows.load(session, "w")

@@ -20,7 +20,7 @@ from tests.support.flow import begin, call, command, finish, quick, wait_until
 from vreplication.errors import VReplicationError
 from vreplication.mysql.session import Session, connect
 from vreplication.settings import SIDECAR
-from vreplication.state import journal, sidecar, workflows
+from vreplication.state import journal, layout, workflows
 from vreplication.ui import detail, reading
 from vreplication.ui.asking import Answer, Source
 from vreplication.workflows import operate
@@ -90,7 +90,7 @@ def run_and_look(database: Database, tmp_path: Path) -> None:
         def is_waiting() -> bool:
             if running.poll() is not None:
                 raise AssertionError(finish(running))
-            is_there = sidecar.exists(session)
+            is_there = layout.exists(session)
             return bool(is_there and session.row(f"SELECT 1 FROM {SIDECAR}.workflow WHERE phase='waiting'"))
 
         wait_until(is_waiting, "it never waits at the gate", 120)
@@ -158,7 +158,7 @@ def test_the_secrets_of_who_blocks_show_nowhere(
 
 
 def until_masked(show: Callable[[], T], what: object) -> T:
-    """What is shown as soon as it names who blocks; between two attempts at the switch it says nothing of that."""
+    """What is shown as soon as it names who blocks; between two attempts at the cut-over it says nothing of that."""
     found: list[T] = []
     wait_until(lambda: found.append(show()) or "***" in repr(found[-1]), f"{what} names nobody", 60)  # type: ignore[func-returns-value]
     return found[-1]
@@ -171,7 +171,7 @@ def block(database: Database, app: Session, statement: str) -> None:
 
 
 def phase(session: Session, workflow: str) -> str:
-    row = workflows.find(session, workflow) if sidecar.exists(session) else None
+    row = workflows.find(session, workflow) if layout.exists(session) else None
     return str(row.phase) if row else ""
 
 

@@ -244,8 +244,9 @@ def test_stages_go_on_on_another_server(stage: Stage, replicate: CatchUp, databa
     stage.stop.set()
     assert replicate.end() is not None
     stage.stop.clear()
-    numbers = "source_identity='1', shadow_identity='2'"
-    database.admin.execute_raw(f"UPDATE {SIDECAR}.workflow SET server_identity='another', {numbers}")
+    with connect(database.url) as session:
+        identities = {"server_identity": "another", "source_identity": "1", "shadow_identity": "2"}
+        workflows.set_fields(session, WORKFLOW, **identities)
     again = CatchUp(stage)
     stages.enter_gate(stage)
     with connect(database.url) as session:

@@ -1,4 +1,4 @@
-"""Histograms and persistent statistics go with a table when it is renamed: the new table has its own at the switch."""
+"""Histograms and persistent statistics go with a table when it is renamed: the new one has its own at the cut-over."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from tests.support.flow import begin, let_go, paused_at, wait_reached, wait_unti
 from vreplication.mysql.session import connect
 from vreplication.progress import snapshot
 from vreplication.settings import SIDECAR
-from vreplication.state import history, sidecar
+from vreplication.state import history, layout
 from vreplication.state.history import DAY, HOUR, MINUTE, TEN_MINUTES
 
 W = "w"
@@ -41,7 +41,7 @@ def test_a_run_leaves_its_history(database: Database, pauses: Path) -> None:
 
 def test_older_points_are_put_together_in_the_table(database: Database) -> None:
     with connect(database.url) as session:
-        sidecar.install(session)
+        layout.install(session)
         now = history.slot_now(session)
         early, late = ((now - ago) // TEN_MINUTES * TEN_MINUTES for ago in (3 * DAY, 2 * HOUR))
         for n, slot in enumerate((early, early + 1, late, late + 1, now - MINUTE, now)):

@@ -18,7 +18,7 @@ from vreplication.cli import main, options
 from vreplication.mysql.session import Session, connect
 from vreplication.phases import Phase
 from vreplication.settings import SIDECAR
-from vreplication.state import history, journal, lease, sidecar, workflows
+from vreplication.state import history, journal, layout, lease, leftovers, workflows
 from vreplication.workflows import housekeeping
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -129,7 +129,7 @@ def test_orphaned_shadow_tables_go(app: Session, session: Session, database: Dat
 
 
 def test_a_table_made_anew_under_a_listed_name_stays(app: Session, session: Session) -> None:
-    sidecar.install(session)
+    layout.install(session)
     app.execute_raw("CREATE TABLE t__vr_new (id INT PRIMARY KEY)")
     [item] = housekeeping.find(session)
     app.execute_raw("DROP TABLE t__vr_new")
@@ -140,7 +140,7 @@ def test_a_table_made_anew_under_a_listed_name_stays(app: Session, session: Sess
 
 
 def test_a_lease_without_a_workflow_goes_unless_somebody_is_alive(session: Session, database: Database) -> None:
-    sidecar.install(session)
+    layout.install(session)
     with connect(database.url) as other:
         lease.acquire(other, "gone", lease.DRIVER)
         session.execute(f"UPDATE {SIDECAR}.lease SET taken_at = taken_at - INTERVAL 2 HOUR")
@@ -159,7 +159,7 @@ def test_a_lease_without_a_workflow_goes_unless_somebody_is_alive(session: Sessi
 def test_old_rows_go_but_for_those_of_a_workflow_that_goes_on(
     app: Session, session: Session, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(housekeeping, "_ROWS", 2)
+    monkeypatch.setattr(leftovers, "_ROWS", 2)
     for workflow in ("over", "on"):
         complete(database, session, workflow, 0, "t" if workflow == "over" else "u")
     session.execute(f"UPDATE {SIDECAR}.workflow SET phase='copying' WHERE id='on'")
@@ -214,7 +214,7 @@ def test_a_running_workflow_beside_it_is_left_alone(
 def test_no_sidecar_is_nothing(database: Database, session: Session) -> None:
     database.drop_sidecar()
     assert housekeeping.find(session) == []
-    assert not sidecar.exists(session)
+    assert not layout.exists(session)
 
 
 @pytest.fixture

@@ -16,9 +16,11 @@ from sandbox import servers
 from sandbox.databases import Database, create_database
 from tests.support.flow import wait_until
 from tests.support.tailing import changes, groups, here, watch
-from vreplication.binlog.events import Group, GroupKind, SourceWatch, Xid
+from vreplication.binlog.events import Group, GroupKind
+from vreplication.binlog.watch import Watch
 from vreplication.changes.matcher import Matcher
 from vreplication.errors import SourceChanged
+from vreplication.mysql.server import Xid
 from vreplication.mysql.session import Session, SqlError, connect
 
 T = "CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(20))"
@@ -93,7 +95,7 @@ SHAPES: dict[str, tuple[tuple[str, ...], list[int]]] = {
 
 
 @pytest.fixture
-def source(database: Database) -> SourceWatch:
+def source(database: Database) -> Watch:
     database.admin.execute_raw(T)
     database.admin.execute_raw("CREATE TABLE other (id INT PRIMARY KEY)")
     database.admin.execute_raw("CREATE TABLE mirror LIKE t")
@@ -124,7 +126,7 @@ def agrees(database: Database, out: Iterable[Group], before: Iterable[int] = ())
     return there == found
 
 
-def test_every_shape(database: Database, source: SourceWatch) -> None:
+def test_every_shape(database: Database, source: Watch) -> None:
     """One after the other on one connection; each is read on its own, and all are read once more together."""
     begin, wrong = here(database), {}
     for name, (statements, wanted) in SHAPES.items():
@@ -142,7 +144,7 @@ def test_every_shape(database: Database, source: SourceWatch) -> None:
     assert all(group.kind is GroupKind.COMMIT and group.xid is None for group in out)
 
 
-def test_what_the_matcher_is_given_of_a_branch(database: Database, source: SourceWatch) -> None:
+def test_what_the_matcher_is_given_of_a_branch(database: Database, source: Watch) -> None:
     """One phase: MySQL writes it as a prepared branch that commits at once, MariaDB as an ordinary transaction."""
     start = here(database)
     with connect(database.app_url) as app:
@@ -158,7 +160,7 @@ def test_what_the_matcher_is_given_of_a_branch(database: Database, source: Sourc
     ]
 
 
-def test_branches_between_each_other(database: Database, source: SourceWatch) -> None:
+def test_branches_between_each_other(database: Database, source: Watch) -> None:
     """Branches of one global transaction, ended in another order, in other files, after a restart of ours."""
     xids = [f"X'67',X'0{n}',1" for n in range(4)]
     start = here(database)
@@ -213,7 +215,7 @@ def until_taken(session: Session, statement: str) -> None:
         raise AssertionError(f"{error}: first {refused[0]}, last {refused[-1]}; prepared: {known}") from None
 
 
-def test_a_branch_of_before_our_start(database: Database, source: SourceWatch) -> None:
+def test_a_branch_of_before_our_start(database: Database, source: Watch) -> None:
     with connect(database.app_url) as app:
         run(app, *branch("'early'", insert(1)))
         start = here(database)
@@ -254,7 +256,7 @@ MIXED = (
 
 
 @pytest.mark.usefixtures("loose_gtids")
-def test_mixed_engines(database: Database, source: SourceWatch) -> None:
+def test_mixed_engines(database: Database, source: Watch) -> None:
     """What cannot be rolled back is written early, or the roll-back behind it; the table says who is right."""
     database.admin.execute_raw("CREATE TABLE m (id INT PRIMARY KEY) ENGINE=MyISAM")
     begin = here(database)

@@ -30,7 +30,7 @@ def folded(request: pytest.FixtureRequest) -> Iterator[Database]:
 
 @pytest.mark.parametrize("asked", ["Orders", "orders", "SHOP.ORDERS"])
 def test_a_table_is_found_however_its_name_is_spelled(folded: Database, pauses: Path, asked: str) -> None:
-    """And its changes are found in the log, and the switch by its name, where it stands in lower case."""
+    """And its changes are found in the log, and the cut-over by its name, where it stands in lower case."""
     with connect(folded.app_url) as app:
         for name in ("Orders", "plain"):
             app.execute_raw(f"DROP TABLE IF EXISTS {name}")

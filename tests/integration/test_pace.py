@@ -11,9 +11,9 @@ from rowcopy_setup import WORKFLOW, CopyCase, make_case
 from sandbox.databases import Database
 from tests.support.flow import begin, let_go, paused_at, wait_reached, wait_until
 from vreplication.mysql.session import Session, connect
-from vreplication.rowcopy.standing import check_standing
 from vreplication.settings import SIDECAR, Pace, Tuning
 from vreplication.state import rows, sidecar, throttle
+from vreplication.state.standing import check_standing
 
 ROWS = 2_000
 

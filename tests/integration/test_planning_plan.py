@@ -8,17 +8,20 @@ from collections.abc import Iterator
 import pytest
 
 from sandbox.databases import Database, grant_statements
+from tests.support.rows import workflow_row
 from vreplication import names
 from vreplication.errors import Refused
 from vreplication.mysql.session import Session, connect
+from vreplication.phases import Phase
 from vreplication.planning import space
 from vreplication.planning.explain import explain, plan_json
 from vreplication.planning.facts import Check, Verdict
 from vreplication.planning.plan import Plan, check_prepared, make_plan
 from vreplication.planning.spec import make_spec
+from vreplication.planning.stages import STAGES
 from vreplication.schema.mapping import map_for
 from vreplication.schema.shadow import create_shadow
-from vreplication.state import sidecar, workflows
+from vreplication.state import layout, workflows
 
 SIMPLE = "(id INT PRIMARY KEY, v INT, s VARCHAR(20) COLLATE utf8mb4_bin)"
 
@@ -74,7 +77,8 @@ def test_a_plan_of_a_plain_table(database: Database, session: Session) -> None:
     assert names.retired_table("t", "w-1") in text
     assert "It can be done online" in text
     assert plan_json(plan)["is_refused"] is False
-    assert [s["name"] for s in plan_json(plan)["stages"]][:2] == ["preparing", "copying"]
+    assert tuple(stage for stage, _ in plan.stages) == STAGES
+    assert [s["name"] for s in plan_json(plan)["stages"]] == [stage.name for stage in STAGES]
 
 
 def test_all_refusals_are_listed(database: Database, session: Session) -> None:
@@ -259,7 +263,7 @@ def test_unique_expressions_of_partitions_are_refused_with_the_shadow(database: 
         ("(id INT PRIMARY KEY)", "MODIFY id BIGINT"),
     ],
 )
-def test_keys_that_are_unique_already_are_not_serial(
+def test_under_keys_that_are_unique_already_nothing_collides(
     database: Database, session: Session, definition: str, alter: str
 ) -> None:
     plan = run(database, session, definition, alter)
@@ -341,12 +345,9 @@ def test_tables_of_ours_and_taken_names_are_refused(database: Database, session:
 
 
 def test_an_unended_workflow_on_the_table_is_refused(database: Database, session: Session) -> None:
-    sidecar.install(session)
-    columns = "id, kind, mechanism, source_schema, source_table, spec, phase, shadow_table, retired_table, copy_path"
-    values = f"'w-9','online_ddl',1,'{database.name}','t','{{}}','copying','a','b','rows'"
-    session.execute_raw(
-        f"INSERT INTO _vreplication.workflow ({columns}, created_at, updated_at) VALUES ({values}, NOW(6), NOW(6))"
-    )
+    layout.install(session)
+    row = workflow_row("w-9", source_schema=database.name, source_table="t", phase=Phase.COPYING)
+    workflows.create(session, row)
     plan = run(database, session, SIMPLE, "ADD x INT")
     assert "w-9" in refusal(plan, "other workflows").sentence
     session.execute_raw("UPDATE _vreplication.workflow SET phase='complete' WHERE id='w-9'")
@@ -379,7 +380,7 @@ def test_each_privilege_that_is_taken_away_is_named(database: Database, place: s
     """Alone; whatever else cannot be looked at without it, the GRANT that cures it is in what the user reads."""
     database.admin.execute_raw(f"CREATE TABLE t {SIMPLE}")
     with connect(database.url) as ours:
-        sidecar.install(ours)
+        layout.install(ours)
     where = {"schema": f"`{database.name}`.*", "sidecar": "`_vreplication`.*", "everywhere": "*.*"}[place]
     for privilege in sorted(_privileges(database, where)):
         database.admin.execute_raw(f"REVOKE {privilege} ON {where} FROM '{database.user}'@'%'")
@@ -437,8 +438,8 @@ def test_copy_path(database: Database, session: Session) -> None:
     plan = run(database, session, "(id INT AUTO_INCREMENT PRIMARY KEY)", "ADD x INT")
     assert plan.copy_path == "server"
     assert ("by turns" in plan.copy_path_reason) is database.server.is_mariadb
-    serial = make_plan(session, make_spec(table="t", alter="ADD x INT NOT NULL, ADD UNIQUE (x)"))
-    assert serial.copy_path == ("rows" if database.server.is_mariadb else "server")
+    colliding = make_plan(session, make_spec(table="t", alter="ADD x INT NOT NULL, ADD UNIQUE (x)"))
+    assert colliding.copy_path == ("rows" if database.server.is_mariadb else "server")
     asked = make_plan(session, make_spec(table="t", alter="ADD x INT", copy_path="rows"))
     assert asked.copy_path == "rows"
 

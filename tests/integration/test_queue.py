@@ -19,7 +19,7 @@ from vreplication.errors import Refused
 from vreplication.mysql.session import Session, connect
 from vreplication.phases import Phase
 from vreplication.settings import SIDECAR
-from vreplication.state import journal, lease, queue, sidecar, workflows
+from vreplication.state import journal, layout, lease, queue, workflows
 from vreplication.workflows import due, queueing
 
 Capture = pytest.CaptureFixture[str]
@@ -54,7 +54,7 @@ def submit(session: Session, workflow: str, **more: Any) -> None:
 
 def begin(session: Session, workflow: str, phase: Phase = Phase.COPYING, table: str = "") -> None:
     """A workflow's row, as prepare makes it."""
-    sidecar.install(session)
+    layout.install(session)
     table = table or f"t_{workflow}"
     row = workflow_row(workflow, phase=phase, source_schema=session.url.database, source_table=table)
     workflows.create(session, row)
@@ -89,7 +89,7 @@ def test_submit_list_remove_by_the_command_line(command: Any, session: Session) 
     assert (code, line.pop("submitted_at") is not None, line.pop("submitted_by") != "") == (0, True, True)
     assert line == {
         "workflow": "w1", "table": f"{session.url.database}.orders", "alter": "ADD x INT", "state": "waiting",
-        "not_before": "2999-01-01T00:00:00Z", "after": None, "priority": 3, "why": "its time is 2999-01-01T00:00:00Z",
+        "not_before": "2999-01-01T00:00:00Z", "after": None, "priority": 3, "why": "scheduled for 2999-01-01T00:00:00Z",
         "source_conn_id": None, "started_at": None,
     }  # fmt: skip
     assert command("queue", "--remove", "w1")[:2] == (0, [{"event": "removed", "workflow": "w1"}])
@@ -120,7 +120,7 @@ def test_a_wrong_request_exits_with_2_and_leaves_no_trace(command: Any, database
         assert command("submit", "--table", "orders", "--alter", "ADD x INT", *words)[0] == 2
     assert command("queue") == (0, [], "")
     assert command("queue", "--remove", "w1")[0] == 2
-    assert not sidecar.exists(session)
+    assert not layout.exists(session)
 
 
 def test_a_list_for_people(
@@ -134,11 +134,11 @@ def test_a_list_for_people(
     words = capsys.readouterr().out.splitlines()
     assert words[0].split() == ["Workflow", "Table", "State", "Not", "before", "After", "Priority"]
     assert [line.split()[0] for line in words if not line.startswith(" ")] == ["Workflow", "one", "two"]
-    assert words[-2:] == ["  ADD a INT, ADD b INT", "  it comes after one, which is not complete"]
+    assert words[-2:] == ["  ADD a INT, ADD b INT", "  waiting for one, which is not complete"]
 
 
 def test_an_old_sidecar_has_no_queue_until_the_next_install(session: Session) -> None:
-    sidecar.install(session)
+    layout.install(session)
     session.execute_raw(f"DROP TABLE {SIDECAR}.queue")
     assert queueing.look(session).entries == ()
     assert claim(session) == []
@@ -264,7 +264,7 @@ def _at_once(database: Database, name: str, many: int = 8) -> list[str]:
 
 
 def test_two_of_the_same_id_at_once(session: Session, database: Database) -> None:
-    sidecar.install(session)
+    layout.install(session)
     refused: list[Refused] = []
 
     def run() -> None:

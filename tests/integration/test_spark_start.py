@@ -10,18 +10,19 @@ from typing import Any
 
 import pytest
 
-from vreplication.rowcopy import spark_daemon, spark_start
+from vreplication.spark import daemon as spark_daemon
+from vreplication.spark import start as spark_start
 
 ROOT = Path(__file__).resolve().parents[2]
 MAKE = """
 import pathlib, sys
-from vreplication.rowcopy import spark_start
+from vreplication.spark import start as spark_start
 spark_start.ARCHIVE = pathlib.Path(sys.argv[1])
 assert spark_start.write_archive() == spark_start.ARCHIVE
 """
 USE = """
 import pathlib, sys
-from vreplication.rowcopy import spark_start
+from vreplication.spark import start as spark_start
 spark_start.ARCHIVE = pathlib.Path(sys.argv[1])
 java = [*spark_start._archive_options(), "-Xlog:class+load:file=" + sys.argv[2]]
 spark = spark_start.spark_context("local[2]", 2, "test", java)
@@ -30,7 +31,7 @@ print(spark.parallelize(range(4), 2).map(lambda n: n + 1).collect())
 START_JVM = """
 import pathlib, sys
 from pyspark import SparkConf, java_gateway
-from vreplication.rowcopy import spark_start
+from vreplication.spark import start as spark_start
 spark_start.ARCHIVE = pathlib.Path(sys.argv[1])
 java = [*spark_start._JAVA_OPTIONS, *spark_start._archive_options(), "-Xlog:class+load:file=" + sys.argv[2]]
 gateway = java_gateway.launch_gateway(SparkConf().set("spark.driver.extraJavaOptions", " ".join(java)))
@@ -38,7 +39,7 @@ print(gateway.jvm.Math.abs(-4))
 gateway.shutdown()
 """
 AGAIN = """
-from vreplication.workflows.spark import SparkStart
+from vreplication.spark.session import SparkStart
 def run(spark):
     return spark.context().parallelize(range(4), 2).map(lambda n: n + 1).collect()
 spark = SparkStart("local[2]", 2, at_once=False)

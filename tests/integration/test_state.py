@@ -14,7 +14,7 @@ from vreplication.mysql.server import started_at
 from vreplication.mysql.session import ConnectionLost, Session, connect
 from vreplication.phases import Phase
 from vreplication.settings import SIDECAR
-from vreplication.state import checkpoint, gate, journal, lease, ledger, markers, progress, sidecar, workflows
+from vreplication.state import checkpoint, forecasts, gate, journal, layout, lease, ledger, markers, progress, workflows
 from vreplication.state.checkpoint import Checkpoint
 from vreplication.state.ledger import Chunk, KeyRange, Landing, Split
 from vreplication.state.workflows import WorkflowRow
@@ -27,14 +27,14 @@ RANGE = KeyRange(lower=("1",), upper=("9",), has_lower=True)
 @pytest.fixture
 def session(database: Database) -> Session:
     opened = connect(database.url)
-    sidecar.install(opened)
+    layout.install(opened)
     workflows.create(opened, row(database.name))
     return opened
 
 
 def row(schema: str) -> WorkflowRow:
     return WorkflowRow(
-        id=WORKFLOW, kind="online_ddl", mechanism=1, source_schema=schema, source_table="t",
+        id=WORKFLOW, kind="online_ddl", protocol=1, source_schema=schema, source_table="t",
         spec={"alter": "ENGINE=InnoDB"}, phase=Phase.PREPARING, is_paused=False, is_cancel_requested=False, reason=None,
         shadow_table="t__vr_new", retired_table="t__vr_old", copy_path="server", source_identity=None,
         shadow_identity=None, source_definition=None, server_identity=None, start_position=None, is_cut=False,
@@ -50,22 +50,22 @@ def test_a_sidecar_that_comes_while_one_looks(database: Database) -> None:
         answers: list[bool] = []
 
         def look() -> str:
-            answers.append(sidecar.exists(opened))
+            answers.append(layout.exists(opened))
             if not answers[-1]:
-                sidecar.install(opened)
+                layout.install(opened)
             return str(opened.value(f"SELECT id FROM {SIDECAR}.{'no_such_table' if not answers[-1] else 'workflow'}"))
 
-        assert sidecar.look(opened, look) == "None"
+        assert layout.look(opened, look) == "None"
         assert answers == [False, True]
         with pytest.raises(Terminal, match="no_such_column"):
-            sidecar.look(opened, lambda: opened.value(f"SELECT no_such_column FROM {SIDECAR}.workflow"))
+            layout.look(opened, lambda: opened.value(f"SELECT no_such_column FROM {SIDECAR}.workflow"))
 
 
 def test_install_is_repeatable_and_a_newer_sidecar_is_refused(session: Session) -> None:
-    sidecar.install(session)
+    layout.install(session)
     session.execute(f"UPDATE {SIDECAR}.schema_version SET version=99")
     with pytest.raises(Terminal, match="version 99"):
-        sidecar.install(session)
+        layout.install(session)
 
 
 def test_a_workflow_is_read_back_and_moves_along_the_table(session: Session) -> None:
@@ -77,6 +77,22 @@ def test_a_workflow_is_read_back_and_moves_along_the_table(session: Session) -> 
         workflows.move(session, WORKFLOW, Phase.COPYING)
     with pytest.raises(Refused, match="no workflow 'nope'"):
         workflows.load(session, "nope")
+
+
+def test_a_forecast_that_comes_late_does_not_bring_a_forgotten_workflow_back(session: Session) -> None:
+    """The driver's beat may be about to write it when a refused preparation removes every trace."""
+    told = {
+        "eta_seconds": 5.0,
+        "eta_low_seconds": 4.0,
+        "eta_high_seconds": 6.0,
+        "eta_of": "complete",
+        "eta_reason": None,
+    }
+    forecasts.write(session, WORKFLOW, **told)
+    assert list(forecasts.read(session, WORKFLOW)) == [WORKFLOW]
+    workflows.forget(session, WORKFLOW)
+    forecasts.write(session, WORKFLOW, **told)
+    assert forecasts.read(session, WORKFLOW) == {}
 
 
 def test_the_second_holder_is_told_who_the_first_is(session: Session, database: Database) -> None:
@@ -290,11 +306,11 @@ def test_a_window_does_not_take_the_place_of_a_person_who_was_faster(
 
 
 def test_an_end_is_told_by_who_holds_the_lease(session: Session) -> None:
-    """A driver that was stopped in the switch wakes up when another one has done all that was left."""
+    """A driver that was stopped in the cut-over wakes up when another one has done all that was left."""
     old = lease.acquire(session, WORKFLOW, lease.DRIVER)
     lease.release(session, old)
     new = lease.acquire(session, WORKFLOW, lease.DRIVER)
-    session.execute_raw(f"UPDATE {SIDECAR}.workflow SET phase='complete', is_cut=1")
+    workflows.set_fields(session, WORKFLOW, phase="complete", is_cut=1)
 
     def driver(right: lease.Lease) -> Any:
         return SimpleNamespace(session=session, workflow=WORKFLOW, lease=right, child=SimpleNamespace(end=lambda: None))

@@ -16,7 +16,8 @@ from tests.support.flow import wait_until
 from tests.support.private_server import private_server
 from tests.support.tailing import apply, changes, groups, here, watch
 from vreplication.binlog.charsets import EXACT, codec_of
-from vreplication.binlog.events import Position, SourceWatch
+from vreplication.binlog.events import Position
+from vreplication.binlog.watch import Watch
 from vreplication.errors import SourceChanged
 from vreplication.mysql.session import SqlError, connect
 from vreplication.mysql.url import SourceUrl
@@ -222,7 +223,7 @@ TRIED = {"mariadb": (90, 25), "mysql": (61, 31)}
 
 
 @pytest.fixture
-def source(database: Database) -> SourceWatch:
+def source(database: Database) -> Watch:
     for statement in OBJECTS.strip().splitlines():
         database.admin.execute_raw(statement)
     if not database.server.is_mariadb:
@@ -259,7 +260,7 @@ def contents(database: Database, table: str) -> list[tuple[object, ...]]:
     return database.admin.rows(f"SELECT * FROM {table} ORDER BY id")
 
 
-def came_of(database: Database, source: SourceWatch, start: Position) -> str:
+def came_of(database: Database, source: Watch, start: Position) -> str:
     """What the log from there gives: all changes of t as rows, an end of the reading, or less than happened."""
     try:
         found = groups(database, start, source)
@@ -269,7 +270,7 @@ def came_of(database: Database, source: SourceWatch, start: Position) -> str:
     return "rows" if contents(database, "copy") == contents(database, "t") else "UNSEEN"
 
 
-def outcome(database: Database, source: SourceWatch, log_format: str, steps: Steps, files: dict[str, str]) -> str:
+def outcome(database: Database, source: Watch, log_format: str, steps: Steps, files: dict[str, str]) -> str:
     fill(database)
     before, start = contents(database, "t"), here(database)
     try:
@@ -281,7 +282,7 @@ def outcome(database: Database, source: SourceWatch, log_format: str, steps: Ste
 
 @pytest.mark.parametrize("log_format", ["ROW", "MIXED", "STATEMENT"])
 def test_a_change_comes_as_rows_or_stops(
-    database: Database, source: SourceWatch, files: dict[str, str], log_format: str
+    database: Database, source: Watch, files: dict[str, str], log_format: str
 ) -> None:
     tried = cases(WRITING) + cases(WRITING_MARIADB if database.server.is_mariadb else WRITING_MYSQL)
     found = {steps: outcome(database, source, log_format, steps, files) for steps in tried}
@@ -291,7 +292,7 @@ def test_a_change_comes_as_rows_or_stops(
     assert len(found) == TRIED[database.server.flavor][0]
 
 
-def test_what_is_refused_writes_nothing(database: Database, source: SourceWatch, files: dict[str, str]) -> None:
+def test_what_is_refused_writes_nothing(database: Database, source: Watch, files: dict[str, str]) -> None:
     tried = cases(REFUSED) + cases(REFUSED_MARIADB if database.server.is_mariadb else REFUSED_MYSQL)
     found = {steps: outcome(database, source, "STATEMENT", steps, files) for steps in tried}
     wrong = [f"{what}: {';; '.join(steps)}" for steps, what in found.items() if not what.startswith("refused")]
@@ -309,9 +310,7 @@ def scheduler(database: Database) -> Iterator[None]:
 @pytest.mark.usefixtures("scheduler")
 @pytest.mark.parametrize("log_format", ["ROW", "MIXED", "STATEMENT"])
 @pytest.mark.parametrize("change", ["DELETE FROM v", "DELETE FROM x", "CALL p()", "SET @a = f()"])
-def test_an_event_writes_as_its_body_says(
-    database: Database, source: SourceWatch, log_format: str, change: str
-) -> None:
+def test_an_event_writes_as_its_body_says(database: Database, source: Watch, log_format: str, change: str) -> None:
     fill(database)
     before, start = contents(database, "t"), here(database)
     database.admin.execute_raw(
@@ -388,7 +387,7 @@ def test_every_way_to_replace_the_table_stops(database: Database, log_format: st
     assert len(tried) == (33 if database.server.is_mariadb else 22)
 
 
-def stops(database: Database, start: Position, source: SourceWatch) -> bool:
+def stops(database: Database, start: Position, source: Watch) -> bool:
     try:
         groups(database, start, source)
     except SourceChanged as error:
@@ -460,7 +459,7 @@ ALTER INSTANCE RELOAD TLS
 """  # noqa: E501
 
 
-def test_what_changes_nothing_of_ours_passes_in_row_format(database: Database, source: SourceWatch) -> None:
+def test_what_changes_nothing_of_ours_passes_in_row_format(database: Database, source: Watch) -> None:
     tried = cases(PASSING) + cases(PASSING_MARIADB if database.server.is_mariadb else PASSING_MYSQL)
     wrong = []
     for steps in tried:

@@ -23,7 +23,7 @@ from vreplication.phases import Phase
 from vreplication.rowcopy import spark_job
 from vreplication.rowcopy.spark_job import run_copy
 from vreplication.settings import SIDECAR, Tuning
-from vreplication.state import journal, ledger, sidecar, tuning, workflows
+from vreplication.state import journal, layout, ledger, tuning, workflows
 from vreplication.workflows import effort, job
 
 FILL = (
@@ -236,5 +236,5 @@ def test_a_sidecar_of_an_earlier_release_gets_the_table(case: CopyCase, database
         case.session.execute_raw(f"DROP TABLE {SIDECAR}.{table}")
     said = effort.tune(database.url, WORKFLOW, "ann", {"copy_parallelism": 3})
     assert said.startswith("Set: 3 copying tasks")
-    sidecar.complete(case.session)
+    layout.complete(case.session)
     assert workflows.load(case.session, WORKFLOW).phase is Phase.COPYING

@@ -9,6 +9,7 @@ from rowcopy_setup import WORKFLOW
 from verify_setup import VerifyCase, ready, run_here
 
 from sandbox.databases import Database
+from vreplication import names
 from vreplication.errors import Interrupted, Refused, Transient
 from vreplication.mysql.session import Session, connect
 from vreplication.settings import SIDECAR, VERIFY_ROUNDS
@@ -332,3 +333,21 @@ def test_error_on_an_executor_comes_out(case: VerifyCase, spark: object) -> None
     case.copy.database.admin.execute_raw(f"ALTER TABLE {case.shadow} DROP COLUMN w")
     with pytest.raises(SqlError):
         case.verify(spark)
+
+
+def test_a_row_that_gave_way_is_not_wrong_when_it_comes_back_behind_the_window(database: Database) -> None:
+    """It is on the list of those to be copied again; its own change may be faster, and takes it off."""
+    case = ready(database, CREATE, FILL.format(numbers=numbers(ROWS)), alter="ADD UNIQUE (n)")
+    dirty = f"{SIDECAR}.{names.dirty_table(WORKFLOW)}"
+    case.break_shadow("DELETE FROM {u} WHERE id=5000")
+    case.copy.session.execute_raw(f"INSERT INTO {dirty} (k0, seen) VALUES (5000, 1)")
+
+    def come_back(kind: str) -> None:
+        if kind == markers.SUSPECTS_CLOSE and case.markers_seen.count(kind) == 1:
+            case.break_shadow("INSERT INTO {u} SELECT * FROM t WHERE id=5000")
+            database.admin.execute_raw(f"DELETE FROM {dirty}")
+
+    case.at_marker = come_back
+    verdict = case.verify()
+    assert markers.SUSPECTS_CLOSE in case.markers_seen
+    assert (verdict.verdict, verdict.mismatches) == (verdicts.CLEAN, 0)

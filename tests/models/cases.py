@@ -88,16 +88,16 @@ SCENARIOS = (
     ),
     scenario("a repair, another driver", Rows(attempts=1, writes=1, repairs=True)),
     scenario("begun again under the same id", Rows(**ONE, attempts=1, writes=2, begins_again=True)),
-    scenario("the switch", Switch(runs=2)),
-    scenario("the switch, lost sessions", Switch(runs=2, losses=2)),
-    scenario("the switch, a branch, MariaDB", Switch(writers=1, has_branch=True)),
-    scenario("the switch, a branch, MySQL", Switch(writers=1, has_branch=True, is_mariadb=False)),
+    scenario("the cut-over", Switch(runs=2)),
+    scenario("the cut-over, lost sessions", Switch(runs=2, losses=2)),
+    scenario("the cut-over, a branch, MariaDB", Switch(writers=1, has_branch=True)),
+    scenario("the cut-over, a branch, MySQL", Switch(writers=1, has_branch=True, is_mariadb=False)),
     scenario(
-        "the switch, catch-up crashes, a branch of other tables",
+        "the cut-over, catch-up crashes, a branch of other tables",
         Switch(writers=1, crashes=2, losses=1, has_foreign=True, earlier=2),
     ),
-    scenario("the switch, another driver", Switch(writers=1, has_takeover=True)),
-    scenario("the switch, another driver, a kill -9", Switch(writers=0, has_takeover=True, deaths=1, losses=1)),
+    scenario("the cut-over, another driver", Switch(writers=1, has_takeover=True)),
+    scenario("the cut-over, another driver, a kill -9", Switch(writers=0, has_takeover=True, deaths=1, losses=1)),
     large("three attempts at a chunk", Rows(attempts=3, writes=2)),
     large("two attempts, three writes", Rows(attempts=2, writes=3)),
     large("two chunks of a split, two attempts", Rows(**CHAIN, attempts=2, writes=2)),
@@ -131,10 +131,10 @@ SCENARIOS = (
     large("a new unique key, two chunks", Rows(**CHAIN, **UNIQUE, writes=2, unique="added", rounds=2)),
     large("a repair, two attempts", Rows(attempts=2, writes=1, repairs=True)),
     large("begun again, two keys", Rows(attempts=1, writes=2, begins_again=True)),
-    large("the switch, another driver, two attempts", Switch(runs=2, writers=1, has_takeover=True)),
-    large("the switch, another driver, losses", Switch(runs=2, writers=1, has_takeover=True, losses=1, deaths=1)),
-    large("the switch, another driver, a branch", Switch(writers=1, has_takeover=True, has_branch=True, losses=1)),
-    large("the switch, another driver, catch-up crashes", Switch(writers=1, has_takeover=True, crashes=1, deaths=1)),
+    large("the cut-over, another driver, two attempts", Switch(runs=2, writers=1, has_takeover=True)),
+    large("the cut-over, another driver, losses", Switch(runs=2, writers=1, has_takeover=True, losses=1, deaths=1)),
+    large("the cut-over, another driver, a branch", Switch(writers=1, has_takeover=True, has_branch=True, losses=1)),
+    large("the cut-over, another driver, catch-up crashes", Switch(writers=1, has_takeover=True, crashes=1, deaths=1)),
 )
 
 
@@ -276,7 +276,7 @@ def model_of(bounds: Bounds, *removed: str) -> Any:
 
 @cache
 def explored(bounds: Bounds, *removed: str) -> Found:
-    """Of the switch it is a fault, too, when catch-up comes to stand still for good."""
+    """Of the cut-over it is a fault, too, when catch-up comes to stand still for good."""
     explorer: Explorer[Any] = Explorer(model_of(bounds, *removed), keeps_steps=isinstance(bounds, Switch))
     found = explorer.run()
     if found.fault is None and isinstance(bounds, Switch):

@@ -12,9 +12,9 @@
                   unmatched chunks count as open
     replace       the same while the old process is only stopped: it keeps a batch in its hands
     wake          the old one goes on: `apply.writer.in_transaction`, `state.lease.fence`
-    settle_dirty  `workflows.dirty.settle`: what was pushed out (`apply.unique.UniqueWriter`) or swallowed is copied
+    settle_dirty  `workflows.conflicts.resolve`: what was pushed out (`apply.unique.UniqueWriter`) or swallowed is
                   again; a real duplicate ends the workflow
-    forget_dirty  `workflows.dirty._forget`
+    forget_dirty  `state.dirty.forget`
     pass_gate     `workflows.steps.hold_at_gate` (only with `dirty_under_lock` taken out)
     delete_late   the deletes of `match` by a side thread (only with `landed_in_stream` taken out)
 

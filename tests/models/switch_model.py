@@ -1,24 +1,24 @@
-"""The switch: two sessions, a sentry, a barrier, whoever may be lost meanwhile, and another driver that takes over.
+"""The cut-over: two sessions, a sentry, a barrier, whoever may be lost meanwhile, and another driver that takes over.
 
 When RENAME moves the tables, the shadow must hold every write that the source has committed, no prepared branch may be
-left that has changed the source, and nobody may be repairing the shadow; a driver must not take a switch for none. What
-each action stands for:
+left that has changed the source, and nobody may be repairing the shadow; a driver must not take a cut-over for none.
+What each action stands for:
 
-    begin         `workflows.steps.hold_at_gate` has passed; `cutover.swap.Swap.attempt`: its sessions are open, and
+    begin         `workflows.steps.hold_at_gate` passed; `cutover.attempt.CutOver.attempt`: its sessions are open and
                   announced (`workflows.driver.Driver.announce`)
-    place_sentry  `cutover.swap._Attempt._place_sentry`
-    lock          `cutover.swap._Attempt._lock`
+    place_sentry  `cutover.attempt._Attempt._place_sentry`
+    lock          `cutover.attempt._Attempt._lock`
     mark          `workflows.steps._barrier`: `state.markers.write`
     pass_barrier  the same: `state.markers.wait_applied`, and no branch was held
-    fence         `cutover.swap._Attempt._switch`: `state.lease.fence` in the observer's transaction
+    fence         `cutover.attempt._Attempt._switch`: `state.lease.fence` in the observer's transaction
     send          `cutover.rename.Rename.send`
     see           `cutover.rename.Rename.wait_until_pending`
-    drop, unlock  `cutover.swap._Attempt._rename_and_unlock`
+    drop, unlock  `cutover.attempt._Attempt._rename_and_unlock`
     finish        `cutover.rename.Rename.finish`
     give_up       any of these raises, or `cutover.watchdog.Watchdog` fires: `cutover.rename.Rename.end`
-    let_go        `cutover.swap._Attempt._unlock`
-    look          `cutover.swap._Attempt._look`: `cutover.swap._Attempt._wait_until_gone`, `cutover.decide.decide`
-    remove        `cutover.swap._Attempt._remove_sentry`, `state.markers.remove`
+    let_go        `cutover.attempt._Attempt._unlock`
+    look          `cutover.attempt._Attempt._look`: `cutover.attempt._Attempt._wait_until_gone`, `cutover.decide.decide`
+    remove        `cutover.attempt._Attempt._remove_sentry`, `state.markers.remove`
     rename        the server: RENAME's locks in the order of the names, then the move
     lose          a session is lost or killed; or only our side of it is, and the server's goes on
     die           kill -9 of the driver; the server ends its sessions, but a RENAME goes on

@@ -1,6 +1,6 @@
 """A small table, a run that is held at pause points, and what the application does meanwhile.
 
-What must stay true: the truth is the retired table, which holds what the source held at the switch; a row that was
+What must stay true: the truth is the retired table, which holds what the source held at the cut-over; a row that was
 wrong until verification copied it again counts as wrong; before a test lets
 go it waits until catch-up has applied what the application wrote, so that the race has been lost or won for certain.
 """
@@ -100,7 +100,7 @@ class Race:
         return True
 
     def complete(self, run: Run) -> Result:
-        """A good end: the new table holds what the old one held, and verification had nothing to mend."""
+        """A good end: the new table holds what the old one held, and verification had nothing to repair."""
         result = run.result()
         assert result.event == "complete", result
         with connect(self.database.url) as session:

@@ -1,4 +1,4 @@
-"""Writers and readers in the instant of the switch, and snapshots that are older than the copy."""
+"""Writers and readers in the instant of the cut-over, and snapshots that are older than the copy."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_write_that_arrives_in_the_instant_of_the_switch(race: Race, point: st
 
 @pytest.mark.parametrize("point", ["cutover.rename_pending", "cutover.sentry_dropped", "cutover.after_unlock"])
 def test_readers_and_writers_that_never_stop_see_no_error(race: Race, point: str) -> None:
-    """They queue at each step of the switch; each read finds its row, each write its table."""
+    """They queue at each step of the cut-over; each read finds its row, each write its table."""
     with connect(race.database.app_url) as app:
         orders.create(app, "orders")
         orders.fill(app, "orders", 400)
@@ -53,7 +53,7 @@ def test_readers_and_writers_that_never_stop_see_no_error(race: Race, point: str
 
 
 def test_a_snapshot_from_before_the_end_of_the_copy_holds_the_gate(race: Race) -> None:
-    """F21b: after the switch it would read a half-filled table."""
+    """F21b: after the cut-over it would read a half-filled table."""
     race.make()
     with connect(race.database.app_url) as reader:
         with race.held("copy.after_open") as run:

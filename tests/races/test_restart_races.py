@@ -1,4 +1,4 @@
-"""Catch-up that loses its connections in the middle of the switch and starts again from its checkpoint."""
+"""Catch-up that loses its connections in the middle of the cut-over and starts again from its checkpoint."""
 
 from __future__ import annotations
 

@@ -15,14 +15,14 @@ from contextlib import contextmanager
 import pytest
 
 from sandbox.databases import Database
-from tests.support.tailing import groups, here, watch
-from vreplication.binlog.events import Change, Group, GroupKind, Position, SidecarWatch, TableRow
+from tests.support.tailing import groups, here, ours, watch
+from vreplication.binlog.events import Group, GroupKind, Position
+from vreplication.changes import stream
 from vreplication.changes.matcher import Matcher
 from vreplication.mysql.session import Session, connect
 from vreplication.rowcopy.settle import wait_for_branches
-from vreplication.schema.introspect import introspect
 from vreplication.settings import SIDECAR
-from vreplication.state import markers, sidecar
+from vreplication.state import layout, markers
 
 SAMPLES = 150
 WRITERS = 3
@@ -40,7 +40,7 @@ def test_reader_behind_a_marker_sees_all_before_it(database: Database, capsys: p
     for writer in range(2 * WRITERS):
         database.admin.execute_raw(f"INSERT INTO t VALUES ({writer}, 0)")
     with database.server.admin(database.name) as session:
-        sidecar.install(session)
+        layout.install(session)
         database.admin.execute_raw(LOOK)
         start = here(database)
         with _writing(database):
@@ -113,14 +113,14 @@ def _count(database: Database, row: int, is_xa: bool, stop: threading.Event) -> 
 
 def _at_markers(database: Database, session: Session, start: Position) -> dict[str, Seen]:
     """What was committed, by the log, before each marker."""
-    sidecars = [SidecarWatch(schema=SIDECAR, table="marker", columns=introspect(session, SIDECAR, "marker").columns)]
     matcher, state, found = Matcher(is_strict=False), dict[int, int](), dict[str, Seen]()
-    for group in groups(database, start, watch(database, "t"), sidecars):
+    for group in groups(database, start, watch(database, "t"), ours(database)):
         for done in _committed(matcher, group):
             for item in done.items:
-                if isinstance(item, Change) and item.values is not None:
-                    state[int(item.key)] = int(item.values.split(",")[1])
-                elif isinstance(item, TableRow) and item.after is not None:
+                if item.table == stream.FIRST and item.after is not None:
+                    key, values = item.after
+                    state[int(key)] = int(values.split(",")[1])
+                elif item.table == stream.MARKER and item.after is not None:
                     found[str(item.after["id"])] = dict(state)
     return found
 

@@ -105,7 +105,7 @@ def test_a_branch_without_its_connection_ends_behind_the_gate(race: Race, branch
 
 @pytest.mark.parametrize("end", ENDS)
 def test_a_branch_that_is_prepared_when_the_gate_has_opened(race: Race, branch: Session, end: str) -> None:
-    """LOCK TABLES waits for it, or the barrier finds it: no switch before its outcome is applied."""
+    """LOCK TABLES waits for it, or the barrier finds it: no cut-over before its outcome is applied."""
     with race.held("workflow.gate_open") as run:
         prepare_branch(branch)
     race.said(run, "cut-over not done")

@@ -45,7 +45,7 @@ POINTS = {
     SERVER: (*PREPARING, *COPYING, *APPLYING, *COMPARING, *SWITCHING, *DONE),
     WORKER: IN_A_TASK,
 }
-"""Where each may be killed: catch-up lives from the first chunk to the switch, workers have tasks to be in."""
+"""Where each may be killed: catch-up lives from the first chunk to the cut-over, workers have tasks to be in."""
 EARLY_WRITES, LATE_WRITES = 250, 80
 """A random moment is so many writes of the application after the start at most, or after the release at the gate."""
 PATIENCE_SECONDS = 240.0
@@ -72,7 +72,7 @@ class Kill:
 
 
 def draw(seed: int, number: int) -> Kill:
-    """In turn: one of all points (each once, before any comes again), a moment of the run, a moment of the switch."""
+    """In turn: one of all points (each once, before any comes again), a moment of the run, a moment of the cut-over."""
     if number % 3 == 0:
         pairs = [(victim, point) for victim, points in POINTS.items() for point in points]
         random.Random(seed).shuffle(pairs)

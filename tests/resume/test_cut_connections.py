@@ -1,6 +1,6 @@
 """Connections that are cut on the way (reset, stalled, half-open), each kind of ours in turn: exact, never for ever.
 
-Our read timeouts are shortened, and the pauses between two attempts at the switch; nothing else is: a connection
+Our read timeouts are shortened, and the pauses between two attempts at the cut-over; nothing else is: a connection
 without a timeout would fail the shortening itself.
 """
 
@@ -56,16 +56,16 @@ SWITCH = {
     "DROP": rb"DROP TABLE \S*orders__vr_old",
     "UNLOCK": rb"UNLOCK TABLES",
 }
-"""What the two sessions of the switch say, in this order."""
+"""What the two sessions of the cut-over say, in this order."""
 CUT_OVER: tuple[tuple[tuple[str, Manner, bool], ...], ...] = (
     (("LOCK", "reset", False), ("LOCK", "stall", True), ("RENAME", "reset", False), ("RENAME", "half-open", True)),
     (("DROP", "stall", False), ("DROP", "half-open", True)),
     (("UNLOCK", "stall", False),),
     (("UNLOCK", "reset", True),),
 )
-"""Cuts of one attempt at the switch after the other: all but the last of each leave the tables as they were."""
+"""Cuts of one attempt at the cut-over after the other: all but the last of each leave the tables as they were."""
 STALL_MILLIS = 8_000
-"""What an application may wait while the switch is cut: the deadline, one second more until the server ends a session
+"""What an application may wait while the cut-over is cut: the deadline, one second more until the server ends a session
 that is silent (docs/cut-over.md), and what a busy machine adds."""
 
 

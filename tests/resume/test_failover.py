@@ -1,7 +1,7 @@
 """The source dies and a replica of it takes its place: the same command goes on there, by GTID.
 
 What must stay true: the truth is the retired table on the promoted server, byte by byte, and what the application
-wrote before and after; verification must have nothing to mend.
+wrote before and after; verification must have nothing to repair.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ def test_sigterm_ends_it_again_and_again_and_the_same_command_goes_on(live: Live
             command = live.start(is_forked=False)
             assert live.reached(point, command) == command.pid
             os.kill(command.pid, signal.SIGTERM)
-            # Or the switch may be done before the signal is heeded.
+            # Or the cut-over may be done before the signal is heeded.
             wait_until(functools.partial(is_stopping, live, command), "the signal is not heeded")
         ended = command.finish()
         assert (ended.code, ended.last["event"]) == (130, "interrupted"), (point, ended.last, live.log())

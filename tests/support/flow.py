@@ -24,7 +24,7 @@ import pytest
 from sandbox.databases import Database
 from tests.support import local_spark
 from tests.support.forked import Forked
-from vreplication.cutover.swap import Swap
+from vreplication.cutover.attempt import CutOver
 from vreplication.errors import VReplicationError
 from vreplication.mysql.quoting import ident
 from vreplication.mysql.session import Session, connect
@@ -59,7 +59,7 @@ class ThreadChild:
         try:
             replicate(self._url, self._workflow, self._stop)
         except VReplicationError:
-            # Noted in the sidecar, where the driver reads it, but for what may be a switch: then it is tried again.
+            # Noted in the sidecar, where the driver reads it, but for what may be a cut-over: then it is tried again.
             self._has_failed = True
 
     def keep_alive(self) -> None:
@@ -89,8 +89,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The switch may be held longer than writers may wait."""
-    monkeypatch.setattr(steps, "Swap", functools.partial(Swap, deadline_seconds=60.0))
+    """The cut-over may be held longer than writers may wait."""
+    monkeypatch.setattr(steps, "CutOver", functools.partial(CutOver, deadline_seconds=60.0))
 
 
 @dataclass(slots=True)

@@ -10,23 +10,21 @@ from collections.abc import Iterable
 
 from sandbox.databases import Database
 from tests.support import tailing
-from vreplication.binlog.events import Position, SidecarWatch, TableRow
-from vreplication.schema.introspect import introspect
-from vreplication.settings import SIDECAR
+from vreplication.binlog.events import Position, RowChange
+from vreplication.changes import stream
 from vreplication.state import ledger
 
 Place = tuple[int, int]
 """Split and number of a chunk."""
 
 
-def chunk_rows(database: Database, start: Position, quiet: str) -> list[TableRow]:
+def chunk_rows(database: Database, start: Position, quiet: str) -> list[RowChange]:
     """Every change of the ledger since `start`. quiet: a table of the schema that nobody alters."""
-    columns = introspect(database.admin, SIDECAR, "chunk").columns
-    watch = SidecarWatch(schema=SIDECAR, table="chunk", columns=columns)
-    return tailing.rows(tailing.groups(database, start, tailing.watch(database, quiet), [watch]))
+    found = tailing.groups(database, start, tailing.watch(database, quiet), tailing.ours(database))
+    return [row for row in tailing.rows(found) if row.table == stream.CHUNK]
 
 
-def landed_once(rows: Iterable[TableRow]) -> int:
+def landed_once(rows: Iterable[RowChange]) -> int:
     """Number of chunks. Fails when one has landed twice, or was touched when it was matched already."""
     landed: set[Place] = set()
     matched: set[Place] = set()

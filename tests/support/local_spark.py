@@ -45,7 +45,7 @@ class LocalSpark:
 
 
 class LocalStart:
-    """In the place of workflows.spark.SparkStart."""
+    """In the place of spark.session.SparkStart."""
 
     def __init__(self, *_: Any, **__: Any) -> None: ...
 
@@ -74,8 +74,8 @@ def install() -> None:
 @functools.cache
 def install_where_asked() -> None:
     """Replace Spark in this process for whoever names WITHOUT as its master; all others get the real one."""
-    from vreplication.rowcopy import spark_start
-    from vreplication.workflows import spark
+    from vreplication.spark import session as spark
+    from vreplication.spark import start as spark_start
 
     real = spark_start.spark_context
 

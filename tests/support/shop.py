@@ -48,7 +48,7 @@ class Shop:
         return found.phase if found else None
 
     def prove(self, workflow: str) -> None:
-        """Every row is what the application committed; verification had nothing to mend; nothing is left."""
+        """Every row is what the application committed; verification had nothing to repair; nothing is left."""
         self.workload.wait_for(5)
         report = self.workload.stop()
         assert report.errors == ()

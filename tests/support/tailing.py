@@ -6,26 +6,39 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sandbox.databases import Database
-from vreplication.binlog.events import Change, Group, Heartbeat, Position, SidecarWatch, SourceWatch, TableRow
+from tests.support.changes import Effect, effects
+from vreplication.binlog.events import Group, Heartbeat, Position, RowChange
 from vreplication.binlog.position import current, draw_server_id
 from vreplication.binlog.tailer import Tailer
+from vreplication.binlog.watch import Watch
+from vreplication.changes import stream
+from vreplication.changes.codecs import SqlText
 from vreplication.mysql.quoting import ident, idents
 from vreplication.schema.introspect import introspect
+from vreplication.settings import SIDECAR
 
 
-def watch(database: Database, table: str, key: Iterable[str] = ("id",)) -> SourceWatch:
+def watch(database: Database, table: str, key: Iterable[str] = ("id",)) -> Watch:
     """A watch of all columns that can be written, without conversions."""
     found = introspect(database.admin, database.name, table)
     columns = found.columns
     ordinals = {c.name: c.ordinal for c in columns}
-    return SourceWatch(
+    return Watch(
+        number=0,
         schema=database.name,
         table=table,
         columns=columns,
-        key=tuple((ordinals[k], "{}") for k in key),
-        values=tuple((c.ordinal, "{}") for c in columns if not c.generated),
+        codec=SqlText(
+            key=tuple((ordinals[k], "{}") for k in key),
+            values=tuple((c.ordinal, "{}") for c in columns if not c.generated),
+        ),
         hidden=sum(k.index_type == "HASH" for k in found.keys),
     )
+
+
+def ours(database: Database) -> list[Watch]:
+    """The tables of ours that catch-up follows."""
+    return stream.of_ours(SIDECAR, lambda name: introspect(database.admin, SIDECAR, name).columns)
 
 
 def here(database: Database) -> Position:
@@ -33,13 +46,12 @@ def here(database: Database) -> Position:
 
 
 def open_tailer(
-    database: Database, start: Position, source: SourceWatch, sidecars: Sequence[SidecarWatch] = (), **options: Any
+    database: Database, start: Position, source: Watch, more: Sequence[Watch] = (), **options: Any
 ) -> Tailer:
     return Tailer(
         database.url,
         start,
-        source,
-        sidecars,
+        [source, *more],
         server_id=draw_server_id(database.admin),
         is_mariadb=database.server.is_mariadb,
         **options,
@@ -47,12 +59,12 @@ def open_tailer(
 
 
 def groups(
-    database: Database, start: Position, source: SourceWatch, sidecars: Sequence[SidecarWatch] = (), **options: Any
+    database: Database, start: Position, source: Watch, more: Sequence[Watch] = (), **options: Any
 ) -> list[Group]:
     """All groups from `start` to the end of the log as it is now."""
     end = here(database)
     found: list[Group] = []
-    with open_tailer(database, start, source, sidecars, **options) as tailer:
+    with open_tailer(database, start, source, more, **options) as tailer:
         for item in tailer:
             if isinstance(item, Heartbeat):
                 if item.position >= end:
@@ -62,22 +74,24 @@ def groups(
     raise AssertionError("the tailer ended by itself")
 
 
-def changes(found: Iterable[Group]) -> list[Change]:
-    return [item for group in found for item in group.items if isinstance(item, Change)]
+def changes(found: Iterable[Group]) -> list[Effect]:
+    return [effect for group in found for effect in effects(group.items)]
 
 
-def rows(found: Iterable[Group]) -> list[TableRow]:
-    return [item for group in found for item in group.items if isinstance(item, TableRow)]
+def rows(found: Iterable[Group]) -> list[RowChange]:
+    """Of tables of ours."""
+    return [item for group in found for item in group.items if item.table < 0]
 
 
-def apply(database: Database, source: SourceWatch, table: str, found: Iterable[Change], session: Any = None) -> None:
+def apply(database: Database, source: Watch, table: str, found: Iterable[Effect], session: Any = None) -> None:
     """What the applier does, one row at a time."""
     session = session or database.admin
     names = {c.ordinal: c.name for c in source.columns}
-    key = idents(names[o] for o, _ in source.key)
+    assert isinstance(source.codec, SqlText)
+    key = idents(names[o] for o, _ in source.codec.key)
     for change in found:
         if change.values is None:
             session.execute_raw(f"DELETE FROM {ident(table)} WHERE ({key}) = ({change.key})")
         else:
-            columns = idents(names[o] for o, _ in source.values)
+            columns = idents(names[o] for o, _ in source.codec.values)
             session.execute_raw(f"REPLACE INTO {ident(table)} ({columns}) VALUES ({change.values})")

@@ -1,4 +1,4 @@
-"""What a person is asked before the switch: both answers' consequences, and nothing that a table's name could break."""
+"""What a person is asked before the cut-over: what either answer brings, and nothing a table name could break."""
 
 from __future__ import annotations
 

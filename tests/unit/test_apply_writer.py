@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from vreplication.apply.batch import Step
-from vreplication.apply.writer import Marks, in_transaction, readable, write_steps
+from vreplication.apply.writer import Marks, in_transaction, write_steps
 from vreplication.errors import BadValue
 from vreplication.mysql.session import SqlError
+from vreplication.mysql.values import readable_key
 from vreplication.state.lease import Lease
 
 LEASE = Lease(workflow="w", role="replicate", token=1)
@@ -68,4 +69,4 @@ def test_a_value_that_does_not_fit_names_the_key_of_its_row() -> None:
 
 
 def test_keys_are_shown_as_people_write_them() -> None:
-    assert readable("1,_utf8mb4 X'61',X'ff'") == "1,'a',0xff"
+    assert readable_key("1,_utf8mb4 X'61',X'ff'") == "1, 'a', X'ff'"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import io
 import os
 import struct
@@ -15,26 +16,30 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.changes import gone, put
 from vreplication.binlog import gtids
-from vreplication.binlog.events import Change, Group, GroupKind, Heartbeat, Position, SourceWatch, Xid
+from vreplication.binlog.events import Group, GroupKind, Heartbeat, Position, RowChange
 from vreplication.binlog.framing import ARTIFICIAL, Framer, Type, uncompressed
 from vreplication.binlog.reader import Reader
 from vreplication.binlog.spool import Spooled
+from vreplication.binlog.watch import Watch
 from vreplication.binlog.wire import Wire
+from vreplication.changes.codecs import PlainValues, SqlText
 from vreplication.errors import SourceChanged, Terminal, Transient
+from vreplication.mysql.server import Xid
 from vreplication.schema.model import Column
 
 START = Position.of("log.000007", 1000)
 SERVER = 1
-WATCH = SourceWatch(
+WATCH = Watch(
+    number=0,
     schema="d",
     table="t",
     columns=(
         Column(name="id", ordinal=1, data_type="int", column_type="int", is_nullable=False),
         Column(name="n", ordinal=2, data_type="smallint", column_type="smallint", is_nullable=True),
     ),
-    key=((1, "{}"),),
-    values=((1, "{}"), (2, "{}")),
+    codec=SqlText(key=((1, "{}"),), values=((1, "{}"), (2, "{}"))),
 )
 TABLE_MAP = b"\x12\0\0\0\0\0\x01\0\x01d\0\x01t\0\x02\x03\x02\0\x02"
 OTHER_MAP = b"\x13\0\0\0\0\0\x01\0\x01d\0\x01u\0\x02\x03\x02\0\x02"
@@ -81,7 +86,7 @@ class Log:
 
 
 def reader(part_bytes: int = 1 << 24, start: Position = START) -> Reader:
-    return Reader(start, WATCH, (), guarded=(), part_bytes=part_bytes, codec_of=lambda _: "utf-8")
+    return Reader(start, [WATCH], guarded=(), part_bytes=part_bytes, codec_of=lambda _: "utf-8")
 
 
 def read(*sent: Sent) -> list[Group | Heartbeat]:
@@ -94,7 +99,7 @@ MAP = (Type.TABLE_MAP, TABLE_MAP)
 def test_a_transaction() -> None:
     (group,) = read(GTID, BEGIN, MAP, rows((1, 2), (-1, None)), XID)
     assert isinstance(group, Group)
-    assert group.items == [Change("1", "1,2"), Change("-1", "-1,NULL")]
+    assert group.items == [put("1", "1,2"), put("-1", "-1,NULL")]
     assert (group.kind, group.time_micros, group.start) == (GroupKind.COMMIT, 1_700_000_000_000_123, START)
     assert group.end.offset > START.offset
 
@@ -121,7 +126,27 @@ def test_updates_and_deletes() -> None:
     update = kind, body[:10] + b"\xff" + body[10:]
     (group,) = read(GTID, BEGIN, MAP, update, rows((9, None), kind=Type.DELETE_ROWS_V1), XID)
     assert isinstance(group, Group)
-    assert group.items == [Change("1", "1,6"), Change("2", None), Change("3", "3,7"), Change("9", None)]
+    assert group.items == [put("1", "1,6", "1"), put("3", "3,7", "2"), gone("9")]
+
+
+def test_several_tables_each_in_the_form_that_its_consumer_wants() -> None:
+    """A change tells its table, and has both images as far as the codec asks for them."""
+    plain = dataclasses.replace(WATCH, number=3, table="u", codec=PlainValues())
+    kind, body = rows((1, 5), (2, None), table=0x13, kind=Type.UPDATE_ROWS_V1)
+    update = kind, body[:10] + b"\xff" + body[10:]
+    sent = GTID, BEGIN, MAP, (Type.TABLE_MAP, OTHER_MAP), update, rows((9, 4)), XID
+    both = Reader(START, [WATCH, plain], guarded=(), part_bytes=1 << 24, codec_of=lambda _: "utf-8")
+    (group,) = both.items(Log().packets(*sent))
+    assert isinstance(group, Group)
+    assert group.items == [RowChange(3, {"id": 1, "n": 5}, {"id": 2, "n": None}), put("9", "9,4")]
+
+
+@pytest.mark.parametrize("name", ["t", "u"])
+def test_a_definition_that_changes_ends_it_whichever_table_it_is_of(name: str) -> None:
+    other = dataclasses.replace(WATCH, number=1, table="u")
+    both = Reader(START, [WATCH, other], guarded=(), part_bytes=1 << 24, codec_of=lambda _: "utf-8")
+    with pytest.raises(SourceChanged, match="ALTER TABLE"):
+        list(both.items(Log().packets(GTID, query(f"ALTER TABLE {name} COMMENT='x'"))))
 
 
 def test_tables_that_nobody_watches_are_passed_over() -> None:
@@ -193,7 +218,7 @@ def test_a_compressed_transaction_is_as_long_as_it_tells(is_zstd: bool) -> None:
     whole = plain(BEGIN, MAP, rows((1, 2)), XID)
     (group,) = read(GTID, sized(len(whole), whole, is_zstd=is_zstd))
     assert isinstance(group, Group)
-    assert group.items == [Change("1", "1,2")]
+    assert group.items == [put("1", "1,2")]
     cut = plain(BEGIN, MAP, rows((1, 2)))
     with pytest.raises(SourceChanged, match=f"holds {len(cut)} bytes of events and tells {len(whole)}"):
         read(GTID, sized(len(whole), cut, is_zstd=is_zstd))
@@ -209,7 +234,7 @@ def test_compressed_transactions_in_several_frames() -> None:
     _, second = payload(rows((1, 2)), XID)
     log = Log()
     found = list(reader().items(log.packets(GTID, (kind, first + second[4:]))))
-    assert [(g.items, g.end.offset) for g in found if isinstance(g, Group)] == [([Change("1", "1,2")], log.offset)]
+    assert [(g.items, g.end.offset) for g in found if isinstance(g, Group)] == [([put("1", "1,2")], log.offset)]
 
 
 def test_compressed_transactions_come_in_parts() -> None:
@@ -228,7 +253,7 @@ def test_what_is_rolled_back_after_it_was_handed_on_is_told() -> None:
     kept: list[object] = []
     for group in found:
         kept = [*kept[: group.keep], *group.items]
-    assert kept == [Change("5", "5,2")]
+    assert kept == [put("5", "5,2")]
 
 
 def test_the_missing_end_of_a_transaction_in_parts_is_told() -> None:
@@ -257,7 +282,7 @@ def test_an_unfinished_group_before_a_new_file_never_committed() -> None:
     packets += [log.packet(rotate, flags=ARTIFICIAL), *log.packets(GTID, BEGIN, MAP, rows((2, 2)), XID)]
     (group,) = reader().items(packets)
     assert isinstance(group, Group)
-    assert group.items == [Change("2", "2,2")]
+    assert group.items == [put("2", "2,2")]
     assert str(group.start) == "log.000008:4"
 
 
@@ -327,7 +352,7 @@ def test_a_place_beyond_4_gib_is_reached_from_the_begin_of_the_file() -> None:
     packets += [log.packet(s) for s in (GTID, BEGIN, MAP, rows((1, 2)), XID)]
     (group,) = reader(start=start).items(packets)
     assert isinstance(group, Group)
-    assert (group.start, group.items) == (start, [Change("1", "1,2")])
+    assert (group.start, group.items) == (start, [put("1", "1,2")])
 
 
 def test_a_place_beyond_4_gib_that_is_none() -> None:
@@ -456,7 +481,7 @@ def test_logs_without_checksums() -> None:
     packets = [log.packet((15, bytes(80) + b"\0")), *(log.packet(s, has_checksum=False) for s in sent)]
     (group,) = reader().items(packets)
     assert isinstance(group, Group)
-    assert group.items == [Change("1", "1,2")]
+    assert group.items == [put("1", "1,2")]
 
 
 def test_an_unknown_checksum_is_refused() -> None:
@@ -471,7 +496,7 @@ def test_mariadb_branches_and_compression() -> None:
     prepare = Type.XA_PREPARE, struct.pack("<BIII", 0, 7, 2, 1) + b"g\0b"
     (group,) = read(begin, MAP, (166, body[:10] + images), query("XA END X'6700',X'62',7"), prepare)
     assert isinstance(group, Group)
-    assert (group.kind, group.xid, group.items) == (GroupKind.XA_PREPARE, Xid(7, b"g\0", b"b"), [Change("1", "1,2")])
+    assert (group.kind, group.xid, group.items) == (GroupKind.XA_PREPARE, Xid(7, b"g\0", b"b"), [put("1", "1,2")])
     assert kind == 23
     assert uncompressed(b"\x82\0\x03" + zlib.compress(b"abc")) == b"abc"
     with pytest.raises(SourceChanged, match="length"):
@@ -487,10 +512,10 @@ def test_every_kind_of_compressed_row_event(act: str, has_extra: bool) -> None:
     _, body = rows(*pairs)
     head = body[:8] + (b"\x02\0" if has_extra else b"") + body[8:10] + (b"\xff" if act == "update" else b"")
     packed = b"\x82" + len(body[10:]).to_bytes(2, "big") + zlib.compress(body[10:])
-    wanted = {"write": [("1", "1,5")], "update": [("1", None), ("2", "2,6")], "delete": [("1", None)]}
+    wanted = {"write": put("1", "1,5"), "update": put("2", "2,6", "1"), "delete": gone("1")}
     (group,) = read(GTID, BEGIN, MAP, (kind, head + packed), XID)
     assert isinstance(group, Group)
-    assert group.items == [Change(*each) for each in wanted[act]]
+    assert group.items == [wanted[act]]
 
 
 @given(st.lists(st.tuples(st.integers(0, 172), st.binary(max_size=40)), max_size=6))
@@ -541,7 +566,7 @@ def test_a_large_compressed_transaction_is_set_down_in_a_file(has_checksum: bool
     assert [type(p) for p in packets] == [bytes, bytes, Spooled]
     (group,) = reader().items(packets)
     assert isinstance(group, Group)
-    assert (group.items, group.end.offset) == ([Change("1", "1,2")], log.offset)
+    assert (group.items, group.end.offset) == ([put("1", "1,2")], log.offset)
 
 
 def test_damage_in_what_was_set_down_is_transient() -> None:

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vreplication.binlog.control import Query
-from vreplication.binlog.events import Xid
 from vreplication.binlog.statements import Kind, Meaning, meaning
+from vreplication.mysql.server import Xid
 
 PLAIN = frozenset({("shop", "orders"), ("shop", "orders__vr_new")})
 WATCHED = PLAIN | {("shop", "größe")}

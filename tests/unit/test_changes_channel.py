@@ -10,16 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vreplication.binlog.events import Change, Group, GroupKind, Position, TableRow, Xid
+from tests.support.changes import gone, put
+from vreplication.binlog.events import Group, GroupKind, Position, RowChange
 from vreplication.changes import channel as module
 from vreplication.changes.channel import Channel, Closed
 from vreplication.changes.sorter import DiskSorter
+from vreplication.mysql.server import Xid
 
 
 def group(number: int) -> Group:
     items = [
-        Change(key=str(number), values=None if number % 3 == 0 else f"{number},'ü'"),
-        TableRow(table="gate", before=None, after={"beat": number, "raw": b"\xff", "none": None}),
+        gone(str(number)) if number % 3 == 0 else put(str(number), f"{number},'ü'", str(number - number % 2)),
+        RowChange(table=-2, before=None, after={"beat": number, "raw": b"\xff", "none": None}),
     ]
     place = Position.of("binlog.000001", number)
     return Group(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tracemalloc
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,11 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.changes import effects, put
 from vreplication.binlog import gtids
-from vreplication.binlog.events import Change, Group, GroupKind, Position, Xid
+from vreplication.binlog.events import Group, GroupKind, Position, RowChange
 from vreplication.changes.matcher import Held, Matcher
 from vreplication.changes.sorter import DiskSorter
 from vreplication.errors import SourceChanged, Terminal
+from vreplication.mysql.server import Xid
 
 
 def position(offset: int) -> Position:
@@ -24,10 +27,14 @@ def position(offset: int) -> Position:
 
 
 def group(kind: GroupKind, at: int, *, xid: Xid | None = None, rows: int = 0, nbytes: int = 10) -> Group:
-    items = [Change(key=str(at), values=f"{at},{n}") for n in range(rows)]
+    items = [put(str(at), f"{at},{n}") for n in range(rows)]
     return Group(
         kind=kind, start=position(at), end=position(at + 1), time_micros=at, items=items, nbytes=nbytes, xid=xid
     )
+
+
+def values_of(items: Iterable[RowChange]) -> list[str]:
+    return [str(effect.values) for effect in effects(items)]
 
 
 A, B = Xid(1, b"a", b""), Xid(1, b"b", b"\x00\xff")
@@ -43,7 +50,7 @@ def test_a_committed_branch_leaves_with_the_commits_own_place() -> None:
     [prepared] = matcher.feed(group(GroupKind.XA_PREPARE, 1, xid=A, rows=2))
     assert list(prepared.items) == []
     [out] = matcher.feed(group(GroupKind.XA_COMMIT, 5, xid=A))
-    assert [c.values for c in out.items] == ["1,0", "1,1"]
+    assert values_of(out.items) == ["1,0", "1,1"]
     assert (out.kind, out.end, out.time_micros) == (GroupKind.COMMIT, position(6), 5)
 
 
@@ -75,7 +82,7 @@ def test_a_restart_reads_from_the_oldest_prepare_whose_rows_are_not_here() -> No
     assert second.not_queued == 3
     assert list(second.feed(log[4])) == [log[4]]
     [out] = second.feed(group(GroupKind.XA_COMMIT, 11, xid=A))
-    assert [c.values for c in out.items] == ["3,0", "3,1"]
+    assert values_of(out.items) == ["3,0", "3,1"]
 
 
 def test_behind_a_checkpoint_all_that_is_read_is_handed_on() -> None:
@@ -142,7 +149,7 @@ def test_rows_on_disk_need_not_be_read_again(tmp_path: Path) -> None:
     assert second.restore(held, position(9)) == position(3)
     list(second.feed(group(GroupKind.XA_PREPARE, 3, xid=B, rows=1, nbytes=1)))
     out = [c for g in second.feed(group(GroupKind.XA_COMMIT, 11, xid=A)) for c in g.items]
-    assert [c.values for c in out] == [f"1,{n}" for n in range(9000)]
+    assert values_of(out) == [f"1,{n}" for n in range(9000)]
     assert second.not_queued == 1 - 9000
 
 
@@ -225,14 +232,14 @@ def test_every_row_leaves_exactly_with_its_commit(data: st.DataObject) -> None:
             kind = GroupKind.XA_COMMIT if act == "commit" else GroupKind.XA_ROLLBACK
             out += matcher.feed(group(kind, at, xid=xid))
         assert {branch.xid for branch in matcher.held()} == set(held)
-    assert [c.values for g in out for c in g.items] == expected
+    assert [v for g in out for v in values_of(g.items)] == expected
 
 
 def parts(of: Group, sizes: list[int], keeps: dict[int, int]) -> list[Group]:
     """A transaction as the reader hands on a large one: rows numbered through, `keep` in front of some parts."""
     made, number = [], 0
     for i, size in enumerate(sizes):
-        items = [Change(key="k", values=str(number + n)) for n in range(size)]
+        items = [put("k", str(number + n)) for n in range(size)]
         number += size
         is_last = i == len(sizes) - 1
         made.append(replace(of, items=items, is_last=is_last, end=of.end if is_last else of.start, keep=keeps.get(i)))
@@ -263,7 +270,7 @@ def test_a_transaction_in_parts_comes_out_as_it_was_left(
     if kind is GroupKind.XA_PREPARE:
         assert [len(g.items) for g in out] == [0]
         out = list(matcher.feed(group(GroupKind.XA_COMMIT, 9, xid=A)))
-    assert [c.values for g in out for c in g.items] == ([] if kind is GroupKind.UNFINISHED else left)
+    assert [v for g in out for v in values_of(g.items)] == ([] if kind is GroupKind.UNFINISHED else left)
     assert [g.is_last for g in out] == [False] * (len(out) - 1) + [True] * bool(out)
     assert matcher.held_bytes == 0
     assert number - matcher.not_queued == (0 if kind is GroupKind.UNFINISHED else len(left))
@@ -272,7 +279,7 @@ def test_a_transaction_in_parts_comes_out_as_it_was_left(
 
 def wide(at: int, first: int, count: int, row_bytes: int, *, is_last: bool) -> Group:
     """A part of a branch whose rows are wide: as a binary column of half the size becomes hex."""
-    items = [Change(key=str(n), values=f"{n}," + "a" * row_bytes) for n in range(first, first + count)]
+    items = [put(str(n), f"{n}," + "a" * row_bytes) for n in range(first, first + count)]
     whole = group(GroupKind.XA_PREPARE, at, xid=A, nbytes=count * row_bytes)
     return replace(whole, items=items, is_last=is_last)
 
@@ -289,8 +296,8 @@ def test_wide_rows_are_bounded_by_their_bytes(tmp_path: Path, row_bytes: int, ro
             list(matcher.feed(wide(1, first, min(together, rows - first), row_bytes, is_last=is_last)))
         count = 0
         for out in matcher.feed(group(GroupKind.XA_COMMIT, 9, xid=A)):
-            assert len(out.items) == 1 or sum(len(c.values) for c in out.items) <= 4 << 20
-            assert [int(c.key) for c in out.items] == list(range(count, count + len(out.items)))
+            assert len(out.items) == 1 or sum(map(len, values_of(out.items))) <= 4 << 20
+            assert [int(e.key) for e in effects(out.items)] == list(range(count, count + len(out.items)))
             count += len(out.items)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
@@ -318,7 +325,7 @@ def test_ten_thousand_branches_are_ten_thousand_small_entries(tmp_path: Path) ->
     try:
         for at, xid in enumerate(names):
             one = group(GroupKind.XA_PREPARE, at, xid=xid, nbytes=len(rows))
-            list(matcher.feed(replace(one, items=[Change(key=str(at), values=f"{at},{rows}"[: len(rows)])])))
+            list(matcher.feed(replace(one, items=[put(str(at), f"{at},{rows}"[: len(rows)])])))
         held, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -326,7 +333,7 @@ def test_ten_thousand_branches_are_ten_thousand_small_entries(tmp_path: Path) ->
     assert peak < (4 << 20) + (12 << 20) + count * 2_000, f"{held >> 20} MiB held, {peak >> 20} MiB at most"
     for at, xid in reversed(list(enumerate(names))):
         [out] = matcher.feed(group(GroupKind.XA_COMMIT, count + at, xid=xid))
-        assert [c.key for c in out.items] == [str(at)]
+        assert [e.key for e in effects(out.items)] == [str(at)]
     assert (matcher.held(), matcher.held_bytes) == ((), 0)
 
 

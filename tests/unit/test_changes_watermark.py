@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vreplication.changes.mechanism import RULES, BeatWatermark, watermark_of
+from vreplication.changes.protocol import RULES, BeatWatermark, watermark_of
 from vreplication.changes.watermark import Inside, Watermark, WatermarkAdvancer, least
 from vreplication.errors import Refused
 

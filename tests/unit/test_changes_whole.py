@@ -17,12 +17,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vreplication.binlog.events import Change, Group, GroupKind, Position, TableRow, Xid
-from vreplication.changes import waiting
+from tests.support.changes import put
+from vreplication.binlog.events import Group, GroupKind, Position, RowChange
+from vreplication.changes import stream, waiting
 from vreplication.changes.channel import Channel
 from vreplication.changes.matcher import Held, Matcher
 from vreplication.changes.sorter import DiskSorter
 from vreplication.changes.watermark import Watermark
+from vreplication.mysql.server import Xid
 from vreplication.workflows import replicate
 
 BATCH = 3
@@ -69,17 +71,17 @@ class Server:
 
     def beat(self) -> None:
         moment = f"1970-01-01 00:00:00.{self.now + 10:06}"
-        row = TableRow("gate", None, {"beat": 1, "written_at": moment})
+        row = RowChange(stream.GATE, None, {"beat": 1, "written_at": moment})
         self._log(GroupKind.COMMIT, [[]], None, None, row)
         self.written.append([])
 
-    def _log(self, kind: GroupKind, parts: list[Rows], keep: int | None, xid: Xid | None, *more: TableRow) -> None:
+    def _log(self, kind: GroupKind, parts: list[Rows], keep: int | None, xid: Xid | None, *more: RowChange) -> None:
         self.now += 10
         at, micros = len(self.log), self.now // self.tick * self.tick
         whole = Group(kind=kind, start=place(at), end=place(at + 1), time_micros=micros, items=[], nbytes=0, xid=xid)
         made = []
         for number, rows in enumerate(parts):
-            items = [*(Change(key=key, values=value) for key, value in rows), *more]
+            items = [*(put(key, value) for key, value in rows), *more]
             made.append(replace(whole, items=items, nbytes=10 * len(items), is_last=False, end=whole.start))
             if number == len(parts) - 1:
                 made[-1] = replace(made[-1], is_last=True, end=whole.end, keep=keep)
@@ -155,8 +157,8 @@ class Worker:
         if self.time is None:
             self.time = self.watermark.begin(group.time_micros)
         for item in group.items:
-            if isinstance(item, Change):
-                self.batch.append((item.key, str(item.values)))
+            if item.table == stream.FIRST:
+                self.batch.append(item.after)
             elif item.after is not None:
                 self.beat = replicate.beat_micros(item.after)
         if group.is_last:

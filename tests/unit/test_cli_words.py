@@ -105,10 +105,10 @@ def test_a_line_holds_the_figures() -> None:
 
 
 def test_a_line_says_what_holds_it_up() -> None:
-    held = snapshot(throttled="catch-up goes first", waiting_for="connection 8", updated_seconds_ago=60.0)
+    held = snapshot(throttled="apply lag 9.0 s", waiting_for="connection 8", updated_seconds_ago=60.0)
     line = show.line(held)
     assert "no sign of life for 60 s" in line
-    assert "throttled: catch-up goes first" in line
+    assert "throttled: apply lag 9.0 s" in line
     assert "waiting for: connection 8" in line
 
 
@@ -276,7 +276,7 @@ def test_the_last_words_to_a_person(capsys: pytest.CaptureFixture[str]) -> None:
     assert "  shadow table shop.t__vr_new; remove it with: vreplication cancel t-1" in captured.err
     assert "vreplication: refused: The table has triggers.\n" in captured.err
     assert "vreplication: Cancelled by the operator.\nThe source table is untouched." in captured.err
-    assert "vreplication: interrupted\nGo on with: the same command" in captured.err
+    assert "vreplication: interrupted\nResume with: the same command" in captured.err
 
 
 def test_an_error_before_a_result_has_the_same_keys() -> None:

@@ -1,4 +1,4 @@
-"""Which statements would be served before the switch's RENAME, by the old table."""
+"""Which statements would be served before the cut-over's RENAME, by the old table."""
 
 from __future__ import annotations
 

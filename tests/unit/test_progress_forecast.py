@@ -70,7 +70,7 @@ _LOOKS = st.tuples(
             "lag_seconds": _FIGURE,
             "apply_eta_seconds": _FIGURE,
             "converging": st.none() | st.booleans(),
-            "throttled": st.none() | st.just("catch-up goes first"),
+            "throttled": st.none() | st.just("apply lag 9.0 s"),
             "waiting_for": st.none() | st.just("connection 8"),
             "is_paused": st.booleans(),
         }
@@ -183,7 +183,7 @@ def test_a_pause_says_so_and_counts_for_nothing() -> None:
 def test_what_does_not_converge_has_no_eta_and_says_why() -> None:
     forecast = Forecast([], TABLE)
     copying(forecast, range(40))
-    stalled = {"rows_copied": 1_950_000, "throttled": "catch-up goes first", "lag_seconds": 9.0}
+    stalled = {"rows_copied": 1_950_000, "throttled": "apply lag 9.0 s", "lag_seconds": 9.0}
     moment = copying(forecast, range(40, 50), **stalled, converging=False)
     assert moment.eta_seconds is not None
     for_good = copying(forecast, range(50, 90), **stalled, converging=False)

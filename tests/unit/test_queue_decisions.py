@@ -135,10 +135,10 @@ def test_what_is_started_is_worth_its_place(at: Scene) -> None:
 
 def test_the_list_says_why() -> None:
     early = entry("a", not_before=NOW + timedelta(hours=1))
-    assert state(early, scene(early)) == ("waiting", "its time is 2026-12-01T13:00:00Z")
+    assert state(early, scene(early)) == ("waiting", "scheduled for 2026-12-01T13:00:00Z")
     late = entry("b", after="a")
-    assert state(late, scene(early, late)) == ("waiting", "it comes after a, which is not complete")
-    assert state(late, scene(late)) == ("waiting", "it comes after a, which nobody has submitted yet")
+    assert state(late, scene(early, late)) == ("waiting", "waiting for a, which is not complete")
+    assert state(late, scene(late)) == ("waiting", "waiting for a, which has not been submitted yet")
     at = scene(late, of=(known("a", Phase.FAILED),))
     assert state(late, at) == ("waiting", "it is held: a, which comes before it, has failed")
     removed = entry("a", state=queue.REMOVED)

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vreplication.errors import BadValue
+from vreplication.mysql.values import readable
 from vreplication.rowcopy.job import SplitResult
 from vreplication.rowcopy.paths import batches, statements
 from vreplication.rowcopy.sizing import FIRST_ROWS, MIN_ROWS, Sizer, next_rows
-from vreplication.rowcopy.spark_start import DAEMON, _local_properties, local_master
-from vreplication.rowcopy.warned import readable
 from vreplication.settings import MAX_CHUNK_ROWS, Limits
+from vreplication.spark.start import DAEMON, _local_properties, local_master
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,23 @@ def test_a_stumble_of_the_server_is_soon_forgotten() -> None:
     pacer = idle(Pacer(factor=1.5), 0.001)
     run(pacer, 10, cost=0.0001, base=0.030)
     assert pacer.share == LEAST_EFFORT
-    assert run(pacer, 15, cost=0.0001, base=0.001)[-1].effort == 2.0
+    assert run(pacer, 20, cost=0.0001, base=0.001)[-1].effort == 2.0
+
+
+@pytest.mark.parametrize("lag", [0, 1, 2])
+def test_a_server_that_answers_late_and_all_at_once_is_not_overrun(lag: int) -> None:
+    """Up to half of what we could do costs nothing, beyond that commits are ten times as slow, a moment later."""
+    pacer, shares, found = idle(Pacer(factor=1.5)), [0.0] * (lag + 1), []
+    for second in range(120):
+        slow = shares[-1 - lag] > 0.5
+        for quarter in range(4):
+            pacer.took(second + quarter / 4, 0.1 if slow else 0.010, is_working=True)
+        pacer.decide(second + 1, WRITERS, tasks=2, chunk_millis=500)
+        shares.append(pacer.share)
+        found.append(slow)
+    assert sum(found[30:]) <= 0.35 * len(found[30:])
+    assert max(shares[30:]) <= 0.65
+    assert sum(shares[30:]) / len(shares[30:]) >= 0.2
 
 
 def test_nobody_else_writes_so_nobody_waits() -> None:

@@ -22,25 +22,24 @@ def reading(
     ("found", "words"),
     [
         (reading(0), ""),
-        (reading(4_210), "catch-up goes first: 4,210 changes behind"),
-        (reading(0, lag=70.25), "catch-up goes first: 70.2 s behind"),
+        (reading(4_210), "apply backlog 4,210 changes"),
+        (reading(0, lag=70.25), "apply lag 70.2 s"),
         (reading(0, lag=None), "catch-up has just started"),
         (
             reading(3_000, lag=60.0, inside=Inside(done=4_000, total=7_000)),
-            "catch-up goes first: 60.0 s behind, 4,000 of 7,000 of one transaction applied",
+            "apply lag 60.0 s, 4,000 of 7,000 of one transaction applied",
         ),
         (
             reading(9_000_000, inside=Inside(done=4_000, total=5_000_000), unread=Extent(done=1_500 * MIB, total=None)),
-            "catch-up goes first: 9,000,000 changes behind, 4,000 of 5,000,000 of one transaction applied, 1,500 MiB "
-            "of another read",
+            "apply backlog 9,000,000 changes, 4,000 of 5,000,000 of one transaction applied, 1,500 MiB of another read",
         ),
         (
             reading(5_000, unread=Extent(done=MIB, total=2_048 * MIB)),
-            "catch-up goes first: 5,000 changes behind, 1 of 2,048 MiB of one transaction read",
+            "apply backlog 5,000 changes, 1 of 2,048 MiB of one transaction read",
         ),
         (
             reading(5_000, unread=Extent(done=MIB, total=None)),
-            "catch-up goes first: 5,000 changes behind, 1 MiB of one transaction read",
+            "apply backlog 5,000 changes, 1 MiB of one transaction read",
         ),
     ],
 )

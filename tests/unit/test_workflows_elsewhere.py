@@ -69,7 +69,7 @@ def test_it_is_given_up_where_the_server_answers(source: Source) -> None:
 
 @pytest.mark.parametrize(("hour", "is_told"), [(11, False), (13, True)])
 def test_a_failure_is_told_that_came_after_catch_up_began(source: Source, hour: int, is_told: bool) -> None:
-    """One from before has been mended: somebody has caught up since."""
+    """One from before is over: somebody has caught up since."""
     source.failure = {"at": datetime(2026, 11, 4, hour), "details": "the disk was full"}
     source.is_alive = False
     with pytest.raises(CatchUpAway) as caught:

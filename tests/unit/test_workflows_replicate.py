@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from vreplication.binlog.events import Change, Extent, Group, GroupKind, Position
+from tests.support.changes import put
+from vreplication.binlog.events import Extent, Group, GroupKind, Position
 from vreplication.changes.channel import Channel
 from vreplication.changes.sorter import DiskSorter
 from vreplication.changes.watermark import Watermark
@@ -17,7 +18,7 @@ PLACE = Position.of("binlog.000001", 4)
 def part(micros: int, *, is_last: bool) -> Group:
     read = None if is_last else Extent(done=1, total=3)
     return Group(
-        kind=GroupKind.COMMIT, start=PLACE, end=PLACE, time_micros=micros, items=[Change("1", "1")], nbytes=10,
+        kind=GroupKind.COMMIT, start=PLACE, end=PLACE, time_micros=micros, items=[put("1", "1")], nbytes=10,
         is_last=is_last, read=read,
     )  # fmt: skip
 

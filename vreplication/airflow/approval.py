@@ -1,4 +1,4 @@
-"""A person's answer before the switch, by Airflow's human-in-the-loop approval: a branch of its own beside the gate.
+"""A person's answer before the cut-over, by Airflow's human-in-the-loop approval: a branch of its own beside the gate.
 
 What must stay true: the sidecar's release row is the only thing that opens the gate; the answer writes it, or cancels
 the workflow, in the name of who gave it; nothing waits for the answer, so that who releases elsewhere is not held up,

@@ -26,6 +26,7 @@ from vreplication.airflow.storing import stored
 from vreplication.airflow.triggers import CatchUpTrigger, GateTrigger, look
 from vreplication.errors import Refused
 from vreplication.masking import mask, masked
+from vreplication.planning.stages import STAGES
 from vreplication.workflows import maintenance, stages
 from vreplication.workflows.stages import Ended, Stage
 
@@ -43,7 +44,9 @@ class CatchUpAway(AirflowException):
 
 
 class StageOperator(BaseOperator):
-    """Runs one stage. Subclasses name it."""
+    """Runs one stage, which subclasses name."""
+
+    stage_name = ""
 
     ui_color = "#e8eef7"
     operator_extra_links = (MigrationLink(),)
@@ -60,7 +63,7 @@ class StageOperator(BaseOperator):
         return self.run_stage(context, self.work)
 
     def work(self, stage: Stage) -> Any:
-        raise NotImplementedError
+        return stages.TASKS[self.stage_name](stage)
 
     def run_stage(self, context: Any, work: Callable[[Stage], Any]) -> Any:
         """Call a stage; while it runs its progress is in the task state store, too, where the class says so."""
@@ -106,17 +109,14 @@ class PlanOperator(StageOperator):
 
 
 class PrepareOperator(StageOperator):
-    def work(self, stage: Stage) -> Any:
-        return stages.prepare_tables(stage)
+    stage_name = "prepare"
 
 
 class ReplicateOperator(StageOperator):
     """Catch-up, beside the copy and until the gate has been passed."""
 
+    stage_name = "replicate"
     has_progress = True
-
-    def work(self, stage: Stage) -> Any:
-        return stages.catch_up(stage)
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**{"pool": REPLICATE_POOL, "retries": PATIENT_RETRIES, **kwargs})
@@ -125,10 +125,8 @@ class ReplicateOperator(StageOperator):
 class CopyOperator(StageOperator):
     """Gives its place in the pool up while nobody catches up: who is to may be waiting for a place himself."""
 
+    stage_name = "copy"
     has_progress = True
-
-    def work(self, stage: Stage) -> Any:
-        return stages.copy(stage)
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**{"pool": COPY_POOL, **kwargs})
@@ -152,10 +150,8 @@ class CopyOperator(StageOperator):
 
 
 class VerifyOperator(StageOperator):
+    stage_name = "verify"
     has_progress = True
-
-    def work(self, stage: Stage) -> Any:
-        return stages.verify(stage)
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**{"pool": COPY_POOL, "retries": PATIENT_RETRIES, **kwargs})
@@ -167,8 +163,7 @@ class GateSensor(StageOperator):
     While it waits it takes a slot now and then, to verify again.
     """
 
-    def work(self, stage: Stage) -> Any:
-        return stages.enter_gate(stage)
+    stage_name = "gate"
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**{"retries": PATIENT_RETRIES, **kwargs})
@@ -226,8 +221,7 @@ class GateSensor(StageOperator):
 
 
 class CutOverOperator(StageOperator):
-    def work(self, stage: Stage) -> Any:
-        return stages.cut_over(stage)
+    stage_name = "cut_over"
 
 
 class CleanUpOperator(StageOperator):
@@ -236,12 +230,14 @@ class CleanUpOperator(StageOperator):
     approval: that task's id. It runs when all before it has ended, and fails when that has not succeeded.
     """
 
+    stage_name = "clean_up"
+
     def __init__(self, *, approval: str | None = None, **kwargs: Any) -> None:
         super().__init__(**{"trigger_rule": "all_done", "outlets": [assets.ANY_TABLE, assets.EACH_TABLE], **kwargs})
         self.approval = approval
 
     def work(self, stage: Stage) -> Any:
-        return stages.clean_up(stage), stage.spec.table_parts(stage.url.database)
+        return super().work(stage), stage.spec.table_parts(stage.url.database)
 
     def execute(self, context: Any) -> dict[str, Any]:
         if self.approval:
@@ -258,6 +254,31 @@ class CleanUpOperator(StageOperator):
             raise AirflowFailException(f"There is nothing to clean up after: {culprits} did not succeed.")
         if "skipped" in states.values():
             raise AirflowSkipException("What comes before was skipped.")
+
+
+_OF_STAGE: dict[str, type[StageOperator]] = {
+    found.stage_name: found
+    for found in (
+        PrepareOperator,
+        ReplicateOperator,
+        CopyOperator,
+        VerifyOperator,
+        GateSensor,
+        CutOverOperator,
+        CleanUpOperator,
+    )
+}
+
+
+def make_tasks(first: BaseOperator, **more: dict[str, Any]) -> dict[str, Any]:
+    """A task for each stage, named and ordered as the stages are, all behind `first`. more: arguments, by stage."""
+    made: dict[str, Any] = {}
+    for stage in STAGES:
+        task = _OF_STAGE[stage.name](task_id=stage.name, **more.get(stage.name, {}))
+        for before in [made[name] for name in stage.after] or [first]:
+            before >> task
+        made[stage.name] = task
+    return made
 
 
 def _failed(context: Any) -> list[str]:

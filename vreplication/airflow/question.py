@@ -1,4 +1,4 @@
-"""What a person is asked before the switch, in words: subject and body of the approval.
+"""What a person is asked before the cut-over, in words: subject and body of the approval.
 
 What must stay true: importing this imports nothing of Airflow; both answers' consequences are said; what a user wrote
 (a table's name, an ALTER) stays text, whatever it holds.
@@ -34,8 +34,8 @@ The page and `vreplication release {row.id}` do the same as Approve, and end thi
 def _verified(verdict: Verdict | None) -> str:
     if verdict is None:
         return "The copy follows the table."
-    mended = f"; {verdict.repaired:,} that differed were copied again" if verdict.repaired else ""
-    return f"The copy is verified: {verdict.rows_compared:,} rows compared, none differs{mended}."
+    repaired = f"; {verdict.repaired:,} that differed were copied again" if verdict.repaired else ""
+    return f"The copy is verified: {verdict.rows_compared:,} rows compared, none differs{repaired}."
 
 
 def _fenced(text: str) -> str:

@@ -25,15 +25,14 @@ from vreplication.apply.batch import Batch, Share
 from vreplication.apply.since import SinceKeys
 from vreplication.apply.unique import UniqueWriter
 from vreplication.apply.writer import Marks, Target
-from vreplication.binlog.events import Change, Group, Position, TableRow
+from vreplication.binlog.events import Group, Position, RowChange
 from vreplication.changes.matcher import Held
+from vreplication.changes.stream import CHUNK, FIRST, GATE, MARKER
 from vreplication.changes.watermark import Inside, Watermark
 from vreplication.clock import SYSTEM
-from vreplication.mysql.quoting import qualified
 from vreplication.mysql.session import Session
 from vreplication.pausepoints import reach
-from vreplication.settings import SIDECAR
-from vreplication.state import checkpoint, ledger, markers
+from vreplication.state import checkpoint, keytables, ledger, markers
 from vreplication.state.checkpoint import Checkpoint
 
 log = logging.getLogger(__name__)
@@ -113,8 +112,7 @@ class Applier:
         unmatched = ledger.chunks(self._main, self._workflow, states=(ledger.OPEN, ledger.LANDED))
         self._open = {(c.split, c.ordinal): 0 for c in unmatched}
         self._has_tombstones = writer.prune_tombstones(self._main, self._target, 0)
-        suspects = qualified(SIDECAR, names.suspect_table(self._workflow))
-        self._has_suspects = self._main.row(f"SELECT 1 FROM {suspects} LIMIT 1") is not None
+        self._has_suspects = not keytables.is_empty(self._main, names.suspect_table(self._workflow))
         self._since.load()
         for session, unique in zip(self._sessions, self._writers, strict=True):
             writer.prepare(session, self._target)
@@ -142,7 +140,7 @@ class Applier:
         if self._time is None:
             self._time = self._watermark.begin(group.time_micros)
         for item in group.items:
-            if isinstance(item, Change):
+            if item[0] >= FIRST:
                 self._wait_for_more()
                 self._batch.add(item)
             else:
@@ -166,16 +164,16 @@ class Applier:
         self._time = self._beat = None
         self._done = 0
 
-    def _act_on(self, item: TableRow, group: Group) -> list[Marker]:
+    def _act_on(self, item: RowChange, group: Group) -> list[Marker]:
         row = item.after
         if row is None or row.get("workflow") != self._workflow:
             return []
-        if item.table == "chunk":
+        if item.table == CHUNK:
             self._on_chunk(row)
-        elif item.table == "gate":
+        elif item.table == GATE:
             self._beat = beat_micros(row)
             self._beat_number = int(str(row["beat"]))
-        elif item.table == "marker" and item.before is None:
+        elif item.table == MARKER and item.before is None:
             return [self._on_marker(row, group)]
         return []
 
@@ -316,7 +314,7 @@ class Applier:
         self._events += batch.count
         self._number += 1
         self._has_tombstones = self._has_tombstones or makes_tombstones
-        wanted = len(self._sessions) if batch.count >= _WORTH_SHARING else 1
+        wanted = len(self._sessions) if batch.count >= _WORTH_SHARING and self._may_share else 1
         rounds = batch.rounds(wanted)
         if len(rounds) == len(rounds[0]) == 1:
             self._write_alone(rounds[0][0], marks)
@@ -371,6 +369,11 @@ class Applier:
 
     def _new_batch(self) -> Batch:
         return Batch(is_exact_key=self._target.mapping.is_exact_key, takes_out=self._may_collide)
+
+    @property
+    def _may_share(self) -> bool:
+        """Connections that lock the whole table in turns would only wait for each other."""
+        return not self._may_collide or self._target.mapping.is_found_by_index
 
     @property
     def _may_collide(self) -> bool:

@@ -18,10 +18,11 @@ behind it; the deletes of a round are committed before the writes of the next be
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from vreplication.binlog.events import Change
+from vreplication.binlog.events import RowChange
+from vreplication.changes.stream import FIRST
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +37,16 @@ Share = list[Step]
 """What one connection does in a transaction, in order."""
 
 
+def keys_of(change: RowChange) -> Iterator[str]:
+    """The keys under which a change of an application's table touches the target."""
+    table, before, after = change
+    if table >= FIRST:
+        if before is not None:
+            yield before
+        if after is not None:
+            yield after[0]
+
+
 class Batch:
     """Collects changes; `rounds` gives what is to be done."""
 
@@ -47,12 +58,23 @@ class Batch:
         self.nbytes = 0
         self.has_deletes = False
 
-    def add(self, change: Change) -> None:
-        key, values = change
+    def add(self, change: RowChange) -> None:
+        """Rows are those of `SqlText`. An UPDATE that moves a row to another key takes it out under the old one."""
+        _, before, after = change
         self.count += 1
-        self.nbytes += len(values or "") + len(key)
-        self.has_deletes = self.has_deletes or values is None
+        if after is None:
+            self._gone(before)
+            return
+        key, values = after
+        if before is not None and before != key:
+            self._gone(before)
+        self.nbytes += len(values) + len(key)
         self._last[key] = values
+
+    def _gone(self, key: str) -> None:
+        self.nbytes += len(key)
+        self.has_deletes = True
+        self._last[key] = None
 
     def __len__(self) -> int:
         return self.count

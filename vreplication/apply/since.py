@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from vreplication.binlog.events import Change, Position, TableRow
+from vreplication.apply.batch import keys_of
+from vreplication.binlog.events import Position, RowChange
 from vreplication.clock import SYSTEM
 from vreplication.mysql.session import Session
 from vreplication.state import since
@@ -50,9 +51,10 @@ class SinceKeys:
         if self.round:
             self.keys.update(keys)
 
-    def note_items(self, items: Iterable[Change | TableRow]) -> None:
+    def note_items(self, items: Iterable[RowChange]) -> None:
         """Of a group that is read again and was applied before."""
-        self.note(item.key for item in items if isinstance(item, Change))
+        if self.round:
+            self.keys.update(key for item in items for key in keys_of(item))
 
     def save(self, position: Position) -> None:
         """Inside a transaction; `position`: everything before it has been noted. `saved` is to be called then."""

@@ -10,14 +10,14 @@ connections in a round of its own, with tombstones, for a chunk may bring such a
 batch that exchanged their values are not in each other's way, and what still is stays so at the end of the batch.
 
 What must stay true: no row leaves the shadow here without its key being in the dirty table, in the same transaction,
-unless its own change is written in that transaction; a key leaves that table before its own change is written, never
-behind it, for what pushes that row out again notes it anew.
+unless its own change is in that batch, whose checkpoint is behind it; a key leaves that table before its own change is
+written, never behind it, for what pushes that row out again notes it anew.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from vreplication import names
 from vreplication.apply.batch import Step
@@ -31,31 +31,16 @@ from vreplication.apply.writer import (
     touch_suspects,
     write_rows,
 )
-from vreplication.mysql.quoting import ident, qualified
-from vreplication.mysql.session import LockWait, Session, SqlError
+from vreplication.mysql.quoting import ident
+from vreplication.mysql.session import DUPLICATE, LockWait, Session, SqlError
 from vreplication.pausepoints import reach
 from vreplication.schema.bounds import as_source
 from vreplication.schema.model import Key
-from vreplication.settings import MAX_APPLY_PARALLELISM, SIDECAR
-from vreplication.state import keytables, stage
+from vreplication.state import dirty, keytables, stage
 
-_DUPLICATE = 1062
+_IN_VAIN = 20
 _TRIED_AT_ONCE = 250
 """Rows of one INSERT. Where something is in the way of one of them, they are written one by one."""
-
-
-def probe_table(workflow: str, number: int) -> str:
-    """A table like the shadow that holds one row: the server computes its generated columns and compares them.
-
-    One for each connection, by its number: they would wait for each other's row.
-    """
-    name = names.dirty_table(workflow).replace("dirty", "probe")
-    return f"{name}_{number}" if number else name
-
-
-def drop_probes(session: Session, workflow: str) -> None:
-    probes = (qualified(SIDECAR, probe_table(workflow, number)) for number in range(MAX_APPLY_PARALLELISM))
-    session.execute_raw(f"DROP TABLE IF EXISTS {', '.join(probes)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,13 +49,19 @@ class UniqueWriter:
 
     target: Target
     number: int
+    vain: dict[str, int] = field(default_factory=dict)
+    """How often in a row nothing was found in the way of a key that the server says is in another's."""
 
     def create_probe(self, session: Session) -> None:
-        session.execute_raw(f"CREATE TABLE IF NOT EXISTS {self._probe} LIKE {self.target.table}")
+        keytables.create_probe(session, self.target.mapping, self._workflow, self.number)
 
     @property
     def _probe(self) -> str:
-        return qualified(SIDECAR, probe_table(self.target.lease.workflow, self.number))
+        return keytables.probe(self._workflow, self.number)
+
+    @property
+    def _workflow(self) -> str:
+        return self.target.lease.workflow
 
     def write_steps(self, session: Session, steps: list[Step], marks: Marks) -> int:
         """Returns how many rows were pushed out. To be called inside a transaction."""
@@ -108,11 +99,11 @@ class UniqueWriter:
 
     @property
     def dirty(self) -> str:
-        return names.dirty_table(self.target.lease.workflow)
+        return names.dirty_table(self._workflow)
 
     def _discard(self, session: Session, table: str, keys: list[str]) -> None:
         """Whatever a list says of these keys, their own change says it anew."""
-        if session.row(f"SELECT 1 FROM {qualified(SIDECAR, table)} LIMIT 1"):
+        if not keytables.is_empty(session, table):
             keytables.discard(session, table, keys, len(self.target.key_columns))
 
     def _try_insert(self, session: Session, keys: list[str], rows: list[str]) -> bool:
@@ -122,7 +113,7 @@ class UniqueWriter:
         except LostValue as error:
             raise lost_value(error, keys) from None
         except SqlError as error:
-            if error.code != _DUPLICATE:
+            if error.code != DUPLICATE:
                 raise bad_value(error, keys) from None
             session.execute_raw("ROLLBACK TO SAVEPOINT run")
             return False
@@ -138,11 +129,12 @@ class UniqueWriter:
         while True:
             try:
                 self._insert(session, [row])
+                self.vain.pop(key, None)
                 return pushed
             except LostValue as error:
                 raise lost_value(error, [key]) from None
             except SqlError as error:
-                if error.code != _DUPLICATE:
+                if error.code != DUPLICATE or self.vain.get(key, 0) >= _IN_VAIN:
                     raise bad_value(error, [key]) from None
             pushed += self._push_out(session, key, row, marks)
 
@@ -156,10 +148,12 @@ class UniqueWriter:
         for unique in self.target.mapping.target.keys:
             if unique.is_unique:
                 found += self._move_to_dirty(session, probe, unique, marks)
-        if not found:
-            # It was being inserted or taken back by another connection at that moment (as in writer._replace).
-            raise LockWait(f"the row in the way of ({key}) is gone again")
-        return found
+        return found or self.in_vain(key)
+
+    def in_vain(self, key: str) -> int:
+        """It was being inserted or taken back by another connection at that moment (as in writer._replace)."""
+        self.vain[key] = self.vain.get(key, 0) + 1
+        raise LockWait(f"the row in the way of ({key}) is gone again")
 
     def _move_to_dirty(self, session: Session, probe: str, unique: Key, marks: Marks) -> int:
         """Note the row in the way under one key, then delete it.
@@ -170,15 +164,13 @@ class UniqueWriter:
         on = " AND ".join(_same(p.column, p.prefix) for p in unique.parts)
         keys = ", ".join(as_source(p, f"s.{ident(p.target.name)}") for p in self.target.mapping.key)
         source = f"FROM {probe} AS p STRAIGHT_JOIN {self.target.table} AS s ON {on}"
-        dirty = qualified(SIDECAR, self.dirty)
-        found = session.execute_raw(f"REPLACE INTO {dirty} SELECT {keytables.NEW_NUMBER}, {keys} {source} FOR UPDATE")
-        if found:
-            reach(f"apply.before_push.{unique.name}")
-        if found and marks.batch is not None:
-            tombstones = qualified(SIDECAR, self.target.tombstones)
-            session.execute_raw(f"REPLACE INTO {tombstones} SELECT {marks.batch}, {keys} {source}")
-        if found:
-            with stage.computing(session, self.target.mapping):
+        with stage.computing(session, self.target.mapping):
+            found = dirty.note_found(session, self._workflow, keys, f"{source} FOR UPDATE")
+            if found:
+                reach(f"apply.before_push.{unique.name}")
+            if found and marks.batch is not None:
+                keytables.put_found(session, self.target.tombstones, str(marks.batch), keys, source)
+            if found:
                 session.execute_raw(f"DELETE s {source}")
         return found
 

@@ -8,25 +8,27 @@ also where the server only gives a note; what the server computes from a row is 
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from vreplication import names
 from vreplication.apply.batch import Step
+from vreplication.clock import SYSTEM
 from vreplication.errors import BadValue, Transient
 from vreplication.mysql import values
 from vreplication.mysql.quoting import ident, idents, qualified
-from vreplication.mysql.session import LockWait, Session, SqlError
+from vreplication.mysql.session import DUPLICATE, LockWait, Session, SqlError
 from vreplication.schema.losses import loss
 from vreplication.schema.model import TableMapping
-from vreplication.settings import SIDECAR, TABLE_SECONDS
+from vreplication.settings import TABLE_SECONDS
 from vreplication.state import keytables, stage
 from vreplication.state.lease import Lease, fence
 
 _ATTEMPTS = 50
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.001, 0.1
 _GONE = frozenset({1146, 1049})
-_DUPLICATE = 1062
 _ROW = re.compile(r"at row (\d+)")
 
 
@@ -72,14 +74,15 @@ class Marks:
 
 def in_transaction(session: Session, lease: Lease, work: Callable[[], None]) -> None:
     """Fence, work, commit; again and whole on a lock wait or deadlock. Raises Transient when that does not end."""
-    for _ in range(_ATTEMPTS):
+    for attempt in range(_ATTEMPTS):
         try:
             with session.transaction():
                 fence(session, lease)
                 work()
             return
         except LockWait:
-            continue
+            # Not at once: whom it met has to get on, or they meet again.
+            SYSTEM.sleep(random.uniform(0.0, min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2**attempt)))
     raise Transient(f"A transaction of catch-up met a lock wait or deadlock {_ATTEMPTS} times.")
 
 
@@ -160,7 +163,7 @@ def _replace(session: Session, target: Target, keys: list[str], rows: list[str])
     except LostValue as error:
         raise lost_value(error, keys) from None
     except SqlError as error:
-        if error.code == _DUPLICATE:
+        if error.code == DUPLICATE:
             # REPLACE meets a row that another connection is inserting or taking back at this moment (MySQL, measured
             # beside a copy with a secondary unique key). There is no lasting duplicate to a REPLACE: do it again.
             raise LockWait(error.message) from None
@@ -182,47 +185,26 @@ def lost_value(error: LostValue, keys: list[str]) -> BadValue:
 
 
 def _does_not_fit(message: str, keys: list[str], number: int | None) -> BadValue:
-    key = readable(keys[number]) if number is not None and number < len(keys) else "one of a batch"
+    key = values.readable_key(keys[number]) if number is not None and number < len(keys) else "one of a batch"
     return BadValue(
         f"A change to the row with key ({key}) does not fit the new definition: {message}",
         cure="The source table is untouched. Change the row or the ALTER, cancel this workflow and start again.",
     )
 
 
-def readable(key: str) -> str:
-    """A key's literals as a person would write them."""
-
-    def shown(found: re.Match[str]) -> str:
-        raw = bytes.fromhex(found.group(1))
-        try:
-            return repr(raw.decode())
-        except UnicodeDecodeError:
-            return f"0x{found.group(1)}"
-
-    return re.sub(r"(?:_\w+ )?X'([0-9a-fA-F]*)'", shown, key)
-
-
 def touch_suspects(session: Session, target: Target, keys: list[str]) -> None:
-    """Mark the suspects among these keys; the server compares them."""
-    name = qualified(SIDECAR, names.suspect_table(target.lease.workflow))
-    columns = [keytables.key_column(i) for i in range(len(target.key_columns))]
-    size = keytables.KEYS_PER_STATEMENT
-    for i in range(0, len(keys), size):
-        predicate = keytables.key_predicate(columns, keys[i : i + size])
-        session.execute_raw(f"UPDATE {name} SET touched=1 WHERE {predicate}")
+    """Mark the suspects among these keys."""
+    keytables.touch(session, target.lease.workflow, keys, len(target.key_columns))
 
 
 def delete_again(session: Session, target: Target) -> None:
     """A chunk has landed: every tombstoned key is deleted once more."""
-    on = keytables.on_row(target.mapping, "s", "t")
-    sql = f"DELETE s FROM {qualified(SIDECAR, target.tombstones)} AS t STRAIGHT_JOIN {target.table} AS s ON {on}"
     # As many as were deleted while chunks were open: no one knows how many that are.
     with session.patient(TABLE_SECONDS), stage.computing(session, target.mapping):
-        session.execute_raw(sql)
+        keytables.delete_rows(session, target.mapping, target.tombstones)
 
 
 def prune_tombstones(session: Session, target: Target, before_batch: int) -> bool:
     """Forget tombstones older than any open chunk; returns whether some are left."""
-    name = qualified(SIDECAR, target.tombstones)
-    session.execute_raw(f"DELETE FROM {name} WHERE batch < {before_batch}")
-    return session.row(f"SELECT 1 FROM {name} LIMIT 1") is not None
+    keytables.prune(session, target.tombstones, before_batch)
+    return not keytables.is_empty(session, target.tombstones)

@@ -1,4 +1,4 @@
-"""Compares one slice on both sides and mends what differs.
+"""Compares one slice on both sides and repairs what differs.
 
 What must stay true: a slice is clean only when every row of the source's slice was found on the target, equal in every
 column; a row of the target is deleted only if its key is nowhere in the source (or there without a time), and only

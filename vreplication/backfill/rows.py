@@ -12,7 +12,7 @@ from typing import Any
 
 from vreplication.backfill.tables import Tables
 from vreplication.mysql.quoting import ident
-from vreplication.rowcopy.warned import readable
+from vreplication.mysql.values import readable
 from vreplication.schema.bounds import equal_sql
 from vreplication.schema.checksum import source_side, target_side
 from vreplication.schema.literals import literal_sql, row_literal_sql

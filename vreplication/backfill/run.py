@@ -1,4 +1,4 @@
-"""One interval of one job: check, cut, copy, compare and mend until nothing differs, report.
+"""One interval of one job: check, cut, copy, compare and repair until nothing differs, report.
 
 What must stay true: nothing is written before all checks have passed; only rows of the interval are touched on the
 target; doing it again, or beside another interval, comes to the same rows; `verified` is said only of an interval of
@@ -27,11 +27,11 @@ from vreplication.mysql.quoting import ident
 from vreplication.mysql.server import Server, inspect
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
-from vreplication.rowcopy.spark_start import end_context, spark_context
 from vreplication.settings import SIGNAL_SECONDS, TABLE_SECONDS
+from vreplication.spark.start import end_context, spark_context
 
 ROUNDS = 5
-"""Comparisons at most. Each mends what it found, and the next one has to find nothing."""
+"""Comparisons at most. Each repairs what it found, and the next one has to find nothing."""
 _PAUSE_SECONDS = 0.5
 _open = functools.partial(connect, read_timeout=TABLE_SECONDS)
 
@@ -184,7 +184,7 @@ class _Interval:
         return self._result(self._compare(spark))
 
     def _compare(self, spark: Any) -> Found:
-        """Compare, and mend, the slices that may differ until none does."""
+        """Compare, and repair, the slices that may differ until none does."""
         extra, left = {}, self.slices
         found = Found()
         for number in range(ROUNDS):

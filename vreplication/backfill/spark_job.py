@@ -7,12 +7,9 @@ a lock is done again whole, which is harmless; when `run_slices` returns or rais
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 import random
-import secrets
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -24,15 +21,14 @@ from vreplication.backfill.rows import read_row, row_sql
 from vreplication.backfill.slices import Slice, source_from
 from vreplication.backfill.tables import Tables
 from vreplication.backfill.upsert import Upsert
-from vreplication.clock import check_for
 from vreplication.errors import Ambiguous, Terminal, Transient, VReplicationError
 from vreplication.mysql.session import LockWait, Session, connect
 from vreplication.mysql.url import SourceUrl
-from vreplication.settings import SIGNAL_SECONDS, TABLE_SECONDS
+from vreplication.settings import TABLE_SECONDS
+from vreplication.spark.jobs import Jobs, first_line, heed_signal
 
 _ATTEMPTS = 3
 _LOCK_ATTEMPTS = 8
-_STOP_SECONDS = 15.0
 _open = functools.partial(connect, read_timeout=TABLE_SECONDS)
 
 
@@ -105,7 +101,7 @@ def run_slices(
         return []
     # Dealt like cards, so that a crowded hour does not fall to one task alone; as many tasks as may run at a time.
     hands = [list(slices[i::parallelism]) for i in range(min(parallelism, len(slices)))]
-    answers = _Run(spark, task, hands).run(check)
+    answers = _Run(Jobs(context=spark, purpose="backfill"), task, hands).run(check)
     for answer in answers:
         if answer.error is not None:
             raise answer.error
@@ -116,45 +112,33 @@ def run_slices(
 class _Run:
     """One Spark job in a thread of its own, so that ours stays free to look up."""
 
-    context: Any
+    jobs: Jobs
     task: Task
     hands: list[list[Slice]]
-    group: str = field(default_factory=lambda: f"backfill-{secrets.token_hex(4)}")
     answers: list[Answer] = field(default_factory=list)
     error: Exception | None = None
 
     def run(self, check: Callable[[], None]) -> list[Answer]:
-        thread = threading.Thread(target=self._submit, daemon=True)
-        thread.start()
+        thread = self.jobs.start(self._submit)
         try:
             while thread.is_alive():
                 check()
                 thread.join(0.1)
         finally:
-            self._stop(thread)
+            self.jobs.stop([thread])
         if self.error is not None:
-            # An interrupt, when the signal that ended Spark's processes reaches us, too.
-            check_for(check, SIGNAL_SECONDS)
+            heed_signal(self.error, check)
             raise _ours(self.error)
         return self.answers
 
     def _submit(self) -> None:
         try:
-            self.context.setJobGroup(self.group, "vreplication backfill")
-            found = self.context.parallelize(self.hands, len(self.hands)).map(self.task).collect()
-            self.answers = [answer for hand in found for answer in hand]
+            self.answers = [answer for hand in self.jobs.collect(self.task, self.hands) for answer in hand]
         except Exception as error:
             self.error = error
 
-    def _stop(self, thread: threading.Thread) -> None:
-        deadline = time.monotonic() + _STOP_SECONDS
-        while thread.is_alive() and time.monotonic() < deadline:
-            # Again and again: the job may have been submitted just behind the last cancelling.
-            with contextlib.suppress(Exception):
-                self.context.cancelJobGroup(self.group)
-            thread.join(0.2)
-
 
 def _ours(error: Exception) -> VReplicationError:
-    first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-    return error if isinstance(error, VReplicationError) else Terminal(f"Spark could not run the backfill: {first}")
+    if isinstance(error, VReplicationError):
+        return error
+    return Terminal(f"Spark could not run the backfill: {first_line(error)}")

@@ -16,7 +16,7 @@ from vreplication.backfill.rows import Row, any_sql, shown, target_key_sql, text
 from vreplication.backfill.tables import Tables
 from vreplication.errors import BadValue
 from vreplication.mysql.quoting import ident, idents, qualified
-from vreplication.mysql.session import Session, SqlError
+from vreplication.mysql.session import DUPLICATE, Session, SqlError
 from vreplication.rowcopy.warned import BAD_VALUES
 from vreplication.schema.literals import is_character
 from vreplication.schema.model import Column
@@ -24,7 +24,6 @@ from vreplication.schema.model import Column
 STATEMENT_BYTES = 1 << 20
 KEYS_AT_ONCE = 200
 _HEADROOM = 1 << 14
-_DUPLICATE = 1062
 _DUPLICATES = re.compile(rb"Duplicates: (\d+)")
 _AT_ROW = re.compile(r" at row (\d+)")
 
@@ -77,7 +76,7 @@ class Upsert:
         try:
             done = self._insert(self._head(), [row], self._tail(exact=False))
         except SqlError as error:
-            if error.code != _DUPLICATE:
+            if error.code != DUPLICATE:
                 raise
             return Counts()
         return Counts(inserted=done.inserted, updated=done.updated)
@@ -95,7 +94,7 @@ class Upsert:
         try:
             done = self._insert(head, rows, tail)
         except SqlError as error:
-            if error.code != _DUPLICATE:
+            if error.code != DUPLICATE:
                 raise
         else:
             if self.tables.may_collide and done.unchanged:

@@ -12,10 +12,10 @@ from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
-from vreplication.binlog.events import Xid
 from vreplication.binlog.framing import Event, Type, packed_int, uncompressed
 from vreplication.binlog.gtids import Name
 from vreplication.errors import SourceChanged
+from vreplication.mysql.server import Xid
 
 _MARIADB_GTID = struct.Struct("<QIB")
 _QUERY = struct.Struct("<IIBHH")

@@ -10,11 +10,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from vreplication.binlog.gtids import Gtids, is_within
 from vreplication.binlog.gtids import parse as parse_gtids
-from vreplication.schema.model import Column
+from vreplication.mysql.server import Xid
 
 _SAVED = re.compile(r"(?:([^@/]*)@(\d+)\.(\d+)/)?(.*?):(\d+)(?: (\S+))?", re.DOTALL)
 
@@ -89,35 +89,15 @@ class Position:
         return replace(place, origin=Origin(server, int(born), int(by))) if server else place
 
 
-class Xid(NamedTuple):
-    """Name of an XA branch."""
+class RowChange(NamedTuple):
+    """What became of one row of a watched table: INSERT (no `before`), DELETE (no `after`) or UPDATE.
 
-    format_id: int
-    gtrid: bytes
-    bqual: bytes
-
-    def __str__(self) -> str:
-        return f"X'{self.gtrid.hex()}',X'{self.bqual.hex()}',{self.format_id}"
-
-
-class Change(NamedTuple):
-    """One effect on one row of the watched source table, as SQL text ready for the target.
-
-    `key` is the comma list of the key's literals (without parentheses), `values` that of all mapped target columns,
-    conversions included; None: the row with this key is deleted. An UPDATE that moves a row to another key is two
-    changes: the deletion of the old key, then the new image.
+    table: number of its watch. What a row is, and how much of either image it holds, the watch's codec says.
     """
 
-    key: str
-    values: str | None
-
-
-class TableRow(NamedTuple):
-    """A row event on a watched sidecar table: column name → int, str, bytes or None. `after` None: deleted."""
-
-    table: str
-    before: dict[str, object] | None
-    after: dict[str, object] | None
+    table: int
+    before: Any
+    after: Any
 
 
 class GroupKind(Enum):
@@ -144,9 +124,10 @@ class Group:
     start: where the group begins (a restart re-reads it from there); end: just behind it. Of a part that is not the
     last the end is the start: no restart can begin inside.
     time_micros: commit time by the source's clock, microseconds since the epoch (whole seconds on MariaDB).
-    items: changes and sidecar rows in log order; a group without any is still handed on (it moves the position).
+    items: rows of the application's tables and of ours in log order; a group without any is still handed on (it moves
+    the position).
     nbytes: about what the items weigh in memory.
-    changes: of one that leaves the matcher in parts, how many changes there are in all.
+    changes: of one that leaves the matcher in parts, how many rows of the application's tables there are in all.
     read: of a part that is not the last, how much of the transaction has been read with it.
     keep: of the items in the parts before this one the first so many; the others were rolled back. None: all.
     is_others: a table was written to that is neither the sidecar's nor the copy, up to here.
@@ -156,7 +137,7 @@ class Group:
     start: Position
     end: Position
     time_micros: int
-    items: Sequence[Change | TableRow]
+    items: Sequence[RowChange]
     nbytes: int
     xid: Xid | None = None
     is_last: bool = True
@@ -171,30 +152,3 @@ class Heartbeat:
     """Everything before `position` has been read: the source has nothing newer, or left out what was not asked for."""
 
     position: Position
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceWatch:
-    """The table whose rows become `Change`s.
-
-    columns: all columns of the table by ordinal (generated and invisible ones are in the row image too).
-    key, values: (ordinal, template) for each literal of `Change.key` and `Change.values`; a template is a format
-    string with one `{}` for the literal of that column.
-    hidden: columns behind those that no schema shows: MariaDB has one for each UNIQUE key by hash (BIGINT).
-    """
-
-    schema: str
-    table: str
-    columns: tuple[Column, ...]
-    key: tuple[tuple[int, str], ...]
-    values: tuple[tuple[int, str], ...]
-    hidden: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SidecarWatch:
-    """A table of ours whose rows become `TableRow`s (integers, strings, binaries and DATETIME as text only)."""
-
-    schema: str
-    table: str
-    columns: tuple[Column, ...]

@@ -14,7 +14,7 @@ from vreplication.binlog.control import Gtid
 from vreplication.binlog.events import Extent, Group, GroupKind, Position
 from vreplication.errors import SourceChanged
 
-_ROW_BYTES = 200
+_ROW_BYTES = 300
 """What a row costs in memory besides its text."""
 _TEXT_FACTOR = 2
 """Bytes of text for a byte of the log, at most: hexadecimal."""

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from vreplication.binlog import control
-from vreplication.binlog.events import Group, GroupKind, Heartbeat, Position, SidecarWatch, SourceWatch
+from vreplication.binlog.events import Group, GroupKind, Heartbeat, Position
 from vreplication.binlog.framing import Damaged, Event, Framer, Type, packed_int
 from vreplication.binlog.groups import OpenGroup
 from vreplication.binlog.origin import Doubt, LogReplaced
@@ -22,6 +22,7 @@ from vreplication.binlog.spool import Spooled
 from vreplication.binlog.statements import Kind, Meaning, Names, meaning, written
 from vreplication.binlog.tables import Tables
 from vreplication.binlog.track import Track
+from vreplication.binlog.watch import Watch
 from vreplication.errors import SourceChanged
 
 _CURE = "Cancel the workflow and start it again."
@@ -35,7 +36,7 @@ _IGNORED = (
 
 
 class Reader:
-    """Takes the packets of one dump, from `start` on.
+    """Takes the packets of one dump, from `start` on, and decodes the watched tables.
 
     codec_of: Python's name of the character set of a collation, None where there is none.
     server, is_proven: as of `Track`; unless it is proven, whatever is not understood raises Doubt.
@@ -44,8 +45,7 @@ class Reader:
     def __init__(
         self,
         start: Position,
-        source: SourceWatch,
-        sidecars: Sequence[SidecarWatch],
+        watches: Sequence[Watch],
         *,
         guarded: Iterable[tuple[str, str]],
         part_bytes: int,
@@ -53,10 +53,11 @@ class Reader:
         server: str = "",
         is_proven: bool = True,
     ) -> None:
-        self._source = source
         guarded = frozenset(guarded)
-        self._guarded: Names = guarded | {(source.schema, source.table)}
-        self._tables = Tables(source, sidecars, guarded)
+        watched = {(watch.schema, watch.table) for watch in watches if not watch.is_ours}
+        self._followed = ", ".join(sorted(f"{schema}.{table}" for schema, table in watched))
+        self._guarded: Names = guarded | watched
+        self._tables = Tables(watches, guarded)
         self._part_bytes = part_bytes
         self._codec_of = codec_of
         self._framer = Framer()
@@ -256,8 +257,7 @@ class Reader:
             self._close(GroupKind.COMMIT)
 
     def _stop_text(self, why: str) -> str:
-        name = f"{self._source.schema}.{self._source.table}"
-        return f"The binary log shows {why}, which changes or may change {name} or its copy."
+        return f"The binary log shows {why}, which changes or may change {self._followed} or its copy."
 
     def _load_data(self, event: Event) -> None:
         self._act(self._current(), written("LOAD DATA"))

@@ -1,4 +1,4 @@
-"""Row events to changes: for each table one Python function, generated from its layout, decodes a whole event.
+"""Row events to changes: for each table one Python function, generated from layout and codec, decodes a whole event.
 
 What must stay true: only full row images are read; every byte of an event is accounted for, and an event that does not
 end where its last row ends is refused; a column that nobody asked for costs no more than stepping over it.
@@ -9,16 +9,16 @@ from __future__ import annotations
 import functools
 import struct
 import zlib
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any, Literal
 
 from vreplication.binlog.control import TableMap
-from vreplication.binlog.events import Change, SidecarWatch, SourceWatch, TableRow
+from vreplication.binlog.events import RowChange
 from vreplication.binlog.framing import packed_int, uncompressed
 from vreplication.binlog.layout import Place, places
+from vreplication.binlog.watch import Form, Watch
 from vreplication.errors import SourceChanged
 
 Act = Literal["write", "update", "delete"]
@@ -41,14 +41,12 @@ _HEADER_BYTES = 8
 class Decoder:
     """Row events of one table layout, for one watch."""
 
-    def __init__(self, watch: SourceWatch | SidecarWatch, found: TableMap) -> None:
-        self.watch = watch
+    def __init__(self, watch: Watch, found: TableMap) -> None:
         self._name = f"{found.schema}.{found.table}"
-        laid = places(watch.columns, found, watch.hidden if isinstance(watch, SourceWatch) else 0)
+        laid = places(watch.columns, found, watch.hidden)
         self._count = len(laid)
         self._full = _full_bitmap(self._count)
-        writer = _SourceWriter(laid, watch) if isinstance(watch, SourceWatch) else _SidecarWriter(laid, watch)
-        self._functions = writer.functions()
+        self._functions = _Writer(laid, watch).functions()
 
     def decode(self, kind: int, body: bytes, add: Add) -> None:
         """Hand the items of a row event to `add`. Raises SourceChanged."""
@@ -106,17 +104,15 @@ def _compiled(text: str) -> CodeType:
     return compile(text, "<row decoder>", "exec")
 
 
-class _Writer(ABC):
-    """Writes the functions that decode events of one layout. `use`: which of a place's expressions is wanted."""
+class _Writer:
+    """Writes the functions that decode events of one layout for one codec."""
 
-    use: Literal["literal", "plain"] = "literal"
-    null = "'NULL'"
-
-    def __init__(self, laid: tuple[Place, ...]) -> None:
-        self.laid = laid
+    def __init__(self, laid: tuple[Place, ...], watch: Watch) -> None:
+        self.laid, self.codec = laid, watch.codec
+        self.before, self.after = watch.codec.before(laid), watch.codec.after(laid)
         self.count = len(laid)
         self.bitmap_bytes = (self.count + 7) // 8
-        self.names: dict[str, Any] = {}
+        self.names: dict[str, Any] = {"RowChange": RowChange, "new": tuple.__new__, "TABLE": watch.number}
         for place in laid:
             self.names.update(place.names)
         # The unused bits of the last byte are ones.
@@ -142,12 +138,22 @@ class _Writer(ABC):
         out.depth = 1
         out.add("return at")
 
-    @abstractmethod
     def body(self, out: _Source, act: str) -> None:
-        """Write the statements that decode one row and hand on what it means."""
+        """Statements that decode one row and hand on what became of it."""
+        before = after = "None"
+        if act in ("update", "delete"):
+            before = self.image(out, self.before)
+        if act == "update":
+            # Reading the other image sets the same variables.
+            out.add(f"before = {before}")
+            before = "before"
+        if act in ("update", "write"):
+            after = self.image(out, self.after)
+        out.add(f"add(new(RowChange, (TABLE, {before}, {after})))")
 
-    def image(self, out: _Source, wanted: dict[int, str]) -> None:
-        """Read one image; `wanted`: the variable for each ordinal that is asked for."""
+    def image(self, out: _Source, form: Form) -> str:
+        """Read one image; returns the expression of the row."""
+        wanted = {ordinal: f"v{ordinal}" for ordinal in form.ordinals}
         size = self.bitmap_bytes
         out.add(f"nulls = data[at:at+{size}]", f"at += {size}", "if nulls == NONE_NULL:")
         out.depth += 1
@@ -157,6 +163,7 @@ class _Writer(ABC):
         out.depth += 1
         self._columns(out, wanted, may_be_null=True)
         out.depth -= 1
+        return form.row
 
     def _columns(self, out: _Source, wanted: dict[int, str], *, may_be_null: bool) -> None:
         """`ahead` counts the bytes that `at` is behind: fixed-size columns move it once for a whole run."""
@@ -175,7 +182,7 @@ class _Writer(ABC):
     def _maybe_null(self, out: _Source, index: int, place: Place, variable: str | None) -> None:
         out.add(f"if nulls[{index // 8}] & {1 << index % 8}:")
         out.depth += 1
-        out.add(f"{variable} = {self.null}" if variable else "pass")
+        out.add(f"{variable} = {self.codec.null}" if variable else "pass")
         out.depth -= 1
         out.add("else:")
         out.depth += 1
@@ -184,7 +191,7 @@ class _Writer(ABC):
         out.depth -= 1
 
     def _column(self, out: _Source, place: Place, variable: str | None, ahead: int) -> int:
-        expression: str = getattr(place, self.use)
+        expression = self.codec.value(place)
         here = f"at+{ahead}" if ahead else "at"
         if not place.prefix:
             if variable:
@@ -200,62 +207,3 @@ def _length(here: str, prefix: int) -> str:
     if prefix == 1:
         return f"data[{here}]"
     return f"int.from_bytes(data[{here}:{here}+{prefix}], 'little')"
-
-
-class _SourceWriter(_Writer):
-    """Changes of the source table."""
-
-    def __init__(self, laid: tuple[Place, ...], watch: SourceWatch) -> None:
-        super().__init__(laid)
-        self.watch = watch
-        self.names.update(Change=Change, new=tuple.__new__)
-        self.key = {ordinal: f"k{ordinal}" for ordinal, _ in watch.key}
-        self.all = {ordinal: f"v{ordinal}" for ordinal, _ in (*watch.key, *watch.values)}
-
-    def body(self, out: _Source, act: str) -> None:
-        if act in ("update", "delete"):
-            self.image(out, self.key)
-            out.add(f"key = {_joined(self.watch.key, self.key)}")
-        if act == "delete":
-            out.add("add(new(Change, (key, None)))")
-            return
-        self.image(out, self.all)
-        out.add(f"after = {_joined(self.watch.key, self.all)}")
-        if act == "update":
-            out.add("if key != after: add(new(Change, (key, None)))")
-        out.add(f"add(new(Change, (after, {_joined(self.watch.values, self.all)})))")
-
-
-def _joined(parts: tuple[tuple[int, str], ...], variables: dict[int, str]) -> str:
-    """An f-string that puts each value into its template, with commas between."""
-    return "f" + repr(",".join(_piece(template, variables[ordinal]) for ordinal, template in parts))
-
-
-def _piece(template: str, variable: str) -> str:
-    """The template with `{variable}` for its placeholder, and its own braces doubled."""
-    around = template.format("\0").split("\0")
-    return f"{{{variable}}}".join(text.replace("{", "{{").replace("}", "}}") for text in around)
-
-
-class _SidecarWriter(_Writer):
-    """Rows of a table of ours, as Python values by name."""
-
-    use = "plain"
-    null = "None"
-
-    def __init__(self, laid: tuple[Place, ...], watch: SidecarWatch) -> None:
-        super().__init__(laid)
-        self.names.update(TableRow=TableRow, TABLE=watch.table)
-        self.all = {place.column.ordinal: f"v{place.column.ordinal}" for place in laid}
-        pairs = (f"{p.column.name!r}: v{p.column.ordinal}" for p in laid)
-        self.row = "{" + ", ".join(pairs) + "}"
-
-    def body(self, out: _Source, act: str) -> None:
-        out.add("before = after = None")
-        if act in ("update", "delete"):
-            self.image(out, self.all)
-            out.add(f"before = {self.row}")
-        if act in ("update", "write"):
-            self.image(out, self.all)
-            out.add(f"after = {self.row}")
-        out.add("add(TableRow(TABLE, before, after))")

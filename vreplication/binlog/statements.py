@@ -14,7 +14,7 @@ from enum import Enum
 
 from vreplication.binlog.charsets import EXACT
 from vreplication.binlog.control import Query
-from vreplication.binlog.events import Xid
+from vreplication.mysql.server import Xid
 from vreplication.mysql.text import Token, Unreadable, has_opened_comment, tokens
 
 ANSI_QUOTES = 1 << 2
@@ -82,7 +82,7 @@ _WRITING = {
     *("HANDLER", "EXECUTE", "MERGE", "BEGIN", "XA", "LOCK", "BINLOG", "SET", "EXPLAIN", "DESCRIBE", "SHOW", "IF"),
 }
 _DEFINING = {"CREATE", "ALTER", "DROP", "RENAME", "TRUNCATE", "OPTIMIZE", "REPAIR"}
-"""InnoDB answers OPTIMIZE by making the table anew: to the switch it is another table than the one that was copied."""
+"""InnoDB answers OPTIMIZE by making the table anew: at the cut-over it is not the one that was copied."""
 _OBJECTS = {
     *("VIEW", "PROCEDURE", "FUNCTION", "EVENT", "USER", "ROLE", "SERVER", "PACKAGE", "TABLESPACE"),
     *("LOGFILE", "UNDO", "RESOURCE", "SPATIAL", "LIBRARY", "INSTANCE", "AGGREGATE", "CATALOG", "JSON"),

@@ -6,11 +6,11 @@ workflow; maps are forgotten when the server may have begun to count table ids a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from vreplication.binlog.control import names_of_map, table_map
-from vreplication.binlog.events import SidecarWatch, SourceWatch
 from vreplication.binlog.rows import Decoder
+from vreplication.binlog.watch import Watch
 from vreplication.errors import SourceChanged
 
 _DUMMY_ID = b"\xff\xff\xff\x00\x00\x00"
@@ -21,12 +21,9 @@ _MAX_KNOWN = 10_000
 class Tables:
     """Decoders by table id; None for a table that nobody watches."""
 
-    def __init__(
-        self, source: SourceWatch, sidecars: Sequence[SidecarWatch], guarded: Iterable[tuple[str, str]] = ()
-    ) -> None:
-        watches: list[SourceWatch | SidecarWatch] = [source, *sidecars]
+    def __init__(self, watches: Iterable[Watch], guarded: Iterable[tuple[str, str]] = ()) -> None:
         self._watches = {_key(w.schema.encode(), w.table.encode()): w for w in watches}
-        self._our_schemas = {w.schema.encode() for w in sidecars}
+        self._our_schemas = {w.schema.encode() for w in self._watches.values() if w.is_ours}
         self._our_tables = {_key(schema.encode(), table.encode()) for schema, table in guarded}
         self._known: dict[bytes, Decoder | None] = {}
         self._others: set[bytes] = set()

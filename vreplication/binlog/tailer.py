@@ -1,8 +1,8 @@
-"""Follows the binary log and hands on what it means for one table: groups in commit order, and heartbeats.
+"""Follows the binary log and hands on what it means for the watched tables: groups in commit order, and heartbeats.
 
 It begins at the file and offset of its start where that is provably the same place (`binlog.origin`), else by GTID.
 
-What must stay true: a lost connection is never mended here; the caller opens a new tailer at the end of the last
+What must stay true: a lost connection is never repaired here; the caller opens a new tailer at the end of the last
 finished group, so that nothing is passed over and nothing is given twice. The dump is asked for a second time, by GTID,
 only while no group of the first has been begun.
 """
@@ -14,9 +14,10 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 
 from vreplication.binlog.charsets import codec_of
-from vreplication.binlog.events import Group, Heartbeat, Position, SidecarWatch, SourceWatch
+from vreplication.binlog.events import Group, Heartbeat, Position
 from vreplication.binlog.origin import Doubt
 from vreplication.binlog.reader import Reader
+from vreplication.binlog.watch import Watch
 from vreplication.binlog.wire import Wire
 from vreplication.errors import Transient
 from vreplication.mysql.url import SourceUrl
@@ -37,8 +38,7 @@ class Tailer:
         self,
         url: SourceUrl,
         start: Position,
-        source: SourceWatch,
-        sidecars: Sequence[SidecarWatch] = (),
+        watches: Sequence[Watch],
         *,
         server_id: int,
         is_mariadb: bool,
@@ -50,7 +50,7 @@ class Tailer:
         self._is_closed = False
         self._dump = functools.partial(Wire, url, start, server_id=server_id, heartbeat_seconds=heartbeat_seconds)
         self._reading = functools.partial(
-            Reader, start, source, sidecars, guarded=guarded, part_bytes=part_bytes, codec_of=self._codec_of
+            Reader, start, watches, guarded=guarded, part_bytes=part_bytes, codec_of=self._codec_of
         )
         try:
             self._wire = self._dump(by_file=True)

@@ -1,39 +1,50 @@
-"""Changes and groups as bytes, for what is put aside on disk.
+"""Changes and groups as bytes (MessagePack), for what is put aside on disk.
 
-What must stay true: what is read is what was written, byte for byte; reading runs no code (marshal, not pickle); a file
-written by another version of Python is recognised by `FORMAT` and never read.
+What must stay true: what is read is what was written, byte for byte; reading runs no code; a file that holds another
+layout of changes is recognised by `FORMAT` and never read.
 """
 
 from __future__ import annotations
 
-import marshal
-import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from vreplication.binlog.events import Change, Group, GroupKind, Position, TableRow, Xid
+import msgspec
 
-FORMAT = f"2/{marshal.version}/{sys.version_info.major}.{sys.version_info.minor}"
+from vreplication.binlog.events import Group, GroupKind, Position, RowChange
+from vreplication.mysql.server import Xid
+
+FORMAT = "4/msgpack"
 """Who reads must have written the same."""
 
-Item = Change | TableRow
+
+class _Stored(NamedTuple):
+    """A change with rows of the types that codecs make, so that texts come back as a tuple and not as a list."""
+
+    table: int
+    before: str | dict[str, Any] | tuple[str, ...] | None
+    after: str | dict[str, Any] | tuple[str, ...] | None
 
 
-def encode_items(items: Sequence[Item]) -> bytes:
-    return marshal.dumps([tuple(item) for item in items])
+_encoder = msgspec.msgpack.Encoder()
+_items = msgspec.msgpack.Decoder(list[_Stored])
+_groups = msgspec.msgpack.Decoder()
 
 
-def decode_items(data: bytes) -> list[Item]:
-    """A change has two fields, a row of the sidecar three."""
-    return [Change(*item) if len(item) == 2 else TableRow(*item) for item in marshal.loads(data)]
+def encode_items(items: Sequence[RowChange]) -> bytes:
+    return _encoder.encode(items)
+
+
+def decode_items(data: bytes) -> list[RowChange]:
+    return [RowChange(*item) for item in _items.decode(data)]
 
 
 def encode_groups(groups: Sequence[Group]) -> bytes:
-    return marshal.dumps([_of_group(group) for group in groups])
+    return _encoder.encode([_of_group(group) for group in groups])
 
 
 def decode_groups(data: bytes) -> list[Group]:
-    return [_to_group(fields) for fields in marshal.loads(data)]
+    return [_to_group(fields) for fields in _groups.decode(data)]
 
 
 def _of_group(group: Group) -> tuple[Any, ...]:

@@ -20,10 +20,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from vreplication.binlog.events import Change, Group, GroupKind, Position, TableRow, Xid
+from vreplication.binlog.events import Group, GroupKind, Position, RowChange
 from vreplication.changes.sorter import DiskSorter
-from vreplication.changes.waiting import Budget, Rows, count_changes
+from vreplication.changes.stream import count_changes
+from vreplication.changes.waiting import Budget, Rows
 from vreplication.errors import SourceChanged, Terminal
+from vreplication.mysql.server import Xid
 from vreplication.settings import MATCHER_BUDGET_BYTES
 
 
@@ -85,7 +87,7 @@ class Matcher:
         is_strict: bool = False,
         budget_bytes: int = MATCHER_BUDGET_BYTES,
         sorter: DiskSorter | None = None,
-        on_applied: Callable[[Sequence[Change | TableRow]], None] = lambda items: None,
+        on_applied: Callable[[Sequence[RowChange]], None] = lambda items: None,
         on_lost: Callable[[], None] = lambda: None,
     ) -> None:
         self._budget = Budget(budget_bytes, sorter)

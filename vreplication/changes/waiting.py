@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from typing import Any
 
-from vreplication.binlog.events import Change
-from vreplication.changes.encoding import Item, decode_items, encode_items
+from vreplication.binlog.events import RowChange
+from vreplication.changes.encoding import decode_items, encode_items
 from vreplication.changes.sorter import DiskSorter, Entry
+from vreplication.changes.stream import count_changes
 from vreplication.errors import Terminal
 from vreplication.settings import MIB
 
 PART_ROWS = 4_000
 PART_BYTES = 4 << 20
-_ITEM_BYTES = 200
-"""About what the tuple of a change takes, and a row of the sidecar."""
+_ITEM_BYTES = 300
+"""About what a change takes besides its texts, and a row of the sidecar."""
 FIRST_TABLE = 1 << 32
 """Numbers of transactions that wait; smaller ones are for tables and for the queue."""
 
@@ -67,7 +69,7 @@ class Rows:
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
-        self._items: list[Item] = []
+        self._items: list[RowChange] = []
         self._fragments: list[int] = []
         """Rows in each fragment on disk."""
         self.memory_bytes = 0
@@ -89,7 +91,7 @@ class Rows:
     def fragments(self) -> tuple[int, ...]:
         return tuple(self._fragments)
 
-    def add(self, items: Sequence[Item], nbytes: int) -> None:
+    def add(self, items: Sequence[RowChange], nbytes: int) -> None:
         self._items.extend(items)
         self.changes += count_changes(items)
         self._weigh(nbytes if items else 0)
@@ -105,7 +107,7 @@ class Rows:
         self.changes = count_changes(self._items) + sum(map(count_changes, self._read(len(self._fragments))))
         self._weigh(sum(map(_weight, self._items)) - self.memory_bytes)
 
-    def _cut_fragments(self, keep: int) -> list[Item]:
+    def _cut_fragments(self, keep: int) -> list[RowChange]:
         """Forget fragments from the end; what stays of the last one is in memory again."""
         counts = list(itertools.accumulate(self._fragments, initial=0))
         whole = max(i for i, total in enumerate(counts) if total <= keep)
@@ -115,7 +117,7 @@ class Rows:
             self._budget.sorter.cut(self.table, whole)
         return rest
 
-    def parts(self) -> Iterator[list[Item]]:
+    def parts(self) -> Iterator[list[RowChange]]:
         """All rows in order, some at a time; an empty list at the end when there are none."""
         yield from self._read(len(self._fragments))
         yield from _pieces(self._items)
@@ -149,7 +151,7 @@ class Rows:
             self._budget.sorter.clean(self.table, 1)
         self._items, self._fragments = [], []
 
-    def _read(self, count: int) -> Iterator[list[Item]]:
+    def _read(self, count: int) -> Iterator[list[RowChange]]:
         """The first `count` fragments."""
         if not count:
             return
@@ -163,13 +165,9 @@ class Rows:
         self._budget.used += nbytes
 
 
-def count_changes(items: Sequence[Item]) -> int:
-    return sum(1 for item in items if isinstance(item, Change))
-
-
-def _pieces(items: Sequence[Item]) -> Iterator[list[Item]]:
+def _pieces(items: Sequence[RowChange]) -> Iterator[list[RowChange]]:
     """In order, so many rows or bytes at a time."""
-    piece: list[Item] = []
+    piece: list[RowChange] = []
     nbytes = 0
     for item in items:
         weight = _weight(item)
@@ -182,8 +180,13 @@ def _pieces(items: Sequence[Item]) -> Iterator[list[Item]]:
         yield piece
 
 
-def _weight(item: Item) -> int:
+def _weight(item: RowChange) -> int:
     """About what it takes in memory."""
-    if isinstance(item, Change):
-        return _ITEM_BYTES + len(item.key) + len(item.values or "")
-    return _ITEM_BYTES
+    return _ITEM_BYTES + _text_bytes(item.before) + _text_bytes(item.after)
+
+
+def _text_bytes(row: Any) -> int:
+    """A row is a text or several of them; those of ours are small."""
+    if isinstance(row, str):
+        return len(row)
+    return sum(map(len, row)) if isinstance(row, tuple) else 0

@@ -30,9 +30,7 @@ from dataclasses import dataclass
 
 from vreplication.binlog.events import Extent
 from vreplication.changes.beats import Beats
-
-TABLE = 0
-"""The one table of a workflow that has one."""
+from vreplication.changes.stream import FIRST
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,7 +221,7 @@ class Watermark:
         """A transaction that says `micros` of itself is about to be applied; returns the time that it gets."""
         with self._lock:
             time = self._source.assign(micros)
-            self._source.begin(time, (TABLE,))
+            self._source.begin(time, (FIRST,))
             return time
 
     def took(self, time: int, beat_micros: int | None = None) -> int:
@@ -238,7 +236,7 @@ class Watermark:
     def resolve(self, time: int) -> None:
         """Everything up to here is written and committed at the target."""
         with self._lock:
-            self._source.applied(TABLE, time)
+            self._source.applied(FIRST, time)
 
     def write_beat(self, now: float) -> int:
         """The number of the beat that is about to be written; now: of the clock that `reading` is told."""

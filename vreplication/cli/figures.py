@@ -93,7 +93,7 @@ def _held(snapshot: Snapshot) -> str:
     if snapshot.is_cancel_requested and not snapshot.has_ended:
         return "being cancelled"
     if snapshot.is_paused and not snapshot.has_ended:
-        return f"paused (go on with: vreplication resume {snapshot.workflow})"
+        return f"paused (resume with: vreplication resume {snapshot.workflow})"
     return f"throttled: {snapshot.throttled}" if snapshot.throttled else ""
 
 

@@ -65,7 +65,7 @@ def _replicate(workflow: str) -> None:
 
 def _spark_archive() -> None:
     """Archive the classes of Spark's JVM beside this installation: every later start takes half the time."""
-    from vreplication.rowcopy.spark_start import write_archive
+    from vreplication.spark.start import write_archive
 
     with streams.children_to(logs.start()):
         written = write_archive()

@@ -32,7 +32,7 @@ _DEFAULTS = Limits()
 RUN_HELP = """
 Alter a live table: copy, catch up, verify, switch.
 
-The table stays readable and writable; until the switch it is untouched. Ctrl-C stops cleanly; the same command with
+The table stays readable and writable; until the cut-over it is untouched. Ctrl-C stops cleanly; the same command with
 the same --workflow goes on.
 
 Examples:
@@ -62,7 +62,7 @@ _Workflow = Annotated[
 _Cutover = Annotated[
     str | None,
     typer.Option(
-        "--cutover", metavar="auto|manual", help="manual: hold before the switch until `release`. [default: auto]"
+        "--cutover", metavar="auto|manual", help="manual: hold before the cut-over until `release`. [default: auto]"
     ),
 ]
 _Parallelism = Annotated[
@@ -103,7 +103,7 @@ _CopyPath = Annotated[
 _Retired = Annotated[
     str | None,
     typer.Option(
-        "--retired", metavar="keep|drop", help="What becomes of the original after the switch. [default: keep]"
+        "--retired", metavar="keep|drop", help="What becomes of the original after the cut-over. [default: keep]"
     ),
 ]
 
@@ -228,7 +228,7 @@ def _agree(request: Request) -> None:
         return
     words = (
         f"ALTER TABLE {request.spec.table} {request.spec.alter}\non {request.url}, workflow {_workflow(request)}.\n"
-        "The table stays in use and is untouched until the switch. Go on?"
+        "The table stays in use and is untouched until the cut-over. Go on?"
     )
     if not typer.confirm(mask(words), err=True):
         raise Refused("Not started.")

@@ -36,7 +36,7 @@ def pause(
 
     url = options.resolve(source, source_file)
     limit = operate.pause(url, names.check_workflow(workflow), by())
-    words = f"Paused; go on with: {PROGRAM} resume {workflow}"
+    words = f"Paused; resume with: {PROGRAM} resume {workflow}"
     _done("paused", workflow, f"{words}\n{limit}" if limit else words, is_json)
 
 
@@ -51,7 +51,7 @@ def release(
 
     url = options.resolve(source, source_file)
     operate.release(url, names.check_workflow(workflow), by())
-    _done("released", workflow, "Released; the switch follows as soon as the gate is open.", is_json)
+    _done("released", workflow, "Released; the cut-over follows as soon as the gate is open.", is_json)
 
 
 def tune(
@@ -70,10 +70,10 @@ def tune(
     from vreplication.workflows import effort
 
     url = options.resolve(source, source_file)
-    wishes = {"copy_parallelism": copy_parallelism, "chunk_millis": chunk_millis}
-    words = effort.tune(url, names.check_workflow(workflow), by(), wishes)
+    asked_for = {"copy_parallelism": copy_parallelism, "chunk_millis": chunk_millis}
+    words = effort.tune(url, names.check_workflow(workflow), by(), asked_for)
     if is_json:
-        json_line({"event": "tuned", "workflow": workflow, **wishes})
+        json_line({"event": "tuned", "workflow": workflow, **asked_for})
     else:
         say(words)
 
@@ -125,7 +125,7 @@ def resume(
     source_file: options.SourceFileOption = None,
     is_json: options.JsonOption = False,
 ) -> None:
-    """Unpause a living workflow; one that nobody works on is run on from where it stopped."""
+    """Unpause a living workflow; one without an active worker is run on from where it stopped."""
     url = options.resolve(source, source_file)
     raise typer.Exit(_resume(url, names.check_workflow(workflow), invocation.of(context).args, is_json))
 
@@ -142,7 +142,7 @@ def _resume(url: SourceUrl, workflow: str, args: tuple[str, ...], is_json: bool)
         watcher=Watcher(url, workflow),
     )
     if result is None:
-        _done("resumed", workflow, "Resumed; the process that works on it goes on.", is_json)
+        _done("resumed", workflow, "Resumed; its process goes on.", is_json)
         return 0
     code = outcome.finish(result, is_json=is_json, again=outcome.bare_command(args))
     ending.note_told(url, result)
@@ -200,7 +200,7 @@ def _verdict_text(verdict: Verdict) -> str:
         f"{numbers.count(verdict.repaired)} repaired",
     ]
     if verdict.hot_keys:
-        parts.append(f"{numbers.count(len(verdict.hot_keys))} written to all the time (compared again at the switch)")
+        parts.append(f"{numbers.count(len(verdict.hot_keys))} written to all the time (compared again at the cut-over)")
     return "\n".join(t for t in (", ".join(parts) + ".", verdict.details) if t)
 
 

@@ -101,14 +101,14 @@ def _not_complete(result: Result) -> str:
         lines.append("The source table is untouched.")
     lines += _leftovers(result)
     if result.resume_command:
-        lines.append(f"Go on with: {result.resume_command}")
+        lines.append(f"Resume with: {result.resume_command}")
     if result.event == "failed" and logs.current():
         lines.append(f"The log is {logs.current()}.")
     return "\n".join(lines)
 
 
 def _is_untouched(result: Result) -> bool:
-    """Until the switch the source table is untouched; afterwards the original has a new name."""
+    """Until the cut-over the source table is untouched; afterwards the original has a new name."""
     return result.cutover_millis is None
 
 

@@ -169,7 +169,7 @@ def _next(snapshot: Snapshot) -> str | None:
     """What is expected of the person."""
     name = snapshot.workflow
     known = {
-        Phase.FAILED: f"{PROGRAM} resume {name} when the cause is mended, or {PROGRAM} cancel {name}",
+        Phase.FAILED: f"{PROGRAM} resume {name} once the cause is fixed, or {PROGRAM} cancel {name}",
         Phase.COMPLETE: f"{PROGRAM} cleanup {name} drops the original, if it was kept",
         Phase.WAITING: f"{PROGRAM} release {name}, if it was started with --cutover manual",
     }

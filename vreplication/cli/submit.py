@@ -49,7 +49,7 @@ _Cutover = Annotated[
     typer.Option(
         "--cutover",
         metavar="auto|manual|window",
-        help="manual: hold before the switch until `release`; window: until the maintenance window. [default: auto]",
+        help="manual: hold before the cut-over until `release`; window: until the maintenance window. [default: auto]",
     ),
 ]
 _Window = Annotated[

@@ -1,1 +1,1 @@
-"""The switch: what holds it back (reasons, blockers), how it is done (swap), how its result is told (identity)."""
+"""The cut-over: what holds it back (reasons, blockers), how it is done (attempt), how its result is told (identity)."""

@@ -1,4 +1,4 @@
-"""Who would be served before RENAME: definition statements that queued for the table while it was locked.
+"""Who would be served before RENAME: DDL statements that queued for the table while it was locked.
 
 RENAME goes before every waiting reader and writer, but not before a statement that asks for as much as itself: a
 TRUNCATE, or an ALTER of partitions. Queued first it runs first, on the old table, and nobody does it to the new one.
@@ -23,14 +23,14 @@ DEFINING = ("TRUNCATE", "ALTER", "DROP", "RENAME", "OPTIMIZE", "CREATE")
 
 
 def ahead(session: Session, schema: str, table: str, own: Iterable[int]) -> list[Process]:
-    """Connections, but for our own, that are at a definition statement which names the table."""
+    """Connections, but for our own, that are at a DDL statement which names the table."""
     found = processes(session, is_full=True)
     others = [process for number, process in found.items() if number not in {*own, session.id}]
     return [p for p in others if defines(p.statement, p.schema, (schema, table))]
 
 
 def defines(statement: str, default: str, table: tuple[str, str]) -> bool:
-    """Is it a definition statement that names the table (schema, name)? One that cannot be read may be.
+    """Is it a DDL statement that names the table (schema, name)? One that cannot be read may be.
 
     default: the schema that names without one are of.
     """

@@ -1,4 +1,4 @@
-"""Who stands in the way of the switch, named: sessions with a metadata lock on the table, and old snapshots.
+"""Who stands in the way of the cut-over, named: sessions with a metadata lock on the table, and old snapshots.
 
 What must stay true: a statement leaves here without the secrets in it; we name and never kill, KILL is the operator's
 choice. A transaction's beginning is compared by the server's own clock and rounded down to whole seconds
@@ -17,7 +17,7 @@ from vreplication.cutover.transactions import Transaction, open_transactions
 from vreplication.errors import VReplicationError
 from vreplication.masking import mask
 from vreplication.mysql.processes import Process, processes
-from vreplication.mysql.quoting import binary, text
+from vreplication.mysql.quoting import text
 from vreplication.mysql.server import Server, prepared_branches
 from vreplication.mysql.session import Session
 
@@ -79,7 +79,7 @@ def blockers(session: Session, server: Server, schema: str, table: str, *, own: 
 def old_snapshots(session: Session, since: datetime | str | None, own: frozenset[int]) -> list[Blocker]:
     """Transactions that began before `since` (UTC) and keep their first snapshot, oldest first. None: no copy, no risk.
 
-    What they read from the table after the switch would be the half-filled copy, without any error. One opened WITH
+    What they read from the table after the cut-over would be the half-filled copy, without any error. One opened WITH
     CONSISTENT SNAPSHOT is listed too, though it has read nothing yet (measured on both servers).
     """
     if since is None:
@@ -92,21 +92,14 @@ def old_snapshots(session: Session, since: datetime | str | None, own: frozenset
     return _oldest_first(_named(session, old, own, OLD_SNAPSHOT, ""))
 
 
-def last_matched(session: Session, sidecar: str, workflow: str) -> datetime | None:
-    """When the last chunk was matched (UTC); None when none was."""
-    found = session.value(f"SELECT MAX(matched_at) FROM {sidecar}.chunk WHERE workflow=%s", (workflow,))
-    return found if isinstance(found, datetime) else None
-
-
 def branch_names(session: Session, server: Server) -> list[str]:
     """Every prepared branch of the server, as XA COMMIT takes it. Empty where XA RECOVER is not allowed."""
     try:
         if server.is_mariadb:
             return [str(row[3]) for row in session.rows("XA RECOVER FORMAT='SQL'")]
-        found = prepared_branches(session, is_mariadb=False)
+        return list(map(str, prepared_branches(session, is_mariadb=False)))
     except VReplicationError:
         return []
-    return [f"{binary(gtrid)},{binary(bqual)},{form}" for form, gtrid, bqual in found]
 
 
 @dataclass(frozen=True, slots=True)

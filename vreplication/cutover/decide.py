@@ -1,4 +1,4 @@
-"""Has the switch happened? Told by table identity, whatever the connection that asked for it said.
+"""Has the cut-over happened? Told by table identity, whatever the connection that asked for it said.
 
 What must stay true: the answer comes from the two identities that were recorded when the tables were made; a table that
 is neither of them is an error, not a guess.

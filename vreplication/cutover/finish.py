@@ -1,4 +1,4 @@
-"""What belongs to the switch beside the RENAME: fresh statistics, the AUTO_INCREMENT counter, the clearing up.
+"""What belongs to the cut-over beside the RENAME: fresh statistics, the AUTO_INCREMENT counter, the clearing up.
 
 What must stay true: the new table's counter is never below the old one's, so that an id that was given out once, even
 to a row that is deleted again, is not given out twice; a table is dropped only if its recorded identity is its own.
@@ -14,7 +14,7 @@ __all__ = ["analyze", "carry_auto_increment", "drop_table"]
 
 
 def analyze(session: Session, schema: str, table: str) -> None:
-    """Collect statistics, so that plans do not change at the switch. Logged: replicas switch too."""
+    """Collect statistics, so that plans do not change at the cut-over. Logged: replicas switch too."""
     session.rows(f"ANALYZE TABLE {qualified(schema, table)}")
 
 

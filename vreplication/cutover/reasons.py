@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from vreplication import names
-from vreplication.cutover.blockers import Blocker, blockers, branch_names, last_matched, old_snapshots
-from vreplication.mysql.quoting import qualified
+from vreplication.cutover.blockers import Blocker, blockers, branch_names, old_snapshots
 from vreplication.mysql.server import Server
-from vreplication.mysql.session import Session, SqlError
-from vreplication.settings import GATE_BACKLOG_CHANGES, GATE_LAG_SECONDS, SIDECAR
-from vreplication.state import gate, lease, ledger, since, verdicts, workflows
+from vreplication.mysql.session import Session
+from vreplication.settings import GATE_BACKLOG_CHANGES, GATE_LAG_SECONDS
+from vreplication.state import dirty, gate, lease, ledger, progress, since, verdicts, workflows
 from vreplication.state.workflows import WorkflowRow
 
 FRESH_SECONDS = 2.5
@@ -94,19 +92,10 @@ def _copy_reasons(session: Session, row: WorkflowRow) -> list[Reason]:
                 f"{totals.chunks_open + totals.chunks_landed} chunks are not matched.",
             )
         )
-    if keys := _dirty_keys(session, row):
+    if keys := dirty.count(session, row.id):
         sentence = f"{keys} rows conflicted with the new unique key and are copied again."
         found.append(Reason(code="dirty", sentence=sentence))
     return found
-
-
-def _dirty_keys(session: Session, row: WorkflowRow) -> int:
-    try:
-        return int(session.value(f"SELECT COUNT(*) FROM {qualified(SIDECAR, names.dirty_table(row.id))}"))
-    except SqlError as error:
-        if error.code != 1146:
-            raise
-        return 0
 
 
 def _verdict_reasons(session: Session, row: WorkflowRow) -> list[Reason]:
@@ -123,15 +112,10 @@ def _verdict_reasons(session: Session, row: WorkflowRow) -> list[Reason]:
 
 
 def _catch_up_reasons(session: Session, server: Server, row: WorkflowRow) -> list[Reason]:
-    found = session.row(
-        "SELECT TIMESTAMPDIFF(MICROSECOND, replicate_at, NOW(6)) / 1e6, lag_seconds, backlog, held_branches "
-        f"FROM {SIDECAR}.progress WHERE workflow=%s",
-        (row.id,),
-    )
-    if found is None or found[0] is None or float(found[0]) > FRESH_SECONDS:
+    found = progress.catch_up(session, row.id)
+    if found is None or found.age_seconds > FRESH_SECONDS:
         return [Reason(code="not_running", sentence="Catch-up is not running.")]
-    _, lag, backlog, branches = found
-    return [*_lag_reasons(lag, backlog), *_prepared_reasons(session, server, int(branches))]
+    return [*_lag_reasons(found.lag_seconds, found.backlog), *_prepared_reasons(session, server, found.held_branches)]
 
 
 def _lag_reasons(lag: float | None, backlog: int | None) -> list[Reason]:
@@ -165,7 +149,7 @@ def _is_lasting(blocker: Blocker) -> bool:
 
 
 def _snapshot_reasons(session: Session, row: WorkflowRow, own: frozenset[int]) -> list[Reason]:
-    since = last_matched(session, SIDECAR, row.id)
+    since = ledger.last_matched(session, row.id)
     return [Reason(code="old_snapshot", sentence=_sentence(b)) for b in old_snapshots(session, since, own)]
 
 

@@ -1,4 +1,4 @@
-"""The RENAME of the switch: sent by a thread of its own, because it waits while the lock is held.
+"""The RENAME of the cut-over: sent by a thread of its own, because it waits while the lock is held.
 
 What must stay true: nobody acts on "it has been sent" but on "the server shows it waiting"; when `end` returns, its
 session does nothing any more, or its socket is closed and the server has been told to kill it.

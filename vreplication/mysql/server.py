@@ -9,6 +9,7 @@ import hashlib
 import re
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from vreplication.errors import SourceChanged, Terminal
 from vreplication.mysql.session import Session
@@ -127,29 +128,40 @@ def _digest(parts: list[str]) -> str:
     return hashlib.sha256("|".join(parts).encode()).hexdigest()[:36]
 
 
-def prepared_branches(session: Session, *, is_mariadb: bool) -> list[tuple[int, bytes, bytes]]:
-    """XA RECOVER as (format id, gtrid, bqual), the last two as bytes. MySQL needs XA_RECOVER_ADMIN."""
+class Xid(NamedTuple):
+    """Name of an XA branch; as text what XA COMMIT takes."""
+
+    format_id: int
+    gtrid: bytes
+    bqual: bytes
+
+    def __str__(self) -> str:
+        return f"X'{self.gtrid.hex()}',X'{self.bqual.hex()}',{self.format_id}"
+
+
+def prepared_branches(session: Session, *, is_mariadb: bool) -> list[Xid]:
+    """XA RECOVER. MySQL needs XA_RECOVER_ADMIN."""
     if is_mariadb:
         return [_from_sql(row) for row in session.rows("XA RECOVER FORMAT='SQL'")]
     return [_from_hex(row) for row in session.rows("XA RECOVER CONVERT XID")]
 
 
-def _from_sql(row: tuple[object, ...]) -> tuple[int, bytes, bytes]:
+def _from_sql(row: tuple[object, ...]) -> Xid:
     """MariaDB: 'gt1','bq1',7 when all is printable (quotes are not escaped there), else X'677431',X'627131',7."""
     format_id, gtrid_length, bqual_length = (int(str(n)) for n in row[:3])
     data = str(row[3])
     if data.startswith("X"):
         parts = [bytes.fromhex(h) for h in re.findall(r"X'([0-9A-Fa-f]*)'", data)]
-        return format_id, parts[0], parts[1] if len(parts) > 1 else b""
+        return Xid(format_id, parts[0], parts[1] if len(parts) > 1 else b"")
     second = 1 + gtrid_length + len("','")
-    return format_id, data[1 : 1 + gtrid_length].encode(), data[second : second + bqual_length].encode()
+    return Xid(format_id, data[1 : 1 + gtrid_length].encode(), data[second : second + bqual_length].encode())
 
 
-def _from_hex(row: tuple[object, ...]) -> tuple[int, bytes, bytes]:
+def _from_hex(row: tuple[object, ...]) -> Xid:
     """MySQL: 0x677431627131 with both lengths beside it."""
     raw = bytes.fromhex(str(row[3])[2:])
     cut = int(str(row[1]))
-    return int(str(row[0])), raw[:cut], raw[cut:]
+    return Xid(int(str(row[0])), raw[:cut], raw[cut:])
 
 
 def check_commit_order(session: Session) -> None:
@@ -166,10 +178,10 @@ def check_commit_order(session: Session) -> None:
 
 
 def out_of_turn(max_write_lock_count: int) -> str:
-    """'' where a waiting RENAME goes before writers, on which the switch relies; else a sentence on why it may not."""
+    """'' where a waiting RENAME goes before writers, as the cut-over needs it; else a sentence on why it may not."""
     if max_write_lock_count >= _FEWEST_LOCKS:
         return ""
     return (
         f"max_write_lock_count is {max_write_lock_count}: the server may let a waiting writer go before the RENAME of "
-        "the switch, and its write would be lost."
+        "the cut-over, and its write would be lost."
     )

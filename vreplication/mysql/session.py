@@ -88,6 +88,10 @@ def _column(data: bytes, encoding: str) -> Any:
     return FieldDescriptorPacket(data, encoding)
 
 
+DUPLICATE = 1062
+"""Code of a SqlError: a row with that key is there already."""
+
+
 class SqlError(Terminal):
     """A statement that the server refused; `code` is its error number, `text` its own words."""
 

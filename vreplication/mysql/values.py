@@ -120,3 +120,21 @@ def split_literals(text: str) -> list[str]:
             start = i + 1
         i += 1
     return [*parts, text[start:]]
+
+
+def readable(literal: str) -> str:
+    """A literal as a person writes it, where that is plain."""
+    found = _HEX.fullmatch(literal)
+    if not found:
+        return literal
+    codecs = {"utf8mb4": "utf-8", "utf8mb3": "utf-8", "utf8": "utf-8", "latin1": "cp1252", "ascii": "ascii"}
+    try:
+        text = bytes.fromhex(found[2]).decode(codecs[found[1] or ""])
+    except (KeyError, UnicodeDecodeError):
+        return literal
+    return repr(text) if text.isprintable() else literal
+
+
+def readable_key(key: str) -> str:
+    """The same for a comma list of literals."""
+    return ", ".join(map(readable, split_literals(key)))

@@ -1,4 +1,4 @@
-"""Every check, run and listed: a user mends all at once, not one after another.
+"""Every check, run and listed: a user fixes all at once, not one after another.
 
 What must stay true: no check is left out because another refused.
 """

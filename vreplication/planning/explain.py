@@ -10,6 +10,7 @@ from typing import Any
 from vreplication.planning.facts import Check, Verdict
 from vreplication.planning.plan import Plan
 from vreplication.planning.space import size
+from vreplication.planning.stages import Explained, Stage
 
 _MARK = {Verdict.OK: "ok    ", Verdict.WARN: "note  ", Verdict.REFUSE: "REFUSE"}
 
@@ -25,7 +26,7 @@ def explain(plan: Plan) -> str:
         *(line for check in plan.checks for line in _check(check)),
         "",
         "Steps",
-        *(line for number, stage in enumerate(plan.stages, 1) for line in _stage(number, stage)),
+        *(line for number, one in enumerate(plan.stages, 1) for line in _stage(number, *one)),
         "",
         _verdict(plan),
     ]
@@ -71,8 +72,8 @@ def _check(check: Check) -> list[str]:
     return [f"  {_MARK[check.verdict]} {check.name:<22}{check.sentence}", *cure]
 
 
-def _stage(number: int, stage: Any) -> list[str]:
-    return [f"  {number}. {stage.name}: {stage.sentence}", *(f"       {text}" for text in stage.statements)]
+def _stage(number: int, stage: Stage, found: Explained) -> list[str]:
+    return [f"  {number}. {stage.name}: {found.sentence}", *(f"       {text}" for text in found.statements)]
 
 
 def _verdict(plan: Plan) -> str:
@@ -101,5 +102,8 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "checks": [
             {"name": c.name, "verdict": c.verdict.value, "sentence": c.sentence, "cure": c.cure} for c in plan.checks
         ],
-        "stages": [{"name": s.name, "sentence": s.sentence, "statements": list(s.statements)} for s in plan.stages],
+        "stages": [
+            {"name": s.name, "phases": list(s.phases), "sentence": e.sentence, "statements": list(e.statements)}
+            for s, e in plan.stages
+        ],
     }

@@ -15,7 +15,7 @@ from vreplication.planning import privileges, space, table_checks
 from vreplication.planning.checks import copy_path_reason, holds_counter, may_collide, run_checks
 from vreplication.planning.facts import Check, Facts, Verdict, ok, refuse
 from vreplication.planning.spec import Spec
-from vreplication.planning.stages import Stage, make_stages
+from vreplication.planning.stages import STAGES, Explained, Stage
 from vreplication.schema.alter import AlterClauses, parse_alter
 from vreplication.schema.introspect import introspect
 from vreplication.schema.mapping import map_for
@@ -36,7 +36,7 @@ class Plan:
     copy_path: str
     copy_path_reason: str
     checks: tuple[Check, ...]
-    stages: tuple[Stage, ...]
+    stages: tuple[tuple[Stage, Explained], ...]
     estimated_rows: int
     copy_bytes: int
     log_bytes: int
@@ -77,7 +77,7 @@ def _plan(facts: Facts, checks: tuple[Check, ...]) -> Plan:
         copy_path=facts.copy_path,
         copy_path_reason=copy_path_reason(facts),
         checks=checks,
-        stages=make_stages(facts),
+        stages=tuple((stage, stage.explain(facts)) for stage in STAGES),
         estimated_rows=facts.source.estimated_rows,
         copy_bytes=copy_bytes,
         log_bytes=log_bytes,

@@ -33,7 +33,7 @@ class Spec(BaseModel):
     table: str = Field(min_length=1, description="Table to change, `name` or `schema.name`.")
     alter: str = Field(min_length=1, description="What would follow ALTER TABLE t.")
     workflow: str | None = Field(default=None, description="Id of the workflow; an existing one goes on.")
-    cutover: Literal["auto", "manual"] = Field(default="auto", description="manual: hold before the switch.")
+    cutover: Literal["auto", "manual"] = Field(default="auto", description="manual: hold before the cut-over.")
     cutover_window: str | None = Field(default=None, description="Maintenance window that releases the cut-over.")
     copy_parallelism: int | None = Field(
         default=None, ge=1, le=MOST_PARALLELISM, description="Copying tasks at a time; not given: as many as do good."
@@ -53,7 +53,7 @@ class Spec(BaseModel):
     )
     copy_path: Literal["auto", "server", "rows"] = Field(default="auto", description="How rows travel.")
     spark_master: str = Field(default="local[*]", min_length=1, description="Spark's master.")
-    retired: Literal["keep", "drop"] = Field(default="keep", description="The original after the switch.")
+    retired: Literal["keep", "drop"] = Field(default="keep", description="The original after the cut-over.")
     xa_wait_seconds: float = Field(default=60.0, ge=0, description="Patience with XA branches prepared before us.")
     ignore_old_snapshots: bool = Field(default=False, description="Switch although an older snapshot is open.")
     verify_every_minutes: float = Field(

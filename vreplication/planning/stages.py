@@ -1,10 +1,14 @@
-"""What a workflow does, step by step, in the words of the phases.
+"""The stages of an online DDL: one tuple that the command runs, Airflow's tasks are made from, and a plan prints.
 
-What must stay true: a stage's name is a phase; its statements are what the server will see, by their real names.
+What each does is bound to its name: workflows/online_ddl.py (`ACTS`), workflows/stages.py (`TASKS`).
+
+What must stay true: nobody has a list of stages beside this one; statements are what the server will see, by their real
+names.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from vreplication import names
@@ -16,12 +20,25 @@ from vreplication.settings import CUTOVER_DEADLINE_SECONDS, SIDECAR
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
+class Explained:
     """`statements` are examples where there are many alike (one a chunk, one a batch)."""
 
-    name: str
     sentence: str
     statements: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """A step of the command, a task of Airflow, a line of a plan.
+
+    after: the stages that have ended when it begins. phases: what `status` shows meanwhile; none where it runs beside
+    others.
+    """
+
+    name: str
+    after: tuple[str, ...]
+    phases: tuple[Phase, ...]
+    explain: Callable[[Facts], Explained]
 
 
 def shadow_name(facts: Facts) -> str:
@@ -31,15 +48,9 @@ def shadow_name(facts: Facts) -> str:
         return f"{facts.source.name}…"
 
 
-def make_stages(facts: Facts) -> tuple[Stage, ...]:
-    """All stages in order."""
-    return (_prepare(facts), _copy(facts), _catch_up(facts), *_verify_and_wait(facts), _cut_over(facts), _after(facts))
-
-
-def _prepare(facts: Facts) -> Stage:
+def _prepare(facts: Facts) -> Explained:
     shadow, table = _both(facts)
-    return Stage(
-        name=Phase.PREPARING,
+    return Explained(
         sentence=f"Install {SIDECAR}, take the lease, make the shadow table, note where the binary log stands.",
         statements=(
             f"CREATE TABLE {shadow} LIKE {table}",
@@ -53,7 +64,7 @@ def _both(facts: Facts) -> tuple[str, str]:
     return qualified(schema, shadow_name(facts)), qualified(schema, facts.source.name)
 
 
-def _copy(facts: Facts) -> Stage:
+def _copy(facts: Facts) -> Explained:
     shadow, table = _both(facts)
     pairs = facts.mapping.pairs if facts.mapping else ()
     columns = idents(pair.target.name for pair in pairs) or "…"
@@ -63,35 +74,34 @@ def _copy(facts: Facts) -> Stage:
         statements: tuple[str, ...] = (f"INSERT IGNORE INTO {shadow} ({columns}) SELECT {values} FROM {table} WHERE …",)
     else:
         statements = (f"SELECT … FROM {table} WHERE …", f"INSERT IGNORE INTO {shadow} ({columns}) VALUES …")
-    return Stage(name=Phase.COPYING, sentence=f"Copy {rows} in chunks, beside catch-up.", statements=statements)
+    return Explained(sentence=f"Copy {rows} in chunks, beside catch-up.", statements=statements)
 
 
-def _catch_up(facts: Facts) -> Stage:
+def _replicate(facts: Facts) -> Explained:
     shadow, _ = _both(facts)
     order = ", noting each row that is in another's way" if facts.mapping and facts.mapping.may_collide else ""
-    return Stage(
-        name=Phase.CATCHING_UP,
-        sentence=f"Apply what the binary log says has changed since the start{order}.",
+    return Explained(
+        sentence=f"Apply what the binary log says has changed since the start{order}; beside all that follows.",
         statements=(f"REPLACE INTO {shadow} … VALUES …", f"DELETE FROM {shadow} WHERE …"),
     )
 
 
-def _verify_and_wait(facts: Facts) -> tuple[Stage, Stage]:
+def _verify(_: Facts) -> Explained:
+    return Explained(sentence="Compare checksums of all rows of both tables, under live writes.")
+
+
+def _gate(facts: Facts) -> Explained:
     spec = facts.spec
     until = f"the window {spec.cutover_window}, or " if spec.cutover_window else ""
     hold = f"Hold until {until}`vreplication release {spec.workflow or 'ID'}`."
     release = hold if spec.needs_release else "Go on when level."
-    return (
-        Stage(name=Phase.VERIFYING, sentence="Compare checksums of all rows of both tables, under live writes."),
-        Stage(name=Phase.WAITING, sentence=f"Caught up, verified, nothing in the way? {release}"),
-    )
+    return Explained(sentence=f"Caught up, verified, nothing in the way? {release}")
 
 
-def _cut_over(facts: Facts) -> Stage:
+def _cut_over(facts: Facts) -> Explained:
     shadow, table = _both(facts)
     retired = qualified(facts.source.schema, retired_name(facts))
-    return Stage(
-        name=Phase.CUTTING_OVER,
+    return Explained(
         sentence=f"Switch atomically; writers wait at most {CUTOVER_DEADLINE_SECONDS:.0f} s, readers see no gap.",
         statements=(
             f"LOCK TABLES {table} WRITE, {retired} WRITE, …",
@@ -109,8 +119,19 @@ def retired_name(facts: Facts) -> str:
     return name if facts.spec.workflow else name[:-6] + "…"
 
 
-def _after(facts: Facts) -> Stage:
+def _clean_up(facts: Facts) -> Explained:
     retired = qualified(facts.source.schema, retired_name(facts))
     if facts.spec.retired == "drop":
-        return Stage(name=Phase.COMPLETE, sentence="Drop the retired table.", statements=(f"DROP TABLE {retired}",))
-    return Stage(name=Phase.COMPLETE, sentence=f"The original stays as {retired} until `vreplication cleanup`.")
+        return Explained(sentence="Drop the retired table.", statements=(f"DROP TABLE {retired}",))
+    return Explained(sentence=f"The original stays as {retired} until `vreplication cleanup`.")
+
+
+STAGES = (
+    Stage(name="prepare", after=(), phases=(Phase.PREPARING,), explain=_prepare),
+    Stage(name="replicate", after=("prepare",), phases=(), explain=_replicate),
+    Stage(name="copy", after=("prepare",), phases=(Phase.COPYING, Phase.CATCHING_UP), explain=_copy),
+    Stage(name="verify", after=("copy",), phases=(Phase.VERIFYING,), explain=_verify),
+    Stage(name="gate", after=("verify",), phases=(Phase.WAITING,), explain=_gate),
+    Stage(name="cut_over", after=("gate", "replicate"), phases=(Phase.CUTTING_OVER,), explain=_cut_over),
+    Stage(name="clean_up", after=("cut_over",), phases=(Phase.COMPLETE,), explain=_clean_up),
+)

@@ -20,6 +20,7 @@ from vreplication.schema.keys import usable_keys
 from vreplication.schema.model import Column, Key, TableMapping
 from vreplication.schema.shadow import checks_of, new_names
 from vreplication.settings import SIDECAR
+from vreplication.state import workflows
 
 _SYSTEM = ("mysql", "sys", "information_schema", "performance_schema", SIDECAR)
 # A literal, the current time, or nothing: what is the same in every row.
@@ -90,7 +91,7 @@ def triggers(facts: Facts) -> Check:
         return refuse(
             "triggers",
             f"{facts.name} has triggers ({', '.join(str(r[0]) for r in found)}); they would stay on the retired table.",
-            "Drop them first and create them again after the switch.",
+            "Drop them first and create them again after the cut-over.",
         )
     return ok("triggers", "No triggers.")
 
@@ -199,7 +200,7 @@ def duplicates(facts: Facts) -> Check:
             )
     listed = ", ".join(key.name for key in mapping.added_unique)
     return warn(
-        "unique keys", f"Unique keys are added or narrowed ({listed}): changes are applied one by one, in order."
+        "unique keys", f"Unique keys are added or narrowed ({listed}): rows in each other's way are copied again."
     )
 
 
@@ -230,18 +231,13 @@ def names_free(facts: Facts) -> Check:
 
 
 def other_workflow(facts: Facts) -> Check:
-    if not exists(facts.session, SIDECAR, "workflow"):
-        return ok("other workflows", "None has run here.")
-    found = facts.session.row(
-        f"SELECT id, phase FROM {SIDECAR}.workflow WHERE source_schema=%s AND source_table=%s"
-        " AND phase NOT IN ('complete','cancelled') AND id<>%s LIMIT 1",
-        (facts.source.schema, facts.source.name, facts.spec.workflow or ""),
-    )
-    if found:
+    found = workflows.live_on_table(facts.session, facts.source.schema, facts.source.name)
+    found.pop(facts.spec.workflow or "", None)
+    for other, phase in found.items():
         return refuse(
             "other workflows",
-            f"Workflow {found[0]} on {facts.name} has not ended (phase {found[1]}).",
-            f"`vreplication resume {found[0]}` goes on with it, `vreplication cancel {found[0]}` removes it.",
+            f"Workflow {other} on {facts.name} has not ended (phase {phase}).",
+            f"`vreplication resume {other}` goes on with it, `vreplication cancel {other}` removes it.",
         )
     return ok("other workflows", "None on this table.")
 
@@ -310,7 +306,7 @@ def optimizer_statistics(facts: Facts) -> Check:
     if lost:
         return warn(name, f"{what} of {', '.join(lost)} end with the old definition; others are collected again.")
     of = f" of {', '.join(sorted(found.columns))}" if found.columns else ""
-    return ok(name, f"{what}{of} are collected again, on the new table, before the switch.")
+    return ok(name, f"{what}{of} are collected again, on the new table, before the cut-over.")
 
 
 _ALL: tuple[Callable[[Facts], Check], ...] = (

@@ -29,7 +29,7 @@ class Part(StrEnum):
     GATE = "gate"
     """Statistics, and the readings of the gate."""
     SWITCHING = "switching"
-    """Attempts at the switch, and the clean-up."""
+    """Attempts at the cut-over, and the clean-up."""
 
 
 LINEAR = frozenset({Part.COPYING, Part.VERIFYING})

@@ -16,11 +16,11 @@ from vreplication.mysql.session import Session
 from vreplication.phases import ENDED, Phase
 from vreplication.progress.estimate import UNMATCHED_PERCENT
 from vreplication.settings import GATE_BACKLOG_CHANGES, GATE_LAG_SECONDS
-from vreplication.state import forecasts, history, progress, sidecar
+from vreplication.state import forecasts, history, layout, progress
 
 STALE_SECONDS = 5.0
 """Both writers write each second; after five of them missed, what they wrote says nothing about now."""
-GOES_FIRST = "catch-up goes first: "
+APPLY = "apply "
 """Begins what throttles the copy where that is catch-up; behind it stands how far that is."""
 _OF_CATCH_UP = ("lag_seconds", "backlog", "applied_per_second", "apply_eta_seconds", "throttled")
 _SIZES = ("chunk_rows", "chunk_millis")
@@ -180,7 +180,7 @@ class Snapshot:
 
 def find(session: Session, workflow: str) -> Snapshot | None:
     """The workflow's snapshot, or None when there is no such workflow (yet)."""
-    rows = sidecar.look(session, lambda: progress.overview(session, workflow))
+    rows = layout.look(session, lambda: progress.overview(session, workflow))
     return _snapshot(rows[0], forecasts.read(session, workflow)) if rows else None
 
 
@@ -196,7 +196,7 @@ def read(session: Session, workflow: str) -> Snapshot:
 
 def read_all(session: Session) -> list[Snapshot]:
     """Every workflow of this server, newest first."""
-    rows = sidecar.look(session, lambda: progress.overview(session)) or ()
+    rows = layout.look(session, lambda: progress.overview(session)) or ()
     foretold = forecasts.read(session) if rows else {}
     return [_snapshot(row, foretold) for row in rows]
 
@@ -277,7 +277,7 @@ def _of_catch_up(row: Mapping[str, Any], phase: Phase, is_fresh: bool) -> dict[s
     if phase is not Phase.COPYING:
         # The chunk gate is shut in other phases too, but there it holds nothing back.
         reason, figures["throttled"] = figures["throttled"] or "", None
-        figures["behind"] = reason.removeprefix(GOES_FIRST) if reason.startswith(GOES_FIRST) else None
+        figures["behind"] = reason.removeprefix(APPLY) if reason.startswith(APPLY) else None
     converging = row["converging"] if is_fresh else None
     return figures | {"converging": None if converging is None else bool(converging)}
 

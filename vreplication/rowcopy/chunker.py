@@ -22,19 +22,21 @@ from vreplication.mysql.session import ConnectionLost, LockWait, Session
 from vreplication.mysql.url import SourceUrl
 from vreplication.rowcopy.job import CopyJob, SplitResult
 from vreplication.rowcopy.paths import Copied, CopyPath, make_path
-from vreplication.rowcopy.probes import nth_key
+from vreplication.rowcopy.probes import nth_key, within
 from vreplication.rowcopy.settle import wait_for_branches
 from vreplication.rowcopy.sizing import FIRST_ROWS, Sizer
-from vreplication.rowcopy.standing import check_standing
 from vreplication.rowcopy.turns import turn_for
-from vreplication.rowcopy.warned import note_missing
 from vreplication.schema.model import TableMapping
-from vreplication.settings import ALIVE_SECONDS, SIDECAR, WORK_SECONDS
-from vreplication.state import ledger, tuning
+from vreplication.settings import ALIVE_SECONDS, WORK_SECONDS
+from vreplication.state import dirty, ledger, tuning
 from vreplication.state.lease import Lease, end_lost, fence
 from vreplication.state.ledger import Bound, Chunk, KeyRange, Landing, Split
+from vreplication.state.standing import check_standing
 
 log = logging.getLogger(__name__)
+
+_LAST_CHUNKS = 8
+"""Landed chunks that say with which size to begin."""
 T = TypeVar("T")
 
 GATE_WAIT_SECONDS = 0.075
@@ -191,7 +193,7 @@ class Walk:
         try:
             self.tally.attempt = self._persist(
                 lambda: ledger.claim_split(
-                    self.session, self.job.workflow, self.number, expected=expected, right=self.lease
+                    self.session, self.job.workflow, self.number, expected=expected, our_lease=self.lease
                 )
             )
         except Ambiguous as error:
@@ -278,7 +280,8 @@ class Walk:
             copied = self.path.write(bounds)
             self.turn.end()
             if self.mapping.may_collide and copied.outcome.duplicates:
-                note_missing(self.session, self.mapping, self.job.workflow, bounds)
+                where = within(self.mapping, bounds, alias="s")
+                dirty.note_missing(self.session, self.mapping, self.job.workflow, where)
             pausepoints.reach("copy.before_land")
             landing = _landing(copied, time.monotonic() - began)
             ledger.land(self.session, self.job.workflow, chunk, landing)
@@ -330,10 +333,6 @@ def _landing(copied: Copied, seconds: float) -> Landing:
 
 def _size_so_far(session: Session, workflow: str, chunk_millis: int) -> int:
     """Begin with the size that the workflow's last landed chunks suggest; one alone may be the tail of its split."""
-    sql = (
-        f"SELECT rows_read, millis FROM {SIDECAR}.chunk WHERE workflow=%s AND landed_at IS NOT NULL "
-        "ORDER BY landed_at DESC LIMIT 8"
-    )
-    landed = session.rows(sql, (workflow,))
-    found = [int(rows) * min(1.0, chunk_millis / max(int(millis), 1)) for rows, millis in landed]
+    landed = ledger.last_landed(session, workflow, _LAST_CHUNKS)
+    found = [rows * min(1.0, chunk_millis / max(millis, 1)) for rows, millis in landed]
     return int(max([FIRST_ROWS, *found]))

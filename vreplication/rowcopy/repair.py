@@ -84,7 +84,7 @@ def _clear(
     """Delete the split's rows from the shadow, slice by slice, each slice committed."""
     with connect(url, read_timeout=WORK_SECONDS, lock_wait_seconds=job.limits.lock_wait_seconds) as session:
         bounds = ledger.find_split(session, job.workflow, number).range
-        ledger.claim_split(session, job.workflow, number, right=lease)
+        ledger.claim_split(session, job.workflow, number, our_lease=lease)
         where = target_range(mapping, bounds)
         while _delete_slice(session, lease, mapping, where):
             check()

@@ -11,7 +11,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from vreplication.binlog.events import Xid
 from vreplication.mysql.server import prepared_branches
 from vreplication.mysql.session import Session
 from vreplication.state import markers
@@ -37,4 +36,4 @@ def wait_for_branches(session: Session, workflow: str, check: Callable[[], None]
 
 
 def _branches(session: Session) -> set[str]:
-    return {str(Xid(*branch)) for branch in prepared_branches(session, is_mariadb=True)}
+    return set(map(str, prepared_branches(session, is_mariadb=True)))

@@ -32,13 +32,13 @@ class Sizer:
 
 def next_rows(rows: int, rows_read: int, millis: float, target_millis: float) -> int:
     """From a chunk meant to have `rows` that had `rows_read` and took `millis`."""
-    wished = rows * target_millis / max(millis, 0.1)
-    if wished <= rows:
-        return _clamped(wished)
+    wanted = rows * target_millis / max(millis, 0.1)
+    if wanted <= rows:
+        return _clamped(wanted)
     if rows_read < rows / 2:
         # A split's tail or a gap was quick because it was short.
         return _clamped(rows)
-    return _clamped(min(2 * rows, rows + 0.75 * (wished - rows)))
+    return _clamped(min(2 * rows, rows + 0.75 * (wanted - rows)))
 
 
 def _clamped(rows: float, smallest: int = MIN_ROWS) -> int:

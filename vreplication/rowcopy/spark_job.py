@@ -7,25 +7,23 @@ property; nothing is speculated; an error of ours that is raised on an executor 
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import re
-import secrets
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from vreplication.clock import check_for
 from vreplication.errors import Terminal, Transient, VReplicationError
 from vreplication.mysql.session import ConnectionLost, Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.rowcopy.chunker import copy_split
 from vreplication.rowcopy.job import CopyJob, SplitResult
-from vreplication.rowcopy.spark_start import MAX_FAILURES
 from vreplication.schema.model import TableMapping
-from vreplication.settings import MOST_PARALLELISM, SIGNAL_SECONDS, Pace, Tuning
+from vreplication.settings import MOST_PARALLELISM, Pace, Tuning
+from vreplication.spark.jobs import Jobs, first_line, heed_signal
+from vreplication.spark.start import MAX_FAILURES
 from vreplication.state import ledger
 from vreplication.state.lease import Lease
 
@@ -34,7 +32,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-STOP_SECONDS = 15.0
 JOB_SECONDS = 60.0
 """A task gives back the splits that it has not begun after this long, so that there is work for one more."""
 
@@ -70,7 +67,7 @@ def run_copy(
     def wanted() -> int:
         return min(job.limits.tuned(asked()).paced(pace()).copy_parallelism, most)
 
-    _Jobs(spark, task, numbers, wanted).run(on_tick, tick_seconds)
+    _Crew(Jobs(context=spark, purpose="copy"), task, numbers, wanted).run(on_tick, tick_seconds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,22 +97,20 @@ class _Task:
 
 
 @dataclass(slots=True)
-class _Jobs:
+class _Crew:
     """A Spark job for a few splits, submitted by as many threads as may run at a time: so it holds on any master.
 
     Each thread has a seat, from 1; one beyond what is wanted now goes, and comes back when more are wanted.
     """
 
-    context: Any
+    jobs: Jobs
     task: _Task
     numbers: list[int]
     wanted: Callable[[], int]
     seats: dict[int, threading.Thread] = field(default_factory=dict)
     parallelism: int = 1
-    group: str = field(default_factory=lambda: f"copy-{secrets.token_hex(4)}")
     taking: threading.Lock = field(default_factory=threading.Lock)
     errors: list[BaseException] = field(default_factory=list)
-    stopping: threading.Event = field(default_factory=threading.Event)
 
     def run(self, on_tick: Callable[[], None], tick_seconds: float) -> None:
         try:
@@ -123,15 +118,13 @@ class _Jobs:
             if self.errors:
                 self._fail(on_tick)
         except BaseException:
-            self._stop()
+            # Who does not stop in time is fenced off by the next attempt.
+            self.jobs.stop(self.seats.values())
             raise
 
     def _fail(self, on_tick: Callable[[], None]) -> None:
-        """A failure of Spark's is an interrupt when the signal that ended its processes reaches us, too."""
-        error = self.errors[0]
-        if not isinstance(error, VReplicationError):
-            check_for(on_tick, SIGNAL_SECONDS)
-        raise _unwrapped(error)
+        heed_signal(self.errors[0], on_tick)
+        raise _unwrapped(self.errors[0])
 
     def _wait(self, on_tick: Callable[[], None], tick_seconds: float) -> None:
         ticked = -tick_seconds
@@ -146,29 +139,24 @@ class _Jobs:
             if alive:
                 alive[0].join(0.05)
             else:
-                self.stopping.wait(0.05)
+                self.jobs.stopping.wait(0.05)
 
     def _seat(self) -> None:
         """As many threads as are wanted now, as long as there is work for them."""
-        from pyspark import InheritableThread
-
         self.parallelism = max(1, self.wanted())
         free = [n for n in range(1, self.parallelism + 1) if n not in self.seats or not self.seats[n].is_alive()]
         for seat in free[: len(self.numbers)]:
-            self.seats[seat] = InheritableThread(target=self._submit, args=(seat,), daemon=True)
-            self.seats[seat].start()
+            self.seats[seat] = self.jobs.start(self._submit, seat)
 
     def _submit(self, seat: int) -> None:
         """Body of a submitting thread: some splits after the others."""
         try:
-            # Interrupting the JVM's task thread would leave the Python worker to itself; killTimeout ends both.
-            self.context.setJobGroup(self.group, "vreplication row copy")
-            while not self.stopping.is_set() and seat <= self.parallelism and (taken := self._take()):
+            while not self.jobs.stopping.is_set() and seat <= self.parallelism and (taken := self._take()):
                 if self._run(seat, taken):
                     return
         except BaseException as error:
             self.errors.append(error)
-            self.stopping.set()
+            self.jobs.stopping.set()
 
     def _take(self) -> list[int]:
         """The next splits: half of this thread's share of what is left, so that the last jobs are short.
@@ -183,7 +171,7 @@ class _Jobs:
 
     def _run(self, seat: int, numbers: list[int]) -> bool:
         """What is not done is given back. True: a split was left halfway, because this seat is one too many."""
-        (results,) = self.context.parallelize([(seat, numbers)], 1).map(self.task).collect()
+        (results,) = self.jobs.collect(self.task, [(seat, numbers)])
         for result in results:
             if result.error is not None:
                 raise result.error
@@ -193,17 +181,6 @@ class _Jobs:
         with self.taking:
             self.numbers = [*(number for number in numbers if number not in done), *self.numbers]
         return len(done) < len(results)
-
-    def _stop(self) -> None:
-        """Cancel what runs and wait for it; who does not stop in time is fenced off by the next attempt."""
-        self.stopping.set()
-        deadline = time.monotonic() + STOP_SECONDS
-        for thread in self.seats.values():
-            while thread.is_alive() and time.monotonic() < deadline:
-                # Again and again: a job may have been submitted just behind the last cancelling.
-                with contextlib.suppress(Exception):
-                    self.context.cancelJobGroup(self.group)
-                thread.join(0.2)
 
 
 def _unwrapped(error: BaseException) -> BaseException:
@@ -215,5 +192,4 @@ def _unwrapped(error: BaseException) -> BaseException:
     if found:
         kind = ConnectionLost if found[1] == ConnectionLost.__name__ else Transient
         return kind(f"The copy failed {MAX_FAILURES} times: {found[2].strip()}")
-    first = next((line for line in text.splitlines() if line.strip()), type(error).__name__)
-    return Terminal(f"Spark could not run the copy: {first.strip()}")
+    return Terminal(f"Spark could not run the copy: {first_line(error)}")

@@ -13,21 +13,17 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from vreplication import names
 from vreplication.errors import BadValue, Terminal, VReplicationError
-from vreplication.mysql.quoting import ident, qualified
-from vreplication.mysql.session import Session, SqlError
-from vreplication.rowcopy.probes import first_null, within
-from vreplication.schema.bounds import same_row
+from vreplication.mysql.quoting import qualified
+from vreplication.mysql.session import DUPLICATE, Session, SqlError
+from vreplication.mysql.values import readable
+from vreplication.rowcopy.probes import first_null
 from vreplication.schema.losses import loss
 from vreplication.schema.model import TableMapping
-from vreplication.settings import SIDECAR
-from vreplication.state import keytables
 from vreplication.state.ledger import KeyRange
 
 log = logging.getLogger(__name__)
 
-DUPLICATE = 1062
 BAD_VALUES = frozenset(
     {1048, 1138, 1261, 1263, 1264, 1265, 1292, 1364, 1365, 1366, 1367, 1406, 1411, 1416, 1426, 1441, 1525, 1526, 1690}
     | {1748, 1903, 3140, 3141, 3156, 3617, 3618, 3752, 3819, 3903, 4025, 4161}
@@ -36,7 +32,6 @@ BAD_VALUES = frozenset(
 _CURE = "Change the value or choose another definition and start again; the source table is untouched."
 _ROW = re.compile(r"at row (\d+)")
 _NULL = re.compile(r"Column '(.+)' cannot be null")
-_HEX = re.compile(r"(?:_(\w+) )?X'([0-9A-Fa-f]*)'")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,25 +93,6 @@ def _count(mapping: TableMapping, messages: Sequence[str]) -> Outcome:
     return Outcome(duplicates=len(messages), swallowed=len(others))
 
 
-def note_missing(session: Session, mapping: TableMapping, workflow: str, bounds: KeyRange) -> int:
-    """Rows of the range that gave way to another row: their keys become dirty. To be called before they land.
-
-    By what is there and not by the server's words, which do not tell whether the row in the way was the same one, come
-    by catch-up. Returns how many there are.
-    """
-    key = [ident(pair.source.name) for pair in mapping.key]
-    values = [f"CAST(s.{k} AS BINARY)" if p.is_recollated else f"s.{k}" for p, k in zip(mapping.key, key, strict=True)]
-    on = " AND ".join(same_row(p, f"t.{ident(p.target.name)}", v) for p, v in zip(mapping.key, values, strict=True))
-    target = qualified(mapping.target.schema, mapping.target.name)
-    source = qualified(mapping.source.schema, mapping.source.name)
-    dirty = qualified(SIDECAR, names.dirty_table(workflow))
-    return session.execute_raw(
-        f"REPLACE INTO {dirty} SELECT {keytables.NEW_NUMBER},{','.join(values)} FROM {source} AS s"
-        f" LEFT JOIN {target} AS t ON {on}"
-        f" WHERE {within(mapping, bounds, alias='s')} AND t.{ident(mapping.key[0].target.name)} IS NULL"
-    )
-
-
 def _is_about(message: str, mapping: TableMapping, names: set[str]) -> bool:
     """MariaDB ends the message with `for key 'name'`, MySQL with `for key 'table.name'`."""
     ends = (f" for key '{form}'" for n in names for form in (n, f"{mapping.target.name}.{n}"))
@@ -147,16 +123,3 @@ def _key_of(session: Session, mapping: TableMapping, message: str, place: Place)
 def _shown(mapping: TableMapping, key: Sequence[str]) -> str:
     pairs = zip(mapping.key, key, strict=True)
     return ", ".join(f"{pair.source.name}={readable(literal)}" for pair, literal in pairs)
-
-
-def readable(literal: str) -> str:
-    """A literal as a person writes it, where that is plain."""
-    found = _HEX.fullmatch(literal)
-    if not found:
-        return literal
-    codecs = {"utf8mb4": "utf-8", "utf8mb3": "utf-8", "utf8": "utf-8", "latin1": "cp1252", "ascii": "ascii"}
-    try:
-        text = bytes.fromhex(found[2]).decode(codecs[found[1] or ""])
-    except (KeyError, UnicodeDecodeError):
-        return literal
-    return repr(text) if text.isprintable() else literal

@@ -250,5 +250,5 @@ def table_checksums(session: Session, mapping: TableMapping) -> tuple[Checksum, 
 
 
 def renamed(mapping: TableMapping, *, source: str, target: str) -> TableMapping:
-    """The same mapping with other table names: after the switch the retired table is the source."""
+    """The same mapping with other table names: after the cut-over the retired table is the source."""
     return replace(mapping, source=replace(mapping.source, name=source), target=replace(mapping.target, name=target))

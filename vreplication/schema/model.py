@@ -162,3 +162,12 @@ class TableMapping:
     @property
     def may_collide(self) -> bool:
         return bool(self.added_unique)
+
+    @property
+    def is_found_by_index(self) -> bool:
+        """True when a row in the way of another is found in an index: not by a prefix, nor in MariaDB's hash keys.
+
+        Else it is looked for in the whole table, which is locked by that.
+        """
+        unique = [key for key in self.target.keys if key.is_unique]
+        return all(key.index_type == "BTREE" and not any(part.prefix for part in key.parts) for key in unique)

@@ -2,7 +2,7 @@
 
 What must stay true: once the shadow has taken the table's name, SHOW CREATE TABLE is what a plain ALTER would have
 given (AUTO_INCREMENT and the users' names of MySQL's CHECK constraints aside); what LIKE loses (DATA DIRECTORY, the
-numbers of CHECK constraints) is mended or refused; the ALTER runs under the server's own SQL mode and time zone, so
+numbers of CHECK constraints) is put right or refused; the ALTER runs under the server's own SQL mode and time zone, so
 that it is refused where a plain one is; a table that we did not make is never dropped.
 """
 

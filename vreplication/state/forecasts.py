@@ -30,8 +30,12 @@ class Pace:
 
 
 def write(session: Session, workflow: str, **columns: Any) -> None:
-    """Columns of the forecast row."""
-    rows.put(session, sidecar.forecast, {"workflow": workflow}, **columns, written_at=now())
+    """Columns of the forecast row. That of a workflow that has been forgotten meanwhile does not come back."""
+    with session.transaction():
+        # Whoever forgets it waits for us here, and removes this row after the workflow's own.
+        sql = f"SELECT 1 FROM {SIDECAR}.workflow WHERE id=%s LOCK IN SHARE MODE"
+        if session.row(sql, (workflow,)) is not None:
+            rows.put(session, sidecar.forecast, {"workflow": workflow}, **columns, written_at=now())
 
 
 def read(session: Session, workflow: str | None = None) -> dict[str, dict[str, Any]]:

@@ -2,12 +2,15 @@
 
 What must stay true: their key columns have the shadow's own definitions, so the server's collation decides what is the
 same key; but text that the shadow compares by another collation than the source is kept as the source's bytes: there
-two rows of the source may be one key. Keys come and go as comma lists of SQL literals (`binlog.events.Change.key`).
+two rows of the source may be one key. Keys come and go as comma lists of SQL literals (`changes.codecs.SqlText`).
 
     tombstone_*  key, batch    keys whose latest event is a delete, while a chunk is open
     dirty_*      key, seen     keys whose row gave way to another one under a new unique key; to be copied again
     suspect_*    key, touched  keys that a verification looks at again; touched: an event came for it in the window
     since_*      key, round    keys written since the verification began (state/since.py)
+    probe_*                    one row like the shadow's, for each connection that applies under a new unique key
+
+Statements that join one of them to the shadow or the source are built here, too; the caller says with which rows.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from vreplication.mysql.values import split_literals
 from vreplication.schema.bounds import as_source, as_target, same_row
 from vreplication.schema.literals import key_literal_sql
 from vreplication.schema.model import TableMapping
-from vreplication.settings import SIDECAR
+from vreplication.settings import MAX_APPLY_PARALLELISM, SIDECAR
 
 KEYS_PER_STATEMENT = 500
 NEW_NUMBER = "UUID_SHORT()"
@@ -39,6 +42,22 @@ def create_all(session: Session, mapping: TableMapping, workflow: str) -> None:
 def drop_all(session: Session, workflow: str) -> None:
     for table in (names.tombstone_table, names.dirty_table, names.suspect_table, names.since_table):
         session.execute_raw(f"DROP TABLE IF EXISTS {qualified(SIDECAR, table(workflow))}")
+    probes = (probe(workflow, number) for number in range(MAX_APPLY_PARALLELISM))
+    session.execute_raw(f"DROP TABLE IF EXISTS {', '.join(probes)}")
+
+
+def probe(workflow: str, number: int) -> str:
+    """Quoted name of a connection's table of one row: the server computes its generated columns and compares them.
+
+    One for each connection, by its number: they would wait for each other's row.
+    """
+    name = names.dirty_table(workflow).replace("dirty", "probe")
+    return qualified(SIDECAR, f"{name}_{number}" if number else name)
+
+
+def create_probe(session: Session, mapping: TableMapping, workflow: str, number: int) -> None:
+    shadow = qualified(mapping.target.schema, mapping.target.name)
+    session.execute_raw(f"CREATE TABLE IF NOT EXISTS {probe(workflow, number)} LIKE {shadow}")
 
 
 def _create(session: Session, mapping: TableMapping, name: str, extra: str) -> None:
@@ -106,6 +125,55 @@ def put(session: Session, table: str, keys: Sequence[str], extra: str) -> None:
     for part in _slices(keys):
         values = ",".join(f"({extra},{key})" for key in part)
         session.execute_raw(f"REPLACE INTO {name} VALUES {values}")
+
+
+def put_found(session: Session, table: str, extra: str, columns: str, source: str) -> int:
+    """Insert or update the keys that a query finds. columns: SQL of the key; source: from FROM on.
+
+    Returns the affected rows: 0 when it found none.
+    """
+    return session.execute_raw(f"REPLACE INTO {qualified(SIDECAR, table)} SELECT {extra}, {columns} {source}")
+
+
+def is_empty(session: Session, table: str) -> bool:
+    return session.row(f"SELECT 1 FROM {qualified(SIDECAR, table)} LIMIT 1") is None
+
+
+def clear(session: Session, table: str) -> None:
+    session.execute_raw(f"DELETE FROM {qualified(SIDECAR, table)}")
+
+
+def listed(session: Session, mapping: TableMapping, table: str, where: str, asked: Sequence[str]) -> set[str]:
+    """Those of the keys that the table has with `where`; the server compares them."""
+    found: set[str] = set()
+    columns = [key_column(i) for i in range(len(mapping.key))]
+    size = KEYS_PER_STATEMENT // 5
+    rows = f"FROM {qualified(SIDECAR, table)} WHERE {where}"
+    for at in range(0, len(asked), size):
+        part = asked[at : at + size]
+        selects = [f"SELECT {i} {rows} AND ({key_predicate(columns, [key])})" for i, key in enumerate(part)]
+        found |= {part[int(row[0])] for row in session.rows(" UNION ALL ".join(selects))}
+    return found
+
+
+def touch(session: Session, workflow: str, keys: Sequence[str], width: int) -> None:
+    """Mark the suspects among these keys; the server compares them."""
+    columns = [key_column(i) for i in range(width)]
+    name = qualified(SIDECAR, names.suspect_table(workflow))
+    for part in _slices(keys):
+        session.execute_raw(f"UPDATE {name} SET touched=1 WHERE {key_predicate(columns, part)}")
+
+
+def delete_rows(session: Session, mapping: TableMapping, table: str) -> None:
+    """Delete the shadow's rows whose keys are in the table; blind."""
+    shadow = qualified(mapping.target.schema, mapping.target.name)
+    on = on_row(mapping, "s", "t")
+    session.execute_raw(f"DELETE s FROM {qualified(SIDECAR, table)} AS t STRAIGHT_JOIN {shadow} AS s ON {on}")
+
+
+def prune(session: Session, table: str, before_batch: int) -> None:
+    """Forget tombstones of earlier batches."""
+    session.execute_raw(f"DELETE FROM {qualified(SIDECAR, table)} WHERE batch < {int(before_batch)}")
 
 
 def discard(session: Session, table: str, keys: Sequence[str], width: int) -> None:

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import func, select
 
 from vreplication.errors import Superseded
-from vreplication.mysql.session import Session, SqlError
+from vreplication.mysql.session import DUPLICATE, Session, SqlError
 from vreplication.settings import GATE_STALE_SECONDS, SIDECAR
 from vreplication.state import rows, sidecar
 from vreplication.state.lease import Lease, fence
@@ -171,16 +172,16 @@ def _split(row: dict[str, Any]) -> Split:
 
 
 def claim_split(
-    session: Session, workflow: str, number: int, *, expected: int | None = None, right: Lease | None = None
+    session: Session, workflow: str, number: int, *, expected: int | None = None, our_lease: Lease | None = None
 ) -> int:
     """Become the newest attempt at a split; returns the attempt. Earlier ones can open and land nothing more.
 
     `expected`: the attempt that we were before our connection was lost. Raises Superseded when another one is newer, or
-    when `right`, the lease of the driver that we copy for, is not its any more.
+    when `our_lease`, the lease of the driver that we copy for, is not its any more.
     """
     with session.transaction():
-        if right:
-            fence(session, right)
+        if our_lease:
+            fence(session, our_lease)
         where = (_s.c.workflow == workflow, _s.c.split == number)
         row = fetch_one(session, select(_s.c.attempt).where(*where).with_for_update())
         if row is None:
@@ -249,7 +250,7 @@ def open_chunk(session: Session, workflow: str, chunk: Chunk) -> bool:
     try:
         return session.execute(sql, (chunk.ordinal, b["lower_bound"], b["upper_bound"], b["has_lower"], *place)) == 1
     except SqlError as error:
-        if error.code == 1062:
+        if error.code == DUPLICATE:
             raise Superseded(f"Chunk {chunk.split}/{chunk.ordinal} was opened by a newer attempt.") from None
         raise
 
@@ -286,6 +287,21 @@ def match(session: Session, workflow: str, split: int, ordinal: int) -> None:
         "WHERE workflow=%s AND split=%s AND ordinal=%s AND state='landed'"
     )
     session.execute(sql, (workflow, split, ordinal))
+
+
+def last_landed(session: Session, workflow: str, count: int) -> list[tuple[int, int]]:
+    """Rows and milliseconds of the chunks that landed last, newest first."""
+    sql = (
+        f"SELECT rows_read, millis FROM {SIDECAR}.chunk WHERE workflow=%s AND landed_at IS NOT NULL "
+        "ORDER BY landed_at DESC LIMIT %s"
+    )
+    return [(int(rows), int(millis)) for rows, millis in session.rows(sql, (workflow, count))]
+
+
+def last_matched(session: Session, workflow: str) -> datetime | None:
+    """When the last chunk was matched (UTC); None when none was."""
+    found = session.value(f"SELECT MAX(matched_at) FROM {SIDECAR}.chunk WHERE workflow=%s", (workflow,))
+    return found if isinstance(found, datetime) else None
 
 
 def next_repair_split(session: Session, workflow: str) -> int:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from vreplication.errors import Transient
 from vreplication.mysql.session import Session
+from vreplication.settings import SIDECAR
 from vreplication.state import rows, sidecar
 from vreplication.state.lease import Lease, fence
 from vreplication.state.sidecar import now
@@ -36,16 +37,16 @@ class Applied:
     is_holding: bool
 
 
-def write(session: Session, workflow: str, kind: str = PLAIN, *, right: Lease | None = None) -> str:
-    """Insert a marker in a transaction of its own; returns its id. Raises Superseded when `right` is not ours any more.
+def write(session: Session, workflow: str, kind: str = PLAIN, *, our_lease: Lease | None = None) -> str:
+    """Insert a marker in a transaction of its own; returns its id. Raises Superseded when the lease is lost.
 
-    One at which catch-up holds wants a right: who takes over takes back what is there by then, and nobody what comes
-    later.
+    One at which catch-up holds wants the lease: who takes over takes back what is there by then, and nobody what
+    comes later.
     """
     marker = secrets.token_hex(8)
     with session.transaction():
-        if right:
-            fence(session, right)
+        if our_lease:
+            fence(session, our_lease)
         rows.add(session, sidecar.marker, workflow=workflow, id=marker, kind=kind, created_at=now())
     return marker
 
@@ -70,6 +71,12 @@ def remove(session: Session, workflow: str, marker: str) -> None:
     """Take a marker back; an applier that holds at it goes on."""
     for t in (sidecar.marker, sidecar.marker_applied):
         rows.remove(session, t, workflow=workflow, id=marker)
+
+
+def remove_all(session: Session, workflow: str, kind: str) -> None:
+    """Take back all of one kind."""
+    for (marker,) in session.rows(f"SELECT id FROM {SIDECAR}.marker WHERE workflow=%s AND kind=%s", (workflow, kind)):
+        remove(session, workflow, marker)
 
 
 def is_present(session: Session, workflow: str, marker: str) -> bool:

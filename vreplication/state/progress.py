@@ -6,6 +6,7 @@ None, never 0; `percent` is of the copy and stays below 100 until the last chunk
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import select, text
@@ -40,6 +41,26 @@ def read(session: Session, workflow: str) -> dict[str, Any]:
     return rows.find(session, _t, workflow=workflow) or {}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatchUp:
+    """What catch-up said last, so long ago. lag_seconds, backlog (changes): None while it does not know."""
+
+    age_seconds: float
+    lag_seconds: float | None
+    backlog: int | None
+    held_branches: int
+
+
+def catch_up(session: Session, workflow: str) -> CatchUp | None:
+    """None: it has said nothing yet."""
+    age = "TIMESTAMPDIFF(MICROSECOND, replicate_at, NOW(6)) / 1e6"
+    sql = f"SELECT {age}, lag_seconds, backlog, held_branches FROM {SIDECAR}.progress WHERE workflow=%s"
+    row = session.row(sql, (workflow,))
+    if row is None or row[0] is None:
+        return None
+    return CatchUp(age_seconds=float(row[0]), lag_seconds=row[1], backlog=row[2], held_branches=int(row[3]))
+
+
 def _keys_since(session: Session) -> dict[str, int]:
     """Of each workflow that was verified, how many keys are still to be compared; a sidecar may lack the table yet."""
     try:
@@ -53,16 +74,20 @@ def _keys_since(session: Session) -> dict[str, int]:
 
 def overview(session: Session, workflow: str | None = None) -> list[dict[str, Any]]:
     """Workflows, newest first, each with progress and last verdict, in one statement; ages by the server's clock."""
-    w, v = sidecar.workflow, sidecar.verification
-    joined = w.outerjoin(_t, _t.c.workflow == w.c.id).outerjoin(v, v.c.workflow == w.c.id)
+    w, of, v = sidecar.workflow, sidecar.workflow_table, sidecar.verification
+    joined = (
+        w.join(of, (of.c.workflow == w.c.id) & (of.c.number == 0))
+        .outerjoin(_t, _t.c.workflow == w.c.id)
+        .outerjoin(v, v.c.workflow == w.c.id)
+    )
     figures = [c for c in _t.c if c.name not in ("workflow", "driver_at", "replicate_at")]
-    about = [c for c in w.c if c.name not in ("spec", "rows_total")]
+    about = [c for c in (*w.c, *of.c) if c.name not in ("spec", "rows_total", "workflow", "number")]
     ages = [
         _age(_t.c.driver_at, "driver_age"),
         _age(_t.c.replicate_at, "replicate_age"),
         _age(v.c.finished_at, "verified_age"),
     ]
-    query = select(*about, w.c.rows_total.label("planned_rows"), *figures, *ages, v.c.verdict).select_from(joined)
+    query = select(*about, of.c.rows_total.label("planned_rows"), *figures, *ages, v.c.verdict).select_from(joined)
     if workflow is not None:
         query = query.where(w.c.id == workflow)
     found = fetch(session, query.order_by(w.c.created_at.desc(), w.c.id))

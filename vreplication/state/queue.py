@@ -15,15 +15,14 @@ from typing import Any
 from sqlalchemy import select
 
 from vreplication.errors import Refused
-from vreplication.mysql.session import Session, SqlError
+from vreplication.mysql.session import DUPLICATE, Session, SqlError
 from vreplication.phases import Phase
 from vreplication.settings import LEASE_STALE_SECONDS, SIDECAR
-from vreplication.state import lease, rows, sidecar
+from vreplication.state import layout, lease, rows, sidecar
 from vreplication.state.sidecar import fetch, now
 
 QUEUED, STARTED, FAILED, REMOVED = "queued", "started", "failed", "removed"
 _t = sidecar.queue
-_TAKEN = 1062
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +89,7 @@ def put(session: Session, entry: Entry, by: str) -> None:
     try:
         rows.add(session, _t, **values)
     except SqlError as error:
-        if error.code != _TAKEN:
+        if error.code != DUPLICATE:
             raise
         raise Refused(f"Workflow {entry.workflow} has been submitted before.", cure="Choose another id.") from None
 
@@ -155,11 +154,10 @@ def server_now(session: Session) -> datetime:
 
 def workflows_known(session: Session) -> dict[str, Known]:
     """Every workflow of this server by its id, without its request."""
-    if not sidecar.exists(session):
-        return {}
-    w = sidecar.workflow
-    columns = (w.c.id, w.c.source_schema, w.c.source_table, w.c.phase, w.c.reason, w.c.updated_at)
-    return {r["id"]: _known(r) for r in fetch(session, select(*columns))}
+    w, of = sidecar.workflow, sidecar.workflow_table
+    columns = (w.c.id, of.c.source_schema, of.c.source_table, w.c.phase, w.c.reason, w.c.updated_at)
+    query = select(*columns).join_from(w, of, (of.c.workflow == w.c.id) & (of.c.number == 0))
+    return {r["id"]: _known(r) for r in layout.look(session, lambda: fetch(session, query)) or ()}
 
 
 def _known(found: dict[str, Any]) -> Known:
@@ -175,7 +173,7 @@ def _known(found: dict[str, Any]) -> Known:
 
 def held_leases(session: Session) -> frozenset[str]:
     """Workflows that a living driver or catch-up works on. Only who gave signs of life lately is looked at closely."""
-    if not sidecar.exists(session):
+    if not layout.exists(session):
         return frozenset()
     sql = f"SELECT workflow, role FROM {SIDECAR}.heartbeat WHERE at > NOW(6) - INTERVAL %s SECOND"
     found = session.rows(sql, (LEASE_STALE_SECONDS,))

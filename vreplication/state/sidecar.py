@@ -1,4 +1,4 @@
-"""The sidecar schema: its tables as SQLAlchemy sees them, how they are made, and how a statement is run.
+"""The sidecar schema: its tables as SQLAlchemy sees them, and how a statement is run. How they are made: layout.py.
 
 What must stay true: statements are built with SQLAlchemy Core and executed on the Session that is handed in; nothing in
 this room opens a connection or commits, so rows, ledger and checkpoint share a transaction.
@@ -6,26 +6,19 @@ this room opens a connection or commits, so rows, ledger and checkpoint share a 
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from typing import Any
 
-from sqlalchemy import Executable, column, select, table
+from sqlalchemy import Executable, column, table
 from sqlalchemy.dialects import mysql
 from sqlalchemy.sql.expression import TableClause
 from sqlalchemy.sql.functions import Function, func
 
-from vreplication.errors import Refused, Terminal
-from vreplication.mysql.quoting import ident
-from vreplication.mysql.session import Session, SqlError
+from vreplication.mysql.session import Session
 from vreplication.settings import SIDECAR
 
-T = TypeVar("T")
-VERSION = 1
-MECHANISM = 2
-"""Version of the watermark's rules (changes/mechanism.py); `workers` says under which one a workflow goes on."""
-_DENIED = frozenset({1044, 1142, 1143})
+PROTOCOL = 2
+"""Version of the watermark's rules (changes/protocol.py); `workers` says under which one a workflow goes on."""
 _DIALECT = mysql.dialect(paramstyle="format")
 
 
@@ -34,13 +27,15 @@ def _table(name: str, *columns: str) -> TableClause:
 
 
 workflow = _table(
-    "workflow", "id", "kind", "mechanism", "source_schema", "source_table", "spec", "phase", "paused",
-    "cancel_requested", "reason", "shadow_table", "retired_table", "copy_path", "source_identity", "shadow_identity",
-    "source_definition", "server_identity", "start_position", "is_cut", "rows_total", "created_at", "updated_at",
-    "ended_at",
+    "workflow", "id", "kind", "protocol", "spec", "phase", "paused", "cancel_requested", "reason", "server_identity",
+    "start_position", "created_at", "updated_at", "ended_at",
+)  # fmt: skip
+workflow_table = _table(
+    "workflow_table", "workflow", "number", "source_schema", "source_table", "shadow_table", "retired_table",
+    "copy_path", "source_identity", "shadow_identity", "source_definition", "is_cut", "rows_total",
 )  # fmt: skip
 lease = _table("lease", "workflow", "role", "token", "holder", "taken_at")
-worker = _table("worker", "workflow", "role", "token", "mechanism")
+worker = _table("worker", "workflow", "role", "token", "protocol")
 heartbeat = _table("heartbeat", "workflow", "role", "token", "at", "connections", "server_started")
 gate = _table("gate", "workflow", "is_open", "reason", "beat", "written_at")
 split = _table(
@@ -139,79 +134,3 @@ def _ready(statement: Executable) -> tuple[str, tuple[Any, ...]]:
 def compiled(statement: Executable) -> Any:
     """As SQLAlchemy's SQLCompiler leaves it, in PyMySQL's style. Costs a fifth of a millisecond and more: rows.py."""
     return statement.compile(dialect=_DIALECT, compile_kwargs={"render_postcompile": True})  # type: ignore[attr-defined]
-
-
-def of_kind(workflow_id: str, kind: str) -> Executable:
-    """Markers of a workflow of one kind."""
-    return select(marker.c.id).where(marker.c.workflow == workflow_id, marker.c.kind == kind)
-
-
-def exists(session: Session) -> bool:
-    """True when the sidecar was installed on this server. The last of its tables is looked for."""
-    sql = "SELECT 1 FROM information_schema.tables WHERE table_schema=%s AND table_name='workflow'"
-    return session.row(sql, (SIDECAR,)) is not None
-
-
-def look(session: Session, query: Callable[[], T]) -> T | None:
-    """What the query finds; None where no sidecar was installed. Where one was, it costs nothing to ask so.
-
-    Asked again when it failed and the sidecar is there: it may have been installed in between. Raises Refused where
-    the user may not read it.
-    """
-    with contextlib.suppress(SqlError):
-        return query()
-    try:
-        return query() if exists(session) else None
-    except SqlError as error:
-        if error.code not in _DENIED:
-            raise
-        raise Refused(
-            f"The user may not read our own schema {SIDECAR}: {error.message}.",
-            cure=f"GRANT SELECT ON {ident(SIDECAR)}.* TO the user; (sql/grants/ has all that is needed)",
-        ) from None
-
-
-def complete(session: Session) -> None:
-    """Create the tables that a sidecar of an earlier release lacks; a look is enough where nothing is missing."""
-    sql = "SELECT table_name FROM information_schema.tables WHERE table_schema=%s"
-    there = {str(name) for (name,) in session.rows(sql, (SIDECAR,))}
-    if not names() <= there:
-        install(session)
-
-
-def names() -> frozenset[str]:
-    """The tables that every sidecar has."""
-    return frozenset(path.stem for path in _folder().glob("*.sql"))
-
-
-def install(session: Session) -> None:
-    """Create what is missing. Raises Terminal when the sidecar is of a newer version than this program.
-
-    A new table needs no new version, for older programs do not see it; a change to one that they know does.
-    """
-    session.execute_raw(f"CREATE DATABASE IF NOT EXISTS {ident(SIDECAR)}")
-    for path in sorted(_folder().glob("*.sql")):
-        session.execute_raw(_qualified(path.read_text()))
-    row = session.row(f"SELECT version FROM {ident(SIDECAR)}.schema_version WHERE id=1")
-    if row is None:
-        session.execute_raw(f"INSERT IGNORE INTO {ident(SIDECAR)}.schema_version VALUES (1,{VERSION})")
-    elif int(row[0]) > VERSION:
-        raise Terminal(
-            f"The sidecar schema {SIDECAR} is of version {row[0]}; this program knows {VERSION}.",
-            cure="Use the newer vreplication that made it.",
-        )
-
-
-def _qualified(text: str) -> str:
-    lines = [line for line in text.splitlines() if not line.startswith("--")]
-    marker_text = "CREATE TABLE IF NOT EXISTS "
-    return "\n".join(lines).replace(marker_text, f"{marker_text}{ident(SIDECAR)}.", 1)
-
-
-def _folder() -> Path:
-    """`sql/sidecar` of the repository, or its copy inside the installed package."""
-    package = Path(__file__).resolve().parents[1]
-    for folder in (package / "_sql" / "sidecar", package.parent / "sql" / "sidecar"):
-        if folder.is_dir():
-            return folder
-    raise Terminal("The sidecar's table definitions are missing from this installation.", cure="Install it again.")

@@ -140,23 +140,7 @@ def written_since(
     session: Session, mapping: TableMapping, workflow: str, asked: Sequence[str], number: int
 ) -> set[str]:
     """Those of the keys for which a change came in round `number` or later; the server compares them."""
-    return _listed(session, mapping, f"{_table(workflow)} WHERE round >= {int(number)}", asked)
-
-
-def dirty(session: Session, mapping: TableMapping, workflow: str, asked: Sequence[str]) -> set[str]:
-    """Those of the keys whose row gave way to another one under a new unique key; they are copied again at the gate."""
-    return _listed(session, mapping, f"{qualified(SIDECAR, names.dirty_table(workflow))} WHERE 1=1", asked)
-
-
-def _listed(session: Session, mapping: TableMapping, where: str, asked: Sequence[str]) -> set[str]:
-    found: set[str] = set()
-    columns = [key_column(i) for i in range(len(mapping.key))]
-    size = KEYS_PER_STATEMENT // 5
-    for at in range(0, len(asked), size):
-        part = asked[at : at + size]
-        selects = [f"SELECT {i} FROM {where} AND ({key_predicate(columns, [key])})" for i, key in enumerate(part)]
-        found |= {part[int(row[0])] for row in session.rows(" UNION ALL ".join(selects))}
-    return found
+    return keytables.listed(session, mapping, names.since_table(workflow), f"round >= {int(number)}", asked)
 
 
 def forget(session: Session, mapping: TableMapping, workflow: str, compared: Sequence[str], before: int) -> None:

@@ -63,6 +63,10 @@ def load(session: Session, workflow: str) -> Verdict | None:
     )
 
 
+def forget(session: Session, workflow: str) -> None:
+    rows.remove(session, sidecar.verification, workflow=workflow)
+
+
 def age_seconds(session: Session, workflow: str) -> float | None:
     """How long ago the last verification ended, by the server's clock; None when there was none."""
     sql = f"SELECT TIMESTAMPDIFF(MICROSECOND, finished_at, NOW(6)) / 1e6 FROM {SIDECAR}.verification WHERE workflow=%s"

@@ -17,25 +17,25 @@ from vreplication.state.workflows import WorkflowRow
 FIRST = 1
 
 
-def tell(session: Session, right: Lease) -> None:
+def tell(session: Session, our_lease: Lease) -> None:
     """What this program knows."""
     rows.put(
         session,
         sidecar.worker,
-        {"workflow": right.workflow, "role": right.role},
-        token=right.token,
-        mechanism=sidecar.MECHANISM,
+        {"workflow": our_lease.workflow, "role": our_lease.role},
+        token=our_lease.token,
+        protocol=sidecar.PROTOCOL,
     )
 
 
-def renew(session: Session, right: Lease, row: WorkflowRow) -> int:
+def renew(session: Session, our_lease: Lease, row: WorkflowRow) -> int:
     """The version to go on under: the newest that all living workers know. Raises Superseded."""
-    if row.mechanism >= sidecar.MECHANISM or (common := _known_to_all(session, row.id)) <= row.mechanism:
-        return row.mechanism
+    if row.protocol >= sidecar.PROTOCOL or (common := _known_to_all(session, row.id)) <= row.protocol:
+        return row.protocol
     with session.transaction():
-        lease.fence(session, right)
-        rows.change(session, sidecar.workflow, {"id": row.id}, mechanism=common)
-        journal.write(session, row.id, "rules renewed", f"version {row.mechanism} to {common}", actor=lease.me())
+        lease.fence(session, our_lease)
+        rows.change(session, sidecar.workflow, {"id": row.id}, protocol=common)
+        journal.write(session, row.id, "rules renewed", f"version {row.protocol} to {common}", actor=lease.me())
     return common
 
 
@@ -47,4 +47,4 @@ def _known_to_all(session: Session, workflow: str) -> int:
 
 def _known(session: Session, workflow: str, role: str, token: int) -> int:
     row = rows.find(session, sidecar.worker, workflow=workflow, role=role, token=token)
-    return int(row["mechanism"]) if row else FIRST
+    return int(row["protocol"]) if row else FIRST

@@ -16,13 +16,20 @@ from sqlalchemy import select
 from vreplication.errors import Refused, Terminal
 from vreplication.masking import mask
 from vreplication.mysql.session import Session
-from vreplication.phases import ENDED, Phase, check_move
+from vreplication.phases import ENDED, OVER, Phase, check_move
 from vreplication.settings import SIDECAR
-from vreplication.state import rows, sidecar
+from vreplication.state import layout, rows, sidecar
 from vreplication.state.lease import Lease, fence
 from vreplication.state.sidecar import fetch, fetch_one, now
 
-_t = sidecar.workflow
+_t, _tables = sidecar.workflow, sidecar.workflow_table
+_FIRST = 0
+"""Number of the table that an online DDL changes."""
+_OF_TABLE = frozenset(_tables.c.keys()) - {"workflow", "number"}
+
+
+_JOIN = f"JOIN {SIDECAR}.workflow_table t ON t.workflow=w.id AND t.number={_FIRST}"
+_SELECT = f"SELECT w.*, t.* FROM {SIDECAR}.workflow w {_JOIN}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +38,7 @@ class WorkflowRow:
 
     id: str
     kind: str
-    mechanism: int
+    protocol: int
     source_schema: str
     source_table: str
     spec: dict[str, Any]
@@ -61,7 +68,7 @@ def _row(found: dict[str, Any]) -> WorkflowRow:
     return WorkflowRow(
         id=found["id"],
         kind=found["kind"],
-        mechanism=int(found["mechanism"]),
+        protocol=int(found["protocol"]),
         source_schema=found["source_schema"],
         source_table=found["source_table"],
         spec=json.loads(found["spec"]),
@@ -88,25 +95,29 @@ def create(session: Session, row: WorkflowRow) -> None:
     values: dict[str, Any] = {
         "id": row.id,
         "kind": row.kind,
-        "mechanism": row.mechanism,
-        "source_schema": row.source_schema,
-        "source_table": row.source_table,
+        "protocol": row.protocol,
         "spec": json.dumps(row.spec),
         "phase": str(row.phase),
-        "shadow_table": row.shadow_table,
-        "retired_table": row.retired_table,
-        "copy_path": row.copy_path,
-        "source_definition": row.source_definition,
         "server_identity": row.server_identity,
         "created_at": now(),
         "updated_at": now(),
     }
-    rows.add(session, _t, **values)
+    of_table = {
+        "source_schema": row.source_schema,
+        "source_table": row.source_table,
+        "shadow_table": row.shadow_table,
+        "retired_table": row.retired_table,
+        "copy_path": row.copy_path,
+        "source_definition": row.source_definition,
+    }
+    with session.transaction():
+        rows.add(session, _t, **values)
+        rows.add(session, _tables, workflow=row.id, number=_FIRST, **of_table)
 
 
 def find(session: Session, workflow: str) -> WorkflowRow | None:
-    found = sidecar.look(session, lambda: rows.find(session, _t, id=workflow))
-    return _row(found) if found else None
+    found = layout.look(session, lambda: session.named_rows(f"{_SELECT} WHERE w.id=%s", (workflow,)))
+    return _row(found[0]) if found else None
 
 
 def load(session: Session, workflow: str) -> WorkflowRow:
@@ -122,37 +133,69 @@ def load(session: Session, workflow: str) -> WorkflowRow:
 
 def is_cut(session: Session, workflow: str) -> bool:
     """Have the tables been switched? Asked many times a second while they are."""
-    return bool(session.value(f"SELECT is_cut FROM {SIDECAR}.workflow WHERE id=%s", (workflow,)))
+    sql = f"SELECT is_cut FROM {SIDECAR}.workflow_table WHERE workflow=%s AND number={_FIRST}"
+    return bool(session.value(sql, (workflow,)))
 
 
 def load_all(session: Session) -> list[WorkflowRow]:
     """Every workflow, newest first."""
-    found = sidecar.look(session, lambda: fetch(session, select(_t).order_by(_t.c.created_at.desc())))
+    found = layout.look(session, lambda: session.named_rows(f"{_SELECT} ORDER BY w.created_at DESC"))
     return [_row(r) for r in found or ()]
 
 
-def live_on_table(session: Session, schema: str, table: str) -> list[str]:
-    """Ids of workflows on this table that have neither completed nor been cancelled."""
-    over = [str(Phase.COMPLETE), str(Phase.CANCELLED)]
-    query = select(_t.c.id).where(_t.c.source_schema == schema, _t.c.source_table == table, _t.c.phase.not_in(over))
-    return [r["id"] for r in sidecar.look(session, lambda: fetch(session, query)) or ()]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What was asked of a workflow, and by whom its gate was released."""
+
+    spec: dict[str, Any]
+    is_cut: bool
+    released_by: str | None
+
+
+def requests(session: Session, workflow: str | None = None) -> dict[str, Request]:
+    """Of each workflow, or of one, by its id."""
+    one, args = (" WHERE w.id=%s", (workflow,)) if workflow else ("", None)
+    found = session.rows(
+        f"SELECT w.id, w.spec, t.is_cut, r.released_by FROM {SIDECAR}.workflow w {_JOIN} "
+        f"LEFT JOIN {SIDECAR}.gate_release r ON r.workflow = w.id{one}",
+        args,
+    )
+    return {
+        str(name): Request(spec=json.loads(spec), is_cut=bool(cut), released_by=by) for name, spec, cut, by in found
+    }
+
+
+def live_on_table(session: Session, schema: str, table: str) -> dict[str, str]:
+    """Phases of the workflows on this table that have neither completed nor been cancelled, by id."""
+    over = sorted(OVER)
+    query = (
+        select(_t.c.id, _t.c.phase)
+        .join_from(_t, _tables, _tables.c.workflow == _t.c.id)
+        .where(_tables.c.source_schema == schema, _tables.c.source_table == table, _t.c.phase.not_in(over))
+    )
+    return {r["id"]: r["phase"] for r in layout.look(session, lambda: fetch(session, query)) or ()}
 
 
 def set_fields(session: Session, workflow: str, **fields: Any) -> None:
-    """Set columns of the row (identities, positions, totals)."""
-    rows.change(session, _t, {"id": workflow}, **fields, updated_at=now())
+    """Set columns of the row or of its table's (identities, positions, totals). To be called inside no transaction."""
+    of_table = {name: value for name, value in fields.items() if name in _OF_TABLE}
+    others = {name: value for name, value in fields.items() if name not in _OF_TABLE}
+    with session.transaction():
+        rows.change(session, _t, {"id": workflow}, **others, updated_at=now())
+        if of_table:
+            rows.change(session, _tables, {"workflow": workflow, "number": _FIRST}, **of_table)
 
 
 def move(
-    session: Session, workflow: str, phase: Phase, reason: str | None = None, *, right: Lease | None = None
+    session: Session, workflow: str, phase: Phase, reason: str | None = None, *, our_lease: Lease | None = None
 ) -> None:
     """Go to another phase. Raises Terminal when that move is not allowed. To be called inside no transaction.
 
-    `right`: of a process that works on the workflow; raises Superseded when it has been taken over.
+    `our_lease`: of a process that works on the workflow; raises Superseded when it has been taken over.
     """
     with session.transaction():
-        if right:
-            fence(session, right)
+        if our_lease:
+            fence(session, our_lease)
         found = fetch_one(session, select(_t.c.phase, _t.c.reason).where(_t.c.id == workflow).with_for_update())
         if found is None:
             raise Refused(f"There is no workflow {workflow!r} on this server.")
@@ -186,10 +229,18 @@ def request_cancel(session: Session, workflow: str) -> None:
     set_fields(session, workflow, cancel_requested=1)
 
 
+def forget_run(session: Session, workflow: str) -> None:
+    """Remove the rows that were only for the run. The lease's go with its release."""
+    for table in sidecar.OF_A_WORKFLOW:
+        if table not in (sidecar.lease, sidecar.heartbeat):
+            rows.remove(session, table, workflow=workflow)
+
+
 def forget(session: Session, workflow: str) -> None:
     """Remove a workflow of which nothing is left (its preparation was refused)."""
     for table in (*sidecar.OF_A_WORKFLOW, *sidecar.REMEMBERED):
         rows.remove(session, table, workflow=workflow)
+    rows.remove(session, _tables, workflow=workflow)
     rows.remove(session, _t, id=workflow)
     # What a beat has written meanwhile.
     for table in (sidecar.throttle, sidecar.forecast, sidecar.heartbeat):

@@ -3,9 +3,10 @@
 A probe is a commit of one row, four a second. The quickest tenth of them, over the last minute, says what a commit
 takes without us (the base, as TCP Vegas takes it: Brakmo and Peterson, 1995): before the copy begins our own start is
 what slows them down. While we work their mean may be `factor` times as long. Beyond that the pace falls in proportion,
-below it rises again: a little each second (additive increase, multiplicative decrease: Chiu and Jain, 1989), and by the
-room that is left where that is more, so that a stumble of the server does not cost half a minute. Where nobody else
-writes nobody waits, and we work as hard as we may.
+below it rises again: a little each second (additive increase, multiplicative decrease: Chiu and Jain, 1989). Well below
+the pace that was too much last time it rises by the room that is left (as TCP below its threshold: Jacobson, 1988), so
+that a stumble of the server does not cost half a minute. Where nobody else writes nobody waits, and we work as hard as
+we may.
 
 What must stay true: pure, the clock is handed in; the pace is never 0, so that a workflow always gets on; latency that
 stays although we hardly work is not ours, and becomes the base.
@@ -28,6 +29,8 @@ BUSY_CHUNK_MILLIS = 60
 """A chunk is one commit, and everybody's commits queue behind it: beside writers it is this short, or shorter."""
 LEAST_CHUNK_MILLIS = 20
 _RISE, _STEEPEST = 0.05, 0.5
+_WELL_BELOW = 0.75
+"""Of the share that was too much last time: up to there it rises by the room that is left."""
 _WINDOW_SECONDS, _BASE_SAMPLES = 3.0, 240
 _QUICKEST = 0.1
 _REBASE_SECONDS = 15.0
@@ -48,6 +51,8 @@ class Pacer:
     _seen: deque[float] = field(default_factory=lambda: deque(maxlen=_BASE_SAMPLES))
     _slowest_since: float | None = None
     _tasks: int = 0
+    _too_much: float = 1.0
+    _is_falling: bool = False
 
     def took(self, now: float, seconds: float, *, is_working: bool) -> None:
         """A probe has taken so long; is_working: copying or verifying was under way."""
@@ -97,8 +102,10 @@ class Pacer:
 
     def _steer(self, now: float, latency: float) -> None:
         if (load := latency / self.bound) <= 1.0:
-            self.share, self._slowest_since = min(1.0, self.share + max(_RISE, self.share * (1.0 - load))), None
+            self._rise(load)
             return
+        if not self._is_falling:
+            self._too_much, self._is_falling = self.share, True
         self.share = max(LEAST_EFFORT, self.share * max(_STEEPEST, load**-0.5))
         # What was seen under the pace before says nothing of this one.
         self._probes.clear()
@@ -110,3 +117,9 @@ class Pacer:
             # Of the time before that nothing counts any more.
             self.base, self._slowest_since = latency, None
             self._seen = deque((latency,), maxlen=_BASE_SAMPLES)
+
+    def _rise(self, load: float) -> None:
+        """A server answers a step late, and the probes of three seconds later still: large steps stop in good time."""
+        self._slowest_since, self._is_falling = None, False
+        room = min(self.share * (1.0 - load), _WELL_BELOW * self._too_much - self.share)
+        self.share = min(1.0, self.share + max(_RISE, room))

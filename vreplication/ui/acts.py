@@ -11,13 +11,11 @@ from collections.abc import Callable
 from vreplication.errors import Refused
 from vreplication.mysql.session import Session
 from vreplication.mysql.url import SourceUrl
-from vreplication.phases import Phase
+from vreplication.phases import OVER, Phase
 from vreplication.state import gate, journal, lease, workflows
 from vreplication.state.workflows import WorkflowRow
 from vreplication.ui.asking import quick
 from vreplication.workflows import effort
-
-_ENDED = (Phase.COMPLETE, Phase.CANCELLED)
 
 
 def pause(url: SourceUrl, workflow: str, by: str) -> str:
@@ -35,7 +33,7 @@ def resume(url: SourceUrl, workflow: str, by: str) -> str:
         workflows.set_paused(session, workflow, False)
         journal.write(session, workflow, "resumed", actor=by)
         if lease.is_alive(session, workflow, lease.DRIVER):
-            return "Resumed: the process that works on it goes on."
+            return "Resumed: its process goes on."
     return "Resumed. If no task of it is running, clear the one that stopped in Airflow, or use `vreplication resume`."
 
 
@@ -48,15 +46,15 @@ def release(url: SourceUrl, workflow: str, by: str) -> str:
     if before is not None:
         return f"It was released before, by {before}."
     operate.release(url, workflow, by)
-    return "Released: the switch follows as soon as everything is verified and caught up."
+    return "Released: the cut-over follows as soon as everything is verified and caught up."
 
 
-def tune(url: SourceUrl, workflow: str, by: str, wishes: object = None) -> str:
-    """`wishes`: what the form, or anybody, has sent."""
-    if not isinstance(wishes, dict):
+def tune(url: SourceUrl, workflow: str, by: str, asked_for: object = None) -> str:
+    """`asked_for`: what the form, or anybody, has sent."""
+    if not isinstance(asked_for, dict):
         raise Refused("Say what to set as an object: copy_parallelism, chunk_millis, or both.")
     _live(url, workflow, "tuned")
-    return effort.tune(url, workflow, by, wishes)
+    return effort.tune(url, workflow, by, asked_for)
 
 
 def cancel(url: SourceUrl, workflow: str, by: str) -> str:
@@ -70,7 +68,7 @@ def cancel(url: SourceUrl, workflow: str, by: str) -> str:
         if lease.is_alive(session, workflow, lease.DRIVER):
             workflows.request_cancel(session, workflow)
             journal.write(session, workflow, "cancel requested", actor=by)
-            return f"Asked: the process that works on it removes what it made; {row.source_table} is untouched."
+            return f"Asked: its process removes what it made; {row.source_table} is untouched."
     result = operate.cancel(url, workflow, by)
     if result.event != "cancelled":
         raise Refused(f"It could not be cancelled: {result.reason}")
@@ -95,7 +93,7 @@ def _live(url: SourceUrl, workflow: str, act: str) -> None:
     if row.phase is Phase.FAILED:
         cure = f"Clear the task that failed in Airflow, or use `vreplication resume {workflow}`."
         raise Refused(f"Workflow {workflow} has failed and cannot be {act} here.", cure=cure)
-    if row.phase in _ENDED:
+    if row.phase in OVER:
         raise Refused(f"Workflow {workflow} has ended ({row.phase}) and cannot be {act}.")
 
 

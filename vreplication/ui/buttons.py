@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from vreplication.phases import Phase
+from vreplication.phases import OVER, Phase
 from vreplication.progress.snapshot import Snapshot
 from vreplication.settings import LEAST_CHUNK_MILLIS, MOST_CHUNK_MILLIS, MOST_PARALLELISM
 from vreplication.ui.reading import About
@@ -54,7 +54,7 @@ _RESUME = Button(
     act="resume",
     label="Resume",
     question="Resume the migration of {table}?",
-    will="The process that works on it goes on where it stopped.",
+    will="Its process goes on where it stopped.",
     wont="No process is started: if none is left, clear the task in Airflow or use `vreplication resume`.",
 )
 _RELEASE = Button(
@@ -82,13 +82,12 @@ _CANCEL = Button(
     wont="{table} is untouched: no row and no column of it changes.",
     is_grave=True,
 )
-_ENDED = (Phase.COMPLETE, Phase.CANCELLED)
 _BEFORE_THE_END_OF_THE_COPY = (Phase.PREPARING, Phase.COPYING)
 
 
 def buttons(seen: Snapshot, about: About, effort: Effort | None = None) -> list[Button]:
     """Those that make sense now. `effort`: where it is known, it can be changed."""
-    if seen.phase in _ENDED or about.is_cut:
+    if seen.phase in OVER or about.is_cut:
         return []
     found = [] if seen.phase is Phase.FAILED else _of_living(seen, about, effort)
     if not seen.is_cancel_requested or seen.is_silent:

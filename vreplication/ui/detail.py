@@ -165,7 +165,7 @@ def _verification(found: Detail) -> Data:
     if verdict is None:
         return {"verdict": None, "percent": share, "words": _verifying(seen), "details": ""}
     rows = f"{verdict.rows_compared:,} rows compared, {verdict.mismatches:,} differ, {verdict.repaired:,} repaired"
-    hot = f", {len(verdict.hot_keys):,} compared again at the switch" if verdict.hot_keys else ""
+    hot = f", {len(verdict.hot_keys):,} compared again at the cut-over" if verdict.hot_keys else ""
     return {"verdict": verdict.verdict, "percent": 100.0, "words": rows + hot + _when(seen), "details": verdict.details}
 
 

@@ -6,12 +6,11 @@ that the login may not read is said to be unknown, and the rest is shown.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from vreplication.cutover.blockers import Blocker, blockers, last_matched, old_snapshots
+from vreplication.cutover.blockers import Blocker, blockers, old_snapshots
 from vreplication.cutover.reasons import why_closed
 from vreplication.errors import VReplicationError
 from vreplication.mysql.server import Server, inspect
@@ -20,8 +19,7 @@ from vreplication.phases import Phase
 from vreplication.progress import snapshot
 from vreplication.progress.outlook import RECENT
 from vreplication.progress.snapshot import Snapshot
-from vreplication.settings import SIDECAR
-from vreplication.state import history, journal, lease, verdicts, workflows
+from vreplication.state import history, journal, lease, ledger, verdicts, workflows
 from vreplication.state.history import Point
 from vreplication.state.verdicts import Verdict
 from vreplication.state.workflows import WorkflowRow
@@ -147,13 +145,8 @@ def _effort(session: Session, row: WorkflowRow) -> Effort | None:
 
 
 def _about(session: Session, workflow: str | None = None) -> dict[str, About]:
-    one, args = (" WHERE w.id=%s", (workflow,)) if workflow else ("", None)
-    rows = session.rows(
-        f"SELECT w.id, w.spec, w.is_cut, r.released_by FROM {SIDECAR}.workflow w "
-        f"LEFT JOIN {SIDECAR}.gate_release r ON r.workflow = w.id{one}",
-        args,
-    )
-    return {str(name): _about_of(json.loads(spec), bool(cut), by) for name, spec, cut, by in rows}
+    found = workflows.requests(session, workflow)
+    return {name: _about_of(asked.spec, asked.is_cut, asked.released_by) for name, asked in found.items()}
 
 
 def _about_of(spec: dict[str, Any], is_cut: bool, released_by: str | None) -> About:
@@ -196,7 +189,7 @@ def _blockers(session: Session, server: Server, row: WorkflowRow, own: frozenset
     # Where the server cannot tell tables apart, the same sessions come again.
     found += [b for b in of_shadow if b.is_certain]
     if not row.spec.get("ignore_old_snapshots"):
-        found += old_snapshots(session, last_matched(session, SIDECAR, row.id), own)
+        found += old_snapshots(session, ledger.last_matched(session, row.id), own)
     return sorted(dict.fromkeys(found), key=lambda b: -b.age_seconds)
 
 

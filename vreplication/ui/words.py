@@ -213,7 +213,7 @@ def _original(seen: Snapshot) -> str:
 def expected(seen: Snapshot, about: About) -> str:
     """What, if anything, is expected of the person."""
     if seen.phase is Phase.FAILED:
-        return "Clear the failed task (or `vreplication resume`) once the cause is mended, or cancel."
+        return "Clear the failed task (or `vreplication resume`) once the cause is fixed, or cancel."
     if seen.has_ended:
         return "Nothing."
     if seen.is_cancel_requested:
@@ -225,7 +225,7 @@ def _expected_of_living(seen: Snapshot, about: About) -> str:
     if seen.is_paused:
         return "Resume it when it may go on."
     if seen.is_silent:
-        return f"Clear its task in Airflow, or `vreplication resume {seen.workflow}`: nobody is working on it."
+        return f"Clear its task in Airflow, or `vreplication resume {seen.workflow}`: it has no active worker."
     if is_waiting_for_you(seen, about):
         return "Release the cut-over."
     if about.released_by:

@@ -6,12 +6,13 @@ TABLES lets it see nothing else; it is done after the barrier, so what differs i
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
-from functools import partial
+from concurrent.futures import ThreadPoolExecutor
 
 from vreplication.mysql.session import Session
 from vreplication.mysql.values import split_literals
-from vreplication.schema.checksum import source_side, target_side
+from vreplication.schema.checksum import RowHash, source_side, target_side
 from vreplication.schema.model import TableMapping
 from vreplication.verify.rounds import read_keys
 from vreplication.verify.since import different
@@ -21,9 +22,19 @@ def compare_hot(
     locked: Session, other: Session, mapping: TableMapping, keys: Sequence[tuple[str, ...]]
 ) -> list[tuple[str, ...]]:
     """Keys whose rows differ. `locked` holds LOCK TABLES source WRITE; `other` reads the shadow."""
-    found = different(
-        partial(read_keys, locked, source_side(mapping)),
-        partial(read_keys, other, target_side(mapping)),
-        [",".join(key) for key in keys],
-    )
+    if not keys:
+        return []
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="compare") as beside:
+
+        def both(asked: Sequence[str]) -> tuple[list[RowHash], list[RowHash]]:
+            """At once, for writers are waiting; when the lock is lost, nothing more is read."""
+            is_lost = threading.Event()
+            of_target = beside.submit(read_keys, other, target_side(mapping), asked, is_lost.is_set)
+            try:
+                return read_keys(locked, source_side(mapping), asked), of_target.result()
+            except BaseException:
+                is_lost.set()
+                raise
+
+        found = different(both, [",".join(key) for key in keys])
     return [tuple(split_literals(key)) for key in found]

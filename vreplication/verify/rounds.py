@@ -17,15 +17,14 @@ from dataclasses import dataclass
 from vreplication import names
 from vreplication.clock import SYSTEM, Clock
 from vreplication.errors import Transient
-from vreplication.mysql.quoting import qualified
 from vreplication.mysql.server import prepared_branches
 from vreplication.mysql.session import Session
 from vreplication.schema import checksum
 from vreplication.schema.checksum import RowHash, Side, source_side, target_side
 from vreplication.schema.model import TableMapping
-from vreplication.settings import MAX_HOT_KEYS, SIDECAR, VERIFY_ROUNDS
-from vreplication.state import keytables, markers
-from vreplication.state.keytables import KEYS_PER_STATEMENT, key_column, key_predicate
+from vreplication.settings import MAX_HOT_KEYS, VERIFY_ROUNDS
+from vreplication.state import dirty, keytables, markers
+from vreplication.state.keytables import KEYS_PER_STATEMENT, key_predicate
 from vreplication.state.markers import Applied
 from vreplication.verify.scan import unequal
 
@@ -37,10 +36,14 @@ _PAUSE_SECONDS = (0.25, 10.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Examined:
-    """bad: differ for certain. hot: still being written to after every round."""
+    """bad: differ for certain. hot: still being written to after every round.
+
+    gave_way: differ because another row took their place under a new unique key; they are copied again at the gate.
+    """
 
     bad: tuple[str, ...]
     hot: tuple[str, ...]
+    gave_way: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,18 +88,19 @@ class Examiner:
             self.clock.sleep(0.02)
 
     def _branches(self) -> set[str]:
-        found = prepared_branches(self.session, is_mariadb=self.is_mariadb)
-        return {f"X'{gtrid.hex()}',X'{bqual.hex()}',{number}" for number, gtrid, bqual in found}
+        return set(map(str, prepared_branches(self.session, is_mariadb=self.is_mariadb)))
 
     def examine(self, keys: Iterable[str]) -> Examined:
         """Go round until few keys are left. Raises Transient when too many stay busy."""
         again = list(dict.fromkeys(keys))
-        bad: list[str] = []
+        bad: dict[str, None] = {}
+        gave_way: dict[str, None] = {}
         for number in range(1, _MAX_ROUNDS + 1):
-            wrong, again = self._round(again) if again else ([], [])
-            bad += wrong
+            wrong, away, again = self._round(again) if again else ([], [], [])
+            bad |= dict.fromkeys(wrong)
+            gave_way |= dict.fromkeys(away)
             if not again or (number >= VERIFY_ROUNDS and len(again) <= MAX_HOT_KEYS):
-                return Examined(bad=tuple(dict.fromkeys(bad)), hot=tuple(again))
+                return Examined(bad=tuple(bad), hot=tuple(again), gave_way=tuple(gave_way))
             self._pause(number)
         raise Transient(f"{len(again)} rows change too often to be compared.", cure="Verify again at a quieter time.")
 
@@ -108,23 +112,30 @@ class Examiner:
                 self.check()
                 self.clock.sleep(0.05)
 
-    def _round(self, keys: Sequence[str]) -> tuple[list[str], list[str]]:
-        """(wrong, to be looked at again)."""
+    def _round(self, keys: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
+        """(wrong, gave way, to be looked at again)."""
         table = names.suspect_table(self.workflow)
-        self._clear(table)
+        keytables.clear(self.session, table)
         keytables.put(self.session, table, keys, "0")
         self.pass_marker(markers.SUSPECTS_OPEN)
         one = self._read(source_side(self.mapping), keys)
         other = self._read(target_side(self.mapping), keys)
+        away = self.gave_way([several[0] for several in _differing(one, other)])
         close = markers.write(self.session, self.workflow, markers.SUSPECTS_CLOSE)
         self._wait(close)
         markers.remove(self.session, self.workflow, close)
-        judged = self._judge(table, set(keys), one, other)
-        self._clear(table)
-        return judged
+        wrong, again = self._judge(table, set(keys), one, other)
+        keytables.clear(self.session, table)
+        return [key for key in wrong if key not in away], [key for key in wrong if key in away], again
 
-    def _clear(self, table: str) -> None:
-        self.session.execute_raw(f"DELETE FROM {qualified(SIDECAR, table)}")
+    def gave_way(self, keys: Sequence[str]) -> set[str]:
+        """Those whose rows gave way under a new unique key: copied again at the gate, and compared after that.
+
+        To be asked inside the window: later the row's own change may have taken the key off that list.
+        """
+        if not self.mapping.may_collide or not keys:
+            return set()
+        return dirty.among(self.session, self.mapping, self.workflow, keys)
 
     def _read(self, side: Side, keys: Sequence[str]) -> dict[str, RowHash]:
         return {row.ident: row for row in read_keys(self.session, side, keys)}
@@ -132,8 +143,9 @@ class Examiner:
     def _judge(
         self, table: str, asked: set[str], one: dict[str, RowHash], other: dict[str, RowHash]
     ) -> tuple[list[str], list[str]]:
-        differ = [list(dict.fromkeys(row.key for row in rows)) for _, rows in unequal(one, other)]
-        touched = self._touched(table, [several[0] for several in differ])
+        differ = _differing(one, other)
+        first = [several[0] for several in differ]
+        touched = keytables.listed(self.session, self.mapping, table, "touched=1", first)
         bad: list[str] = []
         again: list[str] = []
         for several in differ:
@@ -142,25 +154,20 @@ class Examiner:
             (bad if is_sure else again).append(several[0])
         return bad, again
 
-    def _touched(self, table: str, keys: Sequence[str]) -> set[str]:
-        """Those of the keys for which an event came; the server compares them."""
-        name = qualified(SIDECAR, table)
-        columns = [key_column(i) for i in range(len(self.mapping.key))]
-        found: set[str] = set()
-        for at in range(0, len(keys), KEYS_PER_STATEMENT // 5):
-            part = keys[at : at + KEYS_PER_STATEMENT // 5]
-            selects = [
-                f"SELECT {i} FROM {name} WHERE touched=1 AND ({key_predicate(columns, [key])})"
-                for i, key in enumerate(part)
-            ]
-            found |= {part[int(row[0])] for row in self.session.rows(" UNION ALL ".join(selects))}
-        return found
+
+def _differing(one: dict[str, RowHash], other: dict[str, RowHash]) -> list[list[str]]:
+    """Of each row that is not the same on both sides, the keys under which it was found."""
+    return [list(dict.fromkeys(row.key for row in rows)) for _, rows in unequal(one, other)]
 
 
-def read_keys(session: Session, side: Side, keys: Sequence[str]) -> list[RowHash]:
-    """The rows with these keys."""
+def read_keys(
+    session: Session, side: Side, keys: Sequence[str], is_over: Callable[[], bool] = lambda: False
+) -> list[RowHash]:
+    """The rows with these keys. is_over: asked between statements; then nobody wants them any more."""
     found: list[RowHash] = []
     for at in range(0, len(keys), KEYS_PER_STATEMENT):
+        if is_over():
+            break
         part = [keytables.in_templates(key, side.lookups) for key in keys[at : at + KEYS_PER_STATEMENT]]
         predicate = key_predicate(side.names, part)
         found += checksum.row_hashes(session, side, f"({predicate})")

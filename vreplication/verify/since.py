@@ -27,9 +27,12 @@ from vreplication.verify.ranges import Span, cut_off, span_rows, spans, where
 from vreplication.verify.rounds import Examiner, read_keys
 from vreplication.verify.scan import SpanScan, unequal
 
-SMALL_KEYS = 2_000
-"""At most so many keys are compared under the cut-over's lock: some tens of milliseconds."""
-_SMALL_BYTES = 32 << 20
+FEW_KEYS = 2_000
+"""So few are left for the cut-over at once; under its lock they take about a tenth of a second."""
+LOCKED_KEYS = 10_000
+"""At most so many are compared under the lock, in about half a second: with more the attempt is given up."""
+_LOCKED_BYTES = 32 << 20
+"""Of rows: wide ones are fewer in that time."""
 _LEAST_KEYS = 50
 _KEYS_A_ROUND = 100_000
 _MAX_ROUNDS = 30
@@ -37,7 +40,8 @@ _SAMPLES = 4
 _SAMPLE_ROWS = 1_000
 _DEPTH = 4
 
-Reader = Callable[[Sequence[str]], list[RowHash]]
+Both = Callable[[Sequence[str]], tuple[list[RowHash], list[RowHash]]]
+"""The rows of these keys on the source, and on the target."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,37 +79,37 @@ class SinceRounds:
         began = self.hand_over()
         keys = since.keys(self.session, self.mapping, self.workflow, began, _KEYS_A_ROUND)
         asked = list(dict.fromkeys([*keys, *beside]))
-        differing = different(self._reader(source_side(self.mapping)), self._reader(target_side(self.mapping)), asked)
-        # Asked inside the window: later the row's own change may have taken the key off that list.
-        dirty = since.dirty(self.session, self.mapping, self.workflow, differing) if self.mapping.may_collide else set()
+        differing = different(self._source_then_target, asked)
+        gave_way = self.examiner.gave_way(differing)
         ended = self.hand_over()
         written = since.written_since(self.session, self.mapping, self.workflow, differing, began)
         unsettled = [key for key in differing if key not in written]
-        wrong = tuple(key for key in unsettled if key not in dirty)
+        wrong = tuple(key for key in unsettled if key not in gave_way)
         since.forget(self.session, self.mapping, self.workflow, keys, began)
         since.add(self.session, self.workflow, unsettled, ended)
         return Round(compared=len(asked), wrong=wrong, left=since.count(self.session, self.workflow))
 
-    def _reader(self, side: Side) -> Reader:
-        def read(keys: Sequence[str]) -> list[RowHash]:
-            self.examiner.check()
-            return read_keys(self.session, side, keys)
+    def _source_then_target(self, keys: Sequence[str]) -> tuple[list[RowHash], list[RowHash]]:
+        return self._read(source_side(self.mapping), keys), self._read(target_side(self.mapping), keys)
 
-        return read
+    def _read(self, side: Side, keys: Sequence[str]) -> list[RowHash]:
+        self.examiner.check()
+        return read_keys(self.session, side, keys)
 
     def until_small(self, on_wrong: Callable[[tuple[str, ...]], None], *, with_sample: bool = False) -> int:
         """Go round until few enough keys are left for the lock; returns how many were compared. Raises Transient.
 
         on_wrong: copies the rows again, or raises when that has not helped.
         """
-        compared = 0
+        compared, before = 0, None
         for number in range(_MAX_ROUNDS):
             found = self.compare(self._sample() if with_sample and number == 0 else ())
             compared += found.compared
             if found.wrong:
                 on_wrong(found.wrong)
-            elif found.left <= small_keys(self.mapping):
+            elif is_small(found.left, before, locked_keys(self.mapping)):
                 return compared
+            before = found.left
         raise Transient(
             f"Rows change faster than they can be compared: {found.left} keys are left.",
             cure="It is tried again; the application's writes may have to become fewer.",
@@ -128,13 +132,23 @@ class SinceRounds:
         return [row.key for row in checksum.row_hashes(self.session, source, where(source, first))]
 
 
-def small_keys(mapping: TableMapping) -> int:
-    """How many keys may be left for the lock: fewer where rows are wide."""
+def locked_keys(mapping: TableMapping) -> int:
+    """How many keys may be compared under the lock: fewer where rows are wide."""
     width = mapping.source.data_bytes // max(mapping.source.estimated_rows, 1)
-    return min(SMALL_KEYS, max(_SMALL_BYTES // max(width, 1), _LEAST_KEYS))
+    return min(LOCKED_KEYS, max(_LOCKED_BYTES // max(width, 1), _LEAST_KEYS))
 
 
-def different(source: Reader, target: Reader, keys: Sequence[str]) -> list[str]:
+def is_small(left: int, before: int | None, most: int) -> bool:
+    """Is a round's rest small enough for the cut-over to begin? before: that of the round before; most: for the lock.
+
+    Where rounds do not become shorter any more, a busy table leaves as much as is written during one; until the lock is
+    taken as much may come again.
+    """
+    has_settled = before is not None and left > 0.75 * before
+    return left <= min(FEW_KEYS, most) or (has_settled and left <= most // 2)
+
+
+def different(both: Both, keys: Sequence[str]) -> list[str]:
     """Those whose rows are not the same on both sides, and rows that only a collation calls equal to one of them.
 
     A row that one side alone found is asked for on the other side by its own key.
@@ -144,8 +158,9 @@ def different(source: Reader, target: Reader, keys: Sequence[str]) -> list[str]:
     asked: set[str] = set()
     waiting = list(keys)
     for _ in range(_DEPTH):
-        one |= {row.ident: row for row in source(waiting)}
-        other |= {row.ident: row for row in target(waiting)}
+        of_source, of_target = both(waiting)
+        one |= {row.ident: row for row in of_source}
+        other |= {row.ident: row for row in of_target}
         asked |= set(waiting)
         found = [row.key for _, several in unequal(one, other) for row in several]
         waiting = [key for key in dict.fromkeys(found) if key not in asked]

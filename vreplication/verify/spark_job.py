@@ -9,8 +9,6 @@ property; results are handed over in the calling thread; a span whose connection
 
 from __future__ import annotations
 
-import contextlib
-import secrets
 import threading
 import time
 from collections import deque
@@ -19,12 +17,12 @@ from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from vreplication.clock import check_for
 from vreplication.errors import Transient, VReplicationError
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.pausepoints import reach
-from vreplication.settings import SIGNAL_SECONDS, WORK_SECONDS, Pace
+from vreplication.settings import WORK_SECONDS, Pace
+from vreplication.spark.jobs import Jobs, first_line, heed_signal
 from vreplication.verify.ranges import Span
 
 if TYPE_CHECKING:
@@ -35,7 +33,6 @@ Work = Callable[[Session, Span], Any]
 _BATCH_SECONDS = 1.0
 _FIRST_BATCH, _MAX_BATCH = 8, 32
 _ATTEMPTS = 3
-_STOP_SECONDS = 15.0
 _MOST_REST_SECONDS = 4.0
 
 
@@ -79,21 +76,20 @@ def run_all(
 
     pace: what the server bears at the moment: fewer than `parallelism` then, or with a rest behind each batch.
     """
-    _Crew(spark, Batch(url=url, work=work), deque(spans), max(1, parallelism), pace).run(on_result, check)
+    jobs, batch = Jobs(context=spark, purpose="verification"), Batch(url=url, work=work)
+    _Crew(jobs, batch, deque(spans), max(1, parallelism), pace).run(on_result, check)
 
 
 @dataclass(slots=True)
 class _Crew:
     """The submitting threads and what they share."""
 
-    context: Any
+    jobs: Jobs
     batch: Batch
     waiting: deque[Span]
     parallelism: int
     pace: Callable[[], Pace | None] = lambda: None
-    group: str = field(default_factory=lambda: f"verify-{secrets.token_hex(4)}")
     answers: SimpleQueue[list[Answer] | BaseException] = field(default_factory=SimpleQueue)
-    stopping: threading.Event = field(default_factory=threading.Event)
     attempts: dict[Span, int] = field(default_factory=dict)
     busy: int = 0
     turn: threading.Condition = field(default_factory=threading.Condition)
@@ -105,7 +101,7 @@ class _Crew:
                 check()
                 self._take(on_result, check)
         finally:
-            self._stop(threads)
+            self.jobs.stop(threads)
 
     def _is_done(self) -> bool:
         with self.turn:
@@ -118,9 +114,7 @@ class _Crew:
         except Empty:
             return
         if isinstance(found, BaseException):
-            if not isinstance(found, VReplicationError):
-                # An interrupt, when the signal that ended Spark's processes reaches us, too.
-                check_for(check, SIGNAL_SECONDS)
+            heed_signal(found, check)
             raise _unwrapped(found)
         more = [span for answer in found for span in self._one(answer, on_result)]
         with self.turn:
@@ -137,18 +131,11 @@ class _Crew:
         return [answer.span]
 
     def _start(self) -> list[Any]:
-        from pyspark import InheritableThread
-
-        seats = range(1, self.parallelism + 1)
-        threads = [InheritableThread(target=self._submit, args=(seat,), daemon=True) for seat in seats]
-        for thread in threads:
-            thread.start()
-        return threads
+        return [self.jobs.start(self._submit, seat) for seat in range(1, self.parallelism + 1)]
 
     def _submit(self, seat: int) -> None:
         """Body of a submitting thread: one batch after the other, each about as long as `_BATCH_SECONDS`."""
         try:
-            self.context.setJobGroup(self.group, "vreplication verification")
             self._submit_batches(seat)
         except Exception as error:
             self.answers.put(error)
@@ -157,7 +144,7 @@ class _Crew:
         size = _FIRST_BATCH
         while self._is_wanted(seat) and (spans := self._next(size)):
             started = time.monotonic()
-            (found,) = self.context.parallelize([spans], 1).map(self.batch).collect()
+            (found,) = self.jobs.collect(self.batch, [spans])
             self.answers.put(found)
             factor = _BATCH_SECONDS / max(time.monotonic() - started, 0.01)
             size = max(1, min(int(len(spans) * factor), 2 * size, _MAX_BATCH))
@@ -166,42 +153,31 @@ class _Crew:
     def _is_wanted(self, seat: int) -> bool:
         """Wait while fewer are wanted. The first always is, so that there is an end."""
         while (pace := self.pace()) is not None and seat > pace.tasks and not self._is_over():
-            self.stopping.wait(0.1)
-        return not self.stopping.is_set()
+            self.jobs.stopping.wait(0.1)
+        return not self.jobs.stopping.is_set()
 
     def _is_over(self) -> bool:
         with self.turn:
-            return self.stopping.is_set() or not (self.waiting or self.busy)
+            return self.jobs.stopping.is_set() or not (self.waiting or self.busy)
 
     def _rest(self, seconds: float) -> None:
         pace = self.pace()
         if pace is not None and not self._is_over():
-            self.stopping.wait(min(seconds * pace.rest, _MOST_REST_SECONDS))
+            self.jobs.stopping.wait(min(seconds * pace.rest, _MOST_REST_SECONDS))
 
     def _next(self, size: int) -> list[Span]:
         """The next spans, fewer towards the end so that all threads end together; none when all is done."""
         with self.turn:
-            while not self.waiting and self.busy and not self.stopping.is_set():
+            while not self.waiting and self.busy and not self.jobs.stopping.is_set():
                 self.turn.wait(0.2)
-            if self.stopping.is_set() or not self.waiting:
+            if self.jobs.stopping.is_set() or not self.waiting:
                 return []
             size = max(1, min(size, -(-len(self.waiting) // self.parallelism)))
             self.busy += 1
             return [self.waiting.popleft() for _ in range(size)]
 
-    def _stop(self, threads: list[Any]) -> None:
-        self.stopping.set()
-        deadline = time.monotonic() + _STOP_SECONDS
-        for thread in threads:
-            while thread.is_alive() and time.monotonic() < deadline:
-                # Again and again: a job may have been submitted just behind the last cancelling.
-                with contextlib.suppress(Exception):
-                    self.context.cancelJobGroup(self.group)
-                thread.join(0.2)
-
 
 def _unwrapped(error: BaseException) -> VReplicationError:
     if isinstance(error, VReplicationError):
         return error
-    first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-    return Transient(f"Spark could not run the verification: {first}")
+    return Transient(f"Spark could not run the verification: {first_line(error)}")

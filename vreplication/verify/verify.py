@@ -13,7 +13,6 @@ known; one verification of a workflow runs at a time, for its suspects have one 
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,7 +22,7 @@ from vreplication import names
 from vreplication.errors import Refused, Transient
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
-from vreplication.mysql.values import split_literals
+from vreplication.mysql.values import readable_key, split_literals
 from vreplication.pausepoints import reach
 from vreplication.schema.checksum import source_side, target_side
 from vreplication.schema.model import TableMapping
@@ -132,7 +131,6 @@ class _Verification:
         keys: list[str] = []
         for attempt in range(_REPAIRS + 1):
             keys, wide = self._pass(todo, keys)
-            keys = self._without_dirty(keys)
             if not keys and not wide:
                 return self._verdict(verdicts.CLEAN, 0)
             self._note(keys, wide)
@@ -156,13 +154,6 @@ class _Verification:
         self.rows += sum(done.values())
         return frozenset(done)
 
-    def _without_dirty(self, keys: list[str]) -> list[str]:
-        """Rows that gave way under a new unique key are copied again before the gate, and compared after that."""
-        if not self.mapping.may_collide or not keys:
-            return keys
-        left = since.dirty(self.session, self.mapping, self.workflow, keys)
-        return [key for key in keys if key not in left]
-
     def _pass(self, todo: list[Span], keys: list[str]) -> tuple[list[str], list[Finding]]:
         """Scan, then examine: keys that are wrong for certain, and spans in which too many are."""
         bad: dict[str, None] = {}
@@ -173,10 +164,12 @@ class _Verification:
             examined = self.examiner.examine([*keys, *self.hot, *listed])
             self.hot = examined.hot
             wrong = set(examined.bad)
-            spoilt += [f for f in (_judged(f, wrong, self.mapping) for f in found) if f is not None]
+            # Where too many differ to be listed, a few that gave way say that the span is to be copied again.
+            told = wrong | set(examined.gave_way)
+            spoilt += [f for f in (_judged(f, told if f.wide else wrong, self.mapping) for f in found) if f]
             covered = {key for f in spoilt for key in f.keys}
             bad |= dict.fromkeys(key for key in examined.bad if key not in covered)
-            todo = [f.span for f in found if f.wide and not wrong & set(f.keys)]
+            todo = [f.span for f in found if f.wide and not told & set(f.keys)]
             if not todo:
                 return list(bad), spoilt
             keys = []
@@ -245,7 +238,7 @@ class _Verification:
     def _details(self, mismatches: int, left: int) -> str:
         if not mismatches:
             return ""
-        shown = ", ".join(f"({_readable(key)})" for key in list(self.wrong)[:_SHOWN])
+        shown = ", ".join(f"({readable_key(key)})" for key in list(self.wrong)[:_SHOWN])
         state = f"{left} of them still do" if left else "they were copied again and are equal now"
         return f"{mismatches} rows differed, {state}; keys: {shown}"
 
@@ -263,16 +256,3 @@ def _judged(finding: Finding, wrong: set[str], mapping: TableMapping) -> Finding
 def _single(key: str) -> KeyRange:
     bound = tuple(split_literals(key))
     return KeyRange(lower=bound, upper=bound, has_lower=True)
-
-
-def _readable(key: str) -> str:
-    """Literals as a person would write them, where they are text."""
-
-    def shown(found: re.Match[str]) -> str:
-        raw = bytes.fromhex(found.group(1))
-        try:
-            return repr(raw.decode())
-        except UnicodeDecodeError:
-            return found.group(0)
-
-    return re.sub(r"(?:_\w+ )?X'([0-9a-fA-F]*)'", shown, key)

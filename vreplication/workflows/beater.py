@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from vreplication.changes.mechanism import RulesRenewed
+from vreplication.changes.protocol import RulesRenewed
 from vreplication.changes.watermark import Reading, Watermark
 from vreplication.clock import SYSTEM
 from vreplication.errors import Superseded, Terminal, VReplicationError
@@ -45,14 +45,14 @@ class Beater:
     def __init__(
         self,
         url: SourceUrl,
-        right: Lease,
+        our_lease: Lease,
         watermark: Watermark,
         state: Callable[[], dict[str, Any]],
         *,
         is_alone: bool = False,
     ) -> None:
         self._is_alone = is_alone
-        self._url, self._lease, self._watermark, self._state = url, right, watermark, state
+        self._url, self._lease, self._watermark, self._state = url, our_lease, watermark, state
         self._stop = threading.Event()
         self._error: VReplicationError | None = None
         self._thread: threading.Thread | None = None
@@ -136,7 +136,7 @@ class Beater:
             since.note_waiting(session, self._lease.workflow, int(state["keys_since"]))
 
     def _remember(self, session: Session, seconds: int) -> None:
-        """Ours is the pen, because we write from before the first chunk until the switch, whoever drives."""
+        """Ours is the pen, because we write from before the first chunk until the cut-over, whoever drives."""
         if seconds % SLOT_SECONDS == 0:
             snapshot.remember(session, self._lease.workflow)
         if seconds % _THIN_SECONDS == 0:
@@ -148,7 +148,7 @@ class Beater:
         self.is_over = row.has_ended or row.is_cut
         self._watch_log(session, row)
         check_commit_order(session)
-        if (known := workers.renew(session, self._lease, row)) > row.mechanism:
+        if (known := workers.renew(session, self._lease, row)) > row.protocol:
             raise RulesRenewed(known)
         if self._is_alone:
             # Drivers come and go, one a step; the last of them runs a catch-up of its own once the gate is passed.
@@ -194,9 +194,9 @@ def why_closed(reading: Reading, state: dict[str, Any]) -> str:
     if not state["is_fresh"] or reading.lag_seconds is None:
         return "catch-up has just started"
     if reading.backlog >= COPY_BACKLOG_CHANGES:
-        return f"{snapshot.GOES_FIRST}{reading.backlog:,} changes behind{_inside(reading)}"
+        return f"{snapshot.APPLY}backlog {reading.backlog:,} changes{_inside(reading)}"
     if reading.lag_seconds >= COPY_LAG_SECONDS:
-        return f"{snapshot.GOES_FIRST}{reading.lag_seconds:.1f} s behind{_inside(reading)}"
+        return f"{snapshot.APPLY}lag {reading.lag_seconds:.1f} s{_inside(reading)}"
     return ""
 
 

@@ -115,7 +115,7 @@ class Elsewhere:
         except (Transient, Ambiguous):
             return ""
         if found and begun and found["at"] < begun:
-            # That was mended: catch-up has run since.
+            # That is over: catch-up has run since.
             return ""
         return f"The workflow had failed at {found['at']:%Y-%m-%d %H:%M:%S} UTC: {found['details']}" if found else ""
 

@@ -23,7 +23,7 @@ from vreplication.progress import snapshot
 from vreplication.progress.estimate import CopyEstimate, total_rows
 from vreplication.schema.model import Table
 from vreplication.settings import ALIVE_SECONDS, BEAT_SECONDS, LONG_IDLE_SECONDS, OUTAGE_SECONDS, Pace, Tuning
-from vreplication.state import gate, lease, ledger, progress, sidecar, workers, workflows
+from vreplication.state import gate, layout, lease, ledger, progress, workers, workflows
 from vreplication.state.lease import Lease
 from vreplication.workflows.child import CatchUp, ReplicateProcess
 from vreplication.workflows.effort import effort
@@ -64,7 +64,7 @@ class Driver:
         self._closing = threading.Event()
         self._ended: VReplicationError | None = None
         self._thread: threading.Thread | None = None
-        self.right: Lease | None = None
+        self.our_lease: Lease | None = None
         self._is_copying = False
         self._estimate = CopyEstimate()
         self._foretelling = Foretelling(workflow)
@@ -82,27 +82,27 @@ class Driver:
 
     @property
     def lease(self) -> Lease:
-        if self.right is None:
+        if self.our_lease is None:
             raise Terminal("The workflow's lease has not been taken.")
-        return self.right
+        return self.our_lease
 
     @property
     def is_superseded(self) -> bool:
         """True when another driver has taken over: then nothing is ours to write any more."""
-        if self.right is None:
+        if self.our_lease is None:
             return False
         with connect(self.url) as session:
-            return not lease.is_held(session, self.right)
+            return not lease.is_held(session, self.our_lease)
 
     def start(self) -> None:
         """Take the lease and begin to beat. Raises LeaseHeld.
 
         A failed workflow goes on from here: before the first beat, which would take the last run's end for this one's.
         """
-        sidecar.complete(self.session)
-        self.right = lease.acquire(self.session, self.workflow, lease.DRIVER)
+        layout.complete(self.session)
+        self.our_lease = lease.acquire(self.session, self.workflow, lease.DRIVER)
         workflows.reopen(self.session, self.workflow)
-        workers.tell(self.session, self.right)
+        workers.tell(self.session, self.our_lease)
         self._thread = threading.Thread(target=self._run, name="driver", daemon=True)
         self._thread.start()
 
@@ -113,7 +113,7 @@ class Driver:
         return (self.session.id, *beating, *self._announced)
 
     def announce(self, ids: tuple[int, ...]) -> None:
-        """Connections of a verification or an attempt at the switch; in the heartbeat before anything is locked.
+        """Connections of a verification or an attempt at the cut-over; in the heartbeat before anything is locked.
 
         They stay there until others are announced: one that was lost may still be at work on the server.
         """
@@ -149,7 +149,7 @@ class Driver:
 
     def move(self, phase: Phase) -> None:
         self.check()
-        workflows.move(self.session, self.workflow, phase, right=self.lease)
+        workflows.move(self.session, self.workflow, phase, our_lease=self.lease)
         self._foretelling.enter(phase)
         self._furthest = max(self._furthest, list(Phase).index(phase))
         was_copying, self._is_copying = self._is_copying, phase in (Phase.COPYING, Phase.CATCHING_UP)
@@ -219,7 +219,7 @@ class Driver:
             raise error
 
     def note_switched(self) -> None:
-        """A cancel that was asked for in the instant of the switch has come too late."""
+        """A cancel that was asked for in the instant of the cut-over has come too late."""
         self._is_switched = True
 
     def note_done(self) -> None:
@@ -235,13 +235,13 @@ class Driver:
         try:
             if self._is_copying:
                 self._write_copy(self.session)
-            if self.right and lease.is_held(self.session, self.right):
+            if self.our_lease and lease.is_held(self.session, self.our_lease):
                 self._foretelling.tell(self.session)
-            if self.right:
+            if self.our_lease:
                 # Whoever comes next finds none of ours at work.
                 lease.end_lost(self.session, self._announced, self._server_run)
                 if not self._is_done:
-                    lease.release(self.session, self.right)
+                    lease.release(self.session, self.our_lease)
         except VReplicationError as error:
             log.info("the lease was not given back: %s", error)
         self.session.close()
@@ -272,7 +272,7 @@ class Driver:
             if beats % 4 == 0:
                 lease.beat(session, self.lease, self.connections)
             if beats % 2 == 0:
-                self._read_wishes(session)
+                self._read_requests(session)
                 if self._is_copying:
                     self._write_copy(session)
             if beats % 4 == 0:
@@ -280,7 +280,7 @@ class Driver:
             self._steering.probe(session)
             beats += 1
 
-    def _read_wishes(self, session: Session) -> None:
+    def _read_requests(self, session: Session) -> None:
         row = workflows.load(session, self.workflow)
         found = effort(session, row)
         self._asked = found.asked

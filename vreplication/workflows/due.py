@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from vreplication.phases import ENDED, Phase
+from vreplication.phases import ENDED, OVER, Phase
 from vreplication.state import queue
 from vreplication.state.queue import Entry, Known
 
@@ -23,7 +23,6 @@ RUNNING, RUN_FAILED, ABSENT = "running", "failed", "absent"
 PATIENCE = timedelta(minutes=5)
 """A started workflow keeps its place this long without a living lease: before it begins, and between its stages."""
 _STATE_OF = {Phase.COMPLETE: DONE, Phase.FAILED: FAILED, Phase.CANCELLED: CANCELLED}
-_OVER = (Phase.COMPLETE, Phase.CANCELLED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,12 +87,12 @@ def standing(entry: Entry, scene: Scene) -> Standing:
 def _progress(known: Known, scene: Scene) -> str:
     if known.phase in ENDED:
         return known.reason or ""
-    return str(known.phase) if known.workflow in scene.held else f"{known.phase}, nobody works on it at the moment"
+    return str(known.phase) if known.workflow in scene.held else f"{known.phase}, no active worker"
 
 
 def _early(entry: Entry, scene: Scene) -> str:
     is_early = entry.not_before is not None and entry.not_before > scene.now
-    return f"its time is {iso(entry.not_before)}" if is_early else ""
+    return f"scheduled for {iso(entry.not_before)}" if is_early else ""
 
 
 def _behind(entry: Entry, scene: Scene) -> str:
@@ -104,12 +103,12 @@ def _behind(entry: Entry, scene: Scene) -> str:
     if state == DONE:
         return ""
     if state is None:
-        return f"it comes after {entry.after}, which nobody has submitted yet"
+        return f"waiting for {entry.after}, which has not been submitted yet"
     if state in (FAILED, CANCELLED):
         return (
             f"it is held: {entry.after}, which comes before it, {'has failed' if state == FAILED else 'was cancelled'}"
         )
-    return f"it comes after {entry.after}, which is not complete"
+    return f"waiting for {entry.after}, which is not complete"
 
 
 def _state_of(workflow: str, scene: Scene) -> str | None:
@@ -134,7 +133,7 @@ def _crowded(entry: Entry, scene: Scene) -> str:
 
 def _owners(scene: Scene) -> dict[tuple[str, str], str]:
     """Tables that workflows have, by what has not been cleared away and by what was just started."""
-    found = {_place(k): k.workflow for k in scene.known.values() if k.phase not in _OVER}
+    found = {_place(k): k.workflow for k in scene.known.values() if k.phase not in OVER}
     begun = [e for e in scene.entries if e.state == queue.STARTED and e.workflow not in scene.known]
     return found | {_place(e): e.workflow for e in begun}
 

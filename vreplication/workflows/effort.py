@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from vreplication.errors import Refused
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
-from vreplication.phases import Phase
+from vreplication.phases import OVER, Phase
 from vreplication.planning.spec import Spec, make_spec
 from vreplication.settings import Limits, Tuning
-from vreplication.state import journal, lease, sidecar, tuning, workflows
+from vreplication.state import journal, layout, lease, tuning, workflows
 from vreplication.state.workflows import WorkflowRow
 from vreplication.workflows.job import limits_of
 
@@ -41,13 +41,13 @@ class Effort:
     @property
     def shortfall(self) -> str:
         """Why not all of what was asked for is done; '' when it is."""
-        wished, millis = self.asked.copy_parallelism or 0, self.asked.chunk_millis or 0
+        wanted, millis = self.asked.copy_parallelism or 0, self.asked.chunk_millis or 0
         if millis > self.limits.most_chunk_millis:
             return (
                 "INSERT … SELECT locks the counter of an AUTO_INCREMENT table here, so it stays at "
                 f"{self.limits.chunk_millis} ms a chunk."
             )
-        return f"Spark has slots for {self.slots}: no more run at a time." if wished > self.tasks else ""
+        return f"Spark has slots for {self.slots}: no more run at a time." if wanted > self.tasks else ""
 
 
 def effort(session: Session, row: WorkflowRow) -> Effort:
@@ -57,11 +57,11 @@ def effort(session: Session, row: WorkflowRow) -> Effort:
     return Effort(limits=base.tuned(asked), asked=asked, slots=room.slots)
 
 
-def tune(url: SourceUrl, workflow: str, by: str, wishes: Mapping[str, object]) -> str:
+def tune(url: SourceUrl, workflow: str, by: str, asked_for: Mapping[str, object]) -> str:
     """Set `copy_parallelism`, `chunk_millis` or both; returns what comes of it, in words. Raises Refused."""
-    asked = _checked(wishes)
+    asked = _checked(asked_for)
     with connect(url) as session:
-        sidecar.complete(session)
+        layout.complete(session)
         row = workflows.load(session, workflow)
         _refuse(row, asked)
         before = effort(session, row)
@@ -70,9 +70,9 @@ def tune(url: SourceUrl, workflow: str, by: str, wishes: Mapping[str, object]) -
         return " ".join([f"Set: {_what(asked)}.", *_remarks(session, row)])
 
 
-def _checked(wishes: Mapping[str, object]) -> Tuning:
+def _checked(asked_for: Mapping[str, object]) -> Tuning:
     """By the fields of the Spec, so with its limits and its words."""
-    given = {name: value for name, value in wishes.items() if value is not None}
+    given = {name: value for name, value in asked_for.items() if value is not None}
     known = {"copy_parallelism", "chunk_millis"}
     if unknown := sorted(given.keys() - known):
         raise Refused(f"{unknown[0]}: there is no such setting.")
@@ -83,7 +83,7 @@ def _checked(wishes: Mapping[str, object]) -> Tuning:
 
 
 def _refuse(row: WorkflowRow, asked: Tuning) -> None:
-    if row.is_cut or row.phase in (Phase.COMPLETE, Phase.CANCELLED):
+    if row.is_cut or row.phase in OVER:
         raise Refused(f"Workflow {row.id} copies no more ({row.phase}) and cannot be tuned.")
     rows = row.spec.get("chunk_rows")
     if asked.chunk_millis is not None and rows:

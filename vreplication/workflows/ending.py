@@ -28,7 +28,7 @@ from vreplication.phases import Phase
 from vreplication.schema.introspect import exists
 from vreplication.state import journal, lease, progress, workflows
 from vreplication.state.workflows import WorkflowRow
-from vreplication.workflows import log_kept, prepare, spool, steps
+from vreplication.workflows import log_kept, prepare, spool
 from vreplication.workflows.driver import Driver
 from vreplication.workflows.result import Leftover, Result
 
@@ -62,7 +62,7 @@ def completed_of(session: Session, workflow: str) -> Result:
 
 
 def ended(url: SourceUrl, workflow: str, driver: Driver | None, error: VReplicationError) -> Result:
-    """A Result for whatever ended the run before the switch."""
+    """A Result for whatever ended the run before the cut-over."""
     if driver:
         driver.child.end()
     if _is_no(url, workflow, driver, error):
@@ -131,7 +131,7 @@ def _ended_with_sidecar(session: Session, workflow: str, driver: Driver, error: 
     if isinstance(error, Cancelled):
         return cancelled(session, row)
     if not isinstance(error, Superseded) and not row.has_ended:
-        workflows.move(session, workflow, Phase.FAILED, str(error), right=driver.right)
+        workflows.move(session, workflow, Phase.FAILED, str(error), our_lease=driver.our_lease)
         journal.write(session, workflow, "failed", str(error), actor=lease.me())
     # What failed first is the reason; the copy, say, has only seen that the workflow has ended.
     reason = row.reason if row.phase is Phase.FAILED and row.reason else str(error)
@@ -139,11 +139,11 @@ def _ended_with_sidecar(session: Session, workflow: str, driver: Driver, error: 
 
 
 def _settled(session: Session, row: WorkflowRow) -> WorkflowRow:
-    """A run that was lost in the middle of the switch: which table carries the name tells how it ended."""
+    """A run that was lost in the middle of the cut-over: which table carries the name tells how it ended."""
     if row.phase is not Phase.CUTTING_OVER or row.is_cut:
         return row
     with contextlib.suppress(SourceChanged):
-        # Neither table may carry it any more; then the switch has not been ours.
+        # Neither table may carry it any more; then the cut-over has not been ours.
         if decide(session, row) == SWITCHED:
             workflows.set_fields(session, row.id, is_cut=1)
     return workflows.load(session, row.id)
@@ -154,7 +154,7 @@ def cancelled(session: Session, row: WorkflowRow) -> Result:
     problems = prepare.undo_quietly(session, row)
     if problems:
         return _result(session, "failed", row.id, problems[0], exit_code=1, leftovers=leftovers(session, row))
-    steps.forget_run(session, row.id)
+    workflows.forget_run(session, row.id)
     spool.forget(row)
     workflows.move(session, row.id, Phase.CANCELLED, "cancelled by the operator")
     journal.write(session, row.id, "cancelled", "", actor=lease.me())

@@ -27,7 +27,7 @@ from vreplication.planning.facts import Facts, Verdict
 from vreplication.planning.spec import Spec
 from vreplication.schema.alter import AlterClauses
 from vreplication.schema.introspect import introspect
-from vreplication.state import journal, lease, rows, sidecar, workflows
+from vreplication.state import compared, journal, lease, verdicts, workflows
 from vreplication.state.workflows import WorkflowRow
 from vreplication.workflows import log_kept, prepare, spool
 
@@ -116,8 +116,8 @@ def adopt(session: Session, row: WorkflowRow) -> WorkflowRow:
         session, row.id, server_identity=identity(server), source_identity=found.source, shadow_identity=found.shadow
     )
     if not found.is_switched:
-        rows.remove(session, sidecar.verification, workflow=row.id)
-        rows.remove(session, sidecar.compared, workflow=row.id)
+        verdicts.forget(session, row.id)
+        compared.forget(session, row.id)
     words = f"from server {row.server_identity} to {identity(server)}"
     journal.write(session, row.id, "moved", words, actor=lease.me())
     log.warning("workflow %s moved %s", row.id, words)

@@ -1,7 +1,7 @@
 """Online DDL: alter a live table. The whole flow of it, on one screen.
 
 What must stay true: `run` never raises an error of ours, it returns how the workflow ended; the source table is
-untouched until the switch; whatever ends us, the same call with the same workflow id goes on. A server that goes away
+untouched until the cut-over; whatever ends us, the same call with the same workflow id goes on. A server that goes away
 and comes back does not end us: we go on as that call would. What was verified before the server went away is verified
 again, for a server may come back without the end of its log (docs/limits.md).
 """
@@ -11,27 +11,41 @@ from __future__ import annotations
 import functools
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TypeVar
 
 from vreplication.errors import Ambiguous, Interrupted, Refused, Terminal, VReplicationError
 from vreplication.mysql.session import ConnectionLost, LockWait, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.pausepoints import reach
+from vreplication.phases import Phase
 from vreplication.planning.plan import Plan, make_plan
 from vreplication.planning.spec import Spec
+from vreplication.planning.stages import STAGES
 from vreplication.settings import SIGNAL_SECONDS, TABLE_SECONDS
-from vreplication.state import workflows
-from vreplication.state.wishes import Wishes
+from vreplication.spark.session import Spark, SparkStart
+from vreplication.state import ledger, workflows
+from vreplication.state.operator_requests import OperatorRequests
 from vreplication.workflows import ending, prepare, resume, steps
 from vreplication.workflows.child import CatchUp
 from vreplication.workflows.driver import Driver, loaded_catch_up
 from vreplication.workflows.result import Result
-from vreplication.workflows.spark import SparkStart
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What a stage works with. plan: None where the tables are prepared. is_whole: this process runs all stages."""
+
+    driver: Driver
+    spark: Spark
+    spec: Spec
+    plan: Plan | None = None
+    is_whole: bool = True
 
 
 def run(spec: Spec, url: SourceUrl, *, stop: threading.Event, notify: Callable[[str], None]) -> Result:
@@ -50,9 +64,9 @@ def run(spec: Spec, url: SourceUrl, *, stop: threading.Event, notify: Callable[[
         plan = plan_or_resume(spec, url, stop)
         driver = Driver(url, workflow, stop, notify, child)
         driver.start()
-        if plan is not None:
-            prepare.prepare(driver, plan)
-        result = through_outages(driver, functools.partial(to_the_end, driver, spark, spec))
+        work = Work(driver=driver, spark=spark, spec=spec, plan=plan)
+        ACTS["prepare"](work)
+        result = through_outages(driver, functools.partial(to_the_end, work))
         driver.note_done()
         return result
     except VReplicationError as error:
@@ -83,7 +97,7 @@ def plan_or_resume(spec: Spec, url: SourceUrl, stop: threading.Event) -> Plan | 
     """
     with connect(url, read_timeout=TABLE_SECONDS) as session:
         found = workflows.find(session, spec.workflow or "")
-        asked = Wishes() if found is None else resume.begin_again(session, found, spec)
+        asked = OperatorRequests() if found is None else resume.begin_again(session, found, spec)
         if asked is None:
             return None
         is_new = found is None
@@ -111,20 +125,73 @@ def through_outages(driver: Driver, act: Callable[[], T]) -> T:
             driver.ride_out(error)
 
 
-def to_the_end(driver: Driver, spark: SparkStart, spec: Spec) -> Result:
+def to_the_end(work: Work) -> Result:
     """From where the sidecar and the tables say that the workflow stands."""
-    if resume.is_switched(driver):
-        steps.clean_up(driver)
+    if resume.is_switched(work.driver):
+        ACTS["clean_up"](work)
     else:
-        flow(driver, spark, spec)
-    return ending.completed(driver)
+        flow(work)
+    return ending.completed(work.driver)
 
 
-def flow(driver: Driver, spark: SparkStart, spec: Spec) -> None:
-    """From the first chunk to the last clean-up."""
-    driver.start_replicate()
-    steps.copy(driver, spark)
-    steps.catch_up(driver)
-    steps.compare(driver, spark)
-    steps.switch(driver, spark, is_manual=spec.needs_release, window=spec.cutover_window)
-    steps.clean_up(driver)
+def flow(work: Work) -> None:
+    """All that follows when the tables have been prepared."""
+    for stage in STAGES:
+        if stage.after:
+            ACTS[stage.name](work)
+
+
+def _prepare(work: Work) -> None:
+    if work.plan is not None:
+        prepare.prepare(work.driver, work.plan)
+
+
+def _replicate(work: Work) -> None:
+    work.driver.start_replicate()
+
+
+def _copy(work: Work) -> None:
+    steps.copy(work.driver, work.spark)
+    steps.catch_up(work.driver)
+
+
+def _verify(work: Work) -> None:
+    finish_copying(work)
+    steps.compare(work.driver, work.spark)
+
+
+def _gate(work: Work) -> None:
+    """The workflow waits from here on; what it waits for is seen to where the tables are switched."""
+    work.driver.move(Phase.WAITING)
+
+
+def _cut_over(work: Work) -> None:
+    """In the window where there is one: what opened a gate may be long ago, and what blocked the cut-over had to go."""
+    if not work.is_whole:
+        work.driver.start_replicate()
+        finish_copying(work)
+        steps.wait_matched(work.driver)
+    is_manual = work.is_whole and work.spec.needs_release
+    steps.switch(work.driver, work.spark, is_manual=is_manual, window=work.spec.cutover_window)
+
+
+def _clean_up(work: Work) -> None:
+    steps.clean_up(work.driver)
+
+
+def finish_copying(work: Work) -> None:
+    """A stage that was killed while it copied ranges again has left their splits to us; nobody else comes for them."""
+    if not work.is_whole and any(not s.is_done for s in ledger.splits(work.driver.session, work.driver.workflow)):
+        _copy(work)
+
+
+ACTS: Mapping[str, Callable[[Work], None]] = {
+    "prepare": _prepare,
+    "replicate": _replicate,
+    "copy": _copy,
+    "verify": _verify,
+    "gate": _gate,
+    "cut_over": _cut_over,
+    "clean_up": _clean_up,
+}
+"""What the stages do, under the driver's lease."""

@@ -15,18 +15,18 @@ from vreplication.cutover.sentry import remove_sentry
 from vreplication.errors import Interrupted, LeaseHeld, Refused, SourceChanged, Terminal
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
-from vreplication.phases import Phase
+from vreplication.phases import OVER, Phase
 from vreplication.planning.spec import Spec
 from vreplication.progress import snapshot
 from vreplication.progress.snapshot import Snapshot
 from vreplication.schema.introspect import exists
+from vreplication.spark.session import SparkStart
 from vreplication.state import gate, journal, lease, workflows
 from vreplication.state.verdicts import Verdict
 from vreplication.state.workflows import WorkflowRow
 from vreplication.verify.verify import verify as verify_rows
 from vreplication.workflows import ending, failover, job, log_kept, online_ddl, steps
 from vreplication.workflows.result import Result
-from vreplication.workflows.spark import SparkStart
 
 log = logging.getLogger(__name__)
 
@@ -131,7 +131,7 @@ def _wait_for_driver(session: Session, workflow: str) -> bool:
             return False
         waited.wait(0.2)
         seconds += 0.2
-    raise Refused(f"The driver of workflow {workflow} does not react.", cure="Stop its process and cancel again.")
+    raise Refused(f"The driver of workflow {workflow} did not respond.", cure="Stop its process and cancel again.")
 
 
 def _cancel_here(session: Session, workflow: str) -> Result:
@@ -223,6 +223,6 @@ def statuses(url: SourceUrl) -> list[Snapshot]:
 
 def _live(session: Session, workflow: str, act: str) -> WorkflowRow:
     row = workflows.load(session, workflow)
-    if row.phase in (Phase.COMPLETE, Phase.CANCELLED):
+    if row.phase in OVER:
         raise Refused(f"Workflow {workflow} has ended ({row.phase}) and cannot be {act}.")
     return row

@@ -11,7 +11,6 @@ import logging
 from dataclasses import replace
 
 from vreplication import names
-from vreplication.apply import unique
 from vreplication.binlog import position
 from vreplication.binlog.wire import origin_of
 from vreplication.cutover.identity import table_identities, table_identity
@@ -29,8 +28,8 @@ from vreplication.schema.mapping import map_for
 from vreplication.schema.model import Table, TableMapping
 from vreplication.schema.shadow import create_shadow
 from vreplication.settings import TABLE_SECONDS
-from vreplication.state import journal, keytables, lease, ledger, markers, sidecar, wishes, workflows
-from vreplication.state.wishes import Wishes
+from vreplication.state import journal, keytables, layout, lease, ledger, markers, operator_requests, sidecar, workflows
+from vreplication.state.operator_requests import OperatorRequests
 from vreplication.state.workflows import WorkflowRow
 from vreplication.workflows.driver import Driver
 from vreplication.workflows.job import definition_of
@@ -44,14 +43,14 @@ _COUNTED_ROWS = 200_000
 """Tables estimated smaller than this are counted, so that progress has an exact total."""
 
 
-def create(session: Session, plan: Plan, workflow: str, asked: Wishes) -> None:
+def create(session: Session, plan: Plan, workflow: str, asked: OperatorRequests) -> None:
     """Install the sidecar and write the workflow's row, with what was asked of it under this id before."""
-    sidecar.install(session)
+    layout.install(session)
     table = plan.source
     row = WorkflowRow(
         id=workflow,
         kind="online_ddl",
-        mechanism=sidecar.MECHANISM,
+        protocol=sidecar.PROTOCOL,
         source_schema=table.schema,
         source_table=table.name,
         spec=plan.spec.model_dump(mode="json"),
@@ -71,7 +70,7 @@ def create(session: Session, plan: Plan, workflow: str, asked: Wishes) -> None:
         rows_total=None,
     )
     workflows.create(session, row)
-    wishes.write(session, workflow, asked)
+    operator_requests.write(session, workflow, asked)
     others = [w for w in workflows.live_on_table(session, table.schema, table.name) if w != workflow]
     if others:
         # Planned at the same moment as another one, which did not see us either.
@@ -163,18 +162,13 @@ def _wait_for_branches(driver: Driver, server: Server, patience_seconds: float) 
     while waiting:
         if left <= 0:
             raise Refused(
-                f"XA branch {_named(next(iter(waiting)))} was prepared before this workflow and has not ended.",
+                f"XA branch {next(iter(waiting))} was prepared before this workflow and has not ended.",
                 cure="XA COMMIT or XA ROLLBACK it (`XA RECOVER` lists it), then start again.",
             )
-        driver.notify(f"waiting for XA branch {_named(next(iter(waiting)))} to end")
+        driver.notify(f"waiting for XA branch {next(iter(waiting))} to end")
         driver.wait(0.2)
         left -= 0.2
         waiting &= set(prepared_branches(driver.session, is_mariadb=server.is_mariadb))
-
-
-def _named(branch: tuple[int, bytes, bytes]) -> str:
-    format_id, gtrid, bqual = branch
-    return f"X'{gtrid.hex()}',X'{bqual.hex()}',{format_id}"
 
 
 def _cut_range(driver: Driver, mapping: TableMapping, plan: Plan) -> None:
@@ -206,7 +200,6 @@ def undo(session: Session, row: WorkflowRow) -> None:
         drop_if(session, row.source_schema, row.shadow_table, is_ours)
     finally:
         keytables.drop_all(session, row.id)
-        unique.drop_probes(session, row.id)
 
 
 def undo_quietly(session: Session, row: WorkflowRow) -> list[str]:

@@ -18,7 +18,7 @@ from vreplication.mysql.quoting import qualified
 from vreplication.mysql.session import Session
 from vreplication.planning.spec import make_spec
 from vreplication.planning.window import window_of
-from vreplication.state import journal, queue, sidecar
+from vreplication.state import journal, layout, queue
 from vreplication.state.queue import Entry
 from vreplication.workflows import due
 from vreplication.workflows.due import Scene
@@ -92,7 +92,7 @@ def _priority(given: object) -> int:
 
 def submit(session: Session, entry: Entry, by: str) -> None:
     """Put it into the queue. Raises Refused when its id is taken, or when it would wait for itself."""
-    sidecar.install(session)
+    layout.install(session)
     with session.transaction():
         queue.lock(session)
         _check_free(session, entry)

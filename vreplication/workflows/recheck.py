@@ -10,17 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from vreplication.apply.writer import readable
 from vreplication.errors import BadValue, SourceChanged, Terminal, Transient
 from vreplication.mysql.session import Session, connect
-from vreplication.mysql.values import split_literals
+from vreplication.mysql.values import readable, readable_key, split_literals
 from vreplication.schema.introspect import read_create_sql
 from vreplication.settings import LONG_IDLE_SECONDS, MAX_HOT_KEYS, WORK_SECONDS
 from vreplication.state import journal, lease, since, verdicts
 from vreplication.state.ledger import KeyRange
 from vreplication.verify.hot import compare_hot
 from vreplication.verify.rounds import Examiner
-from vreplication.verify.since import SinceRounds, small_keys
+from vreplication.verify.since import SinceRounds, locked_keys
 from vreplication.workflows.driver import Driver
 from vreplication.workflows.job import Job, definition_digest
 
@@ -57,7 +56,7 @@ class Recheck:
             SinceRounds(examiner=examiner).until_small(self._repair, with_sample=with_sample)
 
     def _repair(self, wrong: tuple[str, ...]) -> None:
-        shown = ", ".join(f"({readable(key)})" for key in wrong[:_SHOWN])
+        shown = ", ".join(f"({readable_key(key)})" for key in wrong[:_SHOWN])
         words = f"{len(wrong)} rows written since the verification differ from the source; keys: {shown}"
         journal.write(self.driver.session, self.driver.workflow, "mismatch", words, actor=lease.me())
         if self.repaired & set(wrong):
@@ -116,7 +115,7 @@ def _compare_keys(locked: Session, other: Session, job: Job, hot: Sequence[tuple
     written = since.load(other, job.row.id)
     if written is None or not written.vouches:
         raise Transient("what was written since the verification is not known any more")
-    most = small_keys(job.mapping)
+    most = locked_keys(job.mapping)
     keys = since.keys(other, job.mapping, job.row.id, None, most + 1)
     if len(keys) > most:
         raise Transient(f"more than {most} rows were written since they were last compared")
@@ -124,6 +123,6 @@ def _compare_keys(locked: Session, other: Session, job: Job, hot: Sequence[tuple
     if differ := compare_hot(locked, other, job.mapping, listed):
         # The next round compares them once more, and copies them again.
         since.add(other, job.row.id, [",".join(key) for key in differ], written.round)
-        shown = ", ".join(f"({readable(','.join(key))})" for key in differ[:_SHOWN])
+        shown = ", ".join(f"({', '.join(map(readable, key))})" for key in differ[:_SHOWN])
         raise Mismatch(f"{len(differ)} rows differ under the lock; keys: {shown}")
     return len(listed)

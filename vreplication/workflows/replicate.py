@@ -20,14 +20,14 @@ from dataclasses import dataclass
 
 from vreplication.apply.applier import Applier, Marker, beat_micros
 from vreplication.apply.writer import Target
-from vreplication.binlog.events import Group, GroupKind, Position, SidecarWatch, SourceWatch, TableRow
+from vreplication.binlog.events import Group, GroupKind, Position
 from vreplication.binlog.position import Standing, draw_server_id, standing
 from vreplication.binlog.tailer import PART_BYTES, Tailer
+from vreplication.changes import stream
 from vreplication.changes.channel import Channel, Closed
 from vreplication.changes.matcher import Matcher
-from vreplication.changes.mechanism import RulesRenewed, watermark_of
+from vreplication.changes.protocol import RulesRenewed, watermark_of
 from vreplication.changes.sorter import DiskSorter
-from vreplication.changes.waiting import count_changes
 from vreplication.changes.watermark import Watermark
 from vreplication.clock import SYSTEM
 from vreplication.errors import (
@@ -45,9 +45,8 @@ from vreplication.mysql.url import SourceUrl
 from vreplication.pausepoints import reach
 from vreplication.phases import Phase
 from vreplication.schema.introspect import read_columns
-from vreplication.schema.model import TableMapping
 from vreplication.settings import LONG_IDLE_SECONDS, OUTAGE_SECONDS, SIDECAR, WORK_SECONDS
-from vreplication.state import journal, lease, ledger, markers, sidecar, workers, workflows
+from vreplication.state import journal, layout, lease, ledger, markers, workers, workflows
 from vreplication.state.lease import Lease
 from vreplication.workflows import job as jobs
 from vreplication.workflows import spool
@@ -59,8 +58,8 @@ log = logging.getLogger(__name__)
 _TAKE_SECONDS = 0.05
 _LEASE_WAIT_SECONDS = 20.0
 _RETRY_SECONDS = (0.1, 0.5, 1.0, 2.0, 5.0)
-_COLLECT_EVERY = 100_000
-"""Objects; Python's own is 700."""
+_COLLECT_EVERY = 200_000
+"""Objects, two of them a change; Python's own is 700."""
 _PATIENCE = 60
 """Restarts after lost connections, without any progress in between, before we give up."""
 
@@ -105,38 +104,50 @@ def replicate(url: SourceUrl, workflow: str, asked: threading.Event, *, is_alone
     is_alone: no single driver stands behind it, but one process a step; then it ends when the gate has been passed, and
     whoever switches the tables goes on from its checkpoint.
     """
-    _spare_collector()
-    stop = _Stop(asked)
-    right, watermark = _take_lease(url, workflow, stop)
+    with _collecting_rarely():
+        _replicate(url, workflow, _Stop(asked), is_alone)
+
+
+def _replicate(url: SourceUrl, workflow: str, stop: _Stop, is_alone: bool) -> None:
+    our_lease, watermark = _take_lease(url, workflow, stop)
     failures = 0
     while not stop.is_set():
+        # What a round held that was cut off is a cycle: errors know frames, and frames know the round.
+        gc.collect()
         before = _reached(watermark)
         try:
-            _round(url, right, watermark, stop, is_alone)
+            _round(url, our_lease, watermark, stop, is_alone)
         except RulesRenewed as error:
             log.info("catch-up starts again from its checkpoint: %s", error)
-            watermark = watermark_of(error.mechanism)
+            watermark = watermark_of(error.protocol)
         except (Transient, Ambiguous) as error:
             failures = 0 if _reached(watermark) != before else failures + 1
             log.warning("catch-up starts again from its checkpoint: %s", error)
             if failures > _PATIENCE:
-                _note_failure(url, right, error)
+                _note_failure(url, our_lease, error)
                 raise
             stop.wait(_RETRY_SECONDS[min(failures, len(_RETRY_SECONDS) - 1)])
         except Superseded:
             raise
         except VReplicationError as error:
-            _note_failure(url, right, error)
+            _note_failure(url, our_lease, error)
             raise
-    _give_back(url, right)
+    _give_back(url, our_lease)
 
 
-def _spare_collector() -> None:
+@contextlib.contextmanager
+def _collecting_rarely() -> Iterator[None]:
     """What waits in the channel is hundreds of thousands of objects without cycles, and looking through them again and
-    again for cycles took a third of catch-up's time (changes in transactions of one row). This process is ours alone.
+    again for cycles took a third of catch-up's time (changes in transactions of one row).
     """
+    before = gc.get_threshold()
+    gc.collect()
     gc.freeze()
     gc.set_threshold(_COLLECT_EVERY, 20, 100)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 def _reached(watermark: Watermark) -> tuple[int, int | None]:
@@ -153,53 +164,53 @@ def _take_lease(url: SourceUrl, workflow: str, stop: _Stop) -> tuple[Lease, Wate
     while True:
         try:
             with connect(url) as session:
-                sidecar.complete(session)
-                watermark_of((row := workflows.load(session, workflow)).mechanism)
-                right = lease.acquire(session, workflow, lease.REPLICATE)
-                workers.tell(session, right)
-                return right, watermark_of(workers.renew(session, right, row))
+                layout.complete(session)
+                watermark_of((row := workflows.load(session, workflow)).protocol)
+                our_lease = lease.acquire(session, workflow, lease.REPLICATE)
+                workers.tell(session, our_lease)
+                return our_lease, watermark_of(workers.renew(session, our_lease, row))
         except (Transient, Ambiguous) as error:
             patience = _LEASE_WAIT_SECONDS if isinstance(error, LeaseHeld) else OUTAGE_SECONDS
             if SYSTEM.monotonic() - began > patience or stop.wait(0.2):
                 raise
 
 
-def _give_back(url: SourceUrl, right: Lease) -> None:
+def _give_back(url: SourceUrl, our_lease: Lease) -> None:
     try:
         with connect(url) as session:
-            lease.release(session, right)
+            lease.release(session, our_lease)
     except VReplicationError as error:
         log.info("the lease was not given back: %s", error)
 
 
-def _note_failure(url: SourceUrl, right: Lease, error: VReplicationError) -> None:
+def _note_failure(url: SourceUrl, our_lease: Lease, error: VReplicationError) -> None:
     """The driver reads the reason there; a workflow that has ended stays as it is."""
     try:
         with connect(url) as session:
-            row = workflows.load(session, right.workflow)
+            row = workflows.load(session, our_lease.workflow)
             if row.phase is Phase.CUTTING_OVER and isinstance(error, (SourceChanged, Refused)):
                 # The name may carry the new table by now; the driver finds out, and starts us again if not.
                 return
             if not row.has_ended:
-                workflows.move(session, right.workflow, Phase.FAILED, str(error), right=right)
-                journal.write(session, right.workflow, "failed", str(error), actor=lease.me())
+                workflows.move(session, our_lease.workflow, Phase.FAILED, str(error), our_lease=our_lease)
+                journal.write(session, our_lease.workflow, "failed", str(error), actor=lease.me())
     except VReplicationError as other:
         log.error("the failure could not be noted in the sidecar: %s", other)
 
 
-def _round(url: SourceUrl, right: Lease, watermark: Watermark, stop: _Stop, is_alone: bool) -> None:
+def _round(url: SourceUrl, our_lease: Lease, watermark: Watermark, stop: _Stop, is_alone: bool) -> None:
     """Read, apply and beat until `stop`; every connection of the round is closed at its end."""
     watermark.forget_queued()
     sessions: list[Session] = []
     try:
         control = _open(url, sessions)
         # Of the round before: what was lost here may still hold rows there.
-        lease.end_connections(control, lease.former_connections(control, right), user=url.user)
-        job = jobs.load(control, right.workflow)
+        lease.end_connections(control, lease.former_connections(control, our_lease), user=url.user)
+        job = jobs.load(control, our_lease.workflow)
         for _ in range(job.limits.apply_parallelism):
             _open(url, sessions)
         with _running(job, watermark, stop, is_alone) as run:
-            _follow(url, right, job, run, sessions)
+            _follow(url, our_lease, job, run, sessions)
     finally:
         for session in sessions:
             session.close()
@@ -226,17 +237,17 @@ def _open(url: SourceUrl, sessions: list[Session]) -> Session:
     return sessions[-1]
 
 
-def _follow(url: SourceUrl, right: Lease, job: Job, run: _Run, sessions: list[Session]) -> None:
+def _follow(url: SourceUrl, our_lease: Lease, job: Job, run: _Run, sessions: list[Session]) -> None:
     control = sessions[0]
     matcher = Matcher(
-        is_strict=ledger.totals(control, right.workflow).has_chunks,
+        is_strict=ledger.totals(control, our_lease.workflow).has_chunks,
         budget_bytes=spool.memory_bytes() // 2,
         sorter=run.sorter,
         on_applied=lambda items: applier.since.note_items(items),
         on_lost=lambda: applier.since.make_void(),
     )
     run.keeps_rows = lambda: any(branch.place for branch in matcher.held())
-    target = Target(mapping=job.mapping, lease=right, packet=job.packet)
+    target = Target(mapping=job.mapping, lease=our_lease, packet=job.packet)
     applier = Applier(
         sessions[1:],
         target,
@@ -246,13 +257,13 @@ def _follow(url: SourceUrl, right: Lease, job: Job, run: _Run, sessions: list[Se
     )
     run.watermark.server_time(server_micros(control))
     tailer = _tailer(url, control, job, _start(control, job, matcher, applier, run))
-    beater = Beater(url, right, run.watermark, state=lambda: _beat_state(run, applier), is_alone=run.is_alone)
+    beater = Beater(url, our_lease, run.watermark, state=lambda: _beat_state(run, applier), is_alone=run.is_alone)
     reader = threading.Thread(target=_read, args=(tailer, run), name="reader", daemon=True)
     try:
         reader.start()
         beater.start([s.id for s in sessions])
-        run.fresh_marker = markers.write(control, right.workflow)
-        _apply_all(matcher, applier, run, beater, control, right.workflow)
+        run.fresh_marker = markers.write(control, our_lease.workflow)
+        _apply_all(matcher, applier, run, beater, control, our_lease.workflow)
         applier.save_since()
     finally:
         beater.stop()
@@ -310,31 +321,15 @@ def _collected(control: Session, applier: Applier) -> Position | None:
 
 def _tailer(url: SourceUrl, session: Session, job: Job, start: Position) -> Tailer:
     row = job.row
-    watches = [
-        SidecarWatch(schema=SIDECAR, table=t, columns=read_columns(session, SIDECAR, t))
-        for t in ("chunk", "gate", "marker")
-    ]
+    ours = stream.of_ours(SIDECAR, lambda table: read_columns(session, SIDECAR, table))
     return Tailer(
         url,
         start,
-        source_watch(job.mapping),
-        watches,
+        [stream.of_mapping(job.mapping), *ours],
         server_id=draw_server_id(session),
         is_mariadb=job.server.is_mariadb,
         guarded=frozenset({(row.source_schema, row.shadow_table)}),
         part_bytes=min(PART_BYTES, spool.memory_bytes() // 16),
-    )
-
-
-def source_watch(mapping: TableMapping) -> SourceWatch:
-    """The source table as the tailer has to read it."""
-    return SourceWatch(
-        schema=mapping.source.schema,
-        table=mapping.source.name,
-        columns=mapping.source.columns,
-        key=tuple((p.source.ordinal, p.convert) for p in mapping.key),
-        values=tuple((p.source.ordinal, p.convert) for p in mapping.pairs),
-        hidden=sum(key.index_type == "HASH" for key in mapping.source.keys),
     )
 
 
@@ -357,11 +352,11 @@ def _read(tailer: Tailer, run: _Run) -> None:
 
 
 def _note_read(group: Group, run: _Run) -> None:
-    run.watermark.received_changes(count_changes(group.items))
+    run.watermark.received_changes(stream.count_changes(group.items))
     run.watermark.unread(group.read)
     run.read_position = group.end
     run.others += group.is_last and group.is_others
-    beats = [beat_micros(i.after) for i in group.items if isinstance(i, TableRow) and i.table == "gate" and i.after]
+    beats = [beat_micros(i.after) for i in group.items if i.table == stream.GATE and i.after]
     # Of a transaction that has not been read whole, only what stands before it is received.
     run.watermark.shown(max([group.time_micros - (not group.is_last), *beats]))
 

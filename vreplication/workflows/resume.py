@@ -1,6 +1,6 @@
 """Going on with a workflow that exists.
 
-What must stay true: a checkpoint of another table or ALTER is refused; a switch that happened is found out from the
+What must stay true: a checkpoint of another table or ALTER is refused; a cut-over that happened is found out from the
 tables' identities, never from what the last run remembered; a preparation that was cut short is begun again from
 nothing; a log that has been purged, or that is another server's, is a clear refusal.
 """
@@ -13,10 +13,10 @@ from vreplication.cutover.decide import SWITCHED, settle
 from vreplication.errors import LeaseHeld, Refused
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
-from vreplication.phases import Phase
+from vreplication.phases import OVER, Phase
 from vreplication.planning.spec import Spec
-from vreplication.state import lease, markers, sidecar, wishes, workflows
-from vreplication.state.wishes import Wishes
+from vreplication.state import layout, lease, markers, operator_requests, workflows
+from vreplication.state.operator_requests import OperatorRequests
 from vreplication.state.workflows import WorkflowRow
 from vreplication.workflows import ending, failover, prepare, steps
 from vreplication.workflows.driver import Driver
@@ -25,13 +25,13 @@ from vreplication.workflows.result import Result
 log = logging.getLogger(__name__)
 
 
-def begin_again(session: Session, row: WorkflowRow, spec: Spec) -> Wishes | None:
+def begin_again(session: Session, row: WorkflowRow, spec: Spec) -> OperatorRequests | None:
     """Check that `row` may go on under `spec`, which is None.
 
     Otherwise nothing of it is left and it is to be planned anew; what operators have asked of it is returned.
     """
     check_same(session, row, spec)
-    sidecar.complete(session)
+    layout.complete(session)
     holder = lease.holder_of(session, row.id, lease.DRIVER)
     if holder and holder.is_alive:
         raise LeaseHeld(
@@ -43,7 +43,7 @@ def begin_again(session: Session, row: WorkflowRow, spec: Spec) -> Wishes | None
         # Its connections end first: one that is only stopped would go on preparing.
         lease.acquire(session, row.id, lease.DRIVER)
         prepare.undo(session, row)
-        asked = wishes.read(session, workflows.load(session, row.id))
+        asked = operator_requests.read(session, workflows.load(session, row.id))
         workflows.forget(session, row.id)
         return asked
     if not row.is_cut:
@@ -53,7 +53,7 @@ def begin_again(session: Session, row: WorkflowRow, spec: Spec) -> Wishes | None
 
 def check_same(session: Session, row: WorkflowRow, spec: Spec) -> None:
     """Raises Refused when the workflow has ended or was begun for something else."""
-    if row.phase in (Phase.COMPLETE, Phase.CANCELLED):
+    if row.phase in OVER:
         raise Refused(f"Workflow {row.id} has ended ({row.phase}).", cure="Give the new one another --workflow id.")
     if not _is_same(session, row, spec):
         raise Refused(
@@ -85,6 +85,5 @@ def is_switched(driver: Driver) -> bool:
         if not row.is_cut:
             steps.note_switched(driver)
         return True
-    for marker in sidecar.fetch(session, sidecar.of_kind(row.id, markers.CUTOVER)):
-        markers.remove(session, row.id, marker["id"])
+    markers.remove_all(session, row.id, markers.CUTOVER)
     return False

@@ -12,9 +12,9 @@ import contextlib
 import functools
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from vreplication.clock import SYSTEM
 from vreplication.errors import LeaseHeld, Refused, SourceChanged, Terminal, Transient, VReplicationError
@@ -24,14 +24,15 @@ from vreplication.phases import Phase
 from vreplication.planning.plan import Plan, make_plan
 from vreplication.planning.spec import Spec
 from vreplication.settings import TABLE_SECONDS
-from vreplication.state import gate, journal, lease, ledger, workflows
+from vreplication.spark.session import Spark, SparkStart
+from vreplication.state import gate, journal, lease, workflows
 from vreplication.state.workflows import WorkflowRow
 from vreplication.workflows import ending, failover, online_ddl, operate, prepare, resume, steps
 from vreplication.workflows.child import CatchUp, CatchUpAway, Elsewhere
 from vreplication.workflows.driver import Driver
+from vreplication.workflows.online_ddl import ACTS, Work, finish_copying
 from vreplication.workflows.replicate import replicate
 from vreplication.workflows.result import Result
-from vreplication.workflows.spark import Spark, SparkStart
 
 log = logging.getLogger(__name__)
 
@@ -84,8 +85,9 @@ def prepare_tables(stage: Stage) -> None:
     with _told(stage, None):
         made = None if _is_prepared(stage) else online_ddl.plan_or_resume(stage.spec, stage.url, stage.stop)
     if made is not None:
+        spark = SparkStart(stage.spec.spark_master, stage.spec.tasks, at_once=False)
         with driven(stage, Elsewhere(stage.url, stage.workflow, None)) as driver:
-            prepare.prepare(driver, made)
+            ACTS["prepare"](Work(driver=driver, spark=spark, spec=stage.spec, plan=made, is_whole=False))
 
 
 def _is_prepared(stage: Stage) -> bool:
@@ -143,25 +145,11 @@ def _check_end(stage: Stage) -> None:
 
 def copy(stage: Stage) -> None:
     """Copy every split and wait until each chunk is matched. Gives up, to be called again, when catch-up is away."""
-    spark = SparkStart(stage.spec.spark_master, stage.spec.tasks)
-
-    def act(driver: Driver) -> None:
-        if not resume.is_switched(driver):
-            steps.copy(driver, spark)
-            steps.catch_up(driver)
-
-    _drive(stage, Elsewhere(stage.url, stage.workflow, COPY_PATIENCE_SECONDS), act, spark)
+    _act(stage, "copy", Elsewhere(stage.url, stage.workflow, COPY_PATIENCE_SECONDS))
 
 
 def verify(stage: Stage) -> None:
-    spark = SparkStart(stage.spec.spark_master, stage.spec.tasks)
-
-    def act(driver: Driver) -> None:
-        if not resume.is_switched(driver):
-            _finish_copying(driver, spark)
-            steps.compare(driver, spark)
-
-    _drive(stage, Elsewhere(stage.url, stage.workflow, CATCH_UP_SECONDS), act, spark)
+    _act(stage, "verify", Elsewhere(stage.url, stage.workflow, CATCH_UP_SECONDS))
 
 
 def verify_again(stage: Stage, is_enough: Callable[[], bool]) -> None:
@@ -170,27 +158,15 @@ def verify_again(stage: Stage, is_enough: Callable[[], bool]) -> None:
 
     def act(driver: Driver) -> None:
         if not resume.is_switched(driver):
-            _finish_copying(driver, spark)
+            finish_copying(Work(driver=driver, spark=spark, spec=stage.spec, is_whole=False))
             steps.verify_again(driver, spark, is_enough)
 
     _drive(stage, Elsewhere(stage.url, stage.workflow, CATCH_UP_SECONDS), act, spark)
 
 
-def _finish_copying(driver: Driver, spark: Spark) -> None:
-    """A stage that was killed while it copied ranges again has left their splits to us; nobody else comes for them."""
-    if any(not split.is_done for split in ledger.splits(driver.session, driver.workflow)):
-        steps.copy(driver, spark)
-        steps.catch_up(driver)
-
-
 def enter_gate(stage: Stage) -> None:
     """The workflow waits from here on; who opens the gate is the caller's affair."""
-
-    def act(driver: Driver) -> None:
-        if not resume.is_switched(driver):
-            driver.move(Phase.WAITING)
-
-    _drive(stage, Elsewhere(stage.url, stage.workflow, CATCH_UP_SECONDS), act)
+    _act(stage, "gate", Elsewhere(stage.url, stage.workflow, CATCH_UP_SECONDS), at_once=False)
 
 
 def release(stage: Stage, by: str) -> None:
@@ -200,24 +176,12 @@ def release(stage: Stage, by: str) -> None:
 
 
 def cut_over(stage: Stage) -> None:
-    """Switch the tables, with a catch-up of its own from the checkpoint; in the window where there is one.
-
-    What opened the gate may be long ago: for a place to work in, or for what blocked the switch, it had to wait.
-    """
-    spark = SparkStart(stage.spec.spark_master, stage.spec.tasks, at_once=False)
-
-    def act(driver: Driver) -> None:
-        if not resume.is_switched(driver):
-            driver.start_replicate()
-            _finish_copying(driver, spark)
-            steps.wait_matched(driver)
-            steps.switch(driver, spark, is_manual=False, window=stage.spec.cutover_window)
-
-    _drive(stage, None, act, spark)
+    """Switch the tables, with a catch-up of its own from the checkpoint."""
+    _act(stage, "cut_over", None, at_once=False)
 
 
 def clean_up(stage: Stage) -> Result:
-    """After the switch; returns how the workflow ended."""
+    """After the cut-over; returns how the workflow ended."""
     with connect(stage.url) as session:
         if workflows.load(session, stage.workflow).phase is Phase.COMPLETE:
             return ending.completed_of(session, stage.workflow)
@@ -225,10 +189,34 @@ def clean_up(stage: Stage) -> Result:
     def act(driver: Driver) -> Result:
         if not resume.is_switched(driver):
             raise Terminal("The tables have not been switched.")
-        steps.clean_up(driver)
+        spark = SparkStart(stage.spec.spark_master, stage.spec.tasks, at_once=False)
+        ACTS["clean_up"](Work(driver=driver, spark=spark, spec=stage.spec, is_whole=False))
         return ending.completed(driver)
 
     return _drive(stage, Elsewhere(stage.url, stage.workflow, None), act)
+
+
+TASKS: Mapping[str, Callable[[Stage], Any]] = {
+    "prepare": prepare_tables,
+    "replicate": catch_up,
+    "copy": copy,
+    "verify": verify,
+    "gate": enter_gate,
+    "cut_over": cut_over,
+    "clean_up": clean_up,
+}
+"""What a scheduler calls for the stages of planning/stages.py, by their names."""
+
+
+def _act(stage: Stage, name: str, child: CatchUp | None, *, at_once: bool = True) -> None:
+    """What the command does at this stage, unless the tables have been switched. at_once: Spark starts meanwhile."""
+    spark = SparkStart(stage.spec.spark_master, stage.spec.tasks, at_once=at_once)
+
+    def act(driver: Driver) -> None:
+        if not resume.is_switched(driver):
+            ACTS[name](Work(driver=driver, spark=spark, spec=stage.spec, is_whole=False))
+
+    _drive(stage, child, act, spark)
 
 
 def _drive(stage: Stage, child: CatchUp | None, act: Callable[[Driver], T], spark: Spark | None = None) -> T:

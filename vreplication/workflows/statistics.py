@@ -1,6 +1,6 @@
-"""The optimizer's statistics on the new table, so that plans do not change at the switch.
+"""The optimizer's statistics on the new table, so that plans do not change at the cut-over.
 
-What must stay true: nothing that goes wrong with a histogram holds the switch up, and it is said; a cancel or an
+What must stay true: nothing that goes wrong with a histogram holds the cut-over up, and it is said; a cancel or an
 interrupt ends a statement that is under way.
 """
 
@@ -77,7 +77,7 @@ def _watched(driver: Driver, session: Session, work: Callable[[], T]) -> T:
 
 
 def _tell(driver: Driver, words: str) -> None:
-    """Once: the gate is passed again before each attempt at the switch."""
+    """Once: the gate is passed again before each attempt at the cut-over."""
     before = journal.latest(driver.session, driver.workflow, _EVENT)
     if before is None or before["details"] != words:
         journal.write(driver.session, driver.workflow, _EVENT, words, actor=lease.me())

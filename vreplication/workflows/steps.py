@@ -10,13 +10,11 @@ import functools
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from vreplication.apply import unique
 from vreplication.clock import SYSTEM
+from vreplication.cutover.attempt import CutOver, Outcome
 from vreplication.cutover.reasons import Gate, Reason, why_closed
 from vreplication.cutover.sentry import drop_table
-from vreplication.cutover.swap import Outcome, Swap
 from vreplication.errors import BadValue, Transient
 from vreplication.mysql.server import inspect, is_mariadb
 from vreplication.mysql.session import ConnectionLost, LockWait, Session, connect
@@ -28,15 +26,15 @@ from vreplication.rowcopy.repair import copy_keys, copy_ranges
 from vreplication.rowcopy.spark_job import run_copy, slots
 from vreplication.schema.introspect import exists
 from vreplication.settings import ALIVE_SECONDS, BEAT_SECONDS, CUTOVER_RETRY_SECONDS
+from vreplication.spark.session import Spark, SparkAway
 from vreplication.state import (
     compared,
+    dirty,
     journal,
     keytables,
     lease,
     ledger,
     markers,
-    rows,
-    sidecar,
     tuning,
     verdicts,
     workflows,
@@ -50,12 +48,11 @@ from vreplication.verify import beside
 from vreplication.verify.beside import Beside
 from vreplication.verify.rounds import Examiner
 from vreplication.verify.verify import verify
-from vreplication.workflows import dirty, job, maintenance, recheck, spool, statistics
+from vreplication.workflows import conflicts, job, maintenance, recheck, spool, statistics
 from vreplication.workflows.driver import Driver
 from vreplication.workflows.job import Job
 from vreplication.workflows.recheck import Mismatch, Recheck
 from vreplication.workflows.saying import Saying
-from vreplication.workflows.spark import Spark, SparkAway
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +64,7 @@ _CLEAR_SECONDS = 0.15
 _ASK_SECONDS = 1.0
 """How often a repeated verification asks whether it is still wanted."""
 _MISMATCHES = 5
-"""Attempts at the switch that may end in a difference under the lock."""
+"""Attempts at the cut-over that may end in a difference under the lock."""
 
 
 def copy(driver: Driver, spark: Spark) -> None:
@@ -137,7 +134,7 @@ def catch_up(driver: Driver) -> None:
         return
     found = job.load(driver.session, driver.workflow)
     if found.mapping.may_collide:
-        dirty.settle(driver, found, functools.partial(_copy_keys, driver, found))
+        conflicts.resolve(driver, found, functools.partial(_copy_keys, driver, found))
 
 
 def wait_matched(driver: Driver) -> None:
@@ -161,7 +158,7 @@ def _copy_keys(driver: Driver, found: Job, keys: Sequence[Bound]) -> None:
 
 
 def compare(driver: Driver, spark: Spark, is_enough: Callable[[], bool] = lambda: False) -> Verdict:
-    """Verify every row under live writes. Raises BadValue when rows differ that copying again does not mend.
+    """Verify every row under live writes. Raises BadValue when rows differ that stay wrong after copying again.
 
     is_enough: asked while nothing wrong has been found, when there is a verdict already; True ends it, and that counts.
     """
@@ -356,7 +353,7 @@ def _is_level(driver: Driver, again: Recheck, *, with_sample: bool) -> bool:
 
 
 def cut_over(driver: Driver, attempt: int) -> bool:
-    """Try the switch once. False: everything is as before. Raises Mismatch when rows differ under the lock."""
+    """Try the cut-over once. False: everything is as before. Raises Mismatch when rows differ under the lock."""
     driver.move(Phase.CUTTING_OVER)
     driver.report(cutover_attempts=attempt)
     driver.remember()
@@ -378,8 +375,8 @@ def _attempt(driver: Driver, found: Job, counted: list[int]) -> Outcome:
     is_switched = False
     try:
         with connect(driver.url, read_timeout=BEAT_SECONDS, idle_seconds=ALIVE_SECONDS) as other:
-            swap = Swap(driver.url, driver.lease, found.server, found.row, announce=driver.announce)
-            outcome = swap.attempt(
+            cut_over = CutOver(driver.url, driver.lease, found.server, found.row, announce=driver.announce)
+            outcome = cut_over.attempt(
                 barrier=functools.partial(_barrier, other, driver, used),
                 check_locked=functools.partial(_check_locked, other, driver, found, counted),
             )
@@ -392,7 +389,7 @@ def _attempt(driver: Driver, found: Job, counted: list[int]) -> Outcome:
 
 
 def note_switched(driver: Driver, details: str = "") -> None:
-    """On a connection of its own: the driver's may have gone with the switch."""
+    """On a connection of its own: the driver's may have gone with the cut-over."""
     driver.note_switched()
     driver.reconnect()
     workflows.set_fields(driver.session, driver.workflow, is_cut=1)
@@ -407,7 +404,7 @@ def pause_before_retry(driver: Driver, attempt: int) -> None:
 
 def _barrier(other: Session, driver: Driver, used: list[str], remaining_seconds: float) -> None:
     """A marker behind the last write; when it is applied the shadow is level and catch-up stands still."""
-    marker = markers.write(other, driver.workflow, markers.CUTOVER, right=driver.lease)
+    marker = markers.write(other, driver.workflow, markers.CUTOVER, our_lease=driver.lease)
     used.append(marker)
     applied = markers.wait_applied(
         other, driver.workflow, marker, timeout_seconds=remaining_seconds, check=driver.check, poll_seconds=0.003
@@ -421,7 +418,7 @@ def _barrier(other: Session, driver: Driver, used: list[str], remaining_seconds:
 def _check_locked(other: Session, driver: Driver, found: Job, counted: list[int], locked: Session) -> None:
     """Under the lock, after the barrier: what was written since it was last seen equal. `counted` gets how many keys.
 
-    And the last place where a signal or an operator's cancel is heeded: the switch comes next.
+    And the last place where a signal or an operator's cancel is heeded: the cut-over comes next.
     """
     driver.check()
     if found.mapping.may_collide and dirty.is_any(other, driver.workflow):
@@ -430,7 +427,7 @@ def _check_locked(other: Session, driver: Driver, found: Job, counted: list[int]
 
 
 def clean_up(driver: Driver) -> None:
-    """After the switch: catch-up ends, what was only for the run goes; the retired table stays unless told."""
+    """After the cut-over: catch-up ends, what was only for the run goes; the retired table stays unless told."""
     driver.child.end()
     row = workflows.load(driver.session, driver.workflow)
     if row.phase is Phase.COMPLETE:
@@ -438,11 +435,10 @@ def clean_up(driver: Driver) -> None:
         lease.fence(driver.session, driver.lease)
         return
     keytables.drop_all(driver.session, row.id)
-    unique.drop_probes(driver.session, row.id)
     if row.spec.get("retired") == "drop":
         _drop_original(driver, row)
     journal.write(driver.session, row.id, "complete", f"{row.source_schema}.{row.source_table}", actor=lease.me())
-    forget_run(driver.session, row.id)
+    workflows.forget_run(driver.session, row.id)
     spool.forget(row)
     reach("workflow.cleaned")
     driver.move(Phase.COMPLETE)
@@ -468,10 +464,3 @@ def drop_retired(session: Session, row: WorkflowRow) -> bool:
         row.source_identity or "",
         is_mariadb=is_mariadb(session),
     )
-
-
-def forget_run(session: Session, workflow: str, *, keep: Sequence[Any] = (sidecar.lease, sidecar.heartbeat)) -> None:
-    """Rows that were only for the run. The lease's go with its release."""
-    for table in sidecar.OF_A_WORKFLOW:
-        if table not in keep:
-            rows.remove(session, table, workflow=workflow)

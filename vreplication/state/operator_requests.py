@@ -15,7 +15,7 @@ from vreplication.state.workflows import WorkflowRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
+class OperatorRequests:
     """released_by: who released the cut-over already, or None."""
 
     is_paused: bool = False
@@ -23,18 +23,18 @@ class Wishes:
     tuning: Tuning = field(default_factory=Tuning)
 
 
-def read(session: Session, row: WorkflowRow) -> Wishes:
-    return Wishes(
+def read(session: Session, row: WorkflowRow) -> OperatorRequests:
+    return OperatorRequests(
         is_paused=row.is_paused,
         released_by=gate.released_by(session, row.id),
         tuning=tuning.read(session, row.id),
     )
 
 
-def write(session: Session, workflow: str, wishes: Wishes) -> None:
-    if wishes.is_paused:
+def write(session: Session, workflow: str, requests: OperatorRequests) -> None:
+    if requests.is_paused:
         workflows.set_paused(session, workflow, True)
-    if wishes.released_by is not None:
-        gate.release(session, workflow, wishes.released_by)
-    if wishes.tuning != Tuning():
-        tuning.ask(session, workflow, wishes.tuning)
+    if requests.released_by is not None:
+        gate.release(session, workflow, requests.released_by)
+    if requests.tuning != Tuning():
+        tuning.ask(session, workflow, requests.tuning)

@@ -14,8 +14,8 @@ from typing import Any, Protocol
 
 from vreplication.clock import check_for
 from vreplication.errors import Terminal
-from vreplication.rowcopy.spark_start import end_context, spark_context, warm_up
 from vreplication.settings import SIGNAL_SECONDS
+from vreplication.spark.start import end_context, spark_context, warm_up
 
 _POLL_SECONDS = 0.2
 _END_SECONDS = 15.0

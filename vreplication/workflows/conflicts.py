@@ -13,93 +13,54 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
-from vreplication import names
 from vreplication.clock import SYSTEM
 from vreplication.errors import BadValue
-from vreplication.mysql.quoting import qualified
 from vreplication.mysql.session import Session
-from vreplication.mysql.values import split_literals
 from vreplication.planning.duplicates import find_duplicates
-from vreplication.settings import SIDECAR, TABLE_SECONDS
-from vreplication.state import keytables, since
+from vreplication.settings import TABLE_SECONDS
+from vreplication.state import dirty, since
+from vreplication.state.dirty import DirtyKey
 from vreplication.state.ledger import Bound
 from vreplication.workflows.driver import Driver
 from vreplication.workflows.job import Job
 
-SETTLE_SECONDS = 900.0
+CONFLICT_SECONDS = 900.0
 """After so long with the same conflicts the workflow ends: its writers bring them faster than they can be copied."""
 _SUSPICIOUS = 3
 """A key that is dirty for the third time may be a real duplicate, which costs a look at the whole table to know."""
 _SHOWN = 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DirtyKey:
-    """number: of this entry; the same key made dirty anew has another one."""
-
-    key: str
-    number: int
-
-    @property
-    def bound(self) -> Bound:
-        return tuple(split_literals(self.key))
-
-
-def settle(driver: Driver, job: Job, copy_again: Callable[[Sequence[Bound]], None]) -> None:
-    """Copy dirty keys again until none is left. Raises BadValue naming real duplicates, or keys that never settle."""
+def resolve(driver: Driver, job: Job, copy_again: Callable[[Sequence[Bound]], None]) -> None:
+    """Copy dirty keys again until none is left. Raises BadValue naming real duplicates, or what never ends."""
     began, times = SYSTEM.monotonic(), Counter[str]()
-    while found := keys(driver.session, job):
+    while found := dirty.some(driver.session, job.mapping, driver.workflow):
         seconds = SYSTEM.monotonic() - began
-        left = max(0, round(SETTLE_SECONDS - seconds))
+        left = max(0, round(CONFLICT_SECONDS - seconds))
         words = f"{len(found)} rows conflict with the new unique key and are copied again"
         driver.report(waiting_for=f"{words}; {len(times)} so far, for at most {left} s more")
         times.update(entry.key for entry in found)
         if max(times[entry.key] for entry in found) == _SUSPICIOUS:
             _refuse_duplicates(driver.session, job)
-        if seconds > SETTLE_SECONDS:
-            raise _never_settles(found, seconds)
+        if seconds > CONFLICT_SECONDS:
+            raise _no_end(found, seconds)
         # Their rows are compared again, whatever a verification has seen before.
         since.add_dirty(driver.session, driver.workflow)
         copy_again([entry.bound for entry in found])
-        _forget(driver.session, job, found)
+        # Only now: a crash in between leaves them dirty.
+        dirty.forget(driver.session, job.mapping, driver.workflow, found)
     if times:
         driver.notify(f"{len(times)} rows that conflicted with the new unique key were copied again")
         driver.report(waiting_for=None)
 
 
-def _never_settles(found: Sequence[DirtyKey], seconds: float) -> BadValue:
+def _no_end(found: Sequence[DirtyKey], seconds: float) -> BadValue:
     shown = ", ".join(f"({entry.key})" for entry in found[:_SHOWN])
     return BadValue(
         f"Rows keep conflicting with the new unique key after {seconds:.0f} s, now {len(found)} of them: {shown}.",
         cure="The source table is untouched. Look for writes that reuse its values, then start again.",
     )
-
-
-def is_any(session: Session, workflow: str) -> bool:
-    """Is there anything that `settle` would look at? Answered without the tables' definitions."""
-    return session.row(f"SELECT 1 FROM {qualified(SIDECAR, names.dirty_table(workflow))} LIMIT 1") is not None
-
-
-def keys(session: Session, job: Job) -> list[DirtyKey]:
-    """As many as one chunk takes."""
-    table = qualified(SIDECAR, names.dirty_table(job.row.id))
-    sql = f"SELECT {keytables.literal_sql(job.mapping)}, seen FROM {table} LIMIT {keytables.KEYS_PER_STATEMENT}"
-    return [DirtyKey(key=_text(key), number=int(number)) for key, number in session.rows(sql)]
-
-
-def _text(value: object) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
-
-
-def _forget(session: Session, job: Job, found: Sequence[DirtyKey]) -> None:
-    """Only now: a crash in between leaves them dirty. What gave way again meanwhile has another number."""
-    columns = [keytables.key_column(i) for i in range(len(job.mapping.key))]
-    numbers = ",".join(str(entry.number) for entry in found)
-    predicate = keytables.key_predicate(columns, [entry.key for entry in found])
-    table = qualified(SIDECAR, names.dirty_table(job.row.id))
-    session.execute_raw(f"DELETE FROM {table} WHERE ({predicate}) AND seen IN ({numbers})")
 
 
 def _refuse_duplicates(session: Session, job: Job) -> None:

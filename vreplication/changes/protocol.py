@@ -1,4 +1,4 @@
-"""Versions of the rules by which the watermark moves.
+"""Protocol versions: the rules by which the watermark moves.
 
 Numbers of a workflow are compared by processes of different age while an installation is being renewed. Its row in the
 sidecar says under which version it goes on: the one that it began with, until all that work on it know a newer one.
@@ -16,9 +16,9 @@ from vreplication.errors import Refused, Transient
 class RulesRenewed(Transient):
     """Catch-up begins again at its checkpoint, by the rules of this version."""
 
-    def __init__(self, mechanism: int) -> None:
-        super().__init__(f"All that work on the workflow know version {mechanism} of the rules now.")
-        self.mechanism = mechanism
+    def __init__(self, protocol: int) -> None:
+        super().__init__(f"All workers of the workflow know protocol version {protocol} now.")
+        self.protocol = protocol
 
 
 class BeatWatermark(Watermark):
@@ -34,11 +34,11 @@ class BeatWatermark(Watermark):
 RULES: dict[int, type[Watermark]] = {1: BeatWatermark, 2: Watermark}
 
 
-def watermark_of(mechanism: int) -> Watermark:
+def watermark_of(protocol: int) -> Watermark:
     """Raises Refused for a version that is not known here."""
-    if mechanism not in RULES:
+    if protocol not in RULES:
         raise Refused(
-            f"The workflow was begun under version {mechanism} of the rules; this program knows {sorted(RULES)}.",
+            f"The workflow was begun under protocol version {protocol}; this program knows {sorted(RULES)}.",
             cure="Use the vreplication that began it, or a newer one.",
         )
-    return RULES[mechanism]()
+    return RULES[protocol]()

@@ -7,6 +7,7 @@ that is missing, of another Java or of another Spark costs time and nothing else
 from __future__ import annotations
 
 import contextlib
+import importlib
 import logging
 import os
 import re
@@ -27,7 +28,7 @@ MAX_FAILURES = 4
 """Attempts at a task, the first included."""
 ARCHIVE = Path(sys.prefix) / "var" / "vreplication" / "spark.jsa"
 """Beside the installation whose Spark it is of; about 70 MB."""
-DAEMON = "vreplication.rowcopy.spark_daemon"
+DAEMON = "vreplication.spark.daemon"
 _PROPERTIES = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -106,10 +107,8 @@ def warm_up(spark: SparkContext, parallelism: int) -> None:
 
 
 def _imported(number: int) -> int:
-    """Whoever unpickles this function has imported what copies."""
-    from vreplication.rowcopy import spark_job
-
-    assert spark_job
+    """By name: what copies stands on this room, and is only brought along here."""
+    importlib.import_module("vreplication.rowcopy.spark_job")
     return number
 
 

@@ -1,4 +1,4 @@
-"""The switch on real servers: nothing lost, nobody sees a gap, and whatever dies the table is one or the other."""
+"""The cut-over on real servers: nothing lost, nobody sees a gap, and whatever dies the table is one or the other."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from vreplication.workflows.driver import Driver
 
 _CHILD = """
 import pickle, sys
-from vreplication.cutover.swap import Swap
-swap = Swap(*pickle.load(sys.stdin.buffer), deadline_seconds=2.0)
-print(swap.attempt(barrier=lambda seconds: None, check_locked=lambda locker: None).is_switched)
+from vreplication.cutover.attempt import CutOver
+cut_over = CutOver(*pickle.load(sys.stdin.buffer), deadline_seconds=2.0)
+print(cut_over.attempt(barrier=lambda seconds: None, check_locked=lambda locker: None).is_switched)
 """
 RUNS = 20
 WRITERS = 4
@@ -257,7 +257,7 @@ def test_writers_wait_no_longer_than_the_deadline(ready: Ready, app: Session) ->
 
 
 def test_writers_go_on_when_our_process_is_stopped(ready: Ready, points: Points, app: Session) -> None:
-    """SIGSTOP in the middle of the switch: the server ends the silent sessions, and we learn that nothing happened."""
+    """SIGSTOP in the middle of it: the server ends the silent sessions, and we learn that nothing happened."""
     points.hold("cutover.after_barrier")
     child = subprocess.Popen([sys.executable, "-c", _CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
@@ -446,7 +446,7 @@ def test_names_that_sort_before_the_table_are_refused(ready: Ready) -> None:
     for wrong in ({"shadow_table": "_t_new"}, {"retired_table": "_t_old"}):
         other = dataclasses.replace(ready, row=dataclasses.replace(ready.row, **wrong))
         with pytest.raises(Terminal, match="do not sort after"):
-            other.swap()
+            other.cut_over()
 
 
 def test_long_and_odd_name(database: Database) -> None:

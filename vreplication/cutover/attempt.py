@@ -1,4 +1,4 @@
-"""The switch: two sessions and a sentry table, so that readers never miss the table and no write is lost.
+"""The cut-over: two sessions and a sentry table, so that readers never miss the table and no write is lost.
 
 What must stay true (docs/cut-over.md has the why of each):
 - A locks the table and the sentry; only then the marker is written; B's RENAME is sent only when catch-up has applied
@@ -39,8 +39,8 @@ from vreplication.state.workflows import WorkflowRow
 
 LOCK_SECONDS = 1
 """How long LOCK TABLES may wait: the servers count whole seconds, and the deadline has more to hold than that."""
-RENAME_SECONDS = 0.5
-"""Of the deadline, what the barrier has to leave for the steps behind it."""
+BEHIND_BARRIER_SECONDS = 1.0
+"""Of the deadline, what the barrier has to leave for comparing the last keys and for RENAME."""
 MARGIN_SECONDS = 7.0
 """How much longer than the deadline an answer is waited for: it has been decided by then, only we do not know it."""
 LOOKUP_SECONDS = 30.0
@@ -58,8 +58,8 @@ class Outcome:
     total_millis: float = 0.0
 
 
-class Swap:
-    """Attempts at the switch of one workflow. Every attempt opens its own connections and closes them.
+class CutOver:
+    """Attempts at the cut-over of one workflow. Every attempt opens its own connections and closes them.
 
     `announce` is told the ids of an attempt's connections before anything is locked, and () when they are closed: they
     belong into the lease's heartbeat, so that who takes over can end them.
@@ -102,7 +102,7 @@ def _check_names(row: WorkflowRow) -> None:
     if not (table < row.shadow_table.encode() and table < row.retired_table.encode()):
         raise Terminal(
             f"The names {row.shadow_table} and {row.retired_table} do not sort after {row.source_table}, so a write "
-            "could be lost at the switch."
+            "could be lost at the cut-over."
         )
 
 
@@ -132,7 +132,7 @@ class _Sessions:
 
 
 class _NotNow(Exception):
-    """Why this attempt ends without a switch."""
+    """Why this attempt ends without a cut-over."""
 
     def __init__(self, reason: str, found: tuple[Blocker, ...] = ()) -> None:
         super().__init__(reason)
@@ -145,18 +145,18 @@ class _Attempt:
 
     def __init__(
         self,
-        swap: Swap,
+        cut_over: CutOver,
         sessions: _Sessions,
         barrier: Callable[[float], None],
         check_locked: Callable[[Session], None],
     ) -> None:
-        self._swap = swap
-        self._row = swap._row
-        self._server = swap._server
+        self._cut_over = cut_over
+        self._row = cut_over._row
+        self._server = cut_over._server
         self._sessions = sessions
         self._barrier = barrier
         self._check_locked = check_locked
-        self._watchdog = Watchdog(sessions.spare, swap._deadline)
+        self._watchdog = Watchdog(sessions.spare, cut_over._deadline)
         self._rename = Rename(sessions.renamer, sessions.observer, self._row)
         self._lock_millis = 0.0
         self._is_locked = False
@@ -167,7 +167,7 @@ class _Attempt:
             self._place_sentry()
         except (_NotNow, LockWait) as error:
             # Nothing is locked and nothing has been sent; while a backup forbids it no table can be made.
-            return self._outcome(False, f"The switch cannot be prepared: {error}")
+            return self._outcome(False, f"The cut-over cannot be prepared: {error}")
         reach("cutover.before_lock")
         try:
             # B first: a RENAME that is killed while it waits cannot find the way free when A's lock goes.
@@ -192,7 +192,7 @@ class _Attempt:
         if unusual := out_of_turn(int(observer.value("SELECT @@GLOBAL.max_write_lock_count"))):
             raise _NotNow(unusual)
         with observer.transaction():
-            fence(observer, self._swap._lease)
+            fence(observer, self._cut_over._lease)
         sentry.remove_sentry(observer, row.source_schema, row.retired_table, row.id)
         sentry.create_sentry(self._sessions.locker, row.source_schema, row.retired_table, row.id)
         self._sessions.keep_awake()
@@ -201,13 +201,13 @@ class _Attempt:
         self._lock()
         reach("cutover.locked")
         self._check_tables()
-        self._barrier(max(0.0, self._watchdog.remaining_seconds - RENAME_SECONDS))
+        self._barrier(max(0.0, self._watchdog.remaining_seconds - BEHIND_BARRIER_SECONDS))
         reach("cutover.after_barrier")
         self._check_locked(self._sessions.locker)
         self._carry_counter()
         with self._sessions.observer.transaction():
             # The lease row stays locked until RENAME has returned: nobody takes over in between.
-            fence(self._sessions.observer, self._swap._lease)
+            fence(self._sessions.observer, self._cut_over._lease)
             self._rename_and_unlock()
 
     def _lock(self) -> None:
@@ -278,7 +278,7 @@ class _Attempt:
             who = "; ".join(
                 f"connection {p.id} ({p.user}@{p.host}), running {mask(p.statement)[:200]!r}" for p in found
             )
-            raise _NotNow(f"A definition statement would be served before the switch, by the old table: {who}.")
+            raise _NotNow(f"A DDL statement would be served before the cut-over, by the old table: {who}.")
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
@@ -288,7 +288,7 @@ class _Attempt:
         self._is_locked = False
 
     def _give_up(self, reason: str, found: tuple[Blocker, ...] = ()) -> Outcome:
-        """Let go of everything, then look whether the switch has happened after all."""
+        """Let go of everything, then look whether the cut-over has happened after all."""
         self._rename.end(self._sessions.spare)
         self._unlock()
         if self._decided():
@@ -301,7 +301,7 @@ class _Attempt:
     def _users_of_shadow(self) -> tuple[Blocker, ...]:
         """RENAME needs the shadow as well: who has it open, as far as the server says."""
         row = self._row
-        with contextlib.suppress(VReplicationError), connect(self._swap._url) as session:
+        with contextlib.suppress(VReplicationError), connect(self._cut_over._url) as session:
             own = frozenset((*self._sessions.ids, session.id))
             found = blockers(session, self._server, row.source_schema, row.shadow_table, own=own)
             return tuple(b for b in found if b.age_seconds >= 1)
@@ -331,13 +331,13 @@ class _Attempt:
             except Transient as error:
                 if time.monotonic() > until:
                     raise Ambiguous(
-                        f"The switch of {self._row.source_table} may or may not have happened: {error}",
+                        f"The cut-over of {self._row.source_table} may or may not have happened: {error}",
                         cure=f"`vreplication resume {self._row.id}` looks it up when the server answers again.",
                     ) from None
                 time.sleep(0.2)
 
     def _look(self) -> bool:
-        with connect(self._swap._url) as session:
+        with connect(self._cut_over._url) as session:
             self._wait_until_gone(session)
             if self._has_switched(session):
                 return True
@@ -358,8 +358,8 @@ class _Attempt:
     def _remove_sentry(self, session: Session) -> None:
         """Of a driver that took over the sentry has the same name: so nobody takes over before ours has gone."""
         row = self._row
-        with connect(self._swap._url) as other, other.transaction():
-            fence(other, self._swap._lease)
+        with connect(self._cut_over._url) as other, other.transaction():
+            fence(other, self._cut_over._lease)
             sentry.remove_sentry(session, row.source_schema, row.retired_table, row.id)
 
     def _wait_until_gone(self, session: Session) -> None:
@@ -374,7 +374,7 @@ class _Attempt:
 
     def _sentence(self, error: VReplicationError) -> str:
         if self._watchdog.has_fired:
-            return f"The deadline of {self._swap._deadline:g} s passed. {error}"
+            return f"The deadline of {self._cut_over._deadline:g} s passed. {error}"
         return str(error)
 
     def _outcome(self, is_switched: bool, reason: str, found: tuple[Blocker, ...] = ()) -> Outcome:

@@ -1,0 +1,56 @@
+"""The command, Airflow's tasks and a plan go by one tuple of stages (the plan's lines: test_planning_plan.py)."""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from vreplication.planning.spec import make_spec
+from vreplication.planning.stages import STAGES
+from vreplication.workflows import online_ddl, resume, stages
+from vreplication.workflows.online_ddl import Work
+
+NAMES = [stage.name for stage in STAGES]
+
+
+@pytest.mark.parametrize("is_switched", [False, True])
+def test_the_command_runs_all_of_them_in_their_order(monkeypatch: pytest.MonkeyPatch, is_switched: bool) -> None:
+    ran: list[str] = []
+    acts = {name: partial(lambda name, _: ran.append(name), name) for name in NAMES}
+    driver: Any = SimpleNamespace(start=lambda: None, note_done=lambda: None, close=lambda: None)
+    monkeypatch.setattr(online_ddl, "ACTS", acts)
+    monkeypatch.setattr(online_ddl, "SparkStart", lambda *_: SimpleNamespace(stop=lambda: None))
+    monkeypatch.setattr(online_ddl, "Driver", lambda *_: driver)
+    monkeypatch.setattr(online_ddl, "loaded_catch_up", lambda *_: None)
+    monkeypatch.setattr(online_ddl, "plan_or_resume", lambda *_: None)
+    monkeypatch.setattr(resume, "tell_late", lambda *_: None)
+    monkeypatch.setattr(resume, "is_switched", lambda _: is_switched)
+    monkeypatch.setattr(online_ddl.ending, "completed", lambda _: "done")
+    url: Any = None
+    spec = make_spec(table="t", alter="ENGINE=InnoDB")
+    assert online_ddl.run(spec, url, stop=threading.Event(), notify=print) == "done"
+    assert ran == ([NAMES[0], NAMES[-1]] if is_switched else NAMES)
+
+
+@pytest.mark.parametrize("name", [stage.name for stage in STAGES if {"copy", "verify", "gate"} & {stage.name}])
+def test_a_task_does_what_the_command_does_at_that_stage(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    ran: list[Work] = []
+    monkeypatch.setattr(stages, "ACTS", {name: ran.append})
+    monkeypatch.setattr(stages, "SparkStart", lambda *_, **__: None)
+    monkeypatch.setattr(stages, "_drive", lambda stage, child, act, spark: act(stage))
+    monkeypatch.setattr(resume, "is_switched", lambda _: False)
+    spec = make_spec(table="t", alter="ENGINE=InnoDB", workflow="w")
+    stage: Any = SimpleNamespace(spec=spec, url=None, workflow="w")
+    stages.TASKS[name](stage)
+    assert [work.is_whole for work in ran] == [False]
+
+
+def test_each_stage_has_what_it_does_and_comes_behind_what_it_waits_for() -> None:
+    assert list(online_ddl.ACTS) == list(stages.TASKS) == NAMES
+    for number, stage in enumerate(STAGES):
+        assert set(stage.after) <= set(NAMES[:number])
+        assert stage.after or number == 0

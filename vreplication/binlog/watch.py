@@ -1,0 +1,62 @@
+"""Which tables the reader decodes, and what it makes of a row: the codec that the consumer chose.
+
+What must stay true: neither the reader nor a watch knows a target; a codec asks for the columns that its consumer
+needs, for what nobody asks for is stepped over and costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from vreplication.binlog.layout import Place
+from vreplication.schema.model import Column
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """What a codec makes of one image, as Python source for the generated decoder.
+
+    ordinals: the columns that are read; row: an expression in which v1, v2, … are their values, by ordinal.
+    """
+
+    ordinals: frozenset[int]
+    row: str
+
+
+class Codec(Protocol):
+    """How a consumer wants the rows of a table. Of the image before a change it may want less than of the other."""
+
+    @property
+    def null(self) -> str:
+        """Source of what a column's value is where it is NULL."""
+
+    def value(self, place: Place) -> str:
+        """Which of the place's expressions reads a column."""
+
+    def before(self, laid: Sequence[Place]) -> Form:
+        """Of the row as it was."""
+
+    def after(self, laid: Sequence[Place]) -> Form:
+        """Of the row as it is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watch:
+    """A table whose rows are handed on as `RowChange`s under this number; below zero: one of ours.
+
+    columns: all columns of the table by ordinal (generated and invisible ones are in the row image too).
+    hidden: columns behind those that no schema shows: MariaDB has one for each UNIQUE key by hash (BIGINT).
+    """
+
+    number: int
+    schema: str
+    table: str
+    columns: tuple[Column, ...]
+    codec: Codec
+    hidden: int = 0
+
+    @property
+    def is_ours(self) -> bool:
+        return self.number < 0

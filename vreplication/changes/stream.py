@@ -1,0 +1,47 @@
+"""What catch-up follows in the log: the application's table, and of ours those that tell what copy and cut-over do.
+
+What must stay true: numbers of the application's tables are those of the workflow's tables, from 0 on; ours are below
+zero and the same in every process, for rows wait on disk under them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from vreplication.binlog.events import RowChange
+from vreplication.binlog.watch import Watch
+from vreplication.changes.codecs import PlainValues, SqlText
+from vreplication.schema.model import Column, TableMapping
+
+FIRST = 0
+"""The one table of a workflow that has one."""
+CHUNK, GATE, MARKER = -1, -2, -3
+_OURS = {CHUNK: "chunk", GATE: "gate", MARKER: "marker"}
+
+
+def of_mapping(mapping: TableMapping, number: int = FIRST) -> Watch:
+    """The source's table, its rows as the target's text."""
+    return Watch(
+        number=number,
+        schema=mapping.source.schema,
+        table=mapping.source.name,
+        columns=mapping.source.columns,
+        codec=SqlText(
+            key=tuple((p.source.ordinal, p.convert) for p in mapping.key),
+            values=tuple((p.source.ordinal, p.convert) for p in mapping.pairs),
+        ),
+        hidden=sum(key.index_type == "HASH" for key in mapping.source.keys),
+    )
+
+
+def of_ours(schema: str, columns: Callable[[str], tuple[Column, ...]]) -> list[Watch]:
+    """columns: of one of our tables by its name."""
+    return [
+        Watch(number=number, schema=schema, table=name, columns=columns(name), codec=PlainValues())
+        for number, name in _OURS.items()
+    ]
+
+
+def count_changes(items: Sequence[RowChange]) -> int:
+    """Of the application's tables."""
+    return sum(1 for item in items if item.table >= FIRST)

@@ -1,0 +1,75 @@
+"""Jobs of one purpose, submitted by threads, that are stopped together.
+
+What must stay true: when `stop` returns, the jobs have been told to stop and their threads have ended, or STOP_SECONDS
+are over, and the work's own fences take over; an error of ours comes out as that very error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from vreplication.clock import check_for
+from vreplication.errors import VReplicationError
+from vreplication.settings import SIGNAL_SECONDS
+
+STOP_SECONDS = 15.0
+_AGAIN_SECONDS = 0.2
+
+
+@dataclass(slots=True, kw_only=True)
+class Jobs:
+    """purpose: one word, for people who look at Spark. context: the SparkContext."""
+
+    context: Any
+    purpose: str
+    stopping: threading.Event = field(default_factory=threading.Event)
+    group: str = ""
+
+    def __post_init__(self) -> None:
+        self.group = f"{self.purpose}-{secrets.token_hex(4)}"
+
+    def start(self, body: Callable[..., None], *args: Any) -> threading.Thread:
+        """A thread that submits jobs of the group: Spark knows them by the thread."""
+        from pyspark import InheritableThread
+
+        thread = InheritableThread(target=self._run, args=(body, *args), daemon=True)
+        thread.start()
+        return thread
+
+    def _run(self, body: Callable[..., None], *args: Any) -> None:
+        # Interrupting the JVM's task thread would leave the Python worker to itself; killTimeout ends both.
+        self.context.setJobGroup(self.group, f"vreplication {self.purpose}")
+        body(*args)
+
+    def collect(self, work: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+        """What `work` gives for each item, each in a task of its own."""
+        found: list[Any] = self.context.parallelize(items, len(items)).map(work).collect()
+        return found
+
+    def stop(self, threads: Iterable[threading.Thread]) -> None:
+        """Cancel what runs and wait for it."""
+        self.stopping.set()
+        deadline = time.monotonic() + STOP_SECONDS
+        for thread in threads:
+            while thread.is_alive() and time.monotonic() < deadline:
+                # Again and again: a job may have been submitted just behind the last cancelling.
+                with contextlib.suppress(Exception):
+                    self.context.cancelJobGroup(self.group)
+                thread.join(_AGAIN_SECONDS)
+
+
+def heed_signal(error: BaseException, check: Callable[[], None]) -> None:
+    """A failure of Spark's is an interrupt when the signal that ended its processes reaches us, too: `check` raises."""
+    if not isinstance(error, VReplicationError):
+        check_for(check, SIGNAL_SECONDS)
+
+
+def first_line(error: BaseException) -> str:
+    """Of what Spark says, which is a page."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

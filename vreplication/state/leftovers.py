@@ -1,0 +1,94 @@
+"""What the sidecar knows of things that are left over: ended workflows, old rows, leases without a workflow.
+
+What must stay true: nothing of a workflow that goes on or may go on (a failed one, too) is named or removed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from vreplication.mysql.session import Session
+from vreplication.phases import OVER, Phase
+from vreplication.settings import SIDECAR
+from vreplication.state import rows, sidecar, workflows
+from vreplication.state.history import SLOT_SECONDS
+
+_ROWS = 1_000
+"""Rows a statement, so that no transaction grows large."""
+_OVER = ",".join(f"'{phase}'" for phase in sorted(OVER))
+_TABLES = f"{SIDECAR}.workflow w JOIN {SIDECAR}.workflow_table t ON t.workflow=w.id"
+_OF_NO_LIVING = f"workflow NOT IN (SELECT id FROM {SIDECAR}.workflow WHERE phase NOT IN ({_OVER}))"
+_OLD = {
+    "journal": f"at < NOW(6) - INTERVAL %s DAY AND {_OF_NO_LIVING}",
+    "history": f"slot < UNIX_TIMESTAMP(NOW(6) - INTERVAL %s DAY) / {SLOT_SECONDS} AND {_OF_NO_LIVING}",
+}
+"""Tables that grow old by rows, and which of them are older than so many days."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retired:
+    """The original of a workflow that is complete."""
+
+    workflow: str
+    schema: str
+    table: str
+    identity: str | None
+    ended_at: datetime
+
+
+def retired(session: Session, days: int) -> list[Retired]:
+    """Of workflows that ended more than so many days ago."""
+    found = session.rows(
+        f"SELECT w.id, t.source_schema, t.retired_table, t.source_identity, w.ended_at FROM {_TABLES} "
+        f"WHERE phase='{Phase.COMPLETE}' AND ended_at < NOW(6) - INTERVAL %s DAY ORDER BY ended_at",
+        (days,),
+    )
+    return [
+        Retired(workflow=workflow, schema=schema, table=table, identity=identity, ended_at=ended_at)
+        for workflow, schema, table, identity, ended_at in found
+    ]
+
+
+def schemas(session: Session) -> frozenset[str]:
+    """Where there have been workflows."""
+    found = session.rows(f"SELECT DISTINCT source_schema FROM {SIDECAR}.workflow_table")
+    return frozenset(str(schema) for (schema,) in found)
+
+
+def claimed(session: Session) -> frozenset[tuple[str, str]]:
+    """Shadow tables of workflows that go on or may go on: schema and name, casefolded."""
+    found = session.rows(f"SELECT t.source_schema, t.shadow_table FROM {_TABLES} WHERE w.phase NOT IN ({_OVER})")
+    return frozenset((str(schema).casefold(), str(table).casefold()) for schema, table in found)
+
+
+def without_workflow(session: Session, minutes: int) -> list[str]:
+    """Ids that have a lease, taken more than so many minutes ago, and no workflow."""
+    found = session.rows(
+        f"SELECT workflow, MAX(taken_at) FROM {SIDECAR}.lease "
+        f"WHERE workflow NOT IN (SELECT id FROM {SIDECAR}.workflow) "
+        "GROUP BY workflow HAVING MAX(taken_at) < NOW(6) - INTERVAL %s MINUTE ORDER BY workflow",
+        (minutes,),
+    )
+    return [str(workflow) for workflow, _ in found]
+
+
+def forget(session: Session, workflow: str) -> bool:
+    """Remove all rows of an id without a workflow. False: there is a workflow after all."""
+    with session.transaction():
+        session.rows(f"SELECT role FROM {SIDECAR}.lease WHERE workflow=%s FOR UPDATE", (workflow,))
+        if workflows.find(session, workflow) is not None:
+            return False
+        for table in (*sidecar.OF_A_WORKFLOW, *sidecar.REMEMBERED):
+            rows.remove(session, table, workflow=workflow)
+    return True
+
+
+def count_old(session: Session, table: str, days: int) -> int:
+    """table: "journal" or "history"."""
+    return int(session.value(f"SELECT COUNT(*) FROM {SIDECAR}.{table} WHERE {_OLD[table]}", (days,)))
+
+
+def remove_old(session: Session, table: str, days: int) -> None:
+    while session.execute(f"DELETE FROM {SIDECAR}.{table} WHERE {_OLD[table]} LIMIT {_ROWS}", (days,)):
+        pass
