@@ -18,13 +18,13 @@ from vreplication.schema.introspect import introspect
 from vreplication.settings import SIDECAR
 
 
-def watch(database: Database, table: str, key: Iterable[str] = ("id",)) -> Watch:
+def watch(database: Database, table: str, key: Iterable[str] = ("id",), number: int = 0) -> Watch:
     """A watch of all columns that can be written, without conversions."""
     found = introspect(database.admin, database.name, table)
     columns = found.columns
     ordinals = {c.name: c.ordinal for c in columns}
     return Watch(
-        number=0,
+        number=number,
         schema=database.name,
         table=table,
         columns=columns,

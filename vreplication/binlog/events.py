@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from vreplication.binlog.gtids import Gtids, is_within
 from vreplication.binlog.gtids import parse as parse_gtids
+from vreplication.errors import SourceChanged
 from vreplication.mysql.server import Xid
 
 _SAVED = re.compile(r"(?:([^@/]*)@(\d+)\.(\d+)/)?(.*?):(\d+)(?: (\S+))?", re.DOTALL)
@@ -152,3 +153,11 @@ class Heartbeat:
     """Everything before `position` has been read: the source has nothing newer, or left out what was not asked for."""
 
     position: Position
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopped:
+    """One of several consumers of a reader can follow its tables no further; the others go on."""
+
+    name: str
+    error: SourceChanged

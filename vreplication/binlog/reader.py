@@ -12,7 +12,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from vreplication.binlog import control
-from vreplication.binlog.events import Group, GroupKind, Heartbeat, Position
+from vreplication.binlog.control import Query
+from vreplication.binlog.events import Group, GroupKind, Heartbeat, Position, Stopped
 from vreplication.binlog.framing import Damaged, Event, Framer, Type, packed_int
 from vreplication.binlog.groups import OpenGroup
 from vreplication.binlog.origin import Doubt, LogReplaced
@@ -22,9 +23,10 @@ from vreplication.binlog.spool import Spooled
 from vreplication.binlog.statements import Kind, Meaning, Names, meaning, written
 from vreplication.binlog.tables import Tables
 from vreplication.binlog.track import Track
-from vreplication.binlog.watch import Watch
+from vreplication.binlog.watch import Following, Watch
 from vreplication.errors import SourceChanged
 
+Item = Group | Heartbeat | Stopped
 _CURE = "Cancel the workflow and start it again."
 _OUTCOMES = {Kind.XA_COMMIT: GroupKind.XA_COMMIT, Kind.XA_ROLLBACK: GroupKind.XA_ROLLBACK}
 _IGNORED = (
@@ -37,6 +39,8 @@ _IGNORED = (
 
 class Reader:
     """Takes the packets of one dump, from `start` on, and decodes the watched tables.
+
+    Further consumers may join and leave while it reads; what stops only some of them is handed on as `Stopped`.
 
     codec_of: Python's name of the character set of a collation, None where there is none.
     server, is_proven: as of `Track`; unless it is proven, whatever is not understood raises Doubt.
@@ -53,21 +57,50 @@ class Reader:
         server: str = "",
         is_proven: bool = True,
     ) -> None:
-        guarded = frozenset(guarded)
-        watched = {(watch.schema, watch.table) for watch in watches if not watch.is_ours}
-        self._followed = ", ".join(sorted(f"{schema}.{table}" for schema, table in watched))
-        self._guarded: Names = guarded | watched
-        self._tables = Tables(watches, guarded)
+        self._followings: dict[str, Following] = {}
+        self._guarded: Names = frozenset()
+        self._tables = Tables()
         self._part_bytes = part_bytes
         self._codec_of = codec_of
         self._framer = Framer()
         self._track = Track(start, server=server, is_proven=is_proven)
         self._group: OpenGroup | None = None
-        self._out: deque[Group | Heartbeat] = deque()
+        self._out: deque[Item] = deque()
         self._handlers = self._all_handlers()
+        self.join(Following(watches=tuple(watches), guarded=frozenset(guarded)))
 
-    def items(self, packets: Iterable[bytes | Spooled]) -> Iterator[Group | Heartbeat]:
-        """Raises SourceChanged when the log shows what we may not pass over."""
+    # Who follows.
+
+    @property
+    def is_between(self) -> bool:
+        """Nothing has been read that was not handed on: a place where somebody may join."""
+        return self._group is None and not self._out
+
+    def join(self, following: Following) -> None:
+        """Follow further tables from here on. To be called while `is_between`."""
+        self._tables.add(following.watches, following.guarded)
+        self._followings[following.name] = following
+        self._guard()
+
+    def leave(self, name: str) -> None:
+        """Follow those no more, from the next event on. One that has left before is passed over."""
+        if following := self._followings.pop(name, None):
+            self._tables.remove(following.watches, following.guarded)
+            self._guard()
+
+    def _guard(self) -> None:
+        self._guarded = frozenset().union(*(following.names for following in self._followings.values()))
+
+    def _stop_one(self, name: str, error: SourceChanged) -> None:
+        """In its place behind what has been read."""
+        error = SourceChanged(f"{error.message} (event at {self._track})", cure=error.cure or _CURE)
+        self._out.append(Stopped(name=name, error=error))
+        self.leave(name)
+
+    # Events.
+
+    def items(self, packets: Iterable[bytes | Spooled]) -> Iterator[Item]:
+        """Raises SourceChanged when the log shows what nobody who follows may pass over."""
         try:
             yield from self._items(packets)
         except LogReplaced:
@@ -77,7 +110,7 @@ class Reader:
                 raise Doubt(error.message) from None
             raise
 
-    def _items(self, packets: Iterable[bytes | Spooled]) -> Iterator[Group | Heartbeat]:
+    def _items(self, packets: Iterable[bytes | Spooled]) -> Iterator[Item]:
         try:
             for event in self._events(packets):
                 self._take(event)
@@ -162,8 +195,20 @@ class Reader:
     # Rows.
 
     def _table_map(self, event: Event) -> None:
-        if self._tables.learn(event.body) and self._group is not None:
+        try:
+            is_others = self._tables.learn(event.body)
+        except SourceChanged as error:
+            self._stop_owner(self._tables.watch_of(event.body), error)
+            is_others = self._tables.learn(event.body)
+        if is_others and self._group is not None:
             self._group.is_others = True
+
+    def _stop_owner(self, watch: Watch | None, error: SourceChanged) -> None:
+        """Who follows this table cannot go on. Raises `error` where nobody else is left who could."""
+        names = [name for name, found in self._followings.items() if watch in found.watches]
+        if len(names) != 1 or len(self._followings) == 1 or not self._track.is_proven:
+            raise error
+        self._stop_one(names[0], error)
 
     def _rows(self, event: Event) -> None:
         body = event.body
@@ -176,11 +221,13 @@ class Reader:
             self._out.append(group.part(self._track.at))
 
     def _partial_rows(self, event: Event) -> None:
-        if self._tables.decoder(event.body[:6]) is not None:
-            raise SourceChanged(
+        decoder = self._tables.decoder(event.body[:6])
+        if decoder is not None:
+            error = SourceChanged(
                 "A row event (type 39) holds parts of JSON documents only.",
                 cure="Set binlog_row_value_options='' for every session that writes to the table, and start again.",
             )
+            self._stop_owner(decoder.watch, error)
 
     # Groups.
 
@@ -231,16 +278,33 @@ class Reader:
 
     def _query(self, event: Event) -> None:
         query = control.query(event)
-        found = meaning(query, self._codec_of(query.collation), self._guarded)
+        found = self._meaning(query, self._guarded)
+        if found.kind is Kind.STOP:
+            found = self._for_the_others(query, found)
         if self._group is None and found.kind is Kind.BEGIN:
             gtid = control.Gtid(time_micros=event.timestamp * 1_000_000, is_standalone=None)
             self._open(gtid, event.timestamp, has_begun=True)
         self._act(self._current(), found)
 
+    def _meaning(self, query: Query, names: Names) -> Meaning:
+        return meaning(query, self._codec_of(query.collation), names)
+
+    def _for_the_others(self, query: Query, found: Meaning) -> Meaning:
+        """What a statement means once those have left whose tables it may change; as it was where all of them must."""
+        means = {name: self._meaning(query, followed.names) for name, followed in self._followings.items()}
+        if not self._track.is_proven or all(each.kind is Kind.STOP for each in means.values()):
+            return found
+        for name, each in means.items():
+            if each.kind is Kind.STOP:
+                words = _stop_text(each.why, self._followings[name].tables)
+                self._stop_one(name, SourceChanged(words, cure=each.cure))
+        return self._meaning(query, self._guarded)
+
     def _act(self, group: OpenGroup, found: Meaning) -> None:
         kind = found.kind
         if kind is Kind.STOP:
-            raise SourceChanged(self._stop_text(found.why), cure=found.cure)
+            tables = frozenset().union(*(each.tables for each in self._followings.values()))
+            raise SourceChanged(_stop_text(found.why, tables), cure=found.cure)
         if kind in (Kind.BEGIN, Kind.XA_START):
             group.has_begun, group.xid = True, found.xid or group.xid
         elif kind is Kind.SAVEPOINT:
@@ -256,14 +320,16 @@ class Reader:
         elif kind is Kind.COMMIT or (kind is Kind.PASS and not group.has_begun):
             self._close(GroupKind.COMMIT)
 
-    def _stop_text(self, why: str) -> str:
-        return f"The binary log shows {why}, which changes or may change {self._followed} or its copy."
-
     def _load_data(self, event: Event) -> None:
         self._act(self._current(), written("LOAD DATA"))
 
     def _incident(self, event: Event) -> None:
         raise SourceChanged("The server tells that events are missing in its binary log (INCIDENT).")
+
+
+def _stop_text(why: str, tables: Names) -> str:
+    followed = ", ".join(sorted(f"{schema}.{table}" for schema, table in tables))
+    return f"The binary log shows {why}, which changes or may change {followed} or its copy."
 
 
 def _ignore(event: Event) -> None:

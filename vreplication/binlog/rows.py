@@ -42,6 +42,7 @@ class Decoder:
     """Row events of one table layout, for one watch."""
 
     def __init__(self, watch: Watch, found: TableMap) -> None:
+        self.watch = watch
         self._name = f"{found.schema}.{found.table}"
         laid = places(watch.columns, found, watch.hidden)
         self._count = len(laid)

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from vreplication.binlog.control import names_of_map, table_map
 from vreplication.binlog.rows import Decoder
 from vreplication.binlog.watch import Watch
-from vreplication.errors import SourceChanged
+from vreplication.errors import SourceChanged, Terminal
 
 _DUMMY_ID = b"\xff\xff\xff\x00\x00\x00"
 """MySQL's mark for the end of a statement whose rows have all been filtered away."""
@@ -21,13 +21,40 @@ _MAX_KNOWN = 10_000
 class Tables:
     """Decoders by table id; None for a table that nobody watches."""
 
-    def __init__(self, watches: Iterable[Watch], guarded: Iterable[tuple[str, str]] = ()) -> None:
-        self._watches = {_key(w.schema.encode(), w.table.encode()): w for w in watches}
-        self._our_schemas = {w.schema.encode() for w in self._watches.values() if w.is_ours}
-        self._our_tables = {_key(schema.encode(), table.encode()) for schema, table in guarded}
+    def __init__(self, watches: Iterable[Watch] = (), guarded: Iterable[tuple[str, str]] = ()) -> None:
+        self._watches: dict[tuple[bytes, bytes], Watch] = {}
+        self._our_schemas: set[bytes] = set()
+        self._our_tables: set[tuple[bytes, bytes]] = set()
         self._known: dict[bytes, Decoder | None] = {}
         self._others: set[bytes] = set()
         self.by_id: dict[bytes, Decoder | None] = {_DUMMY_ID: None}
+        self.add(watches, guarded)
+
+    def add(self, watches: Iterable[Watch], guarded: Iterable[tuple[str, str]]) -> None:
+        """From the next table map on. Raises Terminal when a table is watched already."""
+        for watch in watches:
+            name = _name(watch.schema, watch.table)
+            if name in self._watches:
+                raise Terminal(f"{watch.schema}.{watch.table} is followed already.")
+            self._watches[name] = watch
+            if watch.is_ours:
+                self._our_schemas.add(name[0])
+        self._our_tables.update(_name(*table) for table in guarded)
+        # What was nobody's may be somebody's now.
+        self._known.clear()
+        self._others.clear()
+
+    def remove(self, watches: Iterable[Watch], guarded: Iterable[tuple[str, str]]) -> None:
+        """At once, also in the middle of a statement, whose other tables stay known."""
+        gone = list(watches)
+        for watch in gone:
+            self._watches.pop(_name(watch.schema, watch.table), None)
+        self._our_tables.difference_update(_name(*table) for table in guarded)
+        self._known.clear()
+        self._others.clear()
+        for table_id, decoder in self.by_id.items():
+            if decoder is not None and decoder.watch in gone:
+                self.by_id[table_id] = None
 
     def learn(self, body: bytes) -> bool:
         """Take a table map; returns whether others write to that table, who are neither the sidecar nor the copy.
@@ -39,6 +66,10 @@ class Tables:
         except KeyError:
             self._learn_new(body)
         return body in self._others
+
+    def watch_of(self, body: bytes) -> Watch | None:
+        """Of the table that a map names."""
+        return self._watches.get(_key(*names_of_map(body)))
 
     def _learn_new(self, body: bytes) -> None:
         name = _key(*names_of_map(body))
@@ -64,3 +95,7 @@ class Tables:
 
 def _key(schema: bytes, table: bytes) -> tuple[bytes, bytes]:
     return schema, table
+
+
+def _name(schema: str, table: str) -> tuple[bytes, bytes]:
+    return _key(schema.encode(), table.encode())

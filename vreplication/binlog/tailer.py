@@ -14,10 +14,10 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 
 from vreplication.binlog.charsets import codec_of
-from vreplication.binlog.events import Group, Heartbeat, Position
+from vreplication.binlog.events import Position
 from vreplication.binlog.origin import Doubt
-from vreplication.binlog.reader import Reader
-from vreplication.binlog.watch import Watch
+from vreplication.binlog.reader import Item, Reader
+from vreplication.binlog.watch import Following, Watch
 from vreplication.binlog.wire import Wire
 from vreplication.errors import Transient
 from vreplication.mysql.url import SourceUrl
@@ -52,6 +52,7 @@ class Tailer:
         self._reading = functools.partial(
             Reader, start, watches, guarded=guarded, part_bytes=part_bytes, codec_of=self._codec_of
         )
+        self._joined: dict[str, Following] = {}
         try:
             self._wire = self._dump(by_file=True)
         except Doubt as error:
@@ -72,7 +73,32 @@ class Tailer:
         """Just behind the last event that has been read; inside a group this is no place to begin at."""
         return self._reader.at
 
-    def __iter__(self) -> Iterator[Group | Heartbeat]:
+    @property
+    def server(self) -> str:
+        """Identity of who sends the log."""
+        return self._wire.server
+
+    @property
+    def is_between(self) -> bool:
+        """All that was read has been handed on, up to `read_position`: a place where somebody may join."""
+        return self._reader.is_between
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of those who have joined."""
+        return tuple(self._joined)
+
+    def join(self, following: Following) -> None:
+        """Follow further tables from `read_position` on. Between two items, and while `is_between`."""
+        self._reader.join(following)
+        self._joined[following.name] = following
+
+    def leave(self, name: str) -> None:
+        """Follow those no more. Between two items."""
+        self._reader.leave(name)
+        self._joined.pop(name, None)
+
+    def __iter__(self) -> Iterator[Item]:
         """Raises Transient when the connection ends, SourceChanged when the log shows what we may not pass over."""
         try:
             yield from self._reader.items(self._wire.packets())
@@ -89,6 +115,8 @@ class Tailer:
             self._wire.close()
             raise Transient("The reader of the binary log was closed.")
         self._reader = self._reading(server=self._wire.server)
+        for following in self._joined.values():
+            self._reader.join(following)
 
     @staticmethod
     def _note(error: Doubt) -> None:

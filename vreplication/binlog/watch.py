@@ -60,3 +60,25 @@ class Watch:
     @property
     def is_ours(self) -> bool:
         return self.number < 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Following:
+    """What one consumer of a reader follows.
+
+    name: the consumer's. guarded: further tables (schema, name) whose definition must not change, such as its copy.
+    """
+
+    name: str = ""
+    watches: tuple[Watch, ...]
+    guarded: frozenset[tuple[str, str]] = frozenset()
+
+    @property
+    def tables(self) -> frozenset[tuple[str, str]]:
+        """(schema, name) of the application's tables."""
+        return frozenset((watch.schema, watch.table) for watch in self.watches if not watch.is_ours)
+
+    @property
+    def names(self) -> frozenset[tuple[str, str]]:
+        """Of all tables whose definition must not change."""
+        return self.guarded | self.tables

@@ -16,13 +16,14 @@ import gc
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from vreplication.apply.applier import Applier, Marker, beat_micros
 from vreplication.apply.writer import Target
 from vreplication.binlog.events import Group, GroupKind, Position
 from vreplication.binlog.position import Standing, draw_server_id, standing
 from vreplication.binlog.tailer import PART_BYTES, Tailer
+from vreplication.binlog.watch import Following
 from vreplication.changes import stream
 from vreplication.changes.channel import Channel, Closed
 from vreplication.changes.matcher import Matcher
@@ -36,7 +37,6 @@ from vreplication.errors import (
     Refused,
     SourceChanged,
     Superseded,
-    Terminal,
     Transient,
     VReplicationError,
 )
@@ -45,13 +45,14 @@ from vreplication.mysql.url import SourceUrl
 from vreplication.pausepoints import reach
 from vreplication.phases import Phase
 from vreplication.schema.introspect import read_columns
-from vreplication.settings import LONG_IDLE_SECONDS, OUTAGE_SECONDS, SIDECAR, WORK_SECONDS
+from vreplication.settings import LONG_IDLE_SECONDS, MEMORY_BYTES, OUTAGE_SECONDS, SIDECAR, WORK_SECONDS
 from vreplication.state import journal, layout, lease, ledger, markers, workers, workflows
 from vreplication.state.lease import Lease
 from vreplication.workflows import job as jobs
 from vreplication.workflows import spool
 from vreplication.workflows.beater import Beater, server_micros
 from vreplication.workflows.job import Job
+from vreplication.workflows.reading import Intake, SharedReader
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +79,15 @@ class _Stop:
         return self.is_over or self.asked.wait(seconds)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Setting:
+    """As of `replicate`."""
+
+    reader: SharedReader = field(default_factory=SharedReader)
+    share: int = 1
+    is_alone: bool = False
+
+
 @dataclass(slots=True)
 class _Run:
     """What the threads of one round share."""
@@ -86,7 +96,9 @@ class _Run:
     watermark: Watermark
     sorter: DiskSorter
     channel: Channel
-    is_alone: bool = False
+    memory: int = MEMORY_BYTES
+    """Bytes of changes that may wait."""
+    setting: _Setting = field(default_factory=_Setting)
     keeps_rows: Callable[[], bool] = lambda: False
     """Rows of branches are on disk, of which a restart can make use."""
     fresh_marker: str | None = None
@@ -98,17 +110,28 @@ class _Run:
     """Transactions of others that have been read."""
 
 
-def replicate(url: SourceUrl, workflow: str, asked: threading.Event, *, is_alone: bool = False) -> None:
+def replicate(
+    url: SourceUrl,
+    workflow: str,
+    asked: threading.Event,
+    *,
+    is_alone: bool = False,
+    reader: SharedReader | None = None,
+    share: int = 1,
+) -> None:
     """Run catch-up until the workflow ends or `asked` is set. Raises what ended it, after noting it in the sidecar.
 
     is_alone: no single driver stands behind it, but one process a step; then it ends when the gate has been passed, and
     whoever switches the tables goes on from its checkpoint.
+    reader: where others are followed too; share: among so many the memory is divided.
     """
-    with _collecting_rarely():
-        _replicate(url, workflow, _Stop(asked), is_alone)
+    with collecting_rarely():
+        _replicate(
+            url, workflow, _Stop(asked), _Setting(reader=reader or SharedReader(), share=share, is_alone=is_alone)
+        )
 
 
-def _replicate(url: SourceUrl, workflow: str, stop: _Stop, is_alone: bool) -> None:
+def _replicate(url: SourceUrl, workflow: str, stop: _Stop, setting: _Setting) -> None:
     our_lease, watermark = _take_lease(url, workflow, stop)
     failures = 0
     while not stop.is_set():
@@ -116,7 +139,7 @@ def _replicate(url: SourceUrl, workflow: str, stop: _Stop, is_alone: bool) -> No
         gc.collect()
         before = _reached(watermark)
         try:
-            _round(url, our_lease, watermark, stop, is_alone)
+            _round(url, our_lease, watermark, stop, setting)
         except RulesRenewed as error:
             log.info("catch-up starts again from its checkpoint: %s", error)
             watermark = watermark_of(error.protocol)
@@ -136,7 +159,7 @@ def _replicate(url: SourceUrl, workflow: str, stop: _Stop, is_alone: bool) -> No
 
 
 @contextlib.contextmanager
-def _collecting_rarely() -> Iterator[None]:
+def collecting_rarely() -> Iterator[None]:
     """What waits in the channel is hundreds of thousands of objects without cycles, and looking through them again and
     again for cycles took a third of catch-up's time (changes in transactions of one row).
     """
@@ -198,7 +221,7 @@ def _note_failure(url: SourceUrl, our_lease: Lease, error: VReplicationError) ->
         log.error("the failure could not be noted in the sidecar: %s", other)
 
 
-def _round(url: SourceUrl, our_lease: Lease, watermark: Watermark, stop: _Stop, is_alone: bool) -> None:
+def _round(url: SourceUrl, our_lease: Lease, watermark: Watermark, stop: _Stop, setting: _Setting) -> None:
     """Read, apply and beat until `stop`; every connection of the round is closed at its end."""
     watermark.forget_queued()
     sessions: list[Session] = []
@@ -209,7 +232,7 @@ def _round(url: SourceUrl, our_lease: Lease, watermark: Watermark, stop: _Stop, 
         job = jobs.load(control, our_lease.workflow)
         for _ in range(job.limits.apply_parallelism):
             _open(url, sessions)
-        with _running(job, watermark, stop, is_alone) as run:
+        with _running(job, watermark, stop, setting) as run:
             _follow(url, our_lease, job, run, sessions)
     finally:
         for session in sessions:
@@ -217,11 +240,12 @@ def _round(url: SourceUrl, our_lease: Lease, watermark: Watermark, stop: _Stop, 
 
 
 @contextlib.contextmanager
-def _running(job: Job, watermark: Watermark, stop: _Stop, is_alone: bool) -> Iterator[_Run]:
+def _running(job: Job, watermark: Watermark, stop: _Stop, setting: _Setting) -> Iterator[_Run]:
     """What is on disk stays where a restart can make use of it."""
     sorter = DiskSorter(spool.home(job.row))
-    channel = Channel(spool.memory_bytes() // 8, sorter=sorter)
-    run = _Run(stop=stop, watermark=watermark, sorter=sorter, channel=channel, is_alone=is_alone)
+    memory = spool.memory_bytes() // setting.share
+    channel = Channel(memory // 8, sorter=sorter)
+    run = _Run(stop=stop, watermark=watermark, sorter=sorter, channel=channel, memory=memory, setting=setting)
     try:
         yield run
     finally:
@@ -241,7 +265,7 @@ def _follow(url: SourceUrl, our_lease: Lease, job: Job, run: _Run, sessions: lis
     control = sessions[0]
     matcher = Matcher(
         is_strict=ledger.totals(control, our_lease.workflow).has_chunks,
-        budget_bytes=spool.memory_bytes() // 2,
+        budget_bytes=run.memory // 2,
         sorter=run.sorter,
         on_applied=lambda items: applier.since.note_items(items),
         on_lost=lambda: applier.since.make_void(),
@@ -256,21 +280,19 @@ def _follow(url: SourceUrl, our_lease: Lease, job: Job, run: _Run, sessions: lis
         on_first_open=matcher.be_strict,
     )
     run.watermark.server_time(server_micros(control))
-    tailer = _tailer(url, control, job, _start(control, job, matcher, applier, run))
-    beater = Beater(url, our_lease, run.watermark, state=lambda: _beat_state(run, applier), is_alone=run.is_alone)
-    reader = threading.Thread(target=_read, args=(tailer, run), name="reader", daemon=True)
+    intake = _intake(url, control, job, run)
+    beater = Beater(url, our_lease, run.watermark, lambda: _beat_state(run, applier), is_alone=run.setting.is_alone)
     try:
-        reader.start()
+        intake.begin(_start(control, job, matcher, applier, run))
         beater.start([s.id for s in sessions])
         run.fresh_marker = markers.write(control, our_lease.workflow)
         _apply_all(matcher, applier, run, beater, control, our_lease.workflow)
         applier.save_since()
     finally:
         beater.stop()
-        tailer.close()
-        applier.close()
         run.channel.close()
-        reader.join(10.0)
+        intake.close()
+        applier.close()
 
 
 def _beat_state(run: _Run, applier: Applier) -> dict[str, object]:
@@ -319,36 +341,42 @@ def _collected(control: Session, applier: Applier) -> Position | None:
     return None
 
 
-def _tailer(url: SourceUrl, session: Session, job: Job, start: Position) -> Tailer:
-    row = job.row
+def _intake(url: SourceUrl, session: Session, job: Job, run: _Run) -> Intake:
+    row, reader = job.row, run.setting.reader
     ours = stream.of_ours(SIDECAR, lambda table: read_columns(session, SIDECAR, table))
-    return Tailer(
-        url,
-        start,
-        [stream.of_mapping(job.mapping), *ours],
-        server_id=draw_server_id(session),
-        is_mariadb=job.server.is_mariadb,
+    following = Following(
+        name=row.id,
+        watches=(stream.of_mapping(job.mapping, reader.number(row.id)),),
         guarded=frozenset({(row.source_schema, row.shadow_table)}),
-        part_bytes=min(PART_BYTES, spool.memory_bytes() // 16),
     )
 
+    def open_log(start: Position) -> Tailer:
+        return Tailer(
+            url,
+            start,
+            ours,
+            server_id=draw_server_id(session),
+            is_mariadb=job.server.is_mariadb,
+            part_bytes=min(PART_BYTES, run.memory // 16),
+        )
 
-def _read(tailer: Tailer, run: _Run) -> None:
-    """The reading thread."""
-    try:
-        for item in tailer:
-            if isinstance(item, Group):
-                _note_read(item, run)
-                run.channel.put(item, item.nbytes + 256)
-            if run.stop.is_set():
-                return
-    except Closed:
-        return
-    except VReplicationError as error:
-        run.channel.fail(error)
-    except Exception as error:  # a fault of ours must end the workflow, not leave it waiting
-        log.exception("reading the log failed")
-        run.channel.fail(Terminal(f"Reading the log failed: {type(error).__name__}: {error}"))
+    return Intake(reader, following, _Queue(run), open_log)
+
+
+@dataclass(frozen=True, slots=True)
+class _Queue:
+    """Where the reading thread puts what it reads."""
+
+    run: _Run
+
+    def put(self, group: Group) -> None:
+        if self.run.stop.is_set():
+            raise Closed
+        _note_read(group, self.run)
+        self.run.channel.put(group, group.nbytes + 256)
+
+    def fail(self, error: BaseException) -> None:
+        self.run.channel.fail(error)
 
 
 def _note_read(group: Group, run: _Run) -> None:
