@@ -20,20 +20,20 @@ def main() -> None:
     early: list[int] = []
     _on_signals(lambda number, _frame: early.append(number))
     args = sys.argv[1:]
-    if len(args) == 2 and args[0] == "replicate" and not args[1].startswith("-"):
-        _replicate(args[1], early)
+    if len(args) in (2, 4) and args[0] == "replicate" and not args[1].startswith("-"):
+        _replicate(args[1:], early)
     from vreplication.cli import main as program
 
     _on_signals(_interrupt)
     sys.exit(program.interrupted(args) if early else program.run(args))
 
 
-def _replicate(workflow: str, early: Sequence[int]) -> NoReturn:
+def _replicate(args: Sequence[str], early: Sequence[int]) -> NoReturn:
     """Catch-up, which has no use for what a person reads: a third of the program that need not be loaded."""
     from vreplication.cli.internal import run_replicate
     from vreplication.errors import Interrupted
 
-    sys.exit(Interrupted.exit_code if early else run_replicate(workflow))
+    sys.exit(Interrupted.exit_code if early else run_replicate(*args))
 
 
 def _on_signals(handler: _Handler) -> None:

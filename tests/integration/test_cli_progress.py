@@ -12,7 +12,7 @@ import pytest
 from sandbox.databases import Database
 from vreplication import masking
 from vreplication.cli import main
-from vreplication.cli.watcher import Watcher
+from vreplication.cli.watcher import Watcher, watch
 from vreplication.errors import Refused
 from vreplication.mysql.session import Session, connect
 from vreplication.phases import Phase
@@ -193,7 +193,8 @@ def test_the_watcher_sees_a_workflow_that_begins_later_and_outlives_a_lost_conne
         opened.append(connect(database.url, read_timeout=5.0))
         return opened[-1]
 
-    with Watcher(database.url, ID, source_table="orders", open_session=open_session) as watcher:
+    first = Snapshot(workflow=ID, phase=Phase.PLANNING, source_table="orders")
+    with Watcher(database.url, ID, first=first, find=snapshots.find, open_session=open_session) as watcher:
         watcher.settle(30)
         assert (watcher.latest.phase, watcher.latest.source_table) == (Phase.PLANNING, "orders")
         _create(session)
@@ -220,7 +221,7 @@ def test_settling_is_not_answered_by_a_read_that_began_before_it(database: Datab
         return Snapshot(workflow=workflow, phase=seen)
 
     opens: list[threading.Timer] = []
-    with Watcher(database.url, ID, find=find) as watcher:
+    with Watcher(database.url, ID, first=Snapshot(workflow=ID, phase=Phase.PLANNING), find=find) as watcher:
         reading.wait(30)
         phase[0] = Phase.COMPLETE
         watcher.settle(30)
@@ -228,7 +229,7 @@ def test_settling_is_not_answered_by_a_read_that_began_before_it(database: Datab
 
 
 def test_the_watcher_waits_for_nobody_when_the_server_is_not_there(database: Database) -> None:
-    with Watcher(replace(database.url, port=1), ID) as watcher:
+    with watch(replace(database.url, port=1), ID) as watcher:
         watcher.settle(0.01)
         assert watcher.latest.phase is Phase.PLANNING
     assert not [t for t in threading.enumerate() if t.name == "progress"]

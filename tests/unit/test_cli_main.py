@@ -47,7 +47,7 @@ class Calls(list[tuple[str, dict[str, Any]]]):
 class _Watcher:
     """Knows nothing of a server."""
 
-    def __init__(self, url: SourceUrl, workflow: str, **_: Any) -> None:
+    def __init__(self, url: SourceUrl, workflow: str, *_: Any) -> None:
         self.latest = Snapshot(workflow=workflow, phase=Phase.PLANNING)
 
     def __enter__(self) -> _Watcher:
@@ -70,7 +70,9 @@ def calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Calls]:
         monkeypatch.setitem(sys.modules, f"{package.__name__}.{name}", module)
         monkeypatch.setattr(package, name, module, raising=False)
     for room in (online_ddl, operate):
-        monkeypatch.setattr(room, "Watcher", _Watcher)
+        monkeypatch.setattr(room, "watch", _Watcher)
+    monkeypatch.setattr(operate, "_group", lambda *_: None)
+    monkeypatch.setattr("vreplication.cli.status._members", lambda *_: {})
     for path in ("online_ddl", "status"):
         monkeypatch.setattr(
             f"vreplication.cli.{path}.connect", lambda url, **_: made("connect", url=url) or _NoSession()
@@ -210,7 +212,7 @@ def test_in_a_terminal_it_asks(calls: Calls, monkeypatch: pytest.MonkeyPatch, an
 @pytest.mark.parametrize(
     ("args", "sentence"),
     [
-        (["online-ddl", "--table", "t", "--yes"], "Missing option '--alter'."),
+        (["online-ddl", "--table", "t", "--yes"], "No ALTER is given."),
         ([*DDL, "--chunk-rows", "many", "--yes"], "Invalid value for '--chunk-rows': Input should be a valid integer"),
         ([*DDL, "--chunk-rows", "0", "--yes"], "chunk"),
         ([*DDL, "--cutover", "soon", "--yes"], "cutover"),

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo
 
-import yaml  # type: ignore[import-untyped]
+import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from vreplication.errors import Refused

@@ -18,11 +18,12 @@ from typing import Generic, TypeVar
 from vreplication.cli import logs
 from vreplication.cli.show import Display
 from vreplication.cli.streams import children_to
-from vreplication.cli.watcher import Watcher
+from vreplication.cli.watcher import Aging, Watcher
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+S = TypeVar("S", bound=Aging)
 TICK_SECONDS = 0.25
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -52,7 +53,7 @@ class _Work(Generic[T]):
         return self._result[0]
 
 
-def attend(work: Callable[[], T], *, stop: threading.Event, display: Display, watcher: Watcher) -> T:
+def attend(work: Callable[[], T], *, stop: threading.Event, display: Display[S], watcher: Watcher[S]) -> T:
     """Return what `work` returns, or raise what it raises."""
     running = _Work(work)
     with stopping_on_signals(stop), children_to(logs.current()), watcher, display:
@@ -67,7 +68,7 @@ def attend(work: Callable[[], T], *, stop: threading.Event, display: Display, wa
     return running.outcome()
 
 
-def _show(done: threading.Event, stop: threading.Event, display: Display, watcher: Watcher) -> None:
+def _show(done: threading.Event, stop: threading.Event, display: Display[S], watcher: Watcher[S]) -> None:
     is_noted = False
     while True:
         display.tick(watcher.latest, is_stopping=stop.is_set())

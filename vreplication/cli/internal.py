@@ -1,6 +1,7 @@
-"""What we start ourselves: the replicating process.
+"""What we start ourselves: the replicating process, of one workflow or of the several of one command.
 
-What must stay true: the URL is read from standard input, and the end of standard input ends the process.
+What must stay true: the URL is read from standard input, and the end of standard input ends the process. With several,
+what comes behind the URL says whom to follow and whom to leave, a line each.
 """
 
 from __future__ import annotations
@@ -10,19 +11,22 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Iterator
 
 from vreplication import masking
 from vreplication.cli import logs
 from vreplication.errors import Interrupted, VReplicationError
-from vreplication.workflows.child import from_line
-from vreplication.workflows.replicate import replicate
+from vreplication.mysql.url import SourceUrl
+from vreplication.workflows.child import FOLLOW, from_line
+from vreplication.workflows.following import Followers
+from vreplication.workflows.replicate import collecting_rarely, replicate
 
 log = logging.getLogger("vreplication.replicate")
 
 
-def run_replicate(workflow: str) -> int:
-    """Catch-up of one workflow; returns the exit code."""
-    line = sys.stdin.buffer.readline()
+def run_replicate(workflow: str, option: str = "", at_once: str = "1") -> int:
+    """Catch-up of one workflow, or with `option` of several; returns the exit code."""
+    line = _line()
     if not line:
         # Loaded ahead, and not needed.
         return 0
@@ -31,10 +35,13 @@ def run_replicate(workflow: str) -> int:
     logs.start_on(sys.stderr)
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    threading.Thread(target=_until_end_of_input, args=(stop,), daemon=True).start()
     log.info("catch-up of workflow %s begins", workflow)
     try:
-        replicate(url, workflow, stop)
+        if option:
+            _several(url, stop, int(at_once))
+        else:
+            threading.Thread(target=_until_end_of_input, args=(stop,), daemon=True).start()
+            replicate(url, workflow, stop)
     except Interrupted:
         return Interrupted.exit_code
     except VReplicationError as error:
@@ -45,6 +52,40 @@ def run_replicate(workflow: str) -> int:
         return 1
     log.info("catch-up of workflow %s ends", workflow)
     return 0
+
+
+def _several(url: SourceUrl, stop: threading.Event, at_once: int) -> None:
+    followers = Followers(url, at_once)
+    threading.Thread(target=_do_as_told, args=(followers, stop), daemon=True).start()
+    with collecting_rarely():
+        stop.wait()
+        followers.end()
+
+
+def _do_as_told(followers: Followers, stop: threading.Event) -> None:
+    try:
+        for line in _lines():
+            act, workflow = line.split()
+            (followers.follow if act == FOLLOW else followers.leave)(workflow)
+    except Exception:
+        log.exception("catch-up was told something that it does not know")
+    finally:
+        stop.set()
+
+
+def _line() -> bytes:
+    """The next line of standard input, byte by byte: what is behind it is for another reader."""
+    found = b""
+    while byte := os.read(sys.stdin.fileno(), 1):
+        found += byte
+        if byte == b"\n":
+            break
+    return found
+
+
+def _lines() -> Iterator[str]:
+    while line := _line():
+        yield line.decode().strip()
 
 
 def _until_end_of_input(stop: threading.Event) -> None:

@@ -7,8 +7,9 @@ touched before the person, or --yes, has agreed.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,12 +18,13 @@ from vreplication import names
 from vreplication.cli import invocation, logs, options, outcome, show
 from vreplication.cli.attend import attend
 from vreplication.cli.say import json_line, say
-from vreplication.cli.watcher import Watcher
+from vreplication.cli.tables_file import Named, named
+from vreplication.cli.watcher import watch
 from vreplication.errors import Refused
 from vreplication.masking import mask
 from vreplication.mysql.session import connect
 from vreplication.mysql.url import SourceUrl
-from vreplication.settings import LATENCY_FACTOR, TABLE_SECONDS, Limits
+from vreplication.settings import LATENCY_FACTOR, TABLE_SECONDS, TABLES_AT_ONCE, Limits
 
 if TYPE_CHECKING:
     from vreplication.planning.plan import Plan
@@ -42,6 +44,8 @@ Examples:
   vreplication online-ddl --table orders --alter "ADD COLUMN note TEXT, ADD INDEX (customer_id)"
 
   vreplication online-ddl --table orders --alter "MODIFY id BIGINT UNSIGNED NOT NULL" --cutover manual --yes
+
+  vreplication online-ddl --table orders --table items --alter "ENGINE=InnoDB"
 """
 PLAN_HELP = """
 Say what `online-ddl` would do, with the verdict of every check; touches nothing. Exits with 2 when a check refuses.
@@ -51,9 +55,29 @@ Example:
   vreplication plan online-ddl --table orders --alter "ADD INDEX (customer_id)"
 """
 
-_Table = Annotated[str, typer.Option("--table", metavar="NAME", help="The table, `name` or `schema.name`.")]
+_Table = Annotated[
+    list[str] | None,
+    typer.Option("--table", metavar="NAME", help="The table, `name` or `schema.name`. Several times: several tables."),
+]
 _Alter = Annotated[
-    str, typer.Option("--alter", metavar="CLAUSES", help="What would follow ALTER TABLE name, several clauses too.")
+    str | None,
+    typer.Option("--alter", metavar="CLAUSES", help="What would follow ALTER TABLE name, several clauses too."),
+]
+_TablesFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--tables-file", metavar="FILE", help="Tables, each with its ALTER and options, in YAML (docs/cli.md)."
+    ),
+]
+_AtOnce = Annotated[
+    int | None,
+    typer.Option(
+        "--tables-at-once",
+        metavar="N",
+        min=1,
+        max=64,
+        help=f"Of several tables, how many are copied at a time. [default: {TABLES_AT_ONCE}]",
+    ),
 ]
 _Workflow = Annotated[
     str | None,
@@ -137,10 +161,19 @@ class Request:
     """An online DDL as asked for on the command line."""
 
     url: SourceUrl
-    spec: Spec
+    specs: tuple[Spec, ...]
     args: tuple[str, ...]
     is_yes: bool
     is_json: bool
+    group: str | None = None
+    """Id of what has several tables, or is to be as if it had."""
+    at_once: int = TABLES_AT_ONCE
+
+    @property
+    def spec(self) -> Spec:
+        """Of the one table."""
+        (spec,) = self.specs
+        return spec
 
 
 def command(act: Callable[[Request], int]) -> Callable[..., None]:
@@ -148,8 +181,10 @@ def command(act: Callable[[Request], int]) -> Callable[..., None]:
 
     def online_ddl(
         context: typer.Context,
-        table: _Table,
-        alter: _Alter,
+        table: _Table = None,
+        alter: _Alter = None,
+        tables_file: _TablesFile = None,
+        tables_at_once: _AtOnce = None,
         source: options.SourceOption = None,
         source_file: options.SourceFileOption = None,
         workflow: _Workflow = None,
@@ -171,39 +206,58 @@ def command(act: Callable[[Request], int]) -> Callable[..., None]:
         from vreplication.planning.spec import make_spec
 
         url = options.resolve(source, source_file)
-        spec = make_spec(
-            table=table,
-            alter=alter,
-            workflow=names.check_workflow(workflow) if workflow is not None else names.new_workflow(table),
-            cutover=cutover,
-            copy_parallelism=options.number_or_auto(copy_parallelism),
-            chunk_rows=chunk_rows,
-            chunk_millis=chunk_millis,
-            latency_factor=latency_factor,
-            apply_parallelism=apply_parallelism,
-            copy_path=copy_path,
-            spark_master=spark_master,
-            retired=retired,
-            xa_wait_seconds=xa_wait,
-            ignore_old_snapshots=ignore_old_snapshots or None,
-            verify_every_minutes=verify_every,
+        tables = named(table or (), alter, tables_file)
+        is_one = len(tables) == 1 and tables_file is None
+        name = names.check_workflow(workflow) if workflow is not None else names.new_workflow(_stem(tables))
+        common = {
+            "cutover": cutover,
+            "copy_parallelism": options.number_or_auto(copy_parallelism),
+            "chunk_rows": chunk_rows,
+            "chunk_millis": chunk_millis,
+            "latency_factor": latency_factor,
+            "apply_parallelism": apply_parallelism,
+            "copy_path": copy_path,
+            "spark_master": spark_master,
+            "retired": retired,
+            "xa_wait_seconds": xa_wait,
+            "ignore_old_snapshots": ignore_old_snapshots or None,
+            "verify_every_minutes": verify_every,
+            "workflow": name if is_one else None,
+        }
+        request = Request(
+            url=url,
+            specs=tuple(make_spec(**{**common, **t.options, "table": t.table, "alter": t.alter}) for t in tables),
+            args=invocation.of(context).args,
+            is_yes=yes,
+            is_json=is_json,
+            group=None if is_one else name,
+            at_once=tables_at_once or TABLES_AT_ONCE,
         )
-        args = invocation.of(context).args
-        raise typer.Exit(act(Request(url=url, spec=spec, args=args, is_yes=yes, is_json=is_json)))
+        raise typer.Exit(act(request))
 
     return online_ddl
 
 
+def _stem(tables: Sequence[Named]) -> str:
+    """What a made-up id begins with."""
+    return tables[0].table if len(tables) == 1 else f"{len(tables)}-tables"
+
+
 def run(request: Request) -> int:
-    """Alter the table; returns the exit code."""
+    """Alter the table, or the tables; returns the exit code."""
     from vreplication.workflows import ending, online_ddl
 
+    if request.group:
+        from vreplication.cli import several
+
+        _agree(request)
+        return several.run(several.tables(request), request.url, request.args, is_json=request.is_json)
     _agree(request)
     workflow = _workflow(request)
     logs.start(workflow)
     stop = threading.Event()
     display = show.choose(is_json=request.is_json)
-    watcher = Watcher(request.url, workflow, source_table=request.spec.table)
+    watcher = watch(request.url, workflow, request.spec.table)
     result = attend(
         lambda: online_ddl.run(request.spec, request.url, stop=stop, notify=display.note),
         stop=stop,
@@ -226,10 +280,10 @@ def _agree(request: Request) -> None:
     """Ask in a terminal; in a script the command itself is the agreement. Raises Refused when the answer is no."""
     if request.is_yes or request.is_json or not invocation.is_terminal():
         return
-    words = (
-        f"ALTER TABLE {request.spec.table} {request.spec.alter}\non {request.url}, workflow {_workflow(request)}.\n"
-        "The table stays in use and is untouched until the cut-over. Go on?"
-    )
+    alters = "\n".join(f"ALTER TABLE {spec.table} {spec.alter}" for spec in request.specs)
+    name = request.group or _workflow(request)
+    stays = "Each table stays" if request.group else "The table stays"
+    words = f"{alters}\non {request.url}, workflow {name}.\n{stays} in use and is untouched until the cut-over. Go on?"
     if not typer.confirm(mask(words), err=True):
         raise Refused("Not started.")
 
@@ -239,6 +293,10 @@ def plan(request: Request) -> int:
     from vreplication.planning.explain import explain, plan_json
     from vreplication.planning.plan import make_plan
 
+    if request.group:
+        from vreplication.cli import several
+
+        return several.plan(several.tables(request), request.url, is_json=request.is_json)
     with connect(request.url, read_timeout=TABLE_SECONDS) as session:
         made: Plan = make_plan(session, request.spec)
     if request.is_json:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import getpass
 import socket
 import threading
-from typing import Annotated
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,12 +18,15 @@ from vreplication import names
 from vreplication.cli import invocation, logs, options, outcome, show
 from vreplication.cli.attend import attend
 from vreplication.cli.say import PROGRAM, json_line, say
-from vreplication.cli.watcher import Watcher
+from vreplication.cli.watcher import watch
 from vreplication.errors import Refused
 from vreplication.masking import mask
 from vreplication.mysql.url import SourceUrl
 from vreplication.progress import numbers
 from vreplication.state.verdicts import CLEAN, Verdict
+
+if TYPE_CHECKING:
+    from vreplication.state.groups import Group
 
 
 def pause(
@@ -35,6 +39,9 @@ def pause(
     from vreplication.workflows import operate
 
     url = options.resolve(source, source_file)
+    if group := _group(url, workflow):
+        _on_each(url, group, "paused", lambda each: operate.pause(url, each, by()), is_json, paused=1)
+        return
     limit = operate.pause(url, names.check_workflow(workflow), by())
     words = f"Paused; resume with: {PROGRAM} resume {workflow}"
     _done("paused", workflow, f"{words}\n{limit}" if limit else words, is_json)
@@ -50,6 +57,9 @@ def release(
     from vreplication.workflows import operate
 
     url = options.resolve(source, source_file)
+    if group := _group(url, workflow):
+        _on_each(url, group, "released", lambda each: operate.release(url, each, by()), is_json, released_by=by())
+        return
     operate.release(url, names.check_workflow(workflow), by())
     _done("released", workflow, "Released; the cut-over follows as soon as the gate is open.", is_json)
 
@@ -71,6 +81,9 @@ def tune(
 
     url = options.resolve(source, source_file)
     asked_for = {"copy_parallelism": copy_parallelism, "chunk_millis": chunk_millis}
+    if group := _group(url, workflow):
+        _on_each(url, group, "tuned", lambda each: effort.tune(url, each, by(), asked_for), is_json)
+        return
     words = effort.tune(url, names.check_workflow(workflow), by(), asked_for)
     if is_json:
         json_line({"event": "tuned", "workflow": workflow, **asked_for})
@@ -92,6 +105,9 @@ def cancel(
     names.check_workflow(workflow)
     _ask(f"Cancel workflow {workflow}? Its shadow table is removed; the source table is untouched.", yes or is_json)
     logs.start(workflow)
+    if group := _group(url, workflow):
+        _on_each(url, group, "cancelled", lambda each: operate.cancel(url, each, by()), is_json, cancel_requested=1)
+        return
     result = operate.cancel(url, workflow, by())
     code = outcome.finish(result, is_json=is_json)
     # The run that was cancelled ends with 3; the act of cancelling it has succeeded.
@@ -111,7 +127,8 @@ def cleanup(
     url = options.resolve(source, source_file)
     names.check_workflow(workflow)
     _ask(f"Drop the retired table of workflow {workflow}, the original with its rows?", yes or is_json)
-    removed = operate.cleanup(url, workflow, by())
+    group = _group(url, workflow)
+    removed = [what for each in (group.members if group else (workflow,)) for what in operate.cleanup(url, each, by())]
     if is_json:
         json_line({"event": "cleaned_up", "workflow": workflow, "removed": removed})
     else:
@@ -127,7 +144,40 @@ def resume(
 ) -> None:
     """Unpause a living workflow; one without an active worker is run on from where it stopped."""
     url = options.resolve(source, source_file)
+    if group := _group(url, workflow):
+        raise typer.Exit(_resume_group(url, group, invocation.of(context).args, is_json))
     raise typer.Exit(_resume(url, names.check_workflow(workflow), invocation.of(context).args, is_json))
+
+
+def _resume_group(url: SourceUrl, group: Group, args: tuple[str, ...], is_json: bool) -> int:
+    from vreplication.cli import several
+    from vreplication.workflows import group as groups
+
+    groups.unpause(url, group, by())
+    if groups.is_driven(url, group):
+        _done("resumed", group.id, "Resumed; its process goes on.", is_json)
+        return 0
+    return several.run(groups.tables_of(group), url, args, is_json=is_json, is_resumed=True)
+
+
+def _group(url: SourceUrl, workflow: str) -> Group | None:
+    """Where the id is of several tables."""
+    from vreplication.workflows import group
+
+    return group.find(url, names.check_workflow(workflow))
+
+
+def _on_each(
+    url: SourceUrl, group: Group, event: str, act: Callable[[str], object], is_json: bool, **asked: Any
+) -> None:
+    from vreplication.workflows import group as groups
+
+    done = groups.act(url, group, act, **asked)
+    if is_json:
+        json_line({"event": event, "workflow": group.id, "tables": done})
+    else:
+        begun = f" ({', '.join(done)})" if done else ""
+        say(f"{event.capitalize()}: {len(done)} of {len(group.members)} tables{begun}; those to come, too.")
 
 
 def _resume(url: SourceUrl, workflow: str, args: tuple[str, ...], is_json: bool) -> int:
@@ -139,7 +189,7 @@ def _resume(url: SourceUrl, workflow: str, args: tuple[str, ...], is_json: bool)
         lambda: operate.resume(url, workflow, by(), stop, display.note),
         stop=stop,
         display=display,
-        watcher=Watcher(url, workflow),
+        watcher=watch(url, workflow),
     )
     if result is None:
         _done("resumed", workflow, "Resumed; its process goes on.", is_json)
@@ -158,6 +208,11 @@ def verify(
 ) -> None:
     """Compare the shadow table with the source, row by row, under live writes. Exits with 1 when they differ."""
     url = options.resolve(source, source_file)
+    if group := _group(url, workflow):
+        raise Refused(
+            f"{workflow} has {len(group.members)} tables, which are verified one by one.",
+            cure=f"Name one of them: {group.members[0]}, …",
+        )
     verdict = _verify(url, names.check_workflow(workflow), spark_master or "local[*]", is_json)
     is_clean = verdict.verdict == CLEAN
     if is_json:
@@ -176,7 +231,7 @@ def _verify(url: SourceUrl, workflow: str, spark_master: str, is_json: bool) -> 
         lambda: operate.verify(url, workflow, spark_master, stop),
         stop=stop,
         display=show.choose(is_json=is_json),
-        watcher=Watcher(url, workflow),
+        watcher=watch(url, workflow),
     )
 
 

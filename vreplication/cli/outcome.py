@@ -37,6 +37,11 @@ def finish(result: Result, *, is_json: bool, again: str | None = None) -> int:
     return result.exit_code
 
 
+def fields(result: Result, again: str) -> dict[str, Any]:
+    """The last JSON line of several workflows."""
+    return _fields(replace(result, resume_command=again if result.resume_command else None))
+
+
 def _fields(result: Result) -> dict[str, Any]:
     return {
         "event": result.event,

@@ -10,8 +10,8 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol, Self, TypeVar
 
 from rich.console import Console
 from rich.live import Live
@@ -29,17 +29,20 @@ JSON_SECONDS = 0.8
 _log = logging.getLogger("vreplication.run")
 
 
-class Display(Protocol):
+S = TypeVar("S", contravariant=True)
+
+
+class Display(Protocol[S]):
     """Told the newest snapshot some times a second (`tick`), and of single happenings (`note`).
 
     `note` is called by the work, from any thread, and never raises.
     """
 
-    def __enter__(self) -> Display: ...
+    def __enter__(self) -> object: ...
 
     def __exit__(self, *_: object) -> None: ...
 
-    def tick(self, snapshot: Snapshot, *, is_stopping: bool) -> None: ...
+    def tick(self, snapshot: S, *, is_stopping: bool) -> None: ...
 
     def note(self, text: str) -> None: ...
 
@@ -68,26 +71,28 @@ class Bars:
             self._console.print(mask(text), markup=False, highlight=False, style="bright_black")
 
 
-class Lines:
-    """A line every few seconds, and one at once when the phase changes."""
+class LineDisplay:
+    """Lines every few seconds, and at once when it is told of another place."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
         self._lock = threading.Lock()
         self._last: tuple[str, float] | None = None
 
-    def __enter__(self) -> Lines:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         return None
 
-    def tick(self, snapshot: Snapshot, *, is_stopping: bool) -> None:
-        where, now = f"{snapshot.phase}{snapshot.is_paused}{is_stopping}", self._monotonic()
+    def say_if_due(self, where: str, lines: Sequence[str]) -> None:
+        """Unless the same place was told of a moment ago."""
+        now = self._monotonic()
         if self._last and self._last[0] == where and now - self._last[1] < LINE_SECONDS:
             return
         self._last = where, now
-        self._print(line(snapshot) + (" · stopping" if is_stopping else ""))
+        for each in lines:
+            self._print(each)
 
     def note(self, text: str) -> None:
         with contextlib.suppress(OSError):
@@ -98,30 +103,48 @@ class Lines:
             say(f"{time.strftime('%H:%M:%S')} {text}")
 
 
-class JsonLines:
-    """A JSON line at least every second; notes go to the log."""
+class Lines(LineDisplay):
+    """A line every few seconds, and one at once when the phase changes."""
+
+    def tick(self, snapshot: Snapshot, *, is_stopping: bool) -> None:
+        where = f"{snapshot.phase}{snapshot.is_paused}{is_stopping}"
+        self.say_if_due(where, [line(snapshot) + (" · stopping" if is_stopping else "")])
+
+
+class JsonDisplay:
+    """JSON lines at least every second; notes go to the log."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
         self._last: float | None = None
 
-    def __enter__(self) -> JsonLines:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         return None
 
-    def tick(self, snapshot: Snapshot, *, is_stopping: bool) -> None:
+    def is_due(self) -> bool:
+        """True at most once in JSON_SECONDS."""
         now = self._monotonic()
-        if self._last is None or now - self._last >= JSON_SECONDS:
-            self._last = now
-            json_line(snapshot.as_json())
+        if self._last is not None and now - self._last < JSON_SECONDS:
+            return False
+        self._last = now
+        return True
 
     def note(self, text: str) -> None:
         _log.info("%s", text)
 
 
-def choose(*, is_json: bool) -> Display:
+class JsonLines(JsonDisplay):
+    """A line of one workflow."""
+
+    def tick(self, snapshot: Snapshot, *, is_stopping: bool) -> None:
+        if self.is_due():
+            json_line(snapshot.as_json())
+
+
+def choose(*, is_json: bool) -> Display[Snapshot]:
     """JSON when asked for, bars on a terminal, lines elsewhere."""
     if is_json:
         return JsonLines()

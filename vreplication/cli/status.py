@@ -6,7 +6,8 @@ What must stay true: it reads and never writes; an unknown id is refused (exit 2
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
@@ -25,7 +26,8 @@ from vreplication.mysql.session import connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import Phase
 from vreplication.progress import numbers
-from vreplication.progress.snapshot import Snapshot, read, read_all
+from vreplication.progress.snapshot import Snapshot, find, read, read_all
+from vreplication.state import groups
 
 WATCH_SECONDS = 1.0
 EMPTY = f'No workflows on this server yet; start one with: {PROGRAM} online-ddl --table NAME --alter "CLAUSES"'
@@ -42,51 +44,79 @@ def status(
 ) -> None:
     """Show all workflows of this source, or one."""
     url = options.resolve(source, source_file)
-    look = _looker(url, workflow)
+    members = _members(url, workflow)
+    look, is_one = _looker(url, workflow, members), workflow is not None and not members
+    until = _Until(is_watched=watch, is_named=workflow is not None)
     if is_json:
-        _json(look, watch, is_one=workflow is not None)
+        _json(look, until)
     elif watch and Console().is_terminal:
-        _watch_live(look, is_one=workflow is not None)
+        _watch_live(look, until, is_one=is_one)
     else:
-        _watch_plain(look, watch, is_one=workflow is not None)
+        _watch_plain(look, until, is_one=is_one)
 
 
-def _looker(url: SourceUrl, workflow: str | None) -> Look:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Until:
+    """Look again? What was asked for by its id is looked at until it has ended."""
+
+    is_watched: bool
+    is_named: bool
+
+    def goes_on(self, found: list[Snapshot]) -> bool:
+        return self.is_watched and not (self.is_named and all(each.has_ended for each in found))
+
+
+def _members(url: SourceUrl, workflow: str | None) -> dict[str, str]:
+    """Tables by their workflows' ids, where the id is of several."""
+    if workflow is None:
+        return {}
+    with connect(url) as session:
+        group = groups.find(session, names.check_workflow(workflow))
+    return {} if group is None else dict(zip(group.members, (str(s["table"]) for s in group.specs), strict=True))
+
+
+def _looker(url: SourceUrl, workflow: str | None, members: Mapping[str, str]) -> Look:
     """Reads the sidecar alone: looking at a workflow loads nothing of what works on it."""
-    chosen = names.check_workflow(workflow) if workflow is not None else None
 
     def look() -> list[Snapshot]:
         with connect(url) as session:
-            return read_all(session) if chosen is None else [read(session, chosen)]
+            if workflow is None:
+                return read_all(session)
+            if not members:
+                return [read(session, workflow)]
+            return [
+                find(session, each) or Snapshot(workflow=each, phase=Phase.PLANNING, source_table=name)
+                for each, name in members.items()
+            ]
 
     return look
 
 
-def _json(look: Look, watch: bool, *, is_one: bool) -> None:
+def _json(look: Look, until: _Until) -> None:
     def show(found: list[Snapshot]) -> None:
         for snapshot in found:
             json_line(snapshot.as_status_json())
 
-    _repeat(look, show, watch, is_one=is_one)
+    _repeat(look, show, until)
 
 
-def _watch_plain(look: Look, watch: bool, *, is_one: bool) -> None:
+def _watch_plain(look: Look, until: _Until, *, is_one: bool) -> None:
     console = Console(width=None if Console().is_terminal else 200, soft_wrap=True)
-    _repeat(look, lambda found: console.print(_page(found, View(), is_one=is_one)), watch, is_one=is_one)
+    _repeat(look, lambda found: console.print(_page(found, View(), is_one=is_one)), until)
 
 
-def _watch_live(look: Look, *, is_one: bool) -> None:
+def _watch_live(look: Look, until: _Until, *, is_one: bool) -> None:
     view = View()
     with Live(auto_refresh=False, console=Console()) as live:
         show = lambda found: live.update(_page(found, view, is_one=is_one), refresh=True)  # noqa: E731
-        _repeat(look, show, True, is_one=is_one)
+        _repeat(look, show, until)
 
 
-def _repeat(look: Look, show: Callable[[list[Snapshot]], None], watch: bool, *, is_one: bool) -> None:
-    """Once; or each second until the one workflow has ended. A connection lost meanwhile is made again."""
+def _repeat(look: Look, show: Callable[[list[Snapshot]], None], until: _Until) -> None:
+    """Once; or each second until what was named has ended. A connection lost meanwhile is made again."""
     found = look()
     show(found)
-    while watch and not (is_one and found[0].has_ended):
+    while until.goes_on(found):
         time.sleep(WATCH_SECONDS)
         try:
             found = look()

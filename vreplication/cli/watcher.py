@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from typing import Generic, Protocol, Self, TypeVar
 
 from vreplication.errors import VReplicationError
 from vreplication.mysql.session import Session, connect
@@ -20,32 +21,40 @@ from vreplication.progress.snapshot import Snapshot
 PERIOD_SECONDS = 0.5
 _READ_TIMEOUT_SECONDS = 5.0
 
-Find = Callable[[Session, str], Snapshot | None]
+
+class Aging(Protocol):
+    """What was read at a moment."""
+
+    def aged(self, seconds: float) -> Self:
+        """What is left of it so long after."""
 
 
-class Watcher:
-    """The newest snapshot of one workflow."""
+S = TypeVar("S", bound=Aging)
+
+
+class Watcher(Generic[S]):
+    """The newest snapshot of a workflow, or of several. first: as long as nothing has been read."""
 
     def __init__(
         self,
         url: SourceUrl,
         workflow: str,
         *,
-        source_table: str | None = None,
-        find: Find = snapshots.find,
+        first: S,
+        find: Callable[[Session, str], S | None],
         open_session: Callable[[SourceUrl], Session] | None = None,
     ) -> None:
         self._url = url
         self._workflow = workflow
         self._find = find
         self._open = open_session or _open
-        self._latest = Snapshot(workflow=workflow, phase=Phase.PLANNING, source_table=source_table)
+        self._latest: S = first
         self._read_at = time.monotonic()
         self._stopped, self._wake = threading.Event(), threading.Event()
         self._asked, self._answered, self._reads = 0, 0, threading.Condition()
         self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
 
-    def __enter__(self) -> Watcher:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
@@ -56,7 +65,7 @@ class Watcher:
         self._thread.join(timeout=2.0)
 
     @property
-    def latest(self) -> Snapshot:
+    def latest(self) -> S:
         return self._latest.aged(time.monotonic() - self._read_at)
 
     def settle(self, timeout_seconds: float = 1.0) -> None:
@@ -99,3 +108,9 @@ class Watcher:
 
 def _open(url: SourceUrl) -> Session:
     return connect(url, read_timeout=_READ_TIMEOUT_SECONDS)
+
+
+def watch(url: SourceUrl, workflow: str, source_table: str | None = None) -> Watcher[Snapshot]:
+    """Of one workflow, which may not exist yet."""
+    first = Snapshot(workflow=workflow, phase=Phase.PLANNING, source_table=source_table)
+    return Watcher(url, workflow, first=first, find=snapshots.find)

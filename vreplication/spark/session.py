@@ -116,6 +116,34 @@ class SparkStart:
             self._ending.join(_END_SECONDS)
 
 
+class Lent:
+    """Spark for one of several who use it at the same time: whoever lends it ends it. Thread-safe.
+
+    asking: one for all who have it.
+    """
+
+    def __init__(self, spark: Spark, asking: threading.Lock) -> None:
+        self._spark, self._asking = spark, asking
+
+    def context(self, check: Callable[[], None] = lambda: None) -> Any:
+        """As of SparkStart; one asks at a time, for a start that failed is told to one and tried again for the next."""
+        while not self._asking.acquire(timeout=_POLL_SECONDS):
+            check()
+        try:
+            return self._spark.context(check)
+        finally:
+            self._asking.release()
+
+    def is_starting(self) -> bool:
+        return self._spark.is_starting()
+
+    def release(self) -> None:
+        """Others may need it."""
+
+    def stop(self) -> None:
+        """As `release`."""
+
+
 @contextlib.contextmanager
 def _standing_back() -> Iterator[None]:
     """With a low priority for this thread and what it starts, which keeps it; and meanwhile for our session, if any.

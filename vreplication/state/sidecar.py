@@ -34,6 +34,9 @@ workflow_table = _table(
     "workflow_table", "workflow", "number", "source_schema", "source_table", "shadow_table", "retired_table",
     "copy_path", "source_identity", "shadow_identity", "source_definition", "is_cut", "rows_total",
 )  # fmt: skip
+workflow_group = _table(
+    "workflow_group", "id", "tables", "at_once", "paused", "cancel_requested", "released_by", "created_at"
+)
 lease = _table("lease", "workflow", "role", "token", "holder", "taken_at")
 worker = _table("worker", "workflow", "role", "token", "protocol")
 heartbeat = _table("heartbeat", "workflow", "role", "token", "at", "connections", "server_started")

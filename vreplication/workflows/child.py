@@ -14,6 +14,7 @@ import logging
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import IO, Protocol
@@ -30,6 +31,9 @@ _QUICK_DEATHS = 5
 _QUICK_SECONDS = 10.0
 _END_SECONDS = 15.0
 _LOOK_SECONDS = 1.0
+SEVERAL = "--several"
+"""Option of the replicating process, with how many are worked on at a time: whom to follow comes by its input."""
+FOLLOW, LEAVE = "follow", "leave"
 
 
 def log_path(workflow: str, what: str) -> Path:
@@ -49,6 +53,11 @@ def from_line(line: bytes) -> SourceUrl:
     parts = json.loads(line)
     parts["tls"] = tuple(tuple(item) for item in parts["tls"])
     return SourceUrl(**parts)
+
+
+def told(act: str, workflow: str) -> bytes:
+    """What a process that follows several workflows is told: FOLLOW or LEAVE one of them."""
+    return f"{act} {workflow}\n".encode()
 
 
 class CatchUp(Protocol):
@@ -139,6 +148,8 @@ class Elsewhere:
 class ReplicateProcess:
     """One replicating process at a time."""
 
+    _options: tuple[str, ...] = ()
+
     def __init__(self, url: SourceUrl, workflow: str) -> None:
         self._url, self._workflow = url, workflow
         self._process: subprocess.Popen[bytes] | None = None
@@ -163,12 +174,16 @@ class ReplicateProcess:
         if self._process is None or not is_alive:
             self._process = self._loading()
         self._is_told = True
+        self._send(to_line(self._url))
+
+    def _send(self, line: bytes) -> None:
+        assert self._process is not None
         assert self._process.stdin is not None
         try:
-            self._process.stdin.write(to_line(self._url))
+            self._process.stdin.write(line)
             self._process.stdin.flush()
-        except BrokenPipeError:
-            log.warning("catch-up ended while it was being loaded")
+        except (BrokenPipeError, ValueError):
+            log.warning("catch-up ended while it was being told something")
             # `keep_alive` sees that, and starts it again.
             with contextlib.suppress(OSError):
                 self._process.stdin.close()
@@ -176,7 +191,7 @@ class ReplicateProcess:
     def _loading(self) -> subprocess.Popen[bytes]:
         self._log = self._log or log_path(self._workflow, "replicate").open("ab")
         return subprocess.Popen(
-            [sys.executable, "-m", "vreplication", "replicate", self._workflow],
+            [sys.executable, "-m", "vreplication", "replicate", self._workflow, *self._options],
             stdin=subprocess.PIPE,
             stdout=self._log,
             stderr=self._log,
@@ -225,3 +240,73 @@ def _remove_if_empty(path: Path) -> None:
     with contextlib.suppress(OSError):
         if not path.stat().st_size:
             path.unlink()
+
+
+class SharedProcess(ReplicateProcess):
+    """One process that catches up for several workflows, with one dump of the log. Thread-safe."""
+
+    def __init__(self, url: SourceUrl, group: str, at_once: int) -> None:
+        super().__init__(url, group)
+        self._options = (SEVERAL, str(at_once))
+        self._lock = threading.RLock()
+        self._followed: set[str] = set()
+
+    def start(self) -> None:
+        """One that begins again is told anew whom to follow."""
+        with self._lock:
+            before = len(self._started)
+            super().start()
+            if len(self._started) > before:
+                for workflow in sorted(self._followed):
+                    self._send(told(FOLLOW, workflow))
+
+    def keep_alive(self) -> None:
+        with self._lock:
+            super().keep_alive()
+
+    def end(self) -> None:
+        with self._lock:
+            super().end()
+
+    def follow(self, workflow: str) -> None:
+        with self._lock:
+            is_new = workflow not in self._followed
+            self._followed.add(workflow)
+            before = len(self._started)
+            self.start()
+            if is_new and len(self._started) == before:
+                self._send(told(FOLLOW, workflow))
+
+    def leave(self, workflow: str) -> None:
+        with self._lock:
+            if workflow in self._followed:
+                self._followed.remove(workflow)
+                if self._process is not None and self._is_told:
+                    self._send(told(LEAVE, workflow))
+
+
+class Shared:
+    """Catch-up of one workflow in a process that has several."""
+
+    def __init__(self, process: SharedProcess, url: SourceUrl, workflow: str) -> None:
+        self._process, self._url, self._workflow = process, url, workflow
+
+    def load(self) -> None:
+        self._process.load()
+
+    def start(self) -> None:
+        self._process.follow(self._workflow)
+
+    def keep_alive(self) -> None:
+        self._process.keep_alive()
+
+    def end(self) -> None:
+        """Wait until it has let go: who ends it may remove its tables next."""
+        self._process.leave(self._workflow)
+        deadline = SYSTEM.monotonic() + _END_SECONDS
+        try:
+            with connect(self._url) as session:
+                while lease.is_alive(session, self._workflow, lease.REPLICATE) and SYSTEM.monotonic() < deadline:
+                    time.sleep(0.05)
+        except (Transient, Ambiguous) as error:
+            log.info("catch-up was not waited for: %s", error)

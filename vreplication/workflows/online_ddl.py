@@ -12,7 +12,7 @@ import functools
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from vreplication.errors import Ambiguous, Interrupted, Refused, Terminal, VReplicationError
@@ -46,25 +46,48 @@ class Work:
     spec: Spec
     plan: Plan | None = None
     is_whole: bool = True
+    at_gate: Callable[[], None] = lambda: None
 
 
-def run(spec: Spec, url: SourceUrl, *, stop: threading.Event, notify: Callable[[str], None]) -> Result:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lent:
+    """What several runs share, as one of them has it.
+
+    asked: what operators have asked of all of them. at_gate: called once nothing more of it is to be copied.
+    """
+
+    spark: Spark
+    child: CatchUp
+    asked: Callable[[], OperatorRequests]
+    at_gate: Callable[[], None]
+
+
+def run(
+    spec: Spec,
+    url: SourceUrl,
+    *,
+    stop: threading.Event,
+    notify: Callable[[str], None],
+    lent: Lent | None = None,
+) -> Result:
     """Plan, prepare, copy beside catch-up, verify, wait at the gate, switch, clean up; or go on where it stopped.
 
     Who has told a person of a complete end calls `ending.note_told`; until then the same call returns it again.
     """
     workflow = spec.workflow or ""
-    spark = SparkStart(spec.spark_master, spec.tasks)
+    spark: Spark = lent.spark if lent else SparkStart(spec.spark_master, spec.tasks)
     driver: Driver | None = None
     child: CatchUp | None = None
     try:
         if told := resume.tell_late(url, spec):
             return told
-        child = loaded_catch_up(url, workflow)
-        plan = plan_or_resume(spec, url, stop)
+        child = lent.child if lent else loaded_catch_up(url, workflow)
+        plan = plan_or_resume(spec, url, stop, lent.asked if lent else OperatorRequests)
         driver = Driver(url, workflow, stop, notify, child)
         driver.start()
         work = Work(driver=driver, spark=spark, spec=spec, plan=plan)
+        if lent:
+            work = replace(work, at_gate=lent.at_gate)
         ACTS["prepare"](work)
         result = through_outages(driver, functools.partial(to_the_end, work))
         driver.note_done()
@@ -89,15 +112,19 @@ def _unexpected(error: Exception, stop: threading.Event) -> VReplicationError:
     return Terminal(f"Unexpected {type(error).__name__}: {error}")
 
 
-def plan_or_resume(spec: Spec, url: SourceUrl, stop: threading.Event) -> Plan | None:
+def plan_or_resume(
+    spec: Spec, url: SourceUrl, stop: threading.Event, asked_before: Callable[[], OperatorRequests] = OperatorRequests
+) -> Plan | None:
     """A plan that passed, its workflow row written; None when the workflow exists and goes on.
+
+    asked_before: what was asked of a workflow that does not exist yet.
 
     Raises Refused, or Interrupted: then nothing was made. One that begins again keeps what was asked of it: it is
     written first, and `prepare` heeds the interrupt.
     """
     with connect(url, read_timeout=TABLE_SECONDS) as session:
         found = workflows.find(session, spec.workflow or "")
-        asked = OperatorRequests() if found is None else resume.begin_again(session, found, spec)
+        asked = asked_before() if found is None else resume.begin_again(session, found, spec)
         if asked is None:
             return None
         is_new = found is None
@@ -163,6 +190,7 @@ def _verify(work: Work) -> None:
 def _gate(work: Work) -> None:
     """The workflow waits from here on; what it waits for is seen to where the tables are switched."""
     work.driver.move(Phase.WAITING)
+    work.at_gate()
 
 
 def _cut_over(work: Work) -> None:

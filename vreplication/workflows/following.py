@@ -1,0 +1,95 @@
+"""Catch-up of several workflows in one process: a thread each, and one reader of the log for all of them.
+
+What must stay true: what ends one of them ends no other, and is noted in its own row, where its driver reads it; memory
+is divided among as many as are worked on at a time.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from vreplication.errors import LeaseHeld, Superseded, Terminal, VReplicationError
+from vreplication.mysql.session import connect
+from vreplication.mysql.url import SourceUrl
+from vreplication.phases import Phase
+from vreplication.state import journal, lease, workflows
+from vreplication.workflows.reading import SharedReader
+from vreplication.workflows.replicate import replicate
+
+log = logging.getLogger(__name__)
+
+_TRIES = 5
+_AGAIN_SECONDS = 1.0
+_END_SECONDS = 12.0
+
+
+class Followers:
+    """Who is caught up with in this process. To be told by one thread."""
+
+    def __init__(self, url: SourceUrl, at_once: int) -> None:
+        self._url, self._at_once = url, max(1, at_once)
+        self._reader = SharedReader()
+        self._running: dict[str, tuple[threading.Thread, threading.Event]] = {}
+
+    def follow(self, workflow: str) -> None:
+        """Begin; one that is being followed goes on."""
+        found = self._running.get(workflow)
+        if found and found[0].is_alive() and not found[1].is_set():
+            return
+        asked = threading.Event()
+        thread = threading.Thread(target=self._run, args=(workflow, asked, found), name=workflow, daemon=True)
+        self._running[workflow] = thread, asked
+        thread.start()
+
+    def leave(self, workflow: str) -> None:
+        """Let it finish its batch and go."""
+        if found := self._running.get(workflow):
+            found[1].set()
+
+    def end(self) -> None:
+        """All of them."""
+        for _, asked in self._running.values():
+            asked.set()
+        for thread, _ in self._running.values():
+            thread.join(_END_SECONDS)
+
+    def _run(
+        self, workflow: str, asked: threading.Event, before: tuple[threading.Thread, threading.Event] | None
+    ) -> None:
+        if before:
+            before[0].join(_END_SECONDS)
+        error = self._once(workflow, asked)
+        for _ in range(_TRIES):
+            if error is None or asked.wait(_AGAIN_SECONDS):
+                return
+            error = self._once(workflow, asked)
+        if error is not None:
+            self._note_failure(workflow, error)
+
+    def _once(self, workflow: str, asked: threading.Event) -> VReplicationError | None:
+        """None: it has ended as it should, or has noted itself why not."""
+        log.info("catch-up of workflow %s begins", workflow)
+        try:
+            replicate(self._url, workflow, asked, reader=self._reader, share=self._at_once)
+        except (Superseded, LeaseHeld) as error:
+            log.warning("catch-up of workflow %s: %s", workflow, error)
+            return error
+        except VReplicationError as error:
+            log.error("catch-up of workflow %s: %s", workflow, error)
+            return None
+        except Exception as error:  # a fault of ours
+            log.exception("catch-up of workflow %s ended by an unexpected error", workflow)
+            return Terminal(f"Catch-up failed: {type(error).__name__}: {error}")
+        log.info("catch-up of workflow %s ends", workflow)
+        return None
+
+    def _note_failure(self, workflow: str, error: VReplicationError) -> None:
+        """Its driver is still there, and reads it."""
+        try:
+            with connect(self._url) as session:
+                if not workflows.load(session, workflow).has_ended:
+                    workflows.move(session, workflow, Phase.FAILED, str(error))
+                    journal.write(session, workflow, "failed", str(error), actor=lease.me())
+        except VReplicationError as other:
+            log.error("the failure could not be noted in the sidecar: %s", other)

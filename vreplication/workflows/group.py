@@ -1,0 +1,321 @@
+"""Several tables changed by one command: a workflow each, with one reader of the log and one Spark for all of them.
+
+What must stay true: every table is checked before anything is made, and one refusal refuses all; a table's workflow
+runs as it would alone, so that it is as safe, and each table is switched by itself when it is ready; one that fails
+leaves the others alone; the same command goes on with those that have not ended; what operators ask of the group holds
+for tables whose turn has not come, too.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+from vreplication.errors import Interrupted, LeaseHeld, Refused, VReplicationError
+from vreplication.mysql.session import Session, connect
+from vreplication.mysql.url import SourceUrl
+from vreplication.phases import OVER, Phase
+from vreplication.planning.plan import Plan, make_plan
+from vreplication.planning.spec import Spec
+from vreplication.settings import TABLE_SECONDS
+from vreplication.spark.session import Lent as LentSpark
+from vreplication.spark.session import SparkStart
+from vreplication.state import groups, journal, layout, lease, workflows
+from vreplication.state.groups import Group
+from vreplication.state.operator_requests import OperatorRequests
+from vreplication.workflows import ending, online_ddl
+from vreplication.workflows.child import Shared, SharedProcess
+from vreplication.workflows.result import Result
+
+log = logging.getLogger(__name__)
+
+Notify = Callable[[str], None]
+MOST_AT_GATES = 16
+"""Tables that are held at a time: each has eight connections, of the 151 that a server takes by default."""
+_SLOT_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tables:
+    """What is asked for: a Spec a table, of the group `id`; at_once: so many are copied at a time."""
+
+    id: str
+    specs: tuple[Spec, ...]
+    at_once: int
+
+    @property
+    def at_most(self) -> int:
+        """So many are followed at a time: those that wait at their gates are, too."""
+        is_held = any(spec.needs_release for spec in self.specs)
+        return len(self.specs) if is_held else min(len(self.specs), 2 * self.at_once)
+
+    @property
+    def named(self) -> tuple[Spec, ...]:
+        """Each with its workflow's id."""
+        ids = groups.members(self.id, len(self.specs))
+        return tuple(s.model_copy(update={"workflow": i}) for s, i in zip(self.specs, ids, strict=True))
+
+
+def plan(tables: Tables, url: SourceUrl, stop: threading.Event | None = None) -> list[Plan]:
+    """Every check of every table; touches nothing. Raises Refused where two of them are one, Interrupted."""
+    found = []
+    with connect(url, read_timeout=TABLE_SECONDS) as session:
+        _check_apart(session, tables)
+        _check_count(tables)
+        for spec in tables.named:
+            if stop and stop.is_set():
+                raise Interrupted("Interrupted before anything was made.")
+            found.append(make_plan(session, spec))
+    return found
+
+
+def _check_apart(session: Session, tables: Tables) -> None:
+    # As the server compares them, where names differ by case alone it may be one table or two: then they are refused.
+    seen: dict[tuple[str, str], str] = {}
+    for spec in tables.specs:
+        schema, table = spec.table_parts(session.url.database)
+        other = seen.setdefault((schema.lower(), table.lower()), spec.table)
+        if other is not spec.table:
+            raise Refused(f"{schema}.{table} is named twice.", cure="Put all its changes into one ALTER.")
+
+
+def _check_count(tables: Tables) -> None:
+    if tables.at_most > MOST_AT_GATES and any(spec.needs_release for spec in tables.specs):
+        raise Refused(
+            f"{len(tables.specs)} tables would wait for their release, each with connections of its own; "
+            f"{MOST_AT_GATES} are the most.",
+            cure="Begin them with several commands, or with --cutover auto.",
+        )
+
+
+def run(tables: Tables, url: SourceUrl, *, stop: threading.Event, notify: Notify) -> list[Result]:
+    """How each table's workflow ended, in order. Raises what ends it before the first of them has begun."""
+    begin(tables, url, stop)
+    first, *_ = tables.specs
+    spark = SparkStart(first.spark_master, max(spec.tasks for spec in tables.specs))
+    process = SharedProcess(url, tables.id, tables.at_most)
+    process.load()
+    several = _Several(
+        tables=tables, url=url, stop=stop, notify=notify, process=process, spark=spark, asking=threading.Lock(),
+        slots=threading.Semaphore(tables.at_once),
+    )  # fmt: skip
+    try:
+        with ThreadPoolExecutor(tables.at_most, thread_name_prefix="table") as pool:
+            return list(pool.map(several.run, tables.named))
+    finally:
+        spark.stop()
+        process.end()
+
+
+def begin(tables: Tables, url: SourceUrl, stop: threading.Event) -> None:
+    """Note what is asked for, unless that was done before; then it must be the same. Raises Refused or LeaseHeld."""
+    with connect(url) as session:
+        found = groups.find(session, tables.id)
+        if found is not None:
+            _check_same(session, found, tables)
+            return
+        _check_free(session, tables)
+    refused = [f"{p.source.name}: {r.sentence} {r.cure}".strip() for p in plan(tables, url, stop) for r in p.refusals]
+    if refused:
+        raise Refused(" ".join(refused))
+    with connect(url) as session:
+        layout.install(session)
+        groups.create(session, _group(tables))
+
+
+def _group(tables: Tables) -> Group:
+    return Group(id=tables.id, specs=_plain(tables.specs), at_once=tables.at_once)
+
+
+def _plain(specs: Sequence[Spec]) -> tuple[dict[str, Any], ...]:
+    return tuple(spec.model_copy(update={"workflow": None}).model_dump(mode="json") for spec in specs)
+
+
+def _check_free(session: Session, tables: Tables) -> None:
+    for workflow in (tables.id, *groups.members(tables.id, len(tables.specs))):
+        if workflows.find(session, workflow) is not None:
+            raise Refused(f"There is a workflow {workflow} already.", cure="Give the new one another --workflow id.")
+
+
+def _check_same(session: Session, found: Group, tables: Tables) -> None:
+    if not groups.same(found.specs, _plain(tables.specs)):
+        raise Refused(
+            f"Workflow {found.id} exists for other tables or another ALTER.",
+            cure=f"Repeat its own arguments or run `vreplication resume {found.id}` to go on with it, or give the new "
+            "one another --workflow id.",
+        )
+    rows = [row for each in found.members if (row := workflows.find(session, each))]
+    if len(rows) == len(found.members) and all(row.phase in OVER and not _is_untold(session, row) for row in rows):
+        raise Refused(f"Workflow {found.id} has ended.", cure="Give the new one another --workflow id.")
+    for each in found.members:
+        if lease.is_alive(session, each, lease.DRIVER) and not _is_untold(session, workflows.find(session, each)):
+            raise LeaseHeld(
+                f"Workflow {found.id} is being worked on.",
+                cure=f"Watch it with `vreplication status {found.id} --watch`.",
+            )
+
+
+def _is_untold(session: Session, row: workflows.WorkflowRow | None) -> bool:
+    return row is not None and ending.is_untold(session, row)
+
+
+def tables_of(group: Group) -> Tables:
+    """What was asked for, to go on with it."""
+    return Tables(id=group.id, specs=tuple(map(Spec.model_validate, group.specs)), at_once=group.at_once)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Several:
+    """Runs one table after the other, in as many threads as call it."""
+
+    tables: Tables
+    url: SourceUrl
+    stop: threading.Event
+    notify: Notify
+    process: SharedProcess
+    spark: SparkStart
+    asking: threading.Lock
+    slots: threading.Semaphore
+
+    def run(self, spec: Spec) -> Result:
+        workflow = spec.workflow or ""
+        slot = _Slot(self.slots)
+        try:
+            while not slot.take():
+                if self.stop.is_set():
+                    return _not_begun(workflow)
+            if over := self._over(workflow):
+                return over
+            return _not_begun(workflow) if self.stop.is_set() else self._run(spec, slot)
+        except VReplicationError as error:
+            return Result(event="failed", workflow=workflow, reason=str(error), exit_code=1)
+        finally:
+            slot.free()
+
+    def _run(self, spec: Spec, slot: _Slot) -> Result:
+        lent = online_ddl.Lent(
+            spark=LentSpark(self.spark, self.asking),
+            child=Shared(self.process, self.url, spec.workflow or ""),
+            asked=self._asked,
+            at_gate=slot.free,
+        )
+        return online_ddl.run(
+            spec, self.url, stop=self.stop, notify=lambda text: self.notify(f"{spec.table}: {text}"), lent=lent
+        )
+
+    def _over(self, workflow: str) -> Result | None:
+        """Of one that ended in an earlier run, or was cancelled before its turn came."""
+        with connect(self.url) as session:
+            row, group = workflows.find(session, workflow), groups.find(session, self.tables.id)
+            if row is not None and row.phase is Phase.COMPLETE:
+                return ending.completed_of(session, workflow)
+            if (row is not None and row.phase is Phase.CANCELLED) or (row is None and _is_cancelled(group)):
+                reason = "Cancelled; the source table is untouched."
+                return Result(event="cancelled", workflow=workflow, reason=reason, exit_code=3)
+        return None
+
+    def _asked(self) -> OperatorRequests:
+        with connect(self.url) as session:
+            group = groups.find(session, self.tables.id)
+        if group is None:
+            return OperatorRequests()
+        return OperatorRequests(is_paused=group.is_paused, released_by=group.released_by)
+
+
+class _Slot:
+    """The right to copy, of which there are few."""
+
+    def __init__(self, slots: threading.Semaphore) -> None:
+        self._slots, self._is_ours = slots, False
+
+    def take(self) -> bool:
+        """False after a moment."""
+        self._is_ours = self._slots.acquire(timeout=_SLOT_SECONDS)
+        return self._is_ours
+
+    def free(self) -> None:
+        """Once is enough."""
+        if self._is_ours:
+            self._is_ours = False
+            self._slots.release()
+
+
+def _not_begun(workflow: str) -> Result:
+    return Result(event="interrupted", workflow=workflow, reason="Not begun.", exit_code=Interrupted.exit_code)
+
+
+def _is_cancelled(group: Group | None) -> bool:
+    return group is not None and group.is_cancel_requested
+
+
+def worst(results: Sequence[Result]) -> Result:
+    """The one that says how the whole ended: the first that did not complete, those that failed before others."""
+    order = {"failed": 0, "refused": 1, "interrupted": 2, "cancelled": 3, "complete": 4}
+    return min(results, key=lambda result: order.get(result.event, 0))
+
+
+def summed_up(tables: Tables, results: Sequence[Result]) -> Result:
+    """Of the group as of one workflow."""
+    found = worst(results)
+    done = sum(result.event == "complete" for result in results)
+    reason = None if done == len(results) else f"{done} of {len(results)} tables are complete."
+    again = f"vreplication resume {tables.id}" if any(result.resume_command for result in results) else None
+    code = 1 if found.event == "refused" else found.exit_code
+    event = "failed" if found.event == "refused" else found.event
+    return replace(
+        Result(event=event, workflow=tables.id, reason=reason, exit_code=code),
+        resume_command=again,
+        rows_copied=sum(result.rows_copied or 0 for result in results),
+        events_applied=sum(result.events_applied or 0 for result in results),
+    )
+
+
+# What operators do.
+
+
+def find(url: SourceUrl, workflow: str) -> Group | None:
+    """None: there are not several tables of this id."""
+    with connect(url) as session:
+        return groups.find(session, workflow)
+
+
+def act(url: SourceUrl, group: Group, one: Callable[[str], object], **asked: Any) -> list[str]:
+    """Note what is asked of all, then do it to each that has begun and has not ended; returns their ids."""
+    with connect(url) as session:
+        groups.ask(session, group.id, **asked)
+        live = [each for each in group.members if (row := workflows.find(session, each)) and row.phase not in OVER]
+    return [workflow for workflow in live if _done(url, workflow, one)]
+
+
+def _done(url: SourceUrl, workflow: str, one: Callable[[str], object]) -> bool:
+    """False for one that has ended meanwhile, or has switched, and is past it."""
+    try:
+        one(workflow)
+    except Refused:
+        with connect(url) as session:
+            row = workflows.load(session, workflow)
+        if not (row.is_cut or row.phase in OVER):
+            raise
+        return False
+    return True
+
+
+def unpause(url: SourceUrl, group: Group, by: str) -> None:
+    """All of them go on."""
+
+    def one(workflow: str) -> None:
+        with connect(url) as session:
+            workflows.set_paused(session, workflow, False)
+            journal.write(session, workflow, "resumed", actor=by)
+
+    act(url, group, one, paused=0)
+
+
+def is_driven(url: SourceUrl, group: Group) -> bool:
+    """Somebody works on one of its tables."""
+    with connect(url) as session:
+        return any(lease.is_alive(session, each, lease.DRIVER) for each in group.members)
