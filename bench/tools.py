@@ -81,7 +81,7 @@ class Outcome:
 def run(site: Site, tool: str, options: tuple[str, ...], limit: float) -> Outcome:
     """One run; at most `limit` seconds."""
     try:
-        return _ours(site, options, limit) if tool == OURS else _theirs(site, tool, options, limit)
+        return _ours(site, options, limit) if tool == OURS else theirs(site, tool, options, limit)
     finally:
         tidy(site)
 
@@ -144,7 +144,8 @@ def _cancelled(site: Site, found: runs.Run) -> None:
     subprocess.run(command, env={**os.environ, **login}, capture_output=True, timeout=120, check=False)
 
 
-def _theirs(site: Site, tool: str, options: tuple[str, ...], limit: float) -> Outcome:
+def theirs(site: Site, tool: str, options: tuple[str, ...], limit: float) -> Outcome:
+    """One run of a peer. What it leaves is the caller's to remove."""
     said = site.folder / f"{tool}.out"
     # A socket's path may have a hundred bytes, and gh-ost stops where it finds a file of this name.
     scratch = Path(tempfile.mkdtemp(prefix="bench-"))

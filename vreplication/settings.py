@@ -52,7 +52,7 @@ MOST_PARALLELISM = 64
 AHEAD_ROWS = 100_000
 """Smaller tables are copied in less than a second, whoever does it, and verifying them waits for Spark anyway."""
 LEAST_CHUNK_MILLIS, MOST_CHUNK_MILLIS = 10, 60_000
-TABLES_AT_ONCE = 2
+TABLES_AT_ONCE = 4
 """Of several tables, so many are copied at a time unless told otherwise."""
 MEMORY_BYTES = 256 * 1024 * 1024
 """What catch-up keeps in memory of changes that wait; what is more is put aside on disk."""

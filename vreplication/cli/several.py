@@ -30,6 +30,7 @@ from vreplication.mysql.url import SourceUrl
 from vreplication.phases import Phase
 from vreplication.progress import snapshot as snapshots
 from vreplication.progress.snapshot import Snapshot
+from vreplication.state import workflows
 
 if TYPE_CHECKING:
     from vreplication.cli.online_ddl import Request
@@ -107,13 +108,27 @@ def plan(asked: Tables, url: SourceUrl, *, is_json: bool) -> int:
 
 
 def _watcher(url: SourceUrl, asked: Tables) -> Watcher[Overview]:
-    names = {spec.workflow or "": spec.table for spec in asked.named}
-    unknown = {w: Snapshot(workflow=w, phase=Phase.PLANNING, source_table=name) for w, name in names.items()}
+    looked = _Looked(asked)
+    return Watcher(url, asked.id, first=looked.overview(), find=looked.look)
 
-    def find(session: Session, _group: str) -> Overview:
-        return Overview(tuple(snapshots.find(session, each) or unknown[each] for each in names))
 
-    return Watcher(url, asked.id, first=Overview(tuple(unknown.values())), find=find)
+class _Looked:
+    """What was seen of each table. One that has ended is not asked for again, nor one that has not begun."""
+
+    def __init__(self, asked: Tables) -> None:
+        self._seen = {
+            each.workflow or "": Snapshot(workflow=each.workflow or "", phase=Phase.PLANNING, source_table=each.table)
+            for each in asked.named
+        }
+
+    def overview(self) -> Overview:
+        return Overview(tuple(self._seen.values()))
+
+    def look(self, session: Session, _group: str) -> Overview:
+        at_work = [each for each, seen in self._seen.items() if not seen.has_ended]
+        for each in workflows.existing(session, at_work):
+            self._seen[each] = snapshots.find(session, each) or self._seen[each]
+        return self.overview()
 
 
 # Shown while it lasts.

@@ -23,6 +23,8 @@ from vreplication.state.ledger import Bound, KeyRange, Split
 
 MIN_ROWS = 250
 """A split of fewer rows costs more to start than to copy."""
+MIDDLING_ROWS, SPLIT_ROWS = 20_000, 25_000
+"""From so many rows on a split of a walked table has at least so many."""
 WALK_ROWS = 300_000
 """Up to this many rows (by estimate) the index is walked: a fraction of a second, and exact."""
 _FAR = 10
@@ -73,9 +75,16 @@ def _walked_far(
     """By walking; None where the table turns out to be far larger than its statistics say, and may be bisected."""
     far = _FAR * WALK_ROWS if source_key(mapping)[0].data_type in INTEGERS else None
     try:
-        return _walked(session, mapping, whole, wanted, far)
+        return _walked(session, mapping, whole, wanted, far, is_whole=True)
     except _TooFar:
         return None
+
+
+def _enough(wanted: int, rows: int) -> int:
+    """Of a middling table fewer splits do: each begins with small chunks, which cost what large ones do."""
+    if rows < MIDDLING_ROWS:
+        return wanted
+    return min(wanted, max(wanted // FINENESS, rows // SPLIT_ROWS))
 
 
 class _TooFar(Exception):
@@ -101,7 +110,13 @@ def _ranges(whole: KeyRange, marks: Sequence[Bound]) -> list[KeyRange]:
 
 
 def _walked(
-    session: Session, mapping: TableMapping, whole: KeyRange, wanted: int, far: int | None = None
+    session: Session,
+    mapping: TableMapping,
+    whole: KeyRange,
+    wanted: int,
+    far: int | None = None,
+    *,
+    is_whole: bool = False,
 ) -> list[tuple[KeyRange, int]]:
     """Note every step-th key; when there are many notes drop every other and double the step. Raises _TooFar."""
     marks: list[Bound] = []
@@ -114,6 +129,8 @@ def _walked(
             raise _TooFar
         if len(marks) >= most and step < MAX_STEP:
             marks, step = marks[1::2], min(2 * step, MAX_STEP)
+    if is_whole:
+        wanted = _enough(wanted, len(marks) * step)
     return _picked(whole, marks, step, wanted)
 
 

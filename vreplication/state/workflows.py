@@ -7,6 +7,7 @@ that whoever works on the workflow reads, not phases.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -129,6 +130,17 @@ def load(session: Session, workflow: str) -> WorkflowRow:
             cure="`vreplication status` lists those there are.",
         )
     return found
+
+
+def existing(session: Session, ids: Sequence[str]) -> list[str]:
+    """Those of them that there are, in their order."""
+    if not ids:
+        return []
+    marks = ",".join(["%s"] * len(ids))
+    sql = f"SELECT id FROM {SIDECAR}.workflow WHERE id IN ({marks})"
+    found = layout.look(session, lambda: session.rows(sql, tuple(ids))) or []
+    there = {str(name) for (name,) in found}
+    return [each for each in ids if each in there]
 
 
 def is_cut(session: Session, workflow: str) -> bool:
