@@ -7,6 +7,7 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -14,8 +15,9 @@ from sandbox import orders
 from sandbox.databases import Database
 from sandbox.proof import keep_copy, prove
 from sandbox.workload import Workload
-from tests.support.flow import Ended, call, command, finish, wait_until
+from tests.support.flow import Ended, call, command, finish, paused_at, wait_until
 from tests.support.run_ddl import replicates
+from vreplication import pausepoints
 from vreplication.mysql.session import connect
 from vreplication.phases import Phase
 from vreplication.state import groups, workflows
@@ -98,6 +100,7 @@ def test_all_are_changed_with_one_reader_and_nothing_is_lost(tables: Database) -
         os.kill(process, signal.SIGKILL)
         for workload in workloads.values():
             workload.wait_for(20)
+        assert call(tables, "tune", ID, "--chunk-millis", "300").code == 0
         shown = call(tables, "status", ID, "--json")
         assert [line["workflow"] for line in shown.lines] == list(groups.members(ID, len(TABLES)))
         assert call(tables, "release", ID).code == 0
@@ -139,6 +142,20 @@ def test_killed_it_goes_on_with_those_that_are_left(tables: Database) -> None:
         assert (ended.code, ends(ended)) == (0, dict.fromkeys(TABLES, "complete")), ended
         for name, workload in workloads.items():
             is_proved(tables, name, workload)
+
+
+def test_cancelled_while_one_of_them_is_planned(tables: Database, tmp_path: Path) -> None:
+    """It has been asked for already what was wanted of all, and has no row yet to which that could be written."""
+    with paused_at(tmp_path, "workflow.planned"):
+        running = command(tables, *words("--tables-at-once", "1"), **{pausepoints.VARIABLE: str(tmp_path)})
+        wait_until(lambda: (tmp_path / "workflow.planned.reached").exists(), "nothing is planned")
+        cancelled = call(tables, "cancel", ID, "--yes")
+        assert cancelled.code == 0, cancelled
+    ended = finish(running)
+    assert (ended.code, ends(ended)) == (3, dict.fromkeys(TABLES, "cancelled"))
+    assert call(tables, "status", ID, "--watch").code == 0
+    with connect(tables.app_url) as app:
+        assert [name for (name,) in app.rows("SHOW TABLES") if "__vr_" in str(name)] == []
 
 
 def test_cancelled_together(tables: Database) -> None:

@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 
 from tests.support.changes import gone, put
 from vreplication.binlog import gtids
-from vreplication.binlog.events import Group, GroupKind, Heartbeat, Position, RowChange
+from vreplication.binlog.events import Group, GroupKind, Heartbeat, Position, RowChange, Stopped
 from vreplication.binlog.framing import ARTIFICIAL, Framer, Type, uncompressed
 from vreplication.binlog.reader import Reader
 from vreplication.binlog.spool import Spooled
-from vreplication.binlog.watch import Watch
+from vreplication.binlog.watch import Following, Watch
 from vreplication.binlog.wire import Wire
 from vreplication.changes.codecs import PlainValues, SqlText
 from vreplication.errors import SourceChanged, Terminal, Transient
@@ -147,6 +147,29 @@ def test_a_definition_that_changes_ends_it_whichever_table_it_is_of(name: str) -
     both = Reader(START, [WATCH, other], guarded=(), part_bytes=1 << 24, codec_of=lambda _: "utf-8")
     with pytest.raises(SourceChanged, match="ALTER TABLE"):
         list(both.items(Log().packets(GTID, query(f"ALTER TABLE {name} COMMENT='x'"))))
+
+
+def test_a_row_image_that_one_cannot_follow_stops_that_one_alone() -> None:
+    """And what it had of the transaction before stays in the order of the others."""
+    other = dataclasses.replace(WATCH, number=1, table="u")
+    both = Reader(START, [WATCH], guarded=(), part_bytes=1 << 24, codec_of=lambda _: "utf-8")
+    both.join(Following(name="b", watches=(other,)))
+    kind, body = rows((7, 8), table=0x13)
+    minimal = kind, body[:9] + b"\x01" + body[10:]
+    sent = GTID, BEGIN, MAP, rows((1, 5)), (Type.TABLE_MAP, OTHER_MAP), minimal, rows((2, 6)), XID
+    stopped, group = both.items(Log().packets(*sent))
+    assert isinstance(stopped, Stopped)
+    assert (stopped.name, "does not hold all columns" in str(stopped.error)) == ("b", True)
+    assert isinstance(group, Group)
+    assert group.items == [put("1", "1,5"), put("2", "2,6")]
+
+
+def test_a_table_of_ours_of_another_shape_ends_all() -> None:
+    ours = dataclasses.replace(WATCH, number=-1, columns=WATCH.columns[:1])
+    all_of_them = Reader(START, [ours], guarded=(), part_bytes=1 << 24, codec_of=lambda _: "utf-8")
+    all_of_them.join(Following(name="b", watches=(dataclasses.replace(WATCH, number=1, table="u"),)))
+    with pytest.raises(SourceChanged):
+        list(all_of_them.items(Log().packets(GTID, BEGIN, MAP, rows((1, 5)), XID)))
 
 
 def test_tables_that_nobody_watches_are_passed_over() -> None:

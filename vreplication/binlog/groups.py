@@ -56,9 +56,13 @@ class OpenGroup:
         self.savepoints: dict[str, int] = {}
 
     def add_rows(self, decode: Callable[[Callable[[Any], None]], None], nbytes: int) -> None:
-        """Take the items that `decode` gives from a row event of `nbytes`."""
+        """Take the items that `decode` gives from a row event of `nbytes`; none of them where it raises."""
         before = len(self.items)
-        decode(self.items.append)
+        try:
+            decode(self.items.append)
+        except BaseException:
+            del self.items[before:]
+            raise
         self.nbytes += _TEXT_FACTOR * nbytes + _ROW_BYTES * (len(self.items) - before)
 
     def is_large(self) -> bool:

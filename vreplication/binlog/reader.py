@@ -206,7 +206,8 @@ class Reader:
     def _stop_owner(self, watch: Watch | None, error: SourceChanged) -> None:
         """Who follows this table cannot go on. Raises `error` where nobody else is left who could."""
         names = [name for name, found in self._followings.items() if watch in found.watches]
-        if len(names) != 1 or len(self._followings) == 1 or not self._track.is_proven:
+        is_theirs = watch is not None and not watch.is_ours and len(names) == 1 and len(self._followings) > 1
+        if not is_theirs or not self._track.is_proven:
             raise error
         self._stop_one(names[0], error)
 
@@ -216,7 +217,10 @@ class Reader:
         if decoder is None:
             return
         group = self._current()
-        group.add_rows(lambda add: decoder.decode(event.type, body, add), len(body))
+        try:
+            group.add_rows(lambda add: decoder.decode(event.type, body, add), len(body))
+        except SourceChanged as error:
+            self._stop_owner(decoder.watch, error)
         if group.is_large():
             self._out.append(group.part(self._track.at))
 

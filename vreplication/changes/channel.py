@@ -68,6 +68,11 @@ class Channel:
                 self._head_bytes += nbytes
             self._changed.notify_all()
 
+    def has_room(self, nbytes: int) -> bool:
+        """False while `put` would wait."""
+        with self._changed:
+            return self._has_room(nbytes)
+
     @property
     def _is_behind(self) -> bool:
         """What is to come stands behind something that is not in the head."""

@@ -56,8 +56,8 @@ def run_replicate(workflow: str, option: str = "", at_once: str = "1") -> int:
 
 def _several(url: SourceUrl, stop: threading.Event, at_once: int) -> None:
     followers = Followers(url, at_once)
-    threading.Thread(target=_do_as_told, args=(followers, stop), daemon=True).start()
     with collecting_rarely():
+        threading.Thread(target=_do_as_told, args=(followers, stop), daemon=True).start()
         stop.wait()
         followers.end()
 

@@ -127,7 +127,10 @@ def cleanup(
     url = options.resolve(source, source_file)
     names.check_workflow(workflow)
     _ask(f"Drop the retired table of workflow {workflow}, the original with its rows?", yes or is_json)
-    group = _group(url, workflow)
+    if group := _group(url, workflow):
+        from vreplication.workflows.group import check_complete
+
+        check_complete(url, group)
     removed = [what for each in (group.members if group else (workflow,)) for what in operate.cleanup(url, each, by())]
     if is_json:
         json_line({"event": "cleaned_up", "workflow": workflow, "removed": removed})

@@ -22,7 +22,7 @@ from vreplication.cli.bars import QUIET, View, phase_color
 from vreplication.cli.say import PROGRAM, json_line
 from vreplication.errors import Transient
 from vreplication.masking import mask
-from vreplication.mysql.session import connect
+from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import Phase
 from vreplication.progress import numbers
@@ -75,6 +75,14 @@ def _members(url: SourceUrl, workflow: str | None) -> dict[str, str]:
     return {} if group is None else dict(zip(group.members, (str(s["table"]) for s in group.specs), strict=True))
 
 
+def _not_begun(session: Session, workflow: str, name: str) -> Snapshot:
+    """One of several whose turn has not come, and will not where they are cancelled."""
+    group = groups.of_member(session, workflow)
+    is_cancelled = group is not None and group.is_cancel_requested
+    phase = Phase.CANCELLED if is_cancelled else Phase.PLANNING
+    return Snapshot(workflow=workflow, phase=phase, source_table=name)
+
+
 def _looker(url: SourceUrl, workflow: str | None, members: Mapping[str, str]) -> Look:
     """Reads the sidecar alone: looking at a workflow loads nothing of what works on it."""
 
@@ -84,10 +92,7 @@ def _looker(url: SourceUrl, workflow: str | None, members: Mapping[str, str]) ->
                 return read_all(session)
             if not members:
                 return [read(session, workflow)]
-            return [
-                find(session, each) or Snapshot(workflow=each, phase=Phase.PLANNING, source_table=name)
-                for each, name in members.items()
-            ]
+            return [find(session, each) or _not_begun(session, each, name) for each, name in members.items()]
 
     return look
 

@@ -8,7 +8,6 @@ the group is noted here before any of its workflows is told, so that one that be
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,8 +85,3 @@ def ask(session: Session, group: str, **columns: Any) -> None:
     """paused, cancel_requested, released_by."""
     with session.transaction():
         rows.change(session, _t, {"id": group}, **columns)
-
-
-def same(one: Sequence[dict[str, Any]], other: Sequence[dict[str, Any]]) -> bool:
-    """The same tables and ALTERs in the same order."""
-    return [(s.get("table"), s.get("alter")) for s in one] == [(s.get("table"), s.get("alter")) for s in other]

@@ -19,6 +19,7 @@ class OperatorRequests:
     """released_by: who released the cut-over already, or None."""
 
     is_paused: bool = False
+    is_cancel_requested: bool = False
     released_by: str | None = None
     tuning: Tuning = field(default_factory=Tuning)
 
@@ -34,6 +35,8 @@ def read(session: Session, row: WorkflowRow) -> OperatorRequests:
 def write(session: Session, workflow: str, requests: OperatorRequests) -> None:
     if requests.is_paused:
         workflows.set_paused(session, workflow, True)
+    if requests.is_cancel_requested:
+        workflows.request_cancel(session, workflow)
     if requests.released_by is not None:
         gate.release(session, workflow, requests.released_by)
     if requests.tuning != Tuning():

@@ -270,19 +270,22 @@ class SharedProcess(ReplicateProcess):
 
     def follow(self, workflow: str) -> None:
         with self._lock:
-            is_new = workflow not in self._followed
             self._followed.add(workflow)
             before = len(self._started)
             self.start()
-            if is_new and len(self._started) == before:
+            if len(self._started) == before:
+                # Again to one that is followed already, too: its thread may have ended.
                 self._send(told(FOLLOW, workflow))
 
-    def leave(self, workflow: str) -> None:
+    def leave(self, workflow: str) -> bool:
+        """False for one that is not followed."""
         with self._lock:
-            if workflow in self._followed:
-                self._followed.remove(workflow)
-                if self._process is not None and self._is_told:
-                    self._send(told(LEAVE, workflow))
+            if workflow not in self._followed:
+                return False
+            self._followed.remove(workflow)
+            if self._process is not None and self._is_told:
+                self._send(told(LEAVE, workflow))
+            return True
 
 
 class Shared:
@@ -302,7 +305,8 @@ class Shared:
 
     def end(self) -> None:
         """Wait until it has let go: who ends it may remove its tables next."""
-        self._process.leave(self._workflow)
+        if not self._process.leave(self._workflow):
+            return
         deadline = SYSTEM.monotonic() + _END_SECONDS
         try:
             with connect(self._url) as session:

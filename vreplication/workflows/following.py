@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 
-from vreplication.errors import LeaseHeld, Superseded, Terminal, VReplicationError
+from vreplication.errors import Terminal, VReplicationError
 from vreplication.mysql.session import connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import Phase
@@ -59,37 +59,56 @@ class Followers:
     ) -> None:
         if before:
             before[0].join(_END_SECONDS)
-        error = self._once(workflow, asked)
-        for _ in range(_TRIES):
-            if error is None or asked.wait(_AGAIN_SECONDS):
-                return
+        tries = 0
+        while not asked.is_set():
             error = self._once(workflow, asked)
-        if error is not None:
-            self._note_failure(workflow, error)
+            if error is None or self._is_over(workflow):
+                return
+            tries += self._phase(workflow) is not Phase.CUTTING_OVER
+            if tries > _TRIES and self._note_failure(workflow, error):
+                return
+            asked.wait(_AGAIN_SECONDS)
+
+    def _is_over(self, workflow: str) -> bool:
+        """It has ended, as its row says, or its tables have been switched."""
+        try:
+            with connect(self._url) as session:
+                row = workflows.find(session, workflow)
+            return row is None or row.has_ended or row.is_cut
+        except VReplicationError:
+            return False
+
+    def _phase(self, workflow: str) -> Phase | None:
+        """None: the server does not say."""
+        try:
+            with connect(self._url) as session:
+                found = workflows.find(session, workflow)
+            return found.phase if found else None
+        except VReplicationError:
+            return None
 
     def _once(self, workflow: str, asked: threading.Event) -> VReplicationError | None:
-        """None: it has ended as it should, or has noted itself why not."""
+        """None: it has ended as it should. What did not may not have been noted: its driver would wait for ever."""
         log.info("catch-up of workflow %s begins", workflow)
         try:
             replicate(self._url, workflow, asked, reader=self._reader, share=self._at_once)
-        except (Superseded, LeaseHeld) as error:
+        except VReplicationError as error:
             log.warning("catch-up of workflow %s: %s", workflow, error)
             return error
-        except VReplicationError as error:
-            log.error("catch-up of workflow %s: %s", workflow, error)
-            return None
         except Exception as error:  # a fault of ours
             log.exception("catch-up of workflow %s ended by an unexpected error", workflow)
             return Terminal(f"Catch-up failed: {type(error).__name__}: {error}")
         log.info("catch-up of workflow %s ends", workflow)
         return None
 
-    def _note_failure(self, workflow: str, error: VReplicationError) -> None:
-        """Its driver is still there, and reads it."""
+    def _note_failure(self, workflow: str, error: VReplicationError) -> bool:
+        """Its driver is still there, and reads it. False: the server could not be told."""
         try:
             with connect(self._url) as session:
                 if not workflows.load(session, workflow).has_ended:
                     workflows.move(session, workflow, Phase.FAILED, str(error))
                     journal.write(session, workflow, "failed", str(error), actor=lease.me())
+            return True
         except VReplicationError as other:
             log.error("the failure could not be noted in the sidecar: %s", other)
+            return False

@@ -142,7 +142,8 @@ def _check_free(session: Session, tables: Tables) -> None:
 
 
 def _check_same(session: Session, found: Group, tables: Tables) -> None:
-    if not groups.same(found.specs, _plain(tables.specs)):
+    asked, known = (_named_alters(session, each) for each in (tables.specs, tables_of(found).specs))
+    if asked != known:
         raise Refused(
             f"Workflow {found.id} exists for other tables or another ALTER.",
             cure=f"Repeat its own arguments or run `vreplication resume {found.id}` to go on with it, or give the new "
@@ -157,6 +158,10 @@ def _check_same(session: Session, found: Group, tables: Tables) -> None:
                 f"Workflow {found.id} is being worked on.",
                 cure=f"Watch it with `vreplication status {found.id} --watch`.",
             )
+
+
+def _named_alters(session: Session, specs: Sequence[Spec]) -> list[tuple[str, str, str]]:
+    return [(*spec.table_parts(session.url.database), spec.alter) for spec in specs]
 
 
 def _is_untold(session: Session, row: workflows.WorkflowRow | None) -> bool:
@@ -193,6 +198,10 @@ class _Several:
             return _not_begun(workflow) if self.stop.is_set() else self._run(spec, slot)
         except VReplicationError as error:
             return Result(event="failed", workflow=workflow, reason=str(error), exit_code=1)
+        except Exception as error:  # a fault of ours ends this table's run, and no other's
+            log.exception("workflow %s ended by an unexpected error", workflow)
+            reason = f"Unexpected {type(error).__name__}: {error}"
+            return Result(event="failed", workflow=workflow, reason=reason, exit_code=1)
         finally:
             slot.free()
 
@@ -223,7 +232,9 @@ class _Several:
             group = groups.find(session, self.tables.id)
         if group is None:
             return OperatorRequests()
-        return OperatorRequests(is_paused=group.is_paused, released_by=group.released_by)
+        return OperatorRequests(
+            is_paused=group.is_paused, is_cancel_requested=group.is_cancel_requested, released_by=group.released_by
+        )
 
 
 class _Slot:
@@ -286,9 +297,19 @@ def find(url: SourceUrl, workflow: str) -> Group | None:
 def act(url: SourceUrl, group: Group, one: Callable[[str], object], **asked: Any) -> list[str]:
     """Note what is asked of all, then do it to each that has begun and has not ended; returns their ids."""
     with connect(url) as session:
-        groups.ask(session, group.id, **asked)
+        if asked:
+            groups.ask(session, group.id, **asked)
         live = [each for each in group.members if (row := workflows.find(session, each)) and row.phase not in OVER]
-    return [workflow for workflow in live if _done(url, workflow, one)]
+    done, refused = [], []
+    for workflow in live:
+        try:
+            done += [workflow] if _done(url, workflow, one) else []
+        except VReplicationError as error:
+            # The others are told all the same.
+            refused.append(error)
+    if refused:
+        raise refused[0]
+    return done
 
 
 def _done(url: SourceUrl, workflow: str, one: Callable[[str], object]) -> bool:
@@ -297,11 +318,23 @@ def _done(url: SourceUrl, workflow: str, one: Callable[[str], object]) -> bool:
         one(workflow)
     except Refused:
         with connect(url) as session:
-            row = workflows.load(session, workflow)
-        if not (row.is_cut or row.phase in OVER):
+            row = workflows.find(session, workflow)
+        if row is not None and not (row.is_cut or row.phase in OVER):
             raise
         return False
     return True
+
+
+def check_complete(url: SourceUrl, group: Group) -> None:
+    """Raises Refused unless all of them are."""
+    with connect(url) as session:
+        rows = [workflows.find(session, each) for each in group.members]
+    for name, row in zip(group.members, rows, strict=True):
+        if row is None or row.phase is not Phase.COMPLETE:
+            raise Refused(
+                f"Workflow {name} is not complete.",
+                cure=f"`vreplication resume {group.id}` goes on with it; `vreplication cleanup ID` takes one as well.",
+            )
 
 
 def unpause(url: SourceUrl, group: Group, by: str) -> None:

@@ -25,7 +25,7 @@ from vreplication.planning.spec import Spec
 from vreplication.planning.stages import STAGES
 from vreplication.settings import SIGNAL_SECONDS, TABLE_SECONDS
 from vreplication.spark.session import Spark, SparkStart
-from vreplication.state import ledger, workflows
+from vreplication.state import ledger, operator_requests, workflows
 from vreplication.state.operator_requests import OperatorRequests
 from vreplication.workflows import ending, prepare, resume, steps
 from vreplication.workflows.child import CatchUp
@@ -135,6 +135,8 @@ def plan_or_resume(
         reach("workflow.planned")
         _heed(stop, is_new)
         prepare.create(session, plan, spec.workflow or "", asked)
+        # What was asked of several while this one was planned: nobody found a row to write it to.
+        operator_requests.write(session, spec.workflow or "", asked_before())
         return plan
 
 

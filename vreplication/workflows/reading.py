@@ -11,6 +11,7 @@ of them, behind all that was read.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable
@@ -24,13 +25,17 @@ from vreplication.binlog.watch import Following
 from vreplication.changes.channel import Closed
 from vreplication.changes.router import View
 from vreplication.changes.stream import FIRST
-from vreplication.errors import Terminal, VReplicationError
+from vreplication.clock import SYSTEM
+from vreplication.errors import Terminal, Transient, VReplicationError
 
 log = logging.getLogger(__name__)
 
 NEAR_BYTES = 4 << 20
 """So near to each other in the log two dumps must be before one takes over from the other."""
 _JOIN_SECONDS = 0.05
+_PATIENCE_SECONDS = 5.0
+"""A dump that is not read for a minute is ended by the server."""
+_KEPT_BYTES = 64 << 20
 _END_SECONDS = 10.0
 
 OpenLog = Callable[[Position], Tailer]
@@ -53,6 +58,9 @@ class Sink(Protocol):
     def put(self, group: Group) -> None:
         """Raises Closed when nothing more is wanted."""
 
+    def has_room(self, nbytes: int) -> bool:
+        """False while `put` would have to wait."""
+
     def fail(self, error: BaseException) -> None:
         """Nothing more will come, for this reason."""
 
@@ -63,7 +71,7 @@ class _Follower:
 
     following: Following
     view: View
-    sink: Sink
+    sink: _Gathering
     not_before: Position
     joined: threading.Event = field(default_factory=threading.Event)
     place: Position | None = None
@@ -71,9 +79,12 @@ class _Follower:
 
 @dataclass(slots=True)
 class _Turn:
-    """The transaction that is being read. is_alone: all of its rows are one follower's; None: not begun."""
+    """The transaction that is being read. is_alone: all of its rows are one follower's, as of when it began.
 
-    is_alone: bool | None = None
+    Nobody joins inside a transaction; who leaves inside has no say in whose its rows are.
+    """
+
+    is_alone: bool = True
 
 
 class SharedReader:
@@ -111,7 +122,7 @@ class SharedReader:
         if tailer is None:
             return False
         here, there = own.read_position, tailer.read_position
-        is_same = own.server == tailer.server and here.file == there.file
+        is_same = tailer.is_between and own.server == tailer.server and here.file == there.file
         return is_same and abs(there.offset - here.offset) <= NEAR_BYTES
 
     def change_over(self, own: Tailer, follower: _Follower, is_over: Callable[[], bool]) -> Position | None:
@@ -124,8 +135,9 @@ class SharedReader:
             if self._tailer is None or self._tailer.server != own.server:
                 return None
             self._waiting[follower.following.name] = follower
+        until = SYSTEM.monotonic() + _PATIENCE_SECONDS
         while not follower.joined.wait(_JOIN_SECONDS):
-            if is_over() or not self._is_waiting(follower):
+            if is_over() or not self._is_waiting(follower) or SYSTEM.monotonic() > until:
                 self.leave(follower.following.name)
                 break
         return follower.place
@@ -156,6 +168,8 @@ class SharedReader:
             for item in tailer:
                 self._hand_on(tailer, item, turn)
                 self._take_in_waiting(tailer)
+                if tailer.is_between:
+                    turn.is_alone = len(tailer.names) == 1
                 if tailer is not self._tailer:
                     return
         except VReplicationError as error:
@@ -172,17 +186,15 @@ class SharedReader:
         if isinstance(item, Stopped):
             self._stop(tailer, item, followers)
         elif isinstance(item, Group):
-            if turn.is_alone is None:
-                # Nobody joins inside a transaction; who leaves has no say in how its parts are counted.
-                turn.is_alone = len(tailer.names) == 1
             for follower in followers:
-                self._give(tailer, follower, item if turn.is_alone else follower.view.of(item))
-            if item.is_last:
-                turn.is_alone = None
+                group = item if turn.is_alone else follower.view.of(item)
+                self._give(tailer, follower, group, is_waited_for=len(followers) == 1)
 
-    def _give(self, tailer: Tailer, follower: _Follower, group: Group) -> None:
-        """What goes wrong with one follower's queue is no other's affair."""
+    def _give(self, tailer: Tailer, follower: _Follower, group: Group, *, is_waited_for: bool) -> None:
+        """What goes wrong with one queue is no other's affair; who has no room comes again by its own dump."""
         try:
+            if not (is_waited_for or follower.sink.has_room(group.nbytes)):
+                raise Transient("What waits to be applied is more than there is room for.")
             follower.sink.put(group)
             return
         except Closed:
@@ -220,7 +232,7 @@ class SharedReader:
                 return
             here = tailer.read_position
             for name, follower in list(self._waiting.items()):
-                if follower.not_before <= here:
+                if _has_come(here, follower.not_before):
                     del self._waiting[name]
                     tailer.join(follower.following)
                     self._take_in(follower, here)
@@ -243,12 +255,20 @@ class SharedReader:
             follower.sink.fail(error)
 
 
+def _has_come(here: Position, to: Position) -> bool:
+    """True where nothing that stands before `to` is still to come.
+
+    A dump by GTID leaves out what was read before, wherever it stands: then the offset alone says nothing.
+    """
+    return to <= here and to.is_within(here)
+
+
 class Intake:
     """How the log comes to one follower: by the shared reader, after a dump of its own where that reads already."""
 
     def __init__(self, reader: SharedReader, following: Following, sink: Sink, open_log: OpenLog) -> None:
-        self._reader, self._following, self._open_log = reader, following, open_log
-        self._sink = _Gathering(sink)
+        self._reader, self._following, self._open_log, self._sink = reader, following, open_log, sink
+        self._shared: _Gathering | None = None
         self._thread: threading.Thread | None = None
         self._own: Tailer | None = None
         self._is_closed = False
@@ -257,15 +277,18 @@ class Intake:
         """Groups from `start` on go to the sink. Raises what opening a dump raises."""
         follower = self._follower(start)
         if self._reader.begin(start, follower, self._open_log):
-            self._sink.open()
+            with contextlib.suppress(Closed):
+                follower.sink.open()
             return
         self._own = joined(self._open_log, start, self._following)
         self._thread = threading.Thread(target=self._read, args=(self._own,), name="own reader", daemon=True)
         self._thread.start()
 
     def _follower(self, place: Position) -> _Follower:
+        """Each time with a gathering of its own: what comes late to the one before is lost there."""
+        self._shared = _Gathering(self._sink)
         view = View(self._following.name, frozenset(watch.number for watch in self._following.watches))
-        return _Follower(following=self._following, view=view, sink=self._sink, not_before=place)
+        return _Follower(following=self._following, view=view, sink=self._shared, not_before=place)
 
     def _read(self, own: Tailer) -> None:
         try:
@@ -273,10 +296,10 @@ class Intake:
         except Closed:
             return
         except VReplicationError as error:
-            self._sink.fail_own(error)
+            self._sink.fail(error)
         except Exception as error:  # as in the shared reader
             log.exception("reading the log failed")
-            self._sink.fail_own(Terminal(f"Reading the log failed: {type(error).__name__}: {error}"))
+            self._sink.fail(Terminal(f"Reading the log failed: {type(error).__name__}: {error}"))
         finally:
             own.close()
 
@@ -288,20 +311,32 @@ class Intake:
             if isinstance(item, Stopped):
                 raise item.error
             if isinstance(item, Group):
-                if until is not None and until <= item.start:
+                if until is not None and _has_come(item.start, until):
                     # Between the two nothing stood but what is of no group: the shared reader brings this one.
                     break
-                self._sink.put_own(item)
-            if until is None and own.is_between and self._reader.is_near(own):
+                self._sink.put(item)
+            if not own.is_between:
+                continue
+            if until is None and self._reader.is_near(own):
                 until = self._reader.change_over(own, self._follower(own.read_position), lambda: self._is_closed)
-            if until is not None and own.is_between and until <= own.read_position:
-                break
-        self._sink.open()
+            if until is not None and _has_come(own.read_position, until):
+                if own.read_position.is_within(until) or until.gtids is None:
+                    break
+                # What the shared reader will bring yet has come by this dump, among what it had left out.
+                self._let_go()
+                until = None
+        if until is not None and self._shared is not None:
+            self._shared.open()
+
+    def _let_go(self) -> None:
+        self._reader.leave(self._following.name)
+        if self._shared:
+            self._shared.close()
 
     def close(self) -> None:
         """Nothing more goes to the sink."""
         self._is_closed = True
-        self._reader.leave(self._following.name)
+        self._let_go()
         if self._own:
             self._own.close()
         if self._thread:
@@ -315,37 +350,43 @@ class _Gathering:
         self._sink = sink
         self._lock = threading.Lock()
         self._kept: list[Group] = []
+        self._nbytes = 0
         self._error: BaseException | None = None
-        self._is_open = False
+        self._is_open = self._is_closed = False
+
+    def has_room(self, nbytes: int) -> bool:
+        return self._sink.has_room(nbytes) if self._is_open else self._nbytes <= _KEPT_BYTES
 
     def put(self, group: Group) -> None:
+        """Raises Closed. Whoever closes waits for one that is under way."""
         with self._lock:
-            if not self._is_open:
+            if self._is_closed:
+                raise Closed
+            if self._is_open:
+                self._sink.put(group)
+            else:
                 self._kept.append(group)
-                return
-        self._sink.put(group)
-
-    def put_own(self, group: Group) -> None:
-        """By the own dump."""
-        self._sink.put(group)
+                self._nbytes += group.nbytes
 
     def fail(self, error: BaseException) -> None:
         with self._lock:
-            if not self._is_open:
-                self._error = error
-                return
-        self._sink.fail(error)
-
-    def fail_own(self, error: BaseException) -> None:
-        self._sink.fail(error)
+            if self._is_open and not self._is_closed:
+                self._sink.fail(error)
+            self._error = error
 
     def open(self) -> None:
         """The own dump, if any, is level: what was kept, and from now on whatever comes."""
         with self._lock:
+            if self._is_closed:
+                return
+            self._is_open = True
             for group in self._kept:
                 self._sink.put(group)
             self._kept.clear()
-            self._is_open = True
-            error = self._error
-        if error is not None:
-            self._sink.fail(error)
+            if self._error is not None:
+                self._sink.fail(self._error)
+
+    def close(self) -> None:
+        with self._lock:
+            self._is_closed = True
+            self._kept.clear()

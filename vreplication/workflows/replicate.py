@@ -375,6 +375,9 @@ class _Queue:
         _note_read(group, self.run)
         self.run.channel.put(group, group.nbytes + 256)
 
+    def has_room(self, nbytes: int) -> bool:
+        return self.run.channel.has_room(nbytes)
+
     def fail(self, error: BaseException) -> None:
         self.run.channel.fail(error)
 
