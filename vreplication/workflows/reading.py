@@ -138,8 +138,9 @@ class SharedReader:
         until = SYSTEM.monotonic() + _PATIENCE_SECONDS
         while not follower.joined.wait(_JOIN_SECONDS):
             if is_over() or not self._is_waiting(follower) or SYSTEM.monotonic() > until:
+                # It may have been taken in at this moment: it is let go all the same.
                 self.leave(follower.following.name)
-                break
+                return None
         return follower.place
 
     def _is_waiting(self, follower: _Follower) -> bool:
@@ -311,22 +312,30 @@ class Intake:
             if isinstance(item, Stopped):
                 raise item.error
             if isinstance(item, Group):
-                if until is not None and _has_come(item.start, until):
-                    # Between the two nothing stood but what is of no group: the shared reader brings this one.
+                # Between the last one and this may stand what is of no group: the shared reader brings this one.
+                until, is_level = self._compared(item.start, until)
+                if is_level:
                     break
                 self._sink.put(item)
             if not own.is_between:
                 continue
             if until is None and self._reader.is_near(own):
                 until = self._reader.change_over(own, self._follower(own.read_position), lambda: self._is_closed)
-            if until is not None and _has_come(own.read_position, until):
-                if own.read_position.is_within(until) or until.gtids is None:
-                    break
-                # What the shared reader will bring yet has come by this dump, among what it had left out.
-                self._let_go()
-                until = None
+            until, is_level = self._compared(own.read_position, until)
+            if is_level:
+                break
         if until is not None and self._shared is not None:
             self._shared.open()
+
+    def _compared(self, here: Position, until: Position | None) -> tuple[Position | None, bool]:
+        """Up to where the own dump is to be read, if that is settled, and whether it has come to just there."""
+        if until is None or not _has_come(here, until):
+            return until, False
+        if until.gtids is None or here.is_within(until):
+            return until, True
+        # What the shared reader will bring yet has come by this dump already, among what that one had left out.
+        self._let_go()
+        return None, False
 
     def _let_go(self) -> None:
         self._reader.leave(self._following.name)
