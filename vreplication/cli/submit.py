@@ -61,9 +61,15 @@ _Priority = Annotated[
 ]
 
 
+_Table = Annotated[str, typer.Option("--table", metavar="NAME", help="The table, `name` or `schema.name`.")]
+_Alter = Annotated[
+    str, typer.Option("--alter", metavar="CLAUSES", help="What would follow ALTER TABLE name, several clauses too.")
+]
+
+
 def submit(
-    table: online_ddl._Table,
-    alter: online_ddl._Alter,
+    table: _Table,
+    alter: _Alter,
     source: options.SourceOption = None,
     source_file: options.SourceFileOption = None,
     workflow: _Workflow = None,
