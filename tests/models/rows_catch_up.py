@@ -3,8 +3,8 @@
     apply_batch   `changes.matcher.Matcher.feed`, `apply.applier.Applier.take` and `apply.applier.Applier.flush`: rows,
                   tombstones (`apply.writer.write_steps`) and checkpoint in one transaction
     write_share   `apply.applier.Applier._write_shared`: one worker's part of a batch
-    match         `apply.applier.Applier._match` at "landed": `apply.writer.delete_again`,
-                  `apply.writer.prune_tombstones`, `state.ledger.match`
+    match         `apply.applier.Applier._commit` behind "landed": `apply.table.TableWork.match` with
+                  `apply.writer.delete_again`, `apply.writer.prune_tombstones`, `state.ledger.match`
     pass_marker   `apply.applier.Applier._on_marker`; behind a fresh one `apply.applier.Applier.match_landed`; at a copy
                   task's the held branches are noted (`state.markers.record_applied`)
     save          `apply.applier.Applier._save_checkpoint`, of an empty batch or behind a shared one
