@@ -1,4 +1,4 @@
-"""Names of the tables that we make, built and parsed here alone.
+"""Names of the tables and triggers that we make, built and parsed here alone.
 
 What must stay true: the shadow's and the retired table's names sort *after* the table's own as UTF-8 bytes, because
 RENAME takes its metadata locks in name order and has to wait on the table itself from its first moment
@@ -49,9 +49,27 @@ def stage_table(workflow: str) -> str:
     return f"stage_{_digest(workflow)}"
 
 
+def is_shadow(table: str) -> bool:
+    """True for a name that `shadow_table` gives, in any case."""
+    return table.lower().endswith("__vr_new")
+
+
 def is_ours(table: str) -> bool:
     """True for a name that `shadow_table` or `retired_table` gives."""
     return re.search(r"__vr_(new|old_[0-9a-f]{6})$", table) is not None
+
+
+DENIED_EVENTS = ("INSERT", "UPDATE", "DELETE")
+
+
+def deny_trigger(workflow: str, table: str, event: str) -> str:
+    """Name of the trigger that denies one of DENIED_EVENTS on a table while a workflow switches it. ASCII."""
+    return f"vr_deny_{_digest(workflow)}_{_digest(table)}_{event.lower()}"
+
+
+def is_deny_trigger(trigger: str) -> bool:
+    """True for a name that `deny_trigger` gives, of any workflow and table."""
+    return re.fullmatch(r"vr_deny_[0-9a-f]{16}_[0-9a-f]{16}_(insert|update|delete)", trigger) is not None
 
 
 def new_workflow(table: str) -> str:

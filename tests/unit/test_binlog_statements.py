@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from vreplication.binlog.control import Query
 from vreplication.binlog.statements import Kind, Meaning, meaning
 from vreplication.mysql.server import Xid
+from vreplication.names import DENIED_EVENTS, deny_trigger
 
 PLAIN = frozenset({("shop", "orders"), ("shop", "orders__vr_new")})
 WATCHED = PLAIN | {("shop", "größe")}
@@ -138,6 +139,19 @@ def test_setting_the_counter_alone_passes(rest: str) -> None:
     """The cut-over does it to the shadow, and a failed attempt must not end the workflow."""
     assert read(f"ALTER TABLE orders {rest}").kind is Kind.PASS
     assert read(f"ALTER TABLE orders {rest}, ADD x INT").kind is not Kind.PASS
+
+
+@pytest.mark.parametrize("event", DENIED_EVENTS)
+def test_triggers_that_deny_writes_pass(event: str) -> None:
+    """By their names alone; what else makes a trigger on the table ends the workflow."""
+    name = deny_trigger("shop-1", "größe", event)
+    rest = f"BEFORE {event} ON `shop`.`größe` FOR EACH ROW IF NOT (CAST(@vreplication AS BINARY) <=> X'00') THEN SIGNAL"
+    for begin in ("CREATE", "CREATE DEFINER=`vr`@`%`", "CREATE DEFINER=CURRENT_USER() OR REPLACE"):
+        for place in ("", "shop.", "`shop`."):
+            assert read(f"{begin} TRIGGER {place}`{name}` {rest} SQLSTATE 'HY000'; END IF").kind is Kind.PASS
+            assert read(f"{begin} TRIGGER {place}`{name}x` {rest} SQLSTATE 'HY000'; END IF").kind is Kind.STOP
+    assert read(f"DROP TRIGGER IF EXISTS `shop`.`{name}`").kind is Kind.PASS
+    assert read(f"ALTER TABLE orders COMMENT '{name}'").kind is Kind.STOP
 
 
 @pytest.mark.parametrize("sql", PASSES)

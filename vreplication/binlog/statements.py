@@ -16,6 +16,7 @@ from vreplication.binlog.charsets import EXACT
 from vreplication.binlog.control import Query
 from vreplication.mysql.server import Xid
 from vreplication.mysql.text import Token, Unreadable, has_opened_comment, tokens
+from vreplication.names import is_deny_trigger, is_shadow
 
 ANSI_QUOTES = 1 << 2
 _NO_BACKSLASH_ESCAPES = 1 << 20
@@ -276,10 +277,17 @@ class _Reader:
         if kind == "INDEX":
             return self._unless_ours(f"{verb} INDEX", self._names_behind("ON"))
         if kind == "TRIGGER":
-            return _PASS if verb == "DROP" else self._unless_ours(f"{verb} TRIGGER", self._names_behind("ON"))
+            return self._trigger(verb)
         if kind == "SEQUENCE" and verb == "CREATE":
             return self._unless_ours("CREATE SEQUENCE", [self._name(self._behind_if_exists(self.at + 1))[0]])
         return _PASS if kind in _OBJECTS or kind == "SEQUENCE" else _unknown(f"{verb} {kind[:20]}")
+
+    def _trigger(self, verb: str) -> Meaning:
+        """Those of a switch between servers change no row: they refuse writes."""
+        found = self._name(self._behind_if_exists(self.at + 1))[0]
+        if verb == "DROP" or (verb == "CREATE" and found and is_deny_trigger(found[1])):
+            return _PASS
+        return self._unless_ours(f"{verb} TRIGGER", self._names_behind("ON"))
 
     def _skip_modifiers(self) -> None:
         """OR REPLACE, TEMPORARY, UNIQUE, LOCAL, DEFINER = user, ALGORITHM = …, SQL SECURITY …"""
@@ -320,7 +328,9 @@ class _Reader:
         if verb in ("CREATE", "DROP") and any(t.is_word("TEMPORARY") for t in self.cut[1 : self.at]):
             return _PASS
         at = self._behind_if_exists(self.at + 1)
-        if verb in ("RENAME", "DROP", "OPTIMIZE", "REPAIR"):
+        if verb == "RENAME":
+            return self._unless_ours("RENAME TABLE", self._renamed(at))
+        if verb in ("DROP", "OPTIMIZE", "REPAIR"):
             return self._unless_ours(f"{verb} TABLE", self._all_names(at))
         if verb == "CREATE":
             return self._create(at)
@@ -371,6 +381,22 @@ class _Reader:
             found, at = self._name(at)
             if found:
                 yield found
+            else:
+                at += 1
+
+    def _renamed(self, at: int) -> Iterator[tuple[str, str] | None]:
+        """As `_all_names`, but for a table that moves and gets its name: that is how its stream's log begins.
+
+        By then no table has that name; where one had it, the log shows first how it lost it.
+        """
+        while at < len(self.cut):
+            old, behind = self._name(at)
+            new, end = self._name(behind + 1) if self._is(behind, "TO") else (None, behind)
+            if old and new and new[0] == old[0] and is_shadow(old[1]) and old not in self.watched:
+                at = end
+            elif old:
+                yield old
+                at = behind
             else:
                 at += 1
 
