@@ -5,12 +5,13 @@ What must stay true: both say what the plan says and decide nothing; they hold n
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from vreplication.planning.facts import Check, Verdict
 from vreplication.planning.plan import Plan
 from vreplication.planning.space import size
-from vreplication.planning.stages import Explained, Stage
+from vreplication.planning.stages import Explained
 
 _MARK = {Verdict.OK: "ok    ", Verdict.WARN: "note  ", Verdict.REFUSE: "REFUSE"}
 
@@ -22,15 +23,22 @@ def explain(plan: Plan) -> str:
         "",
         *_facts(plan),
         "",
-        "Checks",
-        *(line for check in plan.checks for line in _check(check)),
-        "",
-        "Steps",
-        *(line for number, one in enumerate(plan.stages, 1) for line in _stage(number, *one)),
-        "",
+        *body(plan.checks, [(stage.name, found) for stage, found in plan.stages]),
         _verdict(plan),
     ]
     return "\n".join(lines)
+
+
+def body(checks: Sequence[Check], stages: Sequence[tuple[str, Explained]]) -> list[str]:
+    """The lines that plans of all kinds have in common."""
+    return [
+        "Checks",
+        *(line for check in checks for line in _check(check)),
+        "",
+        "Steps",
+        *(line for number, one in enumerate(stages, 1) for line in _stage(number, *one)),
+        "",
+    ]
 
 
 def _facts(plan: Plan) -> list[str]:
@@ -69,11 +77,11 @@ def _columns(plan: Plan) -> list[str]:
 
 def _check(check: Check) -> list[str]:
     cure = [f"         {'':22}{check.cure}"] if check.cure else []
-    return [f"  {_MARK[check.verdict]} {check.name:<22}{check.sentence}", *cure]
+    return [f"  {_MARK[check.verdict]} {check.name:<21} {check.sentence}", *cure]
 
 
-def _stage(number: int, stage: Stage, found: Explained) -> list[str]:
-    return [f"  {number}. {stage.name}: {found.sentence}", *(f"       {text}" for text in found.statements)]
+def _stage(number: int, name: str, found: Explained) -> list[str]:
+    return [f"  {number}. {name}: {found.sentence}", *(f"       {text}" for text in found.statements)]
 
 
 def _verdict(plan: Plan) -> str:
@@ -99,11 +107,13 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "estimated_rows": plan.estimated_rows,
         "copy_bytes": plan.copy_bytes,
         "log_bytes": plan.log_bytes,
-        "checks": [
-            {"name": c.name, "verdict": c.verdict.value, "sentence": c.sentence, "cure": c.cure} for c in plan.checks
-        ],
+        "checks": [check_json(check) for check in plan.checks],
         "stages": [
             {"name": s.name, "phases": list(s.phases), "sentence": e.sentence, "statements": list(e.statements)}
             for s, e in plan.stages
         ],
     }
+
+
+def check_json(check: Check) -> dict[str, str]:
+    return {"name": check.name, "verdict": check.verdict.value, "sentence": check.sentence, "cure": check.cure}

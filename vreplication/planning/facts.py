@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Protocol
 
 from vreplication.errors import Ambiguous, Refused, VReplicationError
 from vreplication.mysql.server import Server
 from vreplication.mysql.session import ConnectionLost, Session
-from vreplication.planning.spec import Spec
+from vreplication.planning.spec import Request, Spec
 from vreplication.schema.alter import AlterClauses
 from vreplication.schema.model import Table, TableMapping
 
@@ -56,6 +57,24 @@ def looked(name: str, check: Callable[[], Check]) -> Check:
         raise
     except VReplicationError as error:
         return refuse(name, f"It could not be read: {error}", "Fix this and plan again.")
+
+
+class OfServer(Protocol):
+    """What a check of a server reads."""
+
+    @property
+    def session(self) -> Session: ...
+    @property
+    def server(self) -> Server: ...
+    @property
+    def spec(self) -> Request: ...
+
+
+class OfTable(OfServer, Protocol):
+    """What a check of a table reads."""
+
+    @property
+    def source(self) -> Table: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

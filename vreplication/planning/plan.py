@@ -36,7 +36,7 @@ class Plan:
     copy_path: str
     copy_path_reason: str
     checks: tuple[Check, ...]
-    stages: tuple[tuple[Stage, Explained], ...]
+    stages: tuple[tuple[Stage[Facts], Explained], ...]
     estimated_rows: int
     copy_bytes: int
     log_bytes: int

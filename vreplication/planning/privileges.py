@@ -25,6 +25,24 @@ _GLOBAL = {
         {"REPLICATION SLAVE", "REPLICATION CLIENT", "PROCESS", "XA_RECOVER_ADMIN", "SESSION_VARIABLES_ADMIN"}
     ),
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Role:
+    """What a user of ours needs on one server: of the tables' schema, of our own, and globally."""
+
+    on_schema: frozenset[str]
+    on_sidecar: frozenset[str]
+    is_global: dict[bool, frozenset[str]]
+
+
+MOVE_SOURCE = Role(
+    on_schema=frozenset({"SELECT", "INSERT", "DELETE", "CREATE", "ALTER", "DROP", "LOCK TABLES", "TRIGGER"}),
+    on_sidecar=frozenset({"CREATE", "SELECT", "INSERT", "UPDATE", "DELETE"}),
+    is_global=_GLOBAL,
+)
+MOVE_TARGET = Role(on_schema=_ON_SCHEMA, on_sidecar=_ON_SIDECAR, is_global=_GLOBAL)
+_ONLINE_DDL = Role(on_schema=_ON_SCHEMA, on_sidecar=_ON_SIDECAR, is_global=_GLOBAL)
 # Older or wider names for the same right.
 _ALIASES = {
     "REPLICATION CLIENT": "BINLOG MONITOR",
@@ -107,19 +125,23 @@ def check(facts: Facts) -> Check:
 
 def demand(session: Session, schema: str, table: str, *, is_mariadb: bool) -> None:
     """Raises Refused with each GRANT that is missing to change the table."""
+    if lacks := lacking(session, _ONLINE_DDL, schema, is_mariadb=is_mariadb):
+        words = f"The user lacks privileges to change {schema}.{table}."
+        raise Refused(words, cure=" ".join(lacks) + " (sql/grants/ has all of them)")
+
+
+def lacking(session: Session, role: Role, schema: str, *, is_mariadb: bool) -> list[str]:
+    """Each GRANT that the user lacks for the role."""
     grants = read_grants(session, is_mariadb=is_mariadb)
     lacks = []
     for wanted, where, place in (
-        (_ON_SCHEMA, schema, f"{ident(schema)}.*"),
-        (_ON_SIDECAR, SIDECAR, f"{ident(SIDECAR)}.*"),
-        (_GLOBAL[is_mariadb], "*", "*.*"),
+        (role.on_schema, schema, f"{ident(schema)}.*"),
+        (role.on_sidecar, SIDECAR, f"{ident(SIDECAR)}.*"),
+        (role.is_global[is_mariadb], "*", "*.*"),
     ):
         if names := missing(grants, wanted, where):
             lacks.append(f"GRANT {', '.join(names)} ON {place} TO the user;")
-    lacks += [] if is_mariadb else _locks(grants)
-    if lacks:
-        words = f"The user lacks privileges to change {schema}.{table}."
-        raise Refused(words, cure=" ".join(lacks) + " (sql/grants/ has all of them)")
+    return lacks + ([] if is_mariadb else _locks(grants))
 
 
 def _locks(grants: list[Grant]) -> list[str]:

@@ -12,13 +12,13 @@ from functools import partial
 
 from vreplication.mysql.server import out_of_turn, prepared_branches
 from vreplication.mysql.session import SqlError
-from vreplication.planning.facts import Check, Facts, looked, ok, refuse, warn
+from vreplication.planning.facts import Check, OfServer, looked, ok, refuse, warn
 
 _OLDEST = {"mariadb": (10, 5, 0), "mysql": (8, 0, 13)}
 _DAY = 86_400.0
 
 
-def version(facts: Facts) -> Check:
+def version(facts: OfServer) -> Check:
     oldest = _OLDEST[facts.server.flavor.value]
     if facts.server.version < oldest:
         return refuse(
@@ -29,13 +29,13 @@ def version(facts: Facts) -> Check:
     return ok("version", f"{facts.server}.")
 
 
-def binary_log(facts: Facts) -> Check:
+def binary_log(facts: OfServer) -> Check:
     if not facts.server.is_on("log_bin"):
         return refuse("binary log", "The binary log is off.", "Start the server with log_bin and server_id.")
     return ok("binary log", "The binary log is on.")
 
 
-def log_format(facts: Facts) -> Check:
+def log_format(facts: OfServer) -> Check:
     found = facts.server.setting("binlog_format") or "ROW"
     if found.upper() != "ROW":
         return refuse(
@@ -44,7 +44,7 @@ def log_format(facts: Facts) -> Check:
     return ok("log format", "Changes are logged as rows.")
 
 
-def row_image(facts: Facts) -> Check:
+def row_image(facts: OfServer) -> Check:
     found = facts.server.setting("binlog_row_image") or "FULL"
     if found.upper() != "FULL":
         return refuse(
@@ -55,7 +55,7 @@ def row_image(facts: Facts) -> Check:
     return ok("row image", "Rows are logged whole.")
 
 
-def partial_json(facts: Facts) -> Check:
+def partial_json(facts: OfServer) -> Check:
     found = facts.server.setting("binlog_row_value_options") or ""
     if found:
         return refuse(
@@ -66,7 +66,7 @@ def partial_json(facts: Facts) -> Check:
     return ok("partial JSON", "JSON values are logged whole.")
 
 
-def commit_order(facts: Facts) -> Check:
+def commit_order(facts: OfServer) -> Check:
     found = facts.server.setting("binlog_order_commits")
     if found is not None and not facts.server.is_on("binlog_order_commits"):
         return refuse(
@@ -77,13 +77,13 @@ def commit_order(facts: Facts) -> Check:
     return ok("commit order", "Commits become visible in the order of the log.")
 
 
-def lock_order(facts: Facts) -> Check:
+def lock_order(facts: OfServer) -> Check:
     if unusual := out_of_turn(int(facts.server.setting("max_write_lock_count") or sys.maxsize)):
         return refuse("lock order", unusual, "SET GLOBAL max_write_lock_count=DEFAULT until the workflow has ended.")
     return ok("lock order", "RENAME goes before waiting writers.")
 
 
-def log_filters(facts: Facts) -> Check:
+def log_filters(facts: OfServer) -> Check:
     statement = "SHOW MASTER STATUS" if facts.server.is_mariadb else "SHOW BINARY LOG STATUS"
     try:
         row = (facts.session.named_rows(statement) or [{}])[0]
@@ -100,7 +100,7 @@ def log_filters(facts: Facts) -> Check:
     return ok("log filters", "No filter keeps anything out of the log.")
 
 
-def replica(facts: Facts) -> Check:
+def replica(facts: OfServer) -> Check:
     statement = "SHOW ALL SLAVES STATUS" if facts.server.is_mariadb else "SHOW REPLICA STATUS"
     try:
         is_replica = bool(facts.session.rows(statement))
@@ -116,14 +116,14 @@ def replica(facts: Facts) -> Check:
     return ok("replica", "A replica that logs all changes." if is_replica else "The server is no replica.")
 
 
-def writable(facts: Facts) -> Check:
+def writable(facts: OfServer) -> Check:
     for name in ("read_only", "super_read_only", "innodb_read_only"):
         if facts.server.is_on(name):
             return refuse("writable", f"The server is read-only ({name}).", "Run against the primary.")
     return ok("writable", "The server takes writes.")
 
 
-def cluster(facts: Facts) -> Check:
+def cluster(facts: OfServer) -> Check:
     if facts.server.is_on("wsrep_on"):
         return refuse(
             "cluster",
@@ -133,7 +133,7 @@ def cluster(facts: Facts) -> Check:
     return ok("cluster", "No Galera cluster.")
 
 
-def places(facts: Facts) -> Check:
+def places(facts: OfServer) -> Check:
     """By GTID where every transaction has one; MariaDB always gives them out."""
     if facts.server.is_mariadb or (facts.server.setting("gtid_mode") or "").upper() == "ON":
         return ok("places in the log", "By GTID: the workflow may go on on a promoted replica of this server.")
@@ -144,7 +144,7 @@ def places(facts: Facts) -> Check:
     )
 
 
-def retention(facts: Facts) -> Check:
+def retention(facts: OfServer) -> Check:
     seconds = float(facts.server.setting("binlog_expire_logs_seconds") or 0)
     seconds = seconds or float(facts.server.setting("expire_logs_days") or 0) * _DAY
     if 0 < seconds < _DAY:
@@ -157,7 +157,7 @@ def retention(facts: Facts) -> Check:
     return ok("log retention", f"Binary logs are kept {kept}.")
 
 
-def prepared(facts: Facts) -> Check:
+def prepared(facts: OfServer) -> Check:
     try:
         found = prepared_branches(facts.session, is_mariadb=facts.server.is_mariadb)
     except SqlError as error:
@@ -174,13 +174,13 @@ def prepared(facts: Facts) -> Check:
     return ok("prepared transactions", "No XA transaction is prepared.")
 
 
-def compression(facts: Facts) -> Check:
+def compression(facts: OfServer) -> Check:
     names = ("binlog_transaction_compression", "log_bin_compress")
     on = [name for name in names if facts.server.is_on(name)]
     return ok("compression", f"{on[0]} is on; we read compressed logs." if on else "The log is not compressed.")
 
 
-_ALL: tuple[Callable[[Facts], Check], ...] = (
+_ALL: tuple[Callable[[OfServer], Check], ...] = (
     version,
     binary_log,
     log_format,
@@ -199,6 +199,6 @@ _ALL: tuple[Callable[[Facts], Check], ...] = (
 )
 
 
-def run(facts: Facts) -> Iterator[Check]:
-    """All of them; one that cannot be made refuses."""
-    return (looked(check.__name__.replace("_", " "), partial(check, facts)) for check in _ALL)
+def run(facts: OfServer, checks: tuple[Callable[[OfServer], Check], ...] = _ALL) -> Iterator[Check]:
+    """All of them, unless some are named; one that cannot be made refuses."""
+    return (looked(check.__name__.replace("_", " "), partial(check, facts)) for check in checks)

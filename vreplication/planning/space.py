@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 
-from vreplication.planning.facts import Check, Facts, ok, refuse
+from vreplication.planning.facts import Check, Facts, OfServer, ok, refuse
+from vreplication.schema.model import Table
 
 _MARGIN = 1.1
 _LOCAL = ("localhost", "127.0.0.1", "::1", "")
@@ -24,7 +25,11 @@ class Disk:
 
 
 def check(facts: Facts) -> Check:
-    copy, log = needed(facts)
+    return room(facts, *needed(facts))
+
+
+def room(facts: OfServer, copy: int, log: int) -> Check:
+    """Whether a server has room for so many bytes of tables, and of its binary log."""
     words = f"The copy needs about {size(copy)} and the binary log about {size(log)}"
     data, logs = _places(facts)
     wanted: dict[Disk, int] = {}
@@ -42,17 +47,20 @@ def check(facts: Facts) -> Check:
 
 def needed(facts: Facts) -> tuple[int, int]:
     """Bytes of the shadow table and of the rows in the log."""
-    table = facts.source
+    return needed_of(facts.source)
+
+
+def needed_of(table: Table) -> tuple[int, int]:
     return int((table.data_bytes + table.index_bytes) * _MARGIN), int(table.data_bytes * _MARGIN)
 
 
-def _places(facts: Facts) -> tuple[str, str]:
+def _places(facts: OfServer) -> tuple[str, str]:
     """The data directory, and the logs'."""
     data = facts.server.setting("datadir") or ""
     return data, os.path.dirname(facts.server.setting("log_bin_basename") or "") or data
 
 
-def _disk(facts: Facts, place: str) -> Disk | None:
+def _disk(facts: OfServer, place: str) -> Disk | None:
     """Where `place` is, if the server whose process id stands in its data directory is on this very machine."""
     pid_file = os.path.join(facts.server.setting("datadir") or "", facts.server.setting("pid_file") or "")
     is_here = facts.session.url.unix_socket or facts.session.url.host in _LOCAL

@@ -1,4 +1,4 @@
-"""What a user asks for: an online DDL as a value that is checked once.
+"""What a user asks for, as a value that is checked once: what all workflows share, and an online DDL.
 
 What must stay true: a Spec holds no URL and no password, so it may be stored and shown; every wrong value is one clear
 sentence (`Refused`), whichever face it came through.
@@ -7,7 +7,7 @@ sentence (`Refused`), whichever face it came through.
 from __future__ import annotations
 
 import os
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
@@ -24,14 +24,14 @@ from vreplication.settings import (
     MOST_PARALLELISM,
 )
 
+R = TypeVar("R", bound="Request")
 
-class Spec(BaseModel):
-    """An online DDL. `workflow` None: the face makes an id up before it runs."""
+
+class Request(BaseModel):
+    """What every kind of workflow may be asked for. `workflow` None: the face makes an id up before it runs."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    table: str = Field(min_length=1, description="Table to change, `name` or `schema.name`.")
-    alter: str = Field(min_length=1, description="What would follow ALTER TABLE t.")
     workflow: str | None = Field(default=None, description="Id of the workflow; an existing one goes on.")
     cutover: Literal["auto", "manual"] = Field(default="auto", description="manual: hold before the cut-over.")
     cutover_window: str | None = Field(default=None, description="Maintenance window that releases the cut-over.")
@@ -51,21 +51,12 @@ class Spec(BaseModel):
     apply_parallelism: int = Field(
         default=2, ge=1, le=MAX_APPLY_PARALLELISM, description="Connections that apply changes."
     )
-    copy_path: Literal["auto", "server", "rows"] = Field(default="auto", description="How rows travel.")
     spark_master: str = Field(default="local[*]", min_length=1, description="Spark's master.")
     retired: Literal["keep", "drop"] = Field(default="keep", description="The original after the cut-over.")
     xa_wait_seconds: float = Field(default=60.0, ge=0, description="Patience with XA branches prepared before us.")
-    ignore_old_snapshots: bool = Field(default=False, description="Switch although an older snapshot is open.")
     verify_every_minutes: float = Field(
         default=60.0, ge=0, description="While it is held at the gate, verify again so often, minutes; 0: never."
     )
-
-    @field_validator("alter", "table")
-    @classmethod
-    def _stripped(cls, value: str) -> str:
-        if not value.strip():
-            raise ValueError("it is empty")
-        return value.strip()
 
     @field_validator("latency_factor")
     @classmethod
@@ -96,6 +87,22 @@ class Spec(BaseModel):
     def needs_release(self) -> bool:
         """Somebody, or the window, has to release the cut-over."""
         return self.cutover == "manual" or self.cutover_window is not None
+
+
+class Spec(Request):
+    """An online DDL."""
+
+    table: str = Field(min_length=1, description="Table to change, `name` or `schema.name`.")
+    alter: str = Field(min_length=1, description="What would follow ALTER TABLE t.")
+    copy_path: Literal["auto", "server", "rows"] = Field(default="auto", description="How rows travel.")
+    ignore_old_snapshots: bool = Field(default=False, description="Switch although an older snapshot is open.")
+
+    @field_validator("alter", "table")
+    @classmethod
+    def _stripped(cls, value: str) -> str:
+        if not value.strip():
+            raise ValueError("it is empty")
+        return value.strip()
 
     def table_parts(self, default_schema: str) -> tuple[str, str]:
         """(schema, table). Backticks are taken off; a dot inside them is part of the name."""
@@ -128,8 +135,13 @@ def split_table(text: str, default_schema: str) -> tuple[str, str]:
 
 def make_spec(**given: Any) -> Spec:
     """A Spec from what a face was given; None means the default. Raises Refused with one sentence."""
+    return make_request(Spec, given)
+
+
+def make_request(model: type[R], given: dict[str, Any]) -> R:
+    """Likewise, of any kind."""
     try:
-        return Spec.model_validate({name: value for name, value in given.items() if value is not None})
+        return model.model_validate({name: value for name, value in given.items() if value is not None})
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"])) or "request"

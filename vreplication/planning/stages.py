@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from vreplication import names
 from vreplication.errors import Refused
@@ -27,9 +28,12 @@ class Explained:
     statements: tuple[str, ...] = ()
 
 
+F = TypeVar("F")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
-    """A step of the command, a task of Airflow, a line of a plan.
+class Stage(Generic[F]):
+    """A step of the command, a task of Airflow, a line of a plan. F: the facts that it is explained by.
 
     after: the stages that have ended when it begins. phases: what `status` shows meanwhile; none where it runs beside
     others.
@@ -38,7 +42,7 @@ class Stage:
     name: str
     after: tuple[str, ...]
     phases: tuple[Phase, ...]
-    explain: Callable[[Facts], Explained]
+    explain: Callable[[F], Explained]
 
 
 def shadow_name(facts: Facts) -> str:
@@ -126,7 +130,7 @@ def _clean_up(facts: Facts) -> Explained:
     return Explained(sentence=f"The original stays as {retired} until `vreplication cleanup`.")
 
 
-STAGES = (
+STAGES: tuple[Stage[Facts], ...] = (
     Stage(name="prepare", after=(), phases=(Phase.PREPARING,), explain=_prepare),
     Stage(name="replicate", after=("prepare",), phases=(), explain=_replicate),
     Stage(name="copy", after=("prepare",), phases=(Phase.COPYING, Phase.CATCHING_UP), explain=_copy),

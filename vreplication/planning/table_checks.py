@@ -11,24 +11,25 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from vreplication import names
+from vreplication.mysql.session import Session
 from vreplication.mysql.text import Token, tokens
 from vreplication.planning.duplicates import find_duplicates
-from vreplication.planning.facts import Check, Facts, looked, ok, refuse, warn
+from vreplication.planning.facts import Check, Facts, OfTable, looked, ok, refuse, warn
 from vreplication.schema import statistics
 from vreplication.schema.introspect import definitions, exists
 from vreplication.schema.keys import usable_keys
-from vreplication.schema.model import Column, Key, TableMapping
+from vreplication.schema.model import Column, Key, Table, TableMapping
 from vreplication.schema.shadow import checks_of, new_names
 from vreplication.settings import SIDECAR
 from vreplication.state import workflows
 
-_SYSTEM = ("mysql", "sys", "information_schema", "performance_schema", SIDECAR)
+SYSTEM_SCHEMAS = ("mysql", "sys", "information_schema", "performance_schema", SIDECAR)
 # A literal, the current time, or nothing: what is the same in every row.
 _PLAIN_DEFAULT = re.compile(r"(?:current_timestamp|now)\b.*|[^(]*", re.I | re.S)
 
 
 def ours(facts: Facts) -> Check:
-    if names.is_ours(facts.source.name) or facts.source.schema.lower() in _SYSTEM:
+    if names.is_ours(facts.source.name) or facts.source.schema.lower() in SYSTEM_SCHEMAS:
         return refuse("table", f"{facts.name} is not a table of an application.", "Name one of your own tables.")
     return ok("table", f"{facts.name} is a base table.")
 
@@ -44,28 +45,32 @@ def engine(facts: Facts) -> Check:
 
 
 def foreign_keys(facts: Facts) -> Check:
-    own = [parts[1].value for parts in definitions(facts.source.create_sql) if _is_foreign(parts)]
-    if own:
+    if own := own_foreign_keys(facts.source):
         return refuse(
             "foreign keys",
             f"{facts.name} has foreign keys ({', '.join(own)}), which would go on pointing from the retired table.",
             "Drop them first, or run a plain ALTER TABLE.",
         )
-    if children := sorted(_children(facts)):
+    if found := sorted(children(facts)):
         return refuse(
             "foreign keys",
-            f"{facts.name} is the parent of foreign keys in {', '.join(children[:5])},"
+            f"{facts.name} is the parent of foreign keys in {', '.join(found[:5])},"
             " which would go on pointing to the retired table.",
             "Drop them first, or run a plain ALTER TABLE.",
         )
     return ok("foreign keys", "No foreign keys from or to the table.")
 
 
+def own_foreign_keys(table: Table) -> list[str]:
+    """Their names."""
+    return [parts[1].value for parts in definitions(table.create_sql) if _is_foreign(parts)]
+
+
 def _is_foreign(parts: list[Token]) -> bool:
     return any(token.is_word("FOREIGN") for token in parts[:4])
 
 
-def _children(facts: Facts) -> set[str]:
+def children(facts: OfTable) -> set[str]:
     """Tables with a foreign key to the source: InnoDB knows them all, information_schema what the user may see."""
     key = (facts.source.schema, facts.source.name)
     seen = facts.session.rows(
@@ -83,17 +88,19 @@ def _children(facts: Facts) -> set[str]:
 
 
 def triggers(facts: Facts) -> Check:
-    found = facts.session.rows(
-        "SELECT TRIGGER_NAME FROM information_schema.TRIGGERS WHERE EVENT_OBJECT_SCHEMA=%s AND EVENT_OBJECT_TABLE=%s",
-        (facts.source.schema, facts.source.name),
-    )
-    if found:
+    if found := triggers_of(facts.session, facts.source.schema, facts.source.name):
         return refuse(
             "triggers",
-            f"{facts.name} has triggers ({', '.join(str(r[0]) for r in found)}); they would stay on the retired table.",
+            f"{facts.name} has triggers ({', '.join(found)}); they would stay on the retired table.",
             "Drop them first and create them again after the cut-over.",
         )
     return ok("triggers", "No triggers.")
+
+
+def triggers_of(session: Session, schema: str, table: str) -> list[str]:
+    """Their names, as far as the user may see them."""
+    sql = "SELECT TRIGGER_NAME FROM information_schema.TRIGGERS WHERE EVENT_OBJECT_SCHEMA=%s AND EVENT_OBJECT_TABLE=%s"
+    return [str(name) for (name,) in session.rows(sql, (schema, table))]
 
 
 def features(facts: Facts) -> Check:

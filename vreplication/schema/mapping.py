@@ -54,7 +54,7 @@ def map_tables(
         is not None
     }
     pairs = tuple(_pairs(target, sources, filled, zone))
-    is_written_in_zone = zone is not None and _computes_by_session(target, pairs)
+    is_written_in_zone = zone is not None and computes_by_session(target, pairs)
     if is_written_in_zone and any(pair.source.data_type == "timestamp" for pair in key):
         raise Refused(
             f"The key of {source.name} holds a TIMESTAMP, and the new definition computes values that may depend on the"
@@ -191,7 +191,7 @@ def _kept(source: Table, target: Table, sources: Sources) -> Iterator[ColumnPair
             yield ColumnPair(source=origin, target=column)
 
 
-def _computes_by_session(target: Table, pairs: Sequence[ColumnPair]) -> bool:
+def computes_by_session(target: Table, pairs: Sequence[ColumnPair]) -> bool:
     """True when what the server computes or checks while a row is written may come out otherwise in another session.
 
     MariaDB shows a default that is text like one that is an expression: read as one, it may count as dependent.

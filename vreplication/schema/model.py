@@ -135,6 +135,7 @@ class TableMapping:
     has_same_order: both sides sort the key alike: a range of the source's key is the same rows on the target.
     kept: stored generated columns that a plain ALTER leaves as they are. They are compared, not written.
     is_written_in_zone: what the target computes or checks may depend on the time zone: rows go in the server's.
+    soft: those of `pairs` and `kept` whose equal values two servers do not show alike: compared by `schema/soft.py`.
     """
 
     source: Table
@@ -148,6 +149,7 @@ class TableMapping:
     has_same_order: bool = True
     kept: tuple[ColumnPair, ...] = ()
     is_written_in_zone: bool = False
+    soft: tuple[ColumnPair, ...] = ()
 
     @property
     def is_recollated(self) -> bool:

@@ -1,0 +1,31 @@
+-- Least privilege for the source of tables that move (move-tables), on MariaDB 10.5 and newer.
+-- Replace <user>, <host>, <password> and <schema> (the schema of the tables), then run as an administrator.
+-- In a schema-level grant "_" stands for any one character; write it as "\_" if that grants too much on your server.
+-- While the server writes a binary log, MariaDB lets only SUPER create or drop a trigger: SET GLOBAL
+-- log_bin_trust_function_creators=ON until the workflow has ended, rather than granting that.
+
+CREATE USER '<user>'@'<host>' IDENTIFIED BY '<password>';
+
+-- The schema of the tables that move.
+--   SELECT               read rows, keys and checksums; SHOW CREATE TABLE
+--   LOCK TABLES          the switch: no write while the triggers are made
+--   TRIGGER              see triggers, which are hidden without it; make those that deny writes, and drop them
+--   INSERT, DELETE       after the switch: keep the tables level for the way back (REPLACE is both)
+--   ALTER, DROP, CREATE  when the move is completed: rename the old tables away (which asks for INSERT, too), or drop them
+GRANT SELECT, LOCK TABLES, TRIGGER, INSERT, DELETE, ALTER, DROP, CREATE
+  ON `<schema>`.* TO '<user>'@'<host>';
+
+-- Our own schema: one table of markers, which come back through the binary log.
+--   CREATE                  the schema itself and its table
+--   SELECT, INSERT, UPDATE  write and read markers, with a lock on a row
+--   DELETE                  take them away again
+GRANT CREATE, SELECT, INSERT, UPDATE, DELETE
+  ON `_vreplication`.* TO '<user>'@'<host>';
+
+-- REPLICATION SLAVE         read the binary log
+-- REPLICATION MASTER ADMIN  SHOW SLAVE HOSTS: our server id must clash with no replica's
+-- BINLOG MONITOR            SHOW MASTER STATUS and SHOW BINARY LOGS: where to start, whether the files are still there
+-- SLAVE MONITOR             SHOW SLAVE STATUS: whether this server is itself a replica
+-- PROCESS                   information_schema.innodb_trx and innodb_sys_tables, the process list: name what blocks
+GRANT REPLICATION SLAVE, BINLOG MONITOR, REPLICATION MASTER ADMIN, SLAVE MONITOR, PROCESS
+  ON *.* TO '<user>'@'<host>';

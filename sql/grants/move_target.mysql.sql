@@ -1,0 +1,35 @@
+-- Least privilege for the target of tables that move (move-tables), on MySQL 8.0 and newer.
+-- Replace <user>, <host>, <password> and <schema> (the schema into which they move), then run as an administrator.
+-- In a schema-level grant "_" stands for any one character; write it as "\_" if that grants too much on your server.
+-- For the way back the user has to create a trigger here, too: see sql/grants/move_source.mysql.sql.
+
+CREATE USER '<user>'@'<host>' IDENTIFIED BY '<password>';
+
+-- The schema into which the tables move.
+--   SELECT                   read rows, keys and checksums; SHOW CREATE TABLE
+--   INSERT, DELETE           write the new tables (REPLACE is both); RENAME asks for INSERT, too
+--   CREATE, ALTER, DROP      make them, give them their names at the switch, remove them again
+--   CREATE TEMPORARY TABLES  try a definition without leaving a trace
+--   LOCK TABLES              the way back: no write while the triggers are made
+--   TRIGGER                  see triggers, which are hidden without it; make those that deny writes on the way back
+GRANT SELECT, INSERT, DELETE, CREATE, ALTER, DROP, CREATE TEMPORARY TABLES, LOCK TABLES, TRIGGER
+  ON `<schema>`.* TO '<user>'@'<host>';
+
+-- Our own schema: leases, ledger, checkpoints.
+--   CREATE       the schema itself and its tables
+--   ALTER, DROP  bring the tables to a new version; remove those of one workflow
+--   LOCK TABLES  write markers while a table is locked
+GRANT SELECT, INSERT, UPDATE, DELETE, CREATE, ALTER, DROP, LOCK TABLES
+  ON `_vreplication`.* TO '<user>'@'<host>';
+
+-- REPLICATION SLAVE        read the binary log; SHOW REPLICAS: our server id must clash with no replica's
+-- REPLICATION CLIENT       SHOW BINARY LOG STATUS and SHOW BINARY LOGS: where to start, whether the files are still there
+-- PROCESS                  information_schema.innodb_trx and innodb_tables, the process list: name what blocks
+-- XA_RECOVER_ADMIN         XA RECOVER: prepared transactions that are in no stream yet
+-- SESSION_VARIABLES_ADMIN  SET SESSION max_error_count: all warnings of a chunk are read, not only the first 1,024
+GRANT REPLICATION SLAVE, REPLICATION CLIENT, PROCESS, XA_RECOVER_ADMIN, SESSION_VARIABLES_ADMIN
+  ON *.* TO '<user>'@'<host>';
+
+-- Who holds or waits for a metadata lock, and which connection that is.
+GRANT SELECT ON performance_schema.metadata_locks TO '<user>'@'<host>';
+GRANT SELECT ON performance_schema.threads TO '<user>'@'<host>';

@@ -1,0 +1,550 @@
+"""Every check of a move, of both servers and of each table: all are run and listed.
+
+What must stay true: no check is left out because another refused; what cannot be carried over without a loss, or could
+be written behind the switch's back, refuses; what the operator has to see to himself is a note.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import partial
+
+from vreplication import names
+from vreplication.cutover.deny import TRUST_CURE, may_create_triggers
+from vreplication.cutover.hook import check_target
+from vreplication.errors import Refused
+from vreplication.mysql.quoting import ident, qualified
+from vreplication.mysql.server import identity
+from vreplication.mysql.session import SqlError
+from vreplication.planning import privileges, server_checks, space, table_checks
+from vreplication.planning.facts import Check, OfServer, Verdict, looked, ok, refuse, warn
+from vreplication.schema.carry import compare
+from vreplication.schema.introspect import exists, introspect
+from vreplication.schema.keys import usable_keys
+from vreplication.schema.literals import BINARIES, CHARACTERS
+from vreplication.schema.model import Table
+from vreplication.schema.shadow import checks_of
+from vreplication.settings import MIB
+from vreplication.state import source_marks, workflows
+from vreplication.workflows.move_tables.facts import MovedTable, MoveFacts, OneServer, OneTable
+
+_CLOCK_SECONDS = 5.0
+_SHORT_ROW_PACKET = MIB
+"""Holds every row without long columns (65,535 bytes, written as hexadecimal digits)."""
+_LOG_OF_MARKS = 128 * MIB
+"""What our own rows take of the source's log a day."""
+_LONG = (CHARACTERS | BINARIES) - {"char", "varchar", "binary", "varbinary"} | {"json"}
+_SHOWN = 5
+_LONGEST_ID = 48
+
+_ON_SOURCE: tuple[Callable[[OfServer], Check], ...] = (
+    server_checks.version,
+    server_checks.binary_log,
+    server_checks.log_format,
+    server_checks.row_image,
+    server_checks.partial_json,
+    server_checks.commit_order,
+    server_checks.log_filters,
+    server_checks.compression,
+    server_checks.retention,
+    server_checks.writable,
+    server_checks.cluster,
+    server_checks.prepared,
+)
+_ON_TARGET: tuple[Callable[[OfServer], Check], ...] = (
+    server_checks.version,
+    server_checks.lock_order,
+    server_checks.writable,
+    server_checks.cluster,
+)
+_FOR_THE_WAY_BACK: tuple[Callable[[OfServer], Check], ...] = (
+    server_checks.binary_log,
+    server_checks.log_format,
+    server_checks.row_image,
+    server_checks.partial_json,
+    server_checks.commit_order,
+    server_checks.log_filters,
+    server_checks.retention,
+)
+_CURES = {
+    "cluster": "Move from and to servers outside of a cluster.",
+    "writable": "Name the primary.",
+}
+"""Where the cure of an online DDL is not ours."""
+
+
+def run_checks(facts: MoveFacts, found: Iterable[Check]) -> tuple[Check, ...]:
+    """All verdicts; `found`: what reading the tables and trying their definitions gave."""
+    back = _FOR_THE_WAY_BACK if facts.spec.reverse else ()
+    return (
+        *_of_server(facts.source, _ON_SOURCE),
+        *_of_server(facts.target, (*_ON_TARGET, *back)),
+        *(
+            looked(f"{side.role}: {name}", partial(check, facts, side))
+            for side in facts.sides
+            for name, check in _SIDES
+        ),
+        *(looked(name, partial(check, facts)) for name, check in _PAIRS),
+        *_per_table(facts),
+        *found,
+    )
+
+
+def _of_server(side: OneServer, checks: tuple[Callable[[OfServer], Check], ...]) -> Iterator[Check]:
+    for check in server_checks.run(side, checks):
+        cure = _CURES.get(check.name, check.cure) if check.cure else ""
+        yield replace(check, name=f"{side.role}: {check.name}", cure=cure)
+
+
+def _named(names_: Iterable[str]) -> str:
+    found = list(names_)
+    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    return ", ".join(found[:_SHOWN]) + more
+
+
+# -- one server -------------------------------------------------------------------------------------------------------
+
+
+def _grants(facts: MoveFacts, side: OneServer) -> Check:
+    name = f"{side.role}: privileges"
+    role = privileges.MOVE_SOURCE if side.role == "source" else privileges.MOVE_TARGET
+    schema = facts.schema if side.role == "source" else facts.target_schema
+    lacks = privileges.lacking(side.session, role, schema, is_mariadb=side.server.is_mariadb)
+    if lacks:
+        flavor = "mariadb" if side.server.is_mariadb else "mysql"
+        where = f"(sql/grants/move_{side.role}.{flavor}.sql has all of them)"
+        return refuse(name, f"The user of the {side.role} lacks privileges.", f"{' '.join(lacks)} {where}")
+    return ok(name, "The user has all that is needed.")
+
+
+def _replica(facts: MoveFacts, side: OneServer) -> Check:
+    """Rows that a replica applies fire no trigger, so that nothing denies them."""
+    name = f"{side.role}: replica"
+    statement = "SHOW ALL SLAVES STATUS" if side.server.is_mariadb else "SHOW REPLICA STATUS"
+    try:
+        rows = side.session.named_rows(statement)
+    except SqlError as error:
+        return refuse(name, f"{statement} is refused: {error.message}", "See the check of privileges.")
+    running = [row for row in rows if "Yes" in (_said(row, "io_running"), _said(row, "sql_running"))]
+    if not rows:
+        return ok(name, "The server is no replica.")
+    if running and side.role == "source":
+        return refuse(
+            name,
+            "The source is itself a replica: what it replicates could not be denied at the switch.",
+            "Name the primary, or stop replication on this server for good.",
+        )
+    words = "is a replica" if running else "is set up as a replica, which is stopped"
+    return warn(
+        name,
+        f"The {side.role} {words}: what comes to it that way is in nobody's order with the moved tables.",
+        "See that nothing replicates into the tables that move.",
+    )
+
+
+def _said(row: dict[str, object], ending: str) -> str:
+    return next((str(value) for key, value in row.items() if key.endswith(ending)), "")
+
+
+def _trigger_rights(facts: MoveFacts, side: OneServer) -> Check:
+    name = f"{side.role}: deny triggers"
+    if reason := may_create_triggers(side.session):
+        if side.role == "source":
+            return refuse(name, reason, TRUST_CURE)
+        if facts.spec.reverse:
+            return warn(name, f"{reason} The way back needs them on the target.", TRUST_CURE)
+    return ok(name, "The user may create the triggers that deny writes during the switch.")
+
+
+def _places(facts: MoveFacts, side: OneServer) -> Check:
+    name = f"{side.role}: places in the log"
+    mode = (side.server.setting("gtid_mode") or "OFF").upper()
+    if side.server.is_mariadb or mode == "ON":
+        return ok(name, "By GTID: the workflow may go on on a promoted replica of this server.")
+    return warn(
+        name,
+        f"By file and position (gtid_mode is {mode}): the workflow ends if this server is lost.",
+        "Switch gtid_mode to ON first, if you want to be able to fail over meanwhile.",
+    )
+
+
+def _room(facts: MoveFacts, side: OneServer) -> Check:
+    if side.role == "source":
+        return replace(space.room(side, 0, _LOG_OF_MARKS), name="source: disk")
+    sizes = [space.needed_of(table.source) for table in facts.tables]
+    log = sum(log for _, log in sizes) if side.server.is_on("log_bin") else 0
+    return replace(space.room(side, sum(copy for copy, _ in sizes), log), name="target: disk")
+
+
+_SIDES = (
+    ("privileges", _grants),
+    ("replica", _replica),
+    ("deny triggers", _trigger_rights),
+    ("places in the log", _places),
+    ("disk", _room),
+)
+
+
+# -- both servers -----------------------------------------------------------------------------------------------------
+
+
+def _not_itself(facts: MoveFacts) -> Check:
+    source, target = (identity(side.server) for side in facts.sides)
+    if source != target:
+        return ok("two servers", "Source and target are two servers.")
+    if facts.schema.lower() == facts.target_schema.lower():
+        return refuse(
+            "two servers", "Source and target are the same schema of the same server.", "Name another server or schema."
+        )
+    return ok("two servers", "Source and target are two schemas of one server.")
+
+
+def _letter_case(facts: MoveFacts) -> Check:
+    modes = [side.server.setting("lower_case_table_names") or "0" for side in facts.sides]
+    if modes[0] == modes[1]:
+        return ok("names", "Both servers tell names apart alike.")
+    capital = [t.name for t in facts.tables if any(map(str.isupper, t.source.name + t.target_schema))]
+    said = f"lower_case_table_names is {modes[0]} on the source and {modes[1]} on the target"
+    if capital:
+        return refuse(
+            "names",
+            f"{said}, and there are capital letters in {_named(capital)}.",
+            "Rename the tables to lower case first.",
+        )
+    return warn("names", f"{said}; all names are in lower case.")
+
+
+def _sql_mode(facts: MoveFacts) -> Check:
+    source, target = (set(filter(None, (side.server.setting("sql_mode") or "").split(","))) for side in facts.sides)
+    if source == target:
+        return ok("sql_mode", "It is the same on both.")
+    parts = [
+        f"only on the {role}: {_named(sorted(modes))}"
+        for role, modes in (("source", source - target), ("target", target - source))
+        if modes
+    ]
+    return warn(
+        "sql_mode",
+        f"It differs ({'; '.join(parts)}): statements of the application may be taken otherwise after the switch.",
+        "SET GLOBAL sql_mode on the target as on the source.",
+    )
+
+
+def _time_zone(facts: MoveFacts) -> Check:
+    zones = [_zone(side) for side in facts.sides]
+    if zones[0] == zones[1]:
+        return ok("time_zone", f"It is {zones[0]} on both; rows travel in UTC.")
+    return warn(
+        "time_zone",
+        f"It is {zones[0]} on the source and {zones[1]} on the target: TIMESTAMP keeps its moment, but the"
+        " application's sessions will see and write other local times.",
+        "SET GLOBAL time_zone on the target as on the source.",
+    )
+
+
+def _zone(side: OneServer) -> str:
+    zone = side.server.setting("time_zone") or "SYSTEM"
+    return (side.server.setting("system_time_zone") or "UTC") if zone.upper() == "SYSTEM" else zone
+
+
+def _clocks(facts: MoveFacts) -> Check:
+    sql = "SELECT UNIX_TIMESTAMP(NOW(6))"
+    ahead = float(facts.target.session.value(sql)) - float(facts.source.session.value(sql))
+    if abs(ahead) > _CLOCK_SECONDS:
+        side = "ahead of" if ahead > 0 else "behind"
+        return warn(
+            "clocks",
+            f"The target's clock is {abs(ahead):.0f} s {side} the source's: CURRENT_TIMESTAMP jumps at the switch.",
+            "Set the clocks (NTP).",
+        )
+    return ok("clocks", "The servers' clocks agree.")
+
+
+def _packets(facts: MoveFacts) -> Check:
+    source, target = (int(side.server.setting("max_allowed_packet") or MIB) for side in facts.sides)
+    cure = "SET GLOBAL max_allowed_packet on the target as on the source, at least."
+    if target < _SHORT_ROW_PACKET:
+        return refuse(
+            "packets",
+            f"max_allowed_packet of the target is {space.size(target)}: a row may not fit into a statement.",
+            cure,
+        )
+    long = [t.name for t in facts.tables if any(c.data_type in _LONG for c in t.source.columns)]
+    if target < source and long:
+        return warn(
+            "packets",
+            f"max_allowed_packet is {space.size(target)} on the target and {space.size(source)} on the source: a long"
+            f" value of {_named(long)} may be refused there.",
+            cure,
+        )
+    return ok("packets", f"The target takes packets of {space.size(target)}.")
+
+
+def _target_schema(facts: MoveFacts) -> Check:
+    sql = "SELECT 1 FROM information_schema.SCHEMATA WHERE SCHEMA_NAME=%s"
+    if facts.target_schema.lower() in table_checks.SYSTEM_SCHEMAS:
+        return refuse("target schema", f"{facts.target_schema} is the server's own or ours.", "Name another schema.")
+    if facts.target.session.row(sql, (facts.target_schema,)) is None:
+        return refuse(
+            "target schema",
+            f"There is no schema {facts.target_schema} on the target, or the user may not see it.",
+            f"CREATE DATABASE {ident(facts.target_schema)}; and grant on it what sql/grants/move_target has.",
+        )
+    return ok("target schema", f"Tables move into {facts.target_schema}.")
+
+
+def _not_moved(facts: MoveFacts) -> Check:
+    """What else is in the schema and may go with the tables."""
+    queries = {
+        "views": "SELECT TABLE_NAME FROM information_schema.VIEWS WHERE TABLE_SCHEMA=%s",
+        "routines": "SELECT ROUTINE_NAME FROM information_schema.ROUTINES WHERE ROUTINE_SCHEMA=%s",
+        "events": "SELECT EVENT_NAME FROM information_schema.EVENTS WHERE EVENT_SCHEMA=%s",
+    }
+    found = {
+        what: sorted(str(name) for (name,) in facts.source.session.rows(sql, (facts.schema,)))
+        for what, sql in queries.items()
+    }
+    listed = [f"{what} {_named(there)}" for what, there in found.items() if there]
+    if listed:
+        return warn(
+            "not moved", f"These stay on the source: {'; '.join(listed)}.", "Create them on the target yourself."
+        )
+    return ok("not moved", "There are no views, routines or events beside the tables, as far as the user may see.")
+
+
+def _other_streams(facts: MoveFacts) -> Check:
+    mine = facts.spec.workflow or ""
+    # A stream is called as its workflow, or as that with .s2, .s3, … behind it.
+    found = source_marks.streams(facts.source.session)
+    others = [stream for stream in found if mine not in (stream, stream.rpartition(".s")[0])]
+    if others:
+        return warn("other streams", f"Other workflows move tables from this source, or have: {_named(others)}.")
+    return ok("other streams", "No other workflow moves tables from this source.")
+
+
+def _workflow(facts: MoveFacts) -> Check:
+    """Each table's state is kept under the id, the number of the stream and the table's."""
+    longest = f"{facts.spec.workflow or ''}.s98.{len(facts.tables)}"
+    if len(longest) > _LONGEST_ID:
+        return refuse(
+            "workflow",
+            f"The workflow's id is too long for {len(facts.tables)} tables.",
+            f"Use at most {_LONGEST_ID - len(longest) + len(facts.spec.workflow or '')} characters.",
+        )
+    return ok("workflow", "Its id has room for the tables.")
+
+
+def _hook(facts: MoveFacts) -> Check:
+    target = facts.spec.on_switch
+    if target is None:
+        return warn(
+            "on_switch",
+            "Nobody tells the application at the switch where to write: its writes fail until somebody does.",
+            "Name a command or an https:// URL by --on-switch.",
+        )
+    check_target(target)
+    return ok("on_switch", "The application is told at the switch.")
+
+
+_PAIRS: tuple[tuple[str, Callable[[MoveFacts], Check]], ...] = (
+    ("workflow", _workflow),
+    ("two servers", _not_itself),
+    ("target schema", _target_schema),
+    ("names", _letter_case),
+    ("sql_mode", _sql_mode),
+    ("time_zone", _time_zone),
+    ("clocks", _clocks),
+    ("packets", _packets),
+    ("not moved", _not_moved),
+    ("other streams", _other_streams),
+    ("on_switch", _hook),
+)
+
+
+# -- each table -------------------------------------------------------------------------------------------------------
+
+
+def _per_table(facts: MoveFacts) -> Iterator[Check]:
+    """One line for a check that all tables pass; else one for each that does not."""
+    for name, check in _TABLES:
+        found = [looked(name, partial(check, facts, table)) for table in facts.tables]
+        said = [one for one in found if one.verdict is not Verdict.OK]
+        yield from said or found[:1]
+
+
+def _of(facts: MoveFacts, table: MovedTable) -> OneTable:
+    return OneTable(session=facts.source.session, server=facts.source.server, spec=facts.spec, source=table.source)
+
+
+def _engine(facts: MoveFacts, table: MovedTable) -> Check:
+    if names.is_ours(table.source.name) or table.source.schema.lower() in table_checks.SYSTEM_SCHEMAS:
+        return refuse("tables", f"{table.name} is not a table of an application.", "Name one of your own tables.")
+    if table.source.engine.lower() != "innodb":
+        return refuse(
+            "tables",
+            f"{table.name} is {table.source.engine}, not InnoDB.",
+            "Make it InnoDB first, or move it by a dump.",
+        )
+    return ok("tables", "All are InnoDB tables.")
+
+
+def _foreign_keys(facts: MoveFacts, table: MovedTable) -> Check:
+    """Rows that a cascade changes are denied by no trigger."""
+    if own := table_checks.own_foreign_keys(table.source):
+        return refuse(
+            "foreign keys",
+            f"{table.name} has foreign keys ({_named(own)}).",
+            "Drop them first, and add them on the target when all of their tables have been moved.",
+        )
+    if children := sorted(table_checks.children(_of(facts, table))):
+        return refuse(
+            "foreign keys", f"{table.name} is the parent of foreign keys in {_named(children)}.", "Drop them first."
+        )
+    return ok("foreign keys", "No foreign keys from or to the tables.")
+
+
+def _triggers(facts: MoveFacts, table: MovedTable) -> Check:
+    """A trigger of before would run again on the target, on rows that hold its effect already."""
+    source = facts.source.session
+    there = [t for t in table_checks.triggers_of(source, table.source.schema, table.source.name)]
+    found = [trigger for trigger in there if not names.is_deny_trigger(trigger)]
+    if found:
+        return refuse(
+            "triggers",
+            f"{table.name} has triggers ({_named(found)}), which do not move.",
+            "Drop them first, and create them on the target after the switch.",
+        )
+    if there:
+        return refuse(
+            "triggers",
+            f"{table.name} has triggers that deny writes ({_named(there)}): another workflow is switching it, or has.",
+            "End that workflow, or drop them.",
+        )
+    return ok("triggers", "No triggers.")
+
+
+def _shared_key(facts: MoveFacts, table: MovedTable) -> Check:
+    if table.mapping is None:
+        if usable_keys(table.source):
+            return ok("shared key", "The tables have keys.")
+        return refuse(
+            "shared key",
+            f"{table.name} has no unique key over NOT NULL columns of numbers, strings, binaries or dates.",
+            "Add a primary key by a plain ALTER TABLE first.",
+        )
+    if added := table.mapping.added_unique:
+        return refuse(
+            "shared key",
+            f"Rows of {table.name} may be one under the unique key {added[0].name} on the target, which computes or"
+            " compares it otherwise.",
+            "Drop that key first, or put it over plain columns.",
+        )
+    return ok("shared key", "Rows of each table are told apart by a key that both servers have.")
+
+
+def _generated(facts: MoveFacts, table: MovedTable) -> Check:
+    own = [column.name for column in table.source.columns if column.generated]
+    if own and facts.source.server.flavor != facts.target.server.flavor:
+        return warn(
+            "generated columns",
+            f"{_named(own)} of {table.name} is computed by the other flavor; the verification compares what comes out.",
+        )
+    return ok("generated columns", "None that the other server could compute otherwise.")
+
+
+def _changes(facts: MoveFacts, table: MovedTable) -> Check:
+    if table.carried.changes:
+        return warn("definition", f"{table.name}: {' '.join(table.carried.changes)}")
+    if table.carried.untried:
+        return ok("definition", f"It is taken; {_named(table.carried.untried)} of {table.name} is tried at prepare.")
+    return ok("definition", "The target takes the definitions as they are.")
+
+
+def _target_table(facts: MoveFacts, table: MovedTable) -> Check:
+    session, schema, name = facts.target.session, table.target_schema, table.target_name
+    if not table.shadow:
+        return refuse("target table", f"{table.name}: its name is too long.", "Shorten the table's name.")
+    if exists(session, schema, table.shadow):
+        return refuse(
+            "target table",
+            f"There is a table {schema}.{table.shadow} on the target already, where ours is to be.",
+            "Cancel the workflow that made it (`vreplication status`), or drop it.",
+        )
+    if not exists(session, schema, name):
+        return ok("target table", "All names are free on the target.")
+    if not facts.spec.resume_into:
+        return refuse(
+            "target table",
+            f"There is a table {schema}.{name} on the target already.",
+            "Drop it, or say --resume-into if it is empty and defined like the source's.",
+        )
+    return _taken_over(facts, table)
+
+
+def _taken_over(facts: MoveFacts, table: MovedTable) -> Check:
+    session, schema, name = facts.target.session, table.target_schema, table.target_name
+    there = introspect(session, schema, name)
+    if session.row(f"SELECT 1 FROM {qualified(schema, name)} LIMIT 1") is not None:
+        return refuse("target table", f"{schema}.{name} on the target is not empty.", "Empty or drop it.")
+    if triggers := table_checks.triggers_of(session, schema, name):
+        return refuse("target table", f"{schema}.{name} on the target has triggers ({_named(triggers)}).", "Drop them.")
+    try:
+        _compare_definitions(table.source, there)
+    except Refused as error:
+        return refuse("target table", error.message, "Drop the table on the target: it is made anew.")
+    return warn("target table", f"{schema}.{name} is there, empty and defined alike: it is replaced at the switch.")
+
+
+def _compare_definitions(source: Table, there: Table) -> None:
+    compare(source, there)
+
+
+def _check_names(facts: MoveFacts, table: MovedTable) -> Check:
+    """MySQL lets no two tables of a schema have CHECK constraints of one name."""
+    if facts.target.server.is_mariadb or table.made is None:
+        return ok("CHECK names", "They are free on the target.")
+    wanted = {check.name.lower(): check.name for check in checks_of(table.made.create_sql)}
+    sql = (
+        "SELECT CONSTRAINT_NAME, TABLE_NAME FROM information_schema.TABLE_CONSTRAINTS"
+        " WHERE CONSTRAINT_TYPE='CHECK' AND CONSTRAINT_SCHEMA=%s"
+    )
+    for name, other in facts.target.session.rows(sql, (table.target_schema,)):
+        if str(name).lower() in wanted:
+            return refuse(
+                "CHECK names",
+                f"{table.name} has a CHECK constraint {name}, and so has {other} on the target.",
+                "Drop one of them and add it under another name.",
+            )
+    return ok("CHECK names", "They are free on the target.")
+
+
+def _other_workflow(facts: MoveFacts, table: MovedTable) -> Check:
+    asked = (
+        (facts.source.session, table.source.schema, table.source.name),
+        (facts.target.session, table.source.schema, table.source.name),
+        (facts.target.session, table.target_schema, table.target_name),
+    )
+    for session, schema, name in asked:
+        found = workflows.live_on_table(session, schema, name)
+        found.pop(facts.spec.workflow or "", None)
+        for other, phase in found.items():
+            return refuse(
+                "other workflows",
+                f"Workflow {other} on {schema}.{name} has not ended (phase {phase}).",
+                f"`vreplication resume {other}` goes on with it, `vreplication cancel {other}` removes it.",
+            )
+    return ok("other workflows", "None on these tables.")
+
+
+_TABLES: tuple[tuple[str, Callable[[MoveFacts, MovedTable], Check]], ...] = (
+    ("tables", _engine),
+    ("foreign keys", _foreign_keys),
+    ("triggers", _triggers),
+    ("shared key", _shared_key),
+    ("generated columns", _generated),
+    ("definition", _changes),
+    ("target table", _target_table),
+    ("CHECK names", _check_names),
+    ("other workflows", _other_workflow),
+)

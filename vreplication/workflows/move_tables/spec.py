@@ -1,0 +1,90 @@
+"""What a user asks for when tables are to move to another server.
+
+What must stay true: as of `planning.spec`: no URL of a server and no password in it, and one clear sentence for every
+wrong value.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from vreplication.cutover.hook import check_target
+from vreplication.planning.spec import Request, make_request
+
+
+class MoveSpec(Request):
+    """Tables of the source's schema; `tables`, or all of them but `exclude`."""
+
+    tables: tuple[str, ...] = Field(default=(), description="Tables to move, by name.")
+    all_tables: bool = Field(default=False, description="All tables of the source's schema.")
+    exclude: tuple[str, ...] = Field(default=(), description="With all tables: those that stay.")
+    target_schema: str | None = Field(default=None, description="Schema on the target; not given: that of its URL.")
+    on_switch: str | None = Field(
+        default=None,
+        description="What tells the application where to write: a command line, or an https:// URL to POST to.",
+    )
+    reverse: bool = Field(default=True, description="Keep the source level after the switch, for the way back.")
+    deny: Literal["fail", "wait"] = Field(
+        default="fail",
+        description="What the switch does to writers until it is decided. fail: they get an error, readers go on; wait:"
+        " readers and writers wait, and go on if it is given up.",
+    )
+    resume_into: bool = Field(default=False, description="Take target tables that are there, empty and defined alike.")
+
+    @field_validator("tables", "exclude")
+    @classmethod
+    def _are_names(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        names = tuple(name.strip() for name in value)
+        if not all(names):
+            raise ValueError("a name is empty")
+        if twice := next((name for i, name in enumerate(names) if name in names[:i]), None):
+            raise ValueError(f"{twice} is named twice")
+        return names
+
+    @field_validator("target_schema")
+    @classmethod
+    def _is_schema(cls, value: str | None) -> str | None:
+        if value is not None and not value.strip():
+            raise ValueError("it is empty")
+        return value and value.strip()
+
+    @field_validator("on_switch")
+    @classmethod
+    def _is_hook(cls, value: str | None) -> str | None:
+        """Whether a command is there is looked at by a plan, on the machine that is to run it."""
+        if value is None:
+            return None
+        text = value.strip()
+        if re.match(r"\w+://", text):
+            check_target(text)
+        else:
+            _check_command(text)
+        return text
+
+    @model_validator(mode="after")
+    def _names_tables_one_way(self) -> MoveSpec:
+        if self.tables and self.all_tables:
+            raise ValueError("tables are named, and all tables are asked for: choose one")
+        if not self.tables and not self.all_tables:
+            raise ValueError("no table is named: name some, or ask for all tables")
+        if self.exclude and not self.all_tables:
+            raise ValueError("exclude goes with all tables only")
+        return self
+
+
+def _check_command(text: str) -> None:
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise ValueError(f"it is no command line: {error}") from None
+    if not words:
+        raise ValueError("it is empty")
+
+
+def make_move_spec(**given: Any) -> MoveSpec:
+    """A MoveSpec from what a face was given; None means the default. Raises Refused with one sentence."""
+    return make_request(MoveSpec, given)
