@@ -104,8 +104,11 @@ class Database:
         return [p.id for p in found if p.id != session.id and (p.user in users or p.schema == self.name)]
 
 
-def create_database(server: RunningServer, name: str = "") -> Database:
-    """Make a schema (of a name not used before, unless one is given) and its users."""
+def create_database(server: RunningServer, name: str = "", *, grants: str = "") -> Database:
+    """Make a schema (of a name not used before, unless one is given) and its users.
+
+    grants: what our user may, as sql/grants/ has it: '' for an online DDL, or move_source, move_target.
+    """
     token = secrets.token_hex(4)
     with server.admin() as session:
         database = Database(
@@ -117,7 +120,7 @@ def create_database(server: RunningServer, name: str = "") -> Database:
             had_sidecar=session.row("SHOW DATABASES LIKE %s", (SIDECAR,)) is not None,
         )
         session.execute(f"CREATE DATABASE {ident(database.name)}")
-        for statement in _accounts(database):
+        for statement in _accounts(database, f"{grants}.{server.flavor}" if grants else server.flavor):
             session.execute_raw(statement)
     return database
 
@@ -131,14 +134,12 @@ def grant_statements(name: str, *, user: str, host: str, password: str, schema: 
     return [part.strip() for part in "\n".join(lines).split(";") if part.strip()]
 
 
-def _accounts(database: Database) -> list[str]:
+def _accounts(database: Database, grants: str) -> list[str]:
     app = f"'{database.app_user}'@'%'"
     # The test-side application connects through the same `connect`, which sets max_error_count.
     session = [] if database.server.is_mariadb else [f"GRANT SESSION_VARIABLES_ADMIN ON *.* TO {app}"]
     return [
-        *grant_statements(
-            database.server.flavor, user=database.user, host="%", password=database.password, schema=database.name
-        ),
+        *grant_statements(grants, user=database.user, host="%", password=database.password, schema=database.name),
         f"CREATE USER {app} IDENTIFIED BY '{database.password}'",
         f"GRANT ALL PRIVILEGES ON {ident(database.name)}.* TO {app}",
         *session,

@@ -22,6 +22,8 @@ class Phase(StrEnum):
     """Held at the gate: an operator's release, a blocker, or a backlog."""
     CUTTING_OVER = "cutting_over"
     """The cut-over is being tried."""
+    SWITCHED = "switched"
+    """Tables have moved and the application writes to the target; the source is kept level, for the way back."""
     COMPLETE = "complete"
     """The new table is in place."""
     FAILED = "failed"
@@ -38,6 +40,7 @@ _ORDER = (
     Phase.VERIFYING,
     Phase.WAITING,
     Phase.CUTTING_OVER,
+    Phase.SWITCHED,
     Phase.COMPLETE,
 )
 ENDED = frozenset({Phase.COMPLETE, Phase.FAILED, Phase.CANCELLED})
@@ -48,7 +51,7 @@ OVER = frozenset({Phase.COMPLETE, Phase.CANCELLED})
 
 def _moves() -> dict[Phase, frozenset[Phase]]:
     """Forward along the order; back to any working phase (a resume, a repair); to an end from anywhere."""
-    working = frozenset(_ORDER[2:7])
+    working = frozenset(_ORDER[2:8])
     table = {
         phase: frozenset(_ORDER[i + 1 :]) | (working if phase in working else frozenset())
         for i, phase in enumerate(_ORDER)

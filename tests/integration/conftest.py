@@ -13,9 +13,10 @@ import pytest
 from rowcopy_setup import Held
 
 from tests.support.flow import patient, pauses, quick
+from tests.support.pairs import _pair_servers, pair
 from vreplication import pausepoints
 
-__all__ = ["patient", "pauses", "quick"]
+__all__ = ["_pair_servers", "pair", "patient", "pauses", "quick"]
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ from typing import Any
 
 from sandbox.databases import Database
 from vreplication import names
+from vreplication.mysql.ends import Route
 from vreplication.mysql.quoting import ident
 from vreplication.mysql.session import Session, connect
 from vreplication.phases import Phase
@@ -33,7 +34,10 @@ PATHS = ("server", "rows")
 
 @dataclass(kw_only=True)
 class CopyCase:
-    """Everything a copy needs, and the other side's hands: the application's session and the replicating process's."""
+    """Everything a copy needs, and the other side's hands: the application's session and the replicating process's.
+
+    table: id under which the ledger keeps the table.
+    """
 
     database: Database
     session: Session
@@ -41,6 +45,7 @@ class CopyCase:
     mapping: TableMapping
     driver: lease.Lease
     replicate: lease.Lease
+    table: str = WORKFLOW
     is_open: bool = True
     _beats: int = field(default=0)
 
@@ -48,12 +53,21 @@ class CopyCase:
     def shadow(self) -> str:
         return self.mapping.target.name
 
+    @property
+    def route(self) -> Route:
+        return Route.within(self.database.url)
+
+    @property
+    def reader(self) -> Session:
+        """Our user's session on the source."""
+        return self.session
+
     def job(self, path: str = "server", **limits: Any) -> CopyJob:
         return CopyJob(
             workflow=WORKFLOW,
+            table=self.table,
             copy_path=path,
             limits=Limits(**limits),
-            is_mariadb=self.database.server.is_mariadb,
             by_turns=self.database.server.is_mariadb,
         )
 
@@ -63,15 +77,15 @@ class CopyCase:
         gate.write(self.session, self.replicate, is_open=self.is_open, reason="", beat=self._beats)
 
     def cut(self, wanted: int = 1) -> list[Split]:
-        whole = key_range(self.session, self.mapping)
+        whole = key_range(self.reader, self.mapping)
         assert whole is not None
-        found = cut(self.session, self.mapping, whole, wanted)
-        ledger.add_splits(self.session, WORKFLOW, found)
+        found = cut(self.reader, self.mapping, whole, wanted)
+        ledger.add_splits(self.session, self.table, found)
         return found
 
     def copy(self, number: int = 0, path: str = "server", **limits: Any) -> SplitResult:
         with self.gate_kept_open():
-            return copy_split(self.database.url, self.driver, self.mapping, self.job(path, **limits), number)
+            return copy_split(self.route, self.driver, self.mapping, self.job(path, **limits), number)
 
     def copy_all(self, path: str = "server", wanted: int = 1, **limits: Any) -> None:
         """Cut and copy; an error of a split is raised."""
@@ -81,7 +95,7 @@ class CopyCase:
                 raise error
 
     def chunks(self, split: int = 0) -> list[ledger.Chunk]:
-        return ledger.chunks(self.session, WORKFLOW, split=split)
+        return ledger.chunks(self.session, self.table, split=split)
 
     def rows(self, table: str, columns: str = "*") -> list[tuple[Any, ...]]:
         key = ",".join(ident(p.target.name) for p in self.mapping.key)
@@ -121,7 +135,7 @@ def make_case(database: Database, create: str, alter: str = "ENGINE=InnoDB", fil
     admin.execute_raw(f"ALTER TABLE {ident(shadow)} {alter}")
     session = connect(database.url)
     layout.install(session)
-    workflows.create(session, _row(database.name, shadow))
+    workflows.create(session, workflow_row(database.name, shadow))
     case = CopyCase(
         database=database,
         session=session,
@@ -140,7 +154,7 @@ def make_case(database: Database, create: str, alter: str = "ENGINE=InnoDB", fil
     return case
 
 
-def _row(schema: str, shadow: str) -> WorkflowRow:
+def workflow_row(schema: str, shadow: str) -> WorkflowRow:
     return WorkflowRow(
         id=WORKFLOW, kind="online_ddl", protocol=1, source_schema=schema, source_table="t", spec={},
         phase=Phase.COPYING, is_paused=False, is_cancel_requested=False, reason=None, shadow_table=shadow,

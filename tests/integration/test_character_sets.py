@@ -19,6 +19,7 @@ from tests.support.flow import altered_copy, begin, contents, paused_at, wait_re
 from vreplication.errors import BadValue
 from vreplication.mysql import values
 from vreplication.mysql.bulk import connect_bulk
+from vreplication.mysql.ends import Ends
 from vreplication.mysql.quoting import idents
 from vreplication.mysql.session import SQL_MODE, Row, Session, SqlError, connect
 from vreplication.rowcopy.job import CopyJob
@@ -160,14 +161,14 @@ class Change:
         source, target = (introspect(session, database.name, name) for name in "tu")
         is_mariadb = database.server.is_mariadb
         self.mapping = map_tables(source, target, parse_alter(f"MODIFY c {after}"), is_mariadb=is_mariadb)
-        job = CopyJob(workflow="w", copy_path="rows", limits=Limits(), is_mariadb=is_mariadb)
+        job = CopyJob(workflow="w", copy_path="rows", limits=Limits())
         self.ways: dict[str, CopyPath | None] = {
             "catch-up": None,
             "server": ServerPath(session, self.mapping),
-            "rows": RowsPath(session, self.mapping, job.packet),
+            "rows": RowsPath(Ends.on(session), self.mapping, job.packet),
         }
         if is_mariadb:
-            self.ways["bulk"] = make_path(session, self.mapping, job)
+            self.ways["bulk"] = make_path(Ends.on(session), self.mapping, job)
 
     def sorted_out(self, stored: list[str]) -> tuple[list[str], list[str]]:
         """What an ALTER takes, and what it complains of when it may go on; in strict mode it refuses such a value."""

@@ -61,7 +61,7 @@ def each_matched(monkeypatch: pytest.MonkeyPatch, first: Callable[[], None] = la
     compare, waiting = Walk._compare, [first]
 
     def patiently(walk: Walk) -> None:
-        wait_until(lambda: not ledger.totals(walk.session, walk.job.workflow).chunks_landed, "it is not matched")
+        wait_until(lambda: not ledger.totals(walk.home, walk.job.table).chunks_landed, "it is not matched")
         if waiting:
             waiting.pop()()
         compare(walk)

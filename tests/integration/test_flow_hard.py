@@ -50,7 +50,7 @@ def late(monkeypatch: pytest.MonkeyPatch) -> dict[str, Callable[[], None]]:
 
     def until_small(self: recheck.Recheck, *, with_sample: bool) -> None:
         genuine(self, with_sample=with_sample)
-        found.pop(self.driver.workflow, lambda: None)()
+        found.pop(self.workflow, lambda: None)()
 
     monkeypatch.setattr(recheck.Recheck, "until_small", until_small)
     return found

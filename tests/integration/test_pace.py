@@ -69,11 +69,11 @@ def test_others_are_seen_and_we_are_not(database: Database, app: Session, pauses
 def test_a_copying_task_heeds_a_pace_while_it_is_fresh(database: Database) -> None:
     case: CopyCase = make_case(database, "CREATE TABLE t (id INT PRIMARY KEY, v INT)", fill=())
     gentle = Pace(effort=0.5, tasks=1, chunk_millis=33)
-    assert check_standing(case.session, case.driver, 0, 0) == (Tuning(), None)
+    assert check_standing(case.session, case.driver, WORKFLOW, 0, 0) == (Tuning(), None)
     throttle.write(case.session, WORKFLOW, gentle, base=0.001, latency=0.01, is_first=True)
-    assert check_standing(case.session, case.driver, 0, 0) == (Tuning(), gentle)
+    assert check_standing(case.session, case.driver, WORKFLOW, 0, 0) == (Tuning(), gentle)
     limits = case.job(copy_parallelism=4).limits.paced(gentle)
     assert (limits.copy_parallelism, limits.chunk_millis, limits.rest) == (1, 33, 1.0)
     case.session.execute(f"UPDATE {SIDECAR}.throttle SET written_at=NOW(6) - INTERVAL 1 MINUTE")
-    assert check_standing(case.session, case.driver, 0, 0) == (Tuning(), None)
+    assert check_standing(case.session, case.driver, WORKFLOW, 0, 0) == (Tuning(), None)
     assert throttle.base(case.session, WORKFLOW) == 0.001

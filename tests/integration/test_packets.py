@@ -13,6 +13,7 @@ from sandbox.databases import Database
 from tests.support.flow import begin, paused_at, settings, wait_reached, wait_until
 from vreplication.mysql import values
 from vreplication.mysql.bulk import connect_bulk
+from vreplication.mysql.ends import Ends
 from vreplication.mysql.session import SqlError, connect
 from vreplication.rowcopy.paths import make_path
 from vreplication.rowcopy.splits import key_range
@@ -92,7 +93,7 @@ def test_the_copy_asks_its_own_session(database: Database, path: str, told: int)
     bounds = key_range(case.session, case.mapping)
     assert bounds is not None
     with settings(database, {"max_allowed_packet": MIB}), connect_bulk(database.url) as session:
-        copying = make_path(session, case.mapping, replace(case.job(path), packet=told))
+        copying = make_path(Ends.on(session), case.mapping, replace(case.job(path), packet=told))
         copying.read(bounds)
         done = copying.write(bounds)
     assert (done.rows_read, done.rows_copied) == (9, 9)

@@ -43,7 +43,7 @@ class Coming:
 def copy_ahead(case: CopyCase, path: str, asked: int, check: Any = lambda: None) -> None:
     job = case.job(path, chunk_rows=100)
     with case.gate_kept_open():
-        ahead.copy_ahead(case.database.url, case.driver, case.mapping, job, is_over=Coming(asked), check=check)
+        ahead.copy_ahead(case.route, case.driver, case.mapping, job, is_over=Coming(asked), check=check)
 
 
 @pytest.mark.parametrize("path", PATHS)

@@ -7,6 +7,7 @@ from rowcopy_setup import PATHS, CopyCase, make_case
 
 from sandbox.databases import Database
 from tests.support.flow import settings
+from vreplication.mysql.ends import Ends
 from vreplication.rowcopy.paths import BulkPath, make_path
 from vreplication.state import ledger
 
@@ -122,7 +123,7 @@ def test_row_longer_than_a_packet_is_copied_inside_the_server(database: Database
     case.cut()
     job = replace(case.job("rows"), packet=4 << 20)
     with case.gate_kept_open():
-        assert copy_split(database.url, case.driver, case.mapping, job, 0).error is None
+        assert copy_split(case.route, case.driver, case.mapping, job, 0).error is None
     case.assert_same("id, SHA2(b, 256)")
 
 
@@ -139,7 +140,7 @@ def test_value_whose_text_no_packet_holds_is_no_null(database: Database, path: s
         case.cut()
         job = replace(case.job(path), packet=1 << 20)
         with case.gate_kept_open():
-            assert copy_split(database.url, case.driver, case.mapping, job, 0).error is None
+            assert copy_split(case.route, case.driver, case.mapping, job, 0).error is None
         case.assert_same("id, SHA2(b, 256), SHA2(c, 256)")
 
 
@@ -176,7 +177,7 @@ def test_strings_of_every_length_class(database: Database, path: str) -> None:
 def test_values_travel_without_text_on_mariadb(database: Database) -> None:
     fill = ("INSERT INTO t VALUES (1,1),(2,2)",)
     case = make_case(database, "CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, v INT)", fill=fill)
-    path = make_path(case.session, case.mapping, case.job("rows"))
+    path = make_path(Ends.on(case.session), case.mapping, case.job("rows"))
     assert isinstance(path, BulkPath)
     case.copy_all("rows")
     case.assert_same()

@@ -188,7 +188,7 @@ def test_closed_gate_holds_the_copy(case: CopyCase, how: str) -> None:
         case.session.execute(f"UPDATE {SIDECAR}.gate SET written_at=NOW(6) - INTERVAL 3 SECOND")
     if how == "closed":
         gate.write(case.session, case.replicate, is_open=False, reason="backlog", beat=9)
-    copying = Background(lambda: copy_split(case.database.url, case.driver, case.mapping, case.job(), 0))
+    copying = Background(lambda: copy_split(case.route, case.driver, case.mapping, case.job(), 0))
     wait_until(lambda: _is_waiting_at_gate(case))
     # Three more looks of the copy at the gate: each is a statement of its session.
     before = _questions(case)
@@ -209,7 +209,7 @@ def _questions(case: CopyCase) -> int:
 def test_cancelled_workflow_ends_the_wait_at_the_gate(case: CopyCase) -> None:
     case.cut()
     gate.write(case.session, case.replicate, is_open=False, reason="backlog", beat=9)
-    copying = Background(lambda: copy_split(case.database.url, case.driver, case.mapping, case.job(), 0))
+    copying = Background(lambda: copy_split(case.route, case.driver, case.mapping, case.job(), 0))
     wait_until(lambda: _is_waiting_at_gate(case))
     workflows.request_cancel(case.session, WORKFLOW)
     assert isinstance(copying.result().error, Cancelled)

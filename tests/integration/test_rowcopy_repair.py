@@ -31,7 +31,7 @@ def one(key: str) -> KeyRange:
 
 def repair(case: CopyCase, ranges: list[KeyRange], *, clear: bool, path: str = "server") -> None:
     with case.gate_kept_open():
-        copy_ranges(case.database.url, case.driver, case.mapping, case.job(path), ranges, clear=clear)
+        copy_ranges(case.route, case.driver, case.mapping, case.job(path), ranges, clear=clear)
 
 
 @pytest.mark.parametrize("path", PATHS)

@@ -31,7 +31,7 @@ def case_of(database: Database, alter: str = "ADD KEY (v)") -> CopyCase:
 def run(spark: Any, case: CopyCase, path: str = "server", on_tick: Any = None, **limits: Any) -> None:
     with case.gate_kept_open():
         run_copy(
-            spark, case.database.url, case.driver, case.mapping, case.job(path, **limits),
+            spark, case.route, case.driver, case.mapping, case.job(path, **limits),
             on_tick=on_tick or (lambda: None), tick_seconds=0.05,
         )  # fmt: skip
 

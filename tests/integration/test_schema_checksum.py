@@ -31,6 +31,7 @@ class Change:
 
 INTEGERS = ("NULL", "0", "-1", "127", "-128")
 TIMES = ("NULL", "'2020-02-29 23:59:59.999999'", "'0000-00-00 00:00:00'", "'1970-01-02 00:00:01'")
+LABELS = ",".join(f"'l{i}'" for i in range(64))
 WORDS = ("NULL", "''", "'a'", "'a  '", "'é€'", "'N'")
 CHANGES = (
     Change("TINYINT", "BIGINT", INTEGERS),
@@ -117,6 +118,8 @@ CHANGES = (
     Change("SET('a','b')", "SET('a','b','c')", ("NULL", "''", "'a,b'")),
     Change("SET('a','b')", "SET('b','x','a')", ("NULL", "''", "'a,b'", "'b'")),
     Change("SET('a','b')", "VARCHAR(20)", ("NULL", "''", "'a,b'")),
+    Change(f"SET({LABELS})", f"SET({LABELS}) COMMENT 'x'", ("NULL", "''", "'l63'", "'l0,l63'")),
+    Change(f"SET({LABELS})", f"SET('x',{LABELS[5:]})", ("NULL", "''", "'l63'", "'l1,l63'")),
     Change("JSON", "JSON NULL COMMENT 'x'", ("NULL", '\'{"b": 1.0, "a": [null, "é"]}\'')),
     Change("JSON", "LONGTEXT", ("NULL", '\'{"b": 1.0, "a": [null, "é"]}\'')),
     Change("GEOMETRY", "GEOMETRY NULL COMMENT 'x'", ("NULL", "ST_GeomFromText('POINT(1 2)')")),

@@ -89,7 +89,7 @@ def test_tasks_come_and_go_as_is_asked_for(spark: Any, case: CopyCase) -> None:
 
     with case.gate_kept_open():
         run_copy(
-            spark, case.database.url, case.driver, case.mapping, case.job(copy_parallelism=1), on_tick=look,
+            spark, case.route, case.driver, case.mapping, case.job(copy_parallelism=1), on_tick=look,
             asked=lambda: tuning.read(case.session, WORKFLOW), tick_seconds=0.05,
         )  # fmt: skip
     assert seen == [1, 2, 1]
@@ -112,9 +112,7 @@ def test_what_a_job_has_not_begun_in_its_time_is_given_back(case: CopyCase, monk
 
     monkeypatch.setattr(spark, "parallelize", counted)
     with case.gate_kept_open():
-        run_copy(
-            spark, case.database.url, case.driver, case.mapping, case.job(copy_parallelism=1), on_tick=lambda: None
-        )  # type: ignore[arg-type]
+        run_copy(spark, case.route, case.driver, case.mapping, case.job(copy_parallelism=1), on_tick=lambda: None)  # type: ignore[arg-type]
     assert jobs == [4, 4, 3, 3, 2, 2, 1, 1]
     assert [s.attempt for s in ledger.splits(case.session, WORKFLOW)] == [1] * len(splits)
     case.assert_same()
@@ -137,7 +135,7 @@ def test_a_task_too_many_leaves_no_chunk_open(case: CopyCase, held: Held) -> Non
 def copy_as_second(case: CopyCase) -> Any:
     from vreplication.rowcopy.chunker import copy_split
 
-    given = (case.database.url, case.driver, case.mapping, case.job(chunk_rows=500), 0)
+    given = (case.route, case.driver, case.mapping, case.job(chunk_rows=500), 0)
     with case.gate_kept_open():
         return copy_split(*given, seat=2)
 

@@ -11,7 +11,8 @@ from verify_setup import VerifyCase, ready, run_here
 from sandbox.databases import Database
 from vreplication import names
 from vreplication.errors import Interrupted, Refused, Transient
-from vreplication.mysql.session import Session, connect
+from vreplication.mysql.ends import Ends
+from vreplication.mysql.session import connect
 from vreplication.settings import SIDECAR, VERIFY_ROUNDS
 from vreplication.state import markers, progress, verdicts
 from vreplication.verify import ranges, rounds, scan
@@ -86,11 +87,11 @@ def test_a_row_that_catch_up_brings_in_time_is_not_listed(case: VerifyCase, monk
     looks: list[bool] = []
     look = scan._look
 
-    def level(session: Session, *rest: Any) -> Any:
-        found = look(session, *rest)
+    def level(ends: Ends, *rest: Any) -> Any:
+        found = look(ends, *rest)
         looks.append(found.is_equal)
         if not found.is_equal:
-            case.apply_pending(session)
+            case.apply_pending(ends.home)
         return found
 
     case.at_marker = lambda kind: case.app("UPDATE t SET n=n+1 WHERE id=5000", "5000")

@@ -12,6 +12,7 @@ from rowcopy_setup import WORKFLOW, CopyCase, make_case
 
 from sandbox.databases import Database
 from vreplication import names
+from vreplication.mysql.ends import Route
 from vreplication.mysql.quoting import ident, idents
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.values import split_literals
@@ -133,14 +134,14 @@ class VerifyCase:
         self.repaired += ranges
         with self.copy.gate_kept_open():
             job = self.copy.job()
-            copy_ranges(self.copy.database.url, self.copy.driver, self.copy.mapping, job, list(ranges), clear=True)
+            copy_ranges(self.copy.route, self.copy.driver, self.copy.mapping, job, list(ranges), clear=True)
         match_all(self.copy)
 
     def verify(self, spark: Any = None, *, repair: bool = False, **options: Any) -> Verdict:
         with self.replicating():
             return verification.verify(
                 spark,
-                self.copy.database.url,
+                Route.within(self.copy.database.url),
                 self.copy.mapping,
                 workflow=WORKFLOW,
                 is_mariadb=self.copy.database.server.is_mariadb,
@@ -166,8 +167,8 @@ def ready(database: Database, create: str, *fill: str, alter: str = "ENGINE=Inno
 
 def run_here(
     spark: Any,
-    url: Any,
-    work: Callable[[Session, Any], Any],
+    route: Any,
+    work: Callable[[Any, Any], Any],
     spans: Iterable[Any],
     on_result: Callable[[Any], list[Any]],
     *,
@@ -177,7 +178,7 @@ def run_here(
 ) -> None:
     """In place of `spark_job.run_all`: one span after the other, in this process."""
     waiting = list(spans)
-    with connect(url) as session:
+    with route.open() as ends:
         while waiting:
             check()
-            waiting += on_result(work(session, waiting.pop(0)))
+            waiting += on_result(work(ends, waiting.pop(0)))

@@ -6,6 +6,7 @@ import pytest
 from race_setup import TABLE, Race
 
 from tests.support.flow import wait_until
+from vreplication.mysql.ends import Route
 from vreplication.mysql.session import connect
 from vreplication.pausepoints import VARIABLE
 from vreplication.rowcopy.chunker import copy_split
@@ -70,7 +71,7 @@ def test_a_superseded_attempt_that_wakes_up_late(race: Race, monkeypatch: pytest
             right = Lease(workflow=run.workflow, role=lease.DRIVER, token=holder.token)
             found = job.load(session, run.workflow)
             number = next(c.split for c in ledger.chunks(session, run.workflow, states=(ledger.OPEN,)))
-            again = copy_split(race.database.url, right, found.mapping, found.copy_job, number)
+            again = copy_split(Route.within(race.database.url), right, found.mapping, found.copy_job, number)
             assert again.error is None
             gone = race.app.value("SELECT MIN(id) FROM t")
             race.write(f"DELETE FROM t WHERE id={gone}")

@@ -69,7 +69,7 @@ def _after_waiting(session: Session, *, is_mariadb: bool) -> dict[str, Seen]:
     """Marker → what one saw that waited first, where the server needs it."""
     marker = markers.write(session, WORKFLOW)
     if is_mariadb:
-        wait_for_branches(session, WORKFLOW, lambda: None)
+        wait_for_branches(session, markers.OnServer(session, WORKFLOW), lambda: None)
     return {marker: _look(session)}
 
 

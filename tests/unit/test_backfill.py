@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 from vreplication import masking
 from vreplication.backfill import interval, run
-from vreplication.backfill.compare import _document, _number
 from vreplication.backfill.interval import Walls, parts, wall, walls, within_sql
 from vreplication.backfill.job import Job, find_job, load_jobs, make_job
 from vreplication.backfill.run import Result
 from vreplication.cli import backfill, main, options
 from vreplication.errors import Refused, Terminal
 from vreplication.schema.model import Column
+from vreplication.schema.soft import document, number
 
 GIVEN = {"name": "orders", "source": "a", "target": "b", "table": "t", "time_column": "at"}
 YAML = """
@@ -187,13 +187,13 @@ def test_parts_tile() -> None:
     ],
 )
 def test_one_text_for_a_value(one: Any, other: Any, is_same: bool) -> None:
-    assert (_document(one) == _document(other)) is is_same
+    assert (document(one) == document(other)) is is_same
 
 
 def test_one_number_for_what_the_flavors_print() -> None:
-    assert _number("[16777216.0]") == _number(b"[16777216]") == 16777216.0
-    assert _number("[-0.0]") == _number("[0]")
-    assert _number(None) is None
+    assert number("[16777216.0]") == number(b"[16777216]") == 16777216.0
+    assert number("[-0.0]") == number("[0]")
+    assert number(None) is None
 
 
 PASSWORD = "correct-horse"
@@ -215,8 +215,8 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ..
         "XDG_STATE_HOME": str(tmp_path),
         options.SOURCE: "mysql://joe@h/db",
         options.PASSWORD: PASSWORD,
-        backfill.TARGET: "mysql://eve@g/db",
-        backfill.TARGET_PASSWORD: PASSWORD + "2",
+        options.TARGET: "mysql://eve@g/db",
+        options.TARGET_PASSWORD: PASSWORD + "2",
     }.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(masking, "_known", set())
@@ -234,7 +234,7 @@ def test_the_command_hands_on_what_it_was_given(calls: list[Any], capsys: pytest
     out = capsys.readouterr().out
     assert "1,234 rows read, 1,000 inserted, 200 updated, 34 unchanged, 0 deleted; verified" in out
     assert "5 rows of the source have no time" in out
-    assert not {options.PASSWORD, backfill.TARGET, backfill.TARGET_PASSWORD} & set(os.environ)
+    assert not {options.PASSWORD, options.TARGET, options.TARGET_PASSWORD} & set(os.environ)
 
 
 def test_the_command_as_json_and_not_verified(
@@ -257,8 +257,8 @@ def test_the_command_as_json_and_not_verified(
     [
         (["backfill", "x", *ARGS[2:]], {}, "There is no job 'x'"),
         ([*ARGS[:3], "soon", *ARGS[4:]], {}, "--from 'soon' is not a time"),
-        (ARGS, {backfill.TARGET: ""}, "No target is given"),
-        (ARGS, {backfill.TARGET: "postgres://h/db"}, "The target's URL is of kind 'postgres'"),
+        (ARGS, {options.TARGET: ""}, "No target is given"),
+        (ARGS, {options.TARGET: "postgres://h/db"}, "The target's URL is of kind 'postgres'"),
         (ARGS, {options.SOURCE: ""}, "No source is given"),
         ([*ARGS, "--file", "/nowhere.yaml"], {}, "The file /nowhere.yaml cannot be read"),
         (ARGS[:4], {}, "Missing option"),

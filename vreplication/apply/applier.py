@@ -1,39 +1,41 @@
-"""The applier: takes committed groups in log order and keeps the shadow table level with the source.
+"""The applier: takes committed groups in log order and keeps a stream's tables on the target level with the source.
 
-Beside row changes the stream brings our own sidecar rows, in exact order with them: a chunk was opened, a chunk has
-landed, a marker was written, a gate beat. Each is acted on at its place in the stream (docs/correctness.md, chunk
-protocol).
+Beside row changes the stream brings our own rows, in exact order with them: a chunk was opened, a chunk has landed, a
+marker was written, a gate beat. Each is acted on at its place in the stream (docs/correctness.md, chunk protocol).
+Where the state is not on the source, landings are not in its log: they are looked up in the ledger.
 
 What must stay true: everything before a "landed" or a marker is flushed before it is acted on; the checkpoint is saved
-in the transaction of the rows it describes or after all workers of the batch have committed, never earlier; tombstones
-are kept from a chunk's first "opened" until it is matched, whatever attempts come; nothing is matched, and no marker
-counts, before the same transaction has deleted the tombstoned keys again.
+in the transaction of the rows it describes or after all workers of the batch have committed, never earlier; nothing is
+matched, and no marker counts, before the same transaction has deleted the tombstoned keys again; a landing is looked up
+before the transaction that matches it, never in it.
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from vreplication import names
 from vreplication.apply import writer
 from vreplication.apply.batch import Batch, Share
-from vreplication.apply.since import SinceKeys
-from vreplication.apply.unique import UniqueWriter
+from vreplication.apply.table import Place, TableWork
 from vreplication.apply.writer import Marks, Target
 from vreplication.binlog.events import Group, Position, RowChange
 from vreplication.changes.matcher import Held
-from vreplication.changes.stream import CHUNK, FIRST, GATE, MARKER
+from vreplication.changes.stream import CHUNK, FIRST, GATE, MARKER, SIGNAL
 from vreplication.changes.watermark import Inside, Watermark
 from vreplication.clock import SYSTEM
-from vreplication.mysql.session import Session
+from vreplication.errors import Transient
+from vreplication.mysql.session import LockWait, Session
 from vreplication.pausepoints import reach
-from vreplication.state import checkpoint, keytables, ledger, markers
+from vreplication.state import checkpoint, ledger, markers, source_marks
 from vreplication.state.checkpoint import Checkpoint
+from vreplication.state.lease import fence
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +45,8 @@ LINGER_SECONDS = 0.2
 """How long a small batch waits for more: each is a commit, and the application's commits wait for the same disk."""
 IDLE_SAVE_SECONDS = 1.0
 """A checkpoint is a transaction that stands in the log itself; without a pause saving would never end."""
+LOOK_SECONDS = 0.1
+"""How often the ledger is asked what has landed, where the log does not tell."""
 _WORTH_SHARING = 400
 """Changes below this number are written by one connection, together with the checkpoint."""
 
@@ -55,31 +59,48 @@ class Marker:
     kind: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Across:
+    """Of a stream whose state is not on its source.
+
+    writers: sessions for rows where these are not written at home; then their transactions begin with `fence`, which is
+    told the place in the log that they come to.
+    """
+
+    writers: tuple[Session, ...] = ()
+    fence: Callable[[Session, str], None] | None = None
+
+
+Written = list[tuple[TableWork, Share, Marks]]
+"""What one connection writes in a transaction, in order."""
+
+
 class Applier:
     """Feed it groups with `take`; call `flush_if_due` now and then, `flush` at the end. Not thread-safe.
 
-    held: the branches that the matcher holds, asked for at each marker and checkpoint.
+    sessions: at home; the first one writes the state. targets: the tables, by the numbers of their watches where there
+    are several. held: the branches that the matcher holds, asked for at each marker and checkpoint.
     """
 
     def __init__(
         self,
         sessions: list[Session],
-        target: Target,
+        targets: Sequence[Target],
         watermark: Watermark,
         *,
         held: Callable[[], tuple[Held, ...]],
         on_first_open: Callable[[], None],
+        across: Across | None = None,
     ) -> None:
-        self._sessions = sessions
         self._main = sessions[0]
-        self._target = target
-        self._workflow = target.lease.workflow
+        self._across = across
+        self._is_apart = across is not None and bool(across.writers)
+        self._writers = list(across.writers) if across and self._is_apart else sessions
+        self._lease = targets[0].lease
+        self._workflow = self._lease.workflow
         self._watermark = watermark
         self._held, self._on_first_open = held, on_first_open
-        self._pool = ThreadPoolExecutor(max_workers=max(1, len(sessions)), thread_name_prefix="apply")
-        self._writers = [UniqueWriter(target=target, number=i) for i in range(len(sessions))]
-        self._has_suspects = False
-        self._since = SinceKeys(session=self._main, workflow=self._workflow)
+        self._pool = ThreadPoolExecutor(max_workers=max(1, len(self._writers)), thread_name_prefix="apply")
         self._is_past_checkpoint = False
         """Until a group comes, the log may be read again on the way there."""
         self._time: int | None = None
@@ -89,15 +110,17 @@ class Applier:
         """Of the last beat that has been taken."""
         self._taken: int | None = None
         self._done = 0
-        self._saved_at = 0.0
-        self._batch = self._new_batch()
-        self._landed: list[tuple[int, int]] = []
-        """Chunks whose landing has been taken in and that are matched with the next flush."""
+        self._saved_at = self._looked_at = 0.0
         self._waiting_since: float | None = None
+        self._inside: contextlib.ExitStack | None = None
+        """The transaction on the target in which one of the source is written in parts."""
         self._load()
+        self._tables = [TableWork(target, self._main, self._writers) for target in targets]
+        self._by_number = {table.target.number: table for table in self._tables}
+        self._by_id = {table.id: table for table in self._tables}
 
     def _load(self) -> None:
-        """Where the last holder of the lease stopped. Chunks not yet matched count as open: more tombstones.
+        """Where the last holder of the lease stopped.
 
         The checkpoint first, then the ledger: a chunk that opens in between stands in the log behind the checkpoint.
         """
@@ -109,15 +132,6 @@ class Applier:
         self.held_before = tuple(Held.of(fields) for fields in saved.held) if saved else ()
         """Branches that were open at the checkpoint."""
         self._watermark.go_on_from(saved.assigned_micros if saved else 0)
-        unmatched = ledger.chunks(self._main, self._workflow, states=(ledger.OPEN, ledger.LANDED))
-        self._open = {(c.split, c.ordinal): 0 for c in unmatched}
-        self._has_tombstones = writer.prune_tombstones(self._main, self._target, 0)
-        self._has_suspects = not keytables.is_empty(self._main, names.suspect_table(self._workflow))
-        self._since.load()
-        for session, unique in zip(self._sessions, self._writers, strict=True):
-            writer.prepare(session, self._target)
-            if self._may_collide:
-                unique.create_probe(session)
 
     @property
     def position(self) -> Position | None:
@@ -125,13 +139,37 @@ class Applier:
         return self._position
 
     @property
-    def since(self) -> SinceKeys:
-        """Keys written since a verification began."""
-        return self._since
-
-    @property
     def events_applied(self) -> int:
         return self._events
+
+    @property
+    def keys_since(self) -> dict[str, int]:
+        """Table ids → keys in memory that were written since a verification began, where one has begun."""
+        return {table.id: len(table.since.keys) for table in self._tables if table.since.is_active}
+
+    @property
+    def collected(self) -> Position | None:
+        """Up to where the keys of all tables that collect them are in the sidecar; None where nobody collects."""
+        found = [t.since.collected for t in self._tables if t.since.is_active and t.since.collected is not None]
+        if not found:
+            return None
+        first = found[0]
+        for other in found[1:]:
+            first = first if first.is_within(other) else other
+        return first
+
+    def note_items(self, items: Iterable[RowChange]) -> None:
+        """Of a group that is read again and was applied before."""
+        for item in items:
+            if item.table >= FIRST:
+                self._of(item).since.note_items((item,))
+
+    def make_since_void(self) -> None:
+        for table in self._tables:
+            table.since.make_void()
+
+    def _of(self, item: RowChange) -> TableWork:
+        return self._tables[0] if len(self._tables) == 1 else self._by_number[item.table]
 
     def take(self, group: Group) -> list[Marker]:
         """Take one committed group; returns the markers in it that have been applied."""
@@ -142,7 +180,7 @@ class Applier:
         for item in group.items:
             if item[0] >= FIRST:
                 self._wait_for_more()
-                self._batch.add(item)
+                self._of(item).batch.add(item)
             else:
                 found += self._act_on(item, group)
         self._done += len(group.items)
@@ -150,9 +188,22 @@ class Applier:
             self._took(group)
         elif group.changes:
             self._watermark.inside(Inside(done=self._done, total=group.changes))
-        if len(self._batch) >= MAX_BATCH_CHANGES or self._batch.nbytes >= MAX_BATCH_BYTES:
-            self.flush()
+        self._flush_if_full(group)
         return found
+
+    def _flush_if_full(self, group: Group) -> None:
+        count, nbytes = sum(len(t.batch) for t in self._tables), sum(t.batch.nbytes for t in self._tables)
+        if count < MAX_BATCH_CHANGES and nbytes < MAX_BATCH_BYTES:
+            return
+        if group.is_last or not self._keeps_whole:
+            self.flush()
+        else:
+            self._flush_inside()
+
+    @property
+    def _keeps_whole(self) -> bool:
+        """A transaction of the source is one on the target: while no chunk is under way, for then tables are level."""
+        return self._across is not None and not any(table.open for table in self._tables)
 
     def _took(self, group: Group) -> None:
         """A whole transaction."""
@@ -166,28 +217,56 @@ class Applier:
 
     def _act_on(self, item: RowChange, group: Group) -> list[Marker]:
         row = item.after
-        if row is None or row.get("workflow") != self._workflow:
+        if row is None:
             return []
+        if item.table == SIGNAL:
+            return self._on_signal(item, row, group) if row["stream"] == self._workflow else []
         if item.table == CHUNK:
-            self._on_chunk(row)
+            if table := self._by_id.get(str(row["workflow"])):
+                self._on_chunk(table, row)
+        elif row["workflow"] != self._workflow:
+            return []
         elif item.table == GATE:
-            self._beat = beat_micros(row)
-            self._beat_number = int(str(row["beat"]))
+            self._on_beat(row, int(str(row["beat"])))
         elif item.table == MARKER and item.before is None:
             return [self._on_marker(row, group)]
         return []
 
-    def _on_chunk(self, row: dict[str, Any]) -> None:
+    def _on_signal(self, item: RowChange, row: dict[str, Any], group: Group) -> list[Marker]:
+        """What home's rows say on one server, out of the source's one table."""
+        kind = row["kind"]
+        if kind == source_marks.BEAT:
+            self._on_beat(row, int(str(row["number"])))
+        elif kind == source_marks.OPEN:
+            told = json.loads(row["detail"])
+            if (table := self._by_id.get(told["table"])) and self._is_unmatched(table, told["split"], told["ordinal"]):
+                self._opened(table, (told["split"], told["ordinal"]))
+        elif item.before is None and kind not in source_marks.NO_MARKERS:
+            return [self._on_marker(row, group)]
+        return []
+
+    def _is_unmatched(self, table: TableWork, split: int, ordinal: int) -> bool:
+        """One that was found landed before its "opened" was read is matched by now, and stays so."""
+        found = ledger.find_chunk(self._main, table.id, split, ordinal)
+        return found is not None and found.state != ledger.MATCHED
+
+    def _on_beat(self, row: dict[str, Any], number: int) -> None:
+        self._beat, self._beat_number = beat_micros(row), number
+
+    def _on_chunk(self, table: TableWork, row: dict[str, Any]) -> None:
         place = (int(row["split"]), int(row["ordinal"]))
         if row["state"] == ledger.OPEN:
-            if place in self._landed:
+            if place in table.landed:
                 self.flush()
-            if not self._open:
-                self._on_first_open()
-            self._open.setdefault(place, self._number)
-        elif row["state"] == ledger.LANDED and place in self._open and place not in self._landed:
+            self._opened(table, place)
+        elif row["state"] == ledger.LANDED and place in table.open:
             # With nothing to be written it is matched at once, else with what waits.
-            self._landed.append(place)
+            table.note_landed([place])
+
+    def _opened(self, table: TableWork, place: Place) -> None:
+        if not any(each.open for each in self._tables):
+            self._on_first_open()
+        table.open.setdefault(place, self._number)
 
     def _wait_for_more(self) -> None:
         if self._waiting_since is None:
@@ -195,9 +274,20 @@ class Applier:
 
     def match_landed(self) -> None:
         """Chunks that the ledger calls landed but whose event never came (a server that lost the end of its log)."""
-        landed = ledger.chunks(self._main, self._workflow, states=(ledger.LANDED,))
-        self._landed = list(dict.fromkeys([*self._landed, *((c.split, c.ordinal) for c in landed)]))
+        self._look_for_landed()
         self.flush()
+
+    def _look_for_landed(self) -> None:
+        for table in self._tables:
+            found = ledger.chunks(self._main, table.id, states=(ledger.LANDED,))
+            table.note_landed([(c.split, c.ordinal) for c in found])
+        self._looked_at = SYSTEM.monotonic()
+
+    @property
+    def _is_look_due(self) -> bool:
+        """Where the source's log does not tell what has landed, while chunks are under way."""
+        is_late = SYSTEM.monotonic() - self._looked_at >= LOOK_SECONDS
+        return self._across is not None and is_late and any(table.open for table in self._tables)
 
     def _commit(self, work: Callable[[], None] = lambda: None) -> None:
         """One transaction: `work`, then the landed chunks are matched, then the checkpoint is saved.
@@ -205,36 +295,20 @@ class Applier:
         Deleting the tombstoned keys again may wait until here: who was inserted since is no tombstone any more. But a
         checkpoint behind a landing without its match would leave the chunk open for ever.
         """
-        matched, oldest = self._landed, self._oldest_but(self._landed)
-        left = [self._has_tombstones]
+        matching = [(t, t.landed, t.oldest_but(t.landed, self._number + 1)) for t in self._tables if t.landed]
+        left: dict[str, bool] = {}
 
         def all_of_it() -> None:
             work()
-            if matched:
-                left[0] = self._match(matched, oldest)
+            for table, places, oldest in matching:
+                left[table.id] = table.match(places, oldest)
             self._save_checkpoint()
 
-        if matched:
+        if matching:
             reach("apply.before_match")
-        writer.in_transaction(self._main, self._target.lease, all_of_it)
-        self._has_tombstones, self._landed = left[0], []
-        for place in matched:
-            self._open.pop(place, None)
-
-    def _oldest_but(self, places: list[tuple[int, int]]) -> int:
-        """The first batch that ran while a chunk was open that is not one of these."""
-        open_since = (number for place, number in self._open.items() if place not in places)
-        return min(open_since, default=self._number + 1)
-
-    def _match(self, places: list[tuple[int, int]], oldest: int) -> bool:
-        """Delete the tombstoned keys again, then the chunks are matched. Returns whether tombstones are left."""
-        is_left = self._has_tombstones
-        if is_left:
-            writer.delete_again(self._main, self._target)
-            is_left = writer.prune_tombstones(self._main, self._target, oldest)
-        for split, ordinal in places:
-            ledger.match(self._main, self._workflow, split, ordinal)
-        return is_left
+        writer.in_transaction(self._main, self._lease, all_of_it)
+        for table, places, _ in matching:
+            table.matched(places, is_left=left[table.id])
 
     def _on_marker(self, row: dict[str, Any], group: Group) -> Marker:
         self.flush()
@@ -242,46 +316,61 @@ class Applier:
         # A marker of the cut-over makes us hold, unless it was taken back meanwhile (we read an old log again).
         is_cutover = marker.kind == markers.CUTOVER
         is_holding = is_cutover and markers.is_present(self._main, self._workflow, marker.id)
-        ends_round = marker.kind == markers.SINCE or (is_cutover and self._since.is_active)
         position = self._position = group.end
-        rounds = [self._since.round]
+        ending = [t for t in self._tables if marker.kind == markers.SINCE or (is_cutover and t.since.is_active)]
+        rounds = {table.id: table.since.round for table in ending}
 
         def work() -> None:
             held = tuple(str(b.xid) for b in self._held() if b.rows or not is_cutover)
             markers.record_applied(self._main, self._workflow, marker.id, held, is_holding=is_holding)
-            if ends_round:
-                rounds[0] = self._since.end_round(position)
+            for table in ending:
+                rounds[table.id] = table.since.end_round(position)
             self._save_checkpoint()
 
-        writer.in_transaction(self._main, self._target.lease, work)
-        if ends_round:
-            self._since.saved(rounds[0])
+        writer.in_transaction(self._main, self._lease, work)
+        for table in ending:
+            table.since.saved(rounds[table.id])
         if marker.kind in (markers.SUSPECTS_OPEN, markers.SUSPECTS_CLOSE):
-            self._has_suspects = marker.kind == markers.SUSPECTS_OPEN
+            for table in self._tables:
+                table.has_suspects = marker.kind == markers.SUSPECTS_OPEN
         return marker
 
     def flush_if_due(self) -> None:
-        """As `flush`, unless the batch may still wait for more."""
+        """As `flush`, unless the batch may still wait for more, or its transaction has not been taken whole."""
+        if self._keeps_whole and self._time is not None:
+            return
         if self._waiting_since is None or SYSTEM.monotonic() - self._waiting_since >= LINGER_SECONDS:
             self.flush()
 
     def flush(self) -> None:
-        """Write the batch and the checkpoint: then everything taken in is applied, and what has landed is matched."""
-        batch, self._waiting_since = self._batch, None
-        if batch:
+        """Write the batches and the checkpoint: then everything taken in is applied, and what has landed is matched."""
+        self._waiting_since = None
+        if self._is_look_due:
+            self._look_for_landed()
+        batches = self._take_batches()
+        if batches or self._inside is not None:
             reach("apply.before_flush")
-            self._write(batch)
-            self._since.note(batch.keys())
-            self._batch = self._new_batch()
-            self._watermark.applied_changes(batch.count)
-        elif self._landed or self._is_checkpoint_due:
+            self._write(batches)
+            self._note_written(batches)
+        elif any(table.landed for table in self._tables) or self._is_checkpoint_due:
             self._commit()
-        if self._since.is_due:
+        if any(table.since.is_due for table in self._tables):
             self.save_since()
         if self._taken is not None:
             self._watermark.resolve(self._taken)
             self._watermark.beat_applied(self._beat_number)
             self._taken = None
+
+    def _take_batches(self) -> list[tuple[TableWork, Batch]]:
+        found = [(table, table.batch) for table in self._tables if table.batch]
+        for table, _ in found:
+            table.batch = table.new_batch()
+        return found
+
+    def _note_written(self, batches: list[tuple[TableWork, Batch]]) -> None:
+        for table, batch in batches:
+            table.since.note(batch.keys())
+            self._watermark.applied_changes(batch.count)
 
     @property
     def _is_checkpoint_due(self) -> bool:
@@ -293,65 +382,119 @@ class Applier:
         On the way to the checkpoint they are not known up to there yet: who reads again begins at the same place.
         """
         position = self._saved_position
-        if not self._since.is_active or position is None or not self._is_past_checkpoint:
+        active = [table.since for table in self._tables if table.since.is_active]
+        if not active or position is None or not self._is_past_checkpoint:
             return
 
         def work() -> None:
-            self._since.save(position)
+            for since in active:
+                since.save(position)
 
-        writer.in_transaction(self._main, self._target.lease, work)
-        self._since.saved(self._since.round)
+        writer.in_transaction(self._main, self._lease, work)
+        for since in active:
+            since.saved(since.round)
 
-    def _write(self, batch: Batch) -> None:
-        # Under a new unique key a write may push another row out, which is a delete, too.
-        makes_tombstones = bool(self._open) and (batch.has_deletes or self._may_collide)
-        marks = Marks(
-            number=self._number,
-            batch=self._number if self._open else None,
-            has_tombstones=self._has_tombstones or makes_tombstones,
-            has_suspects=self._has_suspects,
-        )
-        self._events += batch.count
-        self._number += 1
-        self._has_tombstones = self._has_tombstones or makes_tombstones
-        wanted = len(self._sessions) if batch.count >= _WORTH_SHARING and self._may_share else 1
-        rounds = batch.rounds(wanted)
-        if len(rounds) == len(rounds[0]) == 1:
-            self._write_alone(rounds[0][0], marks)
+    def _write(self, batches: list[tuple[TableWork, Batch]]) -> None:
+        rounds = self._rounds(batches)
+        if self._inside is not None:
+            self._end_inside(rounds, batches)
+        elif not self._is_apart and len(rounds) == len(rounds[0]) == 1:
+            self._commit(lambda: self._write_all(0, self._main, rounds[0][0]))
         else:
-            self._write_shared(rounds, marks)
+            self._write_shared(rounds, batches)
 
-    def _write_alone(self, steps: Share, marks: Marks) -> None:
-        self._commit(lambda: self._write_steps(0, steps, marks))
+    def _rounds(self, batches: list[tuple[TableWork, Batch]]) -> list[list[Written]]:
+        """One after the other, each of shares that may be written side by side; all tables' first before the second."""
+        count = sum(batch.count for _, batch in batches)
+        self._events += count
+        may_share = all(table.may_share for table, _ in batches) and not self._keeps_whole
+        wanted = len(self._writers) if count >= _WORTH_SHARING and may_share else 1
+        found: list[list[Written]] = []
+        for table, batch in batches:
+            marks = table.marks(batch, self._number)
+            if self._is_apart:
+                # Key tables are at home: `_touch` sees to them.
+                marks = replace(marks, has_suspects=False)
+            for number, shares in enumerate(batch.rounds(wanted)):
+                if number == len(found):
+                    found.append([])
+                for place, share in enumerate(shares):
+                    if place == len(found[number]):
+                        found[number].append([])
+                    found[number][place].append((table, share, marks))
+        self._number += bool(batches)
+        return found
 
-    def _write_steps(self, number: int, steps: Share, marks: Marks) -> None:
-        """By one of the connections, inside its transaction."""
-        session = self._sessions[number]
-        if self._may_collide:
-            self._writers[number].write_steps(session, steps, marks)
-        else:
-            writer.write_steps(session, self._target, steps, marks)
+    def _write_all(self, number: int, session: Session, written: Written) -> None:
+        for table, share, marks in written:
+            table.write_steps(number, session, share, marks)
 
-    def _write_shared(self, rounds: list[list[Share]], marks: Marks) -> None:
+    def _write_shared(self, rounds: list[list[Written]], batches: list[tuple[TableWork, Batch]]) -> None:
         """All workers commit, then the checkpoint: a crash in between repeats this batch, which is harmless."""
         for number, shares in enumerate(rounds):
             if number:
                 reach("apply.between_rounds")
-            self._write_round(shares, marks)
+            self._write_round(shares)
         reach("apply.before_checkpoint")
-        self._commit()
+        self._commit(lambda: self._touch(batches))
 
-    def _write_round(self, shares: list[Share], marks: Marks) -> None:
-        jobs = [self._pool.submit(self._write_share, number, steps, marks) for number, steps in enumerate(shares)]
+    def _touch(self, batches: list[tuple[TableWork, Batch]]) -> None:
+        """Suspects that stand at home, where the rows do not."""
+        for table, batch in batches:
+            if self._is_apart and table.has_suspects:
+                table.touch(batch)
+
+    def _write_round(self, shares: list[Written]) -> None:
+        jobs = [self._pool.submit(self._write_share, number, written) for number, written in enumerate(shares)]
         errors = [e for e in (job.exception() for job in jobs) if e is not None]
         if errors:
             raise errors[0]
 
-    def _write_share(self, number: int, steps: Share, marks: Marks) -> None:
-        def work() -> None:
-            self._write_steps(number, steps, marks)
+    def _write_share(self, number: int, written: Written) -> None:
+        session = self._writers[number]
+        writer.fenced(session, lambda: self._fence(session), lambda: self._write_all(number, session, written))
 
-        writer.in_transaction(self._sessions[number], self._target.lease, work)
+    def _fence(self, session: Session) -> None:
+        """First statement of a transaction that writes rows."""
+        if self._across is not None and self._across.fence is not None:
+            position = self._position or self._saved_position
+            self._across.fence(session, position.saved if position else "")
+        else:
+            fence(session, self._lease)
+
+    def _flush_inside(self) -> None:
+        """Write what is there of a transaction that has not been taken whole, and do not commit."""
+        batches = self._take_batches()
+        [[written]] = self._rounds(batches)
+        session = self._writers[0]
+        try:
+            if self._inside is None:
+                self._inside = contextlib.ExitStack()
+                self._inside.enter_context(session.transaction())
+                self._fence(session)
+            self._write_all(0, session, written)
+        except LockWait as error:
+            raise Transient(f"A transaction that is written in parts met a lock: {error.message}") from None
+        self._note_written(batches)
+        reach("apply.inside")
+
+    def _end_inside(self, rounds: list[list[Written]], batches: list[tuple[TableWork, Batch]]) -> None:
+        """The rest of it, the checkpoint, and the commit."""
+        session, stack = self._writers[0], self._inside
+        assert stack is not None
+        try:
+            for shares in rounds:
+                self._write_all(0, session, shares[0])
+            if self._is_apart:
+                self._fence(session)
+            else:
+                self._save_checkpoint()
+        except LockWait as error:
+            raise Transient(f"A transaction that is written in parts met a lock: {error.message}") from None
+        self._inside = None
+        stack.close()
+        if self._is_apart:
+            self._commit(lambda: self._touch(batches))
 
     def _save_checkpoint(self) -> None:
         if self._position is None:
@@ -367,19 +510,9 @@ class Applier:
         self._saved_position = self._position
         self._saved_at = SYSTEM.monotonic()
 
-    def _new_batch(self) -> Batch:
-        return Batch(is_exact_key=self._target.mapping.is_exact_key, takes_out=self._may_collide)
-
-    @property
-    def _may_share(self) -> bool:
-        """Connections that lock the whole table in turns would only wait for each other."""
-        return not self._may_collide or self._target.mapping.is_found_by_index
-
-    @property
-    def _may_collide(self) -> bool:
-        return self._target.mapping.may_collide
-
     def close(self) -> None:
+        """A transaction that is under way is rolled back with its session."""
+        self._inside = None
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 

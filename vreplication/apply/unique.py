@@ -61,7 +61,7 @@ class UniqueWriter:
 
     @property
     def _workflow(self) -> str:
-        return self.target.lease.workflow
+        return self.target.table_id
 
     def write_steps(self, session: Session, steps: list[Step], marks: Marks) -> int:
         """Returns how many rows were pushed out. To be called inside a transaction."""

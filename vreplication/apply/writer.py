@@ -34,11 +34,20 @@ _ROW = re.compile(r"at row (\d+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What a writer writes to: the shadow table, its key, and how long a statement may be."""
+    """What a writer writes to: the shadow table, its key, and how long a statement may be.
+
+    number: of the table's watch. id: under which the table's own rows and key tables are kept; '': the workflow's.
+    """
 
     mapping: TableMapping
     lease: Lease
     packet: int
+    number: int = 0
+    id: str = ""
+
+    @property
+    def table_id(self) -> str:
+        return self.id or self.lease.workflow
 
     @property
     def table(self) -> str:
@@ -54,7 +63,7 @@ class Target:
 
     @property
     def tombstones(self) -> str:
-        return names.tombstone_table(self.lease.workflow)
+        return names.tombstone_table(self.table_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,10 +83,15 @@ class Marks:
 
 def in_transaction(session: Session, lease: Lease, work: Callable[[], None]) -> None:
     """Fence, work, commit; again and whole on a lock wait or deadlock. Raises Transient when that does not end."""
+    fenced(session, lambda: fence(session, lease), work)
+
+
+def fenced(session: Session, first: Callable[[], None], work: Callable[[], None]) -> None:
+    """As `in_transaction`; `first` is the fence."""
     for attempt in range(_ATTEMPTS):
         try:
             with session.transaction():
-                fence(session, lease)
+                first()
                 work()
             return
         except LockWait:
@@ -113,7 +127,7 @@ def delete_keys(session: Session, target: Target, keys: list[str]) -> None:
 def prepare(session: Session, target: Target) -> None:
     """Make ready a connection that is going to write rows; outside of any transaction."""
     if target.mapping.is_written_in_zone:
-        stage.create(session, target.mapping, target.lease.workflow)
+        stage.create(session, target.mapping, target.table_id)
 
 
 def write_rows(session: Session, target: Target, verb: str, table: str, rows: list[str]) -> None:
@@ -121,7 +135,7 @@ def write_rows(session: Session, target: Target, verb: str, table: str, rows: li
 
     Rows are literals in UTC; where the target computes values by the time zone they go by way of state/stage.py.
     """
-    mapping, workflow = target.mapping, target.lease.workflow
+    mapping, workflow = target.mapping, target.table_id
     if not mapping.is_written_in_zone:
         _write_values(session, target, f"{verb} INTO {table} ({target.columns})", rows)
         return
@@ -194,7 +208,7 @@ def _does_not_fit(message: str, keys: list[str], number: int | None) -> BadValue
 
 def touch_suspects(session: Session, target: Target, keys: list[str]) -> None:
     """Mark the suspects among these keys."""
-    keytables.touch(session, target.lease.workflow, keys, len(target.key_columns))
+    keytables.touch(session, target.table_id, keys, len(target.key_columns))
 
 
 def delete_again(session: Session, target: Target) -> None:

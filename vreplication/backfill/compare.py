@@ -5,27 +5,35 @@ column; a row of the target is deleted only if its key is nowhere in the source 
 while its own time is still in the slice; a row of the target's slice whose row in the source has another time takes
 that row as it is, again only while it is still in the slice: who works on the other interval may have been here first.
 
-Two servers do not print a DOUBLE alike, and JSON is stored in another shape than it was written in: such columns
-("soft") are compared as values here, row by row, and the rest by checksum.
+Two servers do not print a DOUBLE alike, and JSON is stored in another shape than it was written in: such columns are
+compared as values (schema/soft.py).
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from vreplication.backfill.conflict import FOREIGN, Conflicts
-from vreplication.backfill.rows import Key, Row, any_sql, read_key, read_row, row_sql, shown, text
+from vreplication.backfill.rows import Key, Row, any_sql, read_row, row_sql, shown
 from vreplication.backfill.slices import Slice
 from vreplication.backfill.tables import Tables
 from vreplication.backfill.upsert import KEYS_AT_ONCE, Counts, Upsert
 from vreplication.mysql.quoting import ident, qualified
 from vreplication.mysql.session import Session, SqlError
-from vreplication.schema.checksum import Checksum, Side, buckets, checksum, in_buckets, source_side, target_side
-from vreplication.schema.literals import APPROXIMATE, literal_sql, quoted
-from vreplication.schema.model import Column, TableMapping
+from vreplication.mysql.values import split_literals
+from vreplication.schema.checksum import (
+    Checksum,
+    Side,
+    buckets,
+    checksum,
+    in_buckets,
+    row_hashes,
+    source_side,
+    target_side,
+)
+from vreplication.schema.literals import literal_sql, quoted
 
 BUCKET_ROWS = 5_000
 T = TypeVar("T")
@@ -70,12 +78,11 @@ class Comparer:
         wheres = (self.slice.source_sql(self.tables), self.slice.target_sql(self.tables))
         found = Found()
         for ours, theirs in self._narrowed(sides, wheres):
-            found += self._compare(_rows(self.source, sides[0], self.tables, ours, "source"),
-                                   _rows(self.target, sides[1], self.tables, theirs, "target"))  # fmt: skip
+            found += self._compare(_rows(self.source, sides[0], ours), _rows(self.target, sides[1], theirs))
         return found
 
     def _sides(self) -> tuple[Side, Side]:
-        mapping = _firm(self.tables)
+        mapping = replace(self.tables.mapping, soft=self.tables.soft)
         return (
             replace(source_side(mapping), index=self.tables.source_index),
             replace(target_side(mapping), index=self.tables.target_index),
@@ -84,7 +91,7 @@ class Comparer:
     def _narrowed(self, sides: tuple[Side, Side], wheres: tuple[str, str]) -> Iterator[tuple[str, str]]:
         """Predicates for the parts of the slice that differ, or may."""
         sums = [checksum(session, side, where) for session, side, where in self._ends(sides, wheres)]
-        if sums[0] == sums[1] and not self.tables.soft:
+        if sums[0] == sums[1]:
             return
         count = -(-max(c.rows for c in sums) // BUCKET_ROWS)
         if count < 2:
@@ -92,13 +99,13 @@ class Comparer:
             return
         ours, theirs = (buckets(session, side, where, count) for session, side, where in self._ends(sides, wheres))
         for number in sorted({*ours, *theirs}):
-            if self.tables.soft or ours.get(number, Checksum()) != theirs.get(number, Checksum()):
+            if ours.get(number, Checksum()) != theirs.get(number, Checksum()):
                 yield tuple(f"{w} AND {in_buckets(s, [number], count)}" for s, w in zip(sides, wheres, strict=True))  # type: ignore[misc]
 
     def _ends(self, sides: tuple[Side, Side], wheres: tuple[str, str]) -> Iterable[tuple[Session, Side, str]]:
         return zip((self.source, self.target), sides, wheres, strict=True)
 
-    def _compare(self, ours: dict[str, tuple[object, Key]], theirs: dict[str, tuple[object, Key]]) -> Found:
+    def _compare(self, ours: dict[str, tuple[str, Key]], theirs: dict[str, tuple[str, Key]]) -> Found:
         """What the target has too much goes first: it may hold a unique value that a missing row needs."""
         wrong = [key for name, (value, key) in ours.items() if name not in theirs or theirs[name][0] != value]
         extra = {name: key for name, (_, key) in theirs.items() if name not in ours}
@@ -163,61 +170,14 @@ class Comparer:
         return deleted
 
 
-def _firm(tables: Tables) -> TableMapping:
-    """The mapping without what checksums cannot compare."""
-    return replace(tables.mapping, pairs=tuple(p for p in tables.mapping.pairs if p not in tables.soft))
-
-
 def _several(items: Sequence[T], most: int = KEYS_AT_ONCE) -> Iterator[Sequence[T]]:
     for start in range(0, len(items), most):
         yield items[start : start + most]
 
 
-def _rows(session: Session, side: Side, tables: Tables, where: str, which: str) -> dict[str, tuple[object, Key]]:
-    """Hash of the key → (the row's value, the key's literals)."""
-    soft = [getattr(pair, which) for pair in tables.soft]
-    shown = [f"SHA2({side.exact_key},256)", f"SHA2({side.exact_row},256)", *map(_soft_sql, soft)]
+def _rows(session: Session, side: Side, where: str) -> dict[str, tuple[str, Key]]:
+    """Hash of the key → (the row's hash, the key's literals)."""
     keys = [literal_sql(c, ident(c.name)) for c in side.columns]
-    found = session.rows(f"SELECT {','.join([*shown, *keys])} {side.from_sql} WHERE {where}")
-    width = 2 + len(soft)
-    read = [_number if column.data_type in APPROXIMATE else _document for column in soft]
-    return {
-        text(row[0]): (
-            (text(row[1]), *(f(v) for f, v in zip(read, row[2:width], strict=True))),
-            read_key(row[width:]),
-        )
-        for row in found
-    }
-
-
-def _soft_sql(column: Column) -> str:
-    name = ident(column.name)
-    if column.data_type in APPROXIMATE:
-        return f"IF({name} IS NULL,NULL,JSON_ARRAY({name}+0e0))"
-    return f"CONVERT({name} USING utf8mb4)"
-
-
-def _number(shown: object) -> float | None:
-    """All digits of a DOUBLE, in brackets."""
-    return None if shown is None else float(text(shown).strip("[]"))
-
-
-def _document(shown: object) -> str | None:
-    """One text for all texts of the same JSON value."""
-    if shown is None:
-        return None
-    try:
-        return json.dumps(_plain(json.loads(text(shown))), sort_keys=True)
-    except ValueError:
-        return f"text {text(shown)}"
-
-
-def _plain(value: Any) -> Any:
-    """Numbers as the servers keep them in JSON: 64-bit integers, else DOUBLE. -0 is 0."""
-    if isinstance(value, dict):
-        return {name: _plain(item) for name, item in value.items()}
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value if -(1 << 63) <= value < 1 << 64 else float(value)
-    return value + 0.0 if isinstance(value, float) else value
+    # As each side spells them: what finds the row there again.
+    own = replace(side, literals=tuple(keys), templates=("{}",) * len(keys))
+    return {row.ident: (row.value, tuple(split_literals(row.key))) for row in row_hashes(session, own, where)}

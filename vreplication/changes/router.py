@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from vreplication.binlog.events import Group, RowChange
+from vreplication.changes.stream import owner_of
 
 
 class View:
@@ -40,7 +41,7 @@ class View:
     def _is_mine(self, item: RowChange) -> bool:
         if item.table >= 0:
             return item.table in self._numbers
-        return bool((item.after or item.before)["workflow"] == self._workflow)
+        return owner_of(item.after or item.before) == self._workflow
 
     def _note(self, items: Sequence[RowChange]) -> None:
         turns = self._handed

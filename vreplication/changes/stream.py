@@ -7,6 +7,7 @@ zero and the same in every process, for rows wait on disk under them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from vreplication.binlog.events import RowChange
 from vreplication.binlog.watch import Watch
@@ -16,6 +17,8 @@ from vreplication.schema.model import Column, TableMapping
 FIRST = 0
 """The one table of a workflow that has one."""
 CHUNK, GATE, MARKER = -1, -2, -3
+SIGNAL = -4
+"""The one table on a source whose stream has its state elsewhere (state/source_marks.py)."""
 _OURS = {CHUNK: "chunk", GATE: "gate", MARKER: "marker"}
 
 
@@ -40,6 +43,16 @@ def of_ours(schema: str, columns: Callable[[str], tuple[Column, ...]]) -> list[W
         Watch(number=number, schema=schema, table=name, columns=columns(name), codec=PlainValues())
         for number, name in _OURS.items()
     ]
+
+
+def of_source_marks(schema: str, table: str, columns: tuple[Column, ...]) -> list[Watch]:
+    """The same for a source whose stream has its state elsewhere."""
+    return [Watch(number=SIGNAL, schema=schema, table=table, columns=columns, codec=PlainValues())]
+
+
+def owner_of(row: dict[str, Any]) -> str:
+    """Whose a row of ours is: a workflow's, or a stream's."""
+    return str(row["workflow"] if "workflow" in row else row["stream"])
 
 
 def count_changes(items: Sequence[RowChange]) -> int:

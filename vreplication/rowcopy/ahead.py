@@ -11,8 +11,8 @@ import logging
 from collections.abc import Callable
 
 from vreplication.errors import Transient
+from vreplication.mysql.ends import Route
 from vreplication.mysql.session import connect
-from vreplication.mysql.url import SourceUrl
 from vreplication.rowcopy.chunker import copy_split
 from vreplication.rowcopy.job import CopyJob
 from vreplication.schema.model import TableMapping
@@ -28,7 +28,7 @@ SHARE = 4
 
 
 def copy_ahead(
-    url: SourceUrl,
+    route: Route,
     lease: Lease,
     mapping: TableMapping,
     job: CopyJob,
@@ -38,12 +38,12 @@ def copy_ahead(
 ) -> None:
     """Copy the first splits one after the other until `is_over`. `check` is called while waiting; it may raise."""
     try:
-        with connect(url) as session:
-            numbers = [s.number for s in ledger.splits(session, job.workflow) if not s.is_done]
+        with connect(route.home) as session:
+            numbers = [s.number for s in ledger.splits(session, job.table) if not s.is_done]
         for number in numbers[: max(1, len(numbers) // SHARE)]:
             if is_over():
                 return
-            result = copy_split(url, lease, mapping, job, number, check, is_over=is_over)
+            result = copy_split(route, lease, mapping, job, number, check, is_over=is_over)
             if result.error is not None:
                 raise result.error
             log.info("split %d: %d rows in %d chunks before Spark came", number, result.rows_copied, result.chunks)

@@ -1,25 +1,28 @@
 """One split of the row copy: walk it in chunks under the chunk protocol. Runs on a Spark executor or locally.
 
 What must stay true (docs/correctness.md, F1-F6 and the chunk protocol): a chunk's bounds are in the ledger, committed,
-before its rows are read, and never change; rows and "landed" are one transaction that begins with the fences; a lock
-wait repeats that transaction whole. Whatever is lost with a connection is looked up in the ledger by claiming the split
-again, which waits for what is still in flight. A split is left before its end with no chunk open.
+before its rows are read, and never change; where rows come from another server, "open" stands in its log, too, before
+this attempt reads anything; rows and "landed" are one transaction that begins with the fences; a lock wait repeats that
+transaction whole. Whatever is lost with a connection is looked up in the ledger by claiming the split again, which
+waits for what is still in flight. A split is left before its end with no chunk open.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import random
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from vreplication import pausepoints
 from vreplication.errors import Ambiguous, Transient, VReplicationError
 from vreplication.mysql.bulk import connect_bulk
-from vreplication.mysql.session import ConnectionLost, LockWait, Session
-from vreplication.mysql.url import SourceUrl
+from vreplication.mysql.ends import Ends, Route
+from vreplication.mysql.server import is_mariadb
+from vreplication.mysql.session import ConnectionLost, LockWait, Session, connect
 from vreplication.rowcopy.job import CopyJob, SplitResult
 from vreplication.rowcopy.paths import Copied, CopyPath, make_path
 from vreplication.rowcopy.probes import nth_key, within
@@ -27,10 +30,11 @@ from vreplication.rowcopy.settle import wait_for_branches
 from vreplication.rowcopy.sizing import FIRST_ROWS, Sizer
 from vreplication.rowcopy.turns import turn_for
 from vreplication.schema.model import TableMapping
-from vreplication.settings import ALIVE_SECONDS, WORK_SECONDS
-from vreplication.state import dirty, ledger, tuning
+from vreplication.settings import ALIVE_SECONDS, LONG_IDLE_SECONDS, WORK_SECONDS
+from vreplication.state import dirty, ledger, source_marks, tuning
 from vreplication.state.lease import Lease, end_lost, fence
 from vreplication.state.ledger import Bound, Chunk, KeyRange, Landing, Split
+from vreplication.state.markers import Markers, OnServer
 from vreplication.state.standing import check_standing
 
 log = logging.getLogger(__name__)
@@ -46,17 +50,30 @@ RECONNECT_SECONDS = 60.0
 _FIRST_BACKOFF_SECONDS, _LAST_BACKOFF_SECONDS = 0.02, 1.0
 
 
+@dataclass(slots=True)
+class Connected:
+    """Our last connection to a server; it may be at work there yet when it is lost here."""
+
+    connection: int = 0
+    server_run: int | None = None
+
+    def anew(self, session: Session) -> None:
+        """`session` has come in its place: end the old one. Raises Transient when it stays."""
+        self.server_run = end_lost(session, (self.connection,), self.server_run)
+        self.connection = session.id
+
+
 @dataclass(slots=True, kw_only=True)
 class Tally:
     """What has been done so far, across reconnects. attempt: ours at the split, 0 before the first claim.
 
     seat: which of the tasks that run at a time this is, from 1; it ends early when fewer are asked for. 0: it stays.
 
-    connection, server_run: the last one's, which may hold rows on the server when it is lost here.
+    home, source: where we are connected; source is used where it is another server.
     """
 
-    connection: int = 0
-    server_run: int | None = None
+    home: Connected = field(default_factory=Connected)
+    source: Connected = field(default_factory=Connected)
     attempt: int = 0
     chunks: int = 0
     rows_copied: int = 0
@@ -69,7 +86,7 @@ class Tally:
 
 
 def copy_split(
-    url: SourceUrl,
+    route: Route,
     lease: Lease,
     mapping: TableMapping,
     job: CopyJob,
@@ -79,9 +96,11 @@ def copy_split(
     seat: int = 0,
     beside: tuple[Bound, ...] = (),
     is_over: Callable[[], bool] = lambda: False,
-    compare: Callable[[Session], None] = lambda session: None,
+    compare: Callable[[Ends], None] = lambda ends: None,
 ) -> SplitResult:
-    """Copy a split to its end. Raises Transient where doing it again may help; any other error is in the result.
+    """Copy a split to its end, from the route's source to its home, which is the target.
+
+    Raises Transient where doing it again may help; any other error is in the result.
 
     `check` is called wherever this waits (in the driver's process; on an executor there is nobody to ask). `seat`: as
     in `Tally`. beside: single keys to be copied with it, for a split of one chunk. is_over: asked between two chunks;
@@ -89,13 +108,13 @@ def copy_split(
     """
     tally = Tally(seat=seat)
 
-    def walk(session: Session) -> None:
-        walk = Walk(session, lease, mapping, job, number, tally)
+    def walk(ends: Ends) -> None:
+        walk = Walk(ends, lease, mapping, job, number, tally)
         walk.ask, walk.beside, walk.is_over, walk.compare = check, beside, is_over, compare
         walk.run()
 
     try:
-        _copy_reconnecting(url, job, number, tally, walk, check)
+        _copy_reconnecting(route, job, number, tally, walk, check)
     except Transient:
         raise
     except VReplicationError as error:
@@ -104,21 +123,22 @@ def copy_split(
 
 
 def _copy_reconnecting(
-    url: SourceUrl,
+    route: Route,
     job: CopyJob,
     number: int,
     tally: Tally,
-    walk: Callable[[Session], None],
+    walk: Callable[[Ends], None],
     check: Callable[[], None],
 ) -> None:
     """Claiming again after a lost connection waits for what the old one still has in flight, if it cannot be ended."""
     deadline, seen = time.monotonic() + RECONNECT_SECONDS, 0
     while True:
         try:
-            with _connected(url, job) as session:
-                tally.server_run = end_lost(session, (tally.connection,), tally.server_run)
-                tally.connection = session.id
-                return walk(session)
+            with _connected(route, job) as ends:
+                tally.home.anew(ends.home)
+                if ends.is_across:
+                    tally.source.anew(ends.source)
+                return walk(ends)
         except (ConnectionLost, Ambiguous) as error:
             if tally.chunks != seen:
                 deadline, seen = time.monotonic() + RECONNECT_SECONDS, tally.chunks
@@ -129,23 +149,36 @@ def _copy_reconnecting(
             time.sleep(random.uniform(0.1, 0.5))
 
 
-def _connected(url: SourceUrl, job: CopyJob) -> Session:
-    """A process that is stopped cannot let go of its locks, and who takes over waits for them: it may not idle."""
-    return connect_bulk(
-        url,
-        read_timeout=WORK_SECONDS,
-        lock_wait_seconds=job.limits.lock_wait_seconds,
-        idle_seconds=ALIVE_SECONDS,
-    )
+@contextlib.contextmanager
+def _connected(route: Route, job: CopyJob) -> Iterator[Ends]:
+    """A process that is stopped cannot let go of its locks, and who takes over waits for them: it may not idle.
+
+    On another server we hold none, and wait there while we write or while the gate is closed.
+    """
+    lock_wait = job.limits.lock_wait_seconds
+    with contextlib.ExitStack() as stack:
+        home = stack.enter_context(
+            connect_bulk(route.home, read_timeout=WORK_SECONDS, lock_wait_seconds=lock_wait, idle_seconds=ALIVE_SECONDS)
+        )
+        if not route.is_across:
+            yield Ends.on(home)
+            return
+        source = stack.enter_context(
+            connect(
+                route.source, read_timeout=WORK_SECONDS, lock_wait_seconds=lock_wait, idle_seconds=LONG_IDLE_SECONDS
+            )
+        )
+        yield Ends(source=source, target=home, home=home, is_across=True)
 
 
 class Walk:
-    """One connection's work on a split."""
+    """Work on a split with one connection to each server."""
 
     def __init__(
-        self, session: Session, lease: Lease, mapping: TableMapping, job: CopyJob, number: int, tally: Tally
+        self, ends: Ends, lease: Lease, mapping: TableMapping, job: CopyJob, number: int, tally: Tally
     ) -> None:
-        self.session = session
+        self.ends = ends
+        self.home = ends.home
         self.lease = lease
         self.mapping = mapping
         self.job = job
@@ -153,27 +186,27 @@ class Walk:
         self.tally = tally
         self.ask: Callable[[], None] = lambda: None
         self.is_over: Callable[[], bool] = lambda: False
-        self.compare: Callable[[Session], None] = lambda session: None
+        self.compare: Callable[[Ends], None] = lambda ends: None
         self.beside: tuple[Bound, ...] = ()
         """Single keys that the split's one chunk copies too."""
         self.worked = 0.0
         """Seconds that the chunk before took."""
-        self.path: CopyPath = make_path(session, mapping, job)
-        self.turn = turn_for(session, mapping, is_wanted=job.by_turns)
-        limits = job.limits.tuned(tuning.read(session, job.workflow))
-        self.sizer = Sizer(limits=limits, rows=_size_so_far(session, job.workflow, limits.chunk_millis))
+        self.path: CopyPath = make_path(ends, mapping, job)
+        self.turn = turn_for(self.home, mapping, is_wanted=job.by_turns)
+        limits = job.limits.tuned(tuning.read(self.home, job.workflow))
+        self.sizer = Sizer(limits=limits, rows=_size_so_far(self.home, job.table, limits.chunk_millis))
 
     def run(self) -> None:
         """Claim the split, copy again what an earlier attempt left open, go on behind the last chunk."""
-        split = ledger.find_split(self.session, self.job.workflow, self.number)
+        split = ledger.find_split(self.home, self.job.table, self.number)
         if split.is_done:
             return
         self._claim()
-        for chunk in ledger.chunks(self.session, self.job.workflow, split=self.number, states=(ledger.OPEN,)):
+        for chunk in ledger.chunks(self.home, self.job.table, split=self.number, states=(ledger.OPEN,)):
             self._copy(chunk, None)
         self.tally.is_done = self._walk(split) is None
         if self.tally.is_done:
-            self._persist(lambda: ledger.finish_split(self.session, self.job.workflow, self.number, self.tally.attempt))
+            self._persist(lambda: ledger.finish_split(self.home, self.job.table, self.number, self.tally.attempt))
 
     def _walk(self, split: Split) -> KeyRange | None:
         """Chunk by chunk; returns what is left for another, and has no chunk, when this task is one too many."""
@@ -193,7 +226,7 @@ class Walk:
         try:
             self.tally.attempt = self._persist(
                 lambda: ledger.claim_split(
-                    self.session, self.job.workflow, self.number, expected=expected, our_lease=self.lease
+                    self.home, self.job.table, self.number, expected=expected, our_lease=self.lease
                 )
             )
         except Ambiguous as error:
@@ -202,7 +235,7 @@ class Walk:
 
     def _rest(self, split: Split) -> tuple[KeyRange | None, int]:
         """What of the split has no chunk yet, and the next chunk's number."""
-        last = ledger.last_chunk(self.session, self.job.workflow, self.number)
+        last = ledger.last_chunk(self.home, self.job.table, self.number)
         if last is None:
             return split.range, 0
         return _behind(split.range, last.range), last.ordinal + 1
@@ -213,7 +246,7 @@ class Walk:
 
     def _next(self, rest: KeyRange) -> KeyRange:
         """Bounds of the next chunk: the probe spends the LIMIT, so that rows inserted later push none out."""
-        upper = nth_key(self.session, self.mapping, rest, self.sizer.rows) or rest.upper
+        upper = nth_key(self.ends.source, self.mapping, rest, self.sizer.rows) or rest.upper
         pausepoints.reach("copy.after_probe")
         return KeyRange(lower=rest.lower, upper=upper, has_lower=rest.has_lower)
 
@@ -229,24 +262,26 @@ class Walk:
         return chunk
 
     def _open_alone(self, chunk: Chunk) -> bool:
-        with self.session.transaction():
-            fence(self.session, self.lease)
-            return ledger.open_chunk(self.session, self.job.workflow, chunk)
+        with self.home.transaction():
+            fence(self.home, self.lease)
+            return self._open_in_ledger(chunk)
 
     def _chunk(self, ordinal: int, bounds: KeyRange) -> Chunk:
         return Chunk(split=self.number, ordinal=ordinal, attempt=self.tally.attempt, state=ledger.OPEN, range=bounds)
 
     def _copy(self, chunk: Chunk, rest: KeyRange | None) -> Chunk | None:
         """Read and land a chunk that is open; returns the next one of `rest` if that could be opened with it."""
+        self._mark(chunk)
         pausepoints.reach("copy.after_open")
         self._rest_from(self.worked)
         self._check()
         if self._is_surplus():
             rest = None
-        if self.job.is_mariadb:
-            wait_for_branches(self.session, self.job.workflow, self._check)
+        if is_mariadb(self.ends.source):
+            wait_for_branches(self.ends.source, self._markers(), self._check)
         began = time.monotonic()
-        self.path.read(replace(chunk.range, beside=self.beside))
+        with self._home_idle():
+            self.path.read(replace(chunk.range, beside=self.beside))
         read_seconds = time.monotonic() - began
         pausepoints.reach("copy.after_select")
         landing, following = self._persist(lambda: self._land(chunk, read_seconds, rest))
@@ -256,10 +291,32 @@ class Walk:
         pausepoints.reach("copy.after_land")
         return following
 
+    def _mark(self, chunk: Chunk) -> None:
+        """Where the ledger is not in the source's log: what stands there first is the chunk's low watermark."""
+        if self.ends.is_across:
+            stream, table = self.job.workflow, self.job.table
+            self._persist(lambda: source_marks.open_chunk(self.ends.source, stream, table, chunk))
+
+    def _markers(self) -> Markers:
+        if self.ends.is_across:
+            return source_marks.AcrossServers(self.home, self.ends.source, self.job.workflow)
+        return OnServer(self.home, self.job.workflow)
+
+    @contextlib.contextmanager
+    def _home_idle(self) -> Iterator[None]:
+        """While we read elsewhere for as long as that takes; no lock of ours is held at home."""
+        if not self.ends.is_across:
+            yield
+            return
+        self.home.execute_raw(f"SET SESSION wait_timeout={LONG_IDLE_SECONDS}")
+        yield
+        self.home.execute_raw(f"SET SESSION wait_timeout={ALIVE_SECONDS}")
+
     def _compare(self) -> None:
         """Counts as work, beside writers."""
         began = time.monotonic()
-        self.compare(self.session)
+        with self._home_idle():
+            self.compare(self.ends)
         self.worked += time.monotonic() - began
 
     def _rest_from(self, seconds: float) -> None:
@@ -272,19 +329,19 @@ class Walk:
 
     def _land(self, chunk: Chunk, read_seconds: float, rest: KeyRange | None) -> tuple[Landing, Chunk | None]:
         """Rows and "landed" in one transaction, and in it, to save a commit, the next chunk's "open"."""
-        with self.turn.taken(), self.session.transaction():
+        with self.turn.taken(), self.home.transaction():
             began = time.monotonic() - read_seconds
-            ledger.fence_chunk(self.session, self.job.workflow, chunk)
-            fence(self.session, self.lease)
+            ledger.fence_chunk(self.home, self.job.table, chunk)
+            fence(self.home, self.lease)
             bounds = replace(chunk.range, beside=self.beside)
             copied = self.path.write(bounds)
             self.turn.end()
             if self.mapping.may_collide and copied.outcome.duplicates:
                 where = within(self.mapping, bounds, alias="s")
-                dirty.note_missing(self.session, self.mapping, self.job.workflow, where)
+                dirty.note_missing(self.home, self.mapping, self.job.table, where)
             pausepoints.reach("copy.before_land")
             landing = _landing(copied, time.monotonic() - began)
-            ledger.land(self.session, self.job.workflow, chunk, landing)
+            ledger.land(self.home, self.job.table, chunk, landing)
             self.sizer.learn(landing.rows_read, landing.millis, at_most=self.path.fitting_rows)
             following = self._open_behind(chunk, rest)
         return landing, following
@@ -294,7 +351,10 @@ class Walk:
         if rest is None:
             return None
         following = self._chunk(chunk.ordinal + 1, self._next(rest))
-        return following if ledger.open_chunk(self.session, self.job.workflow, following) else None
+        return following if self._open_in_ledger(following) else None
+
+    def _open_in_ledger(self, chunk: Chunk) -> bool:
+        return ledger.open_chunk(self.home, self.job.table, chunk, stream=self.job.workflow)
 
     def _persist(self, act: Callable[[], T]) -> T:
         """Repeat a transaction while locks are in its way: catch-up wins."""
@@ -311,7 +371,7 @@ class Walk:
     def _check(self) -> None:
         """Take over what is asked for now. Raises Superseded or Cancelled when there is nothing more to do here."""
         self.ask()
-        asked, borne = check_standing(self.session, self.lease, self.number, self.tally.attempt)
+        asked, borne = check_standing(self.home, self.lease, self.job.table, self.number, self.tally.attempt)
         self.sizer.limits = self.job.limits.tuned(asked).paced(borne)
 
 
@@ -331,8 +391,8 @@ def _landing(copied: Copied, seconds: float) -> Landing:
     )
 
 
-def _size_so_far(session: Session, workflow: str, chunk_millis: int) -> int:
-    """Begin with the size that the workflow's last landed chunks suggest; one alone may be the tail of its split."""
-    landed = ledger.last_landed(session, workflow, _LAST_CHUNKS)
+def _size_so_far(session: Session, table: str, chunk_millis: int) -> int:
+    """Begin with the size that the table's last landed chunks suggest; one alone may be the tail of its split."""
+    landed = ledger.last_landed(session, table, _LAST_CHUNKS)
     found = [rows * min(1.0, chunk_millis / max(millis, 1)) for rows, millis in landed]
     return int(max([FIRST_ROWS, *found]))

@@ -1,25 +1,30 @@
-"""The ways rows take from the source to the shadow table, behind one interface.
+"""The ways rows take from the source to the target (an online DDL's shadow table), behind one interface.
 
 What must stay true: `read` runs behind "opened" and outside the landing transaction, `write` inside it, and a chunk
 that is written again after a lock wait is written whole; every row of the range is either inserted, or accounted for
-by a warning. `server` copies in one lock-free statement; `rows` fetches the rows as SQL text that the server itself
-renders, and inserts that. A third, `zone`, takes the place of both where the target computes values by the time zone.
+by a warning. `server` copies in one lock-free statement; `rows` fetches the rows as SQL text that the source itself
+renders, and inserts that: it is the only way from one server to another. A third, `zone`, takes the place of both where
+the target computes values by the time zone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from vreplication.errors import Terminal
 from vreplication.mysql.bulk import BulkInsert
+from vreplication.mysql.ends import Ends
 from vreplication.mysql.quoting import ident, idents, qualified
+from vreplication.mysql.server import is_mariadb
 from vreplication.mysql.session import Session, SqlError, connect
 from vreplication.mysql.values import packet_of, split_literals
 from vreplication.rowcopy.blocks import Block, make_block
 from vreplication.rowcopy.job import CopyJob
+from vreplication.rowcopy.long_row import LongRow
 from vreplication.rowcopy.probes import as_text, key_sql, nth_key, source_key, source_sql, within
-from vreplication.rowcopy.warned import Outcome, Place, run_copying
+from vreplication.rowcopy.warned import Outcome, Place, is_refused, run_copying
 from vreplication.schema.bounds import equal_sql, key_names, order_sql
 from vreplication.schema.literals import key_literal_sql, row_literal_sql
 from vreplication.schema.model import TableMapping
@@ -58,14 +63,32 @@ class CopyPath(Protocol):
         """Rows that a chunk may have to be copied the quick way, as far as is known."""
 
 
-def make_path(session: Session, mapping: TableMapping, job: CopyJob) -> CopyPath:
+def make_path(ends: Ends, mapping: TableMapping, job: CopyJob) -> CopyPath:
+    """Raises Terminal for a mapping whose rows can only be copied on one server."""
+    if ends.is_across:
+        _check_across(mapping)
+    elif mapping.is_written_in_zone:
+        return ZonePath(ends.home, mapping, job.table)
+    elif job.copy_path == "server":
+        return ServerPath(ends.home, mapping)
+    rows = RowsPath(ends, mapping, min(job.packet, packet_of(ends.source), packet_of(ends.target)))
+    block = make_block(mapping.pairs) if is_mariadb(ends.source) and is_mariadb(ends.target) else None
+    return rows if block is None else BulkPath(ends, mapping, block, rows)
+
+
+def _check_across(mapping: TableMapping) -> None:
+    """What gives way to another row is looked for on both sides at once, and a time zone is one server's."""
+    table = f"{mapping.source.schema}.{mapping.source.name}"
+    if mapping.may_collide:
+        raise Terminal(
+            f"The target of {table} has a unique key, {mapping.added_unique[0].name}, that the source has not.",
+            cure="Add it when the table has moved.",
+        )
     if mapping.is_written_in_zone:
-        return ZonePath(session, mapping, job.workflow)
-    if job.copy_path == "server":
-        return ServerPath(session, mapping)
-    rows = RowsPath(session, mapping, min(job.packet, packet_of(session)))
-    block = make_block(mapping.pairs) if job.is_mariadb else None
-    return rows if block is None else BulkPath(session, mapping, block, rows)
+        raise Terminal(
+            f"The target of {table} computes values that may depend on the time zone.",
+            cure="Move the table while the target's time_zone is '+00:00'.",
+        )
 
 
 def _insert_sql(mapping: TableMapping) -> str:
@@ -97,7 +120,7 @@ class ServerPath:
     def write(self, bounds: KeyRange) -> Copied:
         sql = _select_sql(self.mapping, within(self.mapping, bounds))
         # The statement reads along the index, so its n-th row is the range's n-th, but for writes in between.
-        place = Place(bounds=bounds, nth=lambda n: nth_key(self.session, self.mapping, bounds, n))
+        place = _place(self.session, self.mapping, bounds)
         copied, outcome = run_copying(self.session, self.mapping, lambda: self.session.execute_raw(sql), place)
         return Copied(rows_read=copied + outcome.duplicates, rows_copied=copied, outcome=outcome)
 
@@ -130,14 +153,18 @@ class ZonePath:
         return Copied(rows_read=self.count, rows_copied=copied, outcome=outcome)
 
     def _at(self, bounds: KeyRange) -> Place:
-        return Place(bounds=bounds, nth=lambda n: nth_key(self.session, self.mapping, bounds, n))
+        return _place(self.session, self.mapping, bounds)
+
+
+def _place(source: Session, mapping: TableMapping, bounds: KeyRange) -> Place:
+    return Place(source=source, bounds=bounds, nth=lambda n: nth_key(source, mapping, bounds, n))
 
 
 @dataclass(slots=True)
 class RowsPath:
-    """SELECT the rows as text, INSERT IGNORE … VALUES."""
+    """SELECT the rows as text, INSERT IGNORE … VALUES. packet_bytes: the least that one of the servers takes."""
 
-    session: Session
+    ends: Ends
     mapping: TableMapping
     packet_bytes: int
     fitting_rows: int = MAX_CHUNK_ROWS
@@ -146,7 +173,7 @@ class RowsPath:
     """Where a row's text has the key's literals; none: behind it."""
 
     def __post_init__(self) -> None:
-        self.session.execute_raw(f"SET SESSION group_concat_max_len={self.text_limit}")
+        self.ends.source.execute_raw(f"SET SESSION group_concat_max_len={self.text_limit}")
         names = [pair.target.name for pair in self.mapping.pairs]
         key = [pair.target.name for pair in self.mapping.key]
         self.key_places = tuple(map(names.index, key)) if set(key) <= set(names) else ()
@@ -161,7 +188,7 @@ class RowsPath:
 
     @property
     def _values_limit(self) -> int:
-        """What the longest statement that the server takes has room for."""
+        """What the longest statement has room for."""
         return max(1024, self.packet_bytes - _HEADROOM - len(_insert_sql(self.mapping)))
 
     @property
@@ -174,7 +201,7 @@ class RowsPath:
 
     def read(self, bounds: KeyRange) -> None:
         """All rows in one value: it spares the client a thousand packets. Too long: None, and `write` streams."""
-        found = self.session.row(
+        found = self.ends.source.row(
             f"SELECT COUNT(*),GROUP_CONCAT({self._row} SEPARATOR '{_GLUE}') FROM {source_sql(self.mapping)} "
             f"WHERE {within(self.mapping, bounds)}"
         )
@@ -206,9 +233,30 @@ class RowsPath:
     def _insert(self, bounds: KeyRange, rows: str) -> Copied:
         """`rows`: row texts with _GLUE between them."""
         sql = f"{_insert_sql(self.mapping)} VALUES {rows}"
-        place = Place(bounds=bounds, nth=lambda n: self._locate(rows, n))
-        copied, outcome = run_copying(self.session, self.mapping, lambda: self.session.execute_raw(sql), place)
+        place = Place(
+            source=self.ends.source,
+            bounds=bounds,
+            nth=lambda n: self._locate(rows, n),
+            first_refused=lambda: self._first_refused(rows),
+        )
+        copied, outcome = self._run(sql, place)
         return Copied(rows_read=rows.count("\n") + 1, rows_copied=copied, outcome=outcome)
+
+    def _run(self, sql: str, place: Place) -> tuple[int, Outcome]:
+        target = self.ends.target
+        return run_copying(target, self.mapping, lambda: target.execute_raw(sql), place)
+
+    def first_refused(self, bounds: KeyRange) -> list[str] | None:
+        """Of the range's rows that are there now."""
+        self.read(bounds)
+        return self._first_refused(self.text) if self.text else None
+
+    def _first_refused(self, rows: str) -> list[str] | None:
+        """Key of the first row that the target refuses alone, in a transaction that is rolled back."""
+        for n, row in enumerate(rows.split(_GLUE), 1):
+            if is_refused(self.ends.target, self.mapping, f"{_insert_sql(self.mapping)} VALUES {row}"):
+                return self._locate(rows, n)
+        return None
 
     def _locate(self, rows: str, n: int) -> list[str]:
         row = rows.split(_GLUE)[n - 1]
@@ -221,27 +269,32 @@ class RowsPath:
         """Row by row on a connection of its own, so that a chunk of any size takes little memory."""
         order = order_sql(source_key(self.mapping))
         sql = f"SELECT {self._row},{key_sql(self.mapping)} FROM {source_sql(self.mapping)}"
-        with connect(self.session.url, read_timeout=WORK_SECONDS) as reader:
+        with connect(self.ends.source.url, read_timeout=WORK_SECONDS) as reader:
             found = reader.stream(f"{sql} WHERE {within(self.mapping, bounds)} ORDER BY {order}")
             for batch in batches(found, self._statement_limit, self._values_limit):
                 yield self._insert_one(batch) if isinstance(batch, tuple) else self._insert(bounds, batch)
 
     def _insert_one(self, key: Bound) -> Copied:
-        """A row whose text no packet holds is copied inside the server, alone."""
-        sql = _select_sql(self.mapping, equal_sql(source_key(self.mapping), key))
-        place = Place(bounds=KeyRange(lower=key, upper=key, has_lower=True), nth=lambda _: key)
-        copied, outcome = run_copying(self.session, self.mapping, lambda: self.session.execute_raw(sql), place)
+        """A row whose text no packet holds goes alone: inside the server, or in pieces to another one."""
+        bounds = KeyRange(lower=key, upper=key, has_lower=True)
+        place = Place(source=self.ends.source, bounds=bounds, nth=lambda _: key, first_refused=lambda: key)
+        if self.ends.is_across:
+            insert = f"{_insert_sql(self.mapping)} VALUES"
+            with LongRow(self.ends, self.mapping, place, self.packet_bytes).assembled() as row:
+                copied, outcome = self._run(f"{insert} {row}", place) if row else (0, Outcome())
+        else:
+            copied, outcome = self._run(_select_sql(self.mapping, equal_sql(source_key(self.mapping), key)), place)
         return Copied(rows_read=copied + outcome.duplicates, rows_copied=copied, outcome=outcome)
 
 
 @dataclass(slots=True)
 class BulkPath:
-    """As RowsPath, for MariaDB: the values go as one packet of parameters, and the server parses no text.
+    """As RowsPath, from MariaDB to MariaDB: the values go as one packet of parameters, and the server parses no text.
 
     It takes no AUTO-INC lock either. What does not fit goes row by row the other way.
     """
 
-    session: Session
+    ends: Ends
     mapping: TableMapping
     block: Block
     rows: RowsPath
@@ -255,7 +308,7 @@ class BulkPath:
 
     def read(self, bounds: KeyRange) -> None:
         """All rows in one value. Too long: None, and `write` streams."""
-        found = self.session.row(
+        found = self.ends.source.row(
             f"SELECT COUNT(*),GROUP_CONCAT({self.block.row} SEPARATOR '') FROM {source_sql(self.mapping)} "
             f"WHERE {within(self.mapping, bounds)}"
         )
@@ -281,14 +334,15 @@ class BulkPath:
         return done if done.rows_read == self.count else self._streamed(bounds)
 
     def _inserted(self, bounds: KeyRange, values: bytes) -> Copied:
-        place = Place(bounds=bounds, nth=lambda n: nth_key(self.session, self.mapping, bounds, n))
-        copied, outcome = run_copying(self.session, self.mapping, lambda: self._statement().run(values), place)
+        place = _place(self.ends.source, self.mapping, bounds)
+        place = replace(place, first_refused=lambda: self.rows.first_refused(bounds))
+        copied, outcome = run_copying(self.ends.target, self.mapping, lambda: self._statement().run(values), place)
         return Copied(rows_read=copied + outcome.duplicates, rows_copied=copied, outcome=outcome)
 
     def _statement(self) -> BulkInsert:
         if self.insert is None:
             sql = f"{_insert_sql(self.mapping)} VALUES ({self.block.values})"
-            self.insert = BulkInsert(self.session, sql, self.block.types)
+            self.insert = BulkInsert(self.ends.target, sql, self.block.types)
         return self.insert
 
     def _streamed(self, bounds: KeyRange) -> Copied:

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from vreplication.errors import Terminal
+from vreplication.mysql.ends import Route
 from vreplication.mysql.quoting import qualified
 from vreplication.mysql.session import LockWait, Session, connect
-from vreplication.mysql.url import SourceUrl
 from vreplication.rowcopy.chunker import copy_split
 from vreplication.rowcopy.job import CopyJob
 from vreplication.schema.bounds import order_sql, range_sql
@@ -27,7 +27,7 @@ DELETE_ROWS = 2_000
 
 
 def copy_ranges(
-    url: SourceUrl,
+    route: Route,
     lease: Lease,
     mapping: TableMapping,
     job: CopyJob,
@@ -40,17 +40,17 @@ def copy_ranges(
 
     `check` is called wherever this waits, and may raise.
     """
-    for number in _add_splits(url, lease, job, ranges):
+    for number in _add_splits(route, lease, job, ranges):
         check()
         if clear:
-            _clear(url, lease, mapping, job, number, check)
-        result = copy_split(url, lease, mapping, job, number, check)
+            _clear(route, lease, mapping, job, number, check)
+        result = copy_split(route, lease, mapping, job, number, check)
         if result.error is not None:
             raise result.error
 
 
 def copy_keys(
-    url: SourceUrl,
+    route: Route,
     lease: Lease,
     mapping: TableMapping,
     job: CopyJob,
@@ -63,28 +63,28 @@ def copy_keys(
     A crash leaves a chunk of that one key to be copied again; the caller still has the others on its list.
     """
     first = KeyRange(lower=keys[0], upper=keys[0], has_lower=True)
-    for number in _add_splits(url, lease, job, [first]):
-        result = copy_split(url, lease, mapping, job, number, check, beside=tuple(keys[1:]))
+    for number in _add_splits(route, lease, job, [first]):
+        result = copy_split(route, lease, mapping, job, number, check, beside=tuple(keys[1:]))
         if result.error is not None:
             raise result.error
 
 
-def _add_splits(url: SourceUrl, lease: Lease, job: CopyJob, ranges: Sequence[KeyRange]) -> list[int]:
-    with connect(url) as session, session.transaction():
+def _add_splits(route: Route, lease: Lease, job: CopyJob, ranges: Sequence[KeyRange]) -> list[int]:
+    with connect(route.home) as session, session.transaction():
         fence(session, lease)
-        first = ledger.next_repair_split(session, job.workflow)
+        first = ledger.next_repair_split(session, job.table)
         splits = [Split(number=first + i, range=r, estimated_rows=0) for i, r in enumerate(ranges)]
-        ledger.add_splits(session, job.workflow, splits)
+        ledger.add_splits(session, job.table, splits)
     return [split.number for split in splits]
 
 
 def _clear(
-    url: SourceUrl, lease: Lease, mapping: TableMapping, job: CopyJob, number: int, check: Callable[[], None]
+    route: Route, lease: Lease, mapping: TableMapping, job: CopyJob, number: int, check: Callable[[], None]
 ) -> None:
     """Delete the split's rows from the shadow, slice by slice, each slice committed."""
-    with connect(url, read_timeout=WORK_SECONDS, lock_wait_seconds=job.limits.lock_wait_seconds) as session:
-        bounds = ledger.find_split(session, job.workflow, number).range
-        ledger.claim_split(session, job.workflow, number, our_lease=lease)
+    with connect(route.home, read_timeout=WORK_SECONDS, lock_wait_seconds=job.limits.lock_wait_seconds) as session:
+        bounds = ledger.find_split(session, job.table, number).range
+        ledger.claim_split(session, job.table, number, our_lease=lease)
         where = target_range(mapping, bounds)
         while _delete_slice(session, lease, mapping, where):
             check()

@@ -13,26 +13,26 @@ from collections.abc import Callable
 
 from vreplication.mysql.server import prepared_branches
 from vreplication.mysql.session import Session
-from vreplication.state import markers
+from vreplication.state.markers import Markers
 
 POLL_SECONDS = 0.02
 
 
-def wait_for_branches(session: Session, workflow: str, check: Callable[[], None]) -> None:
-    """Return when reading is safe. `check` is called between looks and may raise."""
-    waiting = _branches(session)
+def wait_for_branches(source: Session, markers: Markers, check: Callable[[], None]) -> None:
+    """Return when reading on `source`, a MariaDB, is safe. `check` is called between looks and may raise."""
+    waiting = _branches(source)
     if not waiting:
         return
-    marker = markers.write(session, workflow)
+    marker = markers.write()
     try:
         while waiting:
             check()
             time.sleep(POLL_SECONDS)
-            applied = markers.find_applied(session, workflow, marker)
-            waiting &= _branches(session)
+            applied = markers.find_applied(marker)
+            waiting &= _branches(source)
             waiting -= set(applied.branches) if applied else set()
     finally:
-        markers.remove(session, workflow, marker)
+        markers.remove(marker)
 
 
 def _branches(session: Session) -> set[str]:

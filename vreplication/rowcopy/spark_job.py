@@ -1,8 +1,9 @@
 """The row copy as Spark jobs: one task a few splits, so many at a time as the limits say, or as is asked for meanwhile.
 
-What must stay true: the connection's URL, which holds the password, travels inside the task's closure and in no Spark
-property; nothing is speculated; an error of ours that is raised on an executor comes out here as that very error; when
-`run_copy` returns or raises, no task of it is left running that could not be fenced off.
+What must stay true: the route, which holds passwords, travels inside the task's closure and in no Spark property;
+nothing is speculated; an error of ours that is raised on an executor comes out here as that very error; several tables
+may be copied at a time, each by a call of its own; when `run_copy` returns or raises, no task of it is left running
+that could not be fenced off.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from vreplication.errors import Terminal, Transient, VReplicationError
-from vreplication.mysql.session import ConnectionLost, Session, connect
-from vreplication.mysql.url import SourceUrl
+from vreplication.mysql.ends import Ends, Route
+from vreplication.mysql.session import ConnectionLost, connect
 from vreplication.rowcopy.chunker import copy_split
 from vreplication.rowcopy.job import CopyJob, SplitResult
 from vreplication.schema.model import TableMapping
@@ -43,7 +44,7 @@ def slots(spark: SparkContext) -> int | None:
 
 def run_copy(
     spark: SparkContext,
-    url: SourceUrl,
+    route: Route,
     lease: Lease,
     mapping: TableMapping,
     job: CopyJob,
@@ -52,33 +53,33 @@ def run_copy(
     asked: Callable[[], Tuning] = Tuning,
     pace: Callable[[], Pace | None] = lambda: None,
     tick_seconds: float = 0.5,
-    compare: Callable[[Session], None] | None = None,
+    compare: Callable[[Ends], None] | None = None,
 ) -> None:
     """Copy every split that is not done. `on_tick` is called in this thread and may raise to stop the copy.
 
     `asked`, `pace`: what the operator asks for at the moment, and what the server bears; looked at with each tick.
     compare: what tasks do between two chunks; travels to them.
     """
-    with connect(url) as session:
-        numbers = [s.number for s in ledger.splits(session, job.workflow) if not s.is_done]
-    task = _Task(url=url, lease=lease, mapping=mapping, job=job, compare=compare)
+    with connect(route.home) as session:
+        numbers = [s.number for s in ledger.splits(session, job.table) if not s.is_done]
+    task = _Task(route=route, lease=lease, mapping=mapping, job=job, compare=compare)
     most = slots(spark) or MOST_PARALLELISM
 
     def wanted() -> int:
         return min(job.limits.tuned(asked()).paced(pace()).copy_parallelism, most)
 
-    _Crew(Jobs(context=spark, purpose="copy"), task, numbers, wanted).run(on_tick, tick_seconds)
+    _Crew(Jobs(context=spark, purpose=f"copy-{job.table}"), task, numbers, wanted).run(on_tick, tick_seconds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Task:
     """What runs on an executor."""
 
-    url: SourceUrl
+    route: Route
     lease: Lease
     mapping: TableMapping
     job: CopyJob
-    compare: Callable[[Session], None] | None = None
+    compare: Callable[[Ends], None] | None = None
 
     def __call__(self, given: tuple[int, Sequence[int]]) -> list[SplitResult]:
         """Copy these splits one after the other, up to the first that is not done, or until it is time to give back."""
@@ -92,8 +93,8 @@ class _Task:
         return results
 
     def _copy(self, number: int, seat: int) -> SplitResult:
-        compare = self.compare or (lambda session: None)
-        return copy_split(self.url, self.lease, self.mapping, self.job, number, seat=seat, compare=compare)
+        compare = self.compare or (lambda ends: None)
+        return copy_split(self.route, self.lease, self.mapping, self.job, number, seat=seat, compare=compare)
 
 
 @dataclass(slots=True)

@@ -26,20 +26,27 @@ log = logging.getLogger(__name__)
 
 BAD_VALUES = frozenset(
     {1048, 1138, 1261, 1263, 1264, 1265, 1292, 1364, 1365, 1366, 1367, 1406, 1411, 1416, 1426, 1441, 1525, 1526, 1690}
-    | {1748, 1903, 3140, 3141, 3156, 3617, 3618, 3752, 3819, 3903, 4025, 4161}
+    | {1300, 1748, 1903, 3140, 3141, 3156, 3616, 3617, 3618, 3752, 3819, 3903, 4025, 4161}
 )
 """Errors that speak of a value and not of the statement: null, range, length, label, text, partition, JSON, check."""
 _CURE = "Change the value or choose another definition and start again; the source table is untouched."
+_CURE_ACROSS = "Change the value, or make the target another column for it, and start again; the source is untouched."
 _ROW = re.compile(r"at row (\d+)")
 _NULL = re.compile(r"Column '(.+)' cannot be null")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a statement's rows come from: the range, and a function that gives the key of its n-th row as literals."""
+    """Where a statement's rows come from.
 
+    nth: gives the key of its n-th row as literals; first_refused: that of the first row which the target does not take,
+    where that can be found out, by writing rows alone. Both are asked when the statement has failed.
+    """
+
+    source: Session
     bounds: KeyRange
     nth: Callable[[int], Sequence[str] | None]
+    first_refused: Callable[[], Sequence[str] | None] = lambda: None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,14 +66,26 @@ class Outcome:
 def run_copying(
     session: Session, mapping: TableMapping, insert: Callable[[], int], place: Place
 ) -> tuple[int, Outcome]:
-    """Run an INSERT IGNORE; returns the rows inserted and what happened to the others. Raises BadValue."""
+    """Run an INSERT IGNORE on the target's session; returns the rows inserted and what happened to the others.
+
+    Raises BadValue.
+    """
     try:
         inserted = insert()
     except SqlError as error:
         if error.code in BAD_VALUES:
-            raise _bad_value(session, mapping, error.message, place) from None
+            raise bad_value(session, mapping, error.message, place) from None
         raise
     return inserted, _judge(session, mapping, place) if session.warning_count else Outcome()
+
+
+def is_refused(session: Session, mapping: TableMapping, sql: str) -> bool:
+    """Whether an INSERT IGNORE of one row fails by its values, or loses something of them."""
+    try:
+        session.execute_raw(sql)
+    except SqlError as error:
+        return error.code in BAD_VALUES
+    return any(warning[1] != DUPLICATE and loss(mapping.target, warning) for warning in session.warnings())
 
 
 def _judge(session: Session, mapping: TableMapping, place: Place) -> Outcome:
@@ -75,7 +94,7 @@ def _judge(session: Session, mapping: TableMapping, place: Place) -> Outcome:
     total = int(session.value("SHOW COUNT(*) WARNINGS") or 0)
     for warning in warnings:
         if warning[1] != DUPLICATE and (lost := loss(mapping.target, warning)):
-            raise _bad_value(session, mapping, lost, place)
+            raise bad_value(session, mapping, lost, place)
     if len(warnings) != total:
         raise Terminal(
             f"A copying statement gave {total} warnings and only {len(warnings)} of them can be read.",
@@ -99,25 +118,29 @@ def _is_about(message: str, mapping: TableMapping, names: set[str]) -> bool:
     return any(message.endswith(end) for end in ends)
 
 
-def _bad_value(session: Session, mapping: TableMapping, message: str, place: Place) -> VReplicationError:
-    """The server's words with the row's key: 'Out of range value for column c at row 7'."""
-    key = _key_of(session, mapping, message, place)
+def bad_value(
+    session: Session, mapping: TableMapping, message: str, place: Place, *, cure: str = ""
+) -> VReplicationError:
+    """The target's words with the row's key: 'Out of range value for column c at row 7'."""
+    key = _key_of(mapping, message, place)
     row = f"the row with {_shown(mapping, key)}" if key else "a row"
     table = f"{mapping.source.schema}.{mapping.source.name}"
     target = f"{qualified(mapping.target.schema, mapping.target.name)}."
     words = _ROW.sub("", message).replace(target, "").replace("  ", " ").strip()
-    return BadValue(f"The new definition of {table} cannot hold {row}: {words}.", cure=_CURE)
+    if place.source is session:
+        return BadValue(f"The new definition of {table} cannot hold {row}: {words}.", cure=cure or _CURE)
+    return BadValue(f"The target of {table} cannot hold {row}: {words}.", cure=cure or _CURE_ACROSS)
 
 
-def _key_of(session: Session, mapping: TableMapping, message: str, place: Place) -> Sequence[str] | None:
-    """By the number of the row; a NULL comes without one and is looked up."""
+def _key_of(mapping: TableMapping, message: str, place: Place) -> Sequence[str] | None:
+    """By the number of the row; a NULL or what breaks a constraint comes without one and is looked for."""
     if found := _ROW.search(message):
         return place.nth(int(found[1]))
     if found := _NULL.match(message):
         for pair in mapping.pairs:
             if pair.target.name.lower() == found[1].lower():
-                return first_null(session, mapping, place.bounds, pair.source)
-    return None
+                return first_null(place.source, mapping, place.bounds, pair.source)
+    return place.first_refused()
 
 
 def _shown(mapping: TableMapping, key: Sequence[str]) -> str:

@@ -68,20 +68,52 @@ def row_literal_sql(mapping: TableMapping, *, alias: str = "") -> str:
     It gives NULL for a row whose text is longer than the server's max_allowed_packet: an error, never a skip.
     """
     prefix = f"{ident(alias)}." if alias else ""
-    key = {pair.source.name for pair in mapping.key}
     values = []
     for pair in mapping.pairs:
-        render = _bytes_sql if pair.source.name not in key and _is_kept_as_bytes(pair) else literal_sql
-        literal = render(pair.source, prefix + ident(pair.source.name))
+        literal = pair_literal_sql(mapping, pair, prefix + ident(pair.source.name))
         values.append(",".join(_around(pair.convert, literal)))
     return f"CONCAT('(',{','.join(_between(values, quoted(',')))},')')"
 
 
-def _is_kept_as_bytes(pair: ColumnPair) -> bool:
-    """Text whose bytes are stored as they are. MySQL warns of an introducer, value by value, where the character set
-    is deprecated or a byte stands for no character.
+def pair_literal_sql(mapping: TableMapping, pair: ColumnPair, expression: str) -> str:
+    """SQL that gives the literal of a source's value as a row has it, before the pair's conversion."""
+    return (_bytes_sql if _is_kept_as_bytes(mapping, pair) else literal_sql)(pair.source, expression)
+
+
+def has_bytes(column: Column) -> bool:
+    """True for a value that may be long: its literal shows its bytes."""
+    kind = column.data_type
+    return is_character(column) or kind in BINARIES or kind in GEOMETRIES or kind == "json"
+
+
+def piece_sql(column: Column, expression: str, start: int, length: int) -> str:
+    """SQL of a piece of those bytes. start (from 1), length: in units of `unit_bytes`.
+
+    The value is cut before it is cast: no function gives a text that is longer than the session's max_allowed_packet.
+    """
+    value = f"CAST({expression} AS BINARY)" if column.data_type in GEOMETRIES else expression
+    return f"CAST(SUBSTRING({value},{start},{length}) AS BINARY)"
+
+
+def unit_bytes(column: Column) -> int:
+    """What `piece_sql` counts: characters of at most so many bytes, or bytes."""
+    return 4 if is_character(column) or column.data_type == "json" else 1
+
+
+def from_bytes_sql(mapping: TableMapping, pair: ColumnPair, data: str) -> str:
+    """SQL of what the literal stands for, of SQL of its bytes."""
+    charset = "utf8mb4" if pair.source.data_type == "json" else pair.source.charset
+    is_text = is_character(pair.source) or pair.source.data_type == "json"
+    return f"CONVERT({data} USING {charset})" if is_text and not _is_kept_as_bytes(mapping, pair) else data
+
+
+def _is_kept_as_bytes(mapping: TableMapping, pair: ColumnPair) -> bool:
+    """Text off the key whose bytes are stored as they are. MySQL warns of an introducer, value by value, where the
+    character set is deprecated or a byte stands for no character.
     """
     source, target = pair.source, pair.target
+    if source.name in {key.source.name for key in mapping.key}:
+        return False
     is_same = is_character(target) and source.charset == target.charset
     return is_character(source) and pair.convert == "{}" and (is_same or target.data_type in BINARIES)
 
@@ -147,10 +179,13 @@ def _approximate(value: str) -> str:
 
 
 def _text(column: Column, value: str) -> str:
-    if column.data_type in LABELED or column.data_type == "json":
+    if column.data_type == "json":
+        # No JSON is empty: it is what MySQL gives of one that no packet holds (measured).
+        return _hex(f"CONVERT({value} USING utf8mb4)", "_utf8mb4 ", empty="NULL")
+    if column.data_type in LABELED:
         return _hex(f"CONVERT({value} USING utf8mb4)", "_utf8mb4 ")
     return _hex(value, f"_{column.charset} ")
 
 
-def _hex(value: str, introducer: str = "") -> str:
-    return f"IF(LENGTH({value})=0,'''''',CONCAT('{introducer}X''',HEX({value}),''''))"
+def _hex(value: str, introducer: str = "", empty: str = "''''''") -> str:
+    return f"IF(LENGTH({value})=0,{empty},CONCAT('{introducer}X''',HEX({value}),''''))"

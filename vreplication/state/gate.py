@@ -61,6 +61,11 @@ def withdraw(session: Session, workflow: str, by: str) -> bool:
     return rows.remove(session, sidecar.gate_release, workflow=workflow, released_by=by) > 0
 
 
+def forget_release(session: Session, workflow: str) -> None:
+    """What was released has been done."""
+    rows.remove(session, sidecar.gate_release, workflow=workflow)
+
+
 def released_by(session: Session, workflow: str) -> str | None:
     """Who released the cut-over, or None."""
     row = rows.find(session, sidecar.gate_release, workflow=workflow)

@@ -152,9 +152,13 @@ def names() -> frozenset[str]:
 
 
 def _definition(name: str) -> str:
-    """CREATE TABLE IF NOT EXISTS, with the schema's name."""
+    return definition_of("sidecar", name)
+
+
+def definition_of(folder: str, name: str) -> str:
+    """CREATE TABLE IF NOT EXISTS out of sql/FOLDER, with the schema's name."""
     create = "CREATE TABLE IF NOT EXISTS "
-    return _bare(_folder("sidecar") / f"{name}.sql").replace(create, f"{create}{ident(SIDECAR)}.", 1)
+    return _bare(_folder(folder) / f"{name}.sql").replace(create, f"{create}{ident(SIDECAR)}.", 1)
 
 
 def _bare(path: Path) -> str:

@@ -87,7 +87,7 @@ def _bump(session: Session, workflow: str, role: str, seen: int) -> int:
         # Nobody beats while we hold the row: who was only asleep has come back with new connections by now, or never.
         if (holder := holder_of(session, workflow, role)) and holder.is_alive:
             raise LeaseHeld(f"Workflow {workflow}'s {holder.name} has come back at this moment.", cure="Try again.")
-        token = max(seen + 1, int(session.value("SELECT CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED)")))
+        token = max(seen + 1, _clock(session))
         fields = {"token": token, "holder": me(), "taken_at": now()}
         if row is None:
             rows.add(session, t, workflow=workflow, role=role, **fields)
@@ -160,6 +160,24 @@ def is_held(session: Session, lease: Lease) -> bool:
     except Superseded:
         return False
     return True
+
+
+def depose(session: Session, workflow: str, role: str) -> int:
+    """Take the lease from whoever holds it and hold it for nobody; returns the new token.
+
+    When it returns, the holder's transactions have ended, and it can begin none. Somebody else may acquire it.
+    """
+    t = sidecar.lease
+    with session.transaction():
+        where = (t.c.workflow == workflow, t.c.role == role)
+        row = fetch_one(session, select(t.c.token).where(*where).with_for_update())
+        token = max(int(row["token"]) + 1 if row else 1, _clock(session))
+        rows.put(session, t, {"workflow": workflow, "role": role}, token=token, holder=me(), taken_at=now())
+    return token
+
+
+def _clock(session: Session) -> int:
+    return int(session.value("SELECT CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED)"))
 
 
 def is_alive(session: Session, workflow: str, role: str) -> bool:

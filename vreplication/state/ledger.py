@@ -4,6 +4,8 @@ What must stay true (docs/correctness.md, chunk protocol): bounds are in the led
 change; a bump of an attempt is conditional on "not landed"; landing locks the row `FOR UPDATE` with workflow, chunk,
 attempt and state as its condition; a chunk is opened only by the newest attempt at its split, and only while the gate
 is open.
+
+Rows are kept by a table's id (`workflow` in all calls); where a workflow has one table that is its own id.
 """
 
 from __future__ import annotations
@@ -231,9 +233,10 @@ def _chunk(row: dict[str, Any]) -> Chunk:
     )
 
 
-def open_chunk(session: Session, workflow: str, chunk: Chunk) -> bool:
-    """Open a chunk, in the caller's transaction: when that has committed, the low watermark is set.
+def open_chunk(session: Session, workflow: str, chunk: Chunk, *, stream: str = "") -> bool:
+    """Open a chunk, in the caller's transaction: when that has committed, the low watermark is set, on one server.
 
+    stream: whose gate is asked; of a workflow of one table it is the table's own id.
     False: the gate is closed, or a newer attempt has claimed the split. Raises Superseded when it has opened the chunk.
     """
     b = _bounds(chunk.range)
@@ -241,14 +244,15 @@ def open_chunk(session: Session, workflow: str, chunk: Chunk) -> bool:
         f"INSERT INTO {SIDECAR}.chunk "
         "(workflow, split, ordinal, attempt, state, lower_bound, upper_bound, has_lower, opened_at) "
         "SELECT s.workflow, s.split, %s, s.attempt, 'open', %s, %s, %s, NOW(6) "
-        f"FROM {SIDECAR}.split s JOIN {SIDECAR}.gate g ON g.workflow = s.workflow "
-        f"JOIN {SIDECAR}.workflow w ON w.id = s.workflow "
+        f"FROM {SIDECAR}.split s JOIN {SIDECAR}.gate g ON g.workflow = %s "
+        f"JOIN {SIDECAR}.workflow w ON w.id = g.workflow "
         "WHERE s.workflow=%s AND s.split=%s AND s.attempt=%s AND g.is_open AND NOT w.paused "
         f"AND g.written_at > NOW(6) - INTERVAL {int(GATE_STALE_SECONDS * 1000)} * 1000 MICROSECOND LOCK IN SHARE MODE"
     )
-    place = (workflow, chunk.split, chunk.attempt)
+    bounds = (chunk.ordinal, b["lower_bound"], b["upper_bound"], b["has_lower"])
+    place = (stream or workflow, workflow, chunk.split, chunk.attempt)
     try:
-        return session.execute(sql, (chunk.ordinal, b["lower_bound"], b["upper_bound"], b["has_lower"], *place)) == 1
+        return session.execute(sql, (*bounds, *place)) == 1
     except SqlError as error:
         if error.code == DUPLICATE:
             raise Superseded(f"Chunk {chunk.split}/{chunk.ordinal} was opened by a newer attempt.") from None

@@ -11,7 +11,7 @@ from datetime import datetime
 from vreplication.mysql.session import Session
 from vreplication.phases import OVER, Phase
 from vreplication.settings import SIDECAR
-from vreplication.state import rows, sidecar, workflows
+from vreplication.state import layout, rows, sidecar, workflows
 from vreplication.state.history import SLOT_SECONDS
 
 _ROWS = 1_000
@@ -58,8 +58,12 @@ def schemas(session: Session) -> frozenset[str]:
 
 def claimed(session: Session) -> frozenset[tuple[str, str]]:
     """Shadow tables of workflows that go on or may go on: schema and name, casefolded."""
-    found = session.rows(f"SELECT t.source_schema, t.shadow_table FROM {_TABLES} WHERE w.phase NOT IN ({_OVER})")
-    return frozenset((str(schema).casefold(), str(table).casefold()) for schema, table in found)
+    living = f"WHERE w.phase NOT IN ({_OVER})"
+    found = session.rows(f"SELECT t.source_schema, t.shadow_table FROM {_TABLES} {living}")
+    # Tables that move here may have another schema than on their source.
+    sql = f"SELECT m.target_schema, t.shadow_table FROM {_TABLES} JOIN {SIDECAR}.move m ON m.workflow=w.id {living}"
+    moved = layout.look(session, lambda: session.rows(sql)) or []
+    return frozenset((str(schema).casefold(), str(table).casefold()) for schema, table in (*found, *moved))
 
 
 def without_workflow(session: Session, minutes: int) -> list[str]:

@@ -13,6 +13,7 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from vreplication.errors import Transient
 from vreplication.mysql.session import Session
@@ -35,6 +36,36 @@ class Applied:
     id: str
     branches: tuple[str, ...]
     is_holding: bool
+
+
+class Markers(Protocol):
+    """Markers of one stream: written on its source, looked for where its state is."""
+
+    def write(self, kind: str = PLAIN, *, our_lease: Lease | None = None) -> str:
+        """Committed on the source when it returns; returns the marker's id."""
+
+    def find_applied(self, marker: str) -> Applied | None:
+        """None: not applied yet."""
+
+    def remove(self, marker: str) -> None:
+        """Take it back; an applier that holds at it goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class OnServer:
+    """Of a stream whose state is on its source."""
+
+    session: Session
+    workflow: str
+
+    def write(self, kind: str = PLAIN, *, our_lease: Lease | None = None) -> str:
+        return write(self.session, self.workflow, kind, our_lease=our_lease)
+
+    def find_applied(self, marker: str) -> Applied | None:
+        return find_applied(self.session, self.workflow, marker)
+
+    def remove(self, marker: str) -> None:
+        remove(self.session, self.workflow, marker)
 
 
 def write(session: Session, workflow: str, kind: str = PLAIN, *, our_lease: Lease | None = None) -> str:
@@ -92,9 +123,22 @@ def wait_applied(
     check: Callable[[], None] = lambda: None,
     poll_seconds: float = 0.02,
 ) -> Applied:
+    """`wait` for a marker of a stream whose state is on its source."""
+    of = OnServer(session, workflow)
+    return wait(of, marker, timeout_seconds=timeout_seconds, check=check, poll_seconds=poll_seconds)
+
+
+def wait(
+    of: Markers,
+    marker: str,
+    *,
+    timeout_seconds: float,
+    check: Callable[[], None] = lambda: None,
+    poll_seconds: float = 0.02,
+) -> Applied:
     """Wait until the marker has been applied. `check` is called between looks and may raise. Raises Transient."""
     deadline = time.monotonic() + timeout_seconds
-    while (found := find_applied(session, workflow, marker)) is None:
+    while (found := of.find_applied(marker)) is None:
         if time.monotonic() > deadline:
             raise Transient(f"Catch-up did not reach a marker within {timeout_seconds:g} s.")
         check()

@@ -37,6 +37,10 @@ workflow_table = _table(
 workflow_group = _table(
     "workflow_group", "id", "tables", "at_once", "paused", "cancel_requested", "released_by", "created_at"
 )
+move = _table(
+    "move", "workflow", "target_schema", "source_at", "target_at", "source_server", "serving", "decision", "number",
+    "secret", "forward_start", "back_start", "asked", "asked_by", "stall_millis", "decided_at",
+)  # fmt: skip
 lease = _table("lease", "workflow", "role", "token", "holder", "taken_at")
 worker = _table("worker", "workflow", "role", "token", "protocol")
 heartbeat = _table("heartbeat", "workflow", "role", "token", "at", "connections", "server_started")
@@ -61,6 +65,8 @@ checkpoint = _table("checkpoint", "workflow", "position", "batch", "events_appli
 stream = _table("stream", "workflow", "assigned_micros", "held")
 marker = _table("marker", "workflow", "id", "kind", "created_at")
 marker_applied = _table("marker_applied", "workflow", "id", "branches", "is_holding", "applied_at")
+stream_marker = _table("stream_marker", "stream", "id", "kind", "number", "detail", "written_at")
+"""On the source of tables that move; of no sidecar."""
 gate_release = _table("gate_release", "workflow", "released_by", "released_at")
 progress = _table(
     "progress", "workflow", "rows_copied", "rows_total", "rows_total_exact", "percent", "rows_per_second",

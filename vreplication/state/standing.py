@@ -17,18 +17,19 @@ _SQL = (
     "SELECT w.phase, w.cancel_requested, l.token, s.attempt, t.copy_parallelism, t.chunk_millis, "
     "p.effort, p.tasks, p.chunk_millis "
     f"FROM {SIDECAR}.workflow w LEFT JOIN {SIDECAR}.lease l ON l.workflow=w.id AND l.role=%s "
-    f"LEFT JOIN {SIDECAR}.split s ON s.workflow=w.id AND s.split=%s "
+    f"LEFT JOIN {SIDECAR}.split s ON s.workflow=%s AND s.split=%s "
     f"LEFT JOIN {SIDECAR}.tuning t ON t.workflow=w.id "
     f"LEFT JOIN {SIDECAR}.throttle p ON p.workflow=w.id AND {throttle.FRESH} WHERE w.id=%s"
 )
 
 
-def check_standing(session: Session, lease: Lease, split: int, attempt: int) -> tuple[Tuning, Pace | None]:
+def check_standing(session: Session, lease: Lease, table: str, split: int, attempt: int) -> tuple[Tuning, Pace | None]:
     """What is asked for now, and what the server bears.
 
-    Raises Cancelled, Superseded or Terminal. attempt 0: the split is not claimed yet.
+    table: id under which the split is kept. attempt 0: the split is not claimed yet. Raises Cancelled, Superseded or
+    Terminal.
     """
-    row = session.row(_SQL, (lease.role, split, lease.workflow))
+    row = session.row(_SQL, (lease.role, table, split, lease.workflow))
     if row is None:
         raise Superseded(f"Workflow {lease.workflow} is gone.")
     phase, is_cancel_requested, token, newest, parallelism, millis, *borne = row

@@ -116,6 +116,47 @@ def create(session: Session, row: WorkflowRow) -> None:
         rows.add(session, _tables, workflow=row.id, number=_FIRST, **of_table)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableRow:
+    """One of several tables of a workflow. Identities: as of `cutover.identity`; the shadow is on the target.
+
+    rows_total None: its preparation has not come to its end.
+    """
+
+    number: int
+    source_schema: str
+    source_table: str
+    shadow_table: str
+    retired_table: str
+    source_identity: str | None
+    shadow_identity: str | None
+    source_definition: str | None
+    rows_total: int | None
+
+    def id(self, stream: str) -> str:
+        """Under which a stream keeps this table's ledger and key tables."""
+        return f"{stream}.{self.number + 1}"
+
+
+def add_table(session: Session, workflow: str, table: TableRow) -> None:
+    """A table beside the first, which `create` has written."""
+    fields = {name: getattr(table, name) for name in table.__slots__ if name != "number"}
+    with session.transaction():
+        rows.add(session, _tables, workflow=workflow, number=table.number, copy_path="rows", **fields)
+
+
+def tables(session: Session, workflow: str) -> list[TableRow]:
+    """All tables of a workflow, in order."""
+    names = TableRow.__slots__
+    found = fetch(session, select(_tables).where(_tables.c.workflow == workflow).order_by(_tables.c.number))
+    return [TableRow(**{name: row[name] for name in names}) for row in found]
+
+
+def set_table_fields(session: Session, workflow: str, number: int, **fields: Any) -> None:
+    with session.transaction():
+        rows.change(session, _tables, {"workflow": workflow, "number": number}, **fields)
+
+
 def find(session: Session, workflow: str) -> WorkflowRow | None:
     found = layout.look(session, lambda: session.named_rows(f"{_SELECT} WHERE w.id=%s", (workflow,)))
     return _row(found[0]) if found else None

@@ -16,13 +16,14 @@ from dataclasses import dataclass
 
 from vreplication import names
 from vreplication.errors import Transient
+from vreplication.mysql.ends import Ends
 from vreplication.mysql.session import ConnectionLost, LockWait, Session
 from vreplication.schema.model import TableMapping
 from vreplication.state import compared, markers, since
 from vreplication.state.lease import Lease, fence
 from vreplication.state.ledger import Chunk
 from vreplication.verify.ranges import Span, quiet_rows
-from vreplication.verify.rounds import Examiner
+from vreplication.verify.rounds import Examiner, markers_of
 from vreplication.verify.scan import Finding, SpanScan
 from vreplication.verify.since import SinceRounds
 
@@ -36,13 +37,16 @@ _MOST_KEYS = 1_000
 def begin(examiner: Examiner) -> int:
     """Have catch-up collect what it writes; returns the number of the collection, 0 where it is not known any more."""
     examiner.pass_marker(markers.SINCE)
-    found = since.load(examiner.session, examiner.workflow)
+    found = since.load(examiner.ends.home, examiner.table)
     return 0 if found is None or found.is_void else found.first_round
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beside:
-    """To be called by a copying task between two chunks, with its session."""
+    """To be called by a copying task between two chunks, with its sessions.
+
+    On one server: what was compared counts as long as home's runs (state/compared.py), whatever became of another.
+    """
 
     mapping: TableMapping
     workflow: str
@@ -50,25 +54,25 @@ class Beside:
     collection: int
     is_mariadb: bool
 
-    def __call__(self, session: Session) -> None:
+    def __call__(self, ends: Ends) -> None:
         """Compare one chunk, or the keys when they are many. A lock that is in the way is no reason to wait."""
         with contextlib.suppress(LockWait):
-            found = since.load(session, self.workflow)
+            found = since.load(ends.home, self.workflow)
             if found is None or found.is_void or found.first_round != self.collection:
                 return
             if found.keys_waiting > MANY_KEYS:
-                self._compare_keys(session)
-            elif chunk := compared.choose(session, self.workflow):
-                self._compare(session, chunk)
+                self._compare_keys(ends)
+            elif chunk := compared.choose(ends.home, self.workflow):
+                self._compare(ends, chunk)
 
-    def _compare(self, session: Session, chunk: Chunk) -> None:
-        rows, quiet = max(chunk.rows_copied, 1), quiet_rows(session, self.workflow, self.mapping)
+    def _compare(self, ends: Ends, chunk: Chunk) -> None:
+        rows, quiet = max(chunk.rows_copied, 1), quiet_rows(ends.home, self.workflow, self.mapping)
         pieces = -(-rows // quiet)
         scan = SpanScan(mapping=self.mapping, span_rows=rows, is_busy=pieces > 1, piece_rows=-(-rows // max(pieces, 2)))
-        finding = scan(session, Span(lower=chunk.range.lower, upper=chunk.range.upper))
-        with session.transaction():
-            fence(session, self.lease)
-            self._note(session, chunk, finding)
+        finding = scan(ends, Span(lower=chunk.range.lower, upper=chunk.range.upper))
+        with ends.home.transaction():
+            fence(ends.home, self.lease)
+            self._note(ends.home, chunk, finding)
 
     def _note(self, session: Session, chunk: Chunk, finding: Finding) -> None:
         found = since.load(session, self.workflow)
@@ -80,16 +84,17 @@ class Beside:
         since.add(session, self.workflow, finding.keys, found.round + 1)
         compared.note(session, self.workflow, chunk, self.collection, finding.rows)
 
-    def _compare_keys(self, session: Session) -> None:
+    def _compare_keys(self, ends: Ends) -> None:
         """One task at a time. What is found wrong stays on the list, and is copied again at the gate."""
         examiner = Examiner(
-            session=session,
+            ends=ends,
             mapping=self.mapping,
-            workflow=self.workflow,
+            table=self.workflow,
+            markers=markers_of(ends, self.workflow),
             is_mariadb=self.is_mariadb,
-            check=lambda: fence(session, self.lease),
+            check=lambda: fence(ends.home, self.lease),
         )
-        with _alone(session, self.workflow) as is_alone:
+        with _alone(ends.home, self.workflow) as is_alone:
             if is_alone:
                 # A marker that takes too long is the end's concern, a lost connection the caller's.
                 try:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from vreplication.mysql.ends import Ends
 from vreplication.mysql.session import Session
 from vreplication.schema import checksum
 from vreplication.schema.checksum import Checksum, RowHash, Side, Which, source_side, target_side
@@ -24,7 +25,7 @@ _ROWS_PER_BUCKET = 200
 _BUCKETS = (64, 65_536)
 MAX_LISTED = 100_000
 
-RunAll = Callable[[Callable[[Session, Span], Any], Iterable[Span], Callable[[Any], list[Span]]], None]
+RunAll = Callable[[Callable[[Ends, Span], Any], Iterable[Span], Callable[[Any], list[Span]]], None]
 """Runs a function over spans; what it gives is handed to the last argument, which may ask for more spans."""
 
 
@@ -48,8 +49,8 @@ class SumScan:
     which: Which
     count: int
 
-    def __call__(self, session: Session, span: Span) -> Sums:
-        side = _side(self.mapping, self.which)
+    def __call__(self, ends: Ends, span: Span) -> Sums:
+        session, side = _read(ends, self.mapping, self.which)
         span, rest = cut_off(session, side, span, span_rows(self.mapping))
         return Sums(buckets=checksum.buckets(session, side, where(side, span), self.count), rest=rest)
 
@@ -63,15 +64,15 @@ class ListScan:
     count: int
     chosen: tuple[int, ...]
 
-    def __call__(self, session: Session, span: Span) -> Listed:
-        side = _side(self.mapping, self.which)
+    def __call__(self, ends: Ends, span: Span) -> Listed:
+        session, side = _read(ends, self.mapping, self.which)
         span, rest = cut_off(session, side, span, span_rows(self.mapping))
         predicate = f"{where(side, span)} AND {checksum.in_buckets(side, self.chosen, self.count)}"
         return Listed(rows=checksum.row_hashes(session, side, predicate), rest=rest)
 
 
-def _side(mapping: TableMapping, which: Which) -> Side:
-    return source_side(mapping) if which == "source" else target_side(mapping)
+def _read(ends: Ends, mapping: TableMapping, which: Which) -> tuple[Session, Side]:
+    return (ends.source, source_side(mapping)) if which == "source" else (ends.target, target_side(mapping))
 
 
 def scan(mapping: TableMapping, run_all: RunAll, on_rows: Callable[[int], None]) -> Finding:

@@ -21,7 +21,7 @@ from vreplication.verify.since import different
 def compare_hot(
     locked: Session, other: Session, mapping: TableMapping, keys: Sequence[tuple[str, ...]]
 ) -> list[tuple[str, ...]]:
-    """Keys whose rows differ. `locked` holds LOCK TABLES source WRITE; `other` reads the shadow."""
+    """Keys whose rows differ. `locked` holds LOCK TABLES source WRITE; `other` reads the target, wherever it is."""
     if not keys:
         return []
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="compare") as beside:

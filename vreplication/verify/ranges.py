@@ -22,6 +22,8 @@ from vreplication.state.ledger import REPAIR_SPLIT, Bound, Chunk, KeyRange, Spli
 _SPAN_BYTES = 64 << 20
 _SPAN_ROWS = (2_000, 100_000)
 """A span takes about 0.1 s on either side; with wide rows fewer of them, so that no statement runs for long."""
+_SOFT = 10
+"""A row whose values the client reads takes at least so many times as long."""
 _BEHIND_SECONDS = 0.3
 """A row that is written is another one on the target for about so long."""
 _FEW_DIFFER = 0.5
@@ -47,12 +49,16 @@ def where(side: Side, span: Span) -> str:
 def span_rows(mapping: TableMapping) -> int:
     """Rows that a span should hold."""
     width = mapping.source.data_bytes // max(mapping.source.estimated_rows, 1)
-    return min(max(_SPAN_BYTES // max(width, 1), _SPAN_ROWS[0]), _SPAN_ROWS[1])
+    least, most = _SPAN_ROWS
+    wanted = _SPAN_BYTES // max(width, 1)
+    if mapping.soft:
+        wanted, most = wanted // _SOFT, most // _SOFT
+    return max(min(wanted, most), least)
 
 
-def quiet_rows(session: Session, workflow: str, mapping: TableMapping) -> int:
+def quiet_rows(session: Session, stream: str, mapping: TableMapping) -> int:
     """So many rows are mostly equal at once; of more, one differs for what catch-up has not applied yet."""
-    changes = float(progress.read(session, workflow).get("applied_per_second") or 0.0)
+    changes = float(progress.read(session, stream).get("applied_per_second") or 0.0)
     rows = max(mapping.source.estimated_rows, 1)
     return max(1, int(min(rows, rows * _FEW_DIFFER / max(changes * _BEHIND_SECONDS, 1e-9))))
 

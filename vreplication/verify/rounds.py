@@ -5,8 +5,9 @@ then the second is applied. What differs although no event came for it in the wi
 and was touched goes round again.
 
 What must stay true: the window opens before the source is read and closes after the target was read, both by markers
-that the applier has applied; on MariaDB the source is read only when no XA branch is between its commit in the log and
-its being visible; keys are compared by the server wherever two literals may mean one key.
+that the applier has applied; where the source is MariaDB it is read only when no XA branch is between its commit in the
+log and its being visible; keys are compared by the server wherever two literals may mean one key. Nothing is taken for
+granted of where the state is: it may be beside the source, beside the target, or both.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from vreplication import names
 from vreplication.clock import SYSTEM, Clock
 from vreplication.errors import Transient
+from vreplication.mysql.ends import Ends
 from vreplication.mysql.server import prepared_branches
 from vreplication.mysql.session import Session
 from vreplication.schema import checksum
@@ -25,7 +27,8 @@ from vreplication.schema.model import TableMapping
 from vreplication.settings import MAX_HOT_KEYS, VERIFY_ROUNDS
 from vreplication.state import dirty, keytables, markers
 from vreplication.state.keytables import KEYS_PER_STATEMENT, key_predicate
-from vreplication.state.markers import Applied
+from vreplication.state.markers import PLAIN, SUSPECTS_CLOSE, SUSPECTS_OPEN, Applied, Markers, OnServer
+from vreplication.state.source_marks import AcrossServers
 from vreplication.verify.scan import unequal
 
 PATIENCE_SECONDS = 1800.0
@@ -46,38 +49,45 @@ class Examined:
     gave_way: tuple[str, ...]
 
 
+def markers_of(ends: Ends, stream: str) -> Markers:
+    """Those of a stream, written on its source."""
+    return AcrossServers(ends.home, ends.source, stream) if ends.is_across else OnServer(ends.home, stream)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Examiner:
-    """session: autocommit, so that each statement reads afresh. `check` is called while waiting and may raise."""
+    """ends: autocommit, so that each statement reads afresh. `check` is called while waiting and may raise.
 
-    session: Session
+    table: id under which home keeps the table's keys. markers: of its stream. is_mariadb: the source is.
+    """
+
+    ends: Ends
     mapping: TableMapping
-    workflow: str
+    table: str
+    markers: Markers
     is_mariadb: bool
     check: Callable[[], None]
     clock: Clock = SYSTEM
 
-    def pass_marker(self, kind: str = markers.PLAIN) -> None:
+    def pass_marker(self, kind: str = PLAIN) -> None:
         """When this returns, whatever was in the log before is on the target, and visible on the source."""
-        marker = markers.write(self.session, self.workflow, kind)
+        marker = self.markers.write(kind)
         applied = self._wait(marker)
         if self.is_mariadb:
             self._settle(applied)
-        markers.remove(self.session, self.workflow, marker)
+        self.markers.remove(marker)
 
     def _wait(self, marker: str) -> Applied:
-        return markers.wait_applied(
-            self.session, self.workflow, marker, timeout_seconds=PATIENCE_SECONDS, check=self.check
-        )
+        return markers.wait(self.markers, marker, timeout_seconds=PATIENCE_SECONDS, check=self.check)
 
     def _settle(self, applied: Applied) -> None:
         """A branch that is listed although its outcome is in the log is not visible yet (MariaDB, measured)."""
         deadline = self.clock.monotonic() + PATIENCE_SECONDS
         pending = self._branches() - set(applied.branches)
-        marker = markers.write(self.session, self.workflow) if pending else ""
+        marker = self.markers.write() if pending else ""
         while pending := pending & self._branches():
             # One prepared behind the first marker: its outcome comes by the stream, as a later marker tells.
-            later = markers.find_applied(self.session, self.workflow, marker)
+            later = self.markers.find_applied(marker)
             pending -= set(later.branches) if later else set()
             if self.clock.monotonic() > deadline:
                 raise Transient(
@@ -88,7 +98,7 @@ class Examiner:
             self.clock.sleep(0.02)
 
     def _branches(self) -> set[str]:
-        return set(map(str, prepared_branches(self.session, is_mariadb=self.is_mariadb)))
+        return set(map(str, prepared_branches(self.ends.source, is_mariadb=self.is_mariadb)))
 
     def examine(self, keys: Iterable[str]) -> Examined:
         """Go round until few keys are left. Raises Transient when too many stay busy."""
@@ -114,18 +124,18 @@ class Examiner:
 
     def _round(self, keys: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
         """(wrong, gave way, to be looked at again)."""
-        table = names.suspect_table(self.workflow)
-        keytables.clear(self.session, table)
-        keytables.put(self.session, table, keys, "0")
-        self.pass_marker(markers.SUSPECTS_OPEN)
-        one = self._read(source_side(self.mapping), keys)
-        other = self._read(target_side(self.mapping), keys)
+        table = names.suspect_table(self.table)
+        keytables.clear(self.ends.home, table)
+        keytables.put(self.ends.home, table, keys, "0")
+        self.pass_marker(SUSPECTS_OPEN)
+        one = _by_ident(read_keys(self.ends.source, source_side(self.mapping), keys))
+        other = _by_ident(read_keys(self.ends.target, target_side(self.mapping), keys))
         away = self.gave_way([several[0] for several in _differing(one, other)])
-        close = markers.write(self.session, self.workflow, markers.SUSPECTS_CLOSE)
+        close = self.markers.write(SUSPECTS_CLOSE)
         self._wait(close)
-        markers.remove(self.session, self.workflow, close)
+        self.markers.remove(close)
         wrong, again = self._judge(table, set(keys), one, other)
-        keytables.clear(self.session, table)
+        keytables.clear(self.ends.home, table)
         return [key for key in wrong if key not in away], [key for key in wrong if key in away], again
 
     def gave_way(self, keys: Sequence[str]) -> set[str]:
@@ -135,17 +145,14 @@ class Examiner:
         """
         if not self.mapping.may_collide or not keys:
             return set()
-        return dirty.among(self.session, self.mapping, self.workflow, keys)
-
-    def _read(self, side: Side, keys: Sequence[str]) -> dict[str, RowHash]:
-        return {row.ident: row for row in read_keys(self.session, side, keys)}
+        return dirty.among(self.ends.home, self.mapping, self.table, keys)
 
     def _judge(
         self, table: str, asked: set[str], one: dict[str, RowHash], other: dict[str, RowHash]
     ) -> tuple[list[str], list[str]]:
         differ = _differing(one, other)
         first = [several[0] for several in differ]
-        touched = keytables.listed(self.session, self.mapping, table, "touched=1", first)
+        touched = keytables.listed(self.ends.home, self.mapping, table, "touched=1", first)
         bad: list[str] = []
         again: list[str] = []
         for several in differ:
@@ -153,6 +160,10 @@ class Examiner:
             is_sure = several[0] not in touched and not asked.isdisjoint(several)
             (bad if is_sure else again).append(several[0])
         return bad, again
+
+
+def _by_ident(rows: Iterable[RowHash]) -> dict[str, RowHash]:
+    return {row.ident: row for row in rows}
 
 
 def _differing(one: dict[str, RowHash], other: dict[str, RowHash]) -> list[list[str]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from vreplication.mysql.ends import Ends
 from vreplication.mysql.session import Session
 from vreplication.schema import checksum
 from vreplication.schema.checksum import Checksum, RowHash, Side, source_side, target_side
@@ -45,7 +46,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpanScan:
-    """To be called with a session and a span. is_busy: so much is written that spans are expected to differ.
+    """To be called with sessions and a span. is_busy: so much is written that spans are expected to differ.
 
     piece_rows: of the pieces that a span which differs is cut into.
     """
@@ -55,26 +56,26 @@ class SpanScan:
     is_busy: bool = False
     piece_rows: int = 0
 
-    def __call__(self, session: Session, span: Span) -> Finding:
+    def __call__(self, ends: Ends, span: Span) -> Finding:
         source, target = source_side(self.mapping), target_side(self.mapping)
         rest = None
         if span.lower is None or span.upper is None:
-            span, rest = cut_off(session, source, span, self.span_rows)
+            span, rest = cut_off(ends.source, source, span, self.span_rows)
         if not self.is_busy:
-            looked = _look(session, source, target, span)
+            looked = _look(ends, source, target, span)
             if looked.is_equal:
                 return Finding(span=span, rows=looked.rows, rest=rest)
-        return self._narrowed(session, source, target, span, rest)
+        return self._narrowed(ends, source, target, span, rest)
 
-    def _narrowed(self, session: Session, source: Side, target: Side, span: Span, rest: Span | None) -> Finding:
+    def _narrowed(self, ends: Ends, source: Side, target: Side, span: Span, rest: Span | None) -> Finding:
         """By pieces of the source's order; those that differ once more at the end, when catch-up has gone on."""
         size = max(self.piece_rows or self.span_rows // _PIECES, _LEAST_PIECE)
-        looked = [_look(session, source, target, piece) for piece in pieces(session, source, span, size)]
+        looked = [_look(ends, source, target, piece) for piece in pieces(ends.source, source, span, size)]
         unequal_pieces = [piece for piece in looked if not piece.is_equal]
         for _ in range(_LOOKS):
-            again = (_look(session, source, target, piece.span) for piece in unequal_pieces)
+            again = (_look(ends, source, target, piece.span) for piece in unequal_pieces)
             unequal_pieces = [piece for piece in again if not piece.is_equal]
-        keys, left = _listed(session, source, target, unequal_pieces)
+        keys, left = _listed(ends, source, target, unequal_pieces)
         wide = left + len(keys) if left else 0
         rows = sum(piece.rows for piece in looked)
         return Finding(span=span, rows=rows, keys=tuple(keys[:SAMPLE] if wide else keys), wide=wide, rest=rest)
@@ -89,9 +90,9 @@ class _Looked:
     is_equal: bool
 
 
-def _look(session: Session, source: Side, target: Side, span: Span) -> _Looked:
-    one = checksum.checksum(session, source, where(source, span))
-    other = checksum.checksum(session, target, where(target, span))
+def _look(ends: Ends, source: Side, target: Side, span: Span) -> _Looked:
+    one = checksum.checksum(ends.source, source, where(source, span))
+    other = checksum.checksum(ends.target, target, where(target, span))
     return _Looked(span=span, rows=max(one.rows, other.rows), is_equal=one == other)
 
 
@@ -103,7 +104,7 @@ def pieces(session: Session, side: Side, span: Span, rows: int) -> Iterator[Span
         yield piece
 
 
-def _listed(session: Session, source: Side, target: Side, found: Iterable[_Looked]) -> tuple[list[str], int]:
+def _listed(ends: Ends, source: Side, target: Side, found: Iterable[_Looked]) -> tuple[list[str], int]:
     """Keys that differ, one at least where any does, and how many rows are in what is too much to be listed."""
     keys: dict[str, None] = {}
     rows = left = 0
@@ -111,24 +112,25 @@ def _listed(session: Session, source: Side, target: Side, found: Iterable[_Looke
         if keys and rows + piece.rows > MAX_LISTED:
             left += piece.rows
             continue
-        listed, more = _unequal_in(session, source, target, piece)
+        listed, more = _unequal_in(ends, source, target, piece)
         keys |= dict.fromkeys(listed)
         rows, left = rows + piece.rows, left + more
     return list(keys), left
 
 
-def _unequal_in(session: Session, source: Side, target: Side, piece: _Looked) -> tuple[list[str], int]:
+def _unequal_in(ends: Ends, source: Side, target: Side, piece: _Looked) -> tuple[list[str], int]:
     """Of one piece, by the buckets of its keys that differ; and how many rows there are in more than can be listed."""
     ours, theirs, left = where(source, piece.span), where(target, piece.span), 0
     if (count := min(piece.rows // _ROWS_A_BUCKET, BUCKETS)) > 1:
-        one = checksum.buckets(session, source, ours, count)
-        other = checksum.buckets(session, target, theirs, count)
+        one = checksum.buckets(ends.source, source, ours, count)
+        other = checksum.buckets(ends.target, target, theirs, count)
         chosen, left = choose(differing(one, other), MAX_LISTED)
         if not chosen:
             return [], 0
         ours += f" AND {checksum.in_buckets(source, chosen, count)}"
         theirs += f" AND {checksum.in_buckets(target, chosen, count)}"
-    one_rows, other_rows = (checksum.row_hashes(session, *side) for side in ((source, ours), (target, theirs)))
+    one_rows = checksum.row_hashes(ends.source, source, ours)
+    other_rows = checksum.row_hashes(ends.target, target, theirs)
     return unequal_keys(one_rows, other_rows), left
 
 

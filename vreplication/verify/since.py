@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from vreplication.errors import Transient
+from vreplication.mysql.ends import Ends
 from vreplication.mysql.session import Session
 from vreplication.schema import checksum
 from vreplication.schema.checksum import RowHash, Side, source_side, target_side
@@ -55,21 +56,20 @@ class Round:
 
 @dataclass(slots=True, kw_only=True)
 class SinceRounds:
-    """Of one workflow. session: autocommit, so that each statement reads afresh."""
+    """Of one table."""
 
     examiner: Examiner
-    session: Session = field(init=False)
+    ends: Ends = field(init=False)
     mapping: TableMapping = field(init=False)
-    workflow: str = field(init=False)
+    table: str = field(init=False)
 
     def __post_init__(self) -> None:
-        self.session, self.mapping = self.examiner.session, self.examiner.mapping
-        self.workflow = self.examiner.workflow
+        self.ends, self.mapping, self.table = self.examiner.ends, self.examiner.mapping, self.examiner.table
 
     def hand_over(self) -> int:
         """Let catch-up hand over what it has collected, and begin where it has not; returns the new round's number."""
         self.examiner.pass_marker(markers.SINCE)
-        found = since.load(self.session, self.workflow)
+        found = since.load(self.ends.home, self.table)
         if found is None or found.is_void:
             raise Transient("What was written since the verification is not known any more.", cure="Verify again.")
         return found.round
@@ -77,24 +77,25 @@ class SinceRounds:
     def compare(self, beside: Sequence[str] = ()) -> Round:
         """One round over what is there; `beside`: keys to be compared although nothing came for them."""
         began = self.hand_over()
-        keys = since.keys(self.session, self.mapping, self.workflow, began, _KEYS_A_ROUND)
+        keys = since.keys(self.ends.home, self.mapping, self.table, began, _KEYS_A_ROUND)
         asked = list(dict.fromkeys([*keys, *beside]))
         differing = different(self._source_then_target, asked)
         gave_way = self.examiner.gave_way(differing)
         ended = self.hand_over()
-        written = since.written_since(self.session, self.mapping, self.workflow, differing, began)
+        written = since.written_since(self.ends.home, self.mapping, self.table, differing, began)
         unsettled = [key for key in differing if key not in written]
         wrong = tuple(key for key in unsettled if key not in gave_way)
-        since.forget(self.session, self.mapping, self.workflow, keys, began)
-        since.add(self.session, self.workflow, unsettled, ended)
-        return Round(compared=len(asked), wrong=wrong, left=since.count(self.session, self.workflow))
+        since.forget(self.ends.home, self.mapping, self.table, keys, began)
+        since.add(self.ends.home, self.table, unsettled, ended)
+        return Round(compared=len(asked), wrong=wrong, left=since.count(self.ends.home, self.table))
 
     def _source_then_target(self, keys: Sequence[str]) -> tuple[list[RowHash], list[RowHash]]:
-        return self._read(source_side(self.mapping), keys), self._read(target_side(self.mapping), keys)
+        of_source = self._read(self.ends.source, source_side(self.mapping), keys)
+        return of_source, self._read(self.ends.target, target_side(self.mapping), keys)
 
-    def _read(self, side: Side, keys: Sequence[str]) -> list[RowHash]:
+    def _read(self, session: Session, side: Side, keys: Sequence[str]) -> list[RowHash]:
         self.examiner.check()
-        return read_keys(self.session, side, keys)
+        return read_keys(session, side, keys)
 
     def until_small(self, on_wrong: Callable[[tuple[str, ...]], None], *, with_sample: bool = False) -> int:
         """Go round until few enough keys are left for the lock; returns how many were compared. Raises Transient.
@@ -117,7 +118,7 @@ class SinceRounds:
 
     def _sample(self) -> list[str]:
         """Keys of a few ranges, whether written or not: where their checksums differ, or all where ranges differ."""
-        todo = spans(self.session, self.workflow, self.mapping)
+        todo = spans(self.ends.home, self.table, self.mapping)
         found: list[str] = []
         for span in random.sample(todo, min(_SAMPLES, len(todo))):
             self.examiner.check()
@@ -126,10 +127,10 @@ class SinceRounds:
 
     def _of_span(self, span: Span) -> list[str]:
         if self.mapping.has_same_order:
-            return list(SpanScan(mapping=self.mapping, span_rows=span_rows(self.mapping))(self.session, span).keys)
+            return list(SpanScan(mapping=self.mapping, span_rows=span_rows(self.mapping))(self.ends, span).keys)
         source = source_side(self.mapping)
-        first, _ = cut_off(self.session, source, span, _SAMPLE_ROWS)
-        return [row.key for row in checksum.row_hashes(self.session, source, where(source, first))]
+        first, _ = cut_off(self.ends.source, source, span, _SAMPLE_ROWS)
+        return [row.key for row in checksum.row_hashes(self.ends.source, source, where(source, first))]
 
 
 def locked_keys(mapping: TableMapping) -> int:

@@ -3,7 +3,7 @@
 Each submitting thread sends a small batch of spans as a Spark job of one task, about a second of work: so progress
 is seen, a new span (the rest of an open end) finds its place, and stopping takes a moment.
 
-What must stay true: the connection's URL, which holds the password, travels inside the task's closure and in no Spark
+What must stay true: the connections' URLs, which hold the passwords, travel inside the task's closure and in no Spark
 property; results are handed over in the calling thread; a span whose connection was lost is compared again.
 """
 
@@ -18,8 +18,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vreplication.errors import Transient, VReplicationError
-from vreplication.mysql.session import Session, connect
-from vreplication.mysql.url import SourceUrl
+from vreplication.mysql.ends import Ends, Route
 from vreplication.pausepoints import reach
 from vreplication.settings import WORK_SECONDS, Pace
 from vreplication.spark.jobs import Jobs, first_line, heed_signal
@@ -28,7 +27,7 @@ from vreplication.verify.ranges import Span
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-Work = Callable[[Session, Span], Any]
+Work = Callable[[Ends, Span], Any]
 
 _BATCH_SECONDS = 1.0
 _FIRST_BATCH, _MAX_BATCH = 8, 32
@@ -46,16 +45,16 @@ class Answer(NamedTuple):
 class Batch:
     """What runs on an executor: errors of ours come back as values, for Spark would wrap them in text."""
 
-    url: SourceUrl
+    route: Route
     work: Work
 
     def __call__(self, spans: list[Span]) -> list[Answer]:
         found: list[Answer] = []
         try:
-            with connect(self.url, read_timeout=WORK_SECONDS) as session:
+            with self.route.open(read_timeout=WORK_SECONDS) as ends:
                 for span in spans:
                     reach("verify.comparing")
-                    found.append(Answer(span, self.work(session, span), None))
+                    found.append(Answer(span, self.work(ends, span), None))
         except VReplicationError as error:
             found += [Answer(span, None, error) for span in spans[len(found) :]]
         return found
@@ -63,7 +62,7 @@ class Batch:
 
 def run_all(
     spark: SparkContext,
-    url: SourceUrl,
+    route: Route,
     work: Work,
     spans: Iterable[Span],
     on_result: Callable[[Any], list[Span]],
@@ -76,7 +75,7 @@ def run_all(
 
     pace: what the server bears at the moment: fewer than `parallelism` then, or with a rest behind each batch.
     """
-    jobs, batch = Jobs(context=spark, purpose="verification"), Batch(url=url, work=work)
+    jobs, batch = Jobs(context=spark, purpose="verification"), Batch(route=route, work=work)
     _Crew(jobs, batch, deque(spans), max(1, parallelism), pace).run(on_result, check)
 
 

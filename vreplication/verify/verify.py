@@ -1,4 +1,4 @@
-"""Verification of a workflow under live writes: every row of the source, mapped by the ALTER, against the target.
+"""Verification of a table under live writes: every row of the source, mapped by the ALTER, against the target.
 
 First the whole key space is compared in spans on Spark; what differs there is examined again by key, in rounds. What
 is wrong for certain is copied again and re-examined; what stays busy is left for the cut-over's lock. From its begin
@@ -7,7 +7,7 @@ out the chunks that were compared beside the copy (beside.py): it began with the
 
 What must stay true: nothing is compared before every chunk is matched and a marker written after that is applied; a
 verdict is "clean" only when each row has been seen equal, or is listed as hot, and every key written since it began is
-known; one verification of a workflow runs at a time, for its suspects have one table.
+known; one verification of a table runs at a time, for its suspects have one table.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from vreplication import names
 from vreplication.errors import Refused, Transient
-from vreplication.mysql.session import Session, connect
-from vreplication.mysql.url import SourceUrl
+from vreplication.mysql.ends import Ends, Route
+from vreplication.mysql.session import Session
 from vreplication.mysql.values import readable_key, split_literals
 from vreplication.pausepoints import reach
 from vreplication.schema.checksum import source_side, target_side
@@ -32,7 +32,7 @@ from vreplication.state.ledger import KeyRange
 from vreplication.state.verdicts import Verdict
 from vreplication.verify import disorder
 from vreplication.verify.ranges import Span, extent, quiet_rows, span_rows, spans
-from vreplication.verify.rounds import Examiner
+from vreplication.verify.rounds import Examiner, markers_of
 from vreplication.verify.scan import Finding, SpanScan
 from vreplication.verify.since import SinceRounds
 from vreplication.verify.spark_job import run_all
@@ -54,10 +54,11 @@ _FEW_KEYS = 4
 
 def verify(
     spark: SparkContext,
-    url: SourceUrl,
+    route: Route,
     mapping: TableMapping,
     *,
     workflow: str,
+    stream: str | None = None,
     is_mariadb: bool,
     repair: Repair | None,
     parallelism: int,
@@ -65,43 +66,56 @@ def verify(
     check: Callable[[], None],
     pace: Callable[[], Pace | None] = lambda: None,
     announce: Callable[[tuple[int, ...]], None] = lambda ids: None,
+    announce_on_source: Callable[[tuple[int, ...]], None] = lambda ids: None,
 ) -> Verdict:
     """Compare all rows and save the verdict. `on_tick` gets the rows done; `check` may raise to stop.
 
+    workflow: id under which home keeps the table's state; stream: that of its markers and progress, the same unless
+    given. is_mariadb: the source is.
     repair: copies ranges again under the chunk protocol; without it what is wrong is only reported. Raises Refused
     while the copy is not complete, Transient when rows change too often to be compared. announce: is told the id of the
-    connection that keeps other verifications out, and () at the end, so that who takes over can end it.
+    connection at home that keeps other verifications out, and () at the end, so that who takes over can end it.
+    announce_on_source: the same of the connection that writes markers there, where that is not home's.
     pace: what the server bears at the moment.
     """
     with contextlib.ExitStack() as stack:
-        session = stack.enter_context(connect(url, read_timeout=WORK_SECONDS, idle_seconds=LONG_IDLE_SECONDS))
+        ends = stack.enter_context(route.open(read_timeout=WORK_SECONDS, idle_seconds=LONG_IDLE_SECONDS))
         stack.callback(announce, ())
-        announce((session.id,))
-        _only_one(session, workflow, check, on_tick)
+        announce((ends.home.id,))
+        if ends.source is not ends.home:
+            stack.callback(announce_on_source, ())
+            announce_on_source((ends.source.id,))
+        _only_one(ends.home, workflow, check, on_tick)
         reach("verify.began")
-        if not ledger.totals(session, workflow).is_all_matched:
+        if not ledger.totals(ends.home, workflow).is_all_matched:
             raise Refused(
                 f"Workflow {workflow} has chunks that are not copied and matched yet.", cure="Verify when it is level."
             )
-        job = _Verification(
-            session=session,
+        examiner = Examiner(
+            ends=ends,
             mapping=mapping,
-            workflow=workflow,
-            examiner=Examiner(session=session, mapping=mapping, workflow=workflow, is_mariadb=is_mariadb, check=check),
-            run_all=partial(run_all, spark, url, parallelism=parallelism, pace=pace),
+            table=workflow,
+            markers=markers_of(ends, stream or workflow),
+            is_mariadb=is_mariadb,
+            check=check,
+        )
+        job = _Verification(
+            examiner=examiner,
+            stream=stream or workflow,
+            run_all=partial(run_all, spark, route, parallelism=parallelism, pace=pace),
             repair=repair,
             on_tick=on_tick,
             check=check,
         )
         verdict = job.run()
-        verdicts.save(session, workflow, verdict)
+        verdicts.save(ends.home, workflow, verdict)
         if verdict.verdict == verdicts.CLEAN:
-            since.mark_verified(session, workflow, job.began)
+            since.mark_verified(ends.home, workflow, job.began)
         return verdict
 
 
 def _only_one(session: Session, workflow: str, check: Callable[[], None], on_tick: Callable[[int], None]) -> None:
-    """Wait for another verification of this workflow; the lock goes with the session."""
+    """Wait for another verification of this table; the lock goes with the session."""
     name = f"vreplication.{names.suspect_table(workflow)}"
     while not session.value("SELECT GET_LOCK(%s, 1)", (name,)):
         check()
@@ -110,10 +124,8 @@ def _only_one(session: Session, workflow: str, check: Callable[[], None], on_tic
 
 @dataclass(slots=True, kw_only=True)
 class _Verification:
-    session: Session
-    mapping: TableMapping
-    workflow: str
     examiner: Examiner
+    stream: str
     run_all: Callable[..., None]
     repair: Repair | None
     on_tick: Callable[[int], None]
@@ -124,10 +136,16 @@ class _Verification:
     hot: tuple[str, ...] = ()
     wrong: dict[str, int] = field(default_factory=dict)
     """Key or span that was wrong → number of rows."""
+    ends: Ends = field(init=False)
+    mapping: TableMapping = field(init=False)
+    workflow: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.ends, self.mapping, self.workflow = self.examiner.ends, self.examiner.mapping, self.examiner.table
 
     def run(self) -> Verdict:
         self.began = SinceRounds(examiner=self.examiner).hand_over()
-        todo = spans(self.session, self.workflow, self.mapping, self._done_before())
+        todo = spans(self.ends.home, self.workflow, self.mapping, self._done_before())
         keys: list[str] = []
         for attempt in range(_REPAIRS + 1):
             keys, wide = self._pass(todo, keys)
@@ -143,12 +161,12 @@ class _Verification:
 
     def _done_before(self) -> frozenset[KeyRange]:
         """Ranges that were compared beside the copy, and what was written since is known. They count once."""
-        found = since.load(self.session, self.workflow)
+        found = since.load(self.ends.home, self.workflow)
         if found is None or found.is_void or found.is_verified:
             return frozenset()
-        done = compared.ranges(self.session, self.workflow, found.first_round)
-        compared.forget(self.session, self.workflow)
-        if not done or since.count(self.session, self.workflow) * _FEW_KEYS > sum(done.values()):
+        done = compared.ranges(self.ends.home, self.workflow, found.first_round)
+        compared.forget(self.ends.home, self.workflow)
+        if not done or since.count(self.ends.home, self.workflow) * _FEW_KEYS > sum(done.values()):
             return frozenset()
         self.began = found.first_round
         self.rows += sum(done.values())
@@ -186,7 +204,7 @@ class _Verification:
         else:
             found = []
             rows = span_rows(self.mapping)
-            is_busy = rows >= quiet_rows(self.session, self.workflow, self.mapping)
+            is_busy = rows >= quiet_rows(self.ends.home, self.stream, self.mapping)
             work = SpanScan(mapping=self.mapping, span_rows=rows, is_busy=is_busy)
             self._run_spans(work, todo, partial(self._take, found))
         self._tick()
@@ -220,8 +238,8 @@ class _Verification:
 
     def _extents(self, wide: list[Finding]) -> list[KeyRange]:
         """An open end is closed by the rows that are there, on either side."""
-        sides = source_side(self.mapping), target_side(self.mapping)
-        found = [extent(self.session, side, f.span) for f in wide for side in sides]
+        sides = ((self.ends.source, source_side(self.mapping)), (self.ends.target, target_side(self.mapping)))
+        found = [extent(session, side, f.span) for f in wide for session, side in sides]
         return [keys for keys in dict.fromkeys(found) if keys is not None]
 
     def _verdict(self, verdict: str, left: int) -> Verdict:

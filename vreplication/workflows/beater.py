@@ -8,6 +8,7 @@ know.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable
@@ -17,18 +18,30 @@ from vreplication.changes.protocol import RulesRenewed
 from vreplication.changes.watermark import Reading, Watermark
 from vreplication.clock import SYSTEM
 from vreplication.errors import Superseded, Terminal, VReplicationError
+from vreplication.mysql.ends import Ends
 from vreplication.mysql.server import check_commit_order
-from vreplication.mysql.session import Session, connect
-from vreplication.mysql.url import SourceUrl
+from vreplication.mysql.session import Session
 from vreplication.phases import Phase
 from vreplication.progress import snapshot
 from vreplication.progress.estimate import ApplyEstimate
 from vreplication.settings import BEAT_SECONDS, GATE_PERIOD_SECONDS, MIB
-from vreplication.state import gate, history, journal, lease, progress, since, throttle, workers, workflows
+from vreplication.state import (
+    gate,
+    history,
+    journal,
+    lease,
+    progress,
+    since,
+    source_marks,
+    throttle,
+    workers,
+    workflows,
+)
 from vreplication.state.history import SLOT_SECONDS
 from vreplication.state.lease import Lease
 from vreplication.state.workflows import WorkflowRow
 from vreplication.workflows import log_kept
+from vreplication.workflows.job import Stream
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +57,7 @@ class Beater:
 
     def __init__(
         self,
-        url: SourceUrl,
+        of: Stream,
         our_lease: Lease,
         watermark: Watermark,
         state: Callable[[], dict[str, Any]],
@@ -52,7 +65,7 @@ class Beater:
         is_alone: bool = False,
     ) -> None:
         self._is_alone = is_alone
-        self._url, self._lease, self._watermark, self._state = url, our_lease, watermark, state
+        self._of, self._lease, self._watermark, self._state = of, our_lease, watermark, state
         self._stop = threading.Event()
         self._error: VReplicationError | None = None
         self._thread: threading.Thread | None = None
@@ -65,10 +78,12 @@ class Beater:
 
     def start(self, connections: list[int]) -> None:
         """The first beat is written before this returns."""
-        session = connect(self._url, read_timeout=BEAT_SECONDS)
-        self._connections = (*connections, session.id)
-        self._beat(session, 0)
-        self._thread = threading.Thread(target=self._run, args=(session,), name="beater", daemon=True)
+        with contextlib.ExitStack() as stack:
+            ends = stack.enter_context(self._of.route.open(read_timeout=BEAT_SECONDS))
+            self._connections = (*connections, ends.home.id)
+            self._beat(ends, 0)
+            opened = stack.pop_all()
+        self._thread = threading.Thread(target=self._run, args=(ends, opened), name="beater", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
@@ -80,34 +95,37 @@ class Beater:
         if self._error is not None:
             raise self._error
 
-    def _run(self, session: Session) -> None:
+    def _run(self, ends: Ends, opened: contextlib.ExitStack) -> None:
         beat = 0
         try:
             while not self._stop.wait(GATE_PERIOD_SECONDS):
                 beat += 1
-                self._beat(session, beat)
+                self._beat(ends, beat)
         except VReplicationError as error:
             self._error = error
         except Exception as error:  # the applying thread must hear of it
             log.exception("the beating thread failed")
             self._error = Terminal(f"Catch-up's heartbeat failed: {type(error).__name__}: {error}")
         finally:
-            session.close()
+            opened.close()
 
-    def _beat(self, session: Session, beat: int) -> None:
-        state = self._state()
+    def _beat(self, ends: Ends, beat: int) -> None:
+        state, session = self._state(), ends.home
         now = SYSTEM.monotonic()
-        reading = self._watermark.reading(server_micros(session), now)
+        reading = self._watermark.reading(server_micros(ends.source), now)
         reason = why_closed(reading, state)
-        gate.write(session, self._lease, is_open=not reason, reason=reason, beat=self._watermark.write_beat(now))
+        number = self._watermark.write_beat(now)
+        gate.write(session, self._lease, is_open=not reason, reason=reason, beat=number)
+        if ends.is_across:
+            source_marks.beat(ends.source, self._of.id, number)
         if beat % _BEATS_A_SECOND == 0:
             lease.beat(session, self._lease, self._connections)
             self._write_progress(session, reading, state, reason)
             others = self._others.take(int(state["others"]))
             if others is not None:
-                throttle.write_traffic(session, self._lease.workflow, others)
+                throttle.write_traffic(session, self._of.workflow, others)
             self._remember(session, beat // _BEATS_A_SECOND)
-            self._look_around(session)
+            self._look_around(ends)
 
     def _write_progress(self, session: Session, reading: Reading, state: dict[str, Any], reason: str) -> None:
         is_known = bool(state["is_fresh"]) and reading.lag_seconds is not None
@@ -122,7 +140,7 @@ class Beater:
         )
         progress.write_replicate(
             session,
-            self._lease.workflow,
+            self._of.workflow,
             lag_seconds=lag,
             backlog=backlog,
             events_applied=state["events_applied"],
@@ -132,22 +150,23 @@ class Beater:
             held_branches=state["held_branches"],
             read_position=state["read_position"],
         )
-        if state.get("keys_since") is not None:
-            since.note_waiting(session, self._lease.workflow, int(state["keys_since"]))
+        for table, keys in state["keys_since"].items():
+            since.note_waiting(session, table, keys)
 
     def _remember(self, session: Session, seconds: int) -> None:
         """Ours is the pen, because we write from before the first chunk until the cut-over, whoever drives."""
         if seconds % SLOT_SECONDS == 0:
-            snapshot.remember(session, self._lease.workflow)
+            snapshot.remember(session, self._of.workflow)
         if seconds % _THIN_SECONDS == 0:
-            history.thin(session, self._lease.workflow)
+            history.thin(session, self._of.workflow)
 
-    def _look_around(self, session: Session) -> None:
+    def _look_around(self, ends: Ends) -> None:
         """Has the workflow ended, or has another driver taken over?"""
-        row = workflows.load(session, self._lease.workflow)
-        self.is_over = row.has_ended or row.is_cut
-        self._watch_log(session, row)
-        check_commit_order(session)
+        session = ends.home
+        row = workflows.load(session, self._of.workflow)
+        self.is_over = row.has_ended or self._of.is_cut(session)
+        self._watch_log(ends, row)
+        check_commit_order(ends.source)
         if (known := workers.renew(session, self._lease, row)) > row.protocol:
             raise RulesRenewed(known)
         if self._is_alone:
@@ -155,21 +174,21 @@ class Beater:
             is_held = row.phase in (Phase.WAITING, Phase.CUTTING_OVER)
             self.is_over |= row.is_cancel_requested or (is_held and gate.released_by(session, row.id) is not None)
             return
-        holder = lease.holder_of(session, self._lease.workflow, lease.DRIVER)
+        holder = lease.holder_of(session, self._of.workflow, lease.DRIVER)
         token = holder.token if holder else None
         if self._driver_token is not None and token != self._driver_token:
             raise Superseded("Another driver has taken this workflow over; it starts its own catch-up.")
         self._driver_token = token
 
-    def _watch_log(self, session: Session, row: WorkflowRow) -> None:
+    def _watch_log(self, ends: Ends, row: WorkflowRow) -> None:
         """At the start and hourly: could a restart go on?"""
         if SYSTEM.monotonic() < self._log_due:
             return
         self._log_due = SYSTEM.monotonic() + LOG_CHECK_SECONDS
-        if place := log_kept.gone(session, row):
+        if place := log_kept.gone(ends.home, row, source=ends.source, stream=self._of.id):
             words = f"the server has purged its binary log at {place}: a restart could not go on from there"
             log.warning("workflow %s: %s", row.id, words)
-            journal.write(session, row.id, "log purged", words, actor=lease.me())
+            journal.write(ends.home, row.id, "log purged", words, actor=lease.me())
 
 
 class _PerSecond:

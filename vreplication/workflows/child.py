@@ -21,6 +21,7 @@ from typing import IO, Protocol
 
 from vreplication.clock import SYSTEM
 from vreplication.errors import Ambiguous, Terminal, Transient
+from vreplication.mysql.ends import Route
 from vreplication.mysql.session import connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.state import journal, lease, workflows
@@ -33,7 +34,10 @@ _END_SECONDS = 15.0
 _LOOK_SECONDS = 1.0
 SEVERAL = "--several"
 """Option of the replicating process, with how many are worked on at a time: whom to follow comes by its input."""
+STREAM = "--stream"
+"""Option of the replicating process, with the number of a stream of tables that move: its input is a route."""
 FOLLOW, LEAVE = "follow", "leave"
+_ENDS = ("source", "target", "home")
 
 
 def log_path(workflow: str, what: str) -> Path:
@@ -55,6 +59,17 @@ def from_line(line: bytes) -> SourceUrl:
     return SourceUrl(**parts)
 
 
+def route_line(route: Route) -> bytes:
+    """The same for tables that move."""
+    return json.dumps({name: dataclasses.asdict(getattr(route, name)) for name in _ENDS}).encode() + b"\n"
+
+
+def route_from_line(line: bytes) -> Route:
+    ends = json.loads(line)
+    source, target, home = (from_line(json.dumps(ends[name]).encode()) for name in _ENDS)
+    return Route(source=source, target=target, home=home)
+
+
 def told(act: str, workflow: str) -> bytes:
     """What a process that follows several workflows is told: FOLLOW or LEAVE one of them."""
     return f"{act} {workflow}\n".encode()
@@ -74,6 +89,13 @@ class CatchUp(Protocol):
 
     def end(self) -> None:
         """Let it go; what was applied is in the checkpoint."""
+
+
+class StreamCatchUp(CatchUp, Protocol):
+    """Of a workflow that has one stream after the other."""
+
+    def follow(self, number: int) -> None:
+        """The stream that leads to this switch, from the next start on."""
 
 
 class CatchUpAway(Transient):
@@ -174,7 +196,11 @@ class ReplicateProcess:
         if self._process is None or not is_alive:
             self._process = self._loading()
         self._is_told = True
-        self._send(to_line(self._url))
+        self._send(self._line())
+
+    def _line(self) -> bytes:
+        """What it reads first of all."""
+        return to_line(self._url)
 
     def _send(self, line: bytes) -> None:
         assert self._process is not None
@@ -240,6 +266,22 @@ def _remove_if_empty(path: Path) -> None:
     with contextlib.suppress(OSError):
         if not path.stat().st_size:
             path.unlink()
+
+
+class StreamProcess(ReplicateProcess):
+    """One process of a stream of tables that move; which one, can be changed while none runs."""
+
+    def __init__(self, route: Route, workflow: str, number: int) -> None:
+        super().__init__(route.home, workflow)
+        self._route = route
+        self.follow(number)
+
+    def follow(self, number: int) -> None:
+        """The stream that leads to this switch, from the next start on."""
+        self._options = (STREAM, str(number))
+
+    def _line(self) -> bytes:
+        return route_line(self._route)
 
 
 class SharedProcess(ReplicateProcess):

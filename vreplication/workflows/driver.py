@@ -25,6 +25,7 @@ from vreplication.schema.model import Table
 from vreplication.settings import ALIVE_SECONDS, BEAT_SECONDS, LONG_IDLE_SECONDS, OUTAGE_SECONDS, Pace, Tuning
 from vreplication.state import gate, layout, lease, ledger, progress, workers, workflows
 from vreplication.state.lease import Lease
+from vreplication.state.ledger import Totals, Walked
 from vreplication.workflows.child import CatchUp, ReplicateProcess
 from vreplication.workflows.effort import effort
 from vreplication.workflows.foretelling import Foretelling
@@ -131,6 +132,10 @@ class Driver:
             raise Interrupted("Interrupted.")
         if self._ended is not None and not (self._is_switched and isinstance(self._ended, Cancelled)):
             raise self._ended
+        self._keep_alive()
+
+    def _keep_alive(self) -> None:
+        """Of catch-up."""
         self.child.keep_alive()
 
     def asked(self) -> Tuning:
@@ -212,7 +217,7 @@ class Driver:
             raise error from None
 
     def _count_outage(self, error: VReplicationError) -> None:
-        reached = (self._furthest, ledger.totals(self.session, self.workflow).chunks_matched)
+        reached = (self._furthest, self._totals(self.session).chunks_matched)
         self._outages = 1 if reached > self._reached else self._outages + 1
         self._reached = max(reached, self._reached)
         if self._outages > _OUTAGES:
@@ -221,6 +226,12 @@ class Driver:
     def note_switched(self) -> None:
         """A cancel that was asked for in the instant of the cut-over has come too late."""
         self._is_switched = True
+
+    def note_serving(self, *, is_source: bool) -> None:
+        """Of tables that move: while the source serves a cancel may come again; one that came too late is forgotten."""
+        self._is_switched = not is_source
+        if isinstance(self._ended, Cancelled):
+            self._ended = None
 
     def note_done(self) -> None:
         """All is done: the lease stays ours until that has been told, by which `ending.is_untold` knows."""
@@ -290,15 +301,26 @@ class Driver:
         if row.phase is Phase.FAILED:
             self._ended = self._ended or Terminal(row.reason or "Catch-up failed.")
 
+    def _totals(self, session: Session) -> Totals:
+        """Of the copy."""
+        return ledger.totals(session, self.workflow)
+
+    def _walked(self, session: Session) -> Walked:
+        return ledger.walked(session, self.workflow)
+
+    def _planned_rows(self, session: Session) -> int | None:
+        """As estimated, or counted, when it was prepared."""
+        return workflows.load(session, self.workflow).rows_total
+
     def _write_copy(self, session: Session) -> None:
-        totals = ledger.totals(session, self.workflow)
-        row = workflows.load(session, self.workflow)
+        totals = self._totals(session)
+        planned = self._planned_rows(session)
         # Ranges that are copied again are not part of these figures: they never go back.
         done = totals.is_walked
         figures = self._estimate.observe(
             SYSTEM.monotonic(),
             rows_copied=totals.rows_copied,
-            rows_total=totals.rows_copied if done else self._rows_total(session, totals.splits_done, row.rows_total),
+            rows_total=totals.rows_copied if done else self._rows_total(session, totals.splits_done, planned),
             is_throttled=not (totals.has_chunks and gate.read(session, self.workflow).is_open),
             is_matched=totals.is_first_matched,
         )
@@ -314,6 +336,6 @@ class Driver:
     def _rows_total(self, session: Session, splits_done: int, estimate: int | None) -> int | None:
         """Looked at again with each split that is done."""
         if splits_done and self._total[0] != splits_done:
-            walked = ledger.walked(session, self.workflow)
+            walked = self._walked(session)
             self._total = (splits_done, total_rows(estimate, walked.rows, walked.share))
         return self._total[1] if splits_done else estimate

@@ -13,16 +13,16 @@ from vreplication.errors import Refused
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import OVER, Phase
-from vreplication.planning.spec import Spec, make_spec
+from vreplication.planning.spec import make_spec
 from vreplication.settings import Limits, Tuning
 from vreplication.state import journal, layout, lease, tuning, workflows
 from vreplication.state.workflows import WorkflowRow
-from vreplication.workflows.job import limits_of
+from vreplication.workflows.job import limits_of, request_of
 
 WHEN = (
     "The time holds from each task's next chunk on. A task more starts within seconds, one less stops behind its chunk."
 )
-_COPIED = frozenset({Phase.VERIFYING, Phase.WAITING, Phase.CUTTING_OVER})
+_COPIED = frozenset({Phase.VERIFYING, Phase.WAITING, Phase.CUTTING_OVER, Phase.SWITCHED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ class Effort:
 def effort(session: Session, row: WorkflowRow) -> Effort:
     """As of now, by the sidecar alone."""
     asked, room = tuning.read(session, row.id), tuning.room(session, row.id)
-    base = limits_of(Spec.model_validate(row.spec), holds_counter=room.holds_counter)
+    base = limits_of(request_of(row), holds_counter=room.holds_counter)
     return Effort(limits=base.tuned(asked), asked=asked, slots=room.slots)
 
 

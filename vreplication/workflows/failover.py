@@ -50,9 +50,9 @@ def is_here(session: Session, row: WorkflowRow) -> bool:
 
 def check_log(session: Session, row: WorkflowRow) -> None:
     """Raises SourceChanged when this server cannot send the log from where the workflow would read on."""
-    if row.is_cut or not row.start_position:
+    if row.is_cut or (place := log_kept.begin(session, row)) is None:
         return
-    _check_place(session, row, log_kept.begin(session, row))
+    _check_place(session, row, place)
     for branch in log_kept.unread(session, row):
         try:
             _check_place(session, row, branch.start)

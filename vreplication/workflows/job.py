@@ -7,12 +7,16 @@ memory. A source table whose definition is not what it was at the start ends the
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from vreplication.changes.stream import FIRST
 from vreplication.errors import SourceChanged
+from vreplication.mysql.ends import Ends, Route
 from vreplication.mysql.server import Server, identity, inspect
 from vreplication.mysql.session import Session
-from vreplication.planning.spec import Spec
+from vreplication.mysql.url import SourceUrl
+from vreplication.planning.spec import Request, Spec
 from vreplication.rowcopy.job import CopyJob
 from vreplication.schema.alter import parse_alter
 from vreplication.schema.introspect import introspect
@@ -66,13 +70,89 @@ class Job:
             workflow=self.row.id,
             copy_path=self.row.copy_path,
             limits=self.limits,
-            is_mariadb=self.server.is_mariadb,
             packet=self.packet,
             by_turns=self.holds_counter or (self.server.is_mariadb and self.counts),
         )
 
 
-def limits_of(spec: Spec, *, holds_counter: bool) -> Limits:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamTable:
+    """A table that a stream keeps level. id: under which its ledger and key tables are kept."""
+
+    number: int
+    id: str
+    mapping: TableMapping
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamJob:
+    """What catch-up of a stream works by.
+
+    is_mariadb: of the source. packet: longest statement that the target takes, bytes. start: where the stream begins,
+    as `Position.saved`. guarded: further tables (schema, name) on the source whose definition must not change.
+    has_copy: rows are copied beside it, so that an XA branch which it knows nothing of must not commit. exemption: by
+    which its sessions write where writes are denied (cutover/deny.py).
+    """
+
+    row: WorkflowRow
+    tables: tuple[StreamTable, ...]
+    is_mariadb: bool
+    packet: int
+    apply_parallelism: int
+    start: str
+    guarded: frozenset[tuple[str, str]] = frozenset()
+    has_copy: bool = True
+    exemption: str = ""
+    is_target_mariadb: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stream:
+    """One source, one target, and the tables that are kept level; `id` names its state at home, `workflow` its row.
+
+    is_cut: asked at home, many times a second while tables are switched: its work is over, and what comes next in the
+    log is none of its business.
+    """
+
+    id: str
+    workflow: str
+    route: Route
+    load: Callable[[Ends], StreamJob]
+    is_cut: Callable[[Session], bool]
+
+
+def stream_of(url: SourceUrl, workflow: str) -> Stream:
+    """The stream of an online DDL, which is on one server and has the workflow's own id."""
+
+    def loaded(ends: Ends) -> StreamJob:
+        job = load(ends.home, workflow)
+        row = job.row
+        return StreamJob(
+            row=row,
+            tables=(StreamTable(number=FIRST, id=workflow, mapping=job.mapping),),
+            is_mariadb=job.server.is_mariadb,
+            packet=job.packet,
+            apply_parallelism=job.limits.apply_parallelism,
+            start=row.start_position or "",
+            guarded=frozenset({(row.source_schema, row.shadow_table)}),
+        )
+
+    return Stream(
+        id=workflow,
+        workflow=workflow,
+        route=Route.within(url),
+        load=loaded,
+        is_cut=lambda home: workflows.is_cut(home, workflow),
+    )
+
+
+def request_of(row: WorkflowRow) -> Request:
+    """What was asked for, as far as all kinds of workflows have it."""
+    known = {name: value for name, value in row.spec.items() if name in Request.model_fields}
+    return Request.model_validate(known)
+
+
+def limits_of(spec: Request, *, holds_counter: bool) -> Limits:
     """Where a chunk locks the counter that catch-up needs, too: short chunks."""
     return Limits(
         copy_parallelism=spec.tasks,

@@ -18,23 +18,32 @@ from vreplication.workflows import spool
 _HOUR, _DAY = 3_600, 86_400
 
 
-def gone(session: Session, row: WorkflowRow) -> str:
-    """Where a restart would read on, if the server has no log from there; '' while it has."""
-    if not position.exists(session, place := begin(session, row)):
+def gone(home: Session, row: WorkflowRow, *, source: Session | None = None, stream: str = "") -> str:
+    """Where a restart would read on, if the source has no log from there; '' while it has.
+
+    source, stream: where the state is not on the source, or not under the workflow's own id.
+    """
+    log = source or home
+    place = begin(home, row, stream)
+    if place is None:
+        return ""
+    if not position.exists(log, place):
         return place.saved
-    lost = (b.start for b in unread(session, row) if not position.exists(session, b.start) and not spool.holds(row, b))
+    held = unread(home, row, stream)
+    lost = (b.start for b in held if not position.exists(log, b.start) and not spool.holds(row, b, stream))
     return next((start.saved for start in lost), "")
 
 
-def begin(session: Session, row: WorkflowRow) -> Position:
-    """Where a restart goes on."""
-    saved = checkpoint.load(session, row.id)
-    return Position.parse(saved.position if saved else row.start_position or "")
+def begin(session: Session, row: WorkflowRow, stream: str = "") -> Position | None:
+    """Where a restart goes on; None before the stream has begun."""
+    saved = checkpoint.load(session, stream or row.id)
+    place = saved.position if saved else row.start_position if stream in ("", row.id) else None
+    return Position.parse(place) if place else None
 
 
-def unread(session: Session, row: WorkflowRow) -> list[Held]:
+def unread(session: Session, row: WorkflowRow, stream: str = "") -> list[Held]:
     """Branches whose rows a restart reads from their beginning on, where they have not been put aside whole."""
-    saved = checkpoint.load(session, row.id)
+    saved = checkpoint.load(session, stream or row.id)
     return [held for held in map(Held.of, saved.held if saved else ()) if held.rows]
 
 

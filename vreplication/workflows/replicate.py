@@ -12,18 +12,19 @@ goes, or somebody else takes the driver's lease, we go too.
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from vreplication.apply.applier import Applier, Marker, beat_micros
+from vreplication.apply.applier import Across, Applier, Marker, beat_micros
 from vreplication.apply.writer import Target
-from vreplication.binlog.events import Group, GroupKind, Position
+from vreplication.binlog.events import Group, GroupKind, Position, RowChange
 from vreplication.binlog.position import Standing, draw_server_id, standing
 from vreplication.binlog.tailer import PART_BYTES, Tailer
-from vreplication.binlog.watch import Following
+from vreplication.binlog.watch import Following, Watch
 from vreplication.changes import stream
 from vreplication.changes.channel import Channel, Closed
 from vreplication.changes.matcher import Matcher
@@ -31,6 +32,7 @@ from vreplication.changes.protocol import RulesRenewed, watermark_of
 from vreplication.changes.sorter import DiskSorter
 from vreplication.changes.watermark import Watermark
 from vreplication.clock import SYSTEM
+from vreplication.cutover.deny import exempt
 from vreplication.errors import (
     Ambiguous,
     LeaseHeld,
@@ -40,18 +42,18 @@ from vreplication.errors import (
     Transient,
     VReplicationError,
 )
+from vreplication.mysql.ends import Ends, Route
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.pausepoints import reach
 from vreplication.phases import Phase
 from vreplication.schema.introspect import read_columns
 from vreplication.settings import LONG_IDLE_SECONDS, MEMORY_BYTES, OUTAGE_SECONDS, SIDECAR, WORK_SECONDS
-from vreplication.state import journal, layout, lease, ledger, markers, workers, workflows
+from vreplication.state import journal, layout, lease, ledger, markers, source_marks, workers, workflows
 from vreplication.state.lease import Lease
-from vreplication.workflows import job as jobs
 from vreplication.workflows import spool
 from vreplication.workflows.beater import Beater, server_micros
-from vreplication.workflows.job import Job
+from vreplication.workflows.job import Stream, StreamJob, stream_of
 from vreplication.workflows.reading import Intake, SharedReader
 
 log = logging.getLogger(__name__)
@@ -61,6 +63,7 @@ _LEASE_WAIT_SECONDS = 20.0
 _RETRY_SECONDS = (0.1, 0.5, 1.0, 2.0, 5.0)
 _COLLECT_EVERY = 200_000
 """Objects, two of them a change; Python's own is 700."""
+_connect = functools.partial(connect, read_timeout=WORK_SECONDS, idle_seconds=LONG_IDLE_SECONDS)
 _PATIENCE = 60
 """Restarts after lost connections, without any progress in between, before we give up."""
 
@@ -119,27 +122,32 @@ def replicate(
     reader: SharedReader | None = None,
     share: int = 1,
 ) -> None:
-    """Run catch-up until the workflow ends or `asked` is set. Raises what ended it, after noting it in the sidecar.
+    """Run catch-up of an online DDL until the workflow ends or `asked` is set. Raises what ended it, after noting it.
 
     is_alone: no single driver stands behind it, but one process a step; then it ends when the gate has been passed, and
     whoever switches the tables goes on from its checkpoint.
     reader: where others are followed too; share: among so many the memory is divided.
     """
+    setting = _Setting(reader=reader or SharedReader(), share=share, is_alone=is_alone)
     with collecting_rarely():
-        _replicate(
-            url, workflow, _Stop(asked), _Setting(reader=reader or SharedReader(), share=share, is_alone=is_alone)
-        )
+        _replicate(stream_of(url, workflow), _Stop(asked), setting)
 
 
-def _replicate(url: SourceUrl, workflow: str, stop: _Stop, setting: _Setting) -> None:
-    our_lease, watermark = _take_lease(url, workflow, stop)
+def replicate_stream(stream: Stream, asked: threading.Event, *, is_alone: bool = False) -> None:
+    """The same for any stream."""
+    with collecting_rarely():
+        _replicate(stream, _Stop(asked), _Setting(is_alone=is_alone))
+
+
+def _replicate(of: Stream, stop: _Stop, setting: _Setting) -> None:
+    our_lease, watermark = _take_lease(of, stop)
     failures = 0
     while not stop.is_set():
         # What a round held that was cut off is a cycle: errors know frames, and frames know the round.
         gc.collect()
         before = _reached(watermark)
         try:
-            _round(url, our_lease, watermark, stop, setting)
+            _round(of, our_lease, watermark, stop, setting)
         except RulesRenewed as error:
             log.info("catch-up starts again from its checkpoint: %s", error)
             watermark = watermark_of(error.protocol)
@@ -147,15 +155,15 @@ def _replicate(url: SourceUrl, workflow: str, stop: _Stop, setting: _Setting) ->
             failures = 0 if _reached(watermark) != before else failures + 1
             log.warning("catch-up starts again from its checkpoint: %s", error)
             if failures > _PATIENCE:
-                _note_failure(url, our_lease, error)
+                _note_failure(of, our_lease, error)
                 raise
             stop.wait(_RETRY_SECONDS[min(failures, len(_RETRY_SECONDS) - 1)])
         except Superseded:
             raise
         except VReplicationError as error:
-            _note_failure(url, our_lease, error)
+            _note_failure(of, our_lease, error)
             raise
-    _give_back(url, our_lease)
+    _give_back(of, our_lease)
 
 
 @contextlib.contextmanager
@@ -178,7 +186,7 @@ def _reached(watermark: Watermark) -> tuple[int, int | None]:
     return watermark.applied, watermark.resolved
 
 
-def _take_lease(url: SourceUrl, workflow: str, stop: _Stop) -> tuple[Lease, Watermark]:
+def _take_lease(of: Stream, stop: _Stop) -> tuple[Lease, Watermark]:
     """Our predecessor may need a moment to see that it has been replaced, and the server one to come back.
 
     Raises Refused: the workflow was begun under rules that are not known here.
@@ -186,10 +194,10 @@ def _take_lease(url: SourceUrl, workflow: str, stop: _Stop) -> tuple[Lease, Wate
     began = SYSTEM.monotonic()
     while True:
         try:
-            with connect(url) as session:
+            with connect(of.route.home) as session:
                 layout.complete(session)
-                watermark_of((row := workflows.load(session, workflow)).protocol)
-                our_lease = lease.acquire(session, workflow, lease.REPLICATE)
+                watermark_of((row := workflows.load(session, of.workflow)).protocol)
+                our_lease = lease.acquire(session, of.id, lease.REPLICATE)
                 workers.tell(session, our_lease)
                 return our_lease, watermark_of(workers.renew(session, our_lease, row))
         except (Transient, Ambiguous) as error:
@@ -198,51 +206,71 @@ def _take_lease(url: SourceUrl, workflow: str, stop: _Stop) -> tuple[Lease, Wate
                 raise
 
 
-def _give_back(url: SourceUrl, our_lease: Lease) -> None:
+def _give_back(of: Stream, our_lease: Lease) -> None:
     try:
-        with connect(url) as session:
+        with connect(of.route.home) as session:
             lease.release(session, our_lease)
     except VReplicationError as error:
         log.info("the lease was not given back: %s", error)
 
 
-def _note_failure(url: SourceUrl, our_lease: Lease, error: VReplicationError) -> None:
+def _note_failure(of: Stream, our_lease: Lease, error: VReplicationError) -> None:
     """The driver reads the reason there; a workflow that has ended stays as it is."""
     try:
-        with connect(url) as session:
-            row = workflows.load(session, our_lease.workflow)
+        with connect(of.route.home) as session:
+            row = workflows.load(session, of.workflow)
             if row.phase is Phase.CUTTING_OVER and isinstance(error, (SourceChanged, Refused)):
                 # The name may carry the new table by now; the driver finds out, and starts us again if not.
                 return
             if not row.has_ended:
-                workflows.move(session, our_lease.workflow, Phase.FAILED, str(error), our_lease=our_lease)
-                journal.write(session, our_lease.workflow, "failed", str(error), actor=lease.me())
+                workflows.move(session, of.workflow, Phase.FAILED, str(error), our_lease=our_lease)
+                journal.write(session, of.workflow, "failed", str(error), actor=lease.me())
     except VReplicationError as other:
         log.error("the failure could not be noted in the sidecar: %s", other)
 
 
-def _round(url: SourceUrl, our_lease: Lease, watermark: Watermark, stop: _Stop, setting: _Setting) -> None:
+def _round(of: Stream, our_lease: Lease, watermark: Watermark, stop: _Stop, setting: _Setting) -> None:
     """Read, apply and beat until `stop`; every connection of the round is closed at its end."""
     watermark.forget_queued()
-    sessions: list[Session] = []
-    try:
-        control = _open(url, sessions)
+    with contextlib.ExitStack() as opened:
+        ends = opened.enter_context(of.route.open(read_timeout=WORK_SECONDS, idle_seconds=LONG_IDLE_SECONDS))
         # Of the round before: what was lost here may still hold rows there.
-        lease.end_connections(control, lease.former_connections(control, our_lease), user=url.user)
-        job = jobs.load(control, our_lease.workflow)
-        for _ in range(job.limits.apply_parallelism):
-            _open(url, sessions)
-        with _running(job, watermark, stop, setting) as run:
-            _follow(url, our_lease, job, run, sessions)
-    finally:
-        for session in sessions:
-            session.close()
+        lease.end_connections(ends.home, lease.former_connections(ends.home, our_lease), user=of.route.home.user)
+        job = of.load(ends)
+        sessions = _Sessions.open(of.route, ends, job, opened)
+        for session in (*sessions.appliers, *sessions.apart) if job.exemption else ():
+            exempt(session, job.exemption)
+        with _running(of, job, watermark, stop, setting) as run:
+            _follow(of, our_lease, job, run, sessions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sessions:
+    """Of a round: one for whatever has to be asked at each end; those that apply, of which the first writes the state;
+    and those that write rows, where that is not at home."""
+
+    ends: Ends
+    appliers: list[Session]
+    apart: tuple[Session, ...] = ()
+
+    @classmethod
+    def open(cls, route: Route, ends: Ends, job: StreamJob, stack: contextlib.ExitStack) -> _Sessions:
+        if route.target == route.home:
+            appliers = [stack.enter_context(_connect(route.home)) for _ in range(job.apply_parallelism)]
+            return cls(ends=ends, appliers=appliers)
+        home, there = (stack.enter_context(_connect(url)) for url in (route.home, route.target))
+        return cls(ends=ends, appliers=[home], apart=(there,))
+
+    @property
+    def ids(self) -> list[int]:
+        """At home."""
+        return [session.id for session in (self.ends.home, *self.appliers)]
 
 
 @contextlib.contextmanager
-def _running(job: Job, watermark: Watermark, stop: _Stop, setting: _Setting) -> Iterator[_Run]:
+def _running(of: Stream, job: StreamJob, watermark: Watermark, stop: _Stop, setting: _Setting) -> Iterator[_Run]:
     """What is on disk stays where a restart can make use of it."""
-    sorter = DiskSorter(spool.home(job.row))
+    sorter = DiskSorter(spool.home(job.row, of.id))
     memory = spool.memory_bytes() // setting.share
     channel = Channel(memory // 8, sorter=sorter)
     run = _Run(stop=stop, watermark=watermark, sorter=sorter, channel=channel, memory=memory, setting=setting)
@@ -256,37 +284,36 @@ def _running(job: Job, watermark: Watermark, stop: _Stop, setting: _Setting) -> 
             sorter.remove()
 
 
-def _open(url: SourceUrl, sessions: list[Session]) -> Session:
-    sessions.append(connect(url, read_timeout=WORK_SECONDS, idle_seconds=LONG_IDLE_SECONDS))
-    return sessions[-1]
-
-
-def _follow(url: SourceUrl, our_lease: Lease, job: Job, run: _Run, sessions: list[Session]) -> None:
-    control = sessions[0]
+def _follow(of: Stream, our_lease: Lease, job: StreamJob, run: _Run, sessions: _Sessions) -> None:
+    ends = sessions.ends
     matcher = Matcher(
-        is_strict=ledger.totals(control, our_lease.workflow).has_chunks,
+        is_strict=job.has_copy and any(ledger.totals(ends.home, table.id).has_chunks for table in job.tables),
         budget_bytes=run.memory // 2,
         sorter=run.sorter,
-        on_applied=lambda items: applier.since.note_items(items),
-        on_lost=lambda: applier.since.make_void(),
+        on_applied=lambda items: applier.note_items(items),
+        on_lost=lambda: applier.make_since_void(),
     )
     run.keeps_rows = lambda: any(branch.place for branch in matcher.held())
-    target = Target(mapping=job.mapping, lease=our_lease, packet=job.packet)
+    numbers = _numbers(of, job, run)
     applier = Applier(
-        sessions[1:],
-        target,
+        sessions.appliers,
+        [
+            Target(mapping=t.mapping, lease=our_lease, packet=job.packet, number=numbers[t.number], id=t.id)
+            for t in job.tables
+        ],
         run.watermark,
         held=matcher.held,
         on_first_open=matcher.be_strict,
+        across=_across(of, our_lease, job, sessions) if ends.is_across else None,
     )
-    run.watermark.server_time(server_micros(control))
-    intake = _intake(url, control, job, run)
-    beater = Beater(url, our_lease, run.watermark, lambda: _beat_state(run, applier), is_alone=run.setting.is_alone)
+    run.watermark.server_time(server_micros(ends.source))
+    intake = _intake(of, ends, job, run, numbers)
+    beater = Beater(of, our_lease, run.watermark, lambda: _beat_state(run, applier), is_alone=run.setting.is_alone)
     try:
-        intake.begin(_start(control, job, matcher, applier, run))
-        beater.start([s.id for s in sessions])
-        run.fresh_marker = markers.write(control, our_lease.workflow)
-        _apply_all(matcher, applier, run, beater, control, our_lease.workflow)
+        intake.begin(_start(ends.source, job, matcher, applier, run))
+        beater.start(sessions.ids)
+        run.fresh_marker = source_marks.markers_of(ends, of.id).write()
+        _apply_all(of, matcher, applier, run, beater, ends.home)
         applier.save_since()
     finally:
         beater.stop()
@@ -295,26 +322,47 @@ def _follow(url: SourceUrl, our_lease: Lease, job: Job, run: _Run, sessions: lis
         applier.close()
 
 
+def _across(of: Stream, our_lease: Lease, job: StreamJob, sessions: _Sessions) -> Across:
+    """Where rows are not written at home, whoever wrote them before is kept out by the fence there."""
+    if not sessions.apart:
+        return Across()
+    (there,) = sessions.apart
+    source_marks.claim(there, of.id, lease.REPLICATE, our_lease.token, (there.id,))
+    source_marks.take_fence(there, of.id, our_lease.token, job.start)
+
+    def fence(session: Session, position: str) -> None:
+        source_marks.pass_fence(session, of.id, our_lease.token, position)
+
+    return Across(writers=sessions.apart, fence=fence)
+
+
+def _numbers(of: Stream, job: StreamJob, run: _Run) -> dict[int, int]:
+    """Of the tables' watches, by the tables' own numbers: where a reader serves several, they are its."""
+    if of.route.is_across:
+        return {table.number: table.number for table in job.tables}
+    return {table.number: run.setting.reader.number(of.id) for table in job.tables}
+
+
 def _beat_state(run: _Run, applier: Applier) -> dict[str, object]:
     return {
         "is_fresh": run.is_fresh,
         "is_holding": run.is_holding,
         "held_branches": run.held,
         "events_applied": applier.events_applied,
-        "keys_since": len(applier.since.keys) if applier.since.is_active else None,
+        "keys_since": applier.keys_since,
         "others": run.others,
         "read_position": str(run.read_position) if run.read_position else None,
     }
 
 
-def _start(control: Session, job: Job, matcher: Matcher, applier: Applier, run: _Run) -> Position:
+def _start(source: Session, job: StreamJob, matcher: Matcher, applier: Applier, run: _Run) -> Position:
     """Where the log has to be read from: the checkpoint, or before it.
 
     For branches whose rows are not here now, and for keys written since a verification that are not in the sidecar.
     """
     if applier.position is None:
-        return Position.parse(job.row.start_position or "")
-    collected = _collected(control, applier)
+        return Position.parse(job.start)
+    collected = _collected(source, applier)
     start = matcher.restore(applier.held_before, applier.position, collected)
     for branch in applier.held_before:
         run.watermark.track(branch.xid)
@@ -326,41 +374,48 @@ def _start(control: Session, job: Job, matcher: Matcher, applier: Applier, run: 
     return start
 
 
-def _collected(control: Session, applier: Applier) -> Position | None:
+def _collected(source: Session, applier: Applier) -> Position | None:
     """Up to where keys are in the sidecar, when that is before the checkpoint. A log that is gone makes them void."""
-    collected, position = applier.since.collected, applier.position
+    collected, position = applier.collected, applier.position
     if collected is None or position is None:
         return None
     # Never behind the checkpoint; MariaDB's numbers may say so where several servers write one domain.
     is_before = collected.is_within(position)
     if is_before and position.is_within(collected):
         return None
-    if is_before and standing(control, collected) is Standing.HERE:
+    if is_before and standing(source, collected) is Standing.HERE:
         return collected
-    applier.since.make_void()
+    applier.make_since_void()
     return None
 
 
-def _intake(url: SourceUrl, session: Session, job: Job, run: _Run) -> Intake:
-    row, reader = job.row, run.setting.reader
-    ours = stream.of_ours(SIDECAR, lambda table: read_columns(session, SIDECAR, table))
+def _intake(of: Stream, ends: Ends, job: StreamJob, run: _Run, numbers: Mapping[int, int]) -> Intake:
+    ours = _ours(ends)
     following = Following(
-        name=row.id,
-        watches=(stream.of_mapping(job.mapping, reader.number(row.id)),),
-        guarded=frozenset({(row.source_schema, row.shadow_table)}),
+        name=of.id,
+        watches=tuple(stream.of_mapping(t.mapping, numbers[t.number]) for t in job.tables),
+        guarded=job.guarded,
     )
 
     def open_log(start: Position) -> Tailer:
         return Tailer(
-            url,
+            of.route.source,
             start,
             ours,
-            server_id=draw_server_id(session),
-            is_mariadb=job.server.is_mariadb,
+            server_id=draw_server_id(ends.source),
+            is_mariadb=job.is_mariadb,
             part_bytes=min(PART_BYTES, run.memory // 16),
         )
 
-    return Intake(reader, following, _Queue(run), open_log)
+    return Intake(run.setting.reader, following, _Queue(run), open_log)
+
+
+def _ours(ends: Ends) -> list[Watch]:
+    """Our own rows in the source's log."""
+    if not ends.is_across:
+        return stream.of_ours(SIDECAR, lambda table: read_columns(ends.home, SIDECAR, table))
+    columns = read_columns(ends.source, SIDECAR, source_marks.TABLE)
+    return stream.of_source_marks(SIDECAR, source_marks.TABLE, columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,12 +442,16 @@ def _note_read(group: Group, run: _Run) -> None:
     run.watermark.unread(group.read)
     run.read_position = group.end
     run.others += group.is_last and group.is_others
-    beats = [beat_micros(i.after) for i in group.items if i.table == stream.GATE and i.after]
+    beats = [beat_micros(i.after) for i in group.items if i.after and _is_beat(i)]
     # Of a transaction that has not been read whole, only what stands before it is received.
     run.watermark.shown(max([group.time_micros - (not group.is_last), *beats]))
 
 
-def _apply_all(matcher: Matcher, applier: Applier, run: _Run, beater: Beater, control: Session, workflow: str) -> None:
+def _is_beat(item: RowChange) -> bool:
+    return item.table == stream.GATE or (item.table == stream.SIGNAL and item.after["kind"] == source_marks.BEAT)
+
+
+def _apply_all(of: Stream, matcher: Matcher, applier: Applier, run: _Run, beater: Beater, home: Session) -> None:
     """The applying thread's loop."""
     while not run.stop.is_set():
         beater.check()
@@ -401,7 +460,7 @@ def _apply_all(matcher: Matcher, applier: Applier, run: _Run, beater: Beater, co
             break
         for item in run.channel.take(_TAKE_SECONDS):
             for group in _matched(matcher, item, run):
-                _react(applier.take(group), applier, run, control, workflow)
+                _react(applier.take(group), applier, run, of, home)
                 if not group.is_last:
                     beater.check()
             if run.stop.is_set():
@@ -432,22 +491,22 @@ def _note_branch(group: Group, run: _Run) -> None:
         run.watermark.settle(group.xid)
 
 
-def _react(applied: list[Marker], applier: Applier, run: _Run, control: Session, workflow: str) -> None:
+def _react(applied: list[Marker], applier: Applier, run: _Run, of: Stream, home: Session) -> None:
     for marker in applied:
         if marker.id == run.fresh_marker:
             applier.match_landed()
             run.is_fresh = True
         elif marker.kind == markers.CUTOVER:
-            _hold(marker, run, control, workflow)
+            _hold(marker, run, of, home)
 
 
-def _hold(marker: Marker, run: _Run, control: Session, workflow: str) -> None:
+def _hold(marker: Marker, run: _Run, of: Stream, home: Session) -> None:
     """Stand still while the tables are switched: the driver takes the marker back when it could not."""
     reach("replicate.holding")
     run.is_holding = True
     try:
-        while markers.is_present(control, workflow, marker.id) and not run.stop.is_set():
-            if workflows.is_cut(control, workflow):
+        while markers.is_present(home, of.id, marker.id) and not run.stop.is_set():
+            if of.is_cut(home):
                 run.stop.is_over = True
             run.stop.wait(0.01)
     finally:

@@ -24,16 +24,19 @@ from vreplication.workflows.child import log_path
 FOLDER, MEMORY = "VREPLICATION_SPOOL", "VREPLICATION_MEMORY_MIB"
 
 
-def home(row: WorkflowRow) -> Path:
-    """By id and by when it began, to the microsecond: that goes with the sidecar when a replica is promoted."""
+def home(row: WorkflowRow, stream: str = "") -> Path:
+    """By id and by when it began, to the microsecond: that goes with the sidecar when a replica is promoted.
+
+    stream: of those of a workflow that has more than one.
+    """
     chosen, began = os.environ.get(FOLDER), row.created_at or datetime.min
     above = Path(chosen) if chosen else log_path(row.id, "replicate").parent / "spool"
-    return above / f"{row.id}-{began:%Y%m%dT%H%M%S%f}"
+    return above / f"{stream or row.id}-{began:%Y%m%dT%H%M%S%f}"
 
 
-def holds(row: WorkflowRow, branch: Held) -> bool:
+def holds(row: WorkflowRow, branch: Held, stream: str = "") -> bool:
     """Are all rows of a branch here, so that no restart reads its part of the log again?"""
-    return branch.place is not None and sorter.left(home(row), *branch.place) == len(branch.fragments)
+    return branch.place is not None and sorter.left(home(row, stream), *branch.place) == len(branch.fragments)
 
 
 def memory_bytes() -> int:
@@ -47,6 +50,6 @@ def memory_bytes() -> int:
         raise Refused(f"{MEMORY}={text} is not a number of MiB.", cure=f"Set {MEMORY}=256, or leave it out.") from None
 
 
-def forget(row: WorkflowRow) -> None:
+def forget(row: WorkflowRow, stream: str = "") -> None:
     """The workflow has ended."""
-    shutil.rmtree(home(row), ignore_errors=True)
+    shutil.rmtree(home(row, stream), ignore_errors=True)

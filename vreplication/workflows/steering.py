@@ -9,11 +9,11 @@ from __future__ import annotations
 from vreplication.clock import SYSTEM
 from vreplication.mysql.session import Session
 from vreplication.phases import Phase
-from vreplication.planning.spec import Spec
 from vreplication.settings import Limits, Pace
 from vreplication.state import throttle
 from vreplication.state.workflows import WorkflowRow
 from vreplication.throttle.pace import Pacer
+from vreplication.workflows.job import request_of
 
 PROBED = frozenset({Phase.PLANNING, Phase.PREPARING, Phase.COPYING, Phase.CATCHING_UP, Phase.VERIFYING})
 """While a workflow is only held nobody has to know how the server is."""
@@ -38,7 +38,7 @@ class Steering:
             return
         self._decided = now
         if self._pacer is None:
-            factor = Spec.model_validate(row.spec).latency_factor
+            factor = request_of(row).latency_factor
             self._pacer = Pacer(factor=factor, base=throttle.base(session, self._workflow))
         others = throttle.others_per_second(session, self._workflow)
         tasks, millis = limits.copy_parallelism, limits.chunk_millis

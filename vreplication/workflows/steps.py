@@ -16,6 +16,7 @@ from vreplication.cutover.attempt import CutOver, Outcome
 from vreplication.cutover.reasons import Gate, Reason, why_closed
 from vreplication.cutover.sentry import drop_table
 from vreplication.errors import BadValue, Transient
+from vreplication.mysql.ends import Ends, Route
 from vreplication.mysql.server import inspect, is_mariadb
 from vreplication.mysql.session import ConnectionLost, LockWait, Session, connect
 from vreplication.pausepoints import reach
@@ -46,7 +47,7 @@ from vreplication.state.verdicts import Verdict
 from vreplication.state.workflows import WorkflowRow
 from vreplication.verify import beside
 from vreplication.verify.beside import Beside
-from vreplication.verify.rounds import Examiner
+from vreplication.verify.rounds import Examiner, markers_of
 from vreplication.verify.verify import verify
 from vreplication.workflows import conflicts, job, maintenance, recheck, spool, statistics
 from vreplication.workflows.driver import Driver
@@ -81,7 +82,7 @@ def copy(driver: Driver, spark: Spark) -> None:
         tuning.note_room(driver.session, driver.workflow, room)
         run_copy(
             context,
-            driver.url,
+            Route.within(driver.url),
             driver.lease,
             found.mapping,
             found.copy_job,
@@ -100,8 +101,14 @@ def _beside(driver: Driver, found: Job) -> Beside | None:
     if not _is_compared_beside(found):
         return None
     workflow = driver.workflow
+    ends = Ends.on(driver.session)
     examiner = Examiner(
-        session=driver.session, mapping=mapping, workflow=workflow, is_mariadb=is_mariadb, check=driver.check
+        ends=ends,
+        mapping=mapping,
+        table=workflow,
+        markers=markers_of(ends, workflow),
+        is_mariadb=is_mariadb,
+        check=driver.check,
     )
     if not (collection := beside.begin(examiner)):
         return None
@@ -116,7 +123,7 @@ def _is_compared_beside(found: Job) -> bool:
 def _copy_ahead(driver: Driver, spark: Spark, found: Job) -> None:
     if (found.row.rows_total or 0) >= ahead.LEAST_ROWS:
         ahead.copy_ahead(
-            driver.url,
+            Route.within(driver.url),
             driver.lease,
             found.mapping,
             found.copy_job,
@@ -148,12 +155,14 @@ def wait_matched(driver: Driver) -> None:
 
 def copy_again(driver: Driver, found: Job, ranges: Sequence[KeyRange], *, clear: bool) -> None:
     """Copy ranges again under the chunk protocol and wait until they are matched."""
-    copy_ranges(driver.url, driver.lease, found.mapping, found.copy_job, ranges, clear=clear, check=driver.check)
+    route = Route.within(driver.url)
+    copy_ranges(route, driver.lease, found.mapping, found.copy_job, ranges, clear=clear, check=driver.check)
     wait_matched(driver)
 
 
 def _copy_keys(driver: Driver, found: Job, keys: Sequence[Bound]) -> None:
-    copy_keys(driver.url, driver.lease, found.mapping, found.copy_job, keys, check=driver.check)
+    route = Route.within(driver.url)
+    copy_keys(route, driver.lease, found.mapping, found.copy_job, keys, check=driver.check)
     wait_matched(driver)
 
 
@@ -171,7 +180,7 @@ def compare(driver: Driver, spark: Spark, is_enough: Callable[[], bool] = lambda
     try:
         verdict = verify(
             spark.context(comparing.check),
-            driver.url,
+            Route.within(driver.url),
             found.mapping,
             workflow=driver.workflow,
             is_mariadb=found.server.is_mariadb,
@@ -317,7 +326,7 @@ def _is_to_be_verified(driver: Driver, spec: Spec, reasons: Sequence[Reason]) ->
 def switch(driver: Driver, spark: Spark, *, is_manual: bool, window: str | None = None) -> None:
     """Hold at the gate and try until the tables are switched; rows that differ under the lock are verified again."""
     attempt = 0
-    if not recheck.vouches(driver.session, driver.workflow):
+    if not recheck.vouches(Ends.on(driver.session), driver.workflow):
         # What was verified before the server was lost, or before a failover, counts for nothing.
         compare(driver, spark)
     again = _recheck(driver)
@@ -336,7 +345,16 @@ def switch(driver: Driver, spark: Spark, *, is_manual: bool, window: str | None 
 
 def _recheck(driver: Driver) -> Recheck:
     found = job.load(driver.session, driver.workflow)
-    return Recheck(driver=driver, job=found, copy_again=functools.partial(copy_again, driver, found, clear=True))
+    return Recheck(
+        route=Route.within(driver.url),
+        mapping=found.mapping,
+        table=driver.workflow,
+        workflow=driver.workflow,
+        is_mariadb=found.server.is_mariadb,
+        home=lambda: driver.session,
+        check=driver.check,
+        copy_again=functools.partial(copy_again, driver, found, clear=True),
+    )
 
 
 def _is_level(driver: Driver, again: Recheck, *, with_sample: bool) -> bool:
@@ -423,7 +441,8 @@ def _check_locked(other: Session, driver: Driver, found: Job, counted: list[int]
     driver.check()
     if found.mapping.may_collide and dirty.is_any(other, driver.workflow):
         raise Transient("a row gave way to another one under the new unique key a moment ago")
-    counted.append(recheck.compare_locked(locked, other, found))
+    recheck.check_definition(locked, found.mapping.source, found.row.source_definition, driver.workflow)
+    counted.append(recheck.compare_locked(locked, Ends.on(other), found.mapping, driver.workflow))
 
 
 def clean_up(driver: Driver) -> None:

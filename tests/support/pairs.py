@@ -1,0 +1,67 @@
+"""Two servers at a time, for tests of what goes from one to the other: a schema of its own on each.
+
+What must stay true: our users have what sql/grants/move_*.sql grants, and no more; a server is started when the first
+test asks for it, once a worker, and ended with the run; the source and the target are never one server.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from sandbox.databases import Database, create_database
+from sandbox.servers import RunningServer
+from tests.support.private_server import private_server
+
+DIRECTIONS = ("mysql-mariadb", "mariadb-mysql", "mysql-mysql", "mariadb-mariadb")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """A schema on the source and one on the target, each with its users."""
+
+    source: Database
+    target: Database
+
+    @property
+    def is_one_flavor(self) -> bool:
+        return self.source.server.flavor == self.target.server.flavor
+
+
+_RUNNING = contextlib.ExitStack()
+_SERVERS: dict[tuple[str, str], RunningServer] = {}
+
+
+def server_of(flavor: str, role: str) -> RunningServer:
+    """The one server of this flavor that is a source, or a target."""
+    key = (flavor, role)
+    if key not in _SERVERS:
+        # Without it both servers want SUPER for the triggers that deny writes.
+        options = {"server-id": 101 if role == "source" else 102, "log-bin-trust-function-creators": "ON"}
+        _SERVERS[key] = _RUNNING.enter_context(private_server(flavor, options))
+    return _SERVERS[key]
+
+
+@pytest.fixture(scope="session")
+def _pair_servers() -> Iterator[None]:
+    yield
+    _RUNNING.close()
+    _SERVERS.clear()
+
+
+@pytest.fixture(params=DIRECTIONS)
+def pair(request: pytest.FixtureRequest, _pair_servers: None) -> Iterator[Pair]:
+    """In each direction in turn; `@pytest.mark.parametrize("pair", ["mysql-mariadb"], indirect=True)` picks one."""
+    source, target = request.param.split("-")
+    made = Pair(
+        source=create_database(server_of(source, "source"), grants="move_source"),
+        target=create_database(server_of(target, "target"), grants="move_target"),
+    )
+    try:
+        yield made
+    finally:
+        made.source.drop()
+        made.target.drop()

@@ -1,0 +1,68 @@
+"""Between which servers a stream goes, and its open sessions there.
+
+Rows are read on `source` and written on `target`; the stream's state (lease, ledger, checkpoint) is on `home`. An
+online DDL has all three on one server. Tables that move have their home on the new server, also when their stream is
+turned round afterwards and rows go back to the old one.
+
+What must stay true: a route holds passwords: it travels inside a Spark task's closure, a pipe or memory, and nowhere
+else; where rows are written at home they share a session with the state, so that they can share a transaction.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from vreplication.mysql.session import Session, connect
+from vreplication.mysql.url import SourceUrl
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ends:
+    """Sessions of one thread. On one server all are the same.
+
+    is_across: the source's log does not carry the state's rows, even where both are schemas of one server.
+    """
+
+    source: Session
+    target: Session
+    home: Session
+    is_across: bool = False
+
+    @classmethod
+    def on(cls, session: Session) -> Ends:
+        """All on one server."""
+        return cls(source=session, target=session, home=session)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """Where the ends are."""
+
+    source: SourceUrl
+    target: SourceUrl
+    home: SourceUrl
+    is_across: bool = True
+
+    @classmethod
+    def within(cls, url: SourceUrl) -> Route:
+        """All on one server."""
+        return cls(source=url, target=url, home=url, is_across=False)
+
+    def turned(self) -> Route:
+        """The way back; its state stays where it is."""
+        return Route(source=self.target, target=self.source, home=self.home)
+
+    @contextlib.contextmanager
+    def open(self, **options: Any) -> Iterator[Ends]:
+        """Sessions for the time of a block; options as of `mysql.session.connect`."""
+        with contextlib.ExitStack() as stack:
+            home = stack.enter_context(connect(self.home, **options))
+            if not self.is_across:
+                yield Ends.on(home)
+                return
+            at = {url: stack.enter_context(connect(url, **options)) for url in {self.source, self.target} - {self.home}}
+            at[self.home] = home
+            yield Ends(source=at[self.source], target=at[self.target], home=home, is_across=True)

@@ -1,0 +1,139 @@
+"""Of tables that move: where the application writes, and the decision of a switch, step by step.
+
+What must stay true: a step is conditional on the one before it and on the driver's lease, in one transaction; from
+`decided` on nothing leads back but another whole switch (docs/cut-over.md, Moving tables; the model in
+tests/models/).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from vreplication.errors import Refused, Superseded
+from vreplication.mysql.session import Session
+from vreplication.state import layout, rows, sidecar
+from vreplication.state.lease import Lease, fence
+
+_t = sidecar.move
+
+
+class Side(StrEnum):
+    SOURCE = "source"
+    TARGET = "target"
+
+    @property
+    def other(self) -> Side:
+        return Side.TARGET if self is Side.SOURCE else Side.SOURCE
+
+
+class Decision(StrEnum):
+    RUNNING = "running"
+    """No switch is under way: the serving side takes writes."""
+    DENYING = "denying"
+    """Writes on the serving side may be denied; it can still be given up."""
+    ABORTING = "aborting"
+    """It is being given up: the serving side is being opened again."""
+    DECIDED = "decided"
+    """The other side is level, and will take the writes: there is no way back but another switch."""
+    OPENED = "opened"
+    """The other side takes writes; the application is being told."""
+
+
+_STEPS = {
+    Decision.DENYING: {Decision.RUNNING},
+    Decision.ABORTING: {Decision.DENYING},
+    Decision.DECIDED: {Decision.DENYING},
+    Decision.OPENED: {Decision.DECIDED},
+    Decision.RUNNING: {Decision.ABORTING, Decision.OPENED},
+}
+REVERSE, COMPLETE = "reverse", "complete"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """A row. starts: as `Position.saved`. asked: REVERSE, COMPLETE or None. stall_millis: of the last switch."""
+
+    workflow: str
+    target_schema: str
+    source_at: str
+    target_at: str
+    source_server: str
+    serving: Side
+    decision: Decision
+    number: int
+    secret: str
+    forward_start: str | None
+    back_start: str | None
+    asked: str | None
+    asked_by: str | None
+    stall_millis: int | None
+
+
+def create(session: Session, move: Move) -> None:
+    values = {name: getattr(move, name) for name in move.__slots__}
+    with session.transaction():
+        rows.add(session, _t, **{name: str(v) if isinstance(v, StrEnum) else v for name, v in values.items()})
+
+
+def find(session: Session, workflow: str) -> Move | None:
+    found = layout.look(session, lambda: rows.find(session, _t, workflow=workflow))
+    if not found:
+        return None
+    fields = {name: found[name] for name in Move.__slots__}
+    number, stall = int(found["number"]), found["stall_millis"]
+    return Move(**fields | {
+        "serving": Side(found["serving"]),
+        "decision": Decision(found["decision"]),
+        "number": number,
+        "stall_millis": None if stall is None else int(stall),
+    })  # fmt: skip
+
+
+def load(session: Session, workflow: str) -> Move:
+    """Raises Refused where no tables of this workflow move to this server."""
+    found = find(session, workflow)
+    if found is None:
+        raise Refused(
+            f"Workflow {workflow!r} moves no tables to this server.",
+            cure="`vreplication status` with the target's URL lists those that do.",
+        )
+    return found
+
+
+def decide(session: Session, our_lease: Lease, to: Decision, **fields: Any) -> None:
+    """The next step of a switch, and columns that belong to it. Raises Superseded where it is not the next one.
+
+    One that is being given up may be given up again.
+    """
+    with session.transaction():
+        fence(session, our_lease)
+        before = load(session, our_lease.workflow).decision
+        if before is to is Decision.ABORTING:
+            return
+        where = {"workflow": our_lease.workflow, "decision": str(before)}
+        if before not in _STEPS[to] or not rows.change(session, _t, where, decision=str(to), **fields):
+            raise Superseded(f"The switch of workflow {our_lease.workflow} is {before}, and cannot become {to}.")
+
+
+def set_fields(session: Session, our_lease: Lease, **fields: Any) -> None:
+    with session.transaction():
+        fence(session, our_lease)
+        rows.change(session, _t, {"workflow": our_lease.workflow}, **fields)
+
+
+def ask(session: Session, workflow: str, what: str | None, by: str | None) -> None:
+    """Note what an operator asks for; whoever drives the workflow does it. None: it is done."""
+    with session.transaction():
+        rows.change(session, _t, {"workflow": workflow}, asked=what, asked_by=by)
+
+
+def is_decided(session: Session, workflow: str, serving: Side) -> bool:
+    """A switch away from this side is decided, or done. Asked many times a second."""
+    found = load(session, workflow)
+    return found.serving is not serving or found.decision in (Decision.DECIDED, Decision.OPENED)
+
+
+def forget(session: Session, workflow: str) -> None:
+    rows.remove(session, _t, workflow=workflow)
