@@ -9,6 +9,7 @@ from __future__ import annotations
 from vreplication.cutover.sentry import drop_table
 from vreplication.mysql.quoting import qualified, text
 from vreplication.mysql.session import Session
+from vreplication.schema.introspect import counter_of
 
 __all__ = ["analyze", "carry_auto_increment", "drop_table"]
 
@@ -33,6 +34,29 @@ def carry_auto_increment(session: Session, schema: str, source: str, shadow: str
         return None
     session.execute_raw(f"ALTER TABLE {qualified(schema, shadow)} AUTO_INCREMENT={theirs}")
     return theirs
+
+
+def raise_auto_increment(
+    source: Session, of: tuple[str, str], target: Session, to: tuple[str, str], *, is_mariadb: bool
+) -> None:
+    """The same between two servers. of, to: (schema, table); source may be the session that holds the lock.
+
+    is_mariadb: the source is.
+    """
+    if not is_mariadb:
+        source.execute_raw("SET SESSION information_schema_stats_expiry=0")
+    found = _counters(source, *of).get(of[1])
+    if found is None:
+        return
+    theirs = _create_counter(target, *to)
+    if theirs is not None and theirs < found:
+        target.execute_raw(f"ALTER TABLE {qualified(*to)} AUTO_INCREMENT={found}")
+
+
+def _create_counter(session: Session, schema: str, table: str) -> int | None:
+    """As SHOW CREATE TABLE has it, which is not remembered from yesterday."""
+    sql = str((session.row(f"SHOW CREATE TABLE {qualified(schema, table)}") or ("", ""))[1])
+    return counter_of(sql) if "AUTO_INCREMENT" in sql else None
 
 
 def _counters(session: Session, schema: str, *tables: str) -> dict[str, int]:

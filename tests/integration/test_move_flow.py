@@ -1,0 +1,217 @@
+"""Tables move to another server and back, under live writes."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.support.flow import contents, let_go, paused_at, pauses, wait_until
+from tests.support.moving import Move, application, begin, quick, route_of
+from tests.support.pairs import Pair, _pair_servers, pair
+from vreplication import names
+from vreplication.cutover import deny
+from vreplication.mysql.session import SqlError, connect
+from vreplication.state import moves, since, source_marks
+from vreplication.state.moves import Side
+from vreplication.workflows.move_tables import run
+
+__all__ = ["_pair_servers", "pair", "pauses", "quick"]
+
+pytestmark = pytest.mark.usefixtures("quick")
+
+T = "CREATE TABLE t (id INT PRIMARY KEY, n INT NOT NULL, v VARCHAR(40), KEY (n)) COLLATE utf8mb4_general_ci"
+U = "CREATE TABLE u (a VARCHAR(20), b INT, d DECIMAL(9,3), PRIMARY KEY (a, b)) COLLATE latin1_swedish_ci"
+
+
+def fill(pair: Pair, rows: int = 3_000) -> None:
+    admin = pair.source.admin
+    for create in (T, U):
+        admin.execute_raw(create)
+    values = ",".join(f"({i},{i * 7},'v{i}')" for i in range(rows))
+    admin.execute_raw(f"INSERT INTO t VALUES {values}")
+    admin.execute_raw("INSERT INTO u VALUES " + ",".join(f"('k{i % 17}',{i},{i}.125)" for i in range(rows // 4)))
+
+
+def assert_refused(pair: Pair, side: Side) -> None:
+    """The side that does not serve takes no write."""
+    database = pair.source if side is Side.SOURCE else pair.target
+    with connect(database.app_url) as session:
+        with pytest.raises(SqlError) as refusal:
+            session.execute_raw("INSERT INTO t VALUES (9999999, 1, 'x')")
+    assert refusal.value.code == 1290
+    assert contents(database.admin, "t")
+
+
+def test_there_and_back_and_there_again(pair: Pair) -> None:
+    fill(pair)
+    with application(pair) as app:
+        move = begin(pair, "t", "u")
+        move.reach(Side.TARGET, 2, app)
+        assert_refused(pair, Side.SOURCE)
+        move.ask(moves.REVERSE)
+        move.reach(Side.SOURCE, 3, app)
+        assert_refused(pair, Side.TARGET)
+        move.release()
+        move.reach(Side.TARGET, 4, app)
+        app.end()
+        app.check(pair.target.admin)
+        move.ask(moves.COMPLETE)
+        result = move.result()
+    assert result.event == "complete", (result, move.said)
+    assert not any("differ" in words for words in move.said), move.said
+    app.check(pair.target.admin)
+    assert pair.target.admin.value("SELECT COUNT(*) FROM u") == 750
+    left = {str(name) for (name,) in pair.source.admin.rows("SHOW TABLES")}
+    assert left.isdisjoint({"t", "u"})
+    assert len(left) == 2
+
+
+def test_branches_deletes_and_swaps_beside_the_copy(pair: Pair, pauses: Path) -> None:
+    """While a chunk is open: an XA branch that commits, one that is rolled back, a delete, a swap of unique values."""
+    admin = pair.source.admin
+    admin.execute_raw("CREATE TABLE t (id INT PRIMARY KEY, n INT NOT NULL UNIQUE, v VARCHAR(40)) COLLATE utf8mb4_bin")
+    admin.execute_raw("INSERT INTO t VALUES " + ",".join(f"({i},{i},'v{i}')" for i in range(600)))
+    with paused_at(pauses, "copy.after_select"):
+        move = begin(pair, "t", cutover="manual", chunk_rows=200)
+        wait_until(lambda: (pauses / "copy.after_select.reached").exists(), "nobody copies")
+        with connect(pair.source.app_url) as session:
+            for name, end in (("kept", "COMMIT"), ("gone", "ROLLBACK")):
+                for statement in (
+                    f"XA START '{name}'",
+                    f"UPDATE t SET v='{name}' WHERE id={5 if end == 'COMMIT' else 6}",
+                    f"XA END '{name}'",
+                    f"XA PREPARE '{name}'",
+                    f"XA {end} '{name}'",
+                ):
+                    session.execute_raw(statement)
+            session.execute_raw("DELETE FROM t WHERE id IN (1, 201, 599)")
+            with session.transaction():
+                session.execute_raw("UPDATE t SET n=-1 WHERE id=10")
+                session.execute_raw("UPDATE t SET n=10 WHERE id=11")
+                session.execute_raw("UPDATE t SET n=11 WHERE id=10")
+            session.execute_raw("UPDATE t SET id=1000 WHERE id=300")
+            expected = session.rows("SELECT id, n, v FROM t ORDER BY id")
+    move.wait_for_release()
+    move.release()
+    move.wait_serving(Side.TARGET, 2)
+    assert pair.target.admin.rows("SELECT id, n, v FROM t ORDER BY id") == expected
+    assert not any("differ" in words for words in move.said), move.said
+    move.ask(moves.COMPLETE)
+    assert move.result().event == "complete"
+
+
+@pytest.mark.parametrize("pair", ["mysql-mariadb"], indirect=True)
+def test_a_transaction_is_whole_or_not_there(pair: Pair) -> None:
+    """Over two tables, also one of more rows than a batch: who reads both on the other side sees all or nothing."""
+    admin = pair.source.admin
+    for name in ("t", "u"):
+        admin.execute_raw(f"CREATE TABLE {name} (id INT PRIMARY KEY, n INT NOT NULL)")
+        admin.execute_raw(f"INSERT INTO {name} VALUES " + ",".join(f"({i},0)" for i in range(6_000)))
+    move = begin(pair, "t", "u", cutover="manual")
+    move.wait_for_release()
+    seen: set[tuple[int, ...]] = set()
+    hidden = [names.shadow_table(name) for name in ("t", "u")]
+    with connect(pair.target.app_url) as reader, connect(pair.source.app_url) as writer:
+        for n in range(1, 12):
+            rows = 6_000 if n % 4 == 0 else 3
+            with writer.transaction():
+                for name in ("t", "u"):
+                    writer.execute(f"UPDATE {name} SET n=%s WHERE id < %s", (n, rows))
+
+            def is_there() -> bool:
+                sql = f"SELECT MIN(a.n), MAX(a.n), MIN(b.n), MAX(b.n) FROM {hidden[0]} a JOIN {hidden[1]} b USING (id) "
+                found = reader.row(sql + "WHERE id < 3")
+                assert found is not None
+                seen.add(tuple(map(int, found)))
+                return found[0] == n  # noqa: B023
+
+            wait_until(is_there, f"change {n} does not come", 30.0)
+    assert all(len(set(found)) == 1 for found in seen), seen
+    move.stop.set()
+    assert move.result().event == "interrupted"
+
+
+@pytest.mark.parametrize("pair", ["mysql-mariadb"], indirect=True)
+def test_what_ends_a_move_leaves_the_source_serving(pair: Pair) -> None:
+    """DDL on a moved table; then a cancel removes what was made, on both servers."""
+    fill(pair, 500)
+    move = begin(pair, "t", "u", cutover="manual")
+    move.wait_for_release()
+    pair.source.admin.execute_raw("ALTER TABLE u ADD COLUMN e INT")
+    result = move.result()
+    assert (result.event, result.exit_code) == ("failed", 1), result
+    assert "ALTER TABLE" in (result.reason or "")
+    pair.source.admin.execute_raw("INSERT INTO t VALUES (77777, 1, 'x')")
+    assert run.cancel(route_of(pair), move.workflow).event == "cancelled"
+    assert pair.target.admin.rows("SHOW TABLES") == []
+    assert source_marks.streams(pair.source.admin) == []
+
+
+@pytest.mark.parametrize("pair", ["mariadb-mysql"], indirect=True)
+def test_who_writes_to_the_target_is_found(pair: Pair) -> None:
+    """A row of somebody else on the target is copied again once, and named when it comes back."""
+    fill(pair, 500)
+    move = begin(pair, "t", cutover="manual")
+    move.wait_for_release()
+    hidden = names.shadow_table("t")
+    pair.target.admin.execute_raw(f"UPDATE {hidden} SET v='foreign' WHERE id=250")
+    # The application writes the same row, so that it is compared again before the switch.
+    pair.source.admin.execute_raw("UPDATE t SET n=n+1 WHERE id=251")
+    with connect(pair.target.url) as home:
+        since.add(home, f"{move.workflow}.1", ["250"], 1)
+    move.release()
+    move.wait_serving(Side.TARGET, 2)
+    assert pair.target.admin.value("SELECT v FROM t WHERE id=250") == "v250"
+    assert any("differ" in words for words in journal_of(pair, move))
+    move.ask(moves.COMPLETE)
+    assert move.result().event == "complete"
+
+
+def journal_of(pair: Pair, move: Move) -> list[str]:
+    sql = "SELECT details FROM _vreplication.journal WHERE workflow=%s"
+    return [str(words) for (words,) in pair.target.admin.rows(sql, (move.workflow,))]
+
+
+@pytest.mark.parametrize("pair", ["mysql-mariadb"], indirect=True)
+def test_a_writer_in_the_way_gives_the_switch_up(pair: Pair) -> None:
+    """A transaction that holds the table: the attempt ends after a second, the source is open, it is tried again."""
+    fill(pair, 300)
+    move = begin(pair, "t", cutover="manual")
+    move.wait_for_release()
+    with connect(pair.source.app_url) as writer:
+        with writer.transaction():
+            writer.execute_raw("UPDATE t SET n=99 WHERE id=1")
+            move.release()
+            wait_until(lambda: any("switch not done" in words for words in move.said), f"not given up: {move.said}")
+            with connect(pair.source.app_url) as other:
+                other.execute_raw("UPDATE t SET n=98 WHERE id=2")
+    move.wait_serving(Side.TARGET, 2)
+    assert pair.target.admin.rows("SELECT n FROM t WHERE id IN (1, 2) ORDER BY id") == [(99,), (98,)]
+    move.ask(moves.COMPLETE)
+    assert move.result().event == "complete"
+
+
+@pytest.mark.parametrize("pair", ["mariadb-mysql", "mysql-mariadb"], indirect=True)
+def test_who_waits_for_a_switch_that_is_given_up_sees_no_error(pair: Pair, pauses: Path) -> None:
+    """Catch-up does not come to the last marker in time: with --deny wait the queued writer goes on, on the source."""
+    fill(pair, 300)
+    move = begin(pair, "t", cutover="manual", deny="wait")
+    move.wait_for_release()
+    with paused_at(pauses, "switch.denying", "apply.before_flush", "switch.marked"):
+        move.release()
+        wait_until(lambda: (pauses / "switch.denying.reached").exists(), "it is not tried")
+        pair.source.admin.execute_raw("UPDATE t SET n=-1 WHERE id=1")
+        wait_until(lambda: (pauses / "apply.before_flush.reached").exists(), "catch-up does not hold")
+        let_go(pauses, "switch.denying")
+        wait_until(lambda: (pauses / "switch.marked.reached").exists(), "it is not denied")
+        with ThreadPoolExecutor(1) as queued, connect(pair.source.app_url) as writer:
+            waiting = queued.submit(writer.execute_raw, "UPDATE t SET n=-2 WHERE id=2")
+            let_go(pauses, "switch.marked")
+            assert waiting.result(30) == 1
+        assert deny.standing(pair.source.admin, (pair.source.name, "t"), workflow=move.workflow) == frozenset()
+    move.wait_serving(Side.TARGET, 2)
+    assert pair.target.admin.rows("SELECT n FROM t WHERE id IN (1, 2) ORDER BY id") == [(-1,), (-2,)]
+    move.ask(moves.COMPLETE)
+    assert move.result().event == "complete"

@@ -1,0 +1,145 @@
+"""kill -9 of a move of tables wherever it stands, on the way there and back: the same call goes on, and no write that
+was accepted is missing on the side that serves in the end.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from _pytest.mark import ParameterSet
+
+from tests.support.flow import paused_at, pauses, wait_until
+from tests.support.moving import ALL, Application, application, route_of
+from tests.support.pairs import Pair, _pair_servers, pair
+from tests.support.run_move import start
+from vreplication.phases import Phase
+from vreplication.state import moves, workflows
+from vreplication.state.moves import Decision, Side
+
+__all__ = ["_pair_servers", "pair", "pauses"]
+
+PREPARING = ("prepare.tables_made", "prepare.done", "copy.after_open", "copy.before_land", "workflow.verified")
+SWITCHING = (
+    "switch.denying", "deny.locked", "deny.table_denied", "switch.denied", "switch.marked", "switch.applied",
+    "switch.fenced", "switch.compared", "switch.before_decided", "switch.decided", "switch.before_opened",
+    "switch.opened", "switch.told", "switch.done",
+)  # fmt: skip
+IN_CATCH_UP = ("apply.before_flush", "replicate.holding")
+DIRECTIONS = ("mysql-mariadb", "mariadb-mysql")
+MOST_THERE = {
+    "prepare.tables_made", "copy.after_open", "deny.table_denied", "switch.marked", "switch.fenced", "switch.decided",
+    "switch.before_opened", "switch.opened",
+}  # fmt: skip
+MOST_BACK = {
+    "deny.locked",
+    "switch.applied",
+    "switch.before_decided",
+    "switch.decided",
+    "switch.told",
+    "complete.retired",
+}
+
+
+def cases(points: Sequence[str], most: set[str], turn: int) -> list[ParameterSet]:
+    """Each point in one direction, in turns."""
+    chosen = [point for point in points if point in most or os.environ.get(ALL)]
+    return [
+        pytest.param(direction, point, id=f"{direction}-{point}")
+        for i, point in enumerate(chosen)
+        for direction in [DIRECTIONS[(i + turn) % 2]]
+    ]
+
+
+THERE = cases((*PREPARING, *SWITCHING, *IN_CATCH_UP), MOST_THERE, 0)
+BACK = cases((*SWITCHING, *IN_CATCH_UP, "complete.retired"), MOST_BACK, 1)
+
+
+def given(**more: object) -> dict[str, object]:
+    return {"tables": ["t"], "workflow": f"k-{secrets.token_hex(4)}", **more}
+
+
+def fill(pair: Pair) -> None:
+    pair.source.admin.execute_raw(
+        "CREATE TABLE t (id INT PRIMARY KEY, n INT NOT NULL, v VARCHAR(40)) COLLATE utf8mb4_general_ci"
+    )
+    pair.source.admin.execute_raw("INSERT INTO t VALUES " + ",".join(f"({i},{i},'v{i}')" for i in range(1_000)))
+
+
+def kill(pair: Pair, spec: dict[str, object], folder: Path, point: str, ask: str | None = None) -> None:
+    """Begin, or go on; kill -9 whoever reaches the point, the driver with it, and see that both are gone."""
+    with paused_at(folder, point):
+        process = start(route_of(pair), spec, folder)
+        if ask:
+            wait_until(lambda: moves.find(pair.target.admin, str(spec["workflow"])), "it does not begin")
+            moves.ask(pair.target.admin, str(spec["workflow"]), ask, "a test")
+        mark = folder / f"{point}.reached"
+
+        def is_there() -> bool:
+            assert process.poll() is None, process.communicate()[0]
+            return mark.exists()
+
+        wait_until(is_there, f"nobody reached {point}", 60.0)
+        process.kill()
+        process.communicate()
+
+
+def to_serving(pair: Pair, spec: dict[str, object], folder: Path, side: Side, app: Application) -> None:
+    """The same call, until that side serves and takes the application's writes."""
+    process = start(route_of(pair), spec, folder)
+    workflow = str(spec["workflow"])
+
+    def serves() -> bool:
+        assert process.poll() is None, process.communicate()[0]
+        found = moves.find(pair.target.admin, workflow)
+        return found is not None and found.serving is side and found.decision is Decision.RUNNING
+
+    try:
+        wait_until(serves, f"{side} does not serve", 90.0)
+        before = app.accepted[side is Side.TARGET]
+        wait_until(lambda: app.accepted[side is Side.TARGET] > before + 20, f"the application is stuck: {app.words}")
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def to_the_end(pair: Pair, spec: dict[str, object], folder: Path) -> None:
+    moves.ask(pair.target.admin, str(spec["workflow"]), moves.COMPLETE, "a test")
+    out = start(route_of(pair), spec, folder).communicate(timeout=90)[0]
+    assert workflows.load(pair.target.admin, str(spec["workflow"])).phase is Phase.COMPLETE, out
+
+
+@pytest.mark.parametrize(("pair", "point"), THERE, indirect=["pair"])
+def test_killed_on_the_way_there(pair: Pair, point: str, pauses: Path) -> None:
+    fill(pair)
+    spec = given()
+    with application(pair) as app:
+        kill(pair, spec, pauses, point)
+        to_serving(pair, spec, pauses, Side.TARGET, app)
+        app.end()
+        app.check(pair.target.admin)
+        to_the_end(pair, spec, pauses)
+    app.check(pair.target.admin)
+
+
+@pytest.mark.parametrize(("pair", "point"), BACK, indirect=["pair"])
+def test_killed_on_the_way_back(pair: Pair, point: str, pauses: Path) -> None:
+    fill(pair)
+    spec = given()
+    with application(pair) as app:
+        to_serving(pair, spec, pauses, Side.TARGET, app)
+        if point == "complete.retired":
+            kill(pair, spec, pauses, point, moves.COMPLETE)
+            app.end()
+        else:
+            kill(pair, spec, pauses, point, moves.REVERSE)
+            moves.ask(pair.target.admin, str(spec["workflow"]), moves.REVERSE, "a test")
+            to_serving(pair, spec, pauses, Side.SOURCE, app)
+            app.end()
+            app.check(pair.source.admin)
+            return
+        to_the_end(pair, spec, pauses)
+    app.check(pair.target.admin)

@@ -1,0 +1,56 @@
+"""A move of tables as a process of its own, without a JVM, to be killed: `python -m tests.support.run_move < JSON`.
+
+What must stay true: it is the program's own `run`, with catch-up as a process of its own; only copy and verification do
+not go through Spark.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from tests.support import local_spark
+from vreplication.mysql.ends import Route
+from vreplication.workflows.child import route_from_line, route_line
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def start(route: Route, spec: dict[str, Any], logs: Path) -> subprocess.Popen[str]:
+    """Begin, or go on."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.support.run_move"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "XDG_STATE_HOME": str(logs)},
+    )
+    assert process.stdin is not None
+    process.stdin.write(route_line(route).decode() + json.dumps(spec) + "\n")
+    process.stdin.close()
+    process.stdin = None
+    return process
+
+
+def main() -> None:
+    local_spark.install()
+    from vreplication.workflows.move_tables import run
+    from vreplication.workflows.move_tables.spec import make_move_spec
+
+    run.SparkStart = local_spark.LocalStart  # type: ignore[misc,assignment]
+    route = route_from_line(sys.stdin.readline().encode())
+    spec = make_move_spec(**json.loads(sys.stdin.readline()))
+    result = run.run(spec, route, stop=threading.Event(), notify=lambda text: print(text, flush=True))
+    print(result, flush=True)
+    os._exit(result.exit_code)
+
+
+if __name__ == "__main__":
+    main()

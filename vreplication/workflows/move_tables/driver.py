@@ -1,0 +1,127 @@
+"""The driver of tables that move: what any driver is, with a second server.
+
+What must stay true: nobody takes over a workflow whose source cannot be reached; when `start` has returned, nothing
+that an earlier driver has sent to either server comes any more; a connection to the source is noted there before it
+does anything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
+
+from vreplication.clock import SYSTEM
+from vreplication.errors import Superseded, Transient, VReplicationError
+from vreplication.mysql.ends import Ends, Route
+from vreplication.mysql.session import Session, connect
+from vreplication.settings import ALIVE_SECONDS, OUTAGE_SECONDS, WORK_SECONDS
+from vreplication.state import lease, ledger, source_marks, workflows
+from vreplication.state.ledger import Totals, Walked
+from vreplication.workflows.child import StreamCatchUp
+from vreplication.workflows.driver import Driver
+from vreplication.workflows.move_tables.streams import stream_id
+
+log = logging.getLogger(__name__)
+
+_PAUSE_SECONDS = 0.5
+
+
+class MoveDriver(Driver):
+    """Holds the lease at home between `start` and `close`."""
+
+    def __init__(
+        self, route: Route, workflow: str, stop: threading.Event, notify: Callable[[str], None], child: StreamCatchUp
+    ) -> None:
+        super().__init__(route.home, workflow, stop, notify, child)
+        self.route, self.stream = route, child
+        self._noted: dict[int, int] = {}
+        self._noting = threading.Lock()
+        self._rests = False
+
+    def start(self) -> None:
+        """Raises LeaseHeld, or Transient when the source cannot be reached."""
+        with connect(self.route.source) as source:
+            super().start()
+            source_marks.install(source)
+            source_marks.claim(source, self.workflow, lease.DRIVER, self.lease.token, (source.id,))
+
+    @contextlib.contextmanager
+    def at_source(self, *, alive_seconds: int = ALIVE_SECONDS) -> Iterator[Session]:
+        """A connection to the source that may change something there. Raises Superseded."""
+        with connect(self.route.source, read_timeout=WORK_SECONDS, idle_seconds=alive_seconds) as session:
+            with self._noting:
+                self._noted[session.id] = session.id
+                source_marks.claim(session, self.workflow, lease.DRIVER, self.lease.token, tuple(self._noted))
+            if self.is_superseded:
+                raise Superseded(f"Workflow {self.workflow} has been taken over by another process.")
+            try:
+                yield session
+            finally:
+                self._noted.pop(session.id, None)
+
+    @contextlib.contextmanager
+    def ends(self) -> Iterator[Ends]:
+        """For reading, and for the state."""
+        with self.route.open(read_timeout=WORK_SECONDS) as ends:
+            yield ends
+
+    def table_ids(self, number: int = 1) -> list[str]:
+        """Of the tables, as the stream to this switch keeps them."""
+        stream = stream_id(self.workflow, number)
+        return [table.id(stream) for table in workflows.tables(self.session, self.workflow)]
+
+    def ride_out(self, error: VReplicationError) -> None:
+        """Either server may have been lost. Raises `error` when one stays away, or when nothing gets on."""
+        until = SYSTEM.monotonic() + OUTAGE_SECONDS
+        while not self._answers():
+            if SYSTEM.monotonic() > until:
+                raise error
+            self.wait(_PAUSE_SECONDS)
+        super().ride_out(error)
+
+    def _answers(self) -> bool:
+        """The source."""
+        try:
+            with connect(self.route.source):
+                return True
+        except Transient as error:
+            log.warning("the source does not answer: %s", error)
+            return False
+
+    def rest(self) -> None:
+        """Catch-up is ended by a switch: until the next stream begins nobody starts it again."""
+        self._rests = True
+
+    def start_replicate(self) -> None:
+        self._rests = False
+        super().start_replicate()
+
+    def _keep_alive(self) -> None:
+        if not self._rests:
+            super()._keep_alive()
+
+    def _planned_rows(self, session: Session) -> int | None:
+        return sum(table.rows_total or 0 for table in workflows.tables(session, self.workflow))
+
+    def _totals(self, session: Session) -> Totals:
+        stream = stream_id(self.workflow, 1)
+        ids = [table.id(stream) for table in workflows.tables(session, self.workflow)]
+        return total([ledger.totals(session, table) for table in ids])
+
+    def _walked(self, session: Session) -> Walked:
+        stream = stream_id(self.workflow, 1)
+        tables = workflows.tables(session, self.workflow)
+        found = [(table.rows_total or 0, ledger.walked(session, table.id(stream))) for table in tables]
+        whole = sum(rows for rows, _ in found)
+        share = sum(rows * walked.share for rows, walked in found) / whole if whole else 0.0
+        return Walked(rows=sum(walked.rows for _, walked in found), share=share)
+
+
+def total(several: list[Totals]) -> Totals:
+    """Of all tables; the mean chunk is the last table's that has one."""
+    counted = {f.name: sum(getattr(each, f.name) for each in several) for f in fields(Totals) if f.name != "lately"}
+    lately = next((each.lately for each in reversed(several) if each.lately), None)
+    return replace(Totals(**counted, lately=None), lately=lately)

@@ -1,0 +1,192 @@
+"""How a move of tables ends: complete, cancelled, failed or interrupted.
+
+What must stay true: a cancel removes only what the workflow made, and only while the source serves; `complete` renames
+the source's tables before the triggers on them go, so that nobody writes to them by their old names in between; a
+failure leaves all as it is.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from vreplication.cutover import deny
+from vreplication.cutover.sentry import drop_table
+from vreplication.errors import Cancelled, Interrupted, LeaseHeld, Refused, Transient, VReplicationError
+from vreplication.mysql.ends import Route
+from vreplication.mysql.quoting import qualified
+from vreplication.mysql.server import is_mariadb
+from vreplication.mysql.session import Session, connect
+from vreplication.pausepoints import reach
+from vreplication.phases import Phase
+from vreplication.schema.introspect import exists
+from vreplication.state import journal, keytables, lease, moves, progress, source_marks, workflows
+from vreplication.state.moves import Decision, Move, Side
+from vreplication.workflows import spool
+from vreplication.workflows.ending import resume_command
+from vreplication.workflows.move_tables import prepare, streams, switch
+from vreplication.workflows.move_tables.driver import MoveDriver
+from vreplication.workflows.move_tables.steps import Work
+from vreplication.workflows.result import Leftover, Result
+
+log = logging.getLogger(__name__)
+
+
+def complete(work: Work) -> Result:
+    """End the way back: the source's tables get their retired names, or go, and nothing of ours stays there."""
+    driver, workflow = work.driver, work.driver.workflow
+    driver.child.end()
+    with driver.at_source() as source:
+        _retire(source, driver.session, workflow)
+        reach("complete.retired")
+        deny.allow(source, switch.tables_on(driver.session, workflow, Side.SOURCE), workflow=workflow)
+        if work.spec.retired == "drop":
+            _drop_retired(source, driver.session, workflow)
+        _forget_source(source, workflow, work.number)
+    _drop_key_tables(driver.session, workflow, work.number)
+    row = workflows.load(driver.session, workflow)
+    journal.write(driver.session, workflow, "complete", "", actor=lease.me())
+    prepare.forget_run(driver.session, workflow)
+    for number in range(1, work.number + 1):
+        spool.forget(row, streams.stream_id(workflow, number))
+    driver.move(Phase.COMPLETE)
+    return completed_of(driver.session, workflow)
+
+
+def completed_of(home: Session, workflow: str) -> Result:
+    """Of one that is complete, whoever has driven it."""
+    kept = workflows.tables(home, workflow) if workflows.load(home, workflow).spec.get("retired") != "drop" else []
+    retired = ", ".join(f"{table.source_schema}.{table.retired_table}" for table in kept) or None
+    return _result(home, "complete", workflow, None, retired_table=retired)
+
+
+def _retire(source: Session, home: Session, workflow: str) -> None:
+    """All in one statement; triggers go with their tables. Nothing where that is done."""
+    left = [
+        f"{qualified(t.source_schema, t.source_table)} TO {qualified(t.source_schema, t.retired_table)}"
+        for t in workflows.tables(home, workflow)
+        if not exists(source, t.source_schema, t.retired_table)
+    ]
+    if left:
+        source.execute_raw(f"RENAME TABLE {', '.join(left)}")
+
+
+def _drop_retired(source: Session, home: Session, workflow: str) -> None:
+    for table in workflows.tables(home, workflow):
+        drop_table(
+            source,
+            table.source_schema,
+            table.retired_table,
+            table.source_identity or "",
+            is_mariadb=is_mariadb(source),
+        )
+
+
+def _forget_source(source: Session, workflow: str, number: int) -> None:
+    for each in range(1, number + 2):
+        source_marks.forget(source, streams.stream_id(workflow, each))
+
+
+def _drop_key_tables(home: Session, workflow: str, number: int) -> None:
+    for each in range(1, number + 2):
+        for table in workflows.tables(home, workflow):
+            keytables.drop_all(home, table.id(streams.stream_id(workflow, each)))
+        source_marks.forget(home, streams.stream_id(workflow, each)) if source_marks.exists(home) else None
+
+
+def ended(route: Route, workflow: str, driver: MoveDriver | None, error: VReplicationError) -> Result:
+    """A Result for whatever ended the run."""
+    if driver:
+        driver.child.end()
+    if isinstance(error, LeaseHeld) or (isinstance(error, Refused) and _is_gone(route, workflow, driver)):
+        return Result(event="refused", workflow=workflow, reason=str(error), exit_code=2)
+    if driver is None or driver.our_lease is None:
+        return _untold(workflow, error)
+    try:
+        if driver.is_superseded:
+            reason = f"Workflow {workflow} has been taken over by another process; this one has stopped writing."
+            return Result(event="failed", workflow=workflow, reason=reason, exit_code=1)
+        with connect(route.home) as home:
+            return _ended_at_home(home, workflow, driver, error)
+    except VReplicationError as other:
+        log.error("the sidecar could not be told: %s", other)
+        return _untold(workflow, error)
+
+
+def _is_gone(route: Route, workflow: str, driver: MoveDriver | None) -> bool:
+    """Nothing was touched, or a refused preparation has removed every trace of itself."""
+    if driver is None:
+        return True
+    try:
+        with connect(route.home) as home:
+            return workflows.find(home, workflow) is None
+    except VReplicationError:
+        return False
+
+
+def _untold(workflow: str, error: VReplicationError) -> Result:
+    is_interrupted = isinstance(error, Interrupted)
+    return Result(
+        event="interrupted" if is_interrupted else "failed",
+        workflow=workflow,
+        reason=str(error),
+        resume_command=resume_command(workflow) if is_interrupted or isinstance(error, Transient) else None,
+        exit_code=error.exit_code,
+    )
+
+
+def _ended_at_home(home: Session, workflow: str, driver: MoveDriver, error: VReplicationError) -> Result:
+    move = moves.load(home, workflow)
+    if isinstance(error, Cancelled):
+        return cancelled(home, driver)
+    where = _who_serves(move)
+    if isinstance(error, (Interrupted, Transient)):
+        reason = f"{error} {where[0].upper()}{where[1:]}.".strip()
+        return _result(home, "interrupted", workflow, reason, exit_code=error.exit_code)
+    if not workflows.load(home, workflow).has_ended:
+        workflows.move(home, workflow, Phase.FAILED, str(error), our_lease=driver.lease)
+        journal.write(home, workflow, "failed", str(error), actor=lease.me())
+    leftover = Leftover(what="tables and rows of ours", command=f"vreplication cancel {workflow}")
+    leftovers = (leftover,) if move.serving is Side.SOURCE else ()
+    return _result(home, "failed", workflow, f"{error} ({where})", exit_code=1, leftovers=leftovers)
+
+
+def _who_serves(move: Move) -> str:
+    if move.decision in (Decision.DECIDED, Decision.OPENED):
+        return f"the {move.serving.other} serves from now on, and the application has not been told"
+    return "the source serves, untouched" if move.serving is Side.SOURCE else "the target serves"
+
+
+def cancelled(home: Session, driver: MoveDriver) -> Result:
+    """Remove what the workflow made, on both servers. Raises Refused while the target serves."""
+    workflow = driver.workflow
+    row, move = workflows.load(home, workflow), moves.load(home, workflow)
+    if move.serving is Side.TARGET or move.decision in (Decision.DECIDED, Decision.OPENED):
+        raise Refused(
+            f"The tables of workflow {workflow} have been switched.",
+            cure=f"`vreplication reverse {workflow}` goes back, `vreplication complete {workflow}` ends it.",
+        )
+    with driver.at_source() as source:
+        deny.allow(source, switch.tables_on(home, workflow, Side.SOURCE), workflow=workflow)
+        _forget_source(source, workflow, move.number)
+    prepare.undo(home, workflow)
+    _drop_key_tables(home, workflow, move.number)
+    prepare.forget_run(home, workflow)
+    spool.forget(row)
+    workflows.move(home, workflow, Phase.CANCELLED, "cancelled by the operator")
+    journal.write(home, workflow, "cancelled", "", actor=lease.me())
+    return _result(home, "cancelled", workflow, "Cancelled; the source's tables are as they were.", exit_code=3)
+
+
+def _result(home: Session, event: str, workflow: str, reason: str | None, **more: object) -> Result:
+    figures, move = progress.read(home, workflow), moves.find(home, workflow)
+    return Result(
+        event=event,
+        workflow=workflow,
+        reason=reason,
+        rows_copied=figures.get("rows_copied"),
+        events_applied=figures.get("events_applied"),
+        cutover_millis=figures.get("cutover_millis"),
+        write_stall_millis=move.stall_millis if move else None,
+        resume_command=resume_command(workflow) if event in ("failed", "interrupted") else None,
+        **more,  # type: ignore[arg-type]
+    )

@@ -1,0 +1,422 @@
+"""What happens between the preparation of tables that move and their switch: copy, catch up, verify, wait at the gate.
+
+What must stay true: each is a function of the driver and of what home says, so that a restart calls it again and it
+goes on; a switch is tried only while every table is matched and verified, and catch-up is level.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from vreplication.clock import SYSTEM
+from vreplication.cutover.reasons import FRESH_SECONDS, Reason
+from vreplication.errors import BadValue, Transient
+from vreplication.mysql.ends import Ends
+from vreplication.mysql.session import Session
+from vreplication.pausepoints import reach
+from vreplication.phases import Phase
+from vreplication.rowcopy.job import CopyJob
+from vreplication.rowcopy.repair import copy_ranges
+from vreplication.rowcopy.spark_job import run_copy, slots
+from vreplication.settings import GATE_BACKLOG_CHANGES, GATE_LAG_SECONDS, TABLES_AT_ONCE, Limits, Tuning
+from vreplication.spark.session import Spark
+from vreplication.state import gate, journal, lease, ledger, moves, progress, source_marks, tuning, verdicts, workflows
+from vreplication.state.ledger import KeyRange
+from vreplication.state.tuning import Room
+from vreplication.state.verdicts import Verdict
+from vreplication.verify.verify import verify
+from vreplication.workflows import maintenance, recheck
+from vreplication.workflows.job import StreamJob, StreamTable
+from vreplication.workflows.move_tables import streams
+from vreplication.workflows.move_tables.driver import MoveDriver
+from vreplication.workflows.move_tables.spec import MoveSpec
+from vreplication.workflows.recheck import Recheck
+from vreplication.workflows.saying import Saying
+
+_POLL_SECONDS = 0.1
+_CLEAR_READS = 3
+_PATIENCE_SECONDS = 1800.0
+T = TypeVar("T")
+
+
+@dataclass(slots=True, kw_only=True)
+class Work:
+    """One run over the tables of a workflow, on the way to the switch of this number."""
+
+    driver: MoveDriver
+    spark: Spark
+    spec: MoveSpec
+    number: int = 1
+    rechecks: dict[str, Recheck] = field(default_factory=dict)
+
+    @property
+    def stream(self) -> str:
+        return streams.stream_id(self.driver.workflow, self.number)
+
+    @property
+    def route(self):  # type: ignore[no-untyped-def]
+        """The way that rows go now."""
+        return self.driver.route if streams.is_forward(self.number) else self.driver.route.turned()
+
+    def load(self) -> StreamJob:
+        with self.route.open() as ends:
+            return streams.load(ends, self.driver.workflow, self.number)
+
+    def with_ends(self, act: Callable[[Ends], T]) -> T:
+        with self.route.open() as ends:
+            return act(ends)
+
+
+def copy(work: Work) -> None:
+    """Copy every split that is not done, several tables side by side, on Spark."""
+    driver = work.driver
+    driver.move(Phase.COPYING)
+    job = work.load()
+    open_tables = [t for t in job.tables if any(not s.is_done for s in ledger.splits(driver.session, t.id))]
+    if open_tables:
+        context = work.spark.context(driver.check)
+        tuning.note_room(driver.session, driver.workflow, Room(slots=slots(context), holds_counter=False))
+        _Several(work=work, job=job, waiting=list(open_tables), context=context).run()
+    driver.freshen()
+    reach("workflow.copied")
+
+
+@dataclass(slots=True, kw_only=True)
+class _Several:
+    """Threads that each copy one table after the other; the first error ends all."""
+
+    work: Work
+    job: StreamJob
+    waiting: list[StreamTable]
+    context: object
+    errors: list[BaseException] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def run(self) -> None:
+        count = min(TABLES_AT_ONCE, len(self.waiting))
+        threads = [threading.Thread(target=self._run, args=(count,), daemon=True) for _ in range(count)]
+        for thread in threads:
+            thread.start()
+        while any(thread.is_alive() for thread in threads):
+            threads[0].join(_POLL_SECONDS)
+            self._check()
+        if self.errors:
+            raise self.errors[0]
+
+    def _check(self) -> None:
+        """An end of the workflow ends the threads at their next tick."""
+        try:
+            self.work.driver.check()
+        except BaseException as error:
+            self.errors.insert(0, error)
+
+    def _run(self, at_once: int) -> None:
+        try:
+            while table := self._next():
+                self._copy(table, at_once)
+        except BaseException as error:
+            self.errors.append(error)
+
+    def _next(self) -> StreamTable | None:
+        with self.lock:
+            return self.waiting.pop(0) if self.waiting and not self.errors else None
+
+    def _copy(self, table: StreamTable, at_once: int) -> None:
+        driver = self.work.driver
+        run_copy(
+            self.context,  # type: ignore[arg-type]
+            self.work.route,
+            driver.lease,
+            table.mapping,
+            copy_job(self.work, self.job, table, at_once),
+            on_tick=self._tick,
+            asked=lambda: shared(driver.asked(), at_once),
+            pace=driver.pace,
+        )
+
+    def _tick(self) -> None:
+        if self.errors:
+            raise self.errors[0]
+
+
+def copy_job(work: Work, job: StreamJob, table: StreamTable, at_once: int = 1) -> CopyJob:
+    return CopyJob(
+        workflow=work.driver.workflow,
+        table=table.id,
+        copy_path="rows",
+        limits=limits_of(work.spec, at_once),
+        packet=job.packet,
+        by_turns=job.is_target_mariadb and any(c.is_auto_increment for c in table.mapping.target.columns),
+    )
+
+
+def shared(asked: Tuning, at_once: int) -> Tuning:
+    """What an operator asks for is of all tables that are copied side by side."""
+    tasks = asked.copy_parallelism
+    return asked if tasks is None else replace(asked, copy_parallelism=max(1, tasks // at_once))
+
+
+def limits_of(spec: MoveSpec, at_once: int = 1) -> Limits:
+    """Of one of so many tables that are copied side by side."""
+    return Limits(
+        copy_parallelism=max(1, spec.tasks // at_once),
+        chunk_rows=spec.chunk_rows,
+        chunk_millis=spec.chunk_millis,
+        apply_parallelism=spec.apply_parallelism,
+    )
+
+
+def catch_up(work: Work) -> None:
+    """Wait until every chunk is matched."""
+    work.driver.move(Phase.CATCHING_UP)
+    reach("workflow.catching_up")
+    wait_matched(work)
+
+
+def wait_matched(work: Work) -> None:
+    """Behind a fresh marker, so that what a crash left half done has been seen to."""
+    driver = work.driver
+    with work.route.open() as ends:
+        markers = source_marks.markers_of(ends, work.stream)
+        marker = markers.write()
+        while markers.find_applied(marker) is None:
+            driver.wait(_POLL_SECONDS)
+        markers.remove(marker)
+        ids = driver.table_ids(work.number)
+        while not all(ledger.totals(ends.home, table).is_all_matched for table in ids):
+            driver.wait(_POLL_SECONDS)
+
+
+def compare(work: Work) -> None:
+    """Verify every row of every table under live writes. Raises BadValue where rows differ that stay wrong."""
+    driver = work.driver
+    driver.move(Phase.VERIFYING)
+    job = work.load()
+    done = 0
+    for table in job.tables:
+        driver.report(verify_total=_rows_of(driver.session, job), verify_rows=done)
+        found = _compare(work, job, table, done)
+        done += found.rows_compared
+    driver.report(verify_rows=done, verify_total=done)
+    _sum_up(driver, job)
+    work.spark.release()
+    reach("workflow.verified")
+
+
+def _rows_of(session: Session, job: StreamJob) -> int:
+    return sum(t.rows_total or 0 for t in workflows.tables(session, job.row.id))
+
+
+def _compare(work: Work, job: StreamJob, table: StreamTable, done: int) -> Verdict:
+    driver = work.driver
+    verdict = verify(
+        work.spark.context(driver.check),
+        work.route,
+        table.mapping,
+        workflow=table.id,
+        stream=work.stream,
+        is_mariadb=job.is_mariadb,
+        repair=functools.partial(_copy_again, work, job, table) if work.number == 1 else None,
+        parallelism=work.spec.tasks,
+        pace=driver.pace,
+        on_tick=lambda rows: driver.report(verify_rows=done + rows),
+        check=driver.check,
+        announce=driver.announce,
+    )
+    if verdict.mismatches:
+        journal.write(driver.session, driver.workflow, "mismatch", verdict.details, actor=lease.me())
+    if verdict.verdict == verdicts.BAD:
+        raise BadValue(
+            f"{table.mapping.target.schema}.{table.mapping.target.name} differs from what it was copied from: "
+            f"{verdict.details}",
+            cure="Somebody else writes to it, or report it; where the application writes now nothing was touched.",
+        )
+    return verdict
+
+
+def _sum_up(driver: MoveDriver, job: StreamJob) -> None:
+    """One verdict of the workflow, for people; each table's own is what counts."""
+    found = [v for table in job.tables if (v := verdicts.load(driver.session, table.id)) is not None]
+    verdicts.save(
+        driver.session,
+        driver.workflow,
+        Verdict(
+            verdict=verdicts.CLEAN,
+            rows_compared=sum(v.rows_compared for v in found),
+            mismatches=sum(v.mismatches for v in found),
+            repaired=sum(v.repaired for v in found),
+            hot_keys=(),
+            details="; ".join(v.details for v in found if v.details),
+        ),
+    )
+
+
+def _copy_again(work: Work, job: StreamJob, table: StreamTable, ranges: Sequence[KeyRange]) -> None:
+    driver = work.driver
+    copy_ranges(
+        work.route, driver.lease, table.mapping, copy_job(work, job, table), ranges, clear=True, check=driver.check
+    )
+    wait_matched(work)
+
+
+def is_verified(work: Work) -> bool:
+    """The last verification of each table still counts."""
+    return work.with_ends(lambda ends: all(recheck.vouches(ends, id) for id in work.driver.table_ids(work.number)))
+
+
+def rechecks(work: Work, job: StreamJob) -> list[Recheck]:
+    """Of each table, what was written since its verification; what has been copied again once is remembered."""
+    return [_recheck(work, job, table) for table in job.tables]
+
+
+def _recheck(work: Work, job: StreamJob, table: StreamTable) -> Recheck:
+    driver = work.driver
+    if table.id not in work.rechecks:
+        work.rechecks[table.id] = Recheck(
+            route=work.route,
+            mapping=table.mapping,
+            table=table.id,
+            workflow=work.stream,
+            is_mariadb=job.is_mariadb,
+            home=lambda: driver.session,
+            check=driver.check,
+            copy_again=functools.partial(_copy_again, work, job, table) if work.number == 1 else _not_again,
+        )
+    return work.rechecks[table.id]
+
+
+def _not_again(ranges: Sequence[KeyRange]) -> None:
+    raise BadValue(
+        f"{len(ranges)} rows of the old server differ from what the application wrote on the new one.",
+        cure="Somebody else writes to the tables there: the way back is closed. `vreplication complete` ends it.",
+    )
+
+
+def until_small(work: Work, job: StreamJob) -> bool:
+    """Few enough keys are left for the switch, of every table. False: not this time."""
+    driver = work.driver
+    try:
+        for each in rechecks(work, job):
+            each.until_small(with_sample=True)
+    except Transient as error:
+        driver.notify(f"switch not begun: {error}")
+        driver.report(waiting_for=error.message)
+        return False
+    return True
+
+
+def hold_at_gate(work: Work, is_asked: Callable[[], bool]) -> None:
+    """Wait until nothing speaks against the switch any more, three readings running; verify again where it must be.
+
+    is_asked: somebody, or nobody needs to, has said that it may be made.
+    """
+    driver = work.driver
+    reason_of = Saying(driver.notify)
+    driver.move(Phase.WAITING if streams.is_forward(work.number) else Phase.SWITCHED)
+    clear = 0
+    while clear < _CLEAR_READS:
+        reasons = why_closed(work, is_asked)
+        clear = 0 if reasons else clear + 1
+        driver.report(waiting_for="; ".join(r.sentence for r in reasons) or None)
+        if reasons:
+            reason_of.say(f"waiting: {'; '.join(r.sentence for r in reasons)}")
+        if [r.code for r in reasons] == ["not_verified"] or _is_to_be_verified(work, reasons):
+            compare(work)
+            driver.move(Phase.WAITING if streams.is_forward(work.number) else Phase.SWITCHED)
+        elif any(recheck.has_many_keys(driver.session, table) for table in driver.table_ids(work.number)):
+            _compare_written(work)
+        driver.wait(_POLL_SECONDS)
+    driver.report(waiting_for=None)
+    reach("workflow.gate_open")
+
+
+def _is_to_be_verified(work: Work, reasons: Sequence[Reason]) -> bool:
+    """The last verification is old, and there is time: the workflow waits for nothing but a person."""
+    session, minutes = work.driver.session, work.spec.verify_every_minutes
+    if [r.code for r in reasons] != ["not_released"] or not minutes:
+        return False
+    ages = [verdicts.age_seconds(session, table) for table in work.driver.table_ids(work.number)]
+    return any(age is not None and age > 60 * minutes for age in ages)
+
+
+def _compare_written(work: Work) -> None:
+    """So that what has to be compared before the switch does not pile up."""
+    with contextlib.suppress(Transient):
+        for each in rechecks(work, work.load()):
+            each.until_small(with_sample=False)
+
+
+def why_closed(work: Work, is_asked: Callable[[], bool]) -> list[Reason]:
+    """Everything that holds the switch back now; what is not known is a reason."""
+    driver = work.driver
+    session, workflow = driver.session, driver.workflow
+    found = [*_asked_reasons(work, is_asked), *catch_up_reasons(session, workflow)]
+    if workflows.load(session, workflow).is_paused:
+        found.append(
+            Reason(code="paused", sentence=f"The workflow is paused; `vreplication resume {workflow}` goes on.")
+        )
+    if not all(ledger.totals(session, id).is_all_matched for id in driver.table_ids(work.number)):
+        found.append(Reason(code="not_matched", sentence="The copy is not complete."))
+    elif not found and not is_verified(work):
+        found.append(Reason(code="not_verified", sentence="The tables have to be verified."))
+    return found
+
+
+def _asked_reasons(work: Work, is_asked: Callable[[], bool]) -> list[Reason]:
+    if is_asked():
+        return []
+    workflow, window = work.driver.workflow, work.spec.cutover_window
+    if not streams.is_forward(work.number):
+        sentence = f"Waiting for `vreplication reverse {workflow}` or `vreplication complete {workflow}`."
+    elif window:
+        sentence = f"Waiting for the window {window}, or `vreplication release {workflow}`."
+    else:
+        sentence = f"Waiting for `vreplication release {workflow}`."
+    return [Reason(code="not_released", sentence=sentence)]
+
+
+def is_released(work: Work) -> bool:
+    """Nobody needs to release the switch, or somebody has."""
+    session, workflow, spec = work.driver.session, work.driver.workflow, work.spec
+    if spec.cutover_window and work.number == 1:
+        maintenance.keep(session, workflow, spec.cutover_window)
+    needs_release = spec.cutover == "manual" or spec.cutover_window is not None or work.number > 1
+    return not needs_release or gate.released_by(session, workflow) is not None
+
+
+def is_asked_back(work: Work) -> bool:
+    return moves.load(work.driver.session, work.driver.workflow).asked == moves.REVERSE
+
+
+def catch_up_reasons(session: Session, workflow: str) -> list[Reason]:
+    found = progress.catch_up(session, workflow)
+    if found is None or found.age_seconds > FRESH_SECONDS:
+        return [Reason(code="not_running", sentence="Catch-up is not running.")]
+    if found.lag_seconds is None or found.backlog is None:
+        return [Reason(code="lag", sentence="Catch-up has not said yet how far behind it is.")]
+    if found.lag_seconds >= GATE_LAG_SECONDS or found.backlog >= GATE_BACKLOG_CHANGES:
+        return [
+            Reason(code="lag", sentence=f"Catch-up is {found.lag_seconds:.1f} s and {found.backlog} changes behind.")
+        ]
+    if found.held_branches:
+        return [Reason(code="prepared", sentence=f"{found.held_branches} prepared XA transactions changed the tables.")]
+    return []
+
+
+def wait_level(work: Work) -> None:
+    """Until catch-up of the stream is level, after its beginning."""
+    deadline = SYSTEM.monotonic() + _PATIENCE_SECONDS
+    while catch_up_reasons(work.driver.session, work.driver.workflow):
+        if SYSTEM.monotonic() > deadline:
+            raise Transient(f"Catch-up of {work.stream} does not become level.")
+        work.driver.wait(_POLL_SECONDS)
+
+
+def with_number(work: Work, number: int) -> Work:
+    """The same on the way to another switch."""
+    return replace(work, number=number, rechecks={})

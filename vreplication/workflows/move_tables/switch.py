@@ -1,0 +1,440 @@
+"""The switch of tables that move: from the side that serves to the other one, there and back.
+
+Rules W1 to W10 of the model (tests/models/move_switch_model.py), by number:
+
+    W1  `denying` is committed at home before anything is done on the serving side
+    W2  its tables are locked, and the triggers that deny writes are made under that lock
+    W3  a last marker is written there behind the triggers, and has to be applied on the other side
+    W4  catch-up loses its lease; then what it has applied is looked at again
+    W5  the rows that were written last are compared, the counters of AUTO_INCREMENT carried over
+    W6  where the stream back begins is noted, before the other side takes a write
+    W7  `decided`; the other side is opened; `opened`; the lock goes
+    W8  whoever routes the application is told until it says yes
+    W9  the stream back begins at the place of W6
+    W10 who takes over has ended what was left on both servers, and goes on by the decision
+
+What must stay true: at no moment do both sides take writes; until `decided` all is undone, behind it nothing is;
+writers wait or fail for at most the deadline, counted from when the lock is asked for until the other side is open.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+from vreplication.binlog import position
+from vreplication.cutover import deny, hook
+from vreplication.cutover.finish import raise_auto_increment
+from vreplication.cutover.identity import table_identity
+from vreplication.cutover.watchdog import Watchdog
+from vreplication.errors import Ambiguous, BadValue, Terminal, Transient, VReplicationError
+from vreplication.mysql.ends import Ends
+from vreplication.mysql.quoting import qualified
+from vreplication.mysql.server import is_mariadb
+from vreplication.mysql.session import LockWait, Session, connect
+from vreplication.pausepoints import reach
+from vreplication.phases import Phase
+from vreplication.schema.introspect import exists
+from vreplication.settings import ALIVE_SECONDS, BEAT_SECONDS, CUTOVER_DEADLINE_SECONDS, CUTOVER_RETRY_SECONDS
+from vreplication.state import checkpoint, journal, keytables, lease, markers, moves, source_marks, workflows
+from vreplication.state.moves import Decision, Move, Side
+from vreplication.workflows import recheck
+from vreplication.workflows.job import StreamJob
+from vreplication.workflows.move_tables import steps, streams
+from vreplication.workflows.move_tables.steps import Work
+from vreplication.workflows.recheck import Mismatch
+
+log = logging.getLogger(__name__)
+
+DEADLINE_SECONDS = CUTOVER_DEADLINE_SECONDS
+_UNDO_SECONDS = 0.5
+_MISMATCHES = 5
+_HOOK_SECONDS = 30.0
+_ALLOW_TRIES = 60
+
+
+def switch(work: Work, is_asked: Callable[[], bool]) -> None:
+    """Hold at the gate and try until the other side serves. Raises BadValue when rows keep differing."""
+    attempt = 0
+    while True:
+        steps.hold_at_gate(work, is_asked)
+        attempt += 1
+        job = work.load()
+        prepare_next(work)
+        try:
+            if steps.until_small(work, job) and _attempt(work, job, attempt):
+                return
+        except Mismatch as error:
+            work.driver.notify(f"{error}; comparing them again")
+            if attempt > _MISMATCHES:
+                raise BadValue(f"The two sides keep differing: {error}") from None
+        pause = CUTOVER_RETRY_SECONDS[min(attempt, len(CUTOVER_RETRY_SECONDS)) - 1]
+        work.driver.wait(pause)
+
+
+def prepare_next(work: Work) -> None:
+    """The key tables of the stream that comes behind the switch: made before anybody waits."""
+    with work.driver.route.open() as ends:
+        if work.number == 1:
+            _check_names_free(ends.home, work.driver.workflow)
+        forward = streams.load_mappings(ends, work.driver.workflow, work.number)
+        following = streams.stream_id(work.driver.workflow, work.number + 1)
+        for table in workflows.tables(ends.home, work.driver.workflow):
+            keytables.create_all(ends.home, forward[table.number], table.id(following))
+        source_marks.install(ends.home)
+
+
+def _attempt(work: Work, job: StreamJob, attempt: int) -> bool:
+    """One attempt. False: given up, and everything is as before. Raises Mismatch likewise."""
+    driver = work.driver
+    driver.move(Phase.CUTTING_OVER)
+    driver.report(cutover_attempts=attempt)
+    driver.remember()
+    moves.decide(driver.session, driver.lease, Decision.DENYING)
+    reach("switch.denying")
+    trial = _Trial(work=work, job=job)
+    try:
+        trial.run()
+    except (Transient, Ambiguous, Mismatch, Terminal) as error:
+        if not give_up(work, trial.used, former=tuple(trial.lockers)):
+            return True
+        if isinstance(error, Mismatch) or not isinstance(error, Transient | Ambiguous):
+            raise
+        driver.notify(f"switch not done: {error}")
+        driver.report(waiting_for=error.message)
+        return False
+    return True
+
+
+def _check_names_free(home: Session, workflow: str) -> None:
+    """Tables that were there and empty make way. Raises Terminal where somebody has written to one since."""
+    for schema, table in tables_on(home, workflow, Side.TARGET):
+        if exists(home, schema, table) and home.row(f"SELECT 1 FROM {qualified(schema, table)} LIMIT 1"):
+            raise Terminal(
+                f"{schema}.{table} on the target has rows: somebody else writes to it.",
+                cure="Empty or rename it, then go on with the same command.",
+            )
+
+
+@dataclass(slots=True, kw_only=True)
+class _Trial:
+    """What one attempt has done so far."""
+
+    work: Work
+    job: StreamJob
+    used: list[str] = field(default_factory=list)
+    lockers: list[int] = field(default_factory=list)
+    denied: deny.Denied | None = None
+    began: float = 0.0
+
+    def run(self) -> None:
+        work = self.work
+        with _serving_session(work) as locker, work.route.open(read_timeout=BEAT_SECONDS) as ends:
+            self.lockers.append(locker.id)
+            move = moves.load(ends.home, work.driver.workflow)
+            with self._watched(locker), self._given_up(locker):
+                self._deny(locker, move)
+                self._last_marker(ends)
+                self._take_over(ends)
+                self._compare(locker, ends)
+                self._decide(locker, ends)
+            open_side(work, ends, self.began)
+            with contextlib.suppress(VReplicationError):
+                self._release()
+
+    @contextlib.contextmanager
+    def _given_up(self, locker: Session) -> Iterator[None]:
+        """While the lock is held the triggers go under it, so that no writer sees an error; else `give_up` does it."""
+        try:
+            yield
+        except (Transient, Ambiguous, Terminal):
+            driver = self.work.driver
+            with contextlib.suppress(VReplicationError):
+                if self.denied and moves.load(driver.session, driver.workflow).decision is Decision.DENYING:
+                    moves.decide(driver.session, driver.lease, Decision.ABORTING)
+                    deny.allow(locker, serving_tables(self.work), workflow=driver.workflow)
+                    self._release()
+            raise
+
+    def _release(self) -> None:
+        if self.denied:
+            self.denied.release()
+
+    @property
+    def remaining(self) -> float:
+        """For what comes before the decision; what is left then is for giving up under the lock."""
+        return max(0.0, DEADLINE_SECONDS - _UNDO_SECONDS - (time.monotonic() - self.began))
+
+    def _check_deadline(self) -> None:
+        if not self.remaining:
+            raise Transient(f"the switch took longer than {DEADLINE_SECONDS:g} s")
+
+    @contextlib.contextmanager
+    def _watched(self, locker: Session) -> Iterator[None]:
+        """At the deadline the session that has the lock is ended, whatever it is doing."""
+        with connect(locker.url, read_timeout=BEAT_SECONDS, idle_seconds=ALIVE_SECONDS) as spare:
+            self.began = time.monotonic()
+            with Watchdog(spare, DEADLINE_SECONDS).started(locker):
+                yield
+
+    def _deny(self, locker: Session, move: Move) -> None:
+        """W2."""
+        work = self.work
+        tables = serving_tables(work)
+        self.denied = deny.deny(
+            locker,
+            tables,
+            workflow=work.driver.workflow,
+            token=move.secret,
+            message=f"This table has moved to {move.target_at if streams.is_forward(work.number) else move.source_at}",
+        )
+        reach("switch.denied")
+        self._check_ddl(locker)
+        if work.spec.deny == "fail":
+            self.denied.release()
+
+    def _check_ddl(self, locker: Session) -> None:
+        """No trigger stops a TRUNCATE: it would run on the old table, and nowhere else."""
+        own = (locker.id, *self.work.driver.connections)
+        if waiting := deny.definitions(locker, serving_tables(self.work), own):
+            raise Transient(f"a DDL statement waits for one of the tables (connection {waiting[0].id})")
+
+    def _last_marker(self, ends: Ends) -> None:
+        """W3. Behind the triggers; catch-up holds at it."""
+        work = self.work
+        of = source_marks.markers_of(ends, work.stream)
+        marker = of.write(markers.CUTOVER, our_lease=work.driver.lease)
+        self.used.append(marker)
+        reach("switch.marked")
+        applied = markers.wait(of, marker, timeout_seconds=self.remaining, check=work.driver.check, poll_seconds=0.003)
+        if applied.branches:
+            raise Transient(f"XA branch {applied.branches[0]} has no outcome yet")
+        if not applied.is_holding:
+            raise Transient("catch-up does not hold at the marker")
+        reach("switch.applied")
+
+    def _take_over(self, ends: Ends) -> None:
+        """W4. A restart of catch-up may be on its way; whoever it is writes nothing from here on."""
+        work = self.work
+        work.driver.rest()
+        token = lease.depose(ends.home, work.stream, lease.REPLICATE)
+        if not streams.is_forward(work.number):
+            source_marks.take_fence(ends.target, work.stream, token, "")
+        reach("switch.fenced")
+        if markers.find_applied(ends.home, work.stream, self.used[-1]) is None:
+            raise Transient("the last marker is not applied any more")
+        if checkpoint.load(ends.home, work.stream) is None:
+            raise Transient("catch-up has no checkpoint")
+
+    def _compare(self, locker: Session, ends: Ends) -> None:
+        """W5."""
+        work, counted = self.work, 0
+        for table in self.job.tables:
+            self._check_deadline()
+            counted += recheck.compare_locked(locker, ends, table.mapping, table.id)
+            of, to = ((t.schema, t.name) for t in (table.mapping.source, table.mapping.target))
+            raise_auto_increment(locker, of, ends.target, to, is_mariadb=self.job.is_mariadb)
+        log.info("workflow %s: %d keys compared while writes were denied", work.driver.workflow, counted)
+        reach("switch.compared")
+
+    def _decide(self, locker: Session, ends: Ends) -> None:
+        """W6 and W7. The last moment in which it can be given up, and in which a signal counts."""
+        work = self.work
+        start = _start_back(ends, work)
+        self._check_ddl(locker)
+        work.driver.check()
+        self._check_deadline()
+        column = "back_start" if streams.is_forward(work.number) else "forward_start"
+        reach("switch.before_decided")
+        moves.decide(ends.home, work.driver.lease, Decision.DECIDED, **{column: start})
+        reach("switch.decided")
+
+
+def _start_back(ends: Ends, work: Work) -> str:
+    """Where the stream that comes behind the switch begins: on the side that is still closed."""
+    following = streams.stream_id(work.driver.workflow, work.number + 1)
+
+    def mark() -> None:
+        source_marks.mark(ends.target, following)
+
+    found = position.begin(ends.target, is_mariadb(ends.target), mark)
+    mark()
+    return found.saved
+
+
+def _serving_session(work: Work) -> contextlib.AbstractContextManager[Session]:
+    """On the side that takes writes now."""
+    return _session_on(work, streams.serving(work.number))
+
+
+@contextlib.contextmanager
+def _session_on(work: Work, side: Side) -> Iterator[Session]:
+    """A session of its own, known to whoever takes over."""
+    driver = work.driver
+    if side is Side.SOURCE:
+        with driver.at_source() as session:
+            yield session
+        return
+    with connect(driver.route.home, read_timeout=BEAT_SECONDS, idle_seconds=ALIVE_SECONDS) as session:
+        driver.announce((session.id,))
+        yield session
+
+
+def serving_tables(work: Work) -> list[tuple[str, str]]:
+    """(schema, name) of the tables that take writes now."""
+    return tables_on(work.driver.session, work.driver.workflow, streams.serving(work.number))
+
+
+def tables_on(home: Session, workflow: str, side: Side) -> list[tuple[str, str]]:
+    """Under their own names."""
+    move = moves.load(home, workflow)
+    schema = None if side is Side.SOURCE else move.target_schema
+    return [(schema or t.source_schema, t.source_table) for t in workflows.tables(home, workflow)]
+
+
+def give_up(work: Work, used: list[str], *, former: tuple[int, ...] = ()) -> bool:
+    """Open the serving side again. False: the switch is decided, and has been brought to its end instead.
+
+    former: connections there that may still be making triggers.
+    """
+    decision = moves.load(work.driver.session, work.driver.workflow).decision
+    if decision in (Decision.DECIDED, Decision.OPENED):
+        with work.route.open(read_timeout=BEAT_SECONDS) as ends:
+            open_side(work, ends, None)
+        return False
+    if decision is Decision.RUNNING:
+        return True
+    driver = work.driver
+    moves.decide(driver.session, driver.lease, Decision.ABORTING)
+    reach("switch.aborting")
+    allow(work, former)
+    with work.route.open() as ends:
+        of = source_marks.markers_of(ends, work.stream)
+        for marker in used:
+            of.remove(marker)
+        markers.remove_all(ends.home, work.stream, markers.CUTOVER)
+    moves.decide(driver.session, driver.lease, Decision.RUNNING)
+    driver.start_replicate()
+    reach("switch.aborted")
+    return True
+
+
+def allow(work: Work, former: tuple[int, ...] = ()) -> None:
+    """Drop the triggers on the serving side, whatever it takes: nothing else may be done before."""
+    with _serving_session(work) as session:
+        _allow(session, serving_tables(work), work.driver.workflow, former)
+
+
+def _allow(session: Session, tables: list[tuple[str, str]], workflow: str, former: tuple[int, ...] = ()) -> None:
+    for attempt in range(_ALLOW_TRIES):
+        try:
+            deny.allow(session, tables, workflow=workflow, former=former)
+            return
+        except LockWait:
+            if attempt + 1 == _ALLOW_TRIES:
+                raise
+
+
+def open_side(work: Work, ends: Ends, began: float | None) -> None:
+    """W7, behind `decided`: the other side takes writes. Repeatable; began: when writers began to wait, if known."""
+    driver, home = work.driver, ends.home
+    move = moves.load(home, driver.workflow)
+    if move.decision is Decision.DECIDED:
+        if work.number == 1:
+            _rename(home, move, driver.workflow)
+        else:
+            _allow_other(work)
+        reach("switch.before_opened")
+        stall = None if began is None else round(1000 * (time.monotonic() - began))
+        moves.decide(home, driver.lease, Decision.OPENED, stall_millis=stall)
+        driver.rest()
+        driver.note_switched()
+        workflows.set_fields(home, driver.workflow, is_cut=int(streams.is_forward(work.number)))
+        words = "to the target" if streams.is_forward(work.number) else "back to the source"
+        journal.write(home, driver.workflow, "switched", words, actor=lease.me())
+        driver.report(write_stall_millis=stall, cutover_millis=stall)
+    reach("switch.opened")
+
+
+def _allow_other(work: Work) -> None:
+    """On the side that is to serve, by a connection that is known to whoever takes over."""
+    driver, side = work.driver, streams.serving(work.number).other
+    tables = tables_on(driver.session, driver.workflow, side)
+    with _session_on(work, side) as session:
+        _allow(session, tables, driver.workflow)
+
+
+def _rename(home: Session, move: Move, workflow: str) -> None:
+    """The tables get their names, all at once; what has its name already by its identity was renamed before."""
+    here = is_mariadb(home)
+    left = []
+    for table in workflows.tables(home, workflow):
+        if table_identity(home, move.target_schema, table.shadow_table, here) == table.shadow_identity:
+            old, new, aside = (
+                qualified(move.target_schema, name)
+                for name in (table.shadow_table, table.source_table, table.retired_table)
+            )
+            if exists(home, move.target_schema, table.source_table):
+                left.append(f"{new} TO {aside}")
+            left.append(f"{old} TO {new}")
+    if left:
+        home.execute_raw(f"RENAME TABLE {', '.join(left)}")
+
+
+def settle(work: Work) -> bool:
+    """Bring what a driver before us has left to its end (W10). True: the other side serves, and the hook is due."""
+    decision = moves.load(work.driver.session, work.driver.workflow).decision
+    if decision is Decision.RUNNING:
+        with work.driver.ends() as ends:
+            markers.remove_all(ends.home, work.stream, markers.CUTOVER)
+        return False
+    return not give_up(work, [])
+
+
+def tell(work: Work) -> None:
+    """W8: the hook is called until it says yes; then the other side is the one that serves. Repeatable."""
+    driver = work.driver
+    move = moves.load(driver.session, driver.workflow)
+    if work.spec.on_switch:
+        _call(work, move)
+    reach("switch.told")
+    moves.decide(
+        driver.session,
+        driver.lease,
+        Decision.RUNNING,
+        serving=str(move.serving.other),
+        number=move.number + 1,
+        asked=None,
+        asked_by=None,
+    )
+    reach("switch.done")
+
+
+def _call(work: Work, move: Move) -> None:
+    driver = work.driver
+    is_forward = streams.is_forward(work.number)
+    old = hook.Place.of(driver.route.source)
+    new = replace(hook.Place.of(driver.route.target), schema=move.target_schema)
+    began = workflows.load(driver.session, driver.workflow).created_at
+    event = hook.SwitchEvent(
+        workflow=driver.workflow,
+        direction="switch" if is_forward else "reverse",
+        tables=tuple(t.source_table for t in workflows.tables(driver.session, driver.workflow)),
+        source=old if is_forward else new,
+        to=new if is_forward else old,
+        # One that was cancelled and begun again under its old name is another one.
+        number=work.number + (1000 * int(began.timestamp()) if began else 0),
+    )
+    driver.notify(f"calling the hook: the application is to write to the {streams.serving(work.number).other} now")
+    hook.call(
+        work.spec.on_switch or "",
+        event,
+        secret=os.environ.get(hook.SECRET_VARIABLE),
+        timeout_seconds=_HOOK_SECONDS,
+        check=driver.check,
+        say=driver.notify,
+    )
