@@ -76,6 +76,8 @@ def load() -> None:
     import vreplication.planning.explain
     import vreplication.workflows.effort
     import vreplication.workflows.ending
+    import vreplication.workflows.move_tables.explain
+    import vreplication.workflows.moving
     import vreplication.workflows.online_ddl
     import vreplication.workflows.operate  # noqa: F401
 
@@ -92,7 +94,7 @@ def main() -> None:
         server.end()
         return
     asked.become()
-    if asked.words[0] in ("online-ddl", "resume"):
+    if asked.words[0] in ("online-ddl", "move-tables", "resume", "reverse", "complete"):
         # Here it is two processes that go on: the command, and later its catch-up.
         forked_catch_up.fork_ahead()
     without_spark.main()

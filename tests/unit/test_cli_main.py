@@ -15,16 +15,19 @@ import pytest
 import vreplication.planning
 import vreplication.workflows
 from vreplication import __version__, masking
-from vreplication.cli import invocation, logs, main, online_ddl, operate, options
+from vreplication.cli import invocation, logs, main, online_ddl, operate, options, outcome
 from vreplication.errors import Refused, Transient, VReplicationError
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import Phase
 from vreplication.progress.snapshot import Snapshot
 from vreplication.state.verdicts import Verdict
+from vreplication.workflows import lookup
+from vreplication.workflows.lookup import Found
 from vreplication.workflows.result import Result
 
 PASSWORD = "correct-horse"
 SOURCE = "mysql+pymysql://joe@127.0.0.1:1/shop"
+MOVE = ["move-tables", "--table", "orders"]
 DDL = ["online-ddl", "--table", "orders", "--alter", "ADD x INT"]
 COMPLETE = Result(event="complete", workflow="w", rows_copied=10, events_applied=3, write_stall_millis=5.0)
 
@@ -71,8 +74,9 @@ def calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Calls]:
         monkeypatch.setattr(package, name, module, raising=False)
     for room in (online_ddl, operate):
         monkeypatch.setattr(room, "watch", _Watcher)
-    monkeypatch.setattr(operate, "_group", lambda *_: None)
-    monkeypatch.setattr("vreplication.cli.status._members", lambda *_: {})
+    monkeypatch.setattr(lookup, "find", lambda servers, workflow: Found(home=servers.given[0]))
+    monkeypatch.setattr(lookup, "leaving", lambda session: ())
+    monkeypatch.setattr("vreplication.progress.moved.find", lambda session, workflow: None)
     for path in ("online_ddl", "status"):
         monkeypatch.setattr(
             f"vreplication.cli.{path}.connect", lambda url, **_: made("connect", url=url) or _NoSession()
@@ -82,7 +86,8 @@ def calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Calls]:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.setenv(options.SOURCE, SOURCE)
     monkeypatch.setenv(options.PASSWORD, PASSWORD)
-    monkeypatch.delenv(main.DEBUG, raising=False)
+    for name in (main.DEBUG, options.TARGET, options.TARGET_PASSWORD):
+        monkeypatch.delenv(name, raising=False)
     yield made
     logs.stop()
     masking.forget()
@@ -98,12 +103,14 @@ class _NoSession:
 
 def _flow(calls: Calls) -> list[tuple[ModuleType, str, dict[str, Callable[..., Any]]]]:
     def act(name: str) -> Callable[..., Any]:
-        return lambda url, workflow, by: calls(name, url=url, workflow=workflow, by=by)
+        return lambda url, workflow, by, source=None: calls(name, url=url, workflow=workflow, by=by)
 
     workflows = {name: act(name) for name in ("pause", "release", "cancel", "cleanup")}
     workflows |= {
-        "resume": lambda url, workflow, by, stop, notify: calls("resume", url=url, workflow=workflow, stop=stop),
-        "verify": lambda url, workflow, master, stop: calls("verify", workflow=workflow, master=master),
+        "resume": lambda url, workflow, by, stop, notify, source: calls(
+            "resume", url=url, workflow=workflow, stop=stop
+        ),
+        "verify": lambda url, workflow, master, stop, source: calls("verify", workflow=workflow, master=master),
     }
     run = {"run": lambda spec, url, *, stop, notify: calls("run", spec=spec, url=url, stop=stop, notify=notify)}
     return [
@@ -223,6 +230,15 @@ def test_in_a_terminal_it_asks(calls: Calls, monkeypatch: pytest.MonkeyPatch, an
         (["pause"], "Missing argument 'ID'."),
         (["pause", "w", "x"], "unexpected extra argument"),
         (["pause", "../etc"], "Workflow id '../etc' is not valid."),
+        ([*MOVE, "--source", SOURCE], "No target is given."),
+        ([*MOVE, "--target", "postgresql://h/db"], "The target's URL is of kind 'postgresql'"),
+        ([*MOVE, "--target-file", "/nowhere/at-all"], "The target file '/nowhere/at-all' cannot be read"),
+        (["move-tables", "--target", SOURCE], "no table is named"),
+        ([*MOVE, "--target", SOURCE, "--all-tables"], "choose one"),
+        ([*MOVE, "--target", SOURCE, "--exclude", "x"], "exclude goes with all tables only"),
+        ([*MOVE, "--target", SOURCE, "--workflow", "no good"], "Workflow id 'no good' is not valid."),
+        (["reverse"], "Missing argument 'ID'."),
+        (["complete", "../etc"], "Workflow id '../etc' is not valid."),
     ],
 )
 def test_bad_input_is_one_sentence_and_2(calls: Calls, capsys: Capture, args: list[str], sentence: str) -> None:
@@ -321,6 +337,44 @@ def test_the_plan_is_shown_and_refusals_exit_with_2(calls: Calls, capsys: Captur
     assert json.loads(capsys.readouterr().out) == {"event": "plan", "copy_path": "rows"}
 
 
+@pytest.mark.parametrize(
+    ("given", "looked_at"),
+    [([], ["shop"]), (["--target", "mysql://eve@g/store"], ["store", "shop"])],
+)
+def test_of_two_servers_the_target_is_looked_at_first(
+    calls: Calls, monkeypatch: pytest.MonkeyPatch, given: list[str], looked_at: list[str]
+) -> None:
+    seen: list[str] = []
+
+    def find(servers: lookup.Servers, workflow: str) -> Found:
+        seen.extend(url.database for url in servers.given)
+        return Found(home=servers.given[0])
+
+    monkeypatch.setattr(lookup, "find", find)
+    assert main.run(["pause", "w-1", *given]) == 0
+    assert seen == looked_at
+    assert calls[0][1]["url"].database == looked_at[0]
+
+
+def test_a_target_alone_is_enough_for_an_act(calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
+    import os
+
+    for name in (options.SOURCE, options.PASSWORD):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv(options.TARGET, "mysql://eve@g/store")
+    monkeypatch.setenv(options.TARGET_PASSWORD, PASSWORD)
+    assert main.run(["release", "w-1"]) == 0
+    assert (calls[0][1]["url"].database, calls[0][1]["url"].password) == ("store", PASSWORD)
+    assert not {options.TARGET, options.TARGET_PASSWORD} & set(os.environ)
+
+
+def test_no_password_is_in_the_command_that_goes_on() -> None:
+    given = ["move-tables", "--target", f"mysql://eve:{PASSWORD}@g/store", f"--source=mysql://joe:{PASSWORD}@h/shop"]
+    words = outcome.same_command([*given, "--on-switch", f"https://u:{PASSWORD}@h/x"], "w-1")
+    assert PASSWORD not in words
+    assert words.endswith("--on-switch https://u@h/x --workflow w-1")
+
+
 @pytest.mark.parametrize("act", ["pause", "release"])
 def test_acts_reach_the_flow(calls: Calls, capsys: Capture, act: str) -> None:
     assert main.run([act, "w-1"]) == 0
@@ -340,7 +394,7 @@ def test_cancel_tells_what_could_not_be_removed(calls: Calls, monkeypatch: pytes
     assert main.run(["cancel", "w"]) == 1
 
 
-@pytest.mark.parametrize("act", ["cancel", "cleanup"])
+@pytest.mark.parametrize("act", ["cancel", "cleanup", "reverse", "complete"])
 def test_what_removes_asks_in_a_terminal(calls: Calls, monkeypatch: pytest.MonkeyPatch, act: str) -> None:
     monkeypatch.setattr(invocation, "is_terminal", lambda: True)
     monkeypatch.setattr("typer.confirm", lambda text, **_: False)

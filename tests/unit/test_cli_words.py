@@ -20,7 +20,9 @@ from vreplication.cli import bars, figures, logs, outcome, say, show, status
 from vreplication.mysql.url import parse
 from vreplication.phases import Phase
 from vreplication.progress import numbers
+from vreplication.progress.moved import Moved, MovedTable
 from vreplication.progress.snapshot import Snapshot
+from vreplication.state.moves import Side
 from vreplication.workflows.result import Leftover, Result
 
 SECRET = "s3cret-pa/ss"
@@ -296,3 +298,64 @@ def test_bars_are_drawn_in_place_with_notes_above() -> None:
     assert text.index("◉ prepare") < text.index("◉ copy") < text.index("stopping")
     assert "\x1b[1A" in text
     assert text.endswith("\x1b[?25h")
+
+
+MOVED = Moved(
+    tables=(
+        MovedTable(source="shop.orders", target="store.orders", rows_copied=12_345, rows_total=12_000, is_copied=True),
+        MovedTable(source="shop.items", target="store.items", rows_copied=10, rows_total=400, is_copied=False),
+    ),
+    source_at="old:3306",
+    target_at="new:3306",
+    serving=Side.TARGET,
+    switches=1,
+    asked="reverse",
+    asked_by="eve@h",
+)
+
+
+def test_status_of_tables_that_have_moved_says_who_serves_and_what_comes_next() -> None:
+    seen = status.Seen(snapshot=snapshot(Phase.SWITCHED, lag_seconds=0.1, backlog=1), moved=MOVED)
+    lines = _drawn(status._page(status.Overview(each=(seen,)), bars.View(), is_one=True), 100)
+    text = "\n".join(lines)
+    assert all(len(line) <= 100 for line in lines)
+    assert "◉ way back" in lines[1]
+    assert "shop.orders → store.orders: 12.3k rows copied" in text
+    assert "shop.items → store.items: 10 of about 400 rows" in text
+    assert "the target, new:3306" in text
+    assert "reverse, by eve@h" in text
+    assert "vreplication reverse orders-1 goes back, vreplication complete orders-1 ends the way back" in text
+    assert figures.eta(seen.snapshot) == ""
+
+
+def test_an_online_ddl_has_no_way_back() -> None:
+    assert all("way back" not in line for line in _drawn(_view(COPYING), 80))
+
+
+def test_the_source_says_where_the_state_of_tables_that_leave_it_is() -> None:
+    found = status.Overview(each=(), leaving=("shop-1",))
+    assert "vreplication status shop-1 --target URL" in _drawn(status._page(found, bars.View(), is_one=False), 120)[0]
+
+
+@pytest.mark.parametrize(
+    ("resume_command", "words"),
+    [
+        (None, "Its process goes on, and keeps the target level."),
+        ("vreplication resume w", "Nobody keeps the target level now. Go on with: vreplication resume w"),
+    ],
+)
+def test_the_end_of_a_reverse_says_who_goes_on(
+    capsys: pytest.CaptureFixture[str], resume_command: str | None, words: str
+) -> None:
+    result = Result(event="reversed", workflow="w", write_stall_millis=250, resume_command=resume_command)
+    assert outcome.finish(result, is_json=False, is_move=True) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "Switched back: the source serves the tables of workflow w."
+    assert words in lines
+
+
+def test_a_failed_move_does_not_say_that_the_source_is_untouched(capsys: pytest.CaptureFixture[str]) -> None:
+    """After a switch that would be a lie, and where the target cannot be asked nobody knows."""
+    result = Result(event="failed", workflow="w", reason="The server is away.", exit_code=1)
+    outcome.finish(result, is_json=False, is_move=True)
+    assert "untouched" not in capsys.readouterr().err

@@ -16,28 +16,25 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vreplication import masking
 from vreplication.cli import logs, options
 from vreplication.cli.attend import stopping_on_signals
-from vreplication.cli.say import error, json_line, say, warn
+from vreplication.cli.say import error, json_line, say
 from vreplication.cli.streams import children_to
 from vreplication.errors import Refused
-from vreplication.mysql.url import SourceUrl, parse
+from vreplication.mysql.url import SourceUrl
 from vreplication.progress import numbers
 
 if TYPE_CHECKING:
     from vreplication.backfill.job import Job
     from vreplication.backfill.run import Result
 
-TARGET = "VREPLICATION_TARGET"
-TARGET_PASSWORD = "VREPLICATION_TARGET_PASSWORD"
 FOLDER = "VREPLICATION_MIGRATIONS"
 HELP = f"""
 Copy or refresh the rows of one interval of time, from a table to one on the same server or another.
 
 Rows are written by their primary key and compared afterwards; the same command again changes nothing. The job is one
 of migrations/backfills.yaml; servers come from --source and --target, and passwords from {options.PASSWORD} and
-{TARGET_PASSWORD}.
+{options.TARGET_PASSWORD}.
 
 Example:
 
@@ -50,15 +47,6 @@ _To = Annotated[str, typer.Option("--to", metavar="ISO", help="End, not included
 _File = Annotated[
     Path | None,
     typer.Option("--file", metavar="FILE", help="The jobs. [default: migrations/backfills.yaml]", show_default=False),
-]
-_Target = Annotated[
-    str | None,
-    typer.Option(
-        "--target",
-        metavar="URL",
-        help=f"The server that is written: mysql+pymysql://user@host:port/db. Or set {TARGET}. "
-        f"The password is better given in {TARGET_PASSWORD}.",
-    ),
 ]
 _Mirror = Annotated[
     bool | None,
@@ -77,13 +65,14 @@ def backfill(
     file: _File = None,
     source: options.SourceOption = None,
     source_file: options.SourceFileOption = None,
-    target: _Target = None,
+    target: options.TargetOption = None,
+    target_file: options.TargetFileOption = None,
     mirror: _Mirror = None,
     spark_master: options.SparkMasterOption = None,
     is_json: options.JsonOption = False,
 ) -> None:
     # The secrets leave the environment first, whatever else may be refused.
-    source_url, target_url = options.resolve(source, source_file), _resolve_target(target)
+    source_url, target_url = options.both(source, source_file, target, target_file)
     asked = _job(file, job, mirror, spark_master)
     interval = _moment(start, "--from"), _moment(end, "--to")
     logs.start(f"backfill-{asked.name}")
@@ -170,26 +159,3 @@ def _moment(text: str, option: str) -> datetime:
     except ValueError:
         raise Refused(f"{option} {text!r} is not a time.", cure="Write 2026-01-31 or 2026-01-31T08:00Z.") from None
     return found if found.tzinfo else found.replace(tzinfo=UTC)
-
-
-def _resolve_target(target: str | None) -> SourceUrl:
-    """The server that is written. Raises Refused when it is not given or is not a URL."""
-    from_env, password = os.environ.pop(TARGET, ""), os.environ.pop(TARGET_PASSWORD, "")
-    text = target or from_env
-    if not text:
-        raise Refused("No target is given.", cure=f"Pass --target mysql+pymysql://user@host:port/db or set {TARGET}.")
-    url = _parsed(text)
-    masking.remember(*url.secrets)
-    if target and url.password:
-        warn(f"A password in --target can be seen by every user of this machine; {TARGET_PASSWORD} hides it.")
-    chosen = url.with_password(url.password or password)
-    masking.remember(*chosen.secrets)
-    return chosen
-
-
-def _parsed(text: str) -> SourceUrl:
-    try:
-        return parse(text)
-    except Refused as failure:
-        message = failure.message.replace("The source", "The target", 1)
-        raise Refused(message, cure=failure.cure) from None

@@ -26,6 +26,7 @@ _PHASE_COLORS = {
     Phase.FAILED: FAILED,
     Phase.CANCELLED: FAILED,
     Phase.WAITING: WAITING,
+    Phase.SWITCHED: PROVEN,
 }
 _FIGURES_WIDTH = 44
 _FIXED_WIDTH = 10 + 9 + 2
@@ -94,11 +95,12 @@ def _title(snapshot: Snapshot) -> Text:
 
 def _steps(snapshot: Snapshot) -> Text:
     """● done  ◉ here  ○ to come."""
-    order = list(numbers.STEPS)
-    here = order.index(snapshot.phase) if snapshot.phase in numbers.STEPS else len(order)
+    words = numbers.steps(snapshot.phase)
+    order = list(words)
+    here = order.index(snapshot.phase) if snapshot.phase in words else len(order)
     if snapshot.phase in (Phase.FAILED, Phase.CANCELLED):
         return Text(mask(snapshot.reason or str(snapshot.phase)), style=FAILED)
-    return Text("  ").join(_step(index, here, word) for index, word in enumerate(numbers.STEPS.values()))
+    return Text("  ").join(_step(index, here, word) for index, word in enumerate(words.values()))
 
 
 def _step(index: int, here: int, word: str) -> Text:

@@ -8,6 +8,9 @@ from vreplication.phases import Phase
 from vreplication.progress import numbers
 from vreplication.progress.snapshot import Snapshot
 
+_WAITING = "Waiting for "
+_WITHOUT_ETA = frozenset({Phase.PLANNING, Phase.SWITCHED})
+
 
 def phase(snapshot: Snapshot) -> str:
     """The phase in words, with its attributes."""
@@ -35,7 +38,7 @@ def per_second(value: float | None, unit: str) -> str:
 def eta(snapshot: Snapshot, now: float | None = None) -> str:
     """When it has ended, or is at the gate where it waits, by this machine's clock; else why that is not known."""
     seconds = snapshot.eta_seconds
-    if snapshot.has_ended or snapshot.phase is Phase.PLANNING or snapshot.has_come_to_the_gate:
+    if snapshot.has_ended or snapshot.has_come_to_the_gate or snapshot.phase in _WITHOUT_ETA:
         return ""
     if seconds is None:
         return f"ETA {_why_unknown(snapshot)}"
@@ -102,4 +105,7 @@ def _behind(snapshot: Snapshot) -> str:
 
 
 def _waiting(snapshot: Snapshot) -> str:
-    return f"waiting for: {snapshot.waiting_for}" if snapshot.waiting_for and not snapshot.has_ended else ""
+    text = snapshot.waiting_for
+    if not text or snapshot.has_ended:
+        return ""
+    return f"waiting for {text.removeprefix(_WAITING)}" if text.startswith(_WAITING) else f"waiting for: {text}"

@@ -16,32 +16,33 @@ from collections.abc import Iterator
 from vreplication import masking
 from vreplication.cli import logs
 from vreplication.errors import Interrupted, VReplicationError
+from vreplication.mysql.ends import Route
 from vreplication.mysql.url import SourceUrl
-from vreplication.workflows.child import FOLLOW, from_line
+from vreplication.workflows.child import FOLLOW, SEVERAL, STREAM, from_line, route_from_line
 from vreplication.workflows.following import Followers
-from vreplication.workflows.replicate import collecting_rarely, replicate
+from vreplication.workflows.replicate import collecting_rarely, replicate, replicate_stream
 
 log = logging.getLogger("vreplication.replicate")
 
 
-def run_replicate(workflow: str, option: str = "", at_once: str = "1") -> int:
-    """Catch-up of one workflow, or with `option` of several; returns the exit code."""
+def run_replicate(workflow: str, option: str = "", number: str = "1") -> int:
+    """Catch-up of a workflow; with SEVERAL of so many, with STREAM of that to this switch. Returns the exit code."""
     line = _line()
     if not line:
         # Loaded ahead, and not needed.
         return 0
-    url = from_line(line)
-    masking.remember(*url.secrets)
+    route = route_from_line(line) if option == STREAM else Route.within(from_line(line))
+    masking.remember(*route.source.secrets, *route.target.secrets)
     logs.start_on(sys.stderr)
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     log.info("catch-up of workflow %s begins", workflow)
     try:
-        if option:
-            _several(url, stop, int(at_once))
+        if option == SEVERAL:
+            _several(route.home, stop, int(number))
         else:
             threading.Thread(target=_until_end_of_input, args=(stop,), daemon=True).start()
-            replicate(url, workflow, stop)
+            _follow(route, workflow, int(number) if option else None, stop)
     except Interrupted:
         return Interrupted.exit_code
     except VReplicationError as error:
@@ -52,6 +53,15 @@ def run_replicate(workflow: str, option: str = "", at_once: str = "1") -> int:
         return 1
     log.info("catch-up of workflow %s ends", workflow)
     return 0
+
+
+def _follow(route: Route, workflow: str, number: int | None, stop: threading.Event) -> None:
+    if number is None:
+        replicate(route.home, workflow, stop)
+        return
+    from vreplication.workflows.move_tables.streams import stream_of
+
+    replicate_stream(stream_of(route, workflow, number), stop)
 
 
 def _several(url: SourceUrl, stop: threading.Event, at_once: int) -> None:

@@ -17,7 +17,7 @@ import typer
 from typer.exceptions import TyperException
 
 from vreplication import __version__
-from vreplication.cli import backfill, housekeeping, logs, online_ddl, operate, outcome, streams, submit
+from vreplication.cli import backfill, housekeeping, logs, move_tables, online_ddl, operate, outcome, streams, submit
 from vreplication.cli.invocation import Invocation
 from vreplication.cli.say import PROGRAM, error, json_line, say
 from vreplication.cli.status import status
@@ -26,10 +26,11 @@ from vreplication.masking import mask
 
 DEBUG = "VREPLICATION_DEBUG"
 HELP = """
-Change live MySQL and MariaDB tables without losing a write.
+Change and move live MySQL and MariaDB tables without losing a write.
 
 Every command takes the server from --source or VREPLICATION_SOURCE, and the password from VREPLICATION_PASSWORD or
---source-file.
+--source-file; where tables move to another server, that one likewise from --target, VREPLICATION_TARGET,
+VREPLICATION_TARGET_PASSWORD or --target-file.
 
 Exit codes: 0 complete, 1 failed (the source table is untouched), 2 refused or bad input (nothing was touched), 3
 cancelled, 130 interrupted.
@@ -74,6 +75,8 @@ def _spark_archive() -> None:
 
 app.command("online-ddl", help=online_ddl.RUN_HELP)(online_ddl.command(online_ddl.run))
 plans.command("online-ddl", help=online_ddl.PLAN_HELP)(online_ddl.command(online_ddl.plan))
+app.command("move-tables", help=move_tables.RUN_HELP)(move_tables.command(move_tables.run))
+plans.command("move-tables", help=move_tables.PLAN_HELP)(move_tables.command(move_tables.plan))
 app.add_typer(plans, name="plan")
 app.command(help=backfill.HELP)(backfill.backfill)
 app.command()(status)

@@ -1,4 +1,4 @@
-"""`pause`, `resume`, `release`, `tune`, `cancel`, `verify` and `cleanup`: an operator's acts on a workflow by its id.
+"""`pause`, `resume`, `release`, `tune`, `cancel`, `verify`, `cleanup`, `reverse`, `complete`: acts on a workflow by id.
 
 What must stay true: what removes something asks first where a person can be asked; in a script the command itself is
 the agreement.
@@ -24,6 +24,8 @@ from vreplication.masking import mask
 from vreplication.mysql.url import SourceUrl
 from vreplication.progress import numbers
 from vreplication.state.verdicts import CLEAN, Verdict
+from vreplication.workflows import lookup
+from vreplication.workflows.lookup import Found
 
 if TYPE_CHECKING:
     from vreplication.state.groups import Group
@@ -33,16 +35,20 @@ def pause(
     workflow: options.WorkflowArgument,
     source: options.SourceOption = None,
     source_file: options.SourceFileOption = None,
+    target: options.TargetOption = None,
+    target_file: options.TargetFileOption = None,
     is_json: options.JsonOption = False,
 ) -> None:
     """Stop copying; catch-up goes on, so nothing is lost. `resume` goes on."""
     from vreplication.workflows import operate
 
-    url = options.resolve(source, source_file)
-    if group := _group(url, workflow):
+    servers = options.servers(source, source_file, target, target_file)
+    found = _find(servers, workflow)
+    url = found.home
+    if group := found.group:
         _on_each(url, group, "paused", lambda each: operate.pause(url, each, by()), is_json, paused=1)
         return
-    limit = operate.pause(url, names.check_workflow(workflow), by())
+    limit = operate.pause(url, workflow, by())
     words = f"Paused; resume with: {PROGRAM} resume {workflow}"
     _done("paused", workflow, f"{words}\n{limit}" if limit else words, is_json)
 
@@ -51,16 +57,20 @@ def release(
     workflow: options.WorkflowArgument,
     source: options.SourceOption = None,
     source_file: options.SourceFileOption = None,
+    target: options.TargetOption = None,
+    target_file: options.TargetFileOption = None,
     is_json: options.JsonOption = False,
 ) -> None:
     """Let a workflow with --cutover manual switch as soon as it is ready; remembered when it comes early."""
     from vreplication.workflows import operate
 
-    url = options.resolve(source, source_file)
-    if group := _group(url, workflow):
+    servers = options.servers(source, source_file, target, target_file)
+    found = _find(servers, workflow)
+    url = found.home
+    if group := found.group:
         _on_each(url, group, "released", lambda each: operate.release(url, each, by()), is_json, released_by=by())
         return
-    operate.release(url, names.check_workflow(workflow), by())
+    operate.release(url, workflow, by())
     _done("released", workflow, "Released; the cut-over follows as soon as the gate is open.", is_json)
 
 
@@ -74,17 +84,21 @@ def tune(
     ] = None,
     source: options.SourceOption = None,
     source_file: options.SourceFileOption = None,
+    target: options.TargetOption = None,
+    target_file: options.TargetFileOption = None,
     is_json: options.JsonOption = False,
 ) -> None:
     """Let a running copy work harder or less hard; nothing is restarted."""
     from vreplication.workflows import effort
 
-    url = options.resolve(source, source_file)
+    servers = options.servers(source, source_file, target, target_file)
     asked_for = {"copy_parallelism": copy_parallelism, "chunk_millis": chunk_millis}
-    if group := _group(url, workflow):
+    found = _find(servers, workflow)
+    url = found.home
+    if group := found.group:
         _on_each(url, group, "tuned", lambda each: effort.tune(url, each, by(), asked_for), is_json)
         return
-    words = effort.tune(url, names.check_workflow(workflow), by(), asked_for)
+    words = effort.tune(url, workflow, by(), asked_for)
     if is_json:
         json_line({"event": "tuned", "workflow": workflow, **asked_for})
     else:
@@ -95,21 +109,25 @@ def cancel(
     workflow: options.WorkflowArgument,
     source: options.SourceOption = None,
     source_file: options.SourceFileOption = None,
+    target: options.TargetOption = None,
+    target_file: options.TargetFileOption = None,
     yes: options.YesOption = False,
     is_json: options.JsonOption = False,
 ) -> None:
     """End a workflow and remove what it made; the source table is untouched."""
     from vreplication.workflows import operate
 
-    url = options.resolve(source, source_file)
+    servers = options.servers(source, source_file, target, target_file)
     names.check_workflow(workflow)
-    _ask(f"Cancel workflow {workflow}? Its shadow table is removed; the source table is untouched.", yes or is_json)
+    _ask(f"Cancel workflow {workflow}? What it made is removed; the source's tables are untouched.", yes or is_json)
     logs.start(workflow)
-    if group := _group(url, workflow):
+    found = _find(servers, workflow)
+    url = found.home
+    if group := found.group:
         _on_each(url, group, "cancelled", lambda each: operate.cancel(url, each, by()), is_json, cancel_requested=1)
         return
-    result = operate.cancel(url, workflow, by())
-    code = outcome.finish(result, is_json=is_json)
+    result = operate.cancel(url, workflow, by(), found.source)
+    code = outcome.finish(result, is_json=is_json, is_move=found.is_move)
     # The run that was cancelled ends with 3; the act of cancelling it has succeeded.
     raise typer.Exit(0 if result.event == "cancelled" else code)
 
@@ -118,20 +136,24 @@ def cleanup(
     workflow: options.WorkflowArgument,
     source: options.SourceOption = None,
     source_file: options.SourceFileOption = None,
+    target: options.TargetOption = None,
+    target_file: options.TargetFileOption = None,
     yes: options.YesOption = False,
     is_json: options.JsonOption = False,
 ) -> None:
     """Drop the retired table of a complete workflow: there is no way back to the original afterwards."""
     from vreplication.workflows import operate
 
-    url = options.resolve(source, source_file)
+    servers = options.servers(source, source_file, target, target_file)
     names.check_workflow(workflow)
     _ask(f"Drop the retired table of workflow {workflow}, the original with its rows?", yes or is_json)
-    if group := _group(url, workflow):
+    found = _find(servers, workflow)
+    if found.group:
         from vreplication.workflows.group import check_complete
 
-        check_complete(url, group)
-    removed = [what for each in (group.members if group else (workflow,)) for what in operate.cleanup(url, each, by())]
+        check_complete(found.home, found.group)
+    members = found.group.members if found.group else (workflow,)
+    removed = [what for each in members for what in operate.cleanup(found.home, each, by(), found.source)]
     if is_json:
         json_line({"event": "cleaned_up", "workflow": workflow, "removed": removed})
     else:
@@ -143,13 +165,16 @@ def resume(
     workflow: options.WorkflowArgument,
     source: options.SourceOption = None,
     source_file: options.SourceFileOption = None,
+    target: options.TargetOption = None,
+    target_file: options.TargetFileOption = None,
     is_json: options.JsonOption = False,
 ) -> None:
     """Unpause a living workflow; one without an active worker is run on from where it stopped."""
-    url = options.resolve(source, source_file)
-    if group := _group(url, workflow):
-        raise typer.Exit(_resume_group(url, group, invocation.of(context).args, is_json))
-    raise typer.Exit(_resume(url, names.check_workflow(workflow), invocation.of(context).args, is_json))
+    servers = options.servers(source, source_file, target, target_file)
+    found, args = _find(servers, workflow), invocation.of(context).args
+    if found.group:
+        raise typer.Exit(_resume_group(found.home, found.group, args, is_json))
+    raise typer.Exit(_resume(found, workflow, args, is_json))
 
 
 def _resume_group(url: SourceUrl, group: Group, args: tuple[str, ...], is_json: bool) -> int:
@@ -163,11 +188,9 @@ def _resume_group(url: SourceUrl, group: Group, args: tuple[str, ...], is_json: 
     return several.run(groups.tables_of(group), url, args, is_json=is_json, is_resumed=True)
 
 
-def _group(url: SourceUrl, workflow: str) -> Group | None:
-    """Where the id is of several tables."""
-    from vreplication.workflows import group
-
-    return group.find(url, names.check_workflow(workflow))
+def _find(servers: lookup.Servers, workflow: str) -> Found:
+    """Where the workflow's state is. Raises Refused."""
+    return lookup.find(servers, names.check_workflow(workflow))
 
 
 def _on_each(
@@ -183,40 +206,96 @@ def _on_each(
         say(f"{event.capitalize()}: {len(done)} of {len(group.members)} tables{begun}; those to come, too.")
 
 
-def _resume(url: SourceUrl, workflow: str, args: tuple[str, ...], is_json: bool) -> int:
+def _resume(found: Found, workflow: str, args: tuple[str, ...], is_json: bool) -> int:
     from vreplication.workflows import ending, operate
 
     logs.start(workflow)
+    if found.is_move:
+        from vreplication.workflows import moving
+
+        moving.check_resume(found.home, found.source, workflow)
     stop, display = threading.Event(), show.choose(is_json=is_json)
     result = attend(
-        lambda: operate.resume(url, workflow, by(), stop, display.note),
+        lambda: operate.resume(found.home, workflow, by(), stop, display.note, found.source),
         stop=stop,
         display=display,
-        watcher=watch(url, workflow),
+        watcher=watch(found.home, workflow),
     )
     if result is None:
         _done("resumed", workflow, "Resumed; its process goes on.", is_json)
         return 0
-    code = outcome.finish(result, is_json=is_json, again=outcome.bare_command(args))
-    ending.note_told(url, result)
+    code = outcome.finish(result, is_json=is_json, again=outcome.bare_command(args), is_move=found.is_move)
+    if not found.is_move:
+        ending.note_told(found.home, result)
     return code
+
+
+def reverse(
+    context: typer.Context,
+    workflow: options.WorkflowArgument,
+    source: options.SourceOption = None,
+    source_file: options.SourceFileOption = None,
+    target: options.TargetOption = None,
+    target_file: options.TargetFileOption = None,
+    yes: options.YesOption = False,
+    is_json: options.JsonOption = False,
+) -> None:
+    """Of tables that have moved: send the writes back to the source, switched and verified as they came."""
+    servers = options.servers(source, source_file, target, target_file)
+    names.check_workflow(workflow)
+    _ask(f"Switch the tables of workflow {workflow} back to the source?", yes or is_json)
+    raise typer.Exit(_carry_out("reverse", _find(servers, workflow), workflow, invocation.of(context).args, is_json))
+
+
+def complete(
+    context: typer.Context,
+    workflow: options.WorkflowArgument,
+    source: options.SourceOption = None,
+    source_file: options.SourceFileOption = None,
+    target: options.TargetOption = None,
+    target_file: options.TargetFileOption = None,
+    yes: options.YesOption = False,
+    is_json: options.JsonOption = False,
+) -> None:
+    """Of tables that have moved: end the way back. The source's tables are renamed, or dropped (--retired drop)."""
+    servers = options.servers(source, source_file, target, target_file)
+    names.check_workflow(workflow)
+    _ask(f"Complete workflow {workflow}? There is no way back to the source afterwards.", yes or is_json)
+    raise typer.Exit(_carry_out("complete", _find(servers, workflow), workflow, invocation.of(context).args, is_json))
+
+
+def _carry_out(what: str, found: Found, workflow: str, args: tuple[str, ...], is_json: bool) -> int:
+    from vreplication.workflows import moving
+
+    logs.start(workflow)
+    stop, display = threading.Event(), show.choose(is_json=is_json)
+    operator = moving.Operator(
+        home=found.home, source=found.source, workflow=workflow, by=by(), stop=stop, notify=display.note
+    )
+    carry_out = (moving.reverse if what == "reverse" else moving.complete)(operator)
+    result = attend(carry_out, stop=stop, display=display, watcher=watch(found.home, workflow))
+    again = outcome.bare_command(args) if result.event != "reversed" else None
+    return outcome.finish(result, is_json=is_json, again=again, is_move=True)
 
 
 def verify(
     workflow: options.WorkflowArgument,
     source: options.SourceOption = None,
     source_file: options.SourceFileOption = None,
+    target: options.TargetOption = None,
+    target_file: options.TargetFileOption = None,
     spark_master: options.SparkMasterOption = None,
     is_json: options.JsonOption = False,
 ) -> None:
-    """Compare the shadow table with the source, row by row, under live writes. Exits with 1 when they differ."""
-    url = options.resolve(source, source_file)
-    if group := _group(url, workflow):
+    """Compare the new table with the source, row by row, under live writes. Exits with 1 when they differ."""
+    servers = options.servers(source, source_file, target, target_file)
+    found = _find(servers, workflow)
+    if found.group:
         raise Refused(
-            f"{workflow} has {len(group.members)} tables, which are verified one by one.",
-            cure=f"Name one of them: {group.members[0]}, …",
+            f"{workflow} has {len(found.group.members)} tables, which are verified one by one.",
+            cure=f"Name one of them: {found.group.members[0]}, …",
         )
-    verdict = _verify(url, names.check_workflow(workflow), spark_master or "local[*]", is_json)
+    verdict = _verify(found, workflow, spark_master or "local[*]", is_json)
     is_clean = verdict.verdict == CLEAN
     if is_json:
         json_line(_verdict_fields(workflow, verdict))
@@ -225,16 +304,16 @@ def verify(
     raise typer.Exit(0 if is_clean else 1)
 
 
-def _verify(url: SourceUrl, workflow: str, spark_master: str, is_json: bool) -> Verdict:
+def _verify(found: Found, workflow: str, spark_master: str, is_json: bool) -> Verdict:
     from vreplication.workflows import operate
 
     logs.start(workflow)
     stop = threading.Event()
     return attend(
-        lambda: operate.verify(url, workflow, spark_master, stop),
+        lambda: operate.verify(found.home, workflow, spark_master, stop, found.source),
         stop=stop,
         display=show.choose(is_json=is_json),
-        watcher=watch(url, workflow),
+        watcher=watch(found.home, workflow),
     )
 
 
@@ -285,4 +364,4 @@ def _done(event: str, workflow: str, words: str, is_json: bool) -> None:
         say(words)
 
 
-COMMANDS = (pause, resume, release, tune, cancel, verify, cleanup)
+COMMANDS = (pause, resume, release, tune, cancel, verify, cleanup, reverse, complete)

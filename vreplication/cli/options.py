@@ -1,13 +1,14 @@
-"""Where the source comes from: --source, --source-file and the environment, made into one SourceUrl.
+"""Where the servers come from: --source, --target, their files and the environment, made into SourceUrls.
 
 What must stay true: a password given in argv works but is warned about; once read, no secret stays in our environment,
-so no child inherits it.
+so no child inherits it, whatever is refused.
 """
 
 from __future__ import annotations
 
 import os
 import stat
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -17,9 +18,12 @@ from vreplication import masking
 from vreplication.cli.say import warn
 from vreplication.errors import Refused
 from vreplication.mysql.url import SourceUrl, parse
+from vreplication.workflows.lookup import Servers
 
 SOURCE = "VREPLICATION_SOURCE"
 PASSWORD = "VREPLICATION_PASSWORD"
+TARGET = "VREPLICATION_TARGET"
+TARGET_PASSWORD = "VREPLICATION_TARGET_PASSWORD"
 
 SourceOption = Annotated[
     str | None,
@@ -34,6 +38,19 @@ SourceFileOption = Annotated[
     Path | None,
     typer.Option("--source-file", metavar="FILE", help="A file that holds the URL, or the password alone."),
 ]
+TargetOption = Annotated[
+    str | None,
+    typer.Option(
+        "--target",
+        metavar="URL",
+        help=f"The server that is written: mysql+pymysql://user@host:port/db. Or set {TARGET}. "
+        f"The password is better given in {TARGET_PASSWORD} or --target-file.",
+    ),
+]
+TargetFileOption = Annotated[
+    Path | None,
+    typer.Option("--target-file", metavar="FILE", help="A file that holds the target's URL, or its password alone."),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON lines on standard output, and nothing else.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 WorkflowArgument = Annotated[str, typer.Argument(metavar="ID", help="The workflow's id.")]
@@ -47,18 +64,101 @@ def number_or_auto(text: str | None) -> str | None:
     return None if text is None or text.strip().lower() == "auto" else text
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Role:
+    """One of the two servers: how it is called, and where its URL and its password may be."""
+
+    name: str
+    url: str
+    password: str
+
+    def take(self) -> tuple[str, str]:
+        """URL and password, out of the environment; '' where they are not in it."""
+        return os.environ.pop(self.url, ""), os.environ.pop(self.password, "")
+
+    def find(self, text: str | None, file: Path | None, environment: tuple[str, str]) -> SourceUrl | None:
+        """environment: what `take` gave. None: it is not given. Raises Refused when what is given is not a URL."""
+        from_env, password = environment
+        content = self._read(file) if file else ""
+        found = text or (content if "://" in content else "") or from_env
+        if not found:
+            return None
+        url = self._parsed(found)
+        masking.remember(*url.secrets)
+        if text and url.password:
+            warn(
+                f"A password in --{self.name} can be seen by every user of this machine; {self.password} or "
+                f"--{self.name}-file hides it."
+            )
+        return _with_password(url, "" if "://" in content else content, password)
+
+    def missing(self) -> Refused:
+        return Refused(
+            f"No {self.name} is given.",
+            cure=f"Pass --{self.name} mysql+pymysql://user@host:port/db or set {self.url}.",
+        )
+
+    def _parsed(self, text: str) -> SourceUrl:
+        try:
+            return parse(text)
+        except Refused as failure:
+            message = failure.message.replace("The source", f"The {self.name}", 1)
+            raise Refused(message, cure=failure.cure) from None
+
+    def _read(self, path: Path) -> str:
+        named = f"The {self.name} file {str(path)!r}"
+        try:
+            content = path.read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not text"
+            raise Refused(f"{named} cannot be read: {reason}.") from None
+        if not content or len(content.splitlines()) > 1:
+            raise Refused(f"{named} does not hold one line.", cure="Put the URL or the password in it.")
+        if path.stat().st_mode & (stat.S_IROTH | stat.S_IRGRP):
+            warn(f"{named} can be read by other users; chmod 600 it.")
+        return content
+
+
+_SOURCE = _Role(name="source", url=SOURCE, password=PASSWORD)
+_TARGET = _Role(name="target", url=TARGET, password=TARGET_PASSWORD)
+
+
 def resolve(source: str | None, source_file: Path | None) -> SourceUrl:
     """The source to work on. Raises Refused when it is not given or is not a URL."""
-    content = _read(source_file) if source_file else ""
-    from_env, password = os.environ.pop(SOURCE, ""), os.environ.pop(PASSWORD, "")
-    text = source or (content if "://" in content else "") or from_env
-    if not text:
-        raise Refused("No source is given.", cure=f"Pass --source mysql+pymysql://user@host:port/db or set {SOURCE}.")
-    url = parse(text)
-    masking.remember(*url.secrets)
-    if source and url.password:
-        warn(f"A password in --source can be seen by every user of this machine; {PASSWORD} or --source-file hides it.")
-    return _with_password(url, "" if "://" in content else content, password)
+    environment, _ = _SOURCE.take(), _TARGET.take()
+    found = _SOURCE.find(source, source_file, environment)
+    if found is None:
+        raise _SOURCE.missing()
+    return found
+
+
+def both(
+    source: str | None, source_file: Path | None, target: str | None, target_file: Path | None = None
+) -> tuple[SourceUrl, SourceUrl]:
+    """Source and target. Raises Refused when one of them is not given."""
+    found = servers(source, source_file, target, target_file, is_either=False)
+    assert found.source
+    assert found.target
+    return found.source, found.target
+
+
+def servers(
+    source: str | None,
+    source_file: Path | None,
+    target: str | None,
+    target_file: Path | None,
+    *,
+    is_either: bool = True,
+) -> Servers:
+    """Those that are given. Raises Refused when none is; or without `is_either`, when one of them is not."""
+    of_source, of_target = _SOURCE.take(), _TARGET.take()
+    at_source = _SOURCE.find(source, source_file, of_source)
+    at_target = _TARGET.find(target, target_file, of_target)
+    if at_source is None and (at_target is None or not is_either):
+        raise _SOURCE.missing()
+    if at_target is None and not is_either:
+        raise _TARGET.missing()
+    return Servers(source=at_source, target=at_target)
 
 
 def _with_password(url: SourceUrl, from_file: str, from_env: str) -> SourceUrl:
@@ -66,18 +166,3 @@ def _with_password(url: SourceUrl, from_file: str, from_env: str) -> SourceUrl:
     chosen = url.with_password(from_file or url.password or from_env)
     masking.remember(*chosen.secrets)
     return chosen
-
-
-def _read(path: Path) -> str:
-    try:
-        content = path.read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise Refused(f"The source file {str(path)!r} cannot be read: {reason}.") from None
-    if not content or len(content.splitlines()) > 1:
-        raise Refused(
-            f"The source file {str(path)!r} does not hold one line.", cure="Put the URL or the password in it."
-        )
-    if path.stat().st_mode & (stat.S_IROTH | stat.S_IRGRP):
-        warn(f"The source file {str(path)!r} can be read by other users; chmod 600 it.")
-    return content

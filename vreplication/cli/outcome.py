@@ -24,16 +24,21 @@ if TYPE_CHECKING:
 _EVENTS = ((Refused, "refused"), (Cancelled, "cancelled"), (Interrupted, "interrupted"))
 
 
-def finish(result: Result, *, is_json: bool, again: str | None = None) -> int:
-    """Print the end of a run; `again` is the command that goes on with it, where there is something to go on with."""
+def finish(result: Result, *, is_json: bool, again: str | None = None, is_move: bool = False) -> int:
+    """Print the end of a run; `again` is the command that goes on with it, where there is something to go on with.
+
+    is_move: of tables that move, whose reason says itself which side serves.
+    """
     if again and result.resume_command:
         result = replace(result, resume_command=again)
     if is_json:
         json_line(_fields(result))
     elif result.event == "complete":
-        say(_complete(result))
+        say(_complete(result, is_move=is_move))
+    elif result.event == "reversed":
+        say(_reversed(result))
     else:
-        error(_not_complete(result))
+        error(_not_complete(result, is_move=is_move))
     return result.exit_code
 
 
@@ -76,16 +81,38 @@ def report(failure: VReplicationError, *, is_json: bool) -> int:
     return failure.exit_code
 
 
-def _complete(result: Result) -> str:
-    lines = [f"Complete: workflow {result.workflow}, {_done(result)}."]
-    if result.write_stall_millis is not None:
-        switch = (
-            "" if result.cutover_millis is None else f" (the whole cut-over {numbers.millis(result.cutover_millis)})"
+def _complete(result: Result, *, is_move: bool) -> str:
+    lines = [f"Complete: workflow {result.workflow}, {_done(result)}.", *_stall(result, is_move=is_move)]
+    if result.retired_table and is_move:
+        lines.append(
+            f"The source's tables are kept there as {result.retired_table}; drop them with: {_cleanup(result)}"
         )
-        lines.append(f"Writers waited at most {numbers.millis(result.write_stall_millis)}{switch}.")
-    if result.retired_table:
+    elif result.retired_table:
         lines.append(f"The original is kept as {result.retired_table}; drop it with: {_cleanup(result)}")
     return "\n".join(lines + _leftovers(result))
+
+
+def _stall(result: Result, *, is_move: bool) -> list[str]:
+    if result.write_stall_millis is None:
+        return []
+    waited = numbers.millis(result.write_stall_millis)
+    if is_move:
+        return [f"The last switch took {waited} in which nobody could write."]
+    switch = "" if result.cutover_millis is None else f" (the whole cut-over {numbers.millis(result.cutover_millis)})"
+    return [f"Writers waited at most {waited}{switch}."]
+
+
+def _reversed(result: Result) -> str:
+    lines = [
+        f"Switched back: the source serves the tables of workflow {result.workflow}.",
+        *_stall(result, is_move=True),
+    ]
+    if result.resume_command:
+        lines.append(f"Nobody keeps the target level now. Go on with: {result.resume_command}")
+    else:
+        lines.append("Its process goes on, and keeps the target level.")
+    lines.append(f"It switches again after: {PROGRAM} release {result.workflow}")
+    return "\n".join(lines)
 
 
 def _cleanup(result: Result) -> str:
@@ -99,10 +126,11 @@ def _done(result: Result) -> str:
     return f"{copied} copied, {numbers.count(result.events_applied)} changes applied"
 
 
-def _not_complete(result: Result) -> str:
+def _not_complete(result: Result, *, is_move: bool) -> str:
     reason = result.reason or ""
     lines = [reason if reason.lower().startswith(result.event) else f"{result.event}: {reason}".removesuffix(": ")]
-    if result.event in ("failed", "cancelled") and _is_untouched(result) and "untouched" not in reason:
+    is_untold = result.event in ("failed", "cancelled") and "untouched" not in reason and not is_move
+    if is_untold and _is_untouched(result):
         lines.append("The source table is untouched.")
     lines += _leftovers(result)
     if result.resume_command:
@@ -135,5 +163,5 @@ def bare_command(args: Sequence[str]) -> str:
 
 
 def _bare(word: str) -> str:
-    name, equals, value = word.partition("=") if word.startswith("--source=") else ("", "", word)
+    name, equals, value = word.partition("=") if re.match(r"--[a-z-]+=", word) else ("", "", word)
     return f"{name}{equals}{without_password(value)}" if "://" in value else word

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console, Group, RenderableType
@@ -25,27 +25,71 @@ from vreplication.masking import mask
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import Phase
-from vreplication.progress import numbers
+from vreplication.progress import moved, numbers
+from vreplication.progress.moved import Moved, MovedTable
 from vreplication.progress.snapshot import Snapshot, find, read, read_all
 from vreplication.state import groups
+from vreplication.state.moves import Side
+from vreplication.workflows import lookup
+from vreplication.workflows.lookup import Servers
 
 WATCH_SECONDS = 1.0
 EMPTY = f'No workflows on this server yet; start one with: {PROGRAM} online-ddl --table NAME --alter "CLAUSES"'
 _HEADER = ("Workflow", "Table", "Phase", "Copied")
-Look = Callable[[], list[Snapshot]]
+_TABLES_SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """A workflow at one moment; moved: of tables that move, where it was asked for."""
+
+    snapshot: Snapshot
+    moved: Moved | None = None
+
+    def aged(self, seconds: float) -> Seen:
+        return Seen(snapshot=self.snapshot.aged(seconds), moved=self.moved)
+
+    def as_json(self) -> dict[str, Any]:
+        return self.snapshot.as_status_json() | (self.moved.as_json() if self.moved else {})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """leaving: ids of workflows whose tables leave the server, and whose state is elsewhere."""
+
+    each: tuple[Seen, ...]
+    leaving: tuple[str, ...] = ()
+
+    @property
+    def has_ended(self) -> bool:
+        return all(seen.snapshot.has_ended for seen in self.each)
+
+    def aged(self, seconds: float) -> Overview:
+        return Overview(each=tuple(seen.aged(seconds) for seen in self.each), leaving=self.leaving)
+
+
+Look = Callable[[], Overview]
 
 
 def status(
     workflow: Annotated[str | None, typer.Argument(metavar="[ID]", help="One workflow in detail.")] = None,
     source: options.SourceOption = None,
     source_file: options.SourceFileOption = None,
+    target: options.TargetOption = None,
+    target_file: options.TargetFileOption = None,
     watch: Annotated[bool, typer.Option("--watch", help="Show it again each second, until it has ended.")] = False,
     is_json: options.JsonOption = False,
 ) -> None:
-    """Show all workflows of this source, or one."""
-    url = options.resolve(source, source_file)
-    members = _members(url, workflow)
-    look, is_one = _looker(url, workflow, members), workflow is not None and not members
+    """Show all workflows of a server, or one. That of tables that move is on the server that they move to."""
+    servers = options.servers(source, source_file, target, target_file)
+    members: Mapping[str, str] = {}
+    if workflow is None:
+        look = _all(servers)
+    else:
+        found = lookup.find(servers, names.check_workflow(workflow))
+        members = {} if found.group is None else _members(found.group)
+        look = _named(found.home, workflow, members)
+    is_one = workflow is not None and not members
     until = _Until(is_watched=watch, is_named=workflow is not None)
     if is_json:
         _json(look, until)
@@ -62,17 +106,13 @@ class _Until:
     is_watched: bool
     is_named: bool
 
-    def goes_on(self, found: list[Snapshot]) -> bool:
-        return self.is_watched and not (self.is_named and all(each.has_ended for each in found))
+    def goes_on(self, found: Overview) -> bool:
+        return self.is_watched and not (self.is_named and found.has_ended)
 
 
-def _members(url: SourceUrl, workflow: str | None) -> dict[str, str]:
-    """Tables by their workflows' ids, where the id is of several."""
-    if workflow is None:
-        return {}
-    with connect(url) as session:
-        group = groups.find(session, names.check_workflow(workflow))
-    return {} if group is None else dict(zip(group.members, (str(s["table"]) for s in group.specs), strict=True))
+def _members(group: groups.Group) -> dict[str, str]:
+    """Tables by their workflows' ids."""
+    return dict(zip(group.members, (str(spec["table"]) for spec in group.specs), strict=True))
 
 
 def _not_begun(session: Session, workflow: str, name: str) -> Snapshot:
@@ -83,24 +123,41 @@ def _not_begun(session: Session, workflow: str, name: str) -> Snapshot:
     return Snapshot(workflow=workflow, phase=phase, source_table=name)
 
 
-def _looker(url: SourceUrl, workflow: str | None, members: Mapping[str, str]) -> Look:
+def _all(servers: Servers) -> Look:
+    """Of each server that is given. Two schemas of one server have the same workflows."""
+
+    def look() -> Overview:
+        found: dict[str, Seen] = {}
+        leaving: list[str] = []
+        for url in servers.given:
+            with connect(url) as session:
+                for snapshot in read_all(session):
+                    found.setdefault(snapshot.workflow, Seen(snapshot=snapshot))
+                leaving += lookup.leaving(session)
+        return Overview(each=tuple(found.values()), leaving=tuple(id for id in leaving if id not in found))
+
+    return look
+
+
+def _named(url: SourceUrl, workflow: str, members: Mapping[str, str]) -> Look:
     """Reads the sidecar alone: looking at a workflow loads nothing of what works on it."""
 
-    def look() -> list[Snapshot]:
+    def look() -> Overview:
         with connect(url) as session:
-            if workflow is None:
-                return read_all(session)
             if not members:
-                return [read(session, workflow)]
-            return [find(session, each) or _not_begun(session, each, name) for each, name in members.items()]
+                return Overview(each=(Seen(snapshot=read(session, workflow), moved=moved.find(session, workflow)),))
+            each = [find(session, each) or _not_begun(session, each, name) for each, name in members.items()]
+        return Overview(each=tuple(Seen(snapshot=snapshot) for snapshot in each))
 
     return look
 
 
 def _json(look: Look, until: _Until) -> None:
-    def show(found: list[Snapshot]) -> None:
-        for snapshot in found:
-            json_line(snapshot.as_status_json())
+    def show(found: Overview) -> None:
+        for seen in found.each:
+            json_line(seen.as_json())
+        for workflow in found.leaving:
+            json_line({"event": "leaving", "workflow": workflow})
 
     _repeat(look, show, until)
 
@@ -117,7 +174,7 @@ def _watch_live(look: Look, until: _Until, *, is_one: bool) -> None:
         _repeat(look, show, until)
 
 
-def _repeat(look: Look, show: Callable[[list[Snapshot]], None], until: _Until) -> None:
+def _repeat(look: Look, show: Callable[[Overview], None], until: _Until) -> None:
     """Once; or each second until what was named has ended. A connection lost meanwhile is made again."""
     found = look()
     show(found)
@@ -126,15 +183,22 @@ def _repeat(look: Look, show: Callable[[list[Snapshot]], None], until: _Until) -
         try:
             found = look()
         except Transient:
-            found = [snapshot.aged(WATCH_SECONDS) for snapshot in found]
+            found = found.aged(WATCH_SECONDS)
         show(found)
 
 
-def _page(found: list[Snapshot], view: View, *, is_one: bool) -> RenderableType:
+def _page(found: Overview, view: View, *, is_one: bool) -> RenderableType:
     if is_one:
-        view.update(found[0])
-        return Group(view, *_facts(found[0]))
-    return table(found) if found else Text(EMPTY)
+        (seen,) = found.each
+        view.update(seen.snapshot)
+        return Group(view, *_facts(seen))
+    if not found.each:
+        return Group(*(map(_leaves, found.leaving))) if found.leaving else Text(EMPTY)
+    return Group(table([seen.snapshot for seen in found.each]), *map(_leaves, found.leaving))
+
+
+def _leaves(workflow: str) -> Text:
+    return Text(f"{workflow} moves tables away from this server; see it with: {PROGRAM} status {workflow} --target URL")
 
 
 def table(found: list[Snapshot]) -> Group:
@@ -173,19 +237,65 @@ def _first_line(text: str) -> str:
     return text.splitlines()[0] if text else ""
 
 
-def _facts(snapshot: Snapshot) -> list[RenderableType]:
+def _facts(seen: Seen) -> list[RenderableType]:
     """What the bars do not say."""
+    snapshot, about = seen.snapshot, seen.moved
     facts = {
-        "Shadow table": None if snapshot.has_ended else snapshot.shadow_table,
-        "Original": _original(snapshot),
+        "Shadow table": None if snapshot.has_ended or about else snapshot.shadow_table,
+        "Original": None if about else _original(snapshot),
+        **({} if about is None else _of_move(snapshot, about)),
         "Cut-over": _cutover(snapshot),
-        "Next": _next(snapshot),
+        "Next": _next(snapshot) if about is None else _next_of_move(snapshot, about),
     }
     grid = Table.grid(padding=(0, 2, 0, 0))
     for name, value in facts.items():
         if value:
             grid.add_row(Text(name, style="bold"), Text(mask(value)))
     return [grid]
+
+
+def _of_move(snapshot: Snapshot, about: Moved) -> dict[str, str | None]:
+    asked = f"{about.asked}, by {about.asked_by}" if about.asked and not snapshot.has_ended else None
+    serving = about.source_at if about.serving is Side.SOURCE else about.target_at
+    return {
+        "Tables": "\n".join(map(_moved_table, about.tables[:_TABLES_SHOWN])) + _more(len(about.tables)),
+        "From, to": f"{about.source_at}, {about.target_at}",
+        "Serves": f"the {about.serving}, {serving}",
+        "Asked for": asked,
+    }
+
+
+def _more(count: int) -> str:
+    return f"\nand {count - _TABLES_SHOWN} more" if count > _TABLES_SHOWN else ""
+
+
+def _moved_table(one: MovedTable) -> str:
+    about = "" if one.rows_total is None else f" of about {numbers.short(max(one.rows_total, one.rows_copied))}"
+    how = (
+        f"{numbers.short(one.rows_copied)} rows copied"
+        if one.is_copied
+        else f"{numbers.short(one.rows_copied)}{about} rows"
+    )
+    return f"{one.source} → {one.target}: {how}"
+
+
+def _next_of_move(snapshot: Snapshot, about: Moved) -> str | None:
+    """What is expected of the person."""
+    name = snapshot.workflow
+    if snapshot.phase is Phase.COMPLETE:
+        return f"{PROGRAM} cleanup {name} drops the source's old tables, if they were kept"
+    if snapshot.phase is Phase.FAILED:
+        end = "cancel" if about.serving is Side.SOURCE else "complete"
+        return f"{PROGRAM} resume {name} once the cause is fixed, or {PROGRAM} {end} {name}"
+    if snapshot.has_ended:
+        return None
+    if snapshot.is_silent:
+        return f"{PROGRAM} resume {name}"
+    if snapshot.phase is Phase.SWITCHED:
+        return f"{PROGRAM} reverse {name} goes back, {PROGRAM} complete {name} ends the way back"
+    if snapshot.phase is Phase.WAITING:
+        return f"{PROGRAM} release {name}, if it waits for that"
+    return None
 
 
 def _original(snapshot: Snapshot) -> str | None:

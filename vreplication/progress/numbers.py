@@ -18,7 +18,14 @@ STEPS = {
     Phase.CUTTING_OVER: "cut-over",
 }
 """The line of phases, in words."""
+OF_A_MOVE = {Phase.SWITCHED: "way back"}
+"""What follows where tables have moved to another server."""
 _UNITS = ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k"))
+
+
+def steps(phase: Phase) -> dict[Phase, str]:
+    """The line of phases for a workflow that is in this one."""
+    return STEPS | OF_A_MOVE if phase in OF_A_MOVE else STEPS
 
 
 def count(number: int) -> str:

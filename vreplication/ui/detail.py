@@ -27,6 +27,7 @@ _TASKS = {
     Phase.VERIFYING: "verify",
     Phase.WAITING: "gate",
     Phase.CUTTING_OVER: "cut_over",
+    Phase.SWITCHED: "cut_over",
     Phase.COMPLETE: "clean_up",
 }
 """The task of the DAG that works on a phase."""
@@ -103,7 +104,8 @@ def _effort(seen: Snapshot, found: Effort | None) -> Data | None:
 
 def _steps(seen: Snapshot, about: About, found: Detail) -> list[Data]:
     """Where we are on the line; after an end, how far it came as far as the sidecar tells."""
-    phases = list(numbers.STEPS)
+    line = numbers.steps(seen.phase)
+    phases = list(line)
     if seen.phase is Phase.COMPLETE:
         at = len(phases)
     elif seen.phase in ENDED:
@@ -112,7 +114,7 @@ def _steps(seen: Snapshot, about: About, found: Detail) -> list[Data]:
         at = phases.index(seen.phase)
     now = "stopped" if seen.phase in ENDED else "now"
     states = ["done" if n < at else now if n == at else "to come" for n in range(len(phases))]
-    return [{"name": numbers.STEPS[p], "state": state} for p, state in zip(phases, states, strict=True)]
+    return [{"name": line[p], "state": state} for p, state in zip(phases, states, strict=True)]
 
 
 def _reached(seen: Snapshot, about: About, found: Detail) -> int:

@@ -16,11 +16,13 @@ _PHASES = {
     Phase.CATCHING_UP: "catching up",
     Phase.WAITING: "waiting at the gate",
     Phase.CUTTING_OVER: "cutting over",
+    Phase.SWITCHED: "switched, the way back is open",
 }
 _THEN = {
     Phase.VERIFYING: "copied; verified next, then switched",
     Phase.WAITING: "verified; switched when the gate opens",
     Phase.CUTTING_OVER: "verified; being switched now",
+    Phase.SWITCHED: "switched; kept level for the way back until it is completed",
 }
 _BEFORE_COPY = frozenset({Phase.PLANNING, Phase.PREPARING})
 

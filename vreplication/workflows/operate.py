@@ -2,6 +2,8 @@
 
 What must stay true: every act is a row in the sidecar that whoever works on the workflow reads; who did it is
 journaled; an act on an unknown workflow is refused with one sentence.
+
+url: of the server with the workflow's state. source: the other one, of tables that move (moving.py), where it is given.
 """
 
 from __future__ import annotations
@@ -13,9 +15,10 @@ from collections.abc import Callable
 from vreplication.cutover.decide import SWITCHED, settle
 from vreplication.cutover.sentry import remove_sentry
 from vreplication.errors import Interrupted, LeaseHeld, Refused, SourceChanged, Terminal
+from vreplication.mysql.ends import Route
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
-from vreplication.phases import OVER, Phase
+from vreplication.phases import Phase
 from vreplication.planning.spec import Spec
 from vreplication.progress import snapshot
 from vreplication.progress.snapshot import Snapshot
@@ -25,7 +28,8 @@ from vreplication.state import gate, journal, lease, workflows
 from vreplication.state.verdicts import Verdict
 from vreplication.state.workflows import WorkflowRow
 from vreplication.verify.verify import verify as verify_rows
-from vreplication.workflows import ending, failover, job, log_kept, online_ddl, steps
+from vreplication.workflows import ending, failover, job, log_kept, moving, online_ddl, steps
+from vreplication.workflows.lookup import MOVE, live
 from vreplication.workflows.result import Result
 
 log = logging.getLogger(__name__)
@@ -39,7 +43,7 @@ def pause(url: SourceUrl, workflow: str, by: str) -> str:
     Returns what is to be known before the catch-up is stopped too, or ''.
     """
     with connect(url) as session:
-        _live(session, workflow, "paused")
+        live(session, workflow, "paused")
         workflows.set_paused(session, workflow, True)
         journal.write(session, workflow, "paused", actor=by)
         return log_kept.limit(session)
@@ -52,7 +56,8 @@ def release(url: SourceUrl, workflow: str, by: str) -> None:
 
 
 def _release(session: Session, workflow: str, by: str) -> None:
-    _live(session, workflow, "released")
+    if live(session, workflow, "released").kind == MOVE:
+        moving.refuse_release(session, workflow)
     gate.release(session, workflow, by)
     journal.write(session, workflow, "released", actor=by)
 
@@ -63,7 +68,7 @@ def release_once(url: SourceUrl, workflow: str, by: str) -> None:
         row = workflows.load(session, workflow)
         if gate.released_by(session, workflow) is not None or row.is_cut:
             return
-        _live(session, workflow, "released")
+        live(session, workflow, "released")
         # A person may have been faster, whose release a window's must not replace: that one is taken back.
         if gate.release_first(session, workflow, by):
             journal.write(session, workflow, "released", actor=by)
@@ -81,13 +86,21 @@ def reject(url: SourceUrl, workflow: str, by: str) -> None:
 
 
 def resume(
-    url: SourceUrl, workflow: str, by: str, stop: threading.Event, notify: Callable[[str], None]
+    url: SourceUrl,
+    workflow: str,
+    by: str,
+    stop: threading.Event,
+    notify: Callable[[str], None],
+    source: SourceUrl | None = None,
 ) -> Result | None:
     """Unpause; run it on when nobody does. None: somebody does."""
     with connect(url) as session:
+        if workflows.load(session, workflow).kind == MOVE:
+            operator = moving.Operator(home=url, source=source, workflow=workflow, by=by, stop=stop, notify=notify)
+            return moving.resume(operator)
         if ending.is_untold(session, workflows.load(session, workflow)):
             return ending.completed_of(session, workflow)
-        row = _live(session, workflow, "resumed")
+        row = live(session, workflow, "resumed")
         workflows.set_paused(session, workflow, False)
         journal.write(session, workflow, "resumed", actor=by)
         if lease.is_alive(session, workflow, lease.DRIVER):
@@ -96,22 +109,27 @@ def resume(
     return online_ddl.run(spec, url, stop=stop, notify=notify)
 
 
-def cancel(url: SourceUrl, workflow: str, by: str) -> Result:
+def cancel(url: SourceUrl, workflow: str, by: str, source: SourceUrl | None = None) -> Result:
     """Remove what the workflow made: by its driver when there is one, else here."""
     with connect(url) as session:
         row = workflows.load(session, workflow)
         if row.phase is Phase.CANCELLED:
             return Result(event="cancelled", workflow=workflow, reason="It was cancelled before.", exit_code=0)
         _refuse_cut(row)
+        if row.kind == MOVE and not lease.is_alive(session, workflow, lease.DRIVER):
+            moving.route_of(url, source, workflow)
         workflows.request_cancel(session, workflow)
         journal.write(session, workflow, "cancel requested", actor=by)
         if _wait_for_driver(session, workflow):
-            return Result(event="cancelled", workflow=workflow, reason="Cancelled; the source table is untouched.")
-        return _cancel_here(session, workflow)
+            untouched = "the source's tables are as they were" if row.kind == MOVE else "the source table is untouched"
+            return Result(event="cancelled", workflow=workflow, reason=f"Cancelled; {untouched}.")
+        return _cancel_here(session, workflow) if row.kind != MOVE else moving.cancel(url, source, workflow)
 
 
 def _refuse_cut(row: WorkflowRow) -> None:
-    if row.is_cut or row.phase is Phase.COMPLETE:
+    if row.kind == MOVE:
+        moving.refuse_switched(row)
+    elif row.is_cut or row.phase is Phase.COMPLETE:
         raise Refused(
             f"Workflow {row.id} has switched its tables and cannot be cancelled.",
             cure=f"`vreplication cleanup {row.id}` drops the retired table.",
@@ -126,6 +144,9 @@ def _wait_for_driver(session: Session, workflow: str) -> bool:
         row = workflows.load(session, workflow)
         if row.phase is Phase.CANCELLED:
             return True
+        if row.is_cut and row.kind == MOVE:
+            # Or it would be cancelled as soon as it has been switched back.
+            workflows.set_fields(session, workflow, cancel_requested=0)
         _refuse_cut(row)
         if not lease.is_alive(session, workflow, lease.DRIVER):
             return False
@@ -166,15 +187,17 @@ def _is_switched(session: Session, row: WorkflowRow) -> bool:
         return False
 
 
-def cleanup(url: SourceUrl, workflow: str, by: str) -> list[str]:
+def cleanup(url: SourceUrl, workflow: str, by: str, source: SourceUrl | None = None) -> list[str]:
     """Drop the retired table of a completed workflow; returns what was dropped."""
     with connect(url) as session:
         row = workflows.load(session, workflow)
         if row.phase is not Phase.COMPLETE:
             raise Refused(
                 f"Workflow {workflow} is not complete but {row.phase}.",
-                cure=f"`vreplication {'resume' if row.is_cut else 'cancel'} {workflow}` ends it.",
+                cure=f"`vreplication {_end(row)} {workflow}` ends it.",
             )
+        if row.kind == MOVE:
+            return moving.cleanup(url, source, workflow, by)
         if not exists(session, row.source_schema, row.retired_table):
             return []
         if not steps.drop_retired(session, failover.adopt(session, row)):
@@ -187,10 +210,20 @@ def cleanup(url: SourceUrl, workflow: str, by: str) -> list[str]:
         return [f"{row.source_schema}.{row.retired_table}"]
 
 
-def verify(url: SourceUrl, workflow: str, spark_master: str, stop: threading.Event) -> Verdict:
+def _end(row: WorkflowRow) -> str:
+    """The command that ends a workflow."""
+    if not row.is_cut:
+        return "cancel"
+    return "complete" if row.kind == MOVE else "resume"
+
+
+def verify(
+    url: SourceUrl, workflow: str, spark_master: str, stop: threading.Event, source: SourceUrl | None = None
+) -> Verdict:
     """Compare source and shadow now; repairs nothing. The workflow's catch-up must be running."""
     with connect(url) as session:
-        _live(session, workflow, "verified")
+        if live(session, workflow, "verified").kind == MOVE:
+            return moving.verify(url, source, workflow, spark_master, stop)
         if not lease.is_alive(session, workflow, lease.REPLICATE):
             raise Refused(f"Catch-up of workflow {workflow} is not running.", cure=f"`vreplication resume {workflow}`.")
         found = job.load(session, workflow)
@@ -202,8 +235,8 @@ def verify(url: SourceUrl, workflow: str, spark_master: str, stop: threading.Eve
 
     try:
         return verify_rows(
-            spark.context(check), url, found.mapping, workflow=workflow, is_mariadb=found.server.is_mariadb,
-            repair=None, parallelism=found.parallelism, on_tick=lambda rows: None, check=check,
+            spark.context(check), Route.within(url), found.mapping, workflow=workflow, repair=None,
+            is_mariadb=found.server.is_mariadb, parallelism=found.parallelism, on_tick=lambda rows: None, check=check,
         )  # fmt: skip
     finally:
         spark.stop()
@@ -219,10 +252,3 @@ def status(url: SourceUrl, workflow: str) -> Snapshot:
 def statuses(url: SourceUrl) -> list[Snapshot]:
     with connect(url) as session:
         return snapshot.read_all(session)
-
-
-def _live(session: Session, workflow: str, act: str) -> WorkflowRow:
-    row = workflows.load(session, workflow)
-    if row.phase in OVER:
-        raise Refused(f"Workflow {workflow} has ended ({row.phase}) and cannot be {act}.")
-    return row
