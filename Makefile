@@ -6,7 +6,7 @@ VENV := .venv/bin
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-mysql install-browser demo test models soak airflow airflow-stop check bench clean
+.PHONY: help install install-mysql install-browser demo demo-move test models soak airflow airflow-stop check bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,6 +22,9 @@ install-browser: ## Install a browser without a window, unless one is there
 
 demo: install ## Change a live table of 1,000,000 rows and prove the result (VREPLICATION_DEMO_ROWS, VREPLICATION_DEMO_FLAVOR)
 	@$(VENV)/python -m sandbox.demo
+
+demo-move: install install-mysql ## Move three live tables from MariaDB to MySQL, back, and there again (VREPLICATION_DEMO_DIRECTION)
+	@$(VENV)/python -m sandbox.demo_move
 
 test: ## Install what is missing and run all tests, on MariaDB and on MySQL
 	@$(PYTHON) -m sandbox.install python java archive bytecode mariadb keyring mysql chromium browser
