@@ -357,3 +357,30 @@ TEMPLATES = st.sampled_from(
 @given(TEMPLATES, NAMES, st.sampled_from(["", " ", "\n", "/* c */ ", "-- x\n", "# y\n"]))
 def test_every_way_to_name_it_stops(template: str, name: str, before: str) -> None:
     assert read(before + template.format(name)).kind is Kind.STOP
+
+
+MOVED = frozenset({("shop", "orders"), ("shop", "items")})
+
+
+@pytest.mark.parametrize(
+    ("sql", "kind"),
+    [
+        ("RENAME TABLE shop.orders__vr_new TO shop.orders", Kind.PASS),
+        (
+            "RENAME TABLE `shop`.`orders__vr_new` TO `shop`.`orders`, `shop`.`items__vr_new` TO `shop`.`items`",
+            Kind.PASS,
+        ),
+        ("RENAME TABLE shop.orders TO shop.orders__vr_old_abcdef, shop.orders__vr_new TO shop.orders", Kind.STOP),
+        ("RENAME TABLE shop.orders__vr_new TO shop.orders, shop.items TO shop.elsewhere", Kind.STOP),
+        ("RENAME TABLE shop.other TO shop.orders", Kind.STOP),
+        ("RENAME TABLE other.orders__vr_new TO shop.orders", Kind.STOP),
+        ("ALTER TABLE shop.orders__vr_new RENAME TO shop.orders", Kind.STOP),
+    ],
+)
+def test_a_table_that_moves_gets_its_name(sql: str, kind: Kind) -> None:
+    """That is how the log of the way back begins; whatever takes a name away, or gives it otherwise, ends it."""
+    assert read(sql, watched=MOVED).kind is kind
+
+
+def test_the_copy_of_a_table_that_is_altered_keeps_its_name() -> None:
+    assert read("RENAME TABLE shop.orders__vr_new TO shop.orders", watched=PLAIN).kind is Kind.STOP

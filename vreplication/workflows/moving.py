@@ -15,10 +15,10 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from vreplication.cutover.sentry import drop_if
+from vreplication.cutover.sentry import drop_table
 from vreplication.errors import Ambiguous, Interrupted, Refused, Transient
 from vreplication.mysql.ends import Route
-from vreplication.mysql.server import identity, inspect
+from vreplication.mysql.server import identity, inspect, is_mariadb
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import ENDED, OVER, Phase
@@ -410,7 +410,13 @@ def cleanup(home: SourceUrl, source: SourceUrl | None, workflow: str, by: str) -
             f"{table.source_schema}.{table.retired_table}"
             for table in workflows.tables(ends.home, workflow)
             if exists(ends.source, table.source_schema, table.retired_table)
-            and drop_if(ends.source, table.source_schema, table.retired_table, lambda: True)
+            and drop_table(
+                ends.source,
+                table.source_schema,
+                table.retired_table,
+                table.source_identity or "",
+                is_mariadb=is_mariadb(ends.source),
+            )
         ]
         for name in dropped:
             journal.write(ends.home, workflow, "dropped", f"retired table {name} on the source", actor=by)
