@@ -55,6 +55,17 @@ def initialize_command(flavor: str, data: Path) -> list[str]:
     return [program, *fixed, f"--datadir={data}", *as_root()]
 
 
+def client_command(flavor: str, name: str) -> list[str]:
+    """One of the flavor's client programs. Raises ServerMissing."""
+    if flavor == "mysql":
+        *loading, _program = _mysql_command(mysql_folder())[:4]
+        return [*loading, str(mysql_folder() / "usr/bin" / name)]
+    found = shutil.which(name)
+    if found is None:
+        raise ServerMissing(f"{name} is not installed. Run: apt-get install mariadb-client")
+    return [found]
+
+
 def version(flavor: str) -> tuple[int, int, int]:
     """Version of the installed server. Raises ServerMissing, also when it does not start."""
     return parse_version(_first_line([*server_command(flavor), "--version"], flavor), flavor)
