@@ -19,7 +19,7 @@ from vreplication.pausepoints import reach
 from vreplication.phases import OVER, Phase
 from vreplication.settings import TABLE_SECONDS
 from vreplication.spark.session import Spark, SparkStart
-from vreplication.state import gate, layout, lease, moves, workflows
+from vreplication.state import layout, lease, moves, workflows
 from vreplication.state.moves import Side
 from vreplication.state.workflows import WorkflowRow
 from vreplication.workflows.child import StreamCatchUp, StreamProcess
@@ -117,13 +117,19 @@ def to_the_end(work: Work) -> Result:
         if switch.settle(work):
             told(work)
             continue
-        if not streams.is_forward(work.number) and not work.spec.reverse:
+        if not streams.is_forward(work.number) and not _is_way_back_wanted(work):
             return ending.complete(work)
         try:
             _follow(work)
         except _AskedToComplete:
             return ending.complete(work)
         told(work)
+
+
+def _is_way_back_wanted(work: Work) -> bool:
+    """Where its end was begun and cut short, the source's tables may have their retired names already."""
+    move = moves.load(work.driver.session, work.driver.workflow)
+    return work.spec.reverse and move.asked != moves.COMPLETE
 
 
 def _follow(work: Work) -> None:
@@ -151,7 +157,6 @@ def told(work: Work) -> None:
     driver = work.driver
     switch.tell(work)
     driver.child.end()
-    gate.forget_release(driver.session, driver.workflow)
     driver.note_serving(is_source=not streams.is_forward(work.number))
     work.number += 1
     work.rechecks.clear()

@@ -40,7 +40,7 @@ from vreplication.pausepoints import reach
 from vreplication.phases import Phase
 from vreplication.schema.introspect import exists
 from vreplication.settings import ALIVE_SECONDS, BEAT_SECONDS, CUTOVER_DEADLINE_SECONDS, CUTOVER_RETRY_SECONDS
-from vreplication.state import checkpoint, journal, keytables, lease, markers, moves, source_marks, workflows
+from vreplication.state import checkpoint, gate, journal, keytables, lease, markers, moves, source_marks, workflows
 from vreplication.state.moves import Decision, Move, Side
 from vreplication.workflows import recheck
 from vreplication.workflows.job import StreamJob
@@ -402,6 +402,8 @@ def tell(work: Work) -> None:
     if work.spec.on_switch:
         _call(work, move)
     reach("switch.told")
+    # First: left behind, it would open the gate of the switch after the next one.
+    gate.forget_release(driver.session, driver.workflow)
     moves.decide(
         driver.session,
         driver.lease,
