@@ -215,3 +215,74 @@ def test_who_waits_for_a_switch_that_is_given_up_sees_no_error(pair: Pair, pause
     assert pair.target.admin.rows("SELECT n FROM t WHERE id IN (1, 2) ORDER BY id") == [(-1,), (-2,)]
     move.ask(moves.COMPLETE)
     assert move.result().event == "complete"
+
+
+@pytest.mark.parametrize("pair", ["mysql-mariadb", "mariadb-mysql"], indirect=True)
+def test_a_table_that_is_truncated_meanwhile_is_not_switched(pair: Pair, pauses: Path) -> None:
+    """No trigger stops TRUNCATE: behind the denial it waits, and what came in between is seen."""
+    fill(pair, 300)
+    move = begin(pair, "t", cutover="manual")
+    move.wait_for_release()
+    with paused_at(pauses, "switch.marked"):
+        move.release()
+        wait_until(lambda: (pauses / "switch.marked.reached").exists(), "it is not denied")
+        with ThreadPoolExecutor(1) as queued, connect(pair.source.app_url) as other:
+            waiting = queued.submit(other.execute_raw, "TRUNCATE TABLE t")
+            wait_until(lambda: any("TRUNCATE" in str(row) for row in processlist(pair)), "nobody truncates")
+            let_go(pauses, "switch.marked")
+            waiting.result(60)
+    # The stream meets it in the log.
+    result = move.result()
+    assert result.event == "failed", result
+    assert "TRUNCATE" in (result.reason or "")
+    assert pair.source.admin.value("SELECT COUNT(*) FROM t") == 0
+    pair.source.admin.execute_raw("INSERT INTO t VALUES (1, 1, 'open')")
+
+
+def processlist(pair: Pair) -> list[object]:
+    return list(pair.source.admin.rows("SHOW FULL PROCESSLIST"))
+
+
+@pytest.mark.parametrize("pair", ["mysql-mariadb", "mariadb-mysql"], indirect=True)
+def test_a_reader_on_the_old_server_gives_the_way_back_up(pair: Pair) -> None:
+    """Behind the decision nothing may hold off the opening: who holds the old table is met before it."""
+    fill(pair, 300)
+    move = begin(pair, "t")
+    move.wait_serving(Side.TARGET, 2)
+    with connect(pair.source.app_url) as reader:
+        with reader.transaction():
+            reader.rows("SELECT COUNT(*) FROM t")
+            move.ask(moves.REVERSE)
+            wait_until(lambda: any("switch not done" in words for words in move.said), f"not given up: {move.said}")
+            pair.target.admin.execute_raw("INSERT INTO t VALUES (5000, 1, 'meanwhile')")
+    move.wait_serving(Side.SOURCE, 3)
+    assert pair.source.admin.value("SELECT v FROM t WHERE id=5000") == "meanwhile"
+    move.stop.set()
+    move.result()
+    assert run.cancel(route_of(pair), move.workflow).event == "cancelled"
+    assert pair.target.admin.rows("SHOW TABLES") == []
+
+
+@pytest.mark.parametrize("pair", ["mysql-mariadb", "mariadb-mysql"], indirect=True)
+def test_an_empty_table_makes_way_and_the_way_back_goes_on(pair: Pair) -> None:
+    fill(pair, 300)
+    pair.target.admin.execute_raw(T)
+    move = begin(pair, "t", resume_into=True)
+    move.wait_serving(Side.TARGET, 2)
+    pair.target.admin.execute_raw("INSERT INTO t VALUES (5000, 1, 'new')")
+    wait_until(lambda: pair.source.admin.value("SELECT v FROM t WHERE id=5000") == "new", f"{move.said}", 60)
+    move.ask(moves.COMPLETE)
+    assert move.result().event == "complete"
+
+
+@pytest.mark.parametrize("pair", ["mysql-mariadb"], indirect=True)
+def test_a_table_that_another_move_has_switched_is_not_switched_again(pair: Pair) -> None:
+    fill(pair, 300)
+    second = begin(pair, "t", cutover="manual")
+    second.wait_for_release()
+    deny.deny(pair.source.admin, [(pair.source.name, "t")], workflow="another", token="x", message="away").release()
+    second.release()
+    result = second.result()
+    assert result.event == "failed", result
+    assert "another workflow" in (result.reason or "")
+    assert deny.is_denied(pair.source.admin, (pair.source.name, "t"), workflow="another")

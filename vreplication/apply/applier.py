@@ -114,6 +114,7 @@ class Applier:
         self._waiting_since: float | None = None
         self._inside: contextlib.ExitStack | None = None
         """The transaction on the target in which one of the source is written in parts."""
+        self._inside_changes = 0
         self._load()
         self._tables = [TableWork(target, self._main, self._writers) for target in targets]
         self._by_number = {table.target.number: table for table in self._tables}
@@ -342,6 +343,11 @@ class Applier:
         if self._waiting_since is None or SYSTEM.monotonic() - self._waiting_since >= LINGER_SECONDS:
             self.flush()
 
+    def end(self) -> None:
+        """As `flush`, but for a transaction that has not been taken whole: it is read again."""
+        if self._time is None:
+            self.flush()
+
     def flush(self) -> None:
         """Write the batches and the checkpoint: then everything taken in is applied, and what has landed is matched."""
         self._waiting_since = None
@@ -368,9 +374,12 @@ class Applier:
         return found
 
     def _note_written(self, batches: list[tuple[TableWork, Batch]]) -> None:
+        self._note_keys(batches)
+        self._watermark.applied_changes(sum(batch.count for _, batch in batches))
+
+    def _note_keys(self, batches: list[tuple[TableWork, Batch]]) -> None:
         for table, batch in batches:
             table.since.note(batch.keys())
-            self._watermark.applied_changes(batch.count)
 
     @property
     def _is_checkpoint_due(self) -> bool:
@@ -383,7 +392,7 @@ class Applier:
         """
         position = self._saved_position
         active = [table.since for table in self._tables if table.since.is_active]
-        if not active or position is None or not self._is_past_checkpoint:
+        if not active or position is None or not self._is_past_checkpoint or self._inside is not None:
             return
 
         def work() -> None:
@@ -407,7 +416,9 @@ class Applier:
         """One after the other, each of shares that may be written side by side; all tables' first before the second."""
         count = sum(batch.count for _, batch in batches)
         self._events += count
-        may_share = all(table.may_share for table, _ in batches) and not self._keeps_whole
+        # What is written in parts has one session, up to its commit, whatever has been opened since.
+        is_one = self._keeps_whole or self._inside is not None
+        may_share = not is_one and all(table.may_share for table, _ in batches)
         wanted = len(self._writers) if count >= _WORTH_SHARING and may_share else 1
         found: list[list[Written]] = []
         for table, batch in batches:
@@ -475,16 +486,35 @@ class Applier:
             self._write_all(0, session, written)
         except LockWait as error:
             raise Transient(f"A transaction that is written in parts met a lock: {error.message}") from None
-        self._note_written(batches)
+        self._inside_changes += sum(batch.count for _, batch in batches)
+        self._note_keys(batches)
+        self._save_inside(batches)
         reach("apply.inside")
+
+    def _save_inside(self, batches: list[tuple[TableWork, Batch]]) -> None:
+        """Keys that are too many for memory, and suspects at home: noted too early they do no harm."""
+        due, position = [t.since for t in self._tables if t.since.is_due], self._saved_position
+
+        def work() -> None:
+            self._touch(batches)
+            for since in due:
+                if position is not None:
+                    since.save(position)
+
+        if self._is_apart:
+            writer.in_transaction(self._main, self._lease, work)
+        else:
+            work()
+        for since in due:
+            since.saved(since.round)
 
     def _end_inside(self, rounds: list[list[Written]], batches: list[tuple[TableWork, Batch]]) -> None:
         """The rest of it, the checkpoint, and the commit."""
         session, stack = self._writers[0], self._inside
         assert stack is not None
         try:
-            for shares in rounds:
-                self._write_all(0, session, shares[0])
+            for [written] in rounds:
+                self._write_all(0, session, written)
             if self._is_apart:
                 self._fence(session)
             else:
@@ -493,6 +523,8 @@ class Applier:
             raise Transient(f"A transaction that is written in parts met a lock: {error.message}") from None
         self._inside = None
         stack.close()
+        self._watermark.applied_changes(self._inside_changes)
+        self._inside_changes = 0
         if self._is_apart:
             self._commit(lambda: self._touch(batches))
 

@@ -72,7 +72,7 @@ class Denied:
 
     def release(self) -> None:
         """Give the lock back; the triggers stay. Idempotent. Raises ConnectionLost."""
-        _unlock(self.session)
+        unlock(self.session)
 
 
 def deny(
@@ -95,7 +95,7 @@ def deny(
     """
     wanted = tuple(tables)
     began = time.monotonic()
-    _lock(session, wanted, lock_seconds)
+    lock(session, wanted, lock_seconds)
     locked = time.monotonic()
     with _undone(session, wanted, workflow):
         reach("deny.locked")
@@ -121,7 +121,7 @@ def _undone(session: Session, tables: tuple[Table, ...], workflow: str) -> Itera
         # Still under the lock: no writer has seen them. What cannot be removed is told by `denied_tables`.
         with contextlib.suppress(Terminal, Transient):
             _remove(session, tables, workflow)
-        _unlock(session)
+        unlock(session)
         raise
     except BaseException:
         # In the middle of an answer nothing more can be said on this connection; its end frees the lock.
@@ -129,7 +129,8 @@ def _undone(session: Session, tables: tuple[Table, ...], workflow: str) -> Itera
         raise
 
 
-def _lock(session: Session, tables: Iterable[Table], seconds: int) -> None:
+def lock(session: Session, tables: Iterable[Table], seconds: int = LOCK_SECONDS) -> None:
+    """LOCK TABLES … WRITE, also against prepared XA branches. Raises LockWait."""
     session.execute_raw(
         f"SET SESSION autocommit=0, innodb_table_locks=1, lock_wait_timeout={int(seconds)}, "
         f"innodb_lock_wait_timeout={int(seconds)}"
@@ -141,7 +142,8 @@ def _lock(session: Session, tables: Iterable[Table], seconds: int) -> None:
         raise
 
 
-def _unlock(session: Session) -> None:
+def unlock(session: Session) -> None:
+    """Idempotent."""
     session.execute_raw("UNLOCK TABLES")
     session.execute_raw("SET SESSION autocommit=1")
 
@@ -229,6 +231,15 @@ def standing(session: Session, table: Table, *, workflow: str) -> frozenset[str]
         f"WHERE EVENT_OBJECT_SCHEMA={text(table[0])} AND EVENT_OBJECT_TABLE={text(table[1])} AND ACTION_TIMING='BEFORE'"
     )
     return frozenset(str(e) for name, e in rows if str(name) == deny_trigger(workflow, table[1], str(e)))
+
+
+def foreign(session: Session, table: Table, *, workflow: str) -> list[str]:
+    """Triggers on this table that are not the workflow's."""
+    rows = session.rows(
+        "SELECT TRIGGER_NAME, EVENT_MANIPULATION FROM information_schema.TRIGGERS "
+        f"WHERE EVENT_OBJECT_SCHEMA={text(table[0])} AND EVENT_OBJECT_TABLE={text(table[1])}"
+    )
+    return [str(name) for name, event in rows if str(name) != deny_trigger(workflow, table[1], str(event))]
 
 
 def denied_tables(session: Session, tables: Iterable[Table], *, workflow: str) -> set[Table]:

@@ -467,7 +467,7 @@ def _apply_all(of: Stream, matcher: Matcher, applier: Applier, run: _Run, beater
                 return
         run.held = len(matcher.held_with_rows())
         applier.flush_if_due()
-    applier.flush()
+    applier.end()
 
 
 def _matched(matcher: Matcher, group: Group, run: _Run) -> Iterator[Group]:

@@ -151,6 +151,8 @@ def _ended_at_home(home: Session, workflow: str, driver: MoveDriver, error: VRep
 
 
 def _who_serves(move: Move) -> str:
+    if move.decision in (Decision.DENYING, Decision.ABORTING):
+        return f"writes on the {move.serving} may still be denied: resume or cancel opens it"
     if move.decision in (Decision.DECIDED, Decision.OPENED):
         return f"the {move.serving.other} serves from now on, and the application has not been told"
     return "the source serves, untouched" if move.serving is Side.SOURCE else "the target serves"

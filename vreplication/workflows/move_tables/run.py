@@ -114,9 +114,10 @@ def to_the_end(work: Work) -> Result:
     driver = work.driver
     while True:
         work.number = moves.load(driver.session, driver.workflow).number
-        if switch.settle(work):
+        if switch.persist(driver, functools.partial(switch.settle, work)):
             told(work)
             continue
+        driver.note_serving(is_source=streams.is_forward(work.number))
         if not streams.is_forward(work.number) and not _is_way_back_wanted(work):
             return ending.complete(work)
         try:

@@ -6,7 +6,6 @@ goes on; a switch is tried only while every table is matched and verified, and c
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import threading
 from collections.abc import Callable, Sequence
@@ -17,7 +16,7 @@ from vreplication.clock import SYSTEM
 from vreplication.cutover.reasons import FRESH_SECONDS, Reason
 from vreplication.errors import BadValue, Transient
 from vreplication.mysql.ends import Ends
-from vreplication.mysql.session import Session
+from vreplication.mysql.session import ConnectionLost, Session
 from vreplication.pausepoints import reach
 from vreplication.phases import Phase
 from vreplication.rowcopy.job import CopyJob
@@ -102,9 +101,10 @@ class _Several:
         threads = [threading.Thread(target=self._run, args=(count,), daemon=True) for _ in range(count)]
         for thread in threads:
             thread.start()
-        while any(thread.is_alive() for thread in threads):
-            threads[0].join(_POLL_SECONDS)
-            self._check()
+        while alive := [thread for thread in threads if thread.is_alive()]:
+            alive[0].join(_POLL_SECONDS)
+            if not self.errors:
+                self._check()
         if self.errors:
             raise self.errors[0]
 
@@ -303,6 +303,8 @@ def until_small(work: Work, job: StreamJob) -> bool:
     try:
         for each in rechecks(work, job):
             each.until_small(with_sample=True)
+    except ConnectionLost:
+        raise
     except Transient as error:
         driver.notify(f"switch not begun: {error}")
         driver.report(waiting_for=error.message)
@@ -346,9 +348,15 @@ def _is_to_be_verified(work: Work, reasons: Sequence[Reason]) -> bool:
 
 def _compare_written(work: Work) -> None:
     """So that what has to be compared before the switch does not pile up."""
-    with contextlib.suppress(Transient):
+    try:
         for each in rechecks(work, work.load()):
             each.until_small(with_sample=False)
+    except ConnectionLost:
+        # A repair that was cut off is gone on with where the copy is.
+        raise
+    except Transient as error:
+        driver = work.driver
+        driver.notify(f"what was written meanwhile is compared later: {error}")
 
 
 def why_closed(work: Work, is_asked: Callable[[], bool]) -> list[Reason]:

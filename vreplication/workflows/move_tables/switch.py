@@ -20,22 +20,24 @@ writers wait or fail for at most the deadline, counted from when the lock is ask
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from vreplication.binlog import position
 from vreplication.cutover import deny, hook
 from vreplication.cutover.finish import raise_auto_increment
-from vreplication.cutover.identity import table_identity
+from vreplication.cutover.identity import table_identities, table_identity
 from vreplication.cutover.watchdog import Watchdog
 from vreplication.errors import Ambiguous, BadValue, Terminal, Transient, VReplicationError
 from vreplication.mysql.ends import Ends
 from vreplication.mysql.quoting import qualified
 from vreplication.mysql.server import is_mariadb
-from vreplication.mysql.session import LockWait, Session, connect
+from vreplication.mysql.session import ConnectionLost, Session, connect
 from vreplication.pausepoints import reach
 from vreplication.phases import Phase
 from vreplication.schema.introspect import exists
@@ -45,16 +47,18 @@ from vreplication.state.moves import Decision, Move, Side
 from vreplication.workflows import recheck
 from vreplication.workflows.job import StreamJob
 from vreplication.workflows.move_tables import steps, streams
+from vreplication.workflows.move_tables.driver import MoveDriver
 from vreplication.workflows.move_tables.steps import Work
 from vreplication.workflows.recheck import Mismatch
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
 DEADLINE_SECONDS = CUTOVER_DEADLINE_SECONDS
 _UNDO_SECONDS = 0.5
 _MISMATCHES = 5
 _HOOK_SECONDS = 30.0
-_ALLOW_TRIES = 60
+_PERSIST_SECONDS = 0.5
 
 
 def switch(work: Work, is_asked: Callable[[], bool]) -> None:
@@ -96,13 +100,14 @@ def _attempt(work: Work, job: StreamJob, attempt: int) -> bool:
     driver.remember()
     moves.decide(driver.session, driver.lease, Decision.DENYING)
     reach("switch.denying")
-    trial = _Trial(work=work, job=job)
+    trial = _Trial(work=work, job=job, identities=identities(work))
     try:
         trial.run()
-    except (Transient, Ambiguous, Mismatch, Terminal) as error:
-        if not give_up(work, trial.used, former=tuple(trial.lockers)):
+    except Exception as error:
+        undo = functools.partial(give_up, work, trial.used, former=tuple(trial.lockers))
+        if not persist(driver, undo):
             return True
-        if isinstance(error, Mismatch) or not isinstance(error, Transient | Ambiguous):
+        if not isinstance(error, Transient | Ambiguous):
             raise
         driver.notify(f"switch not done: {error}")
         driver.report(waiting_for=error.message)
@@ -120,12 +125,34 @@ def _check_names_free(home: Session, workflow: str) -> None:
             )
 
 
+def persist(driver: MoveDriver, act: Callable[[], T]) -> T:
+    """Do it, again and again: until it is done somebody's writes may be denied. Raises when a server is lost, and what
+    `driver.check` raises."""
+    while True:
+        try:
+            return act()
+        except (ConnectionLost, Ambiguous):
+            raise
+        except Transient as error:
+            driver.notify(f"{error} Trying again.")
+            driver.report(waiting_for=error.message)
+            driver.wait(_PERSIST_SECONDS)
+
+
+def identities(work: Work) -> dict[str, str | None]:
+    """Of the tables that take writes now: a TRUNCATE makes another one of a table."""
+    tables = serving_tables(work)
+    with connect(work.route.source, read_timeout=BEAT_SECONDS) as session:
+        return table_identities(session, tables[0][0], [name for _, name in tables], is_mariadb(session))
+
+
 @dataclass(slots=True, kw_only=True)
 class _Trial:
-    """What one attempt has done so far."""
+    """What one attempt has done so far. identities: of the tables before it."""
 
     work: Work
     job: StreamJob
+    identities: dict[str, str | None]
     used: list[str] = field(default_factory=list)
     lockers: list[int] = field(default_factory=list)
     denied: deny.Denied | None = None
@@ -135,14 +162,18 @@ class _Trial:
         work = self.work
         with _serving_session(work) as locker, work.route.open(read_timeout=BEAT_SECONDS) as ends:
             self.lockers.append(locker.id)
+            work.driver.announce(_at_home(locker, ends))
+            impatient(ends)
             move = moves.load(ends.home, work.driver.workflow)
-            with self._watched(locker), self._given_up(locker):
-                self._deny(locker, move)
-                self._last_marker(ends)
-                self._take_over(ends)
-                self._compare(locker, ends)
-                self._decide(locker, ends)
-            open_side(work, ends, self.began)
+            with _opener(work) as opener:
+                with self._watched(locker), self._given_up(locker):
+                    self._deny(locker, move)
+                    self._last_marker(ends)
+                    self._take_over(ends)
+                    self._compare(locker, ends)
+                    _lock_other(opener, work)
+                    self._decide(locker, ends)
+                open_side(work, ends, self.began, opener)
             with contextlib.suppress(VReplicationError):
                 self._release()
 
@@ -151,7 +182,7 @@ class _Trial:
         """While the lock is held the triggers go under it, so that no writer sees an error; else `give_up` does it."""
         try:
             yield
-        except (Transient, Ambiguous, Terminal):
+        except Exception:
             driver = self.work.driver
             with contextlib.suppress(VReplicationError):
                 if self.denied and moves.load(driver.session, driver.workflow).decision is Decision.DENYING:
@@ -193,15 +224,37 @@ class _Trial:
             message=f"This table has moved to {move.target_at if streams.is_forward(work.number) else move.source_at}",
         )
         reach("switch.denied")
+        self._check_alone(locker, tables)
         self._check_ddl(locker)
         if work.spec.deny == "fail":
             self.denied.release()
+            # Readers and refused writers go on; DDL waits for the metadata lock of this transaction.
+            locker.execute_raw("SET SESSION autocommit=0")
+            for table in tables:
+                locker.rows(f"SELECT 1 FROM {qualified(*table)} LIMIT 0")
+
+    def _check_alone(self, locker: Session, tables: list[tuple[str, str]]) -> None:
+        workflow = self.work.driver.workflow
+        for table in tables:
+            if others := deny.foreign(locker, table, workflow=workflow):
+                raise Terminal(
+                    f"There is a trigger {others[0]} on {'.'.join(table)}: another workflow may have switched it away.",
+                    cure=f"Look at it; `vreplication cancel {workflow}` ends this one.",
+                )
 
     def _check_ddl(self, locker: Session) -> None:
         """No trigger stops a TRUNCATE: it would run on the old table, and nowhere else."""
+        tables = serving_tables(self.work)
         own = (locker.id, *self.work.driver.connections)
-        if waiting := deny.definitions(locker, serving_tables(self.work), own):
+        if waiting := deny.definitions(locker, tables, own):
             raise Transient(f"a DDL statement waits for one of the tables (connection {waiting[0].id})")
+
+    def _check_same(self, session: Session) -> None:
+        """Nobody has truncated a table since writes are denied."""
+        tables = serving_tables(self.work)
+        found = table_identities(session, tables[0][0], [name for _, name in tables], is_mariadb(session))
+        if found != self.identities:
+            raise Transient("one of the tables was truncated or changed while writes were denied")
 
     def _last_marker(self, ends: Ends) -> None:
         """W3. Behind the triggers; catch-up holds at it."""
@@ -244,8 +297,11 @@ class _Trial:
     def _decide(self, locker: Session, ends: Ends) -> None:
         """W6 and W7. The last moment in which it can be given up, and in which a signal counts."""
         work = self.work
+        if work.number == 1:
+            _move_aside(ends.home, moves.load(ends.home, work.driver.workflow))
         start = _start_back(ends, work)
         self._check_ddl(locker)
+        self._check_same(ends.source)
         work.driver.check()
         self._check_deadline()
         column = "back_start" if streams.is_forward(work.number) else "forward_start"
@@ -264,6 +320,42 @@ def _start_back(ends: Ends, work: Work) -> str:
     found = position.begin(ends.target, is_mariadb(ends.target), mark)
     mark()
     return found.saved
+
+
+def _at_home(locker: Session, ends: Ends) -> tuple[int, ...]:
+    """Connections of an attempt that whoever takes over has to end there."""
+    return (ends.home.id, *((locker.id,) if locker.url == ends.home.url else ()))
+
+
+def impatient(ends: Ends) -> None:
+    """What waits for somebody's metadata lock makes everybody wait who comes behind it."""
+    for session in {ends.home, ends.target}:
+        session.execute_raw("SET SESSION lock_wait_timeout=1")
+
+
+@contextlib.contextmanager
+def _opener(work: Work) -> Iterator[Session | None]:
+    """Of a side that is closed by triggers: the session that opens it. None where its tables only get their names."""
+    if work.number == 1:
+        yield None
+        return
+    with _session_on(work, streams.serving(work.number).other) as session:
+        yield session
+
+
+def _lock_other(opener: Session | None, work: Work) -> None:
+    """Behind the decision nothing may keep the other side from being opened: so its tables are locked before it.
+
+    Raises LockWait where somebody holds one for a second.
+    """
+    driver, side = work.driver, streams.serving(work.number).other
+    if opener is None:
+        with connect(driver.route.home, read_timeout=BEAT_SECONDS) as session:
+            move = moves.load(session, driver.workflow)
+            hidden = [(move.target_schema, t.shadow_table) for t in workflows.tables(session, driver.workflow)]
+            deny.lock(session, hidden)
+        return
+    deny.lock(opener, tables_on(driver.session, driver.workflow, side))
 
 
 def _serving_session(work: Work) -> contextlib.AbstractContextManager[Session]:
@@ -304,6 +396,9 @@ def give_up(work: Work, used: list[str], *, former: tuple[int, ...] = ()) -> boo
     decision = moves.load(work.driver.session, work.driver.workflow).decision
     if decision in (Decision.DECIDED, Decision.OPENED):
         with work.route.open(read_timeout=BEAT_SECONDS) as ends:
+            driver = work.driver
+            driver.announce((ends.home.id,))
+            impatient(ends)
             open_side(work, ends, None)
         return False
     if decision is Decision.RUNNING:
@@ -326,37 +421,38 @@ def give_up(work: Work, used: list[str], *, former: tuple[int, ...] = ()) -> boo
 def allow(work: Work, former: tuple[int, ...] = ()) -> None:
     """Drop the triggers on the serving side, whatever it takes: nothing else may be done before."""
     with _serving_session(work) as session:
-        _allow(session, serving_tables(work), work.driver.workflow, former)
+        _allow(work.driver, session, serving_tables(work), former)
 
 
-def _allow(session: Session, tables: list[tuple[str, str]], workflow: str, former: tuple[int, ...] = ()) -> None:
-    for attempt in range(_ALLOW_TRIES):
-        try:
-            deny.allow(session, tables, workflow=workflow, former=former)
-            return
-        except LockWait:
-            if attempt + 1 == _ALLOW_TRIES:
-                raise
+def _allow(driver: MoveDriver, session: Session, tables: list[tuple[str, str]], former: tuple[int, ...] = ()) -> None:
+    persist(driver, lambda: deny.allow(session, tables, workflow=driver.workflow, former=former))
 
 
-def open_side(work: Work, ends: Ends, began: float | None) -> None:
-    """W7, behind `decided`: the other side takes writes. Repeatable; began: when writers began to wait, if known."""
+def open_side(work: Work, ends: Ends, began: float | None, opener: Session | None = None) -> None:
+    """W7, behind `decided`: the other side takes writes. Repeatable; began: when writers began to wait, if known.
+
+    opener: has its tables locked, where that is known.
+    """
     driver, home = work.driver, ends.home
     move = moves.load(home, driver.workflow)
     if move.decision is Decision.DECIDED:
         if work.number == 1:
-            _rename(home, move, driver.workflow)
-        else:
+            persist(driver, lambda: _rename(home, move, driver.workflow))
+        elif opener is None:
             _allow_other(work)
+        else:
+            _allow(driver, opener, tables_on(home, driver.workflow, streams.serving(work.number).other))
+            deny.unlock(opener)
         reach("switch.before_opened")
         stall = None if began is None else round(1000 * (time.monotonic() - began))
         moves.decide(home, driver.lease, Decision.OPENED, stall_millis=stall)
-        driver.rest()
-        driver.note_switched()
-        workflows.set_fields(home, driver.workflow, is_cut=int(streams.is_forward(work.number)))
+        reach("switch.opened_at_home")
         words = "to the target" if streams.is_forward(work.number) else "back to the source"
         journal.write(home, driver.workflow, "switched", words, actor=lease.me())
         driver.report(write_stall_millis=stall, cutover_millis=stall)
+    driver.rest()
+    driver.note_switched()
+    workflows.set_fields(home, driver.workflow, is_cut=int(streams.is_forward(work.number)))
     reach("switch.opened")
 
 
@@ -365,7 +461,15 @@ def _allow_other(work: Work) -> None:
     driver, side = work.driver, streams.serving(work.number).other
     tables = tables_on(driver.session, driver.workflow, side)
     with _session_on(work, side) as session:
-        _allow(session, tables, driver.workflow)
+        _allow(driver, session, tables)
+
+
+def _move_aside(home: Session, move: Move) -> None:
+    """Empty tables that were there under the names: before the place is noted from which their log is read."""
+    for table in workflows.tables(home, move.workflow):
+        if exists(home, move.target_schema, table.source_table):
+            old, aside = (qualified(move.target_schema, n) for n in (table.source_table, table.retired_table))
+            home.execute_raw(f"RENAME TABLE {old} TO {aside}")
 
 
 def _rename(home: Session, move: Move, workflow: str) -> None:
@@ -374,12 +478,7 @@ def _rename(home: Session, move: Move, workflow: str) -> None:
     left = []
     for table in workflows.tables(home, workflow):
         if table_identity(home, move.target_schema, table.shadow_table, here) == table.shadow_identity:
-            old, new, aside = (
-                qualified(move.target_schema, name)
-                for name in (table.shadow_table, table.source_table, table.retired_table)
-            )
-            if exists(home, move.target_schema, table.source_table):
-                left.append(f"{new} TO {aside}")
+            old, new = (qualified(move.target_schema, name) for name in (table.shadow_table, table.source_table))
             left.append(f"{old} TO {new}")
     if left:
         home.execute_raw(f"RENAME TABLE {', '.join(left)}")
