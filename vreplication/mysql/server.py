@@ -20,8 +20,9 @@ ASKED = frozenset(
         "binlog_row_value_options", "binlog_transaction_compression", "datadir", "expire_logs_days",
         "explicit_defaults_for_timestamp", "gtid_mode", "hostname", "innodb_autoinc_lock_mode", "innodb_read_only",
         "log_bin", "log_bin_basename", "log_bin_compress", "log_replica_updates", "log_slave_updates",
-        "lower_case_table_names", "max_allowed_packet", "max_write_lock_count", "pid_file", "port", "read_only", "server_id", "server_uuid",
-        "sql_mode", "super_read_only", "system_time_zone", "time_zone", "version", "wsrep_on",
+        "lower_case_table_names", "max_allowed_packet", "max_write_lock_count", "pid_file", "port", "read_only",
+        "server_id", "server_uuid", "sql_mode", "super_read_only", "system_time_zone", "time_zone", "version",
+        "wsrep_on",
     }
 )  # fmt: skip
 """The settings that somebody here wants to know: a server has hundreds, and to read all of them takes milliseconds."""
