@@ -49,7 +49,7 @@ class Server:
 def target() -> Any:
     mapping = SimpleNamespace(is_written_in_zone=False)
     columns = {"columns": "`id`,`a`", "key_columns": ["`id`"]}
-    return SimpleNamespace(table="`d`.`t`", **columns, packet=1 << 20, lease=LEASE, mapping=mapping)
+    return SimpleNamespace(table="`d`.`t`", **columns, packet=1 << 20, lease=LEASE, table_id="w", mapping=mapping)
 
 
 def write(server: Server) -> None:

@@ -149,7 +149,7 @@ def test_how_long_it_may_stand_still_is_told(live: Live, seconds: int, words: st
 
 def test_a_purged_log_is_told_while_it_is_not_needed(quick: None, live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     """Looked at when catch-up begins, and hourly: it goes on, and the journal has it."""
-    monkeypatch.setattr(log_kept, "gone", lambda *_: "binlog.000001:4")
+    monkeypatch.setattr(log_kept, "gone", lambda *_, **__: "binlog.000001:4")
     run = Run(Spec(table="orders", alter=orders.ALTER, workflow=WORKFLOW)).start(live.database.url)
     assert run.result().event == "complete"
     with connect(live.database.url) as session:
