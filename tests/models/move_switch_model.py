@@ -6,7 +6,7 @@ stop anywhere, for ever or for a while, so that kill -9 between two steps is wha
 stands for (`workflows.move_tables.switch`, if nothing else is named):
 
     begin_switch   W1: `running → denying`, `state.moves.decide`
-    lock           W2: `cutover.deny._lock` on the side that is left
+    lock           W2: `cutover.deny.lock` on the side that is left
     send_create    W2: `cutover.deny._make`, in that session
     execute        the server: a statement that was sent, whoever still waits for it; it waits for locks and for open
                    transactions
