@@ -26,7 +26,7 @@ from vreplication.mysql.quoting import ident
 from vreplication.mysql.session import Session, connect
 from vreplication.phases import Phase
 from vreplication.settings import LEASE_STALE_SECONDS, SIDECAR
-from vreplication.state import journal, verdicts, workflows
+from vreplication.state import journal, layout, verdicts, workflows
 
 ROWS = 3_200
 WORKFLOW = "crash"
@@ -74,6 +74,9 @@ class Live:
     def silence(self) -> None:
         """As if the last sign of life of whoever holds a lease were older than it may be."""
         with connect(self.database.url) as session:
+            if not layout.exists(session):
+                # The first command on a new server was cut before it made anything.
+                return
             session.execute_raw(f"UPDATE {SIDECAR}.heartbeat SET at = at - INTERVAL {LEASE_STALE_SECONDS + 1:g} SECOND")
 
     def kill_server(self) -> None:
