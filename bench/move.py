@@ -68,7 +68,9 @@ def _ours(two: Two) -> None:
 def _dump(two: Two) -> None:
     names = ("mariadb-dump", "mariadb") if two.source.server.flavor == "mariadb" else ("mysqldump", "mysql")
     dump, client = (binaries.client_command(two.source.server.flavor, name) for name in names)
-    out = [*dump, *_login(two.source), "--single-transaction", "--quick", two.source.name, NARROW.name]
+    # Of a MySQL with GTIDs it would want to set those of the target, too.
+    options = ["--single-transaction", "--quick", *(["--set-gtid-purged=OFF"] if names[0] == "mysqldump" else [])]
+    out = [*dump, *_login(two.source), *options, two.source.name, NARROW.name]
     with subprocess.Popen(out, stdout=subprocess.PIPE) as dumping:
         loading = subprocess.run([*client, *_login(two.target), two.target.name], stdin=dumping.stdout, check=False)
     if dumping.returncode or loading.returncode:
