@@ -392,7 +392,7 @@ class _Show:
             self.say(f"  rows of {len(TABLES)} tables     {rows:>9,}      {where}: {sums}")
         self.say(f"  longest write stall  {1000 * stage.stall_seconds:>9,.0f} ms")
         if proof.gap_seconds:
-            self.say(f"  nobody took a write  {1000 * proof.gap_seconds:>9,.0f} ms   between the two servers")
+            self.say(f"  writes denied        {1000 * proof.gap_seconds:>9,.0f} ms   between the two servers")
         for words in proof.refusals[:1]:
             self.say(f"  the other one says   {words}")
         for trouble in proof.troubles:

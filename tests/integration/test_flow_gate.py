@@ -160,7 +160,7 @@ def test_a_release_ends_a_verification_that_is_under_way(held: Run, database: Da
             before = verdicts.load(session, held.workflow)
         operate.release(database.url, held.workflow, "ann")
     assert held.result().event == "complete"
-    assert any("given up" in line for line in held.said)
+    assert any("verification interrupted" in line for line in held.said)
     with connect(database.url) as session:
         assert verdicts.load(session, held.workflow) == before
 

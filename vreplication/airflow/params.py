@@ -30,7 +30,7 @@ def online_ddl_params() -> dict[str, Param]:
         "workflow": _optional("workflow", what, "string"),
         "cutover": Param(
             Spec.model_fields["cutover"].default, enum=list(CUTOVERS), type="string", section=when,
-            description="auto: as soon as all is verified; manual: when somebody releases it; window: in the window.",
+            description="auto: as soon as all is verified; manual: when it is released; window: in the window.",
         ),
         "cutover_window": Param(
             None, type=["null", "string"], section=when, description="For window: Sat 02:00-04:00 Europe/Berlin.",

@@ -97,7 +97,7 @@ def _stall(result: Result, *, is_move: bool) -> list[str]:
         return []
     waited = numbers.millis(result.write_stall_millis)
     if is_move:
-        return [f"The last switch took {waited} in which nobody could write."]
+        return [f"The last switch denied writes for {waited}."]
     switch = "" if result.cutover_millis is None else f" (the whole cut-over {numbers.millis(result.cutover_millis)})"
     return [f"Writers waited at most {waited}{switch}."]
 

@@ -104,7 +104,7 @@ class Forecast:
         self._learn(seen, now - before)
         self._take(seen, now, now - before)
         if seen.phase is Phase.SWITCHED:
-            return Outlook(of=of, reason="switched; the way back is kept until somebody ends it")
+            return Outlook(of=of, reason="switched; the way back is kept until it is completed")
         if seen.phase in ENDED or self._part is None:
             return Outlook(of=of, eta_seconds=0.0 if seen.phase is Phase.COMPLETE else None)
         if of is Phase.WAITING and self._part not in _BEFORE_GATE:

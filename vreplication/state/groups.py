@@ -57,7 +57,7 @@ def create(session: Session, group: Group) -> None:
     except SqlError as error:
         if error.code != DUPLICATE:
             raise
-        raise Refused(f"Workflow {group.id} was begun by somebody else at this moment.") from None
+        raise Refused(f"Workflow {group.id} was started by another process at this moment.") from None
 
 
 def find(session: Session, group: str) -> Group | None:

@@ -83,7 +83,7 @@ def _bump(session: Session, workflow: str, role: str, seen: int) -> int:
         where = (t.c.workflow == workflow, t.c.role == role)
         row = fetch_one(session, select(t.c.token).where(*where).with_for_update())
         if (int(row["token"]) if row else 0) != seen:
-            raise LeaseHeld(f"Workflow {workflow} was taken by somebody else at this moment.", cure="Try again.")
+            raise LeaseHeld(f"Workflow {workflow} was taken by another process at this moment.", cure="Try again.")
         # Nobody beats while we hold the row: who was only asleep has come back with new connections by now, or never.
         if (holder := holder_of(session, workflow, role)) and holder.is_alive:
             raise LeaseHeld(f"Workflow {workflow}'s {holder.name} has come back at this moment.", cure="Try again.")

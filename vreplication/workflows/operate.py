@@ -204,7 +204,7 @@ def cleanup(url: SourceUrl, workflow: str, by: str, source: SourceUrl | None = N
             raise Refused(
                 f"{row.source_schema}.{row.retired_table} is not the table that workflow {workflow} began with: it was "
                 "rebuilt or replaced since.",
-                cure="Drop it yourself if nobody needs it.",
+                cure="Drop it yourself if it is not needed.",
             )
         journal.write(session, workflow, "dropped", f"retired table {row.retired_table}", actor=by)
         return [f"{row.source_schema}.{row.retired_table}"]

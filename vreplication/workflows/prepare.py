@@ -125,7 +125,7 @@ def _create_shadow(session: Session, plan: Plan, row: WorkflowRow) -> Table:
     if exists(session, row.source_schema, row.shadow_table):
         raise Refused(
             f"There is a table {row.source_schema}.{row.shadow_table} already.",
-            cure="Drop it if nobody needs it, or cancel the workflow that made it.",
+            cure="Drop it if it is not needed, or cancel the workflow that made it.",
         )
     workflows.set_fields(session, row.id, shadow_identity=CREATING)
     try:

@@ -193,7 +193,7 @@ def compare(driver: Driver, spark: Spark, is_enough: Callable[[], bool] = lambda
         )
     except _Enough as enough:
         verdict = enough.verdict
-        driver.notify("the verification that was under way is given up; the one before counts")
+        driver.notify("verification interrupted; using the previous result")
     driver.report(verify_rows=verdict.rows_compared, verify_total=verdict.rows_compared)
     if verdict is not before:
         _judge(driver, verdict)

@@ -138,7 +138,7 @@ def _replica(facts: MoveFacts, side: OneServer) -> Check:
     words = "is a replica" if running else "is set up as a replica, which is stopped"
     return warn(
         name,
-        f"The {side.role} {words}: what comes to it that way is in nobody's order with the moved tables.",
+        f"The {side.role} {words}: changes that arrive that way have no fixed order with the moved tables.",
         "See that nothing replicates into the tables that move.",
     )
 
@@ -340,7 +340,7 @@ def _hook(facts: MoveFacts) -> Check:
     if target is None:
         return warn(
             "on_switch",
-            "Nobody tells the application at the switch where to write: its writes fail until somebody does.",
+            "The application is not told at the switch where to write: its writes fail until it is.",
             "Name a command or an https:// URL by --on-switch.",
         )
     check_target(target)

@@ -148,7 +148,7 @@ def _make_table(driver: MoveDriver, ends: Ends, plan: MovePlan, row: TableRow) -
     if exists(home, moved.target_schema, row.shadow_table):
         raise Refused(
             f"There is a table {moved.target_schema}.{row.shadow_table} on the target already.",
-            cure="Drop it if nobody needs it, or cancel the workflow that made it.",
+            cure="Drop it if it is not needed, or cancel the workflow that made it.",
         )
     # Only of a table that has been noted to be ours before may an `undo` take that it is.
     workflows.set_table_fields(home, driver.workflow, row.number, shadow_identity=CREATING)

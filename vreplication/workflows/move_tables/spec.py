@@ -31,7 +31,7 @@ class MoveSpec(Request):
     deny: Literal["fail", "wait"] = Field(
         default="fail",
         description="What the switch does to writers until it is decided. fail: they get an error, readers go on; wait:"
-        " readers and writers wait, and go on if it is given up.",
+        " readers and writers wait, and continue if the switch fails.",
     )
     resume_into: bool = Field(default=False, description="Take target tables that are there, empty and defined alike.")
 

@@ -120,7 +120,7 @@ def _check_names_free(home: Session, workflow: str) -> None:
     for schema, table in tables_on(home, workflow, Side.TARGET):
         if exists(home, schema, table) and home.row(f"SELECT 1 FROM {qualified(schema, table)} LIMIT 1"):
             raise Terminal(
-                f"{schema}.{table} on the target has rows: somebody else writes to it.",
+                f"{schema}.{table} on the target has rows: another client writes to it.",
                 cure="Empty or rename it, then go on with the same command.",
             )
 
