@@ -4,24 +4,20 @@ from __future__ import annotations
 
 from airflow.sdk import dag
 
-from vreplication.airflow import operators
-from vreplication.airflow.approval import CutOverApproval
-from vreplication.airflow.params import online_ddl_params
+from vreplication.airflow.operators import make_flow
+from vreplication.airflow.params import params
 
 
 @dag(
     dag_id="online_ddl",
     schedule=None,
     catchup=False,
-    params=online_ddl_params(),
+    params=params("online_ddl"),
     tags=["vreplication"],
     doc_md=__doc__,
 )
 def online_ddl() -> None:
-    plan = operators.PlanOperator(task_id="plan")
-    tasks = operators.make_tasks(plan, clean_up={"approval": "approve"})
-    # Nothing waits for `approve`: the gate waits for the sidecar's release row, which the answer writes.
-    tasks["verify"] >> CutOverApproval(task_id="approve")
+    make_flow("online_ddl")
 
 
 online_ddl()

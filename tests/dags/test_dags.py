@@ -10,8 +10,7 @@ import pytest
 from alone import OFFLINE, ROOT, in_airflow
 
 from sandbox.deployment import POOLS
-from vreplication.planning.spec import Spec
-from vreplication.planning.stages import STAGES
+from vreplication.workflows.registry import KINDS, WorkflowKind
 
 _READ = f"""{OFFLINE}
 from airflow.dag_processing.dagbag import DagBag
@@ -42,7 +41,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def test_every_file_imports_without_a_connection(found: dict[str, Any]) -> None:
     assert found["errors"] == {}
-    assert set(found["dags"]) == {"online_ddl", "backfill", "scheduled_migrations", "housekeeping"}
+    assert set(found["dags"]) == {*KINDS, "backfill", "scheduled_migrations", "housekeeping"}
 
 
 def test_reading_them_loads_nothing_heavy(found: dict[str, Any]) -> None:
@@ -50,17 +49,22 @@ def test_reading_them_loads_nothing_heavy(found: dict[str, Any]) -> None:
     assert found["heavy"] == []
 
 
-def test_the_shape_of_online_ddl(found: dict[str, Any]) -> None:
-    tasks = found["dags"]["online_ddl"]["tasks"]
-    behind = {stage.name: sorted(s.name for s in STAGES if stage.name in s.after) for stage in STAGES}
+_RETRIES = {"replicate": 20, "verify": 20, "gate": 20, "approve": 20, "reverse_stream": 20}
+_POOLS = {
+    "replicate": "vreplication_replicate", "reverse_stream": "vreplication_replicate", "copy": "vreplication_copy",
+    "verify": "vreplication_copy",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=list(KINDS))
+def test_the_shape_of_each_kind(found: dict[str, Any], kind: WorkflowKind) -> None:
+    """The command and a plan go by the same stages: tests/unit/test_stages.py, tests/unit/test_move_spec.py."""
+    tasks = found["dags"][kind.name]["tasks"]
+    behind = {stage.name: sorted(s.name for s in kind.stages if stage.name in s.after) for stage in kind.stages}
     behind["verify"] = ["approve", *behind["verify"]]
     assert {name: task["down"] for name, task in tasks.items()} == {"plan": ["prepare"], "approve": [], **behind}
-    pools = {name: task["pool"] for name, task in tasks.items() if task["pool"] != "default_pool"}
-    assert pools == {"replicate": "vreplication_replicate", "copy": "vreplication_copy", "verify": "vreplication_copy"}
-    assert {name: task["retries"] for name, task in tasks.items()} == {
-        "plan": 3, "prepare": 3, "replicate": 20, "copy": 3, "verify": 20, "gate": 20, "approve": 20, "cut_over": 3,
-        "clean_up": 3,
-    }  # fmt: skip
+    assert {name: task["pool"] for name, task in tasks.items()} == {n: _POOLS.get(n, "default_pool") for n in tasks}
+    assert {name: task["retries"] for name, task in tasks.items()} == {name: _RETRIES.get(name, 3) for name in tasks}
     assert all(task["has_policy"] for task in tasks.values())
     rules = {name: task["rule"] for name, task in tasks.items() if task["rule"] != "all_success"}
     assert rules == {"clean_up": "all_done"}
@@ -90,27 +94,32 @@ def test_the_form_of_online_ddl(found: dict[str, Any]) -> None:
     assert params["copy_parallelism"]["maximum"] == 64
 
 
-_OWN_WORDS = ("source_conn_id", "spark_conn_id")
-"""Params that are no field of a Spec."""
 _LIMITS = {"minimum": "ge", "maximum": "le"}
 
 
-@pytest.mark.parametrize("name", sorted(Spec.model_fields))
-def test_the_form_asks_what_a_spec_takes(found: dict[str, Any], name: str) -> None:
-    dag, field = found["dags"]["online_ddl"], Spec.model_fields[name]
+def _fields() -> list[tuple[str, str]]:
+    return [(kind.name, name) for kind in KINDS.values() for name in sorted(kind.spec.model_fields)]
+
+
+@pytest.mark.parametrize(("kind", "name"), _fields())
+def test_the_form_asks_what_a_spec_takes(found: dict[str, Any], kind: str, name: str) -> None:
+    dag, field = found["dags"][kind], KINDS[kind].spec.model_fields[name]
     schema, default = dag["params"][name], dag["defaults"][name]
-    limits = {kind: getattr(m, kind) for m in field.metadata for kind in _LIMITS.values() if hasattr(m, kind)}
-    assert {kind: schema.get(word) for word, kind in _LIMITS.items()} == {k: limits.get(k) for k in _LIMITS.values()}
+    limits = {each: getattr(m, each) for m in field.metadata for each in _LIMITS.values() if hasattr(m, each)}
+    assert {each: schema.get(word) for word, each in _LIMITS.items()} == {k: limits.get(k) for k in _LIMITS.values()}
     choices = list(get_args(field.annotation)) if get_origin(field.annotation) is Literal else None
-    # `window` is a manual cut-over to a Spec, and has a field of its own; a Spark master may be a connection's.
+    # `window` is a manual cut-over to a spec, and has a field of its own; a Spark master may be a connection's.
     assert schema.get("enum") == ([*choices, "window"] if choices and name == "cutover" else choices)
     known = None if field.is_required() or name == "spark_master" else field.default
-    assert field.is_required() or default == known
+    assert field.is_required() or default == (list(known) if isinstance(known, tuple) else known)
     assert ("null" in schema["type"]) == (known is None and not field.is_required())
 
 
-def test_every_param_is_a_specs_or_a_connection(found: dict[str, Any]) -> None:
-    assert set(found["dags"]["online_ddl"]["params"]) == {*Spec.model_fields, *_OWN_WORDS}
+@pytest.mark.parametrize("kind", KINDS.values(), ids=list(KINDS))
+def test_every_param_is_a_specs_or_a_connection(found: dict[str, Any], kind: WorkflowKind) -> None:
+    params = found["dags"][kind.name]["params"]
+    assert set(params) == {*kind.spec.model_fields, "spark_conn_id", *(f"{end}_conn_id" for end in kind.ends)}
+    assert all("section" in schema and "type" in schema for schema in params.values())
 
 
 def test_catch_up_takes_fewer_than_half_of_the_executors_places() -> None:

@@ -80,6 +80,25 @@ def test_every_field_of_a_spec_reaches_it() -> None:
     assert spec.model_dump(include=set(given)) == given
 
 
+def test_a_form_names_no_command_that_a_worker_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {
+        "params": {"tables": ["t"], "on_switch": "route --to new"},
+        "run_id": "r1",
+        "dag": SimpleNamespace(dag_id="move_tables"),
+    }
+    with pytest.raises(Refused, match="a command would run on Airflow's worker"):
+        request.read(given, "move_tables")
+    monkeypatch.setenv(request.COMMANDS, "1")
+    assert request.read(given, "move_tables").spec.on_switch == "route --to new"
+    monkeypatch.delenv(request.COMMANDS)
+    given["params"]["on_switch"] = "https://example.org/switch"
+    found = request.read(given, "move_tables")
+    assert (found.conn_id, dict(found.conn_ids)) == (
+        "vreplication_target",
+        {"source": "vreplication_source", "target": "vreplication_target"},
+    )
+
+
 def test_a_window_is_known_to_the_stages_too() -> None:
     found = asked(cutover="window", cutover_window="Sat 02:00-04:00 UTC")
     assert (found.window, found.spec.cutover_window) == ("Sat 02:00-04:00 UTC", "Sat 02:00-04:00 UTC")

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from vreplication.errors import Refused
 from vreplication.planning.spec import Request
 from vreplication.schema.written import read_table
+from vreplication.workflows.move_tables import run
 from vreplication.workflows.move_tables.spec import MoveSpec, make_move_spec
 from vreplication.workflows.move_tables.stages import STAGES
 from vreplication.workflows.registry import KINDS
@@ -54,6 +59,18 @@ def test_both_kinds_are_registered_with_their_own_stages() -> None:
     for kind in KINDS.values():
         names = [stage.name for stage in kind.stages]
         assert all(set(stage.after) <= set(names[:number]) for number, stage in enumerate(kind.stages))
+
+
+def test_the_command_and_the_tasks_have_the_stages_of_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In their order; the plan's own: tests/integration/test_move_plan.py."""
+    names, ran = [stage.name for stage in STAGES], list[str]()
+    assert list(run.ACTS) == list(KINDS["move_tables"].tasks.stages) == names
+    monkeypatch.setattr(run, "ACTS", {name: partial(lambda name, _: ran.append(name), name) for name in names})
+    monkeypatch.setattr(run, "begin", lambda _: None)
+    monkeypatch.setattr(run.ending, "completed_of", lambda *_: "done")
+    work: Any = SimpleNamespace(driver=SimpleNamespace(session=None, workflow="m"))
+    assert run.to_the_end(work) == "done"
+    assert ran == names[1:]
 
 
 def test_a_definition_is_read_to_its_last_word() -> None:

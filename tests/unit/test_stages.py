@@ -41,7 +41,7 @@ def test_a_task_does_what_the_command_does_at_that_stage(monkeypatch: pytest.Mon
     ran: list[Work] = []
     monkeypatch.setattr(stages, "ACTS", {name: ran.append})
     monkeypatch.setattr(stages, "SparkStart", lambda *_, **__: None)
-    monkeypatch.setattr(stages, "_drive", lambda stage, child, act, spark: act(stage))
+    monkeypatch.setattr(stages, "drive", lambda stage, child, act, spark: act(stage))
     monkeypatch.setattr(resume, "is_switched", lambda _: False)
     spec = make_spec(table="t", alter="ENGINE=InnoDB", workflow="w")
     stage: Any = SimpleNamespace(spec=spec, url=None, workflow="w")

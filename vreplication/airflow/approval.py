@@ -24,6 +24,7 @@ from vreplication.airflow.triggers import ENDED_STATES
 from vreplication.errors import Ambiguous, Transient
 from vreplication.mysql.session import connect
 from vreplication.mysql.url import SourceUrl
+from vreplication.progress import moved
 from vreplication.state import gate, verdicts, workflows
 from vreplication.workflows import operate
 
@@ -43,12 +44,13 @@ class CutOverApproval(ApprovalOperator):
     ui_color = "#e8eef7"
     operator_extra_links = (MigrationLink(),)
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(self, *, kind: str = "online_ddl", **kwargs: Any) -> None:
         known = {"retries": 20, "retry_delay": timedelta(seconds=5), "retry_policy": RETRY_POLICY}
         super().__init__(**{**known, "subject": "Switch the tables?", **kwargs})
+        self.kind = kind
 
     def execute(self, context: Any) -> Any:
-        found = in_airflow(lambda: request.read(context))
+        found = in_airflow(lambda: request.read(context, self.kind))
         if found.cutover != "manual":
             raise AirflowSkipException(f"Nobody is asked: cutover is {found.cutover}.")
         in_airflow(lambda: self._word(source_url(found.conn_id), found.spec.workflow or ""))
@@ -58,15 +60,15 @@ class CutOverApproval(ApprovalOperator):
         """Say what is asked. Skips when there is nothing to ask any more."""
         with connect(url) as session:
             row, verdict = workflows.load(session, workflow), verdicts.load(session, workflow)
-            by = gate.released_by(session, workflow)
+            by, about = gate.released_by(session, workflow), moved.find(session, workflow)
         if by is not None or row.is_cut or row.has_ended:
             raise AirflowSkipException(f"Nobody is asked: {f'{by} has released it' if by else 'it has ended'}.")
-        self.subject, self.body = question.subject(row), question.body(row, verdict)
+        self.subject, self.body = question.subject(row, about), question.body(row, verdict, about)
 
     def execute_complete(self, context: Any, event: dict[str, Any]) -> dict[str, str]:
-        """Called with the answer; carries it out."""
+        """BaseStage with the answer; carries it out."""
         chosen = super().execute_complete(context, event)["chosen_options"][0]
-        by, found = _name(event.get("responded_by_user")), request.read(context)
+        by, found = _name(event.get("responded_by_user")), request.read(context, self.kind)
         act = operate.release_once if chosen == self.APPROVE else operate.reject
         in_airflow(lambda: _patiently(lambda: act(source_url(found.conn_id), found.spec.workflow or "", by)))
         log.info("%s by %s", chosen, by)

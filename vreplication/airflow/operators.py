@@ -1,8 +1,8 @@
-"""The stages of an online DDL as Airflow tasks.
+"""The stages of a workflow as Airflow tasks, of whatever kind.
 
-What must stay true: a task decides nothing: it reads the run's params, calls a stage, and tells Airflow whether trying
-again may help; Airflow's SIGTERM sets the stage's stop event, so that processes and connections end in order; no
-password is in a rendered field, an XCom or a log.
+What must stay true: which tasks there are, in which order, is the registry's tuple; a task decides nothing: it reads
+the run's params, calls a stage, and tells Airflow whether trying again may help; Airflow's SIGTERM sets the stage's
+stop event, so that processes and connections end in order; no password is in a rendered field, an XCom or a log.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from vreplication.airflow import assets, connections, request
-from vreplication.airflow.approval import end_approval, task_states
+from vreplication.airflow.approval import CutOverApproval, end_approval, task_states
 from vreplication.airflow.ending import RETRY_POLICY
 from vreplication.airflow.links import MigrationLink
 from vreplication.airflow.storing import stored
 from vreplication.airflow.triggers import CatchUpTrigger, GateTrigger, look
 from vreplication.errors import Refused
 from vreplication.masking import mask, masked
-from vreplication.planning.stages import STAGES
-from vreplication.workflows import maintenance, stages
-from vreplication.workflows.stages import Ended, Stage
+from vreplication.workflows import maintenance
+from vreplication.workflows.registry import KINDS, Tasks
+from vreplication.workflows.stages import BaseStage, Ended
 
 log = logging.getLogger(__name__)
 
@@ -52,25 +52,33 @@ class StageOperator(BaseOperator):
     operator_extra_links = (MigrationLink(),)
     has_progress = False
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(self, *, kind: str = "online_ddl", **kwargs: Any) -> None:
         kwargs.setdefault("retries", 3)
         kwargs.setdefault("retry_delay", timedelta(seconds=5))
         kwargs.setdefault("retry_policy", RETRY_POLICY)
         super().__init__(**kwargs)
+        self.kind = kind
         self._stop = threading.Event()
+
+    @property
+    def tasks(self) -> Tasks:
+        return KINDS[self.kind].tasks
+
+    def read(self, context: Any) -> request.Request:
+        return request.read(context, self.kind)
 
     def execute(self, context: Any) -> Any:
         return self.run_stage(context, self.work)
 
-    def work(self, stage: Stage) -> Any:
-        return stages.TASKS[self.stage_name](stage)
+    def work(self, stage: BaseStage[Any]) -> Any:
+        return self.tasks.stages[self.stage_name](stage)
 
-    def run_stage(self, context: Any, work: Callable[[Stage], Any]) -> Any:
+    def run_stage(self, context: Any, work: Callable[[BaseStage[Any]], Any]) -> Any:
         """Call a stage; while it runs its progress is in the task state store, too, where the class says so."""
         connections.use_own_python()
 
         def call() -> Any:
-            stage = request.read(context).stage(self._stop)
+            stage = self.read(context).stage(self._stop)
             with stored(context, stage) if self.has_progress else contextlib.nullcontext():
                 return work(stage)
 
@@ -98,14 +106,14 @@ class StageOperator(BaseOperator):
 class PlanOperator(StageOperator):
     """All checks; refuses with the sentences that the command line shows, and touches nothing."""
 
-    def work(self, stage: Stage) -> Any:
-        return stages.plan(stage)
+    def work(self, stage: BaseStage[Any]) -> Any:
+        return self.tasks.check(stage)
 
     def execute(self, context: Any) -> dict[str, Any]:
         made = super().execute(context)
-        found = request.read(context)
+        found = self.read(context)
         log.info("workflow %s", found.spec.workflow)
-        return {"workflow": found.spec.workflow, "copy_path": made.copy_path if made else None}
+        return {"workflow": found.spec.workflow, "copy_path": getattr(made, "copy_path", None)}
 
 
 class PrepareOperator(StageOperator):
@@ -135,7 +143,7 @@ class CopyOperator(StageOperator):
         try:
             return super().execute(context)
         except CatchUpAway:
-            found = request.read(context)
+            found = self.read(context)
             catching_up = [t.task_id for t in context["dag"].tasks if isinstance(t, ReplicateOperator)]
             trigger = CatchUpTrigger(
                 found.conn_id, found.spec.workflow or "", context["dag"].dag_id, context["run_id"], catching_up
@@ -143,7 +151,7 @@ class CopyOperator(StageOperator):
             self.defer(trigger=trigger, method_name="go_on")
 
     def go_on(self, context: Any, event: dict[str, Any]) -> Any:
-        """Called when the trigger has fired."""
+        """BaseStage when the trigger has fired."""
         if event["state"] != "here":
             raise AirflowFailException(event["reason"])
         return self.execute(context)
@@ -170,14 +178,14 @@ class GateSensor(StageOperator):
 
     def execute(self, context: Any) -> Any:
         super().execute(context)
-        found = self._result(lambda: request.read(context))
+        found = self._result(lambda: self.read(context))
         if found.cutover == "auto":
             return self._release(found, "auto")
         self._wait(found)
         return None
 
     def _release(self, found: request.Request, by: str) -> None:
-        self._result(lambda: stages.release(found.stage(self._stop), by))
+        self._result(lambda: self.tasks.release(found.stage(self._stop), by))
 
     def _wait(self, found: request.Request, verify_pause: float = 0.0) -> None:
         trigger = GateTrigger(
@@ -190,11 +198,11 @@ class GateSensor(StageOperator):
         self.defer(trigger=trigger, method_name="proceed")
 
     def proceed(self, context: Any, event: dict[str, Any]) -> str:
-        """Called when the trigger has fired. Raises what ended the wait."""
+        """BaseStage when the trigger has fired. Raises what ended the wait."""
         if event["state"] == "verify":
             self._verify(context)
         elif event["state"] == "window":
-            self._release(request.read(context), maintenance.named(context["params"]["cutover_window"]))
+            self._release(self.read(context), maintenance.named(context["params"]["cutover_window"]))
         elif event["state"] == "lost":
             raise AirflowException(event["reason"])
         elif event["state"] != "released":
@@ -203,10 +211,10 @@ class GateSensor(StageOperator):
 
     def _verify(self, context: Any) -> None:
         """Verify again, then wait on. What comes to nothing this time is tried again later, and costs no retry."""
-        found, pause = request.read(context), 0.0
+        found, pause = self.read(context), 0.0
 
-        def work(stage: Stage) -> None:
-            stages.verify_again(stage, lambda: look(stage.url, stage.workflow, found.window)[0] is not None)
+        def work(stage: BaseStage[Any]) -> None:
+            self.tasks.verify_again(stage, lambda: look(stage.url, stage.workflow, found.window)[0] is not None)
 
         try:
             self.run_stage(context, work)
@@ -224,6 +232,20 @@ class CutOverOperator(StageOperator):
     stage_name = "cut_over"
 
 
+class SwitchOperator(StageOperator):
+    stage_name = "switch"
+
+
+class ReverseStreamOperator(StageOperator):
+    """Keeps both sides level for as long as the way back is open: it has catch-up in it, and takes a place of it."""
+
+    stage_name = "reverse_stream"
+    has_progress = True
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**{"pool": REPLICATE_POOL, "retries": PATIENT_RETRIES, **kwargs})
+
+
 class CleanUpOperator(StageOperator):
     """Ends the workflow and tells its assets; its result is the task's XCom. Ends the run's open approval in any case.
 
@@ -236,15 +258,16 @@ class CleanUpOperator(StageOperator):
         super().__init__(**{"trigger_rule": "all_done", "outlets": [assets.ANY_TABLE, assets.EACH_TABLE], **kwargs})
         self.approval = approval
 
-    def work(self, stage: Stage) -> Any:
-        return super().work(stage), stage.spec.table_parts(stage.url.database)
+    def work(self, stage: BaseStage[Any]) -> Any:
+        return super().work(stage), stage.targets()
 
     def execute(self, context: Any) -> dict[str, Any]:
         if self.approval:
             end_approval(context, self.approval)
         self._check_before(context)
-        result, (schema, table) = super().execute(context)
-        assets.note_migrated(context, request.read(context).conn_id, schema, table, result.workflow)
+        result, targets = super().execute(context)
+        for schema, table in targets:
+            assets.note_migrated(context, self.read(context).conn_id, schema, table, result.workflow)
         return dict(masked(dataclasses.asdict(result)))
 
     def _check_before(self, context: Any) -> None:
@@ -265,20 +288,30 @@ _OF_STAGE: dict[str, type[StageOperator]] = {
         VerifyOperator,
         GateSensor,
         CutOverOperator,
+        SwitchOperator,
+        ReverseStreamOperator,
         CleanUpOperator,
     )
 }
 
 
-def make_tasks(first: BaseOperator, **more: dict[str, Any]) -> dict[str, Any]:
+def make_tasks(first: BaseOperator, kind: str = "online_ddl", **more: dict[str, Any]) -> dict[str, Any]:
     """A task for each stage, named and ordered as the stages are, all behind `first`. more: arguments, by stage."""
     made: dict[str, Any] = {}
-    for stage in STAGES:
-        task = _OF_STAGE[stage.name](task_id=stage.name, **more.get(stage.name, {}))
+    for stage in KINDS[kind].stages:
+        task = _OF_STAGE[stage.name](task_id=stage.name, kind=kind, **more.get(stage.name, {}))
         for before in [made[name] for name in stage.after] or [first]:
             before >> task
         made[stage.name] = task
     return made
+
+
+def make_flow(kind: str) -> dict[str, Any]:
+    """All tasks of a kind's DAG."""
+    tasks = make_tasks(PlanOperator(task_id="plan", kind=kind), kind, clean_up={"approval": "approve"})
+    # Nothing waits for `approve`: the gate waits for the sidecar's release row, which the answer writes.
+    tasks["verify"] >> CutOverApproval(task_id="approve", kind=kind)
+    return tasks
 
 
 def _failed(context: Any) -> list[str]:

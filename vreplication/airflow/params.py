@@ -1,84 +1,97 @@
-"""The form of the DAG online_ddl: the Spec's fields with their types, limits and descriptions.
+"""The form of a kind's DAG: the fields of its spec with their types, limits and descriptions.
 
-What must stay true: defaults, limits, choices and descriptions are the Spec's own, so that form and command line cannot
-drift apart.
+What must stay true: defaults, limits, choices, sections and descriptions are the spec's own, so that form and command
+line cannot drift apart.
 """
 
 from __future__ import annotations
 
-import functools
+from collections.abc import Mapping
 from typing import Any
 
 from airflow.sdk import Param
 
-from vreplication.airflow.request import DEFAULT_CONNECTION
-from vreplication.planning.spec import Spec
+from vreplication.airflow.request import connection_param, default_connection
+from vreplication.planning.spec import SECTION
 from vreplication.planning.window import CUTOVERS
+from vreplication.workflows.registry import KINDS, WorkflowKind
+
+_WHAT = {"online_ddl": "What to change", "move_tables": "What to move"}
+_SECTIONS = {
+    "what": "",
+    "when": "When to switch",
+    "how": "How hard to work",
+    "where": "Where Spark runs",
+    "rare": "Rarely needed",
+}
+"""In this order; the first one is the kind's own."""
+_ENDS = {
+    "source": "Airflow connection of the server; its schema is the default database.",
+    "target": "Airflow connection of the server where they go; its schema is theirs there, unless another is given.",
+}
+_KEPT = ("minimum", "maximum", "enum", "items", "format", "examples")
 
 
-def online_ddl_params() -> dict[str, Param]:
+def params(kind: str) -> dict[str, Param]:
     """Ids and types are relied on from outside."""
-    what, when, how = "What to change", "When to switch", "How hard to work"
-    where, rare = "Where Spark runs", "Rarely needed"
-    return {
-        "source_conn_id": Param(
-            DEFAULT_CONNECTION, type="string", title="Source", section=what, minLength=1,
-            description="Airflow connection of the server; its schema is the default database.",
-        ),
-        "table": _text("table", what, examples=["orders"]),
-        "alter": _text("alter", what, format="multiline"),
-        "workflow": _optional("workflow", what, "string"),
-        "cutover": Param(
-            Spec.model_fields["cutover"].default, enum=list(CUTOVERS), type="string", section=when,
-            description="auto: as soon as all is verified; manual: when it is released; window: in the window.",
-        ),
-        "cutover_window": Param(
-            None, type=["null", "string"], section=when, description="For window: Sat 02:00-04:00 Europe/Berlin.",
-        ),
-        "retired": _of_spec("retired", when, "string"),
-        "verify_every_minutes": _of_spec("verify_every_minutes", when, "number"),
-        "chunk_rows": _of_spec("chunk_rows", how, ["null", "integer"]),
-        "chunk_millis": _of_spec("chunk_millis", how, "integer"),
-        "copy_parallelism": _of_spec("copy_parallelism", how, ["null", "integer"]),
-        "latency_factor": _of_spec("latency_factor", how, "number"),
-        "apply_parallelism": _of_spec("apply_parallelism", how, "integer"),
-        "spark_master": _optional("spark_master", where, "string", examples=["spark://spark.example:7077", "yarn"]),
-        "spark_conn_id": Param(
-            None, type=["null", "string"], section=where,
-            description="Airflow connection of the Spark master, instead of spark_master.",
-        ),
-        "copy_path": _of_spec("copy_path", rare, "string"),
-        "xa_wait_seconds": _of_spec("xa_wait_seconds", rare, "number"),
-        "ignore_old_snapshots": _of_spec("ignore_old_snapshots", rare, "boolean"),
-    }  # fmt: skip
+    known = KINDS[kind]
+    fields = _fields(known)
+    found = {connection_param(end): _connection(known, end) for end in known.ends}
+    for part in _SECTIONS:
+        mine = [name for name, schema in fields.items() if schema[SECTION] == part]
+        found |= {name: _special(known, name) or _of_spec(known, name, fields[name]) for name in mine}
+        if part == "where":
+            found["spark_conn_id"] = _optional(
+                "Airflow connection of the Spark master, instead of spark_master.", _SECTIONS[part]
+            )
+    return found
 
 
-def _said(field: str) -> str:
-    return Spec.model_fields[field].description or ""
+def _fields(kind: WorkflowKind) -> dict[str, dict[str, Any]]:
+    """JSON schema of each field; the kind's own come before those that all kinds have."""
+    schema = kind.spec.model_json_schema()
+    own = [name for name in schema["properties"] if name in kind.spec.__annotations__]
+    names = sorted(schema["properties"], key=lambda name: name not in own)
+    return {name: {**schema["properties"][name], "required": name in schema.get("required", ())} for name in names}
 
 
-def _of_spec(field: str, section: str, kind: str | list[str]) -> Param:
-    """A field with the Spec's default, choices and limits."""
-    default = Spec.model_fields[field].default
-    return Param(default, type=kind, section=section, description=_said(field), **_limits(field))
+def _section(kind: WorkflowKind, part: str) -> str:
+    return _SECTIONS[part] or _WHAT[kind.name]
 
 
-def _limits(field: str) -> dict[str, Any]:
-    """In the words of JSON schema; a field that may be left out has them beside the null."""
-    schema = _schema()[field]
-    parts = [schema, *schema.get("anyOf", [])]
-    return {name: part[name] for part in parts for name in ("minimum", "maximum", "enum") if name in part}
+def _connection(kind: WorkflowKind, end: str) -> Param:
+    section, title = _section(kind, "what"), end.capitalize()
+    return Param(
+        default_connection(end), type="string", title=title, section=section, minLength=1, description=_ENDS[end]
+    )
 
 
-@functools.cache
-def _schema() -> dict[str, Any]:
-    return dict(Spec.model_json_schema()["properties"])
+def _special(kind: WorkflowKind, name: str) -> Param | None:
+    """What a form asks otherwise than a spec: the window is a third way to cut over; Spark may be a connection."""
+    field, when = kind.spec.model_fields[name], _SECTIONS["when"]
+    if name == "cutover":
+        words = "auto: as soon as all is verified; manual: when it is released; window: in the window."
+        return Param(field.default, enum=list(CUTOVERS), type="string", section=when, description=words)
+    if name == "cutover_window":
+        return _optional("For window: Sat 02:00-04:00 Europe/Berlin.", when)
+    if name == "spark_master":
+        examples = ["spark://spark.example:7077", "yarn"]
+        return _optional(field.description or "", _SECTIONS["where"], examples=examples)
+    return None
 
 
-def _text(field: str, section: str, **more: Any) -> Param:
-    """A field that has to be filled: the form marks it, and an empty one does not start."""
-    return Param(type="string", minLength=1, section=section, description=_said(field), **more)
+def _optional(description: str, section: str, **more: Any) -> Param:
+    return Param(None, type=["null", "string"], section=section, description=description, **more)
 
 
-def _optional(field: str, section: str, kind: str, **more: Any) -> Param:
-    return Param(None, type=["null", kind], section=section, description=_said(field), **more)
+def _of_spec(kind: WorkflowKind, name: str, schema: Mapping[str, Any]) -> Param:
+    """A field with the spec's default, choices and limits; where one has to be filled, an empty one does not start."""
+    parts = [schema, *schema.get("anyOf", ())]
+    more = {key: part[key] for part in parts for key in _KEPT if key in part}
+    types = [part["type"] for part in parts if "type" in part]
+    more |= {"type": types[0] if len(types) == 1 else sorted(types, key=lambda one: one != "null")}
+    more |= {"section": _section(kind, schema[SECTION]), "description": schema.get("description", "")}
+    if schema["required"]:
+        return Param(minLength=1, **more)
+    default = kind.spec.model_fields[name].default
+    return Param(list(default) if isinstance(default, tuple) else default, **more)

@@ -8,17 +8,29 @@ from __future__ import annotations
 
 import re
 
+from vreplication.progress.moved import Moved
 from vreplication.state.verdicts import Verdict
 from vreplication.state.workflows import WorkflowRow
 
 
-def subject(row: WorkflowRow) -> str:
-    return f"Switch {row.source_schema}.{row.source_table} to its new definition?"
+def subject(row: WorkflowRow, moved: Moved | None = None) -> str:
+    if moved is None:
+        return f"Switch {row.source_schema}.{row.source_table} to its new definition?"
+    return f"Switch {_counted(moved)} of {row.source_schema} to {moved.target_at}?"
 
 
-def body(row: WorkflowRow, verdict: Verdict | None) -> str:
+def _counted(moved: Moved) -> str:
+    count = len(moved.tables)
+    return f"{count} table{'' if count == 1 else 's'}"
+
+
+def body(row: WorkflowRow, verdict: Verdict | None, moved: Moved | None = None) -> str:
     """Markdown."""
-    return f"""{_fenced(f"ALTER TABLE {row.source_schema}.{row.source_table} {row.spec.get('alter', '')}")}
+    return _of_alter(row, verdict) if moved is None else _of_move(row, verdict, moved)
+
+
+def _of_alter(row: WorkflowRow, verdict: Verdict | None) -> str:
+    return f"""{_fenced(f"ALTER TABLE {row.source_schema}.{row.source_table} {row.spec.get('alter', '')}", "sql")}
 
 {_verified(verdict)} Every write to the table goes on, and is applied to the copy, until somebody decides.
 
@@ -31,6 +43,24 @@ The page and `vreplication release {row.id}` do the same as Approve, and end thi
 """
 
 
+def _of_move(row: WorkflowRow, verdict: Verdict | None, moved: Moved) -> str:
+    tables = "\n".join(f"{table.source} → {table.target}" for table in moved.tables)
+    writers = "wait" if row.spec.get("deny") == "wait" else "get an error, and repeat,"
+    hook = " The application is told by the hook." if row.spec.get("on_switch") else ""
+    back = " Until it is completed, it can be switched back." if row.spec.get("reverse", True) else ""
+    return f"""{_fenced(f"from {moved.source_at} to {moved.target_at}" + chr(10) + tables)}
+
+{_verified(verdict)} The source takes every write, and each is applied on the target, until somebody decides.
+
+- **Approve**: the target takes the writes as soon as catch-up is level and nothing blocks the tables; writers {writers}
+  for at most seconds.{hook}{back}
+- **Reject**: workflow `{row.id}` is cancelled. What it made on the target is removed; the source's tables stay as they
+  are.
+
+The page and `vreplication release {row.id}` do the same as Approve, and end this request.
+"""
+
+
 def _verified(verdict: Verdict | None) -> str:
     if verdict is None:
         return "The copy follows the table."
@@ -38,8 +68,8 @@ def _verified(verdict: Verdict | None) -> str:
     return f"The copy is verified: {verdict.rows_compared:,} rows compared, none differs{repaired}."
 
 
-def _fenced(text: str) -> str:
+def _fenced(text: str, language: str = "") -> str:
     """A block of code whose fence is longer than any run of backticks in it."""
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
-    return f"{fence}sql\n{text}\n{fence}"
+    return f"{fence}{language}\n{text}\n{fence}"

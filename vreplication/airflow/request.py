@@ -1,13 +1,15 @@
-"""What a DAG run asks for: the form's fields, and the Spec and Stage that they make.
+"""What a DAG run asks for: the form's fields, and the spec and the stages' argument that they make.
 
-What must stay true: the form and the command line share one pydantic Spec, so a wrong value is refused with the same
-sentence; all tasks of a run come to the same workflow id.
+What must stay true: the form and the command line share one pydantic model a kind, so a wrong value is refused with the
+same sentence; all tasks of a run come to the same workflow id; no field of a form makes a worker run a command, unless
+the deployment allows it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
+import os
 import re
 import threading
 from collections.abc import Mapping
@@ -17,42 +19,70 @@ from typing import Any
 from vreplication.airflow import connections
 from vreplication.airflow.connections import source_url
 from vreplication.errors import Refused
-from vreplication.planning.spec import Spec, make_spec
+from vreplication.planning.spec import make_request
 from vreplication.planning.window import window_of
-from vreplication.workflows.stages import Stage
+from vreplication.workflows.registry import KINDS, WorkflowKind
+from vreplication.workflows.stages import BaseStage
 
 log = logging.getLogger("vreplication.airflow")
 
 DEFAULT_CONNECTION = "vreplication_source"
-_OF_SPEC = (
-    "table", "alter", "cutover_window", "chunk_rows", "chunk_millis", "copy_parallelism", "apply_parallelism",
-    "latency_factor", "copy_path", "retired", "xa_wait_seconds", "ignore_old_snapshots", "verify_every_minutes",
-)  # fmt: skip
+COMMANDS = "VREPLICATION_HOOK_COMMANDS"
+"""Environment variable of the workers: 1 where a run may name a command to be run there."""
+_ASKED_OTHERWISE = ("workflow", "cutover", "cutover_window", "spark_master")
+
+
+def connection_param(end: str) -> str:
+    """The param that names the connection of a server, by its role."""
+    return f"{end}_conn_id"
+
+
+def default_connection(end: str) -> str:
+    return f"vreplication_{end}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """cutover: auto, manual or window. window: as it was written."""
+    """conn_ids: by the servers' roles. cutover: auto, manual or window. window: as it was written."""
 
-    conn_id: str
-    spec: Spec
+    kind: WorkflowKind
+    conn_ids: Mapping[str, str]
+    spec: Any
     cutover: str
     window: str | None
 
-    def stage(self, stop: threading.Event) -> Stage:
-        return Stage(url=source_url(self.conn_id), spec=self.spec, stop=stop, notify=log.info)
+    @property
+    def conn_id(self) -> str:
+        """Of the server where the workflow's state is."""
+        return self.conn_ids[self.kind.home]
+
+    def stage(self, stop: threading.Event) -> BaseStage[Any]:
+        ends = {end: source_url(conn_id) for end, conn_id in self.conn_ids.items()}
+        return self.kind.tasks.called(ends, self.spec, stop, log.info)
 
 
-def read(context: Mapping[str, Any]) -> Request:
+def read(context: Mapping[str, Any], kind: str = "online_ddl") -> Request:
     """From a task's context. Raises Refused."""
-    params, run = dict(context["params"]), context["run_id"]
+    params, known = dict(context["params"]), KINDS[kind]
     cutover = str(params.get("cutover") or "auto")
     window = str(params["cutover_window"]) if window_of(cutover, params.get("cutover_window")) else None
-    given = {name: params.get(name) for name in _OF_SPEC}
+    given = {name: params.get(name) for name in known.spec.model_fields if name not in _ASKED_OTHERWISE}
     given |= {"cutover_window": window, "spark_master": _spark_master(params)}
-    workflow = params.get("workflow") or workflow_of(context["dag"].dag_id, run)
-    spec = make_spec(workflow=workflow, cutover="auto" if cutover == "auto" else "manual", **given)
-    return Request(conn_id=str(params["source_conn_id"]), spec=spec, cutover=cutover, window=window)
+    given |= {"workflow": params.get("workflow") or workflow_of(context["dag"].dag_id, context["run_id"])}
+    given |= {"cutover": "auto" if cutover == "auto" else "manual"}
+    spec = make_request(known.spec, given)
+    _check_hook(given.get("on_switch"))
+    conn_ids = {end: str(params.get(connection_param(end)) or default_connection(end)) for end in known.ends}
+    return Request(kind=known, conn_ids=conn_ids, spec=spec, cutover=cutover, window=window)
+
+
+def _check_hook(on_switch: object) -> None:
+    """Who may trigger a DAG may not therefore run commands on a worker."""
+    if on_switch and "://" not in str(on_switch) and os.environ.get(COMMANDS) != "1":
+        raise Refused(
+            "on_switch: a command would run on Airflow's worker, which this deployment does not allow.",
+            cure=f"Give an https:// URL, or set {COMMANDS}=1 for the workers.",
+        )
 
 
 def _spark_master(params: Mapping[str, Any]) -> str | None:

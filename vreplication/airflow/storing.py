@@ -13,7 +13,7 @@ from typing import Any
 
 from vreplication.mysql.session import connect
 from vreplication.progress import snapshot
-from vreplication.workflows.stages import Stage
+from vreplication.workflows.stages import BaseStage
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +22,7 @@ PERIOD_SECONDS = 4.0
 
 
 @contextlib.contextmanager
-def stored(context: Mapping[str, Any], stage: Stage) -> Iterator[None]:
+def stored(context: Mapping[str, Any], stage: BaseStage[Any]) -> Iterator[None]:
     """Every few seconds, as long as the block runs, and at its end."""
     store = context.get("task_state_store")
     if store is None:
@@ -38,7 +38,7 @@ def stored(context: Mapping[str, Any], stage: Stage) -> Iterator[None]:
         thread.join(2 * PERIOD_SECONDS)
 
 
-def _run(store: Any, stage: Stage, over: threading.Event) -> None:
+def _run(store: Any, stage: BaseStage[Any], over: threading.Event) -> None:
     """A last time when it is over: what stays in the store is how it ended."""
     is_last = False
     while not is_last:
@@ -49,7 +49,7 @@ def _run(store: Any, stage: Stage, over: threading.Event) -> None:
             log.info("progress was not stored: %s", error)
 
 
-def _store(store: Any, stage: Stage) -> None:
+def _store(store: Any, stage: BaseStage[Any]) -> None:
     with connect(stage.url) as session:
         seen = snapshot.find(session, stage.workflow)
     if seen is not None:

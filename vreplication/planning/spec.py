@@ -25,6 +25,10 @@ from vreplication.settings import (
 )
 
 R = TypeVar("R", bound="Request")
+SECTION = "section"
+"""Of a field, in the JSON schema of its model: the part of a form that it belongs to."""
+_PARTS: list[dict[str, Any]] = [{SECTION: name} for name in ("what", "when", "how", "where", "rare")]
+WHAT, WHEN, HOW, WHERE, RARE = _PARTS
 
 
 class Request(BaseModel):
@@ -32,30 +36,58 @@ class Request(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    workflow: str | None = Field(default=None, description="Id of the workflow; an existing one goes on.")
-    cutover: Literal["auto", "manual"] = Field(default="auto", description="manual: hold before the cut-over.")
-    cutover_window: str | None = Field(default=None, description="Maintenance window that releases the cut-over.")
-    copy_parallelism: int | None = Field(
-        default=None, ge=1, le=MOST_PARALLELISM, description="Copying tasks at a time; not given: as many as do good."
+    workflow: str | None = Field(
+        default=None, description="Id of the workflow; an existing one goes on.", json_schema_extra=WHAT
     )
-    chunk_rows: int | None = Field(default=None, ge=1, le=MAX_CHUNK_ROWS, description="Rows a chunk; fixes its size.")
+    cutover: Literal["auto", "manual"] = Field(
+        default="auto", description="manual: hold before the cut-over.", json_schema_extra=WHEN
+    )
+    cutover_window: str | None = Field(
+        default=None, description="Maintenance window that releases the cut-over.", json_schema_extra=WHEN
+    )
+    copy_parallelism: int | None = Field(
+        default=None,
+        ge=1,
+        le=MOST_PARALLELISM,
+        description="Copying tasks at a time; not given: as many as do good.",
+        json_schema_extra=HOW,
+    )
+    chunk_rows: int | None = Field(
+        default=None, ge=1, le=MAX_CHUNK_ROWS, description="Rows a chunk; fixes its size.", json_schema_extra=HOW
+    )
     chunk_millis: int = Field(
-        default=500, ge=LEAST_CHUNK_MILLIS, le=MOST_CHUNK_MILLIS, description="Time a chunk may take, milliseconds."
+        default=500,
+        ge=LEAST_CHUNK_MILLIS,
+        le=MOST_CHUNK_MILLIS,
+        description="Time a chunk may take, milliseconds.",
+        json_schema_extra=HOW,
     )
     latency_factor: float = Field(
         default=LATENCY_FACTOR,
         ge=0,
         le=100,
         description="How many times as long commits may take while we work beside writers; 0: work on regardless.",
+        json_schema_extra=HOW,
     )
     apply_parallelism: int = Field(
-        default=2, ge=1, le=MAX_APPLY_PARALLELISM, description="Connections that apply changes."
+        default=2,
+        ge=1,
+        le=MAX_APPLY_PARALLELISM,
+        description="Connections that apply changes.",
+        json_schema_extra=HOW,
     )
-    spark_master: str = Field(default="local[*]", min_length=1, description="Spark's master.")
-    retired: Literal["keep", "drop"] = Field(default="keep", description="The original after the cut-over.")
-    xa_wait_seconds: float = Field(default=60.0, ge=0, description="Patience with XA branches prepared before us.")
+    spark_master: str = Field(default="local[*]", min_length=1, description="Spark's master.", json_schema_extra=WHERE)
+    retired: Literal["keep", "drop"] = Field(
+        default="keep", description="The original after the cut-over.", json_schema_extra=WHEN
+    )
+    xa_wait_seconds: float = Field(
+        default=60.0, ge=0, description="Patience with XA branches prepared before us.", json_schema_extra=RARE
+    )
     verify_every_minutes: float = Field(
-        default=60.0, ge=0, description="While it is held at the gate, verify again so often, minutes; 0: never."
+        default=60.0,
+        ge=0,
+        description="While it is held at the gate, verify again so often, minutes; 0: never.",
+        json_schema_extra=WHEN,
     )
 
     @field_validator("latency_factor")
@@ -92,10 +124,21 @@ class Request(BaseModel):
 class Spec(Request):
     """An online DDL."""
 
-    table: str = Field(min_length=1, description="Table to change, `name` or `schema.name`.")
-    alter: str = Field(min_length=1, description="What would follow ALTER TABLE t.")
-    copy_path: Literal["auto", "server", "rows"] = Field(default="auto", description="How rows travel.")
-    ignore_old_snapshots: bool = Field(default=False, description="Switch although an older snapshot is open.")
+    table: str = Field(
+        min_length=1,
+        description="Table to change, `name` or `schema.name`.",
+        examples=["orders"],
+        json_schema_extra=WHAT,
+    )
+    alter: str = Field(
+        min_length=1, description="What would follow ALTER TABLE t.", json_schema_extra={**WHAT, "format": "multiline"}
+    )
+    copy_path: Literal["auto", "server", "rows"] = Field(
+        default="auto", description="How rows travel.", json_schema_extra=RARE
+    )
+    ignore_old_snapshots: bool = Field(
+        default=False, description="Switch although an older snapshot is open.", json_schema_extra=RARE
+    )
 
     @field_validator("alter", "table")
     @classmethod

@@ -167,6 +167,13 @@ class Elsewhere:
                 time.sleep(0.2)
 
 
+class StreamElsewhere(Elsewhere):
+    """Of tables that move: another process looks after the stream up to the first switch, and after no other."""
+
+    def follow(self, number: int) -> None:
+        """The first stream is called as the workflow."""
+
+
 class ReplicateProcess:
     """One replicating process at a time."""
 

@@ -1,4 +1,4 @@
-"""Every kind of workflow: what may be asked for, how it is planned, and its stages.
+"""Every kind of workflow: what may be asked for, how it is planned, its stages and what they do.
 
 What must stay true: faces read kinds, options and stages here and know none of their own; a plan's stages are the very
 tuple that is registered.
@@ -6,7 +6,7 @@ tuple that is registered.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,20 +14,43 @@ from vreplication.planning import plan as online_ddl
 from vreplication.planning import stages as online_ddl_stages
 from vreplication.planning.spec import Request, Spec
 from vreplication.planning.stages import Stage
+from vreplication.workflows import stages as online_ddl_tasks
 from vreplication.workflows.move_tables import plan as move_tables
 from vreplication.workflows.move_tables import stages as move_tables_stages
+from vreplication.workflows.move_tables import tasks as move_tables_tasks
 from vreplication.workflows.move_tables.spec import MoveSpec
+from vreplication.workflows.stages import BaseStage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tasks:
+    """What a scheduler calls, each with what `called` makes of the servers' URLs by role and a spec.
+
+    check: plans. stages: by name. release: opens the gate. verify_again: at the gate.
+    """
+
+    called: Callable[..., BaseStage[Any]]
+    check: Callable[[Any], Any]
+    stages: Mapping[str, Callable[[Any], Any]]
+    release: Callable[[Any, str], None]
+    verify_again: Callable[[Any, Callable[[], bool]], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkflowKind:
-    """plan: takes a session of each server (source, then target where there are two) and the spec; touches nothing."""
+    """plan: takes a session of each server, in the order of `ends`, and the spec; touches nothing.
+
+    ends: the servers' roles. home: the one where the state is.
+    """
 
     name: str
     spec: type[Request]
     plan: Callable[..., Any]
     stages: tuple[Stage[Any], ...]
+    tasks: Tasks
     help: str
+    ends: tuple[str, ...]
+    home: str
 
 
 _ALL = (
@@ -36,14 +59,32 @@ _ALL = (
         spec=Spec,
         plan=online_ddl.make_plan,
         stages=online_ddl_stages.STAGES,
+        tasks=Tasks(
+            called=online_ddl_tasks.Stage.at,
+            check=online_ddl_tasks.plan,
+            stages=online_ddl_tasks.TASKS,
+            release=online_ddl_tasks.release,
+            verify_again=online_ddl_tasks.verify_again,
+        ),
         help="Change a live table's definition.",
+        ends=("source",),
+        home="source",
     ),
     WorkflowKind(
         name="move_tables",
         spec=MoveSpec,
         plan=move_tables.make_move_plan,
         stages=move_tables_stages.STAGES,
+        tasks=Tasks(
+            called=move_tables_tasks.MoveStage.at,
+            check=move_tables_tasks.plan,
+            stages=move_tables_tasks.TASKS,
+            release=move_tables_tasks.release,
+            verify_again=move_tables_tasks.verify_again,
+        ),
         help="Move live tables to another server.",
+        ends=("source", "target"),
+        home="target",
     ),
 )
 KINDS = {kind.name: kind for kind in _ALL}

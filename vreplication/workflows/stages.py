@@ -1,6 +1,7 @@
-"""The flow of `online_ddl`, cut into stages that run as processes of their own, one after the other.
+"""The flow of a workflow, cut into stages that run as processes of their own, one after the other: what all kinds
+share, and an online DDL's (those of tables that move: move_tables/tasks.py).
 
-What must stay true: a stage is the same functions that `online_ddl.run` calls; it takes the driver's lease, waiting for
+What must stay true: a stage is the same functions that the command calls; it takes the driver's lease, waiting for
 who had it before, and gives it back; nothing passes from stage to stage but the workflow's id, so that any of them can
 be killed and called again. A server that goes away and comes back does not end a stage that drives, as it does not end
 the command. A stage that ends badly raises `Ended` with the Result that the command would have shown.
@@ -14,7 +15,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from vreplication.clock import SYSTEM
 from vreplication.errors import LeaseHeld, Refused, SourceChanged, Terminal, Transient, VReplicationError
@@ -22,7 +23,7 @@ from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import Phase
 from vreplication.planning.plan import Plan, make_plan
-from vreplication.planning.spec import Spec
+from vreplication.planning.spec import Request, Spec
 from vreplication.settings import TABLE_SECONDS
 from vreplication.spark.session import Spark, SparkStart
 from vreplication.state import gate, journal, lease, workflows
@@ -37,6 +38,7 @@ from vreplication.workflows.result import Result
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+R = TypeVar("R", bound=Request)
 CATCH_UP_SECONDS = 6.0
 """A stage that needs catch-up gives up after this long without it: ten seconds with all that is around it."""
 COPY_PATIENCE_SECONDS = 20.0
@@ -54,11 +56,11 @@ class Ended(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
-    """What every stage is called with. `spec.workflow` is set."""
+class BaseStage(Generic[R]):
+    """What every stage is called with. `spec.workflow` is set. url: of the server where the state is."""
 
     url: SourceUrl
-    spec: Spec
+    spec: R
     stop: threading.Event
     notify: Callable[[str], None]
 
@@ -66,10 +68,39 @@ class Stage:
     def workflow(self) -> str:
         return self.spec.workflow or ""
 
+    def driver(self, child: CatchUp | None) -> Driver:
+        return Driver(self.url, self.workflow, self.stop, self.notify, child)
+
+    def ended(self, driver: Driver | None, error: VReplicationError) -> Result:
+        """As the command would end."""
+        raise NotImplementedError
+
+    def targets(self) -> list[tuple[str, str]]:
+        """(schema, table) of what the workflow has changed."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage(BaseStage[Spec]):
+    """Of an online DDL."""
+
+    @classmethod
+    def at(
+        cls, ends: Mapping[str, SourceUrl], spec: Spec, stop: threading.Event, notify: Callable[[str], None]
+    ) -> Stage:
+        """ends: the source."""
+        return cls(url=ends["source"], spec=spec, stop=stop, notify=notify)
+
+    def ended(self, driver: Driver | None, error: VReplicationError) -> Result:
+        return ending.ended(self.url, self.workflow, driver, error)
+
+    def targets(self) -> list[tuple[str, str]]:
+        return [self.spec.table_parts(self.url.database)]
+
 
 def plan(stage: Stage) -> Plan | None:
     """Every check; touches nothing. None: the workflow exists and goes on. Raises Ended."""
-    with _told(stage, None), connect(stage.url, read_timeout=TABLE_SECONDS) as session:
+    with told(stage, None), connect(stage.url, read_timeout=TABLE_SECONDS) as session:
         found = workflows.find(session, stage.workflow)
         if found is not None:
             resume.check_same(session, found, stage.spec)
@@ -82,7 +113,7 @@ def plan(stage: Stage) -> Plan | None:
 
 def prepare_tables(stage: Stage) -> None:
     """Shadow table, sidecar rows, start position; of a workflow that exists nothing is done again."""
-    with _told(stage, None):
+    with told(stage, None):
         made = None if _is_prepared(stage) else online_ddl.plan_or_resume(stage.spec, stage.url, stage.stop)
     if made is not None:
         spark = SparkStart(stage.spec.spark_master, stage.spec.tasks, at_once=False)
@@ -112,17 +143,17 @@ def _check_log(session: Session, row: WorkflowRow) -> None:
 
 def catch_up(stage: Stage) -> None:
     """From before the first chunk until the gate has been passed."""
-    with _told(stage, None):
-        _wait_reopened(stage)
+    with told(stage, None):
+        wait_reopened(stage)
         with connect(stage.url) as session:
             row = workflows.load(session, stage.workflow)
             _check_log(session, row)
             failover.follow(session, row)
         replicate(stage.url, stage.workflow, stage.stop, is_alone=True)
-        _check_end(stage)
+        check_end(stage, lambda session: workflows.load(session, stage.workflow).is_cut)
 
 
-def _wait_reopened(stage: Stage) -> None:
+def wait_reopened(stage: BaseStage[Any]) -> None:
     """Going on after a failure is for the stage beside this one to begin, which was called again at the same time."""
     deadline = SYSTEM.monotonic() + REOPEN_SECONDS
     with connect(stage.url) as session:
@@ -131,12 +162,13 @@ def _wait_reopened(stage: Stage) -> None:
                 return
 
 
-def _check_end(stage: Stage) -> None:
+def check_end(stage: BaseStage[Any], is_cut: Callable[[Session], bool]) -> None:
     """Catch-up also ends when the workflow does, or when this process is to: then it has not succeeded."""
     with connect(stage.url) as session:
         row = workflows.load(session, stage.workflow)
         is_released = gate.released_by(session, stage.workflow) is not None
-    if row.is_cut or row.phase is Phase.COMPLETE or (is_released and row.phase in (Phase.WAITING, Phase.CUTTING_OVER)):
+        is_over = is_cut(session)
+    if is_over or row.phase is Phase.COMPLETE or (is_released and row.phase in (Phase.WAITING, Phase.CUTTING_OVER)):
         return
     if row.is_cancel_requested or row.phase in (Phase.FAILED, Phase.CANCELLED):
         raise Terminal(row.reason or "The workflow was cancelled.")
@@ -161,7 +193,7 @@ def verify_again(stage: Stage, is_enough: Callable[[], bool]) -> None:
             finish_copying(Work(driver=driver, spark=spark, spec=stage.spec, is_whole=False))
             steps.verify_again(driver, spark, is_enough)
 
-    _drive(stage, Elsewhere(stage.url, stage.workflow, CATCH_UP_SECONDS), act, spark)
+    drive(stage, Elsewhere(stage.url, stage.workflow, CATCH_UP_SECONDS), act, spark)
 
 
 def enter_gate(stage: Stage) -> None:
@@ -169,9 +201,9 @@ def enter_gate(stage: Stage) -> None:
     _act(stage, "gate", Elsewhere(stage.url, stage.workflow, CATCH_UP_SECONDS), at_once=False)
 
 
-def release(stage: Stage, by: str) -> None:
+def release(stage: BaseStage[Any], by: str) -> None:
     """Open the gate unless somebody has."""
-    with _told(stage, None):
+    with told(stage, None):
         operate.release_once(stage.url, stage.workflow, by)
 
 
@@ -193,7 +225,7 @@ def clean_up(stage: Stage) -> Result:
         ACTS["clean_up"](Work(driver=driver, spark=spark, spec=stage.spec, is_whole=False))
         return ending.completed(driver)
 
-    return _drive(stage, Elsewhere(stage.url, stage.workflow, None), act)
+    return drive(stage, Elsewhere(stage.url, stage.workflow, None), act)
 
 
 TASKS: Mapping[str, Callable[[Stage], Any]] = {
@@ -216,22 +248,22 @@ def _act(stage: Stage, name: str, child: CatchUp | None, *, at_once: bool = True
         if not resume.is_switched(driver):
             ACTS[name](Work(driver=driver, spark=spark, spec=stage.spec, is_whole=False))
 
-    _drive(stage, child, act, spark)
+    drive(stage, child, act, spark)
 
 
-def _drive(stage: Stage, child: CatchUp | None, act: Callable[[Driver], T], spark: Spark | None = None) -> T:
+def drive(stage: BaseStage[Any], child: CatchUp | None, act: Callable[[Driver], T], spark: Spark | None = None) -> T:
     """Do it under the driver's lease, and again from where it stands when the server was away. Raises Ended."""
     with driven(stage, child, spark) as driver:
         return online_ddl.through_outages(driver, functools.partial(act, driver))
 
 
 @contextlib.contextmanager
-def driven(stage: Stage, child: CatchUp | None, spark: Spark | None = None) -> Iterator[Driver]:
+def driven(stage: BaseStage[Any], child: CatchUp | None, spark: Spark | None = None) -> Iterator[Driver]:
     """A driver that holds the lease for the time of a block. Raises Ended."""
     driver: Driver | None = None
     try:
-        with _told(stage, lambda: driver):
-            driver = Driver(stage.url, stage.workflow, stage.stop, stage.notify, child)
+        with told(stage, lambda: driver):
+            driver = stage.driver(child)
             _take_lease(driver, stage)
             yield driver
     finally:
@@ -241,7 +273,7 @@ def driven(stage: Stage, child: CatchUp | None, spark: Spark | None = None) -> I
             spark.stop()
 
 
-def _take_lease(driver: Driver, stage: Stage) -> None:
+def _take_lease(driver: Driver, stage: BaseStage[Any]) -> None:
     """The stage before may have been killed: its heartbeat has to grow old first."""
     deadline = SYSTEM.monotonic() + _LEASE_SECONDS
     while True:
@@ -253,7 +285,7 @@ def _take_lease(driver: Driver, stage: Stage) -> None:
 
 
 @contextlib.contextmanager
-def _told(stage: Stage, driver: Callable[[], Driver | None] | None) -> Iterator[None]:
+def told(stage: BaseStage[Any], driver: Callable[[], Driver | None] | None) -> Iterator[None]:
     """Turn an error into Ended, as the command would end; what may be tried again leaves the workflow as it is."""
     try:
         yield
@@ -261,5 +293,5 @@ def _told(stage: Stage, driver: Callable[[], Driver | None] | None) -> Iterator[
         if isinstance(error, LeaseHeld) or not isinstance(error, Terminal):
             result = Result(event="interrupted", workflow=stage.workflow, reason=str(error), exit_code=1)
             raise Ended(result, may_retry=True, lacks_catch_up=isinstance(error, CatchUpAway)) from error
-        result = ending.ended(stage.url, stage.workflow, driver() if driver else None, error)
+        result = stage.ended(driver() if driver else None, error)
         raise Ended(result, may_retry=result.event == "interrupted") from error

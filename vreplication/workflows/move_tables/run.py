@@ -7,14 +7,15 @@ what home and both servers say.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from vreplication.errors import Cancelled, LeaseHeld, Refused, Terminal, VReplicationError
-from vreplication.mysql.ends import Route
-from vreplication.mysql.session import connect
+from vreplication.mysql.ends import Ends, Route
+from vreplication.mysql.session import Session, connect
 from vreplication.pausepoints import reach
 from vreplication.phases import OVER, Phase
 from vreplication.settings import TABLE_SECONDS
@@ -27,6 +28,7 @@ from vreplication.workflows.move_tables import ending, prepare, steps, streams, 
 from vreplication.workflows.move_tables.driver import MoveDriver
 from vreplication.workflows.move_tables.plan import MovePlan, make_move_plan
 from vreplication.workflows.move_tables.spec import MoveSpec
+from vreplication.workflows.move_tables.stages import STAGES
 from vreplication.workflows.move_tables.steps import Work
 from vreplication.workflows.online_ddl import through_outages
 from vreplication.workflows.result import Result
@@ -58,9 +60,8 @@ def run(
             number = moves.load(home, workflow).number
         driver = MoveDriver(route, workflow, stop, notify, make_child(route, workflow, number))
         driver.start()
-        work = Work(driver=driver, spark=spark, spec=spec, number=number)
-        if plan is not None:
-            prepare.prepare(driver, plan)
+        work = Work(driver=driver, spark=spark, spec=spec, plan=plan, number=number)
+        ACTS["prepare"](work)
         return through_outages(driver, functools.partial(to_the_end, work))
     except VReplicationError as error:
         return ending.ended(route, workflow, driver, error)
@@ -80,15 +81,21 @@ def plan_or_resume(spec: MoveSpec, route: Route) -> MovePlan | None:
         found = workflows.find(ends.home, workflow)
         if found is not None and _goes_on(ends.home, found, spec):
             return None
-        plan = make_move_plan(ends.source, ends.home, spec)
-        if plan.refusals:
-            raise Refused(" ".join(f"{r.sentence} {r.cure}".strip() for r in plan.refusals))
+        plan = checked_plan(ends, spec)
         reach("workflow.planned")
         prepare.create(ends.source, ends.home, plan, workflow)
         return plan
 
 
-def _goes_on(home, row: WorkflowRow, spec: MoveSpec) -> bool:  # type: ignore[no-untyped-def]
+def checked_plan(ends: Ends, spec: MoveSpec) -> MovePlan:
+    """Touches nothing. Raises Refused with every check that says no."""
+    plan = make_move_plan(ends.source, ends.home, spec)
+    if plan.refusals:
+        raise Refused(" ".join(f"{r.sentence} {r.cure}".strip() for r in plan.refusals))
+    return plan
+
+
+def _goes_on(home: Session, row: WorkflowRow, spec: MoveSpec) -> bool:
     """False for one whose preparation was cut short: nothing of it is left then."""
     if row.kind != prepare.KIND:
         raise Refused(f"Workflow {row.id} is no move of tables.", cure="Give the new one another --workflow id.")
@@ -111,20 +118,78 @@ def _goes_on(home, row: WorkflowRow, spec: MoveSpec) -> bool:  # type: ignore[no
 
 def to_the_end(work: Work) -> Result:
     """From where home says that the workflow stands, through as many switches as are asked for."""
+    begin(work)
+    for stage in STAGES:
+        if stage.after:
+            ACTS[stage.name](work)
+    return ending.completed_of(work.driver.session, work.driver.workflow)
+
+
+def begin(work: Work) -> None:
+    """Bring a switch that a driver before us has left to its end; then the number counts (W10)."""
     driver = work.driver
-    while True:
-        work.number = moves.load(driver.session, driver.workflow).number
-        if switch.persist(driver, functools.partial(switch.settle, work)):
-            told(work)
-            continue
-        driver.note_serving(is_source=streams.is_forward(work.number))
-        if not streams.is_forward(work.number) and not _is_way_back_wanted(work):
-            return ending.complete(work)
-        try:
-            _follow(work)
-        except _AskedToComplete:
-            return ending.complete(work)
+    work.number = moves.load(driver.session, driver.workflow).number
+    while switch.persist(driver, functools.partial(switch.settle, work)):
         told(work)
+        work.number = moves.load(driver.session, driver.workflow).number
+    driver.note_serving(is_source=streams.is_forward(work.number))
+
+
+def _prepare(work: Work) -> None:
+    if work.plan is not None:
+        prepare.prepare(work.driver, work.plan)
+
+
+def _replicate(work: Work) -> None:
+    if _is_first(work):
+        _start_replicate(work)
+
+
+def _start_replicate(work: Work) -> None:
+    work.driver.stream.follow(work.number)
+    work.driver.start_replicate()
+
+
+def _copy(work: Work) -> None:
+    if _is_first(work):
+        steps.copy(work)
+        steps.catch_up(work)
+
+
+def finish_copying(work: Work) -> None:
+    """What was copied again when its process ended has left open splits, and no other stage comes for them."""
+    if _is_first(work) and steps.has_open_splits(work):
+        _copy(work)
+
+
+def _verify(work: Work) -> None:
+    finish_copying(work)
+    if _is_first(work) and not steps.is_verified(work):
+        steps.compare(work)
+
+
+def _gate(work: Work) -> None:
+    """The workflow waits from here on; what it waits for is seen to where the tables are switched."""
+    if _is_first(work):
+        work.driver.move(Phase.WAITING)
+
+
+def _switch(work: Work) -> None:
+    finish_copying(work)
+    if _is_first(work):
+        _switch_next(work)
+
+
+def _is_first(work: Work) -> bool:
+    """The tables have not been switched yet."""
+    return work.number == 1
+
+
+def _reverse_stream(work: Work) -> None:
+    """Keep the other side level, and switch back, and there again, as often as is asked for; until it is to end."""
+    with contextlib.suppress(_AskedToComplete):
+        while streams.is_forward(work.number) or _is_way_back_wanted(work):
+            _switch_next(work)
 
 
 def _is_way_back_wanted(work: Work) -> bool:
@@ -133,17 +198,11 @@ def _is_way_back_wanted(work: Work) -> bool:
     return work.spec.reverse and move.asked != moves.COMPLETE
 
 
-def _follow(work: Work) -> None:
-    """Keep the other side level, up to the switch. Raises _AskedToComplete."""
-    driver = work.driver
-    driver.stream.follow(work.number)
-    driver.start_replicate()
-    if work.number == 1:
-        steps.copy(work)
-        steps.catch_up(work)
-        if not steps.is_verified(work):
-            steps.compare(work)
+def _switch_next(work: Work) -> None:
+    """Catch-up of the stream, up to its switch. Raises _AskedToComplete."""
+    _start_replicate(work)
     switch.switch(work, functools.partial(_is_asked, work))
+    told(work)
 
 
 def _is_asked(work: Work) -> bool:
@@ -162,6 +221,19 @@ def told(work: Work) -> None:
     work.number += 1
     work.rechecks.clear()
     driver.move(Phase.SWITCHED if not streams.is_forward(work.number) else Phase.WAITING)
+
+
+ACTS: Mapping[str, Callable[[Work], object]] = {
+    "prepare": _prepare,
+    "replicate": _replicate,
+    "copy": _copy,
+    "verify": _verify,
+    "gate": _gate,
+    "switch": _switch,
+    "reverse_stream": _reverse_stream,
+    "clean_up": ending.complete,
+}
+"""What the stages do, under the driver's lease; nothing where the workflow is past them."""
 
 
 def cancel(route: Route, workflow: str, notify: Callable[[str], None] = lambda text: None) -> Result:

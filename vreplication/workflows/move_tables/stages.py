@@ -73,11 +73,10 @@ def _switch(facts: MoveFacts) -> Explained:
     first = _first(facts)
     source = _source(first)
     hook = " Then tell the application (on_switch), again and again until it says yes." if facts.spec.on_switch else ""
-    back = " From then on the target's changes go back to the source." if facts.spec.reverse else ""
     target = _target(first, first.target_name if first else "")
     return Explained(
         sentence="Deny writes on the source, apply the last of them, open the target; writers wait or fail for"
-        f" {CUTOVER_DEADLINE_SECONDS:.0f} s at most, or nothing was switched.{hook}{back}",
+        f" {CUTOVER_DEADLINE_SECONDS:.0f} s at most, or nothing was switched.{hook}",
         statements=(
             f"LOCK TABLES {source} WRITE, …",
             f"CREATE TRIGGER … BEFORE INSERT ON {source} FOR EACH ROW SIGNAL SQLSTATE …",
@@ -86,14 +85,24 @@ def _switch(facts: MoveFacts) -> Explained:
     )
 
 
+def _reverse_stream(facts: MoveFacts) -> Explained:
+    workflow = facts.spec.workflow or "ID"
+    if not facts.spec.reverse:
+        return Explained(sentence="There is no way back: --no-reverse.")
+    return Explained(
+        sentence="Apply on the source what changes on the target, so that both stay level, until"
+        f" `vreplication complete {workflow}`; `vreplication reverse {workflow}` switches back.",
+        statements=(f"REPLACE INTO {_source(_first(facts))} … VALUES …",),
+    )
+
+
 def _clean_up(facts: MoveFacts) -> Explained:
-    until = "Behind `vreplication complete`, which ends the way back: " if facts.spec.reverse else ""
     if facts.spec.retired == "drop":
         tables = ", ".join(map(_source, facts.tables))
-        return Explained(sentence=f"{until}drop the tables on the source.", statements=(f"DROP TABLE {tables or '…'}",))
+        return Explained(sentence="Drop the tables on the source.", statements=(f"DROP TABLE {tables or '…'}",))
     statements = (f"RENAME TABLE {_source(_first(facts))} TO {ident(facts.schema)}.…",)
     return Explained(
-        sentence=f"{until}the source's tables stay there under another name, until `vreplication cleanup`.",
+        sentence="The source's tables stay there under another name, until `vreplication cleanup`.",
         statements=statements,
     )
 
@@ -104,6 +113,7 @@ STAGES: tuple[Stage[MoveFacts], ...] = (
     Stage(name="copy", after=("prepare",), phases=(Phase.COPYING, Phase.CATCHING_UP), explain=_copy),
     Stage(name="verify", after=("copy",), phases=(Phase.VERIFYING,), explain=_verify),
     Stage(name="gate", after=("verify",), phases=(Phase.WAITING,), explain=_gate),
-    Stage(name="switch", after=("gate", "replicate"), phases=(Phase.CUTTING_OVER, Phase.SWITCHED), explain=_switch),
-    Stage(name="clean_up", after=("switch",), phases=(Phase.COMPLETE,), explain=_clean_up),
+    Stage(name="switch", after=("gate", "replicate"), phases=(Phase.CUTTING_OVER,), explain=_switch),
+    Stage(name="reverse_stream", after=("switch",), phases=(Phase.SWITCHED,), explain=_reverse_stream),
+    Stage(name="clean_up", after=("reverse_stream",), phases=(Phase.COMPLETE,), explain=_clean_up),
 )

@@ -33,6 +33,7 @@ from vreplication.workflows import maintenance, recheck
 from vreplication.workflows.job import StreamJob, StreamTable
 from vreplication.workflows.move_tables import streams
 from vreplication.workflows.move_tables.driver import MoveDriver
+from vreplication.workflows.move_tables.plan import MovePlan
 from vreplication.workflows.move_tables.spec import MoveSpec
 from vreplication.workflows.recheck import Recheck
 from vreplication.workflows.saying import Saying
@@ -45,11 +46,12 @@ T = TypeVar("T")
 
 @dataclass(slots=True, kw_only=True)
 class Work:
-    """One run over the tables of a workflow, on the way to the switch of this number."""
+    """One run over the tables of a workflow, on the way to the switch of this number. plan: where it begins."""
 
     driver: MoveDriver
     spark: Spark
     spec: MoveSpec
+    plan: MovePlan | None = None
     number: int = 1
     rechecks: dict[str, Recheck] = field(default_factory=dict)
 
@@ -76,13 +78,21 @@ def copy(work: Work) -> None:
     driver = work.driver
     driver.move(Phase.COPYING)
     job = work.load()
-    open_tables = [t for t in job.tables if any(not s.is_done for s in ledger.splits(driver.session, t.id))]
+    open_tables = [t for t in job.tables if _is_open(driver.session, t.id)]
     if open_tables:
         context = work.spark.context(driver.check)
         tuning.note_room(driver.session, driver.workflow, Room(slots=slots(context), holds_counter=False))
         _Several(work=work, job=job, waiting=list(open_tables), context=context).run()
     driver.freshen()
     reach("workflow.copied")
+
+
+def has_open_splits(work: Work) -> bool:
+    return any(_is_open(work.driver.session, table) for table in work.driver.table_ids())
+
+
+def _is_open(session: Session, table: str) -> bool:
+    return any(not split.is_done for split in ledger.splits(session, table))
 
 
 @dataclass(slots=True, kw_only=True)
