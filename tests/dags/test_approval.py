@@ -40,7 +40,7 @@ def outcome(call):
 """
 ANSWER = """
 def act(name, failures):
-    def run(url, workflow, by):
+    def run(url, workflow, by, *source):
         acts.append([name, url, workflow, by])
         if failures:
             raise {"Transient": Transient, "Refused": Refused}[failures.pop(0)]("no")

@@ -36,24 +36,25 @@ os.environ.setdefault("AIRFLOW__API_AUTH__JWT_SECRET", "only-for-tests-" * 5)
 
 from sandbox.databases import Database
 from tests.support.private_server import missing
-from tests.support.rows import workflow_row
+from tests.support.rows import make_move, workflow_row
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import Phase
 from vreplication.settings import SIDECAR, Tuning
-from vreplication.state import gate, history, journal, layout, lease, progress, tuning, workflows
+from vreplication.state import gate, history, journal, layout, lease, moves, progress, tuning, workflows
 from vreplication.state.workflows import WorkflowRow
-from vreplication.ui import asking
+from vreplication.ui import Run, asking
 from vreplication.ui.asking import Source
 
 SCRIPT = "<script>alert(1)</script>"
 WORKFLOW = "wf-1"
+RUN = Run("online_ddl", "manual__1")
 ALTER = "ADD COLUMN c INT COMMENT '<b>\"&'"
 STATIC = ["/static/page.js", "/static/uplot/uPlot.iife.min.js"]
 PAGES = ["/", f"/workflows/{WORKFLOW}", "/runs/online_ddl/manual__1", *STATIC]
 JSONS = ["/api/workflows", f"/api/workflows/{WORKFLOW}"]
 NOWHERE = ["/docs", "/redoc", "/openapi.json", "/static/../app.py", "/static/nope", "/nope", "/api/nope"]
-ACTS = ["pause", "resume", "release", "tune", "cancel"]
+ACTS = ["pause", "resume", "release", "tune", "cancel", "reverse", "complete"]
 
 
 class Home:
@@ -69,14 +70,17 @@ class Home:
     def source(self, conn_id: str) -> Source | None:
         return next((s for s in self.known if s.conn_id == conn_id), None)
 
-    def workflow_of_run(self, run_id: str) -> tuple[str | None, str] | None:
-        return ("main", WORKFLOW) if run_id == "manual__1" else None
+    def workflow_of_run(self, run: Run) -> tuple[str | None, str] | None:
+        return ("main", WORKFLOW) if run == RUN else None
 
-    def run_of_workflow(self, conn_id: str, workflow: str) -> str | None:
-        return "manual__1" if (conn_id, workflow) == ("main", WORKFLOW) else None
+    def run_of_workflow(self, conn_id: str, workflow: str) -> Run | None:
+        return RUN if (conn_id, workflow) == ("main", WORKFLOW) else None
 
-    def has_failed(self, run_id: str) -> bool:
-        return run_id in self.failed
+    def source_of_run(self, run: Run) -> Source | None:
+        return self.source("old")
+
+    def has_failed(self, run: Run) -> bool:
+        return run.run_id in self.failed
 
 
 @pytest.fixture(scope="session")
@@ -520,6 +524,73 @@ def test_who_blocks_the_cut_over_is_named(
 # -- sources
 
 
+# -- tables that move
+
+
+def buttons_of(client: Any, workflow: str) -> list[str]:
+    return [button["act"] for button in client.get(f"/api/workflows/{workflow}").json()["buttons"]]
+
+
+def test_a_move_shows_both_servers_and_each_table(
+    clients: dict[str, Any], session: Session, database: Database, home: Home
+) -> None:
+    home.known = [Source(conn_id="new", url=database.url)]
+    make_move(session, "move-1", "shop2")
+    client = clients["admin"]
+    told = client.get("/api/workflows/move-1").json()
+    assert (told["title"], told["change"]) == (
+        "shop.orders, shop.items",
+        "move from old.example:3306 to new.example:3307",
+    )
+    assert told["servers"]["serves"] == "the source, old.example:3306"
+    assert [(t["source"], t["target"]) for t in told["servers"]["tables"]] == [
+        ("shop.orders", "shop2.orders"),
+        ("shop.items", "shop2.items"),
+    ]
+    assert told["state"] == "waiting"
+    assert any("release move-1" in reason for reason in told["gate"]["reasons"])
+    assert buttons_of(client, "move-1") == ["pause", "release", "cancel"]
+    for path in ("/", "/workflows/move-1"):
+        text = client.get(path).text
+        assert "shop.items" in text
+        assert "new.example:3307" in text
+        assert "s3cr3t-of-the-move" not in text
+
+
+def test_a_move_that_was_switched_is_reversed_or_completed(
+    clients: dict[str, Any], session: Session, database: Database, home: Home
+) -> None:
+    """Asked of its driver, in the person's name; without one nothing is noted."""
+    home.known = [Source(conn_id="new", url=database.url)]
+    make_move(session, "move-1", "shop2", number=2)
+    client = clients["user"]
+    assert client.get("/api/workflows/move-1").json()["servers"]["serves"] == "the target, new.example:3307"
+    assert buttons_of(client, "move-1") == ["pause", "reverse", "complete"]
+    refused = press(client, "reverse", "move-1")
+    assert (refused.status_code, "no active worker" in refused.json()["detail"]) == (409, True)
+    assert press(client, "cancel", "move-1").status_code == 409
+    assert moves.load(session, "move-1").asked is None
+    lease.acquire(session, "move-1", lease.DRIVER)
+    assert press(clients["viewer"], "complete", "move-1").status_code == 403
+    assert press(client, "complete", "move-1").status_code == 200
+    found = moves.load(session, "move-1")
+    assert (found.asked, found.asked_by) == (moves.COMPLETE, "a-user (Airflow)")
+    assert press(client, "reverse", "move-1").status_code == 409
+    assert buttons_of(client, "move-1") == ["pause"]
+    assert press(client, "reverse", WORKFLOW).status_code == 404
+
+
+def test_what_was_switched_back_goes_there_again_by_a_release_alone(
+    clients: dict[str, Any], session: Session, database: Database, home: Home
+) -> None:
+    home.known = [Source(conn_id="new", url=database.url)]
+    make_move(session, "move-1", "shop2", number=3, spec={"tables": ["orders", "items"], "cutover": "auto"})
+    told = clients["admin"].get("/api/workflows/move-1").json()
+    assert (told["state"], told["words"]["expected"]) == ("waiting", "Release the cut-over.")
+    assert told["words"]["safety"] == "The source, old.example:3306, serves again; the target is kept level."
+    assert buttons_of(clients["admin"], "move-1") == ["pause", "release", "cancel"]
+
+
 def test_a_server_without_our_schema_has_no_workflows(clients: dict[str, Any], database: Database, home: Home) -> None:
     home.known = [Source(conn_id="main", url=database.url)]
     found = clients["viewer"].get("/api/workflows").json()
@@ -651,20 +722,24 @@ def test_the_plugin_reads_airflows_connections(airflow: Any, database: Database)
     assert home.source("page_plain") is not None
     assert home.source("page_http") is None
     assert home.source("nope") is None
-    assert home.workflow_of_run("nope") is None
+    assert home.workflow_of_run(Run("online_ddl", "nope")) is None
     assert home.run_of_workflow("page_marked", "nope") is None
     assert VReplicationPlugin.fastapi_apps[0]["url_prefix"] == "/vreplication"
 
 
 @pytest.mark.parametrize(
-    ("conf", "found"),
+    ("dag_id", "conf", "found"),
     [
-        ({"source_conn_id": "main", "workflow": "given"}, ("main", "given")),
-        ({}, ("vreplication_source", "airflow-")),
-        (None, ("vreplication_source", "airflow-")),
+        ("online_ddl", {"source_conn_id": "main", "workflow": "given"}, ("main", "given")),
+        ("online_ddl", {}, ("vreplication_source", "airflow-")),
+        ("online_ddl", None, ("vreplication_source", "airflow-")),
+        ("move_tables", {"source_conn_id": "old", "target_conn_id": "new", "workflow": "given"}, ("new", "given")),
+        ("move_tables", {}, ("vreplication_target", "airflow-")),
     ],
 )
-def test_the_tab_of_a_run_finds_its_workflow(airflow: Any, conf: dict[str, str] | None, found: tuple[str, str]) -> None:
+def test_the_tab_of_a_run_finds_its_workflow(
+    airflow: Any, dag_id: str, conf: dict[str, str] | None, found: tuple[str, str]
+) -> None:
     from airflow.models.dagrun import DagRun
     from airflow.utils.session import create_session
     from airflow.utils.types import DagRunType
@@ -673,13 +748,14 @@ def test_the_tab_of_a_run_finds_its_workflow(airflow: Any, conf: dict[str, str] 
 
     run_id = f"manual__2026-11-21T12:00:00.{time.time_ns()}+00:00"
     with create_session() as store:
-        store.add(DagRun(dag_id="online_ddl", run_id=run_id, run_type=DagRunType.MANUAL, conf=conf))
-    place = AirflowHome().workflow_of_run(run_id)
+        store.add(DagRun(dag_id=dag_id, run_id=run_id, run_type=DagRunType.MANUAL, conf=conf))
+    run = Run(dag_id, run_id)
+    place = AirflowHome().workflow_of_run(run)
     assert place is not None
     assert place[0] == found[0]
     assert place[1].startswith(found[1])
     home = AirflowHome()
-    assert home.run_of_workflow(*place) == run_id
+    assert home.run_of_workflow(*place) == run
     assert home.run_of_workflow("elsewhere", place[1]) is None
     with create_session() as store:
         store.query(DagRun).filter_by(run_id=run_id).delete()

@@ -18,7 +18,8 @@ from vreplication.progress import numbers
 from vreplication.progress.snapshot import Snapshot
 from vreplication.settings import Limits, Tuning
 from vreplication.state.history import Point
-from vreplication.ui import asking, detail, reading, view, words
+from vreplication.state.workflows import Request
+from vreplication.ui import Run, asking, detail, reading, view, words
 from vreplication.ui.asking import Answer, Asker, Source
 from vreplication.ui.buttons import buttons
 from vreplication.ui.reading import About, Detail, Item
@@ -105,9 +106,10 @@ def test_when_it_is_switched_is_in_the_plan() -> None:
 
 def test_the_window_comes_from_the_request() -> None:
     spec = {"alter": "x", "cutover": "manual", "cutover_window": "Sat 02:00-04:00 UTC"}
-    about = reading._about_of(spec, False, None)
+    asked = Request(kind="online_ddl", spec=spec, is_cut=False, released_by=None)
+    about = reading._about_of(asked, None)
     assert (about.window, about.is_held, about.needs_release) == ("Sat 02:00-04:00 UTC", True, False)
-    older = reading._about_of({"alter": "x", "cutover": "manual"}, False, None)
+    older = reading._about_of(replace(asked, spec={"alter": "x", "cutover": "manual"}), None)
     assert (older.window, older.is_held, older.needs_release) == (None, True, True)
     assert not replace(about, released_by="ann").is_held
 
@@ -213,13 +215,17 @@ def test_one_at_the_gate_says_what_is_proven() -> None:
 
 
 def test_the_run_and_the_log_of_the_task_at_work() -> None:
-    assert detail._run("manual__1/x+y", Phase.VERIFYING) == {
+    assert detail._run(Run("online_ddl", "manual__1/x+y"), Phase.VERIFYING, ASKED) == {
         "run_id": "manual__1/x+y",
         "url": "dags/online_ddl/runs/manual__1%2Fx%2By",
         "log_url": "dags/online_ddl/runs/manual__1%2Fx%2By/tasks/verify",
     }
-    assert detail._run("r", Phase.FAILED) == {"run_id": "r", "url": "dags/online_ddl/runs/r", "log_url": None}
-    assert detail._run(None, Phase.COPYING) is None
+    assert detail._run(Run("online_ddl", "r"), Phase.FAILED, ASKED) == {
+        "run_id": "r",
+        "url": "dags/online_ddl/runs/r",
+        "log_url": None,
+    }
+    assert detail._run(None, Phase.COPYING, ASKED) is None
 
 
 def test_silence_is_said_and_no_figure_stands_for_it() -> None:

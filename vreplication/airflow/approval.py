@@ -69,10 +69,20 @@ class CutOverApproval(ApprovalOperator):
         """BaseStage with the answer; carries it out."""
         chosen = super().execute_complete(context, event)["chosen_options"][0]
         by, found = _name(event.get("responded_by_user")), request.read(context, self.kind)
-        act = operate.release_once if chosen == self.APPROVE else operate.reject
-        in_airflow(lambda: _patiently(lambda: act(source_url(found.conn_id), found.spec.workflow or "", by)))
+        answer = _release if chosen == self.APPROVE else _reject
+        in_airflow(lambda: _patiently(lambda: answer(found, by)))
         log.info("%s by %s", chosen, by)
         return {"answer": chosen, "by": by}
+
+
+def _release(found: request.Request, by: str) -> None:
+    operate.release_once(source_url(found.conn_id), found.spec.workflow or "", by)
+
+
+def _reject(found: request.Request, by: str) -> None:
+    """What was made on either server is removed."""
+    source = source_url(found.conn_ids["source"])
+    operate.reject(source_url(found.conn_id), found.spec.workflow or "", by, source)
 
 
 def _name(user: Any) -> str:

@@ -16,6 +16,7 @@ from airflow.plugins_manager import AirflowPlugin
 from vreplication.airflow.paths import outside
 
 if TYPE_CHECKING:
+    from vreplication.ui import Run
     from vreplication.ui.asking import Source
 
 PREFIX = "/vreplication"
@@ -50,7 +51,7 @@ class AirflowHome:
     """Sources and runs, as Airflow's metadata database and its environment tell them."""
 
     def __init__(self) -> None:
-        self._runs: dict[tuple[str, str], str] = {}
+        self._runs: dict[tuple[str, str], Run] = {}
 
     def sources(self) -> list[Source]:
         from vreplication.airflow.connections import is_marked
@@ -70,56 +71,66 @@ class AirflowHome:
             return None
         return _source(found) if is_marked(found) or found.conn_type in _TYPES else None
 
-    def workflow_of_run(self, run_id: str) -> tuple[str | None, str] | None:
-        from airflow.models.dagrun import DagRun
-        from airflow.utils.session import create_session
+    def workflow_of_run(self, run: Run) -> tuple[str | None, str] | None:
+        from vreplication.ui import DAGS
 
-        from vreplication.ui import DAG
+        conf = _conf(run) if run.dag_id in DAGS else None
+        return None if conf is None else _place(run, conf)
 
-        with create_session() as session:
-            run = session.query(DagRun).filter_by(dag_id=DAG, run_id=run_id).one_or_none()
-            conf = dict(run.conf or {}) if run else {}
-        return None if run is None else _place(run_id, conf)
-
-    def run_of_workflow(self, conn_id: str, workflow: str) -> str | None:
+    def run_of_workflow(self, conn_id: str, workflow: str) -> Run | None:
         """The newest; found once it is remembered, for the page asks every two seconds."""
         known = self._runs.get((conn_id, workflow))
         if known is None and (known := _newest_run(conn_id, workflow)) is not None:
             self._runs[conn_id, workflow] = known
         return known
 
-    def has_failed(self, run_id: str) -> bool:
+    def source_of_run(self, run: Run) -> Source | None:
+        from vreplication.airflow.request import connection_param, default_connection
+
+        conf = _conf(run) or {}
+        return self.source(str(conf.get(connection_param("source")) or default_connection("source")))
+
+    def has_failed(self, run: Run) -> bool:
         from airflow.models.dagrun import DagRun
         from airflow.utils.session import create_session
 
-        from vreplication.ui import DAG
-
         with create_session() as session:
-            state = session.query(DagRun.state).filter_by(dag_id=DAG, run_id=run_id).scalar()
+            state = session.query(DagRun.state).filter_by(**run._asdict()).scalar()
         return str(state) == "failed"
 
 
-def _newest_run(conn_id: str, workflow: str) -> str | None:
+def _conf(run: Run) -> dict[str, Any] | None:
+    """What a run was asked for; None: there is no such run."""
+    from airflow.models.dagrun import DagRun
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        found = session.query(DagRun).filter_by(**run._asdict()).one_or_none()
+        return None if found is None else dict(found.conf or {})
+
+
+def _newest_run(conn_id: str, workflow: str) -> Run | None:
     """By its id, which may be the workflow's own, or among the newest runs by what they were asked for."""
     from airflow.models.dagrun import DagRun
     from airflow.utils.session import create_session
 
-    from vreplication.ui import DAG
+    from vreplication.ui import DAGS, Run
 
     with create_session() as session:
-        ours = session.query(DagRun.run_id, DagRun.conf).filter_by(dag_id=DAG)
+        ours = session.query(DagRun.dag_id, DagRun.run_id, DagRun.conf).filter(DagRun.dag_id.in_(DAGS))
         runs = [*ours.filter_by(run_id=workflow), *ours.order_by(DagRun.id.desc()).limit(_RUNS)]
-        found = [(str(run_id), dict(conf or {})) for run_id, conf in runs]
-    return next((run_id for run_id, conf in found if _place(run_id, conf) == (conn_id, workflow)), None)
+        found = [(Run(str(dag_id), str(run_id)), dict(conf or {})) for dag_id, run_id, conf in runs]
+    return next((run for run, conf in found if _place(run, conf) == (conn_id, workflow)), None)
 
 
-def _place(run_id: str, conf: dict[str, Any]) -> tuple[str, str]:
-    """Connection and workflow of a run of `online_ddl`."""
-    from vreplication.airflow.request import DEFAULT_CONNECTION, workflow_of
-    from vreplication.ui import DAG
+def _place(run: Run, conf: dict[str, Any]) -> tuple[str, str]:
+    """The connection where the state is, and the workflow, of a run."""
+    from vreplication.airflow.request import connection_param, default_connection, workflow_of
+    from vreplication.workflows.registry import KINDS
 
-    conn_id = str(conf.get("source_conn_id") or DEFAULT_CONNECTION)
-    return conn_id, str(conf.get("workflow") or workflow_of(DAG, run_id))
+    home = KINDS[run.dag_id].home
+    conn_id = str(conf.get(connection_param(home)) or default_connection(home))
+    return conn_id, str(conf.get("workflow") or workflow_of(*run))
 
 
 def _stored() -> list[Any]:

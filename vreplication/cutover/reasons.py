@@ -65,7 +65,7 @@ def why_closed(
     """Everything that holds the cut-over back now; [] when nothing does. Reads only."""
     # Appliers use the shadow all the time.
     own = own_connections | lease.connections(session, row.id)
-    found = [*_copy_reasons(session, row), *_verdict_reasons(session, row), *_catch_up_reasons(session, server, row)]
+    found = [*_copy_reasons(session, row), *_verdict_reasons(session, row), *catch_up_reasons(session, row.id, server)]
     if workflows.load(session, row.id).is_paused:
         found.append(Reason(code="paused", sentence=f"The workflow is paused; `vreplication resume {row.id}` goes on."))
     if needs_release and gate.released_by(session, row.id) is None:
@@ -111,8 +111,9 @@ def _verdict_reasons(session: Session, row: WorkflowRow) -> list[Reason]:
     return [Reason(code="not_verified", sentence="What was written since the verification is not known any more.")]
 
 
-def _catch_up_reasons(session: Session, server: Server, row: WorkflowRow) -> list[Reason]:
-    found = progress.catch_up(session, row.id)
+def catch_up_reasons(session: Session, workflow: str, server: Server | None = None) -> list[Reason]:
+    """As the state tells it. server: where the prepared branches can be listed."""
+    found = progress.catch_up(session, workflow)
     if found is None or found.age_seconds > FRESH_SECONDS:
         return [Reason(code="not_running", sentence="Catch-up is not running.")]
     return [*_lag_reasons(found.lag_seconds, found.backlog), *_prepared_reasons(session, server, found.held_branches)]
@@ -126,14 +127,12 @@ def _lag_reasons(lag: float | None, backlog: int | None) -> list[Reason]:
     return [Reason(code="lag", sentence=f"Catch-up is {lag:.1f} s and {backlog} changes behind.")]
 
 
-def _prepared_reasons(session: Session, server: Server, held: int) -> list[Reason]:
+def _prepared_reasons(session: Session, server: Server | None, held: int) -> list[Reason]:
     """Branches whose rows of our table catch-up holds back until their outcome is in the log."""
     if not held:
         return []
-    listed = ", ".join(branch_names(session, server)) or "none listed any more"
-    sentence = (
-        f"{held} prepared XA transactions changed this table (XA RECOVER: {listed}); XA COMMIT or XA ROLLBACK them."
-    )
+    listed = f" (XA RECOVER: {', '.join(branch_names(session, server)) or 'none listed any more'})" if server else ""
+    sentence = f"{held} prepared XA transactions changed the table{listed}; XA COMMIT or XA ROLLBACK them."
     return [Reason(code="prepared", sentence=sentence)]
 
 

@@ -23,9 +23,9 @@ OF_A_MOVE = {Phase.SWITCHED: "way back"}
 _UNITS = ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k"))
 
 
-def steps(phase: Phase) -> dict[Phase, str]:
+def steps(phase: Phase, *, is_move: bool = False) -> dict[Phase, str]:
     """The line of phases for a workflow that is in this one."""
-    return STEPS | OF_A_MOVE if phase in OF_A_MOVE else STEPS
+    return STEPS | OF_A_MOVE if is_move or phase in OF_A_MOVE else STEPS
 
 
 def count(number: int) -> str:

@@ -200,6 +200,7 @@ def load_all(session: Session) -> list[WorkflowRow]:
 class Request:
     """What was asked of a workflow, and by whom its gate was released."""
 
+    kind: str
     spec: dict[str, Any]
     is_cut: bool
     released_by: str | None
@@ -209,12 +210,13 @@ def requests(session: Session, workflow: str | None = None) -> dict[str, Request
     """Of each workflow, or of one, by its id."""
     one, args = (" WHERE w.id=%s", (workflow,)) if workflow else ("", None)
     found = session.rows(
-        f"SELECT w.id, w.spec, t.is_cut, r.released_by FROM {SIDECAR}.workflow w {_JOIN} "
+        f"SELECT w.id, w.kind, w.spec, t.is_cut, r.released_by FROM {SIDECAR}.workflow w {_JOIN} "
         f"LEFT JOIN {SIDECAR}.gate_release r ON r.workflow = w.id{one}",
         args,
     )
     return {
-        str(name): Request(spec=json.loads(spec), is_cut=bool(cut), released_by=by) for name, spec, cut, by in found
+        str(name): Request(kind=str(kind), spec=json.loads(spec), is_cut=bool(cut), released_by=by)
+        for name, kind, spec, cut, by in found
     }
 
 

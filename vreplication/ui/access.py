@@ -1,34 +1,47 @@
 """Who may look and who may act, as Airflow says; and that an act was meant.
 
-What must stay true: looking takes a login that may read the DAG `online_ddl`, acting one that may edit it (also for
-workflows of the command line); an act that rides on the browser's cookie comes from our own page, with its token.
+What must stay true: looking takes a login that may read the DAG `online_ddl`, acting one that may edit the DAG of the
+workflow's kind (also for workflows of the command line); an act that rides on the browser's cookie comes from our own
+page, with its token.
 """
 
 from __future__ import annotations
 
 import hmac
 import secrets
+from typing import Annotated
 from urllib.parse import urlsplit
 
 from airflow.api_fastapi.app import get_auth_manager
+from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
 from airflow.api_fastapi.auth.managers.models.resource_details import DagDetails
 from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag
 from airflow.models.dag import DagModel
-from fastapi import HTTPException, Request, Response
+from fastapi import Depends, HTTPException, Request, Response
 
-from vreplication.ui import DAG
+from vreplication.ui import DAG, DAGS
 
 COOKIE = "vreplication_csrf"
 HEADER = "x-csrf-token"
+NOT_ALLOWED = "Acting takes the right to edit the workflow's DAG."
 
 may_look = requires_access_dag(method="GET", param_dag_id=DAG)
-may_act = requires_access_dag(method="PUT", param_dag_id=DAG)
 
 
-def is_editor(user: GetUserDep) -> bool:
-    """Whether the buttons are of use to this person; `may_act` decides when one is pressed."""
-    details = DagDetails(id=DAG, team_name=DagModel.get_team_name(DAG))
+def editable(user: GetUserDep) -> frozenset[str]:
+    """The kinds of workflows that this person may act on: for them the buttons are of use."""
+    return frozenset(kind for kind in DAGS if _may_edit(user, kind))
+
+
+def _may_edit(user: BaseUser, kind: str) -> bool:
+    details = DagDetails(id=kind, team_name=DagModel.get_team_name(kind))
     return bool(get_auth_manager().is_authorized_dag(method="PUT", details=details, user=user))
+
+
+def may_act(kinds: Annotated[frozenset[str], Depends(editable)]) -> None:
+    """Raises 403 for who may act on nothing. Which kind it is, is known when the workflow has been found."""
+    if not kinds:
+        raise HTTPException(403, NOT_ALLOWED)
 
 
 def token_of(request: Request) -> str:

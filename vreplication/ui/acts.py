@@ -1,4 +1,4 @@
-"""What a person may do to a workflow on the page: pause, resume, release, tune, cancel.
+"""What a person may do to a workflow on the page: pause, resume, release, tune, cancel; of a move reverse, complete.
 
 What must stay true: an act is a row in the sidecar and a line in the journal with the person's name; the page starts no
 process, so a resume unpauses and says so when nobody is there to go on; a source that does not answer says so soon.
@@ -14,6 +14,7 @@ from vreplication.mysql.url import SourceUrl
 from vreplication.phases import OVER, Phase
 from vreplication.state import gate, journal, lease, workflows
 from vreplication.state.workflows import WorkflowRow
+from vreplication.ui import MOVES
 from vreplication.ui.asking import quick
 from vreplication.workflows import effort
 
@@ -57,8 +58,33 @@ def tune(url: SourceUrl, workflow: str, by: str, asked_for: object = None) -> st
     return effort.tune(url, workflow, by, asked_for)
 
 
-def cancel(url: SourceUrl, workflow: str, by: str) -> str:
-    """By its driver when there is one, which is only asked here; else at once, in this request."""
+def reverse(url: SourceUrl, workflow: str, by: str) -> str:
+    """Asked of the driver, for this process starts none."""
+    _ask_driver(url, workflow, by, "reverse")
+    return "Asked: writes go back to the source as soon as both sides are level."
+
+
+def complete(url: SourceUrl, workflow: str, by: str) -> str:
+    _ask_driver(url, workflow, by, "complete")
+    return "Asked: the reverse stream ends, and the tables on the source get their retired names or are dropped."
+
+
+def _ask_driver(url: SourceUrl, workflow: str, by: str, what: str) -> None:
+    from vreplication.workflows import moving
+
+    with quick(url) as session:
+        is_driven = lease.is_alive(session, workflow, lease.DRIVER)
+    if not is_driven:
+        cure = f"Clear its task reverse_stream in Airflow, or use `vreplication {what} {workflow}`."
+        raise Refused(f"Workflow {workflow} has no active worker.", cure=cure)
+    moving.ask(moving.Operator(home=url, source=None, workflow=workflow, by=by), what)
+
+
+def cancel(url: SourceUrl, workflow: str, by: str, source: SourceUrl | None = None) -> str:
+    """By its driver when there is one, which is only asked here; else at once, in this request.
+
+    source: the other server of a move, where it is known.
+    """
     from vreplication.workflows import operate
 
     with quick(url) as session:
@@ -69,7 +95,7 @@ def cancel(url: SourceUrl, workflow: str, by: str) -> str:
             workflows.request_cancel(session, workflow)
             journal.write(session, workflow, "cancel requested", actor=by)
             return f"Asked: its process removes what it made; {row.source_table} is untouched."
-    result = operate.cancel(url, workflow, by)
+    result = operate.cancel(url, workflow, by, source)
     if result.event != "cancelled":
         raise Refused(f"It could not be cancelled: {result.reason}")
     return "Cancelled: what it made is removed; the source table is untouched."
@@ -81,9 +107,13 @@ ACTS: dict[str, Callable[..., str]] = {
     "release": release,
     "tune": tune,
     "cancel": cancel,
+    "reverse": reverse,
+    "complete": complete,
 }
 WITH_VALUES = frozenset({"tune"})
 """Acts that take what the form says."""
+AT_BOTH_ENDS = frozenset({"cancel"})
+"""Acts that change something on both servers of a move, where nobody drives it."""
 
 
 def _live(url: SourceUrl, workflow: str, act: str) -> None:
@@ -100,5 +130,6 @@ def _live(url: SourceUrl, workflow: str, act: str) -> None:
 def _cancellable(session: Session, workflow: str) -> WorkflowRow:
     row = workflows.load(session, workflow)
     if row.is_cut or row.phase is Phase.COMPLETE:
-        raise Refused(f"Workflow {workflow} has switched its tables and cannot be cancelled.")
+        cure = "Reverse goes back; then it can be." if row.kind == MOVES and row.phase not in OVER else ""
+        raise Refused(f"Workflow {workflow} has switched its tables and cannot be cancelled.", cure=cure)
     return row

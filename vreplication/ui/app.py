@@ -20,8 +20,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from vreplication import names
 from vreplication.errors import Refused, Transient, VReplicationError
 from vreplication.masking import mask, masked
-from vreplication.ui import DAG, access, detail, reading, view
-from vreplication.ui.acts import ACTS, WITH_VALUES
+from vreplication.mysql.url import SourceUrl
+from vreplication.ui import MOVES, Run, access, detail, reading, view
+from vreplication.ui.acts import ACTS, AT_BOTH_ENDS, WITH_VALUES
 from vreplication.ui.asking import Answer, Asker, Source
 
 STATIC = {
@@ -54,13 +55,16 @@ class Home(Protocol):
     def source(self, conn_id: str) -> Source | None:
         """One connection, marked or not; None when it is none of ours."""
 
-    def workflow_of_run(self, run_id: str) -> tuple[str | None, str] | None:
-        """Connection and workflow of a run of `online_ddl`; None when there is no such run."""
+    def workflow_of_run(self, run: Run) -> tuple[str | None, str] | None:
+        """Connection and workflow of a run; None when there is no such run, or it is of another DAG."""
 
-    def run_of_workflow(self, conn_id: str, workflow: str) -> str | None:
-        """The run of `online_ddl` that works on it; None when none does."""
+    def run_of_workflow(self, conn_id: str, workflow: str) -> Run | None:
+        """The run that works on it; None when none does."""
 
-    def has_failed(self, run_id: str) -> bool:
+    def source_of_run(self, run: Run) -> Source | None:
+        """Where the tables of a run come from."""
+
+    def has_failed(self, run: Run) -> bool:
         """True when that run has ended, and not well."""
 
 
@@ -70,7 +74,7 @@ class NotFound(Exception):
     202: it has not answered so far, and the page asks again. run: the failed one that was to make it.
     """
 
-    def __init__(self, status: int, title: str, problems: list[dict[str, Any]], run: str | None = None) -> None:
+    def __init__(self, status: int, title: str, problems: list[dict[str, Any]], run: Run | None = None) -> None:
         super().__init__(title)
         self.status, self.title, self.problems, self.run = status, title, problems, run
 
@@ -168,23 +172,37 @@ class Page:
         )
         return JSONResponse(detail.detail(answer, self._run_of(answer, workflow)) | {"history": detail.past(past[0])})
 
-    def _run_of(self, answer: Answer, workflow: str) -> str | None:
+    def _run_of(self, answer: Answer, workflow: str) -> Run | None:
         return self._home.run_of_workflow(answer.source.conn_id, workflow)
 
     async def api_act(
-        self, request: Request, workflow: str, act: str, user: GetUserDep, conn_id: str | None = None
+        self,
+        request: Request,
+        workflow: str,
+        act: str,
+        user: GetUserDep,
+        kinds: Annotated[frozenset[str], Depends(access.editable)],
+        conn_id: str | None = None,
     ) -> JSONResponse:
         if act not in ACTS:
             return _problem(404, f"There is no act {act!r}.")
         more = [await _body(request)] if act in WITH_VALUES else []
-        return await run_in_threadpool(self._act, workflow, act, f"{user.get_name()} (Airflow)", conn_id, *more)
+        by = f"{user.get_name()} (Airflow)"
+        return await run_in_threadpool(self._act, workflow, act, by, kinds, conn_id, *more)
 
-    def _act(self, workflow: str, act: str, by: str, conn_id: str | None, *more: object) -> JSONResponse:
+    def _act(
+        self, workflow: str, act: str, by: str, kinds: frozenset[str], conn_id: str | None, *more: object
+    ) -> JSONResponse:
         try:
-            source = self._find(workflow, conn_id).source
+            answer = self._find(workflow, conn_id)
         except NotFound as error:
             return _problem(error.status, error.title, sources=error.problems)
+        source, kind = answer.source, answer.value.item.about.kind
+        if kind not in kinds:
+            return _problem(403, access.NOT_ALLOWED)
         assert source.url is not None
+        if act in AT_BOTH_ENDS and kind == MOVES:
+            more = (*more, self._other_end(answer, workflow))
         try:
             done = ACTS[act](source.url, workflow, by, *more)
         except VReplicationError as error:
@@ -194,10 +212,15 @@ class Page:
             self._asker.forget()
         return JSONResponse({"workflow": workflow, "act": act, "done": masked(done, source.url.secrets)})
 
+    def _other_end(self, answer: Answer, workflow: str) -> SourceUrl | None:
+        run = self._run_of(answer, workflow)
+        source = self._home.source_of_run(run) if run else None
+        return source.url if source else None
+
     # -- HTML
 
     def html_list(
-        self, request: Request, editor: Annotated[bool, Depends(access.is_editor)], conn_id: str | None = None
+        self, request: Request, editor: Annotated[frozenset[str], Depends(access.editable)], conn_id: str | None = None
     ) -> HTMLResponse:
         data = self._list(conn_id, _patience(request))
         poll = _SOON if data["asking"] else 3000 + 1000 * (len(data["workflows"]) // _SMALL)
@@ -207,7 +230,7 @@ class Page:
         self,
         request: Request,
         workflow: str,
-        editor: Annotated[bool, Depends(access.is_editor)],
+        editor: Annotated[frozenset[str], Depends(access.editable)],
         conn_id: str | None = None,
     ) -> HTMLResponse:
         try:
@@ -226,7 +249,7 @@ class Page:
 
     def html_run(self, request: Request, dag_id: str, run_id: str) -> Response:
         """The tab of a DAG run: the workflow's page, or why there is none."""
-        found = self._home.workflow_of_run(run_id) if dag_id == DAG else None
+        found = self._home.workflow_of_run(Run(dag_id, run_id))
         if found is None:
             return self._message(request, NotFound(404, f"This run of {dag_id} is no migration.", []))
         conn_id, workflow = found
@@ -244,7 +267,7 @@ class Page:
         log = detail.task_path(error.run, "plan") if error.run else None
         shown = {"title": error.title, "problems": error.problems, "log": log}
         poll = _SOON if error.status == _LOOKING else 3000
-        return self._render(request, "message.html", status=error.status, poll=poll, editor=False, **shown)
+        return self._render(request, "message.html", status=error.status, poll=poll, editor=(), **shown)
 
     def _render(self, request: Request, template: str, *, status: int = 200, **data: Any) -> HTMLResponse:
         token = access.token_of(request)

@@ -82,24 +82,65 @@ _CANCEL = Button(
     wont="{table} is untouched: no row and no column of it changes.",
     is_grave=True,
 )
+_RELEASE_MOVE = replace(
+    _RELEASE,
+    question="Release the switch of {table}?",
+    will="The target takes the writes as soon as all is verified and caught up; writers are refused, or wait, for some "
+    "seconds at most.",
+)
+_CANCEL_MOVE = replace(
+    _CANCEL,
+    question="Cancel the move of {table}?",
+    will="The tables on the target and everything copied so far are removed; to move them later is to begin again.",
+    wont="The tables on the source are untouched: the application goes on there.",
+)
+_REVERSE = Button(
+    act="reverse",
+    label="Reverse",
+    question="Switch {table} back to the source?",
+    will="The source takes the writes again as soon as both sides are level and verified; writers are refused, or "
+    "wait, for some seconds at most. The application is told by the hook.",
+    wont="No write that the target has taken is lost. Your name goes into the journal.",
+    is_grave=True,
+)
+_COMPLETE = Button(
+    act="complete",
+    label="Complete",
+    question="Complete the move of {table}?",
+    will="The reverse stream ends; on the source the tables get their retired names, or are dropped where that was "
+    "asked for.",
+    wont="The tables on the target stay as they are. It cannot be taken back: there is no Reverse any more.",
+    is_grave=True,
+)
+_OF_MOVE = {_RELEASE: _RELEASE_MOVE, _CANCEL: _CANCEL_MOVE}
 _BEFORE_THE_END_OF_THE_COPY = (Phase.PREPARING, Phase.COPYING)
 
 
 def buttons(seen: Snapshot, about: About, effort: Effort | None = None) -> list[Button]:
     """Those that make sense now. `effort`: where it is known, it can be changed."""
-    if seen.phase in OVER or about.is_cut:
+    if seen.phase in OVER or (about.is_cut and about.moved is None):
         return []
     found = [] if seen.phase is Phase.FAILED else _of_living(seen, about, effort)
-    if not seen.is_cancel_requested or seen.is_silent:
+    if not about.is_cut and (not seen.is_cancel_requested or seen.is_silent):
         found.append(_CANCEL)
-    return [button.about(seen.source_table) for button in found]
+    if about.moved is not None:
+        found = [_OF_MOVE.get(button, button) for button in found]
+    return [button.about(about.title(seen)) for button in found]
 
 
 def _of_living(seen: Snapshot, about: About, effort: Effort | None) -> list[Button]:
     found = [_RESUME if seen.is_paused else _PAUSE]
     if effort and seen.phase in _BEFORE_THE_END_OF_THE_COPY:
         found.append(replace(_TUNE, fields=_fields(effort)))
+    if about.is_cut:
+        return [*found, *_of_switched(about)]
     return [*found, *([_RELEASE] if about.is_held else [])]
+
+
+def _of_switched(about: About) -> list[Button]:
+    """What has been asked for once need not be asked again; where an end was asked for, nothing else comes."""
+    asked = about.moved.asked if about.moved else None
+    return [] if asked else [_REVERSE, _COMPLETE]
 
 
 def _fields(effort: Effort) -> tuple[Field, ...]:

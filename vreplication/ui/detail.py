@@ -11,9 +11,11 @@ from urllib.parse import quote
 
 from vreplication.phases import ENDED, Phase
 from vreplication.progress import numbers
+from vreplication.progress.moved import Moved
 from vreplication.progress.snapshot import Snapshot
 from vreplication.state.history import SLOT_SECONDS, Point
-from vreplication.ui import DAG, words
+from vreplication.state.workflows import WorkflowRow
+from vreplication.ui import Run, words
 from vreplication.ui.asking import Answer
 from vreplication.ui.reading import About, Detail
 from vreplication.ui.view import Data, item, masked_for, utc
@@ -27,10 +29,10 @@ _TASKS = {
     Phase.VERIFYING: "verify",
     Phase.WAITING: "gate",
     Phase.CUTTING_OVER: "cut_over",
-    Phase.SWITCHED: "cut_over",
     Phase.COMPLETE: "clean_up",
 }
 """The task of the DAG that works on a phase."""
+_TASKS_OF_MOVE = {Phase.CUTTING_OVER: "switch", Phase.SWITCHED: "reverse_stream"}
 _PAST = (
     "rows_copied", "rows_per_second", "applied_per_second", "lag_seconds", "backlog", "chunk_millis", "chunk_rows",
     "throttled", "cutover_attempts", "eta_at",
@@ -38,8 +40,8 @@ _PAST = (
 _NOTHING_ASKED = About(alter="", cutover="auto")
 
 
-def detail(answer: Answer, run_id: str | None = None) -> Data:
-    """One workflow, with all that its page shows. `run_id`: of the DAG run that works on it."""
+def detail(answer: Answer, run: Run | None = None) -> Data:
+    """One workflow, with all that its page shows. `run`: the one that works on it."""
     found: Detail = answer.value
     seen, about = found.item.snapshot, found.item.about
     data = item(found.item, answer.source.conn_id, found.effort) | {
@@ -51,27 +53,36 @@ def detail(answer: Answer, run_id: str | None = None) -> Data:
         "journal": [_entry(e) for e in reversed(found.journal)],
         "plan": _plan(found),
         "spec": found.row.spec,
-        "run": _run(run_id, seen.phase),
+        "run": _run(run, seen.phase, about),
+        "servers": _servers(about.moved) if about.moved else None,
     }
     return masked_for(data, answer)
 
 
-def _run(run_id: str | None, phase: Phase) -> Data | None:
+def _servers(move: Moved) -> Data:
+    """Both ends of a move, and each table's way."""
+    tables = [{"source": t.source, "target": t.target, "words": words.moved_rows(t)} for t in move.tables]
+    return {"source": move.source_at, "target": move.target_at, "serves": words.serves(move), "tables": tables}
+
+
+def _run(run: Run | None, phase: Phase, about: About) -> Data | None:
     """Where Airflow shows the run, and the log of the task that is at work or was the last; from Airflow's root."""
-    if run_id is None:
+    if run is None:
         return None
-    task = _TASKS.get(phase)
-    return {"run_id": run_id, "url": run_path(run_id), "log_url": task_path(run_id, task) if task else None}
+    # What has been switched back is at work there until it is completed.
+    is_back = about.moved is not None and about.moved.switches > 0 and phase is not Phase.COMPLETE
+    task = "reverse_stream" if is_back else ((_TASKS | _TASKS_OF_MOVE) if about.moved else _TASKS).get(phase)
+    return {"run_id": run.run_id, "url": run_path(run), "log_url": task_path(run, task) if task else None}
 
 
-def run_path(run_id: str) -> str:
-    """Of a run of `online_ddl`, from Airflow's root."""
-    return f"dags/{DAG}/runs/{quote(run_id, safe='')}"
+def run_path(run: Run) -> str:
+    """From Airflow's root."""
+    return f"dags/{run.dag_id}/runs/{quote(run.run_id, safe='')}"
 
 
-def task_path(run_id: str, task: str) -> str:
+def task_path(run: Run, task: str) -> str:
     """Where Airflow shows the log of a task."""
-    return f"{run_path(run_id)}/tasks/{task}"
+    return f"{run_path(run)}/tasks/{task}"
 
 
 def past(answer: Answer) -> Data:
@@ -104,7 +115,7 @@ def _effort(seen: Snapshot, found: Effort | None) -> Data | None:
 
 def _steps(seen: Snapshot, about: About, found: Detail) -> list[Data]:
     """Where we are on the line; after an end, how far it came as far as the sidecar tells."""
-    line = numbers.steps(seen.phase)
+    line = numbers.steps(seen.phase, is_move=about.moved is not None)
     phases = list(line)
     if seen.phase is Phase.COMPLETE:
         at = len(phases)
@@ -119,6 +130,8 @@ def _steps(seen: Snapshot, about: About, found: Detail) -> list[Data]:
 
 def _reached(seen: Snapshot, about: About, found: Detail) -> int:
     phases = list(numbers.STEPS)
+    if about.moved is not None and about.moved.switches:
+        return len(phases)
     if about.is_cut:
         return phases.index(Phase.CUTTING_OVER)
     if found.verdict is not None:
@@ -195,15 +208,24 @@ def _entry(entry: Data) -> Data:
     }
 
 
-def _plan(found: Detail) -> list[Data]:
-    row, seen = found.row, found.item.snapshot
-    facts = {
-        "Workflow": row.id,
+_ROWS_TRAVEL = {"server": "inside the server", "rows": "through Spark"}
+
+
+def _what_changes(row: WorkflowRow) -> dict[str, str | None]:
+    return {
         "Table": f"{row.source_schema}.{row.source_table}",
         "Change": f"ALTER TABLE {row.source_table} {row.spec.get('alter') or ''}",
         "Shadow table": row.shadow_table,
         "Original afterwards": f"renamed to {row.retired_table}" if row.retired_table else None,
-        "Rows travel": {"server": "inside the server", "rows": "through Spark"}.get(row.copy_path, row.copy_path),
+        "Rows travel": _ROWS_TRAVEL.get(row.copy_path, row.copy_path),
+    }
+
+
+def _plan(found: Detail) -> list[Data]:
+    row, seen = found.row, found.item.snapshot
+    facts = {
+        "Workflow": row.id,
+        **(_what_changes(row) if found.item.about.moved is None else {"Rows travel": _ROWS_TRAVEL["rows"]}),
         "Cut-over": _cutover(found),
         "Writers waited": None if seen.write_stall_millis is None else f"at most {seen.write_stall_millis:,.0f} ms",
     }

@@ -11,44 +11,72 @@ from datetime import datetime
 from typing import Any
 
 from vreplication.cutover.blockers import Blocker, blockers, old_snapshots
-from vreplication.cutover.reasons import why_closed
+from vreplication.cutover.reasons import catch_up_reasons, why_closed
 from vreplication.errors import VReplicationError
 from vreplication.mysql.server import Server, inspect
 from vreplication.mysql.session import Session
 from vreplication.phases import Phase
-from vreplication.progress import snapshot
+from vreplication.progress import moved, snapshot
+from vreplication.progress.moved import Moved
 from vreplication.progress.outlook import RECENT
 from vreplication.progress.snapshot import Snapshot
 from vreplication.state import history, journal, lease, ledger, verdicts, workflows
 from vreplication.state.history import Point
+from vreplication.state.moves import Side
 from vreplication.state.verdicts import Verdict
-from vreplication.state.workflows import WorkflowRow
+from vreplication.state.workflows import Request, WorkflowRow
+from vreplication.ui import DAG, MOVES
 from vreplication.workflows.effort import Effort, effort
 
 AT_THE_GATE = frozenset({Phase.WAITING, Phase.CUTTING_OVER})
 _GATES = 5
+_NAMED = 3
+"""Tables of a move that its title names."""
 _LISTED_ELSEWHERE = frozenset({"blocked", "old_snapshot"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class About:
-    """What was asked for and released: not in the Snapshot, which is about progress. window: as it was written."""
+    """What was asked for and released: not in the Snapshot, which is about progress. window: as it was written.
+
+    moved: of tables that move.
+    """
 
     alter: str
     cutover: str
+    kind: str = DAG
+    moved: Moved | None = None
     window: str | None = None
     is_cut: bool = False
     released_by: str | None = None
 
+    def title(self, seen: Snapshot) -> str:
+        """The table, or the tables that move."""
+        if self.moved is None:
+            return seen.source_table or ""
+        names = [table.source for table in self.moved.tables]
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        return ", ".join(names[:_NAMED]) + more
+
+    @property
+    def change(self) -> str:
+        return self.alter if self.moved is None else f"move from {self.moved.source_at} to {self.moved.target_at}"
+
     @property
     def is_held(self) -> bool:
-        """Until somebody, or the window, releases it."""
-        return self.released_by is None and (self.cutover == "manual" or self.window is not None)
+        """Until somebody, or the window, releases it. What was switched back goes there again by a release alone."""
+        is_asked_for = self.cutover == "manual" or self.window is not None or self.is_back
+        return self.released_by is None and is_asked_for
+
+    @property
+    def is_back(self) -> bool:
+        """It was switched, and switched back."""
+        return self.moved is not None and self.moved.switches > 0 and self.moved.serving is Side.SOURCE
 
     @property
     def needs_release(self) -> bool:
         """Of a person: nothing else will release it."""
-        return self.is_held and self.window is None
+        return self.is_held and (self.window is None or self.is_back)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,20 +174,29 @@ def _effort(session: Session, row: WorkflowRow) -> Effort | None:
 
 def _about(session: Session, workflow: str | None = None) -> dict[str, About]:
     found = workflows.requests(session, workflow)
-    return {name: _about_of(asked.spec, asked.is_cut, asked.released_by) for name, asked in found.items()}
+    return {name: _about_of(asked, _moved(session, name, asked.kind)) for name, asked in found.items()}
 
 
-def _about_of(spec: dict[str, Any], is_cut: bool, released_by: str | None) -> About:
-    alter, cutover, window = (
-        str(spec.get("alter") or ""),
-        str(spec.get("cutover") or "auto"),
-        spec.get("cutover_window"),
+def _moved(session: Session, workflow: str, kind: str) -> Moved | None:
+    return moved.find(session, workflow) if kind == MOVES else None
+
+
+def _about_of(asked: Request, about: Moved | None) -> About:
+    return About(
+        alter=str(asked.spec.get("alter") or ""),
+        cutover=str(asked.spec.get("cutover") or "auto"),
+        kind=asked.kind,
+        moved=about,
+        window=asked.spec.get("cutover_window"),
+        is_cut=asked.is_cut,
+        released_by=asked.released_by,
     )
-    return About(alter=alter, cutover=cutover, window=window, is_cut=is_cut, released_by=released_by)
 
 
 def _gate(session: Session, row: WorkflowRow, asked: About) -> Gate:
     try:
+        if asked.moved is not None:
+            return _gate_of_move(session, row, asked)
         server, own = inspect(session), _own(session, row)
         return Gate(
             reasons=_reasons(session, server, row, asked, own),
@@ -168,6 +205,17 @@ def _gate(session: Session, row: WorkflowRow, asked: About) -> Gate:
         )
     except VReplicationError as error:
         return Gate(reasons=[], blockers=[], problem=error.message)
+
+
+def _gate_of_move(session: Session, row: WorkflowRow, asked: About) -> Gate:
+    """As the target's sidecar tells it: the source is not asked, so that nothing is said of its sessions."""
+    found = [reason.sentence for reason in catch_up_reasons(session, row.id)]
+    if row.is_paused:
+        found.append(f"The workflow is paused; `vreplication resume {row.id}` goes on.")
+    if asked.is_held:
+        until = f"the window {asked.window}, or " if asked.window and not asked.is_back else ""
+        found.append(f"Waiting for {until}`vreplication release {row.id}`.")
+    return Gate(reasons=found, blockers=[], since=history.since(session, row.id, AT_THE_GATE))
 
 
 def _reasons(session: Session, server: Server, row: WorkflowRow, asked: About, own: frozenset[int]) -> list[str]:

@@ -85,6 +85,10 @@ def item(found: Item, conn_id: str, effort: Effort | None = None) -> Data:
     del data["event"]
     return data | {
         "conn_id": conn_id,
+        "kind": about.kind,
+        "title": about.title(seen),
+        "change": about.change,
+        "move": about.moved.as_json() if about.moved else None,
         "alter": about.alter,
         "cutover": "window" if about.window else about.cutover,
         "cutover_window": about.window,

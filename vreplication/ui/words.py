@@ -8,7 +8,9 @@ from __future__ import annotations
 from vreplication.cutover.blockers import Blocker
 from vreplication.phases import Phase
 from vreplication.progress import numbers
+from vreplication.progress.moved import Moved, MovedTable
 from vreplication.progress.snapshot import Snapshot
+from vreplication.state.moves import Side
 from vreplication.ui.reading import About
 from vreplication.workflows.effort import Effort
 
@@ -199,6 +201,8 @@ def _ended(seen: Snapshot) -> str:
 
 def safety(seen: Snapshot, about: About) -> str:
     """Is it safe?"""
+    if about.moved is not None:
+        return _safety_of_move(seen, about.moved)
     if seen.phase is Phase.COMPLETE:
         return f"The new table is in place.{_original(seen)}"
     if about.is_cut:
@@ -206,6 +210,28 @@ def safety(seen: Snapshot, about: About) -> str:
     if seen.phase in (Phase.FAILED, Phase.CANCELLED):
         return f"{seen.source_table} is untouched."
     return f"{seen.source_table} is untouched until the cut-over, and every write to it goes on."
+
+
+def _safety_of_move(seen: Snapshot, move: Moved) -> str:
+    if seen.phase is Phase.CANCELLED:
+        return "The source's tables are as they were; it serves."
+    if move.serving is Side.TARGET or seen.phase is Phase.COMPLETE:
+        kept = "" if seen.phase is Phase.COMPLETE else " The source is kept level and takes no writes of others."
+        return f"The target, {move.target_at}, serves.{kept}"
+    if move.switches:
+        return f"The source, {move.source_at}, serves again; the target is kept level."
+    return "The source's tables are untouched until the switch, and every write to them goes on."
+
+
+def serves(move: Moved) -> str:
+    """Where the application writes."""
+    return f"the {move.serving}, {move.source_at if move.serving is Side.SOURCE else move.target_at}"
+
+
+def moved_rows(table: MovedTable) -> str:
+    about = "" if table.rows_total is None else f" of about {numbers.fine(max(table.rows_total, table.rows_copied))}"
+    rows = numbers.fine(table.rows_copied)
+    return f"{rows} rows, all copied" if table.is_copied else f"{rows}{about} rows"
 
 
 def _original(seen: Snapshot) -> str:
@@ -223,11 +249,19 @@ def expected(seen: Snapshot, about: About) -> str:
     return _expected_of_living(seen, about)
 
 
+def _expected_of_switched(move: Moved) -> str:
+    if move.asked:
+        return f"Nothing: {move.asked} was asked for by {move.asked_by}."
+    return "Complete it when no way back is wanted any more, or reverse it."
+
+
 def _expected_of_living(seen: Snapshot, about: About) -> str:
     if seen.is_paused:
         return "Resume it when it may go on."
     if seen.is_silent:
         return f"Clear its task in Airflow, or `vreplication resume {seen.workflow}`: it has no active worker."
+    if about.moved is not None and about.is_cut:
+        return _expected_of_switched(about.moved)
     if is_waiting_for_you(seen, about):
         return "Release the cut-over."
     if about.released_by:

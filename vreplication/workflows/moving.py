@@ -13,7 +13,7 @@ import contextlib
 import functools
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from vreplication.cutover.sentry import drop_table
 from vreplication.errors import Ambiguous, Interrupted, Refused, Transient
@@ -50,8 +50,8 @@ class Operator:
     source: SourceUrl | None
     workflow: str
     by: str
-    stop: threading.Event
-    notify: Callable[[str], None]
+    stop: threading.Event = field(default_factory=threading.Event)
+    notify: Callable[[str], None] = lambda text: None
 
     def find_route(self) -> Route:
         """Raises Refused."""
@@ -168,21 +168,25 @@ def reverse(operator: Operator) -> Callable[[], Result]:
 
     Its result's event is `reversed`, or how the workflow ended instead.
     """
-    with connect(operator.home) as session:
-        row, move = _asked_of(session, operator.workflow)
-        _check_reverse(row, move)
-        _note(session, operator, row, moves.REVERSE)
+    move = ask(operator, moves.REVERSE)
     outcome = functools.partial(_reversed, operator, move.number)
     return functools.partial(_carry_out, operator, outcome, is_end=False)
 
 
 def complete(operator: Operator) -> Callable[[], Result]:
     """Ask for the way back to end, and with it the workflow; returns what sees to it. Raises Refused."""
+    ask(operator, moves.COMPLETE)
+    return functools.partial(_carry_out, operator, functools.partial(_completed, operator), is_end=True)
+
+
+def ask(operator: Operator, what: str) -> Move:
+    """Note what whoever drives the workflow is to do, REVERSE or COMPLETE; returns the move before. Raises Refused."""
+    check = _check_reverse if what == moves.REVERSE else _check_complete
     with connect(operator.home) as session:
         row, move = _asked_of(session, operator.workflow)
-        _check_complete(row, move)
-        _note(session, operator, row, moves.COMPLETE)
-    return functools.partial(_carry_out, operator, functools.partial(_completed, operator), is_end=True)
+        check(row, move)
+        _note(session, operator, row, what)
+    return move
 
 
 def _asked_of(session: Session, workflow: str) -> tuple[WorkflowRow, Move]:

@@ -74,13 +74,16 @@ def release_once(url: SourceUrl, workflow: str, by: str) -> None:
             journal.write(session, workflow, "released", actor=by)
 
 
-def reject(url: SourceUrl, workflow: str, by: str) -> None:
-    """Somebody who was asked has said no: the workflow is cancelled. Raises Refused when it is too late for that."""
+def reject(url: SourceUrl, workflow: str, by: str, source: SourceUrl | None = None) -> None:
+    """Somebody who was asked has said no: the workflow is cancelled. Raises Refused when it is too late for that.
+
+    source: of a move, which is not at home.
+    """
     with connect(url) as session:
         row = workflows.load(session, workflow)
         _refuse_cut(row)
         journal.write(session, workflow, "rejected", actor=by)
-    result = cancel(url, workflow, by)
+    result = cancel(url, workflow, by, source)
     if result.event != "cancelled":
         raise Terminal(result.reason or "It could not be cancelled.")
 

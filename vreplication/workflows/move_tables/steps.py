@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from vreplication.clock import SYSTEM
-from vreplication.cutover.reasons import FRESH_SECONDS, Reason
+from vreplication.cutover.reasons import Reason, catch_up_reasons
 from vreplication.errors import BadValue, Transient
 from vreplication.mysql.ends import Ends
 from vreplication.mysql.session import ConnectionLost, Session
@@ -22,9 +22,9 @@ from vreplication.phases import Phase
 from vreplication.rowcopy.job import CopyJob
 from vreplication.rowcopy.repair import copy_ranges
 from vreplication.rowcopy.spark_job import run_copy, slots
-from vreplication.settings import GATE_BACKLOG_CHANGES, GATE_LAG_SECONDS, TABLES_AT_ONCE, Limits, Tuning
+from vreplication.settings import TABLES_AT_ONCE, Limits, Tuning
 from vreplication.spark.session import Spark
-from vreplication.state import gate, journal, lease, ledger, moves, progress, source_marks, tuning, verdicts, workflows
+from vreplication.state import gate, journal, lease, ledger, moves, source_marks, tuning, verdicts, workflows
 from vreplication.state.ledger import KeyRange
 from vreplication.state.tuning import Room
 from vreplication.state.verdicts import Verdict
@@ -409,21 +409,6 @@ def is_released(work: Work) -> bool:
 
 def is_asked_back(work: Work) -> bool:
     return moves.load(work.driver.session, work.driver.workflow).asked == moves.REVERSE
-
-
-def catch_up_reasons(session: Session, workflow: str) -> list[Reason]:
-    found = progress.catch_up(session, workflow)
-    if found is None or found.age_seconds > FRESH_SECONDS:
-        return [Reason(code="not_running", sentence="Catch-up is not running.")]
-    if found.lag_seconds is None or found.backlog is None:
-        return [Reason(code="lag", sentence="Catch-up has not said yet how far behind it is.")]
-    if found.lag_seconds >= GATE_LAG_SECONDS or found.backlog >= GATE_BACKLOG_CHANGES:
-        return [
-            Reason(code="lag", sentence=f"Catch-up is {found.lag_seconds:.1f} s and {found.backlog} changes behind.")
-        ]
-    if found.held_branches:
-        return [Reason(code="prepared", sentence=f"{found.held_branches} prepared XA transactions changed the tables.")]
-    return []
 
 
 def wait_level(work: Work) -> None:
