@@ -17,11 +17,11 @@ from tabs import OpenTab
 
 from sandbox.databases import Database
 from sandbox.deployment import Deployment
-from tests.support.rows import workflow_row
+from tests.support.rows import make_move, workflow_row
 from vreplication.mysql.session import Session, connect
 from vreplication.phases import Phase
 from vreplication.settings import SIDECAR, Tuning
-from vreplication.state import gate, history, journal, layout, progress, tuning, workflows
+from vreplication.state import gate, history, journal, layout, lease, moves, progress, tuning, workflows
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("airflow")]
 SCRIPT = "<script>alert(1)</script>"
@@ -84,6 +84,9 @@ def make_all(session: Session) -> list[str]:
     _figures(session, "copies")
     for name in ("waits", "done"):
         journal.write(session, name, "prepared", actor="host:1", details=f"shadow table {SCRIPT}")
+    for name, number in (("moves", 1), ("moved", 2)):
+        make_move(session, name, "archive", number=number, source_table=SCRIPT)
+        paths.append(ONE.format(name))
     return [LIST, *paths]
 
 
@@ -189,6 +192,25 @@ def test_tuning_asks_first_and_says_what_is_wrong(session: Session, open_tab: Op
     expect(tab.page.get_by_text("It may work with 4 tasks at a time, 500 ms a chunk")).to_be_visible()
     assert tuning.read(session, "copies") == Tuning(copy_parallelism=4)
     assert [entry["actor"] for entry in journal.read(session, "copies")] == ["admin (Airflow)"]
+
+
+def test_a_switched_move_is_completed_from_its_page(session: Session, open_tab: OpenTab) -> None:
+    make_move(session, "shop-to-new", "shop", number=2)
+    progress.write_driver(session, "shop-to-new", percent=100.0, rows_copied=45_000, rows_total=45_000)
+    progress.write_replicate(session, "shop-to-new", lag_seconds=0.2, backlog=0)
+    lease.acquire(session, "shop-to-new", lease.DRIVER)
+    tab = open_tab(ONE.format("shop-to-new"))
+    expect(tab.page.locator("#serves")).to_have_text("the target, new.example:3307")
+    expect(tab.page.locator("#tables tbody tr")).to_have_count(2)
+    expect(tab.page.locator(".steps [aria-current=step]")).to_contain_text("way back")
+    tab.picture("move", 900)
+    tab.page.get_by_role("button", name="Complete").click()
+    dialog = tab.page.get_by_role("dialog")
+    expect(dialog).to_contain_text("there is no Reverse any more")
+    dialog.get_by_role("button", name="Complete it").click()
+    expect(tab.page.get_by_text("Nothing: complete was asked for by admin (Airflow).")).to_be_visible()
+    expect(tab.page.get_by_role("button", name="Reverse")).to_have_count(0)
+    assert moves.load(session, "shop-to-new").asked == moves.COMPLETE
 
 
 def test_an_unreachable_source_is_named_and_the_others_are_shown(
