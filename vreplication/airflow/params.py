@@ -12,7 +12,7 @@ from typing import Any
 from airflow.sdk import Param
 
 from vreplication.airflow.request import connection_param, default_connection
-from vreplication.planning.spec import SECTION
+from vreplication.planning.spec import SECTION, own_fields
 from vreplication.planning.window import CUTOVERS
 from vreplication.workflows.registry import KINDS, WorkflowKind
 
@@ -50,8 +50,8 @@ def params(kind: str) -> dict[str, Param]:
 def _fields(kind: WorkflowKind) -> dict[str, dict[str, Any]]:
     """JSON schema of each field; the kind's own come before those that all kinds have."""
     schema = kind.spec.model_json_schema()
-    own = [name for name in schema["properties"] if name in kind.spec.__annotations__]
-    names = sorted(schema["properties"], key=lambda name: name not in own)
+    own, shared = own_fields(kind.spec)
+    names = [*own, *shared]
     return {name: {**schema["properties"][name], "required": name in schema.get("required", ())} for name in names}
 
 

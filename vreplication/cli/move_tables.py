@@ -9,12 +9,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
 import typer
 
 from vreplication import names
-from vreplication.cli import invocation, logs, online_ddl, options, outcome, show
+from vreplication.cli import asked, invocation, logs, options, outcome, show
 from vreplication.cli.attend import attend
 from vreplication.cli.say import json_line, say, warn
 from vreplication.cli.watcher import watch
@@ -22,9 +22,7 @@ from vreplication.errors import Refused
 from vreplication.masking import mask
 from vreplication.mysql.ends import Route
 from vreplication.settings import TABLE_SECONDS
-
-if TYPE_CHECKING:
-    from vreplication.workflows.move_tables.spec import MoveSpec
+from vreplication.workflows.move_tables.spec import MoveSpec, make_move_spec
 
 RUN_HELP = f"""
 Move live tables to another server, MySQL or MariaDB: copy, catch up, verify, switch; and back, if it must be.
@@ -52,62 +50,12 @@ Example:
   vreplication plan move-tables --all-tables
 """
 
-_Table = Annotated[
-    list[str] | None,
-    typer.Option("--table", metavar="NAME", help="A table of the source's database. Several times: several tables."),
-]
-_AllTables = Annotated[bool, typer.Option("--all-tables", help="All tables of the source's database.")]
-_Exclude = Annotated[
-    list[str] | None, typer.Option("--exclude", metavar="NAME", help="With --all-tables: a table that stays.")
-]
-_TargetSchema = Annotated[
-    str | None,
-    typer.Option("--target-schema", metavar="NAME", help="Where they go on the target. [default: its URL's database]"),
-]
-_Cutover = Annotated[
-    str | None,
-    typer.Option(
-        "--cutover", metavar="auto|manual", help="manual: hold before the switch until `release`. [default: auto]"
-    ),
-]
-_Window = Annotated[
-    str | None,
-    typer.Option("--cutover-window", metavar="WINDOW", help="Switch in a window: 'Sat 02:00-04:00 Europe/Berlin'."),
-]
-_OnSwitch = Annotated[
-    str | None,
-    typer.Option(
-        "--on-switch",
-        metavar="COMMAND|URL",
-        help="Tells the application at a switch where to write: a command line, or an https:// URL (docs/cli.md).",
-    ),
-]
-_Reverse = Annotated[
-    bool | None,
-    typer.Option(
-        "--reverse/--no-reverse",
-        help="Keep the source level after the switch, for the way back. [default: reverse]",
-        show_default=False,
-    ),
-]
-_Deny = Annotated[
-    str | None,
-    typer.Option(
-        "--deny",
-        metavar="fail|wait",
-        help="What the switch does to writers until it is decided: an error at once, or a wait. [default: fail]",
-    ),
-]
-_ResumeInto = Annotated[
-    bool,
-    typer.Option("--resume-into", help="Take tables that are on the target: empty, and defined like the source's."),
-]
-_Retired = Annotated[
-    str | None,
-    typer.Option(
-        "--retired", metavar="keep|drop", help="What becomes of the source's tables at `complete`. [default: keep]"
-    ),
-]
+_SERVERS = {
+    "source": options.SourceOption,
+    "source_file": options.SourceFileOption,
+    "target": options.TargetOption,
+    "target_file": options.TargetFileOption,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,64 +77,26 @@ class Request:
 def command(act: Callable[[Request], int]) -> Callable[..., None]:
     """A command with the options of a move that hands what it read to `act`."""
 
-    def move_tables(
-        context: typer.Context,
-        table: _Table = None,
-        all_tables: _AllTables = False,
-        exclude: _Exclude = None,
-        source: options.SourceOption = None,
-        source_file: options.SourceFileOption = None,
-        target: options.TargetOption = None,
-        target_file: options.TargetFileOption = None,
-        target_schema: _TargetSchema = None,
-        workflow: online_ddl._Workflow = None,
-        cutover: _Cutover = None,
-        cutover_window: _Window = None,
-        on_switch: _OnSwitch = None,
-        reverse: _Reverse = None,
-        deny: _Deny = None,
-        resume_into: _ResumeInto = False,
-        retired: _Retired = None,
-        copy_parallelism: online_ddl._Parallelism = None,
-        chunk_rows: online_ddl._ChunkRows = None,
-        chunk_millis: online_ddl._ChunkMillis = None,
-        latency_factor: online_ddl._LatencyFactor = None,
-        apply_parallelism: online_ddl._ApplyParallelism = None,
-        spark_master: options.SparkMasterOption = None,
-        xa_wait: online_ddl._XaWait = None,
-        verify_every: online_ddl._VerifyEvery = None,
-        yes: options.YesOption = False,
-        is_json: options.JsonOption = False,
-    ) -> None:
-        at_source, at_target = options.both(source, source_file, target, target_file)
-        given = {
-            "tables": tuple(table) if table else None, "all_tables": all_tables or None,
-            "exclude": tuple(exclude) if exclude else None, "target_schema": target_schema,
-            "cutover": cutover, "cutover_window": cutover_window, "on_switch": on_switch, "reverse": reverse,
-            "deny": deny, "resume_into": resume_into or None, "retired": retired,
-            "copy_parallelism": options.number_or_auto(copy_parallelism), "chunk_rows": chunk_rows,
-            "chunk_millis": chunk_millis, "latency_factor": latency_factor, "apply_parallelism": apply_parallelism,
-            "spark_master": spark_master, "xa_wait_seconds": xa_wait, "verify_every_minutes": verify_every,
-        }  # fmt: skip
+    def move_tables(context: typer.Context, *, yes: bool, is_json: bool, **values: Any) -> None:
+        at_source, at_target = options.both(*(values[name] for name in _SERVERS))
         request = Request(
             route=Route(source=at_source, target=at_target, home=at_target),
-            spec=_spec(given, workflow, at_source.database),
+            spec=_spec(asked.given(MoveSpec, values), at_source.database),
             args=invocation.of(context).args,
             is_yes=yes,
             is_json=is_json,
         )
         raise typer.Exit(act(request))
 
-    return move_tables
+    after = {"yes": options.YesOption, "is_json": options.JsonOption}
+    return asked.with_options(move_tables, MoveSpec, before=_SERVERS, after=after)
 
 
-def _spec(given: dict[str, Any], workflow: str | None, schema: str) -> MoveSpec:
-    from vreplication.workflows.move_tables.spec import make_move_spec
-
-    tables = given["tables"] or (schema,)
+def _spec(given: dict[str, Any], schema: str) -> MoveSpec:
+    tables, workflow = given["tables"] or (schema,), given["workflow"]
     stem = tables[0] if len(tables) == 1 else f"{len(tables)}-tables"
     name = names.check_workflow(workflow) if workflow is not None else names.new_workflow(stem)
-    return make_move_spec(**given, workflow=name)
+    return make_move_spec(**{**given, "workflow": name})
 
 
 def run(request: Request) -> int:

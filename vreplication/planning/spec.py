@@ -25,10 +25,23 @@ from vreplication.settings import (
 )
 
 R = TypeVar("R", bound="Request")
-SECTION = "section"
-"""Of a field, in the JSON schema of its model: the part of a form that it belongs to."""
-_PARTS: list[dict[str, Any]] = [{SECTION: name} for name in ("what", "when", "how", "where", "rare")]
-WHAT, WHEN, HOW, WHERE, RARE = _PARTS
+SECTION, OPTION, METAVAR, AUTO, DEFAULT_WORDS, SAID = "section", "option", "metavar", "auto", "default_words", "said"
+"""What faces read of a field (`json_schema_extra`)."""
+
+
+def ask(section: str, **more: Any) -> dict[str, Any]:
+    """How a field is asked for. section: of a form: what, when, how, where or rare.
+
+    Of the command line: option, where it is not called as the field; metavar; auto: the word for no number;
+    default_words: where the default says too little; said: where the description is of a form. format: of the form.
+    """
+    return {SECTION: section, **more}
+
+
+def own_fields(model: type[BaseModel]) -> tuple[list[str], list[str]]:
+    """Names of the fields that this kind alone has, and of those that it shares with all."""
+    own = [name for name in model.model_fields if name in model.__annotations__]
+    return own, [name for name in model.model_fields if name not in own]
 
 
 class Request(BaseModel):
@@ -37,57 +50,72 @@ class Request(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     workflow: str | None = Field(
-        default=None, description="Id of the workflow; an existing one goes on.", json_schema_extra=WHAT
+        default=None,
+        description="Id of the workflow; an existing one goes on.",
+        json_schema_extra=ask("what", metavar="ID", default_words="made"),
     )
     cutover: Literal["auto", "manual"] = Field(
-        default="auto", description="manual: hold before the cut-over.", json_schema_extra=WHEN
+        default="auto", description="manual: hold before the cut-over until `release`.", json_schema_extra=ask("when")
     )
     cutover_window: str | None = Field(
-        default=None, description="Maintenance window that releases the cut-over.", json_schema_extra=WHEN
+        default=None,
+        description="Maintenance window that releases the cut-over.",
+        json_schema_extra=ask("when", metavar="WINDOW", said="Switch in a window: Sat 02:00-04:00 Europe/Berlin."),
     )
     copy_parallelism: int | None = Field(
         default=None,
         ge=1,
         le=MOST_PARALLELISM,
         description="Copying tasks at a time; not given: as many as do good.",
-        json_schema_extra=HOW,
+        json_schema_extra=ask("how", metavar="N|auto", auto=True, default_words="auto"),
     )
     chunk_rows: int | None = Field(
-        default=None, ge=1, le=MAX_CHUNK_ROWS, description="Rows a chunk; fixes its size.", json_schema_extra=HOW
+        default=None,
+        ge=1,
+        le=MAX_CHUNK_ROWS,
+        description="Rows a chunk; fixes its size.",
+        json_schema_extra=ask("how", default_words="sized by --chunk-millis"),
     )
     chunk_millis: int = Field(
         default=500,
         ge=LEAST_CHUNK_MILLIS,
         le=MOST_CHUNK_MILLIS,
         description="Time a chunk may take, milliseconds.",
-        json_schema_extra=HOW,
+        json_schema_extra=ask("how", metavar="MS"),
     )
     latency_factor: float = Field(
         default=LATENCY_FACTOR,
         ge=0,
         le=100,
         description="How many times as long commits may take while we work beside writers; 0: work on regardless.",
-        json_schema_extra=HOW,
+        json_schema_extra=ask("how"),
     )
     apply_parallelism: int = Field(
         default=2,
         ge=1,
         le=MAX_APPLY_PARALLELISM,
         description="Connections that apply changes.",
-        json_schema_extra=HOW,
+        json_schema_extra=ask("how"),
     )
-    spark_master: str = Field(default="local[*]", min_length=1, description="Spark's master.", json_schema_extra=WHERE)
+    spark_master: str = Field(
+        default="local[*]", min_length=1, description="Where Spark runs.", json_schema_extra=ask("where", metavar="URL")
+    )
     retired: Literal["keep", "drop"] = Field(
-        default="keep", description="The original after the cut-over.", json_schema_extra=WHEN
+        default="keep",
+        description="What becomes of the original in the end: it keeps another name, or goes.",
+        json_schema_extra=ask("when"),
     )
     xa_wait_seconds: float = Field(
-        default=60.0, ge=0, description="Patience with XA branches prepared before us.", json_schema_extra=RARE
+        default=60.0,
+        ge=0,
+        description="Patience with XA branches that were prepared before the start, seconds.",
+        json_schema_extra=ask("rare", option="--xa-wait", metavar="SECONDS"),
     )
     verify_every_minutes: float = Field(
         default=60.0,
         ge=0,
         description="While it is held at the gate, verify again so often, minutes; 0: never.",
-        json_schema_extra=WHEN,
+        json_schema_extra=ask("when", option="--verify-every", metavar="MINUTES"),
     )
 
     @field_validator("latency_factor")
@@ -128,16 +156,22 @@ class Spec(Request):
         min_length=1,
         description="Table to change, `name` or `schema.name`.",
         examples=["orders"],
-        json_schema_extra=WHAT,
+        json_schema_extra=ask("what", metavar="NAME"),
     )
     alter: str = Field(
-        min_length=1, description="What would follow ALTER TABLE t.", json_schema_extra={**WHAT, "format": "multiline"}
+        min_length=1,
+        description="What would follow ALTER TABLE name, several clauses too.",
+        json_schema_extra=ask("what", metavar="CLAUSES", format="multiline"),
     )
     copy_path: Literal["auto", "server", "rows"] = Field(
-        default="auto", description="How rows travel.", json_schema_extra=RARE
+        default="auto",
+        description="How rows travel. server: INSERT … SELECT; rows: through Spark; auto: the plan decides.",
+        json_schema_extra=ask("rare"),
     )
     ignore_old_snapshots: bool = Field(
-        default=False, description="Switch although an older snapshot is open.", json_schema_extra=RARE
+        default=False,
+        description="Switch although a transaction from before the end of the copy is open, it may read half of it.",
+        json_schema_extra=ask("rare"),
     )
 
     @field_validator("alter", "table")

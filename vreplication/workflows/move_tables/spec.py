@@ -13,36 +13,53 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from vreplication.cutover.hook import check_target
-from vreplication.planning.spec import RARE, WHAT, WHEN, Request, make_request
+from vreplication.planning.spec import Request, ask, make_request
 
 
 class MoveSpec(Request):
     """Tables of the source's schema; `tables`, or all of them but `exclude`."""
 
-    tables: tuple[str, ...] = Field(default=(), description="Tables to move, by name.", json_schema_extra=WHAT)
-    all_tables: bool = Field(default=False, description="All tables of the source's schema.", json_schema_extra=WHAT)
+    tables: tuple[str, ...] = Field(
+        default=(),
+        description="Tables to move, by name.",
+        json_schema_extra=ask(
+            "what",
+            option="--table",
+            metavar="NAME",
+            said="A table of the source's database. Several times: several tables.",
+        ),
+    )
+    all_tables: bool = Field(
+        default=False, description="All tables of the source's database.", json_schema_extra=ask("what")
+    )
     exclude: tuple[str, ...] = Field(
-        default=(), description="With all tables: those that stay.", json_schema_extra=WHAT
+        default=(), description="With all tables: one that stays.", json_schema_extra=ask("what", metavar="NAME")
     )
     target_schema: str | None = Field(
-        default=None, description="Schema on the target; not given: that of its URL.", json_schema_extra=WHAT
+        default=None,
+        description="Where they go on the target.",
+        json_schema_extra=ask("what", metavar="NAME", default_words="its URL's database"),
     )
     on_switch: str | None = Field(
         default=None,
         description="What tells the application where to write: a command line, or an https:// URL to POST to.",
-        json_schema_extra=WHEN,
+        json_schema_extra=ask("when", metavar="COMMAND|URL"),
     )
     reverse: bool = Field(
-        default=True, description="Keep the source level after the switch, for the way back.", json_schema_extra=WHEN
+        default=True,
+        description="Keep the source level after the switch, for the way back.",
+        json_schema_extra=ask("when"),
     )
     deny: Literal["fail", "wait"] = Field(
         default="fail",
         description="What the switch does to writers until it is decided. fail: they get an error, readers go on; wait:"
         " readers and writers wait, and continue if the switch fails.",
-        json_schema_extra=WHEN,
+        json_schema_extra=ask("when"),
     )
     resume_into: bool = Field(
-        default=False, description="Take target tables that are there, empty and defined alike.", json_schema_extra=RARE
+        default=False,
+        description="Take tables that are on the target: empty, and defined like the source's.",
+        json_schema_extra=ask("rare"),
     )
 
     @field_validator("tables", "exclude")

@@ -1,0 +1,110 @@
+"""Options of a command, made from the fields of a kind's spec: their names, values, defaults and words are the spec's.
+
+What must stay true: no default is decided here (an option that is not given is not passed on); what a value may be is
+said by the spec, so that every face refuses it with the same sentence.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import typer
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from vreplication.planning.spec import AUTO, DEFAULT_WORDS, METAVAR, OPTION, SAID, own_fields
+
+_METAVARS = {int: "N", float: "X", str: "TEXT"}
+
+
+def with_options(
+    act: Callable[..., None], model: type[BaseModel], *, before: Mapping[str, Any], after: Mapping[str, Any]
+) -> Callable[..., None]:
+    """A command that takes the model's options, each by its field's name. act: called with the context and the rest.
+
+    before, after: other parameters, name → annotation, that stand before those that all kinds have, and at the end;
+    none of them has to be given.
+    """
+    own, shared = own_fields(model)
+    found = [
+        inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context),
+        *(option(name, model.model_fields[name]) for name in own),
+        *(_parameter(name, annotation) for name, annotation in before.items()),
+        *(option(name, model.model_fields[name]) for name in shared),
+        *(_parameter(name, annotation) for name, annotation in after.items()),
+    ]
+
+    def command(context: typer.Context, **values: Any) -> None:
+        act(context, **values)
+
+    command.__signature__ = inspect.Signature(found)  # type: ignore[attr-defined]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in found}
+    return command
+
+
+def _parameter(name: str, annotation: Any) -> inspect.Parameter:
+    default = False if bool in get_args(annotation)[:1] else None
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def given(model: type[BaseModel], values: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a model was given, for `make_request`; None for the rest."""
+    return {name: _value(model.model_fields[name], values[name]) for name in model.model_fields if name in values}
+
+
+def _value(field: FieldInfo, value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(value) or None
+    if _extra(field).get(AUTO) and isinstance(value, str) and value.strip().lower() == "auto":
+        return None
+    # A flag that is not there says nothing.
+    return None if value is False and field.default is False else value
+
+
+def option(name: str, field: FieldInfo) -> inspect.Parameter:
+    """As typer reads it from a function."""
+    extra, kind = _extra(field), _kind(field)
+    flag = str(extra.get(OPTION) or f"--{name.replace('_', '-')}")
+    words = f"{extra.get(SAID) or field.description}{_default(field)}"
+    if kind is bool:
+        flags = f"{flag}/--no-{flag[2:]}" if field.default else flag
+        info = typer.Option(flags, help=words, show_default=False)
+        if not field.default:
+            return inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, info]
+            )
+    else:
+        info = typer.Option(flag, metavar=str(extra.get(METAVAR) or _metavar(field, kind)), help=words)
+    shape: Any = Annotated[kind | None, info]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=shape)
+
+
+def _extra(field: FieldInfo) -> Mapping[str, Any]:
+    return field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+
+
+def _kind(field: FieldInfo) -> Any:
+    """What typer is to read: text where the spec takes one of several words, or `auto` for a number."""
+    parts = [part for part in get_args(field.annotation) or (field.annotation,) if part is not type(None)]
+    if get_origin(field.annotation) is tuple:
+        return list[str]
+    if get_origin(field.annotation) is Literal or _extra(field).get(AUTO):
+        return str
+    return parts[0]
+
+
+def _metavar(field: FieldInfo, kind: Any) -> str:
+    if get_origin(field.annotation) is Literal:
+        return "|".join(map(str, get_args(field.annotation)))
+    return "NAME" if kind == list[str] else _METAVARS[kind]
+
+
+def _default(field: FieldInfo) -> str:
+    """In the words of the help; its brackets would be markup."""
+    words = _extra(field).get(DEFAULT_WORDS)
+    if words is None and not field.is_required() and field.default not in (None, False, ()):
+        value = "reverse" if field.default is True else field.default
+        words = f"{value:g}" if isinstance(value, float) else str(value)
+    return f" [default: {words.replace('[', chr(92) + '[')}]" if words else ""
