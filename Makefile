@@ -6,7 +6,7 @@ VENV := .venv/bin
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-mysql install-browser demo demo-move test models soak airflow airflow-stop check bench clean
+.PHONY: help reference install install-mysql install-browser demo demo-move test models soak airflow airflow-stop check bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ airflow: install ## Airflow with a private server under a live workload: http://
 
 airflow-stop: ## End what `make airflow` started
 	@$(VENV)/python -m sandbox.airflow_demo stop
+
+reference: ## Write docs/reference.md anew, from the registry of workflow kinds
+	@$(VENV)/python -m sandbox.reference
 
 check: ## Lint, formatting, types and the fast tests: under a minute
 	@$(PYTHON) -m sandbox.install python

@@ -9,6 +9,7 @@ import pytest
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from sandbox import reference
 from vreplication.cli import main
 
 REFERENCE = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text()
@@ -35,3 +36,8 @@ def test_a_command_and_its_options_are_in_the_reference(name: str) -> None:
     options = [word for word in words if word.startswith("--") or word == name]
     assert len(options) > 1 or name == "spark-archive"
     assert [word for word in options if word not in REFERENCE] == []
+
+
+def test_the_reference_of_the_kinds_is_the_registrys() -> None:
+    """`make reference` writes it."""
+    assert reference.PATH.read_text() == reference.text()

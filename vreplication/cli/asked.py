@@ -101,10 +101,17 @@ def _metavar(field: FieldInfo, kind: Any) -> str:
     return "NAME" if kind == list[str] else _METAVARS[kind]
 
 
+def default_words(field: FieldInfo) -> str:
+    """What holds where nothing is given; '' where there is nothing to be said of it."""
+    words = _extra(field).get(DEFAULT_WORDS)
+    if words is not None or field.is_required() or field.default in (None, False, ()):
+        return str(words or "")
+    if field.default is True:
+        return "yes"
+    return f"{field.default:g}" if isinstance(field.default, float) else str(field.default)
+
+
 def _default(field: FieldInfo) -> str:
     """In the words of the help; its brackets would be markup."""
-    words = _extra(field).get(DEFAULT_WORDS)
-    if words is None and not field.is_required() and field.default not in (None, False, ()):
-        value = "reverse" if field.default is True else field.default
-        words = f"{value:g}" if isinstance(value, float) else str(value)
-    return f" [default: {words.replace('[', chr(92) + '[')}]" if words else ""
+    words = default_words(field).replace("[", "\\[")
+    return f" [default: {words}]" if words else ""

@@ -170,7 +170,7 @@ class Spec(Request):
     )
     ignore_old_snapshots: bool = Field(
         default=False,
-        description="Switch although a transaction from before the end of the copy is open, it may read half of it.",
+        description="Switch although a transaction from before the end of the copy is open; it may read half a table.",
         json_schema_extra=ask("rare"),
     )
 

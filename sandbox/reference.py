@@ -1,0 +1,81 @@
+"""`make reference`: docs/reference.md, made from the registry: each kind's stages, options and params.
+
+What must stay true: nothing is said here that the registry does not say; tests/unit/test_cli_reference.py compares.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any, get_args
+
+from sandbox.install import ROOT
+from vreplication.airflow.request import connection_param
+from vreplication.cli import asked
+from vreplication.planning.spec import SECTION, own_fields
+from vreplication.workflows.registry import KINDS, WorkflowKind
+
+PATH = ROOT / "docs" / "reference.md"
+_HEAD = """# What can be asked for?
+
+Made by `make reference` from the registry of workflow kinds (`vreplication/workflows/registry.py`): the same fields
+are the options of the command and the form of the DAG; the same stages are run by the command, are the tasks of the
+DAG, and are printed by `plan`.
+"""
+_SECTIONS = {
+    "what": "What",
+    "when": "When to switch",
+    "how": "How hard to work",
+    "where": "Where Spark runs",
+    "rare": "Rarely needed",
+}
+
+
+def main() -> int:
+    PATH.write_text(text())
+    return 0
+
+
+def text() -> str:
+    """Markdown."""
+    return "\n".join([_HEAD, *(line for kind in KINDS.values() for line in _kind(kind))])
+
+
+def _kind(kind: WorkflowKind) -> Iterator[str]:
+    command = f"vreplication {kind.name.replace('_', '-')}"
+    yield f"## {kind.name}\n\n{kind.help} `{command}`, `{command.replace(' ', ' plan ', 1)}`, DAG `{kind.name}`.\n"
+    yield "| Stage | Comes after | Phases in `status` |\n|---|---|---|"
+    for stage in kind.stages:
+        yield f"| `{stage.name}` | {_words(stage.after) or '–'} | {_words(stage.phases) or 'beside the others'} |"
+    yield "\n| Option | Param of the DAG | Default | Meaning |\n|---|---|---|---|"
+    for end in kind.ends:
+        yield f"| `--{end} URL` | `{connection_param(end)}` | `VREPLICATION_{end.upper()}` | the {end} server |"
+    own, shared = own_fields(kind.spec)
+    for part, title in _SECTIONS.items():
+        names = [name for name in (*own, *shared) if _extra(kind, name)[SECTION] == part]
+        yield f"| **{title}** | | | |" if names else ""
+        yield from (_field(kind, name) for name in names)
+    yield ""
+
+
+def _words(names: Any) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _extra(kind: WorkflowKind, name: str) -> dict[str, Any]:
+    found = kind.spec.model_fields[name].json_schema_extra
+    assert isinstance(found, dict), name
+    return found
+
+
+def _field(kind: WorkflowKind, name: str) -> str:
+    field = kind.spec.model_fields[name]
+    (_, info) = get_args(asked.option(name, field).annotation)
+    flag = str(info.default) + (f" {info.metavar}" if info.metavar else "")
+    default = "required" if field.is_required() else asked.default_words(field)
+    meaning = str(field.description).replace("|", "\\|")
+    return f"| `{flag.replace('|', chr(92) + '|')}` | `{name}` | {default or '–'} | {meaning} |"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
