@@ -97,8 +97,8 @@ def test_there_by_an_approval_back_and_there_again_by_the_page(
     app.check(pair.target.admin)
     result = run.result("clean_up")
     assert (result["event"], result["workflow"]) == ("complete", run.run_id)
-    events = airflow.call("GET", f"/api/v2/assets/events?source_dag_id=move_tables&source_run_id={run.run_id}")[1]
-    told = {event["extra"]["table"] for event in events["asset_events"]}
+    found = airflow.call("GET", f"/api/v2/assets/events?source_dag_id=move_tables&source_run_id={run.run_id}")[1]
+    told = {event["extra"]["table"] for event in found["asset_events"]}
     assert told >= {f"{pair.target.name}.t", f"{pair.target.name}.u"}
     assert {("released", "editor (Airflow)"), ("reverse asked", "editor (Airflow)")} <= events(pair, run.run_id)
 
