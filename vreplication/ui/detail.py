@@ -230,7 +230,13 @@ def _plan(found: Detail) -> list[Data]:
         "Writers waited": None if seen.write_stall_millis is None else f"at most {seen.write_stall_millis:,.0f} ms",
     }
     settings = {f"{name} (asked)": value for name, value in row.spec.items() if name not in ("table", "alter")}
-    return [{"name": name, "value": str(v)} for name, v in {**facts, **settings}.items() if v not in (None, "")]
+    return [{"name": name, "value": _said(v)} for name, v in {**facts, **settings}.items() if v not in (None, "", [])]
+
+
+def _said(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _cutover(found: Detail) -> str:
