@@ -241,7 +241,9 @@ def _original(seen: Snapshot) -> str:
 def expected(seen: Snapshot, about: About) -> str:
     """What, if anything, is expected of the person."""
     if seen.phase is Phase.FAILED:
-        return "Clear the failed task (or `vreplication resume`) once the cause is fixed, or cancel."
+        is_moved = about.moved is not None and about.is_cut
+        end = f"end the way back with `vreplication complete {seen.workflow}`" if is_moved else "cancel"
+        return f"Clear the failed task (or `vreplication resume`) once the cause is fixed, or {end}."
     if seen.has_ended:
         return "Nothing."
     if seen.is_cancel_requested:
