@@ -66,7 +66,7 @@ class CutOverApproval(ApprovalOperator):
         self.subject, self.body = question.subject(row, about), question.body(row, verdict, about)
 
     def execute_complete(self, context: Any, event: dict[str, Any]) -> dict[str, str]:
-        """BaseStage with the answer; carries it out."""
+        """Called with the answer; carries it out."""
         chosen = super().execute_complete(context, event)["chosen_options"][0]
         by, found = _name(event.get("responded_by_user")), request.read(context, self.kind)
         answer = _release if chosen == self.APPROVE else _reject

@@ -151,7 +151,7 @@ class CopyOperator(StageOperator):
             self.defer(trigger=trigger, method_name="go_on")
 
     def go_on(self, context: Any, event: dict[str, Any]) -> Any:
-        """BaseStage when the trigger has fired."""
+        """Called when the trigger has fired."""
         if event["state"] != "here":
             raise AirflowFailException(event["reason"])
         return self.execute(context)
@@ -198,7 +198,7 @@ class GateSensor(StageOperator):
         self.defer(trigger=trigger, method_name="proceed")
 
     def proceed(self, context: Any, event: dict[str, Any]) -> str:
-        """BaseStage when the trigger has fired. Raises what ended the wait."""
+        """Called when the trigger has fired. Raises what ended the wait."""
         if event["state"] == "verify":
             self._verify(context)
         elif event["state"] == "window":

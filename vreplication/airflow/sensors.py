@@ -38,7 +38,7 @@ class WorkflowSensor(BaseOperator):
         self.defer(trigger=trigger, method_name="proceed", timeout=self.timeout)
 
     def proceed(self, context: Any, event: dict[str, Any]) -> str:
-        """BaseStage when the trigger has fired."""
+        """Called when the trigger has fired."""
         if event["state"] != "complete":
             raise AirflowFailException(event["reason"])
         return self.workflow

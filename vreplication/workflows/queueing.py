@@ -152,7 +152,7 @@ def claim(
     look_up: Callable[[str], str] | None = None,
     may_start: Callable[[Entry], bool] = lambda _: True,
 ) -> list[Entry]:
-    """What the caller must start now; nobody else will be told to. BaseStage again by the same `by`, the same again.
+    """What the caller must start now; nobody else will be told to. Called again by the same `by`, the same again.
 
     `look_up`: what the runs' own records say of one: RUNNING, RUN_FAILED, ABSENT or anything else.
     """
