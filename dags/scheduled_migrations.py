@@ -8,7 +8,6 @@ from airflow.sdk import dag
 
 from vreplication.airflow.folder import beside
 from vreplication.airflow.scheduling import (
-    DAG_ID,
     ONE_AT_A_TIME,
     ClaimDueOperator,
     StartOperator,
@@ -29,7 +28,6 @@ def scheduled_migrations() -> None:
     # logical_date None: two runs with the same one could not both be.
     StartOperator.partial(
         task_id="start",
-        trigger_dag_id=DAG_ID,
         logical_date=None,
         skip_when_already_exists=True,
         retries=3,

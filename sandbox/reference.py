@@ -10,10 +10,9 @@ from collections.abc import Iterator
 from typing import Any, get_args
 
 from sandbox.install import ROOT
-from vreplication.airflow.request import connection_param
 from vreplication.cli import asked
 from vreplication.planning.spec import SECTION, own_fields
-from vreplication.workflows.registry import KINDS, WorkflowKind
+from vreplication.workflows.registry import KINDS, WorkflowKind, connection_param
 
 PATH = ROOT / "docs" / "reference.md"
 _HEAD = """# What can be asked for?

@@ -88,7 +88,8 @@ def test_submit_list_remove_by_the_command_line(command: Any, session: Session) 
     [line] = lines
     assert (code, line.pop("submitted_at") is not None, line.pop("submitted_by") != "") == (0, True, True)
     assert line == {
-        "workflow": "w1", "table": f"{session.url.database}.orders", "alter": "ADD x INT", "state": "waiting",
+        "workflow": "w1", "kind": "online_ddl", "table": f"{session.url.database}.orders", "alter": "ADD x INT",
+        "state": "waiting",
         "not_before": "2999-01-01T00:00:00Z", "after": None, "priority": 3, "why": "scheduled for 2999-01-01T00:00:00Z",
         "source_conn_id": None, "started_at": None,
     }  # fmt: skip

@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from vreplication.airflow import folder, migration_files
+from vreplication.airflow import claiming, folder, migration_files
 from vreplication.airflow.migration_files import read_files
-from vreplication.planning.spec import Spec
-from vreplication.workflows import queueing
 
 ROOT = Path(__file__).resolve().parents[2]
 GOOD = "{source_conn_id: shop, table: orders, alter: ADD x INT, workflow: w1}"
@@ -103,6 +101,36 @@ def test_the_example_is_right_and_is_not_picked_up(tmp_path: Path) -> None:
     assert len(found.wanted) > 2
 
 
-def test_the_runs_of_online_ddl_take_every_field_of_an_entry() -> None:
-    """What the queue does not hand on would be dropped without a word."""
-    assert set(queueing.SPEC_FIELDS) == set(Spec.model_fields)
+MOVE = "{kind: move_tables, source_conn_id: old, target_conn_id: new, workflow: m1"
+
+
+def test_a_move_waits_where_its_state_is_and_its_run_is_told_both_servers(tmp_path: Path) -> None:
+    window = "Sat 02:00-04:00 Europe/Berlin"
+    asked = f"tables: [orders, items], reverse: false, cutover: window, cutover_window: '{window}'"
+    found = read_files(write(tmp_path, a=f"{MOVE}, {asked}, after: w1}}"))
+    assert (found.problems, found.sources) == ((), {"new"})
+    [entry] = (w.entry("shop") for w in found.wanted)
+    assert (entry.kind, entry.conn_id, entry.schema, entry.table, entry.after) == (
+        "move_tables", "new", "shop", "orders", "w1",
+    )  # fmt: skip
+    assert claiming.conf_of(entry, "new") == {
+        "source_conn_id": "old", "target_conn_id": "new", "workflow": "m1", "tables": ["orders", "items"],
+        "reverse": False, "cutover": "window", "cutover_window": window,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (f"{MOVE}}}", "no table is named"),
+        (f"{MOVE}, tables: [t], alter: x}}", "key 'alter' is not known"),
+        ("{kind: move_tables, target_conn_id: new, workflow: m, tables: [t]}", "a migration has no source_conn_id"),
+        ("{kind: reshard, source_conn_id: s, workflow: m}", "kind: 'reshard' is none of online_ddl, move_tables"),
+    ],
+)
+def test_a_mistake_in_a_move_is_one_sentence(tmp_path: Path, text: str, words: str) -> None:
+    found = read_files(write(tmp_path, a=text))
+    assert found.wanted == ()
+    [problem] = found.problems
+    assert problem.startswith("a.yaml: ")
+    assert words in problem

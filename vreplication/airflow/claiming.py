@@ -1,4 +1,4 @@
-"""One look at every source: files go in, what is due is claimed and comes out as conf of runs of online_ddl.
+"""One look at every source: files go in, what is due is claimed and comes out as conf of runs of its kind's DAG.
 
 What must stay true: importing this imports nothing of Airflow; a source or a file that fails keeps no other one
 waiting, and is said; a migration whose file was changed since it went in is not started.
@@ -19,6 +19,7 @@ from vreplication.mysql.url import SourceUrl
 from vreplication.state import queue
 from vreplication.state.queue import Entry
 from vreplication.workflows import queueing
+from vreplication.workflows.registry import KINDS, connection_param
 
 log = logging.getLogger(__name__)
 
@@ -59,12 +60,13 @@ def _asked(entry: Entry) -> tuple[object, ...]:
 
 
 def conf_of(entry: Entry, conn_id: str) -> dict[str, Any]:
-    """The run's conf."""
-    return {"source_conn_id": conn_id, **entry.spec, "workflow": entry.workflow}
+    """The run's conf. conn_id: of the server in whose queue the entry is."""
+    asked = {name: value for name, value in entry.spec.items() if name != queue.KIND}
+    return {connection_param(KINDS[entry.kind].home): conn_id, **asked, "workflow": entry.workflow}
 
 
 def look_after(
-    sources: Iterable[str], files: Files, *, concurrency: int, by: str, look_up: Callable[[str], str]
+    sources: Iterable[str], files: Files, *, concurrency: int, by: str, look_up: Callable[[Entry], str]
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """Claim what is due on every source: arguments of TriggerDagRunOperator, and what went wrong."""
     due: list[dict[str, Any]] = []
@@ -78,7 +80,7 @@ def look_after(
             found, wrong = _look_after_one(conn_id, url, frozenset(named), files, concurrency, by, look_up)
         except VReplicationError as error:
             found, wrong = [], [f"Connection {conn_id!r}: {error}"]
-        due += [{"trigger_run_id": e.workflow, "conf": conf_of(e, conn_id)} for e in found]
+        due += [{"trigger_dag_id": e.kind, "trigger_run_id": e.workflow, "conf": conf_of(e, conn_id)} for e in found]
         problems += wrong
     return due, problems
 
@@ -98,7 +100,7 @@ def _look_after_one(
     files: Files,
     concurrency: int,
     by: str,
-    look_up: Callable[[str], str],
+    look_up: Callable[[Entry], str],
 ) -> tuple[list[Entry], list[str]]:
     with connect(url, read_timeout=_READ_SECONDS) as session:
         mine = [w for w in files.wanted if w.conn_id == conn_id]

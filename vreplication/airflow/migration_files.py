@@ -15,13 +15,20 @@ import yaml
 
 from vreplication.airflow.folder import chosen
 from vreplication.errors import Refused
+from vreplication.planning.spec import own_fields
+from vreplication.state import queue
 from vreplication.state.queue import Entry
 from vreplication.workflows import queueing
+from vreplication.workflows.registry import WorkflowKind, connection_param
 
 OTHER_FILES = frozenset({"backfills.yaml"})
 """Files of that folder that are not ours to read."""
 SOURCES = "source_conn_ids"
-_KEYS = ("source_conn_id", *queueing.SPEC_FIELDS, *queueing.QUEUE_FIELDS)
+
+
+def _keys(kind: WorkflowKind) -> tuple[str, ...]:
+    own, shared = own_fields(kind.spec)
+    return (*map(connection_param, kind.ends), *own, *shared, *queueing.QUEUE_FIELDS, queue.KIND)
 
 
 class MigrationFileError(Refused):
@@ -30,7 +37,7 @@ class MigrationFileError(Refused):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """One migration of a file. `given`: its other keys."""
+    """One migration of a file. conn_id: of the server where its state is; `given`: its other keys."""
 
     file: str
     conn_id: str
@@ -94,13 +101,20 @@ def _sources(given: object, file: str) -> set[str]:
 def _wanted(item: object, file: str) -> Wanted:
     if not isinstance(item, dict):
         raise MigrationFileError(f"{file}: {item!r} is not a migration.", cure="Write keys and values: table: orders …")
-    if extra := sorted(str(key) for key in set(item) - set(_KEYS)):
-        raise MigrationFileError(f"{file}: key {extra[0]!r} is not known.", cure=f"There are {', '.join(_KEYS)}.")
-    for key in ("source_conn_id", "workflow"):
+    kind = _kind(item, file)
+    if extra := sorted(str(key) for key in set(item) - set(_keys(kind))):
+        raise MigrationFileError(f"{file}: key {extra[0]!r} is not known.", cure=f"There are {', '.join(_keys(kind))}.")
+    home = connection_param(kind.home)
+    for key in (*map(connection_param, kind.ends), "workflow"):
         if not isinstance(item.get(key), str) or not item[key]:
             raise MigrationFileError(f"{file}: a migration has no {key}.")
-    found = Wanted(
-        file=file, conn_id=item["source_conn_id"], given={k: v for k, v in item.items() if k != "source_conn_id"}
-    )
+    found = Wanted(file=file, conn_id=item[home], given={k: v for k, v in item.items() if k != home})
     found.entry("schema")
     return found
+
+
+def _kind(item: dict[str, Any], file: str) -> WorkflowKind:
+    try:
+        return queueing.kind_of(item)
+    except Refused as error:
+        raise MigrationFileError(f"{file}: {error}") from None

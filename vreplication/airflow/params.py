@@ -11,10 +11,10 @@ from typing import Any
 
 from airflow.sdk import Param
 
-from vreplication.airflow.request import connection_param, default_connection
+from vreplication.airflow.request import default_connection
 from vreplication.planning.spec import SECTION, own_fields
 from vreplication.planning.window import CUTOVERS
-from vreplication.workflows.registry import KINDS, WorkflowKind
+from vreplication.workflows.registry import KINDS, WorkflowKind, connection_param
 
 _WHAT = {"online_ddl": "What to change", "move_tables": "What to move"}
 _SECTIONS = {

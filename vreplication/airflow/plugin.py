@@ -85,7 +85,8 @@ class AirflowHome:
         return known
 
     def source_of_run(self, run: Run) -> Source | None:
-        from vreplication.airflow.request import connection_param, default_connection
+        from vreplication.airflow.request import default_connection
+        from vreplication.workflows.registry import connection_param
 
         conf = _conf(run) or {}
         return self.source(str(conf.get(connection_param("source")) or default_connection("source")))
@@ -125,8 +126,8 @@ def _newest_run(conn_id: str, workflow: str) -> Run | None:
 
 def _place(run: Run, conf: dict[str, Any]) -> tuple[str, str]:
     """The connection where the state is, and the workflow, of a run."""
-    from vreplication.airflow.request import connection_param, default_connection, workflow_of
-    from vreplication.workflows.registry import KINDS
+    from vreplication.airflow.request import default_connection, workflow_of
+    from vreplication.workflows.registry import KINDS, connection_param
 
     home = KINDS[run.dag_id].home
     conn_id = str(conf.get(connection_param(home)) or default_connection(home))

@@ -21,7 +21,7 @@ from vreplication.airflow.connections import source_url
 from vreplication.errors import Refused
 from vreplication.planning.spec import make_request
 from vreplication.planning.window import window_of
-from vreplication.workflows.registry import KINDS, WorkflowKind
+from vreplication.workflows.registry import KINDS, WorkflowKind, connection_param
 from vreplication.workflows.stages import BaseStage
 
 log = logging.getLogger("vreplication.airflow")
@@ -30,11 +30,6 @@ DEFAULT_CONNECTION = "vreplication_source"
 COMMANDS = "VREPLICATION_HOOK_COMMANDS"
 """Environment variable of the workers: 1 where a run may name a command to be run there."""
 _ASKED_OTHERWISE = ("workflow", "cutover", "cutover_window", "spark_master")
-
-
-def connection_param(end: str) -> str:
-    """The param that names the connection of a server, by its role."""
-    return f"{end}_conn_id"
 
 
 def default_connection(end: str) -> str:

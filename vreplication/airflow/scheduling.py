@@ -1,4 +1,4 @@
-"""The queue of migrations for Airflow: files under migrations/ go in, what is due comes out as runs of online_ddl.
+"""The queue for Airflow: files under migrations/ go in, what is due comes out as runs of its kind's DAG.
 
 What must stay true: files are read when a task runs, never when a DAG is parsed; a claimed entry is handed to
 TriggerDagRunOperator under its workflow's id, so that a second attempt finds the run and starts nothing; nothing of an
@@ -19,6 +19,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from vreplication.airflow.claiming import look_after
 from vreplication.airflow.migration_files import SOURCES, Files, read_files
 from vreplication.airflow.request import DEFAULT_CONNECTION
+from vreplication.state.queue import Entry
 from vreplication.workflows.due import ABSENT, RUN_FAILED, RUNNING
 
 log = logging.getLogger(__name__)
@@ -30,16 +31,14 @@ ONE_AT_A_TIME: dict[str, Any] = {
     "tags": ["vreplication"],
 }
 """Of DAGs that look after every source on a schedule: what a run missed is for the next one."""
-DAG_ID = "online_ddl"
-"""The DAG whose runs are started."""
 _LIVE_RUNS, _FAILED_RUNS = ["queued", "running"], ["failed"]
 
 
-def run_state(task_instance: Any, workflow: str) -> str:
-    """What Airflow's records say of the run of a workflow."""
+def run_state(task_instance: Any, entry: Entry) -> str:
+    """What Airflow's records say of the run of a workflow, which its kind's DAG has."""
 
     def count(states: list[str] | None) -> int:
-        return int(task_instance.get_dr_count(dag_id=DAG_ID, run_ids=[workflow], states=states))
+        return int(task_instance.get_dr_count(dag_id=entry.kind, run_ids=[entry.workflow], states=states))
 
     if count(_LIVE_RUNS):
         return RUNNING
@@ -99,7 +98,7 @@ class ClaimDueOperator(BaseOperator):
             files,
             concurrency=int(context["params"]["concurrency"]),
             by=f"airflow {context['run_id']}",
-            look_up=lambda workflow: run_state(context["ti"], workflow),
+            look_up=lambda entry: run_state(context["ti"], entry),
         )
         return _concluded(due, problems)
 

@@ -143,6 +143,10 @@ class Request(BaseModel):
         least, most = AUTO_PARALLELISM
         return self.copy_parallelism or max(least, min(os.cpu_count() or least, most))
 
+    def place(self, default_schema: str) -> tuple[str, str]:
+        """(schema, table) at home, for a queue: of several tables the first, or `*`. Raises Refused."""
+        raise NotImplementedError
+
     @property
     def needs_release(self) -> bool:
         """Somebody, or the window, has to release the cut-over."""
@@ -180,6 +184,9 @@ class Spec(Request):
         if not value.strip():
             raise ValueError("it is empty")
         return value.strip()
+
+    def place(self, default_schema: str) -> tuple[str, str]:
+        return self.table_parts(default_schema)
 
     def table_parts(self, default_schema: str) -> tuple[str, str]:
         """(schema, table). Backticks are taken off; a dot inside them is part of the name."""

@@ -22,13 +22,16 @@ from vreplication.state import layout, lease, rows, sidecar
 from vreplication.state.sidecar import fetch, now
 
 QUEUED, STARTED, FAILED, REMOVED = "queued", "started", "failed", "removed"
+KIND, ONLINE_DDL = "kind", "online_ddl"
+"""Key of an entry's spec, and what it means where it is not there."""
 _t = sidecar.queue
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A migration as submitted. `spec`: a Spec as plain data; `table` in it is qualified. Greater priority goes first.
+    """A workflow as submitted. Greater priority goes first.
 
+    spec: what was asked for, as plain data: `kind` where it is no online DDL, and the connections of other servers.
     conn_id None: whoever looks after this server may start it.
     """
 
@@ -47,6 +50,10 @@ class Entry:
     submitted_at: datetime | None = None
     started_by: str | None = None
     started_at: datetime | None = None
+
+    @property
+    def kind(self) -> str:
+        return str(self.spec.get(KIND, ONLINE_DDL))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,6 +51,7 @@ class Standing:
         entry = self.entry
         return {
             "workflow": entry.workflow,
+            "kind": entry.kind,
             "table": f"{entry.schema}.{entry.table}",
             "alter": entry.spec.get("alter"),
             "state": self.state,

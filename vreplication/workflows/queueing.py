@@ -16,29 +16,27 @@ from vreplication import names
 from vreplication.errors import Refused
 from vreplication.mysql.quoting import qualified
 from vreplication.mysql.session import Session
-from vreplication.planning.spec import make_spec
+from vreplication.planning.spec import make_request
 from vreplication.planning.window import window_of
 from vreplication.state import journal, layout, queue
 from vreplication.state.queue import Entry
 from vreplication.workflows import due
 from vreplication.workflows.due import Scene
+from vreplication.workflows.registry import KINDS, WorkflowKind, connection_param
 
-SPEC_FIELDS = (
-    "table", "alter", "workflow", "cutover", "cutover_window", "copy_parallelism", "chunk_rows", "chunk_millis",
-    "apply_parallelism", "latency_factor", "copy_path", "spark_master", "retired", "xa_wait_seconds",
-    "ignore_old_snapshots", "verify_every_minutes",
-)  # fmt: skip
-"""Fields of a Spec that an entry may set: those that the DAG online_ddl hands on."""
 QUEUE_FIELDS = ("not_before", "after", "priority")
 _PLAIN = re.compile(r"[A-Za-z0-9_$]+")
 
 
 def make_entry(default_schema: str, given: Mapping[str, Any], *, conn_id: str | None = None) -> Entry:
     """An entry from what a face was given; None means the default. Raises Refused with the Spec's own sentences."""
-    asked = {name: given.get(name) for name in SPEC_FIELDS}
+    kind = kind_of(given)
+    asked = {name: given.get(name) for name in kind.spec.model_fields}
     window = _window(asked)
-    spec = make_spec(**asked | {"cutover_window": None} | ({**window, "cutover": "manual"} if window else {}))
-    schema, table = spec.table_parts(default_schema)
+    spec = make_request(
+        kind.spec, asked | {"cutover_window": None} | ({**window, "cutover": "manual"} if window else {})
+    )
+    schema, table = spec.place(default_schema)
     after = given.get("after")
     return Entry(
         workflow=spec.workflow or names.new_workflow(table),
@@ -46,7 +44,7 @@ def make_entry(default_schema: str, given: Mapping[str, Any], *, conn_id: str | 
         table=table,
         spec={
             **spec.model_dump(mode="json", exclude_unset=True, exclude={"workflow"}),
-            "table": _written(schema, table),
+            **_of_kind(kind, given, schema, table),
             **window,
         },
         conn_id=conn_id,
@@ -54,6 +52,24 @@ def make_entry(default_schema: str, given: Mapping[str, Any], *, conn_id: str | 
         after=None if after is None else names.check_workflow(str(after)),
         priority=_priority(given.get("priority")),
     )
+
+
+def kind_of(given: Mapping[str, Any]) -> WorkflowKind:
+    """Raises Refused."""
+    name = str(given.get(queue.KIND) or queue.ONLINE_DDL)
+    if name not in KINDS:
+        raise Refused(f"kind: {name!r} is none of {', '.join(KINDS)}.")
+    return KINDS[name]
+
+
+def _of_kind(kind: WorkflowKind, given: Mapping[str, Any], schema: str, table: str) -> dict[str, Any]:
+    """What an entry holds beside the spec: an online DDL's table in full; else the kind, and where the others are."""
+    if kind.name == queue.ONLINE_DDL:
+        return {"table": _written(schema, table)}
+    others = [connection_param(end) for end in kind.ends if end != kind.home]
+    if missing := [name for name in others if not given.get(name)]:
+        raise Refused(f"{missing[0]}: it is missing: of which connection is the {missing[0].partition('_')[0]}?")
+    return {queue.KIND: kind.name, **{name: str(given[name]) for name in others}}
 
 
 def _window(asked: Mapping[str, Any]) -> dict[str, str]:
@@ -149,7 +165,7 @@ def claim(
     concurrency: int,
     by: str,
     *,
-    look_up: Callable[[str], str] | None = None,
+    look_up: Callable[[Entry], str] | None = None,
     may_start: Callable[[Entry], bool] = lambda _: True,
 ) -> list[Entry]:
     """What the caller must start now; nobody else will be told to. Called again by the same `by`, the same again.
@@ -158,7 +174,7 @@ def claim(
     """
     if not queue.is_there(session):
         return []
-    runs = {e.workflow: look_up(e.workflow) for e in _in_doubt(look(session))} if look_up else {}
+    runs = {e.workflow: look_up(e) for e in _in_doubt(look(session))} if look_up else {}
     with session.transaction():
         queue.lock(session)
         scene = _settled(session, look(session, runs), by)

@@ -87,4 +87,11 @@ _ALL = (
         home="target",
     ),
 )
+
+
+def connection_param(end: str) -> str:
+    """What names the connection of a server, by its role, where a scheduler keeps connections."""
+    return f"{end}_conn_id"
+
+
 KINDS = {kind.name: kind for kind in _ALL}

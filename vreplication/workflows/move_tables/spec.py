@@ -92,6 +92,9 @@ class MoveSpec(Request):
             _check_command(text)
         return text
 
+    def place(self, default_schema: str) -> tuple[str, str]:
+        return self.target_schema or default_schema, self.tables[0] if self.tables else "*"
+
     @model_validator(mode="after")
     def _names_tables_one_way(self) -> MoveSpec:
         if self.tables and self.all_tables:
