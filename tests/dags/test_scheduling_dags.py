@@ -51,7 +51,7 @@ def test_scheduled_migrations_imports_with_stable_ids_and_params(tmp_path: Path)
         "runs": 1,
         "params": {"source_conn_ids": [], "concurrency": 1},
         "schedule": "* * * * *",
-        "mapped": [["start", "online_ddl", True, None]],
+        "mapped": [["start", None, True, None]],
     }
 
 
