@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -12,7 +14,8 @@ from tests.support.moving import Move, application, begin, quick, route_of
 from tests.support.pairs import Pair, _pair_servers, pair
 from vreplication import names
 from vreplication.cutover import deny
-from vreplication.mysql.session import SqlError, connect
+from vreplication.mysql.processes import processes
+from vreplication.mysql.session import LockWait, SqlError, connect
 from vreplication.state import moves, since, source_marks
 from vreplication.state.moves import Side
 from vreplication.workflows.move_tables import run
@@ -219,19 +222,53 @@ def test_who_waits_for_a_switch_that_is_given_up_sees_no_error(pair: Pair, pause
 
 @pytest.mark.parametrize("pair", ["mysql-mariadb", "mariadb-mysql"], indirect=True)
 def test_a_table_that_is_truncated_meanwhile_is_not_switched(pair: Pair, pauses: Path) -> None:
-    """No trigger stops TRUNCATE: behind the denial it waits, and what came in between is seen."""
-    fill(pair, 300)
-    move = begin(pair, "t", cutover="manual")
-    move.wait_for_release()
-    with paused_at(pauses, "switch.marked"):
-        move.release()
-        wait_until(lambda: (pauses / "switch.marked.reached").exists(), "it is not denied")
-        with ThreadPoolExecutor(1) as queued, connect(pair.source.app_url) as other:
+    """No trigger stops TRUNCATE: behind the denial it waits, and one that waits is seen."""
+    with denied_at(pair, pauses, "switch.marked") as move, ThreadPoolExecutor(1) as queued:
+        with connect(pair.source.app_url) as other:
             waiting = queued.submit(other.execute_raw, "TRUNCATE TABLE t")
             wait_until(lambda: any("TRUNCATE" in str(row) for row in processlist(pair)), "nobody truncates")
             let_go(pauses, "switch.marked")
             waiting.result(60)
-    # The stream meets it in the log.
+    assert_truncated(pair, move)
+
+
+@pytest.mark.parametrize("pair", ["mysql-mariadb", "mariadb-mysql"], indirect=True)
+def test_a_table_that_is_truncated_before_ddl_is_held_off(pair: Pair, pauses: Path) -> None:
+    """Between the lock and the metadata lock: writes are not denied for longer than it takes to see it."""
+    with denied_at(pair, pauses, "switch.released") as move:
+        pair.source.admin.execute_raw("TRUNCATE TABLE t")
+    assert_truncated(pair, move)
+    assert any("was truncated" in words for words in move.said), move.said
+
+
+@pytest.mark.parametrize("pair", ["mysql-mariadb", "mariadb-mysql"], indirect=True)
+def test_a_table_that_is_truncated_when_the_lock_is_lost_is_not_switched(pair: Pair, pauses: Path) -> None:
+    """Whoever has held DDL off is ended by the server, after all else has been looked at."""
+    with denied_at(pair, pauses, "switch.compared") as move, connect(pair.source.app_url) as other:
+        other.execute_raw("SET SESSION lock_wait_timeout=1")
+        with pytest.raises(LockWait):
+            other.execute_raw("TRUNCATE TABLE t")
+        for process in processes(pair.source.admin).values():
+            if process.user == pair.source.user:
+                pair.source.admin.kill(process.id)
+        other.execute_raw("TRUNCATE TABLE t")
+    assert_truncated(pair, move)
+
+
+@contextlib.contextmanager
+def denied_at(pair: Pair, pauses: Path, point: str) -> Iterator[Move]:
+    """The switch stands there, with writes denied."""
+    fill(pair, 300)
+    move = begin(pair, "t", cutover="manual")
+    move.wait_for_release()
+    with paused_at(pauses, point):
+        move.release()
+        wait_until(lambda: (pauses / f"{point}.reached").exists(), "it is not denied")
+        yield move
+
+
+def assert_truncated(pair: Pair, move: Move) -> None:
+    """The stream meets it in the log; the source is open, and as the TRUNCATE has left it."""
     result = move.result()
     assert result.event == "failed", result
     assert "TRUNCATE" in (result.reason or "")

@@ -228,10 +228,21 @@ class _Trial:
         self._check_ddl(locker)
         if work.spec.deny == "fail":
             self.denied.release()
-            # Readers and refused writers go on; DDL waits for the metadata lock of this transaction.
-            locker.execute_raw("SET SESSION autocommit=0")
-            for table in tables:
-                locker.rows(f"SELECT 1 FROM {qualified(*table)} LIMIT 0")
+            reach("switch.released")
+            self._hold_off_ddl(locker, tables)
+
+    def _hold_off_ddl(self, locker: Session, tables: list[tuple[str, str]]) -> None:
+        """Readers and refused writers go on; DDL waits for the metadata lock of this transaction.
+
+        What has come before that is looked for: catch-up ends at it and does not come to the last marker, for which
+        writes would be denied until the deadline.
+        """
+        locker.execute_raw("SET SESSION autocommit=0")
+        for table in tables:
+            locker.rows(f"SELECT 1 FROM {qualified(*table)} LIMIT 0")
+        found = table_identities(locker, tables[0][0], [name for _, name in tables], is_mariadb(locker))
+        if found != self.identities:
+            raise Transient("one of the tables was truncated or changed while writes were denied")
 
     def _check_alone(self, locker: Session, tables: list[tuple[str, str]]) -> None:
         workflow = self.work.driver.workflow
@@ -248,13 +259,6 @@ class _Trial:
         own = (locker.id, *self.work.driver.connections)
         if waiting := deny.definitions(locker, tables, own):
             raise Transient(f"a DDL statement waits for one of the tables (connection {waiting[0].id})")
-
-    def _check_same(self, session: Session) -> None:
-        """Nobody has truncated a table since writes are denied."""
-        tables = serving_tables(self.work)
-        found = table_identities(session, tables[0][0], [name for _, name in tables], is_mariadb(session))
-        if found != self.identities:
-            raise Transient("one of the tables was truncated or changed while writes were denied")
 
     def _last_marker(self, ends: Ends) -> None:
         """W3. Behind the triggers; catch-up holds at it."""
@@ -300,8 +304,8 @@ class _Trial:
         if work.number == 1:
             _move_aside(ends.home, moves.load(ends.home, work.driver.workflow))
         start = _start_back(ends, work)
+        # And that the session is there which has held DDL off up to now.
         self._check_ddl(locker)
-        self._check_same(ends.source)
         work.driver.check()
         self._check_deadline()
         column = "back_start" if streams.is_forward(work.number) else "forward_start"
