@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from _pytest.mark import ParameterSet
 from tests.support.flow import paused_at, pauses, wait_until
 from tests.support.moving import ALL, Application, application, route_of
 from tests.support.pairs import Pair, _pair_servers, pair
+from tests.support.run_ddl import children
 from tests.support.run_move import start
 from vreplication.phases import Phase
 from vreplication.state import moves, workflows
@@ -76,34 +79,44 @@ def kill(pair: Pair, spec: dict[str, object], folder: Path, point: str, ask: str
         if ask:
             wait_until(lambda: moves.find(pair.target.admin, str(spec["workflow"])), "it does not begin")
             moves.ask(pair.target.admin, str(spec["workflow"]), ask, "a test")
-        mark = folder / f"{point}.reached"
-
-        def is_there() -> bool:
-            assert process.poll() is None, process.communicate()[0]
-            return mark.exists()
-
-        wait_until(is_there, f"nobody reached {point}", 60.0)
+        wait_at(process, folder, point)
         process.kill()
         process.communicate()
+
+
+def wait_at(process: subprocess.Popen[str], folder: Path, point: str) -> int:
+    """Until somebody stands at the point; returns which process."""
+    mark = folder / f"{point}.reached"
+
+    def is_there() -> bool:
+        assert process.poll() is None, process.communicate()[0]
+        return mark.exists() and mark.read_text() != ""
+
+    wait_until(is_there, f"nobody reached {point}", 60.0)
+    return int(mark.read_text())
 
 
 def to_serving(pair: Pair, spec: dict[str, object], folder: Path, side: Side, app: Application) -> None:
     """The same call, until that side serves and takes the application's writes."""
     process = start(route_of(pair), spec, folder)
-    workflow = str(spec["workflow"])
-
-    def serves() -> bool:
-        assert process.poll() is None, process.communicate()[0]
-        found = moves.find(pair.target.admin, workflow)
-        return found is not None and found.serving is side and found.decision is Decision.RUNNING
-
     try:
-        wait_until(serves, f"{side} does not serve", 90.0)
-        before = app.accepted[side is Side.TARGET]
-        wait_until(lambda: app.accepted[side is Side.TARGET] > before + 20, f"the application is stuck: {app.words}")
+        wait_serving(pair, spec, process, side, app)
     finally:
         process.kill()
         process.communicate()
+
+
+def wait_serving(
+    pair: Pair, spec: dict[str, object], process: subprocess.Popen[str], side: Side, app: Application
+) -> None:
+    def serves() -> bool:
+        assert process.poll() is None, process.communicate()[0]
+        found = moves.find(pair.target.admin, str(spec["workflow"]))
+        return found is not None and found.serving is side and found.decision is Decision.RUNNING
+
+    wait_until(serves, f"{side} does not serve", 90.0)
+    before = app.accepted[side is Side.TARGET]
+    wait_until(lambda: app.accepted[side is Side.TARGET] > before + 20, f"the application is stuck: {app.words}")
 
 
 def to_the_end(pair: Pair, spec: dict[str, object], folder: Path) -> None:
@@ -143,3 +156,62 @@ def test_killed_on_the_way_back(pair: Pair, point: str, pauses: Path) -> None:
             return
         to_the_end(pair, spec, pauses)
     app.check(pair.target.admin)
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.parametrize("pair", ["mysql-mariadb"], indirect=True)
+def test_spark_workers_killed(pair: Pair, pauses: Path) -> None:
+    """One with rows written and not committed, one that compares: Spark starts others, and the command goes on."""
+    fill(pair)
+    spec = given(chunk_rows=300)
+    with application(pair) as app:
+        with paused_at(pauses, "verify.comparing"):
+            with paused_at(pauses, "copy.before_land"):
+                process = start(route_of(pair), spec, pauses, is_spark=True)
+                kill_worker(process, pauses, "copy.before_land", app)
+            kill_worker(process, pauses, "verify.comparing", app)
+        wait_serving(pair, spec, process, Side.TARGET, app)
+        app.end()
+        app.check(pair.target.admin)
+        moves.ask(pair.target.admin, str(spec["workflow"]), moves.COMPLETE, "a test")
+        out = process.communicate(timeout=90)[0]
+    assert process.returncode == 0, out
+    assert "differ" not in out, out
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.parametrize("pair", ["mariadb-mysql"], indirect=True)
+@pytest.mark.parametrize("point", ["copy.before_land", *["verify.comparing"] * bool(os.environ.get(ALL))])
+def test_sparks_jvm_killed(pair: Pair, pauses: Path, point: str) -> None:
+    """The command ends, the source serves, and the same command goes on."""
+    fill(pair)
+    spec = given(chunk_rows=300)
+    with application(pair) as app:
+        with paused_at(pauses, point):
+            process = start(route_of(pair), spec, pauses, is_spark=True)
+            wait_at(process, pauses, point)
+            for jvm in (child for child in children(process.pid) if is_java(child)):
+                os.kill(jvm, signal.SIGKILL)
+            out = process.communicate(timeout=90)[0]
+        assert process.returncode == 1, out
+        assert "resume" in out, out
+        to_serving(pair, spec, pauses, Side.TARGET, app)
+        app.end()
+        app.check(pair.target.admin)
+        to_the_end(pair, spec, pauses)
+    app.check(pair.target.admin)
+
+
+def kill_worker(process: subprocess.Popen[str], folder: Path, point: str, app: Application) -> None:
+    """Behind more writes of the application, which whoever comes in its place has to find."""
+    worker = wait_at(process, folder, point)
+    assert worker != process.pid
+    before = app.accepted[False]
+    wait_until(lambda: app.accepted[False] > before + 20, f"the application is stuck: {app.words}")
+    os.kill(worker, signal.SIGKILL)
+
+
+def is_java(pid: int) -> bool:
+    return "java" in Path(f"/proc/{pid}/exe").resolve().name

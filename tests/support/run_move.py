@@ -1,7 +1,7 @@
-"""A move of tables as a process of its own, without a JVM, to be killed: `python -m tests.support.run_move < JSON`.
+"""A move of tables as a process of its own, to be killed: `python -m tests.support.run_move < JSON`.
 
 What must stay true: it is the program's own `run`, with catch-up as a process of its own; only copy and verification do
-not go through Spark.
+not go through Spark, unless that is asked for.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from tests.support import local_spark
 from vreplication.mysql.ends import Route
 from vreplication.workflows.child import route_from_line, route_line
 
+SPARK = "--spark"
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def start(route: Route, spec: dict[str, Any], logs: Path) -> subprocess.Popen[str]:
+def start(route: Route, spec: dict[str, Any], logs: Path, *, is_spark: bool = False) -> subprocess.Popen[str]:
     """Begin, or go on."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.support.run_move"],
+        [sys.executable, "-m", "tests.support.run_move", *[SPARK] * is_spark],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -40,11 +41,11 @@ def start(route: Route, spec: dict[str, Any], logs: Path) -> subprocess.Popen[st
 
 
 def main() -> None:
-    local_spark.install()
     from vreplication.workflows.move_tables import run
     from vreplication.workflows.move_tables.spec import make_move_spec
 
-    run.SparkStart = local_spark.LocalStart  # type: ignore[misc,assignment]
+    if SPARK not in sys.argv:
+        local_spark.install()
     route = route_from_line(sys.stdin.readline().encode())
     spec = make_move_spec(**json.loads(sys.stdin.readline()))
     result = run.run(spec, route, stop=threading.Event(), notify=lambda text: print(text, flush=True))
