@@ -206,13 +206,19 @@ class Application:
         n, v = drawn.randrange(1 << 30), secrets.token_hex(drawn.randrange(1, 12))
         act = drawn.randrange(5)
         if act == 0:
-            session.execute("DELETE FROM t WHERE id=%s", (id,))
-            self.wrote[id] = None
+            self._delete(session, id, number)
         elif act == 1:
             self._move_key(session, id, n, v)
         else:
             session.execute("REPLACE INTO t (id, n, v) VALUES (%s,%s,%s)", (id, n, v))
             self.wrote[id] = (n, v)
+
+    def _delete(self, session: Session, id: int, number: int) -> None:
+        """A DELETE that meets no row is accepted where writes are denied, too: so a write goes before it."""
+        with session.transaction():
+            session.execute("REPLACE INTO t (id, n, v) VALUES (%s, %s, 'a delete follows')", (-1 - number, id))
+            session.execute("DELETE FROM t WHERE id=%s", (id,))
+        self.wrote[id] = None
 
     def _move_key(self, session: Session, id: int, n: int, v: str) -> None:
         """Two statements in one transaction: the row goes to another key of the same writer."""
