@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
@@ -36,6 +36,15 @@ from vreplication.state.verdicts import Verdict
 from vreplication.workflows import online_ddl, steps
 from vreplication.workflows.replicate import replicate
 from vreplication.workflows.result import Result
+
+
+class Going(Protocol):
+    """A run in a thread."""
+
+    @property
+    def is_going(self) -> bool: ...
+
+    def result(self, timeout_seconds: float = ...) -> Result: ...
 
 
 class ThreadChild:
@@ -162,7 +171,7 @@ def let_go(folder: Path, name: str) -> None:
     (folder / name).unlink(missing_ok=True)
 
 
-def wait_reached(folder: Path, name: str, run: Run | None = None, timeout_seconds: float = 180.0) -> int:
+def wait_reached(folder: Path, name: str, run: Going | None = None, timeout_seconds: float = 180.0) -> int:
     """Wait until somebody stands at the point; returns its process id. Fails when `run` ends before."""
     mark = folder / f"{name}.reached"
 
