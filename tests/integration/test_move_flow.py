@@ -312,6 +312,22 @@ def test_an_empty_table_makes_way_and_the_way_back_goes_on(pair: Pair) -> None:
     assert move.result().event == "complete"
 
 
+@pytest.mark.parametrize("pair", ["mysql-mariadb", "mariadb-mysql"], indirect=True)
+def test_a_table_that_is_filled_on_the_target_meanwhile_does_not_make_way(pair: Pair, pauses: Path) -> None:
+    """Made after the last look at the names: its rows are somebody's."""
+    with denied_at(pair, pauses, "switch.marked") as move:
+        pair.target.admin.execute_raw("CREATE TABLE t (id INT PRIMARY KEY)")
+        pair.target.admin.execute_raw("INSERT INTO t VALUES (77)")
+    result = move.result()
+    assert result.event == "failed", (result, move.said)
+    assert "on the target has rows" in (result.reason or "")
+    assert pair.target.admin.rows("SELECT * FROM t") == [(77,)]
+    pair.source.admin.execute_raw("INSERT INTO t VALUES (5000, 1, 'open')")
+    pair.target.admin.execute_raw("DROP TABLE t")
+    move.start().wait_serving(Side.TARGET, 2)
+    assert pair.target.admin.value("SELECT v FROM t WHERE id=5000") == "open"
+
+
 @pytest.mark.parametrize("pair", ["mysql-mariadb"], indirect=True)
 def test_a_table_that_another_move_has_switched_is_not_switched_again(pair: Pair) -> None:
     fill(pair, 300)

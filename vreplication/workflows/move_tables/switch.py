@@ -302,6 +302,7 @@ class _Trial:
         """W6 and W7. The last moment in which it can be given up, and in which a signal counts."""
         work = self.work
         if work.number == 1:
+            _check_names_free(ends.home, work.driver.workflow)
             _move_aside(ends.home, moves.load(ends.home, work.driver.workflow))
         start = _start_back(ends, work)
         # And that the session is there which has held DDL off up to now.
