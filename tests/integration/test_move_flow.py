@@ -329,6 +329,40 @@ def test_a_table_that_is_filled_on_the_target_meanwhile_does_not_make_way(pair: 
 
 
 @pytest.mark.parametrize("pair", ["mysql-mariadb"], indirect=True)
+def test_a_name_that_is_taken_behind_the_decision(pair: Pair, pauses: Path) -> None:
+    """Nobody can write: it says what to do, and the same command opens the target."""
+    with denied_at(pair, pauses, "switch.decided") as move:
+        pair.target.admin.execute_raw("CREATE TABLE t (id INT PRIMARY KEY)")
+    result = move.result()
+    assert "Rename or drop it" in (result.reason or ""), result
+    assert "nobody can write until resume" in (result.reason or ""), result
+    assert result.leftovers == ()
+    pair.target.admin.execute_raw("DROP TABLE t")
+    move.start()
+    wait_until(lambda: (found := move.state()) and found.number == 2, f"not switched: {move.said}", 60)
+    pair.target.admin.execute_raw("INSERT INTO t VALUES (5000, 1, 'open')")
+    # CREATE TABLE stands in the log that the way back reads.
+    move.stop.set()
+    move.result()
+
+
+@pytest.mark.parametrize("pair", ["mysql-mariadb", "mariadb-mysql"], indirect=True)
+def test_a_definition_that_changes_on_the_new_server_ends_the_way_back(pair: Pair) -> None:
+    """Whoever sees it first: it says what ends the workflow, and that does."""
+    fill(pair, 300)
+    move = begin(pair, "t")
+    move.wait_serving(Side.TARGET, 2)
+    pair.target.admin.execute_raw("ALTER TABLE t ADD COLUMN more INT")
+    result = move.result()
+    assert result.event == "failed", result
+    assert f"`vreplication complete {move.workflow}` ends it" in (result.reason or ""), result
+    assert "RENAME COLUMN" not in (result.reason or ""), result
+    pair.target.admin.execute_raw("INSERT INTO t VALUES (5000, 1, 'open', 1)")
+    move.ask(moves.COMPLETE)
+    assert move.start().result().event == "complete"
+
+
+@pytest.mark.parametrize("pair", ["mysql-mariadb"], indirect=True)
 def test_a_table_that_another_move_has_switched_is_not_switched_again(pair: Pair) -> None:
     fill(pair, 300)
     second = begin(pair, "t", cutover="manual")

@@ -30,6 +30,9 @@ from vreplication.workflows.result import Leftover, Result
 
 log = logging.getLogger(__name__)
 
+_BEHIND = (Decision.DECIDED, Decision.OPENED)
+"""Nothing but forward."""
+
 
 def complete(work: Work) -> Result:
     """End the way back: the source's tables get their retired names, or go, and nothing of ours stays there."""
@@ -138,7 +141,7 @@ def _ended_at_home(home: Session, workflow: str, driver: MoveDriver, error: VRep
     move = moves.load(home, workflow)
     if isinstance(error, Cancelled):
         return cancelled(home, driver)
-    where = _who_serves(move)
+    where = _who_serves(move, workflow)
     if isinstance(error, (Interrupted, Transient)):
         reason = f"{error} {where[0].upper()}{where[1:]}.".strip()
         return _result(home, "interrupted", workflow, reason, exit_code=error.exit_code)
@@ -146,23 +149,27 @@ def _ended_at_home(home: Session, workflow: str, driver: MoveDriver, error: VRep
         workflows.move(home, workflow, Phase.FAILED, str(error), our_lease=driver.lease)
         journal.write(home, workflow, "failed", str(error), actor=lease.me())
     leftover = Leftover(what="tables and rows of ours", command=f"vreplication cancel {workflow}")
-    leftovers = (leftover,) if move.serving is Side.SOURCE else ()
+    leftovers = (leftover,) if move.serving is Side.SOURCE and move.decision not in _BEHIND else ()
     return _result(home, "failed", workflow, f"{error} ({where})", exit_code=1, leftovers=leftovers)
 
 
-def _who_serves(move: Move) -> str:
+def _who_serves(move: Move, workflow: str) -> str:
     if move.decision in (Decision.DENYING, Decision.ABORTING):
         return f"writes on the {move.serving} may still be denied: resume or cancel opens it"
-    if move.decision in (Decision.DECIDED, Decision.OPENED):
+    if move.decision is Decision.DECIDED:
+        return f"the switch is decided and the {move.serving.other} is not open: nobody can write until resume opens it"
+    if move.decision is Decision.OPENED:
         return f"the {move.serving.other} serves from now on, and the application has not been told"
-    return "the source serves, untouched" if move.serving is Side.SOURCE else "the target serves"
+    if move.serving is Side.SOURCE:
+        return "the source serves, untouched"
+    return f"the target serves; where the way back cannot go on, `vreplication complete {workflow}` ends it"
 
 
 def cancelled(home: Session, driver: MoveDriver) -> Result:
     """Remove what the workflow made, on both servers. Raises Refused while the target serves."""
     workflow = driver.workflow
     row, move = workflows.load(home, workflow), moves.load(home, workflow)
-    if move.serving is Side.TARGET or move.decision in (Decision.DECIDED, Decision.OPENED):
+    if move.serving is Side.TARGET or move.decision in _BEHIND:
         raise Refused(
             f"The tables of workflow {workflow} have been switched.",
             cure=f"`vreplication reverse {workflow}` goes back, `vreplication complete {workflow}` ends it.",

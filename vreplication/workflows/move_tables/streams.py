@@ -9,7 +9,7 @@ denied says the exemption, which nobody else knows.
 
 from __future__ import annotations
 
-from vreplication.errors import SourceChanged
+from vreplication.errors import Refused, SourceChanged
 from vreplication.mysql.ends import Ends, Route
 from vreplication.mysql.server import Server, identity, inspect
 from vreplication.mysql.session import Session
@@ -119,4 +119,12 @@ def _mapping(
             f"The definition of {'.'.join(old)} was changed while workflow {row.id} was under way.",
             cure=f"Run `vreplication cancel {row.id}` and start again.",
         )
-    return mapping_of(source, target, *servers)
+    try:
+        return mapping_of(source, target, *servers)
+    except Refused as error:
+        if number == 1:
+            raise
+        raise SourceChanged(
+            f"{'.'.join(here)} and {'.'.join(there)} do not fit together any more ({error.message}).",
+            cure=f"There is no way back behind a change of a definition: `vreplication complete {row.id}` ends it.",
+        ) from None

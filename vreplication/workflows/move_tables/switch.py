@@ -37,7 +37,7 @@ from vreplication.errors import Ambiguous, BadValue, Terminal, Transient, VRepli
 from vreplication.mysql.ends import Ends
 from vreplication.mysql.quoting import qualified
 from vreplication.mysql.server import is_mariadb
-from vreplication.mysql.session import ConnectionLost, Session, connect
+from vreplication.mysql.session import ConnectionLost, Session, SqlError, connect
 from vreplication.pausepoints import reach
 from vreplication.phases import Phase
 from vreplication.schema.introspect import exists
@@ -59,6 +59,7 @@ _UNDO_SECONDS = 0.5
 _MISMATCHES = 5
 _HOOK_SECONDS = 30.0
 _PERSIST_SECONDS = 0.5
+_EXISTS = 1050
 
 
 def switch(work: Work, is_asked: Callable[[], bool]) -> None:
@@ -485,8 +486,15 @@ def _rename(home: Session, move: Move, workflow: str) -> None:
         if table_identity(home, move.target_schema, table.shadow_table, here) == table.shadow_identity:
             old, new = (qualified(move.target_schema, name) for name in (table.shadow_table, table.source_table))
             left.append(f"{old} TO {new}")
-    if left:
-        home.execute_raw(f"RENAME TABLE {', '.join(left)}")
+    try:
+        home.execute_raw(f"RENAME TABLE {', '.join(left)}") if left else None
+    except SqlError as error:
+        if error.code != _EXISTS:
+            raise
+        raise Terminal(
+            f"On the target somebody has made a table in the very moment of the switch: {error.message}",
+            cure="Rename or drop it at once, then go on with the same command: writes are denied until then.",
+        ) from None
 
 
 def settle(work: Work) -> bool:
