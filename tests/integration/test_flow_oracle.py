@@ -359,7 +359,8 @@ def test_a_unique_key_over_what_is_generated_of_a_changed_column(database: Datab
 @pytest.mark.parametrize(
     "values",
     [{"completion_type": 1}, {"completion_type": 2}, {"sql_quote_show_create": 0}, {"sql_select_limit": 1},
-     {"sql_safe_updates": 1}, {"unique_checks": 0}, {"sql_notes": 0}, {"sql_auto_is_null": 1}],
+     {"sql_safe_updates": 1}, {"unique_checks": 0}, {"sql_notes": 0}, {"sql_auto_is_null": 1},
+     {"autocommit": 0}],
     ids=lambda v: next(iter(v)) + str(next(iter(v.values()))),
 )  # fmt: skip
 def test_a_servers_defaults_for_sessions(database: Database, values: dict[str, int]) -> None:

@@ -30,6 +30,7 @@ SQL_MODE = "STRICT_ALL_TABLES,NO_AUTO_VALUE_ON_ZERO,NO_ENGINE_SUBSTITUTION,ALLOW
 _MODES_OF_VALUES = ("TIME_TRUNCATE_FRACTIONAL", "TIME_ROUND_FRACTIONAL", "NO_UNSIGNED_SUBTRACTION")
 """Modes that decide which value a conversion or an expression gives: ours are the server's, as a plain ALTER's are."""
 _FIXED = (
+    "autocommit=1",  # MySQL's greeting says that it is on, also where the server's own sessions have it off
     "completion_type='NO_CHAIN'",  # CHAIN would begin a transaction behind each COMMIT, RELEASE end the connection
     "sql_select_limit=18446744073709551615",
     "sql_safe_updates=0",
