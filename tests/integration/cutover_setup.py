@@ -11,7 +11,7 @@ from typing import Any
 
 from sandbox.databases import Database
 from vreplication import names
-from vreplication.cutover.attempt import CutOver, Outcome
+from vreplication.cutover.attempt import CutOver, Outcome, Part
 from vreplication.cutover.identity import table_identity
 from vreplication.mysql.quoting import ident
 from vreplication.mysql.server import Server, inspect
@@ -39,8 +39,12 @@ class Ready:
         """Connections of the attempt that runs: locker, renamer, observer, spare."""
         return self.announced[-1]
 
+    @property
+    def part(self) -> Part:
+        return Part(row=self.row, lease=self.lease)
+
     def cut_over(self, **options: Any) -> CutOver:
-        return CutOver(self.database.url, self.lease, self.server, self.row, announce=self.announced.append, **options)
+        return CutOver(self.database.url, self.server, (self.part,), announce=self.announced.append, **options)
 
     def tables(self) -> set[str]:
         return {str(r[0]) for r in self.session.rows("SHOW TABLES")}
@@ -163,8 +167,8 @@ class Background:
 
 
 def attempt(ready: Ready, **options: Any) -> Outcome:
-    calls = {"barrier": options.pop("barrier", nothing), "check_locked": options.pop("check_locked", nothing)}
-    return ready.cut_over(**options).attempt(**calls)
+    barrier, checked = options.pop("barrier", nothing), options.pop("check_locked", nothing)
+    return ready.cut_over(**options).attempt(barrier=barrier, check_locked=lambda _, locker: checked(locker))
 
 
 def waiting_for_lock(session: Session, connection_id: int) -> bool:

@@ -29,14 +29,14 @@ from vreplication.mysql.server import identity, inspect
 from vreplication.mysql.session import ConnectionLost, LockWait, Session, connect
 from vreplication.pausepoints import VARIABLE
 from vreplication.settings import SIDECAR
-from vreplication.workflows import steps
+from vreplication.workflows import switching
 from vreplication.workflows.driver import Driver
 
 _CHILD = """
 import pickle, sys
 from vreplication.cutover.attempt import CutOver
 cut_over = CutOver(*pickle.load(sys.stdin.buffer), deadline_seconds=2.0)
-print(cut_over.attempt(barrier=lambda seconds: None, check_locked=lambda locker: None).is_switched)
+print(cut_over.attempt(barrier=lambda seconds: None, check_locked=lambda part, locker: None).is_switched)
 """
 RUNS = 20
 WRITERS = 4
@@ -262,7 +262,7 @@ def test_writers_go_on_when_our_process_is_stopped(ready: Ready, points: Points,
     child = subprocess.Popen([sys.executable, "-c", _CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         assert child.stdin is not None
-        child.stdin.write(pickle.dumps((ready.database.url, ready.lease, ready.server, ready.row)))
+        child.stdin.write(pickle.dumps((ready.database.url, ready.server, (ready.part,))))
         child.stdin.close()
         points.wait("cutover.after_barrier")
         child.send_signal(signal.SIGSTOP)
@@ -393,7 +393,7 @@ def test_a_superseded_driver_writes_no_marker(ready: Ready) -> None:
     ready.database.admin.execute_raw(f"UPDATE {SIDECAR}.lease SET token = token + 1")
     superseded = SimpleNamespace(workflow=WORKFLOW, lease=ready.lease, check=lambda: None)
     with connect(ready.database.url) as other, pytest.raises(Superseded):
-        steps._barrier(other, cast("Driver", superseded), [], 0.1)
+        switching.mark(other, cast("Driver", superseded))
     assert ready.session.rows(f"SELECT kind FROM {SIDECAR}.marker") == []
 
 

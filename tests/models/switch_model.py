@@ -6,9 +6,9 @@ What each action stands for:
 
     begin         `workflows.steps.hold_at_gate` passed; `cutover.attempt.CutOver.attempt`: its sessions are open and
                   announced (`workflows.driver.Driver.announce`)
-    place_sentry  `cutover.attempt._Attempt._place_sentry`
+    place_sentry  `cutover.attempt._Attempt._place_sentries`
     lock          `cutover.attempt._Attempt._lock`
-    mark          `workflows.steps._barrier`: `state.markers.write`
+    mark          `workflows.switching._Attempt._barrier`: `state.markers.write`
     pass_barrier  the same: `state.markers.wait_applied`, and no branch was held
     fence         `cutover.attempt._Attempt._switch`: `state.lease.fence` in the observer's transaction
     send          `cutover.rename.Rename.send`
@@ -18,7 +18,7 @@ What each action stands for:
     give_up       any of these raises, or `cutover.watchdog.Watchdog` fires: `cutover.rename.Rename.end`
     let_go        `cutover.attempt._Attempt._unlock`
     look          `cutover.attempt._Attempt._look`: `cutover.attempt._Attempt._wait_until_gone`, `cutover.decide.decide`
-    remove        `cutover.attempt._Attempt._remove_sentry`, `state.markers.remove`
+    remove        `cutover.attempt._Attempt._remove_sentries`, `state.markers.remove`
     rename        the server: RENAME's locks in the order of the names, then the move
     lose          a session is lost or killed; or only our side of it is, and the server's goes on
     die           kill -9 of the driver; the server ends its sessions, but a RENAME goes on

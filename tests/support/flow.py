@@ -33,7 +33,7 @@ from vreplication.planning.spec import Spec
 from vreplication.schema.shadow import comparable
 from vreplication.state import verdicts
 from vreplication.state.verdicts import Verdict
-from vreplication.workflows import online_ddl, steps
+from vreplication.workflows import online_ddl, switching
 from vreplication.workflows.replicate import replicate
 from vreplication.workflows.result import Result
 
@@ -99,7 +99,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """The cut-over may be held longer than writers may wait."""
-    monkeypatch.setattr(steps, "CutOver", functools.partial(CutOver, deadline_seconds=60.0))
+    monkeypatch.setattr(switching, "CutOver", functools.partial(CutOver, deadline_seconds=60.0))
 
 
 @dataclass(slots=True)

@@ -22,11 +22,11 @@ from vreplication.mysql.text import Token, Unreadable, scan
 DEFINING = ("TRUNCATE", "ALTER", "DROP", "RENAME", "OPTIMIZE", "CREATE")
 
 
-def ahead(session: Session, schema: str, table: str, own: Iterable[int]) -> list[Process]:
-    """Connections, but for our own, that are at a DDL statement which names the table."""
-    found = processes(session, is_full=True)
+def ahead(session: Session, tables: Iterable[tuple[str, str]], own: Iterable[int]) -> list[Process]:
+    """Connections, but for our own, that are at a DDL statement which names one of the tables (schema, name)."""
+    wanted, found = tuple(tables), processes(session, is_full=True)
     others = [process for number, process in found.items() if number not in {*own, session.id}]
-    return [p for p in others if defines(p.statement, p.schema, (schema, table))]
+    return [p for p in others if any(defines(p.statement, p.schema, table) for table in wanted)]
 
 
 def defines(statement: str, default: str, table: tuple[str, str]) -> bool:

@@ -1,9 +1,14 @@
 """The cut-over: two sessions and a sentry table, so that readers never miss the table and no write is lost.
 
+Several tables are switched in one RENAME. It takes its locks one after the other, in the order of the names; so each
+table has a locker (A) and a sentry of its own, and is left to RENAME when that has come to it.
+
 What must stay true (docs/cut-over.md has the why of each):
 - A locks the table and the sentry; only then the marker is written; B's RENAME is sent only when catch-up has applied
-  the marker and holds; only A drops the sentry, when B is seen waiting.
+  the marker and holds; only A drops the sentry, when B is seen waiting for that very table.
 - RENAME waits on the table itself, because the names that it makes sort after the table's own.
+- While one sentry stands RENAME cannot succeed, so of several tables all are switched or none.
+- No session of ours holds a table's lock while it waits for another one's: the application never meets a deadlock.
 - A's LOCK takes InnoDB's table lock too (autocommit off), so no prepared XA branch can hold changes of this table: a
   detached one on MariaDB has lost its metadata lock, but not that one.
 - Writers wait at most one deadline: at its end B and A are killed. Whatever happened, the result is told by identity.
@@ -14,15 +19,16 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from vreplication.cutover import sentry
 from vreplication.cutover.ahead import ahead
 from vreplication.cutover.blockers import Blocker, blockers, branch_names
-from vreplication.cutover.decide import SWITCHED, decide
+from vreplication.cutover.decide import SWITCHED, decide_together
 from vreplication.cutover.finish import carry_auto_increment
 from vreplication.cutover.identity import table_identities
+from vreplication.cutover.probe import Probe
 from vreplication.cutover.rename import Rename
 from vreplication.cutover.watchdog import Watchdog
 from vreplication.errors import Ambiguous, SourceChanged, Terminal, Transient, VReplicationError
@@ -48,52 +54,83 @@ LOOKUP_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A table to be switched, by its workflow's row, and the lease of who drives that."""
+
+    row: WorkflowRow
+    lease: Lease
+
+    @property
+    def table(self) -> tuple[str, str]:
+        """(schema, name)"""
+        return self.row.source_schema, self.row.source_table
+
+    @property
+    def sentry(self) -> tuple[str, str]:
+        return self.row.source_schema, self.row.retired_table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """What an attempt came to. `lock_millis`: LOCK sent to UNLOCK returned; `total_millis`: until RENAME returned."""
 
     is_switched: bool
     reason: str
+    not_locked: str | None = None
+    """Workflow of the table whose lock could not be had in time."""
     blockers: tuple[Blocker, ...] = ()
     lock_millis: float = 0.0
     total_millis: float = 0.0
 
 
 class CutOver:
-    """Attempts at the cut-over of one workflow. Every attempt opens its own connections and closes them.
+    """Attempts at the cut-over of one workflow, or of several together. Each opens its own connections and closes them.
 
-    `announce` is told the ids of an attempt's connections before anything is locked, and () when they are closed: they
-    belong into the lease's heartbeat, so that who takes over can end them.
+    parts: locked in this order. `announce` is told the ids of an attempt's connections before anything is locked, and
+    () when they are closed: they belong into the heartbeats of all these leases, so that who takes over one of them can
+    end them.
     """
 
     def __init__(
         self,
         url: SourceUrl,
-        lease: Lease,
         server: Server,
-        row: WorkflowRow,
+        parts: Sequence[Part],
         *,
         deadline_seconds: float = CUTOVER_DEADLINE_SECONDS,
         announce: Callable[[tuple[int, ...]], None] = lambda ids: None,
     ) -> None:
-        _check_names(row)
+        for part in parts:
+            _check_names(part.row)
         self._url = url
-        self._lease = lease
         self._server = server
-        self._row = row
+        self._parts = tuple(parts)
         self._deadline = deadline_seconds
         self._announce = announce
+        self.at_fault: str | None = None
+        """Workflow of the table by which an attempt has raised; None: it is nobody's alone."""
 
-    def attempt(self, *, barrier: Callable[[float], None], check_locked: Callable[[Session], None]) -> Outcome:
-        """Try once. `barrier(seconds)` returns when the marker that it wrote is applied and catch-up holds.
+    def attempt(self, *, barrier: Callable[[float], None], check_locked: Callable[[Part, Session], None]) -> Outcome:
+        """Try once. `barrier(seconds)` returns when the markers that it wrote are applied and catch-up holds.
 
-        `check_locked` gets the session that holds the lock; it can read the table, and no other (1100). Both may raise:
-        Transient means "not now" and ends in an Outcome, anything else is raised on, with the table untouched.
+        `check_locked` is called for each part, with the session that holds its lock; that can read this table, and no
+        other (1100). Both may raise: Transient means "not now" and ends in an Outcome, anything else is raised on, with
+        the tables untouched.
         """
         with contextlib.ExitStack() as stack:
             stack.callback(self._announce, ())
-            sessions = _Sessions(self._url, self._deadline, stack)
+            sessions = _Sessions(self._url, self._deadline, len(self._parts), stack)
             self._announce(sessions.ids)
             return _Attempt(self, sessions, barrier, check_locked).run()
+
+    @contextlib.contextmanager
+    def about(self, workflow: str) -> Iterator[None]:
+        """What is raised inside is this table's affair."""
+        try:
+            yield
+        except Exception:
+            self.at_fault = workflow
+            raise
 
 
 def _check_names(row: WorkflowRow) -> None:
@@ -106,19 +143,32 @@ def _check_names(row: WorkflowRow) -> None:
         )
 
 
-class _Sessions:
-    """The four connections of an attempt: locker (A), renamer (B), observer (C), spare (the watchdog's)."""
+def _in_renames_order(part: Part) -> tuple[bytes, bytes]:
+    schema, table = part.table
+    return schema.encode(), table.encode()
 
-    def __init__(self, url: SourceUrl, deadline: float, stack: contextlib.ExitStack) -> None:
-        self.locker, self.renamer, self.observer, self.spare = (self._open(url, deadline, stack) for _ in range(4))
+
+class _Sessions:
+    """The connections of an attempt: lockers (A, one a table), renamer (B), observer (C), spare (the watchdog's).
+
+    prober: of several tables, for where RENAME waits.
+    """
+
+    def __init__(self, url: SourceUrl, deadline: float, tables: int, stack: contextlib.ExitStack) -> None:
+        first, self.renamer, self.observer, self.spare = (self._open(url, deadline, stack) for _ in range(4))
+        self.lockers = (first, *(self._open(url, deadline, stack) for _ in range(tables - 1)))
+        self.prober = self._open(url, deadline, stack) if tables > 1 else None
 
     @property
     def ids(self) -> tuple[int, ...]:
-        return (self.locker.id, self.renamer.id, self.observer.id, self.spare.id)
+        first, *others = self.lockers
+        probers = [self.prober] if self.prober else []
+        return tuple(s.id for s in (first, self.renamer, self.observer, self.spare, *others, *probers))
 
     def keep_awake(self) -> None:
-        """Placing the sentry may have taken nearly as long as the server lets a session be idle."""
-        for session in (self.renamer, self.observer, self.spare):
+        """Placing the sentries may have taken nearly as long as the server lets a session be idle."""
+        probers = [self.prober] if self.prober else []
+        for session in (*self.lockers, self.renamer, self.observer, self.spare, *probers):
             session.execute_raw("DO 0")
 
     @staticmethod
@@ -131,50 +181,70 @@ class _Sessions:
         return session
 
 
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A part and the session that locks its table."""
+
+    part: Part
+    locker: Session
+
+
 class _NotNow(Exception):
     """Why this attempt ends without a cut-over."""
 
-    def __init__(self, reason: str, found: tuple[Blocker, ...] = ()) -> None:
+    def __init__(self, reason: str, found: tuple[Blocker, ...] = (), not_locked: str | None = None) -> None:
         super().__init__(reason)
         self.reason = reason
         self.blockers = found
+        self.not_locked = not_locked
 
 
 class _Attempt:
-    """One attempt, from the sentry to the answer."""
+    """One attempt, from the sentries to the answer."""
 
     def __init__(
         self,
         cut_over: CutOver,
         sessions: _Sessions,
         barrier: Callable[[float], None],
-        check_locked: Callable[[Session], None],
+        check_locked: Callable[[Part, Session], None],
     ) -> None:
         self._cut_over = cut_over
-        self._row = cut_over._row
         self._server = cut_over._server
         self._sessions = sessions
         self._barrier = barrier
         self._check_locked = check_locked
         self._watchdog = Watchdog(sessions.spare, cut_over._deadline)
-        self._rename = Rename(sessions.renamer, sessions.observer, self._row)
+        self._in_turn = tuple(_Held(p, s) for p, s in zip(cut_over._parts, sessions.lockers, strict=True))
+        self._held = tuple(sorted(self._in_turn, key=lambda each: _in_renames_order(each.part)))
+        """As RENAME comes to them."""
+        self._rename = Rename(sessions.renamer, sessions.observer, self._rows)
+        self._sentries: list[Part] = []
         self._lock_millis = 0.0
         self._is_locked = False
         self._is_way_free = False
 
+    @property
+    def _rows(self) -> tuple[WorkflowRow, ...]:
+        return tuple(each.part.row for each in self._held)
+
     def run(self) -> Outcome:
         try:
-            self._place_sentry()
+            self._place_sentries()
         except (_NotNow, LockWait) as error:
             # Nothing is locked and nothing has been sent; while a backup forbids it no table can be made.
+            self._remove_placed()
             return self._outcome(False, f"The cut-over cannot be prepared: {error}")
+        except VReplicationError:
+            self._remove_placed()
+            raise
         reach("cutover.before_lock")
         try:
             # B first: a RENAME that is killed while it waits cannot find the way free when A's lock goes.
-            with self._watchdog.started(self._sessions.renamer, self._sessions.locker):
+            with self._watchdog.started(self._sessions.renamer, *self._sessions.lockers):
                 self._switch()
         except _NotNow as refusal:
-            return self._give_up(refusal.reason, refusal.blockers)
+            return self._give_up(refusal.reason, refusal.blockers, refusal.not_locked)
         except Transient as error:
             return self._give_up(self._sentence(error))
         except BaseException as error:
@@ -187,67 +257,80 @@ class _Attempt:
 
     # -- the steps ----------------------------------------------------------------------------------------------------
 
-    def _place_sentry(self) -> None:
-        row, observer = self._row, self._sessions.observer
+    def _place_sentries(self) -> None:
+        observer = self._sessions.observer
         if unusual := out_of_turn(int(observer.value("SELECT @@GLOBAL.max_write_lock_count"))):
             raise _NotNow(unusual)
         with observer.transaction():
-            fence(observer, self._cut_over._lease)
-        sentry.remove_sentry(observer, row.source_schema, row.retired_table, row.id)
-        sentry.create_sentry(self._sessions.locker, row.source_schema, row.retired_table, row.id)
+            self._fence(observer)
+        for each in self._held:
+            with self._cut_over.about(each.part.row.id):
+                sentry.remove_sentry(observer, *each.part.sentry, each.part.row.id)
+                sentry.create_sentry(each.locker, *each.part.sentry, each.part.row.id)
+            self._sentries.append(each.part)
         self._sessions.keep_awake()
 
+    def _fence(self, session: Session) -> None:
+        for each in self._held:
+            with self._cut_over.about(each.part.row.id):
+                fence(session, each.part.lease)
+
     def _switch(self) -> None:
-        self._lock()
+        for each in self._in_turn:
+            self._lock(each)
         reach("cutover.locked")
         self._check_tables()
         self._barrier(max(0.0, self._watchdog.remaining_seconds - BEHIND_BARRIER_SECONDS))
         reach("cutover.after_barrier")
-        self._check_locked(self._sessions.locker)
-        self._carry_counter()
+        for each in self._held:
+            with self._cut_over.about(each.part.row.id):
+                self._check_locked(each.part, each.locker)
+                self._carry_counter(each.part.row)
         with self._sessions.observer.transaction():
-            # The lease row stays locked until RENAME has returned: nobody takes over in between.
-            fence(self._sessions.observer, self._cut_over._lease)
+            # The lease rows stay locked until RENAME has returned: nobody takes over in between.
+            self._fence(self._sessions.observer)
             self._rename_and_unlock()
 
-    def _lock(self) -> None:
-        row, locker = self._row, self._sessions.locker
+    def _lock(self, each: _Held) -> None:
         # With autocommit off LOCK TABLES waits for InnoDB's own table lock as well: see the module's promise.
-        locker.execute_raw("SET SESSION autocommit=0, innodb_table_locks=1")
-        names = ", ".join(f"{qualified(row.source_schema, n)} WRITE" for n in (row.source_table, row.retired_table))
+        each.locker.execute_raw("SET SESSION autocommit=0, innodb_table_locks=1")
+        names = ", ".join(f"{qualified(*name)} WRITE" for name in (each.part.table, each.part.sentry))
         try:
-            locker.execute_raw(f"LOCK TABLES {names}")
+            each.locker.execute_raw(f"LOCK TABLES {names}")
         except LockWait:
-            raise self._blocked() from None
+            raise self._blocked(each.part) from None
         self._is_locked = True
 
-    def _blocked(self) -> _NotNow:
+    def _blocked(self, part: Part) -> _NotNow:
         """Name who made LOCK wait; the queue behind it is free again already."""
-        row, own = self._row, frozenset(self._sessions.ids)
-        found = tuple(blockers(self._sessions.observer, self._server, row.source_schema, row.source_table, own=own))
+        own = frozenset(self._sessions.ids)
+        found = tuple(blockers(self._sessions.observer, self._server, *part.table, own=own))
         branches = branch_names(self._sessions.observer, self._server)
         who = [str(b) for b in found]
         if branches and not any(b.connection_id is None for b in found):
             who.append(f"Prepared XA branches on this server: {', '.join(branches)}; XA COMMIT or XA ROLLBACK them.")
         words = " ".join(who) or "Nobody could be named: it may be a session that holds LOCK TABLES."
-        return _NotNow(f"The table could not be locked within {LOCK_SECONDS} s. {words}", found)
+        table = "The table" if len(self._held) == 1 else f"Table {'.'.join(part.table)}"
+        return _NotNow(f"{table} could not be locked within {LOCK_SECONDS} s. {words}", found, part.row.id)
 
     def _check_tables(self) -> None:
-        """Under the lock: the table is still the source, the shadow still ours, and what was copied can be trusted."""
-        row = self._row
+        """Under the lock: the tables are still the sources, the shadows still ours, what was copied can be trusted."""
         check_commit_order(self._sessions.observer)
-        pair = (row.source_table, row.shadow_table)
-        found = table_identities(self._sessions.observer, row.source_schema, pair, self._server.is_mariadb)
-        for name, recorded in ((row.source_table, row.source_identity), (row.shadow_table, row.shadow_identity)):
-            if found[name] is None or found[name] != recorded:
-                raise SourceChanged(
-                    f"Table {row.source_schema}.{name} is not the one that workflow {row.id} knows "
-                    f"(found {found[name] or 'none'}, recorded {recorded}).",
-                    cure="Somebody has rebuilt or replaced it; cancel the workflow and begin again.",
-                )
+        found = self._identities()
+        for row in self._rows:
+            with self._cut_over.about(row.id):
+                _check_identities(row, found)
 
-    def _carry_counter(self) -> None:
-        row = self._row
+    def _identities(self) -> dict[tuple[str, str], str | None]:
+        """Of each schema's tables in one statement: it is read while writers wait."""
+        found: dict[tuple[str, str], str | None] = {}
+        for schema in dict.fromkeys(row.source_schema for row in self._rows):
+            names = [n for r in self._rows if r.source_schema == schema for n in (r.source_table, r.shadow_table)]
+            seen = table_identities(self._sessions.observer, schema, names, self._server.is_mariadb)
+            found |= {(schema, name): identity for name, identity in seen.items()}
+        return found
+
+    def _carry_counter(self, row: WorkflowRow) -> None:
         carry_auto_increment(
             self._sessions.observer,
             row.source_schema,
@@ -257,24 +340,37 @@ class _Attempt:
         )
 
     def _rename_and_unlock(self) -> None:
-        locker, row = self._sessions.locker, self._row
+        """One table after the other is left to RENAME, which has queued for it; with the last one the way is free."""
+        last = self._held[-1]
         self._rename.send(self._watchdog.remaining_seconds)
-        self._rename.wait_until_pending(locker.id, self._watchdog.remaining_seconds)
-        self._look_ahead()
-        reach("cutover.rename_pending")
-        self._is_way_free = True
-        locker.execute_raw(f"DROP TABLE {qualified(row.source_schema, row.retired_table)}")
-        reach("cutover.sentry_dropped")
-        locker.execute_raw("UNLOCK TABLES")
+        for number, each in enumerate(self._held):
+            self._wait_until_queued(number)
+            self._look_ahead()
+            reach("cutover.rename_pending")
+            self._is_way_free = each is last
+            each.locker.execute_raw(f"DROP TABLE {qualified(*each.part.sentry)}")
+            reach("cutover.sentry_dropped")
+            each.locker.execute_raw("UNLOCK TABLES")
+            if each is not last:
+                reach("cutover.handed_over")
         self._note_unlock()
         reach("cutover.after_unlock")
         self._rename.finish(self._watchdog.remaining_seconds + 5)
         reach("cutover.after_rename")
 
+    def _wait_until_queued(self, number: int) -> None:
+        """RENAME waits for the table of this number, and nobody has ended a session that still holds one."""
+        lockers, seconds = [each.locker.id for each in self._held[number:]], self._watchdog.remaining_seconds
+        if number == 0 or self._sessions.prober is None:
+            self._rename.wait_until_pending(lockers, seconds)
+            return
+        probe = Probe(self._sessions.prober, self._sessions.observer)
+        self._rename.wait_until_queued(probe, self._held[number].part.table, lockers, seconds)
+
     def _look_ahead(self) -> None:
         """RENAME waits: whoever would be served before it has queued already."""
-        row = self._row
-        if found := ahead(self._sessions.observer, row.source_schema, row.source_table, self._sessions.ids):
+        tables = [each.part.table for each in self._held]
+        if found := ahead(self._sessions.observer, tables, self._sessions.ids):
             who = "; ".join(
                 f"connection {p.id} ({p.user}@{p.host}), running {mask(p.statement)[:200]!r}" for p in found
             )
@@ -287,54 +383,55 @@ class _Attempt:
             self._lock_millis = self._watchdog.elapsed_seconds * 1000
         self._is_locked = False
 
-    def _give_up(self, reason: str, found: tuple[Blocker, ...] = ()) -> Outcome:
+    def _give_up(self, reason: str, found: tuple[Blocker, ...] = (), not_locked: str | None = None) -> Outcome:
         """Let go of everything, then look whether the cut-over has happened after all."""
         self._rename.end(self._sessions.spare)
-        self._unlock()
+        for each in self._held:
+            self._unlock(each.locker)
+        self._note_unlock()
         if self._decided():
             return self._outcome(True, f"Told by table identity, after: {reason}")
         if self._rename.is_sent:
-            found = self._users_of_shadow()
+            found = self._users_of_shadows()
             reason = " ".join([reason, *map(str, found)])
-        return self._outcome(False, reason, found)
+        return self._outcome(False, reason, found, not_locked)
 
-    def _users_of_shadow(self) -> tuple[Blocker, ...]:
-        """RENAME needs the shadow as well: who has it open, as far as the server says."""
-        row = self._row
+    def _users_of_shadows(self) -> tuple[Blocker, ...]:
+        """RENAME needs the shadows as well: who has one open, as far as the server says."""
         with contextlib.suppress(VReplicationError), connect(self._cut_over._url) as session:
             own = frozenset((*self._sessions.ids, session.id))
-            found = blockers(session, self._server, row.source_schema, row.shadow_table, own=own)
+            shadows = [(row.source_schema, row.shadow_table) for row in self._rows]
+            found = [b for shadow in shadows for b in blockers(session, self._server, *shadow, own=own)]
             return tuple(b for b in found if b.age_seconds >= 1)
         return ()
 
-    def _unlock(self) -> None:
+    def _unlock(self, locker: Session) -> None:
         """UNLOCK if the session can still speak; otherwise its end frees the lock."""
-        locker = self._sessions.locker
         try:
             locker.execute_raw("UNLOCK TABLES")
         except Exception:
             locker.abort()
-            self._kill_locker()
-        self._note_unlock()
-
-    def _kill_locker(self) -> None:
-        """Not on the session of the watchdog's thread alone: that has ended before we come here."""
-        with contextlib.suppress(VReplicationError):
-            self._sessions.spare.kill(self._sessions.locker.id)
+            # Not on the session of the watchdog's thread alone: that has ended before we come here.
+            with contextlib.suppress(VReplicationError):
+                self._sessions.spare.kill(locker.id)
 
     def _decided(self) -> bool:
-        """Look up the result on a fresh connection, and clear the sentry away if there was none."""
+        """Look up the result on a fresh connection, and clear the sentries away if there was none."""
         until = time.monotonic() + LOOKUP_SECONDS
         while True:
             try:
                 return self._look()
             except Transient as error:
                 if time.monotonic() > until:
-                    raise Ambiguous(
-                        f"The cut-over of {self._row.source_table} may or may not have happened: {error}",
-                        cure=f"`vreplication resume {self._row.id}` looks it up when the server answers again.",
-                    ) from None
+                    raise self._ambiguous(error) from None
                 time.sleep(0.2)
+
+    def _ambiguous(self, error: Transient) -> Ambiguous:
+        names, first = ", ".join(row.source_table for row in self._rows), self._rows[0].id
+        return Ambiguous(
+            f"The cut-over of {names} may or may not have happened: {error}",
+            cure=f"`vreplication resume {first}` looks it up when the server answers again.",
+        )
 
     def _look(self) -> bool:
         with connect(self._cut_over._url) as session:
@@ -342,25 +439,30 @@ class _Attempt:
             if self._has_switched(session):
                 return True
             with contextlib.suppress(LockWait):
-                # The next attempt removes it, or a cancel.
-                self._remove_sentry(session)
+                # The next attempt removes them, or a cancel.
+                self._remove_sentries(session)
             return False
 
     def _has_switched(self, session: Session) -> bool:
-        """Raises SourceChanged when nobody can tell. While the sentry stood no RENAME has passed, whatever else has."""
+        """Raises SourceChanged when nobody can tell. While a sentry stood no RENAME has passed, whatever else has."""
         try:
-            return decide(session, self._row) == SWITCHED
+            return decide_together(session, self._rows) == SWITCHED
         except SourceChanged:
             if self._is_way_free:
                 raise
             return False
 
-    def _remove_sentry(self, session: Session) -> None:
-        """Of a driver that took over the sentry has the same name: so nobody takes over before ours has gone."""
-        row = self._row
+    def _remove_placed(self) -> None:
+        """Of an attempt that has not begun; what stays is removed by the next one, or by a cancel."""
+        with contextlib.suppress(VReplicationError), connect(self._cut_over._url) as session:
+            self._remove_sentries(session)
+
+    def _remove_sentries(self, session: Session) -> None:
+        """Of a driver that took over they have the same names: so nobody takes over before ours have gone."""
         with connect(self._cut_over._url) as other, other.transaction():
-            fence(other, self._cut_over._lease)
-            sentry.remove_sentry(session, row.source_schema, row.retired_table, row.id)
+            for part in self._sentries:
+                fence(other, part.lease)
+                sentry.remove_sentry(session, *part.sentry, part.row.id)
 
     def _wait_until_gone(self, session: Session) -> None:
         """A RENAME without an answer may be at work yet, or lie in the server's socket: its session must end first."""
@@ -377,11 +479,25 @@ class _Attempt:
             return f"The deadline of {self._cut_over._deadline:g} s passed. {error}"
         return str(error)
 
-    def _outcome(self, is_switched: bool, reason: str, found: tuple[Blocker, ...] = ()) -> Outcome:
+    def _outcome(
+        self, is_switched: bool, reason: str, found: tuple[Blocker, ...] = (), not_locked: str | None = None
+    ) -> Outcome:
         return Outcome(
             is_switched=is_switched,
             reason=reason,
+            not_locked=not_locked,
             blockers=found,
             lock_millis=self._lock_millis,
             total_millis=self._watchdog.elapsed_seconds * 1000,
         )
+
+
+def _check_identities(row: WorkflowRow, found: Mapping[tuple[str, str], str | None]) -> None:
+    for name, recorded in ((row.source_table, row.source_identity), (row.shadow_table, row.shadow_identity)):
+        seen = found[row.source_schema, name]
+        if seen is None or seen != recorded:
+            raise SourceChanged(
+                f"Table {row.source_schema}.{name} is not the one that workflow {row.id} knows "
+                f"(found {seen or 'none'}, recorded {recorded}).",
+                cure="Somebody has rebuilt or replaced it; cancel the workflow and begin again.",
+            )

@@ -6,6 +6,7 @@ is neither of them is an error, not a guess.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from vreplication.cutover.identity import table_identity
@@ -34,6 +35,30 @@ def decide(session: Session, row: WorkflowRow) -> Decision:
         f"one that it made (found {found or 'none'}, began with {row.source_identity}, made {row.shadow_identity}).",
         cure=f"Look at {qualified(row.source_schema, row.shadow_table)} and "
         f"{qualified(row.source_schema, row.retired_table)}, then cancel the workflow.",
+    )
+
+
+def decide_together(session: Session, rows: Sequence[WorkflowRow]) -> Decision:
+    """The same of tables that one RENAME switches: it is atomic, so what one of them tells holds for all.
+
+    Raises SourceChanged when none of them can tell, or when two tell otherwise.
+    """
+    found, unknown = set(), []
+    for row in rows:
+        try:
+            found.add(decide(session, row))
+        except SourceChanged as error:
+            unknown.append(error)
+    if len(found) == 1:
+        return found.pop()
+    raise unknown[0] if unknown and not found else _contradiction(rows)
+
+
+def _contradiction(rows: Sequence[WorkflowRow]) -> SourceChanged:
+    names = ", ".join(f"{row.source_schema}.{row.source_table}" for row in rows)
+    return SourceChanged(
+        f"Of {names}, which are switched in one statement, some are switched and some are not.",
+        cure="Somebody else has renamed some of them: look at them, then cancel what is not switched.",
     )
 
 

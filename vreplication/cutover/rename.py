@@ -10,24 +10,27 @@ import contextlib
 import math
 import threading
 import time
+from collections.abc import Iterable, Sequence
 
+from vreplication.cutover.probe import WAITING, Probe
 from vreplication.errors import Transient, VReplicationError
 from vreplication.mysql.processes import processes
-from vreplication.mysql.quoting import qualified
 from vreplication.mysql.session import ConnectionLost, Session
+from vreplication.planning.stages import rename_sql
 from vreplication.state.workflows import WorkflowRow
 
 _POLL_SECONDS = 0.005
-_WAITING = "Waiting for table metadata lock"
 
 
 class Rename:
-    """`RENAME TABLE t TO retired, shadow TO t` on `renamer`, watched through `observer`."""
+    """`RENAME TABLE t TO retired, shadow TO t, …` on `renamer`, watched through `observer`."""
 
-    def __init__(self, renamer: Session, observer: Session, row: WorkflowRow) -> None:
+    def __init__(self, renamer: Session, observer: Session, rows: Sequence[WorkflowRow]) -> None:
         self._renamer = renamer
         self._observer = observer
-        self._sql = rename_sql(row)
+        self._sql = rename_sql(
+            (row.source_schema, row.source_table, row.shadow_table, row.retired_table) for row in rows
+        )
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
 
@@ -43,22 +46,35 @@ class Rename:
         except BaseException as error:
             self._error = error
 
-    def wait_until_pending(self, locker_id: int, seconds: float) -> None:
-        """Return when the server shows RENAME waiting and the holder of the lock alive. Raises Transient."""
+    def wait_until_pending(self, lockers: Iterable[int], seconds: float) -> None:
+        """Return when the server shows RENAME waiting and the holders of the locks alive. Raises Transient.
+
+        Of all its tables the first is meant: whether it has gone on to another one is `wait_until_queued`.
+        """
         until = time.monotonic() + seconds
-        while not self._is_pending(locker_id):
-            if time.monotonic() > until:
-                raise Transient("RENAME was not seen waiting before the deadline.")
+        while not self._is_pending(lockers):
+            self._check_deadline(until)
             time.sleep(_POLL_SECONDS)
 
-    def _is_pending(self, locker_id: int) -> bool:
+    def wait_until_queued(self, probe: Probe, table: tuple[str, str], lockers: Iterable[int], seconds: float) -> None:
+        """The same for a later one of its tables (schema, name), when those before it have been left to it."""
+        until = time.monotonic() + seconds
+        while not (probe.waits(*table) and self._is_pending(lockers)):
+            self._check_deadline(until)
+
+    @staticmethod
+    def _check_deadline(until: float) -> None:
+        if time.monotonic() > until:
+            raise Transient("RENAME was not seen waiting before the deadline.")
+
+    def _is_pending(self, lockers: Iterable[int]) -> bool:
         found = processes(self._observer)
-        if locker_id not in found:
+        if any(locker not in found for locker in lockers):
             raise Transient("The session that held the lock has been ended.")
         if self._error is not None or self._renamer.id not in found:
             raise Transient(f"RENAME ended early: {self._error or 'its session is gone'}")
         renamer = found[self._renamer.id]
-        return renamer.state == _WAITING and renamer.statement != ""
+        return renamer.state == WAITING and renamer.statement != ""
 
     def finish(self, seconds: float) -> None:
         """Wait for the answer. Raises Transient when there was none, or an error (which says nothing for sure)."""
@@ -89,10 +105,3 @@ class Rename:
         self._thread.join(2)
         if self._thread.is_alive():
             self._renamer.abort()
-
-
-def rename_sql(row: WorkflowRow) -> str:
-    """One statement, so that it is atomic."""
-    source = qualified(row.source_schema, row.source_table)
-    retired = qualified(row.source_schema, row.retired_table)
-    return f"RENAME TABLE {source} TO {retired}, {qualified(row.source_schema, row.shadow_table)} TO {source}"

@@ -8,7 +8,7 @@ names.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -102,15 +102,45 @@ def _gate(facts: Facts) -> Explained:
     return Explained(sentence=f"Caught up, verified, nothing in the way? {release}")
 
 
+def rename_sql(tables: Iterable[tuple[str, str, str, str]]) -> str:
+    """One statement, so that it is atomic. tables: (schema, table, its new table, what it is called afterwards)."""
+    pairs = [
+        f"{qualified(schema, table)} TO {qualified(schema, retired)}, "
+        f"{qualified(schema, shadow)} TO {qualified(schema, table)}"
+        for schema, table, shadow, retired in tables
+    ]
+    return f"RENAME TABLE {', '.join(pairs)}"
+
+
+def switched(facts: Facts) -> tuple[str, str, str, str]:
+    """What `rename_sql` is told of the table."""
+    return facts.source.schema, facts.source.name, shadow_name(facts), retired_name(facts)
+
+
 def _cut_over(facts: Facts) -> Explained:
-    shadow, table = _both(facts)
+    _, table = _both(facts)
     retired = qualified(facts.source.schema, retired_name(facts))
     return Explained(
         sentence=f"Switch atomically; writers wait at most {CUTOVER_DEADLINE_SECONDS:.0f} s, readers see no gap.",
         statements=(
             f"LOCK TABLES {table} WRITE, {retired} WRITE, …",
-            f"RENAME TABLE {table} TO {retired}, {shadow} TO {table}",
+            rename_sql([switched(facts)]),
         ),
+    )
+
+
+def together(tables: Sequence[tuple[str, str, str, str]]) -> Explained:
+    """The cut-over of tables that are switched in one statement, in the order of their names."""
+    found = sorted(tables, key=lambda names: (names[0].encode(), names[1].encode()))
+    locks = [
+        f"LOCK TABLES {qualified(schema, table)} WRITE, {qualified(schema, retired)} WRITE"
+        for schema, table, _, retired in found
+    ]
+    seconds = f"{CUTOVER_DEADLINE_SECONDS:.0f} s"
+    return Explained(
+        sentence=f"Switch all {len(found)} tables atomically, in one statement, when each of them is ready; "
+        f"writers wait at most {seconds}, readers see no gap and never one new table beside an old one.",
+        statements=(*locks, rename_sql(found)),
     )
 
 
@@ -130,12 +160,13 @@ def _clean_up(facts: Facts) -> Explained:
     return Explained(sentence=f"The original stays as {retired} until `vreplication cleanup`.")
 
 
+CUT_OVER = "cut_over"
 STAGES: tuple[Stage[Facts], ...] = (
     Stage(name="prepare", after=(), phases=(Phase.PREPARING,), explain=_prepare),
     Stage(name="replicate", after=("prepare",), phases=(), explain=_replicate),
     Stage(name="copy", after=("prepare",), phases=(Phase.COPYING, Phase.CATCHING_UP), explain=_copy),
     Stage(name="verify", after=("copy",), phases=(Phase.VERIFYING,), explain=_verify),
     Stage(name="gate", after=("verify",), phases=(Phase.WAITING,), explain=_gate),
-    Stage(name="cut_over", after=("gate", "replicate"), phases=(Phase.CUTTING_OVER,), explain=_cut_over),
+    Stage(name=CUT_OVER, after=("gate", "replicate"), phases=(Phase.CUTTING_OVER,), explain=_cut_over),
     Stage(name="clean_up", after=("cut_over",), phases=(Phase.COMPLETE,), explain=_clean_up),
 )

@@ -42,7 +42,7 @@ class Recheck:
     """Of one table and one driver. copy_again: copies ranges once more, cleared before.
 
     table: its id at home; workflow: whose journal, markers and driver these are. home: the driver's session there, as
-    it is by then. is_mariadb: the source is.
+    it is by then. is_mariadb: the source is. share: among so many tables the time under the lock is divided.
     """
 
     route: Route
@@ -53,6 +53,7 @@ class Recheck:
     home: Callable[[], Session]
     check: Callable[[], None]
     copy_again: Callable[[Sequence[KeyRange]], None]
+    share: int = 1
     repaired: set[str] = field(default_factory=set)
 
     def until_small(self, *, with_sample: bool) -> None:
@@ -68,7 +69,7 @@ class Recheck:
                 is_mariadb=self.is_mariadb,
                 check=self.check,
             )
-            SinceRounds(examiner=examiner).until_small(self._repair, with_sample=with_sample)
+            SinceRounds(examiner=examiner, share=self.share).until_small(self._repair, with_sample=with_sample)
 
     def _repair(self, wrong: tuple[str, ...]) -> None:
         shown = ", ".join(f"({readable_key(key)})" for key in wrong[:_SHOWN])
@@ -123,6 +124,12 @@ def has_many_keys(session: Session, table: str) -> bool:
     return found is not None and found.vouches and found.keys_waiting > MANY_KEYS
 
 
+def has_too_many_keys(session: Session, table: str, mapping: TableMapping, share: int) -> bool:
+    """More than may be compared under the lock."""
+    found = since.load(session, table)
+    return found is not None and found.vouches and found.keys_waiting > locked_keys(mapping) // share
+
+
 def check_definition(locked: Session, source: Table, digest: str | None, workflow: str) -> None:
     """The source is still defined as at the start. Raises SourceChanged. To be called under the lock."""
     if definition_digest(read_create_sql(locked, source.schema, source.name), source.name) != digest:
@@ -132,25 +139,27 @@ def check_definition(locked: Session, source: Table, digest: str | None, workflo
         )
 
 
-def compare_locked(locked: Session, ends: Ends, mapping: TableMapping, table: str) -> int:
+def compare_locked(locked: Session, ends: Ends, mapping: TableMapping, table: str, *, share: int = 1) -> int:
     """The last round, under the lock and after the barrier; returns the number of keys.
 
     locked: holds LOCK TABLES on the source, and can read nothing else; what is read of `ends` is home and the target.
+    share: so many tables are compared under the lock, one after the other.
     Raises Mismatch, or Transient when this attempt has to be given up.
     """
     verdict = verdicts.load(ends.home, table)
     if verdict is None or len(verdict.hot_keys) > MAX_HOT_KEYS:
         raise Transient("there is no clean verification")
-    return 0 if verdict.verdict == verdicts.WAIVED else _compare_keys(locked, ends, mapping, table, verdict.hot_keys)
+    if verdict.verdict == verdicts.WAIVED:
+        return 0
+    return _compare_keys(locked, ends, mapping, table, verdict.hot_keys, locked_keys(mapping) // share)
 
 
 def _compare_keys(
-    locked: Session, ends: Ends, mapping: TableMapping, table: str, hot: Sequence[tuple[str, ...]]
+    locked: Session, ends: Ends, mapping: TableMapping, table: str, hot: Sequence[tuple[str, ...]], most: int
 ) -> int:
     written = since.load(ends.home, table)
     if written is None or not written.vouches:
         raise Transient("what was written since the verification is not known any more")
-    most = locked_keys(mapping)
     keys = since.keys(ends.home, mapping, table, None, most + 1)
     if len(keys) > most:
         raise Transient(f"more than {most} rows were written since they were last compared")

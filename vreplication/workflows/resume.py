@@ -18,7 +18,7 @@ from vreplication.planning.spec import Spec
 from vreplication.state import layout, lease, markers, operator_requests, workflows
 from vreplication.state.operator_requests import OperatorRequests
 from vreplication.state.workflows import WorkflowRow
-from vreplication.workflows import ending, failover, prepare, steps
+from vreplication.workflows import ending, failover, prepare, switching
 from vreplication.workflows.driver import Driver
 from vreplication.workflows.result import Result
 
@@ -82,8 +82,10 @@ def is_switched(driver: Driver) -> bool:
     session = driver.session
     row = failover.follow(session, workflows.load(session, driver.workflow))
     if row.is_cut or settle(session, row) == SWITCHED:
-        if not row.is_cut:
-            steps.note_switched(driver)
+        if row.is_cut:
+            driver.note_switched()
+        else:
+            switching.note_switched(driver)
         return True
     markers.remove_all(session, row.id, markers.CUTOVER)
     return False

@@ -12,13 +12,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from vreplication.clock import SYSTEM
-from vreplication.cutover.attempt import CutOver, Outcome
-from vreplication.cutover.reasons import Gate, Reason, why_closed
+from vreplication.cutover.reasons import OTHERS, Gate, Reason, why_closed
 from vreplication.cutover.sentry import drop_table
 from vreplication.errors import BadValue, Transient
 from vreplication.mysql.ends import Ends, Route
-from vreplication.mysql.server import inspect, is_mariadb
-from vreplication.mysql.session import ConnectionLost, LockWait, Session, connect
+from vreplication.mysql.server import Server, inspect, is_mariadb
+from vreplication.mysql.session import ConnectionLost, LockWait, Session
 from vreplication.pausepoints import reach
 from vreplication.phases import Phase
 from vreplication.planning.spec import Spec
@@ -26,7 +25,7 @@ from vreplication.rowcopy import ahead
 from vreplication.rowcopy.repair import copy_keys, copy_ranges
 from vreplication.rowcopy.spark_job import run_copy, slots
 from vreplication.schema.introspect import exists
-from vreplication.settings import ALIVE_SECONDS, BEAT_SECONDS, CUTOVER_RETRY_SECONDS
+from vreplication.settings import CUTOVER_RETRY_SECONDS
 from vreplication.spark.session import Spark, SparkAway
 from vreplication.state import (
     compared,
@@ -49,11 +48,13 @@ from vreplication.verify import beside
 from vreplication.verify.beside import Beside
 from vreplication.verify.rounds import Examiner, markers_of
 from vreplication.verify.verify import verify
-from vreplication.workflows import conflicts, job, maintenance, recheck, spool, statistics
+from vreplication.workflows import conflicts, job, maintenance, recheck, spool, statistics, switching
 from vreplication.workflows.driver import Driver
 from vreplication.workflows.job import Job
 from vreplication.workflows.recheck import Mismatch, Recheck
 from vreplication.workflows.saying import Saying
+from vreplication.workflows.switching import Company, Member, Tried
+from vreplication.workflows.together import Together
 
 log = logging.getLogger(__name__)
 
@@ -252,36 +253,77 @@ def _judge(driver: Driver, verdict: Verdict) -> None:
         )
 
 
-def hold_at_gate(driver: Driver, spark: Spark, again: Recheck, *, is_manual: bool, window: str | None = None) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AtGate:
+    """What holds a workflow before the cut-over.
+
+    window: releases while it is open, and no longer. company: the tables that are switched in one with this one.
+    """
+
+    driver: Driver
+    row: WorkflowRow
+    spec: Spec
+    server: Server
+    company: Company
+    is_manual: bool
+    window: str | None = None
+
+    @property
+    def needs_release(self) -> bool:
+        return self.is_manual or self.window is not None
+
+    def is_released(self) -> bool:
+        if self.window:
+            maintenance.keep(self.driver.session, self.driver.workflow, self.window)
+        return released_by(self.driver.session, self.driver.workflow) is not None
+
+    def is_wanted(self) -> bool:
+        """Nothing but a verification that is under way holds it, as far as people and other tables go."""
+        is_released = self.is_released() or not self.needs_release
+        return is_released and not self.company.missing(self.driver.workflow)
+
+    def reasons(self) -> list[Reason]:
+        """Of its own; where there are none, that others have some."""
+        self.is_released()
+        found = why_closed(
+            self.driver.session,
+            self.server,
+            self.row,
+            own_connections=frozenset(self.driver.connections),
+            ignore_old_snapshots=self.spec.ignore_old_snapshots,
+            needs_release=self.needs_release,
+            window=self.window,
+        )
+        self.company.tell(self.driver.workflow, is_ready=not found)
+        return found or self._waits_for_others()
+
+    def _waits_for_others(self) -> list[Reason]:
+        missing = self.company.missing(self.driver.workflow)
+        words = f"Waiting for {', '.join(missing)}: all tables are switched together."
+        return [Reason(code=OTHERS, sentence=words)] if missing else []
+
+
+def at_gate(driver: Driver, company: Company, *, is_manual: bool, window: str | None) -> AtGate:
+    row = workflows.load(driver.session, driver.workflow)
+    return AtGate(
+        driver=driver,
+        row=row,
+        spec=Spec.model_validate(row.spec),
+        server=inspect(driver.session),
+        company=company,
+        is_manual=is_manual,
+        window=window,
+    )
+
+
+def hold_at_gate(driver: Driver, spark: Spark, again: Recheck, at: AtGate) -> None:
     """Wait until nothing speaks against the cut-over any more, three readings running; verify again now and then.
 
     What is written meanwhile is compared before it gets too much.
-
-    window: releases while it is open, and no longer.
     """
     driver.move(Phase.WAITING)
-    row, server = workflows.load(driver.session, driver.workflow), inspect(driver.session)
-    spec = Spec.model_validate(row.spec)
-    statistics.collect(driver, row)
-
-    def is_released() -> bool:
-        if window:
-            maintenance.keep(driver.session, driver.workflow, window)
-        return released_by(driver.session, driver.workflow) is not None
-
-    def check() -> list[Reason]:
-        is_released()
-        return why_closed(
-            driver.session,
-            server,
-            row,
-            own_connections=frozenset(driver.connections),
-            ignore_old_snapshots=spec.ignore_old_snapshots,
-            needs_release=is_manual or window is not None,
-            window=window,
-        )
-
-    gate, saying, not_before = Gate(check), Saying(driver.notify), 0.0
+    statistics.collect(driver, at.row)
+    gate, saying, not_before = Gate(at.reasons), Saying(driver.notify), 0.0
     while not gate.is_open():
         reasons = "; ".join(r.sentence for r in gate.reasons)
         driver.report(waiting_for=reasons or None)
@@ -293,8 +335,8 @@ def hold_at_gate(driver: Driver, spark: Spark, again: Recheck, *, is_manual: boo
         elif any(r.code == "not_verified" for r in gate.reasons):
             compare(driver, spark)
             driver.move(Phase.WAITING)
-        elif SYSTEM.monotonic() > not_before and _is_to_be_verified(driver, spec, gate.reasons):
-            if not verify_again(driver, spark, is_released):
+        elif SYSTEM.monotonic() > not_before and _is_to_be_verified(driver, at.spec, gate.reasons):
+            if not verify_again(driver, spark, at.is_wanted):
                 not_before = SYSTEM.monotonic() + _RETRY_SECONDS
         elif recheck.has_many_keys(driver.session, driver.workflow):
             _is_level(driver, again, with_sample=False)
@@ -316,34 +358,43 @@ def verify_again(driver: Driver, spark: Spark, is_enough: Callable[[], bool]) ->
 
 
 def _is_to_be_verified(driver: Driver, spec: Spec, reasons: Sequence[Reason]) -> bool:
-    """The last verification is old, and there is time: the workflow waits for nothing but a person."""
-    if [r.code for r in reasons] != ["not_released"] or not spec.verify_every_minutes:
+    """The last verification is old, and there is time: the workflow waits for nothing but a person, or other tables."""
+    if [r.code for r in reasons] not in (["not_released"], [OTHERS]) or not spec.verify_every_minutes:
         return False
     age = verdicts.age_seconds(driver.session, driver.workflow)
     return age is not None and age > 60 * spec.verify_every_minutes
 
 
-def switch(driver: Driver, spark: Spark, *, is_manual: bool, window: str | None = None) -> None:
+def switch(
+    driver: Driver, spark: Spark, *, is_manual: bool, window: str | None = None, company: Company | None = None
+) -> None:
     """Hold at the gate and try until the tables are switched; rows that differ under the lock are verified again."""
-    attempt = 0
+    number = 0
     if not recheck.vouches(Ends.on(driver.session), driver.workflow):
         # What was verified before the server was lost, or before a failover, counts for nothing.
         compare(driver, spark)
-    again = _recheck(driver)
+    company = company or Together.alone(driver.workflow)
+    at, again = at_gate(driver, company, is_manual=is_manual, window=window), _recheck(driver, len(company))
     while True:
-        hold_at_gate(driver, spark, again, is_manual=is_manual, window=window)
-        attempt += 1
+        hold_at_gate(driver, spark, again, at)
         try:
-            if _is_level(driver, again, with_sample=True) and cut_over(driver, attempt):
+            is_level = _is_level(driver, again, with_sample=True)
+            tried = cut_over(at, again, number + 1) if is_level else None
+            if is_level and tried is None:
+                # The others are not ready any more, or this one is not.
+                continue
+            number += 1
+            if tried and tried.outcome.is_switched:
                 return
-            pause_before_retry(driver, attempt)
+            pause_before_retry(driver, number)
         except Mismatch as error:
+            number += 1
             driver.notify(f"{error}; comparing them again")
-            if attempt > _MISMATCHES:
+            if number > _MISMATCHES:
                 raise BadValue(f"The copy keeps differing from the source: {error}") from None
 
 
-def _recheck(driver: Driver) -> Recheck:
+def _recheck(driver: Driver, share: int) -> Recheck:
     found = job.load(driver.session, driver.workflow)
     return Recheck(
         route=Route.within(driver.url),
@@ -354,6 +405,7 @@ def _recheck(driver: Driver) -> Recheck:
         home=lambda: driver.session,
         check=driver.check,
         copy_again=functools.partial(copy_again, driver, found, clear=True),
+        share=share,
     )
 
 
@@ -370,79 +422,38 @@ def _is_level(driver: Driver, again: Recheck, *, with_sample: bool) -> bool:
     return True
 
 
-def cut_over(driver: Driver, attempt: int) -> bool:
-    """Try the cut-over once. False: everything is as before. Raises Mismatch when rows differ under the lock."""
-    driver.move(Phase.CUTTING_OVER)
-    driver.report(cutover_attempts=attempt)
-    driver.remember()
-    found = job.load(driver.session, driver.workflow)
-    counted: list[int] = []
-    outcome = _attempt(driver, found, counted)
+def cut_over(at: AtGate, again: Recheck, number: int) -> Tried | None:
+    """Try the cut-over once, when all tables of the company have come to it; None: it has not come to that.
+
+    Raises Mismatch when rows of this table differ under the lock.
+    """
+    driver, company = at.driver, at.company
+
+    def may_stay() -> bool:
+        driver.check()
+        too_many = recheck.has_too_many_keys(driver.session, driver.workflow, again.mapping, len(company))
+        return not (at.reasons() or too_many)
+
+    member = Member(driver=driver, number=number)
+    tried = company.meet(driver.workflow, member, functools.partial(switching.attempt, company), may_stay)
+    if tried is not None:
+        _tell(driver, tried)
+    return tried
+
+
+def _tell(driver: Driver, tried: Tried) -> None:
+    outcome = tried.outcome
     if outcome.is_switched:
-        note_switched(driver, f"{counted[-1]} keys compared under the lock" if counted else "")
+        switching.note_switched(driver, "" if tried.keys is None else f"{tried.keys} keys compared under the lock")
         driver.report(write_stall_millis=outcome.lock_millis, cutover_millis=outcome.total_millis)
-        return True
-    driver.notify(f"cut-over not done: {outcome.reason}")
-    driver.report(waiting_for=outcome.reason)
-    return False
-
-
-def _attempt(driver: Driver, found: Job, counted: list[int]) -> Outcome:
-    """One attempt; unless it switched, its markers are taken back, so that catch-up goes on."""
-    used: list[str] = []
-    is_switched = False
-    try:
-        with connect(driver.url, read_timeout=BEAT_SECONDS, idle_seconds=ALIVE_SECONDS) as other:
-            cut_over = CutOver(driver.url, driver.lease, found.server, found.row, announce=driver.announce)
-            outcome = cut_over.attempt(
-                barrier=functools.partial(_barrier, other, driver, used),
-                check_locked=functools.partial(_check_locked, other, driver, found, counted),
-            )
-        is_switched = outcome.is_switched
-        return outcome
-    finally:
-        if not is_switched:
-            for marker in used:
-                markers.remove(driver.session, driver.workflow, marker)
-
-
-def note_switched(driver: Driver, details: str = "") -> None:
-    """On a connection of its own: the driver's may have gone with the cut-over."""
-    driver.note_switched()
-    driver.reconnect()
-    workflows.set_fields(driver.session, driver.workflow, is_cut=1)
-    journal.write(driver.session, driver.workflow, "switched", details, actor=lease.me())
-    reach("workflow.switched")
+    else:
+        driver.notify(f"cut-over not done: {outcome.reason}")
+        driver.report(waiting_for=outcome.reason)
 
 
 def pause_before_retry(driver: Driver, attempt: int) -> None:
     """After the first attempt 0 seconds, then 5, 10, 30, 60, 60, …"""
     driver.wait(CUTOVER_RETRY_SECONDS[min(attempt, len(CUTOVER_RETRY_SECONDS)) - 1])
-
-
-def _barrier(other: Session, driver: Driver, used: list[str], remaining_seconds: float) -> None:
-    """A marker behind the last write; when it is applied the shadow is level and catch-up stands still."""
-    marker = markers.write(other, driver.workflow, markers.CUTOVER, our_lease=driver.lease)
-    used.append(marker)
-    applied = markers.wait_applied(
-        other, driver.workflow, marker, timeout_seconds=remaining_seconds, check=driver.check, poll_seconds=0.003
-    )
-    if applied.branches:
-        raise Transient(f"XA branch {applied.branches[0]} has no outcome yet.")
-    if not applied.is_holding:
-        raise Transient("Catch-up does not hold at the marker.")
-
-
-def _check_locked(other: Session, driver: Driver, found: Job, counted: list[int], locked: Session) -> None:
-    """Under the lock, after the barrier: what was written since it was last seen equal. `counted` gets how many keys.
-
-    And the last place where a signal or an operator's cancel is heeded: the cut-over comes next.
-    """
-    driver.check()
-    if found.mapping.may_collide and dirty.is_any(other, driver.workflow):
-        raise Transient("a row gave way to another one under the new unique key a moment ago")
-    recheck.check_definition(locked, found.mapping.source, found.row.source_definition, driver.workflow)
-    counted.append(recheck.compare_locked(locked, Ends.on(other), found.mapping, driver.workflow))
 
 
 def clean_up(driver: Driver) -> None:

@@ -1,0 +1,196 @@
+"""An attempt at the cut-over, of one workflow or of several together: markers, barrier, the last look, and the end.
+
+What must stay true: of several tables each has its own marker, all of them written before the first is waited for; an
+error that is one table's is told to that table, and the others' attempt has only failed; unless it switched, the
+markers are taken back, so that catch-up goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from vreplication.clock import SYSTEM
+from vreplication.cutover.attempt import CutOver, Outcome, Part
+from vreplication.errors import Transient, VReplicationError
+from vreplication.mysql.ends import Ends
+from vreplication.mysql.session import Session, connect
+from vreplication.pausepoints import reach
+from vreplication.phases import Phase
+from vreplication.settings import ALIVE_SECONDS, BEAT_SECONDS
+from vreplication.state import dirty, journal, lease, markers, workflows
+from vreplication.workflows import job, recheck
+from vreplication.workflows.driver import Driver
+from vreplication.workflows.job import Job
+from vreplication.workflows.together import Together
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """A table's driver at its attempt of this number."""
+
+    driver: Driver
+    number: int
+
+    @property
+    def workflow(self) -> str:
+        return self.driver.workflow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tried:
+    """keys: how many were compared under the lock; None: it did not come to that."""
+
+    outcome: Outcome
+    keys: int | None = None
+
+
+Company = Together[Member, Tried]
+
+
+def attempt(company: Company, members: Sequence[Member]) -> Mapping[str, Tried | Exception]:
+    """Try once, for all of them; what it has come to for each, by workflow. Errors are values here."""
+    found = _Attempt(members).run()
+    for tried in found.values():
+        if isinstance(tried, Tried) and tried.outcome.is_switched:
+            company.note_switched()
+        elif isinstance(tried, Tried) and tried.outcome.not_locked:
+            company.lock_first(tried.outcome.not_locked)
+    return found
+
+
+class _Attempt:
+    """The first of them acts: the connections are on its server, which is that of all."""
+
+    def __init__(self, members: Sequence[Member]) -> None:
+        self._members = {member.workflow: member for member in members}
+        self._jobs: dict[str, Job] = {}
+        self._counted: dict[str, int] = {}
+        self._used: dict[str, str] = {}
+        """Markers by workflow."""
+        self._not_taken_back: dict[str, Exception] = {}
+        """Catch-up stands at such a marker: its driver has to begin again, which takes it back."""
+        self._at_fault: str | None = None
+
+    def run(self) -> dict[str, Tried | Exception]:
+        try:
+            for workflow, member in self._members.items():
+                with self._about(workflow):
+                    self._begin(member)
+            outcome = self._try()
+        except Exception as error:
+            return {each: self._not_taken_back.get(each) or self._end(each, error) for each in self._members}
+        tried = {each: Tried(outcome=outcome, keys=self._counted.get(each)) for each in self._members}
+        return {**tried, **self._not_taken_back}
+
+    def _end(self, workflow: str, error: Exception) -> Tried | Exception:
+        """Of one that is not at fault the attempt has only failed."""
+        fault = self._at_fault
+        if fault is None or fault == workflow:
+            return error
+        name = self._jobs[fault].row.source_table if fault in self._jobs else fault
+        return Tried(outcome=Outcome(is_switched=False, reason=f"{name}: {error}"))
+
+    @contextlib.contextmanager
+    def _about(self, workflow: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception:
+            self._at_fault = self._at_fault or workflow
+            raise
+
+    def _begin(self, member: Member) -> None:
+        driver = member.driver
+        driver.move(Phase.CUTTING_OVER)
+        driver.report(cutover_attempts=member.number)
+        driver.remember()
+        self._jobs[driver.workflow] = job.load(driver.session, driver.workflow)
+
+    def _try(self) -> Outcome:
+        """Unless it switched, the markers are taken back, so that catch-up goes on."""
+        is_switched = False
+        try:
+            outcome = self._cut_over()
+            is_switched = outcome.is_switched
+            return outcome
+        finally:
+            if not is_switched:
+                self._take_back()
+
+    def _cut_over(self) -> Outcome:
+        first = next(iter(self._members.values())).driver
+        parts = [Part(row=found.row, lease=self._members[each].driver.lease) for each, found in self._jobs.items()]
+        server = self._jobs[first.workflow].server
+        with connect(first.url, read_timeout=BEAT_SECONDS, idle_seconds=ALIVE_SECONDS) as other:
+            cut_over = CutOver(first.url, server, parts, announce=self._announce)
+            try:
+                return cut_over.attempt(
+                    barrier=functools.partial(self._barrier, other),
+                    check_locked=functools.partial(self._check_locked, other),
+                )
+            finally:
+                self._at_fault = self._at_fault or cut_over.at_fault
+
+    def _announce(self, ids: tuple[int, ...]) -> None:
+        """In every heartbeat: whoever takes over one of the tables ends the attempt at all of them."""
+        for workflow, member in self._members.items():
+            with self._about(workflow):
+                member.driver.announce(ids)
+
+    def _barrier(self, other: Session, remaining_seconds: float) -> None:
+        """A marker behind the last write; when all are applied the shadows are level and catch-up stands still."""
+        until = SYSTEM.monotonic() + remaining_seconds
+        for workflow, member in self._members.items():
+            with self._about(workflow):
+                self._used[workflow] = mark(other, member.driver)
+        for workflow, marker in self._used.items():
+            with self._about(workflow):
+                _wait_level(other, self._members[workflow].driver, marker, max(0.0, until - SYSTEM.monotonic()))
+
+    def _check_locked(self, other: Session, part: Part, locked: Session) -> None:
+        """Under the lock, after the barrier: what was written since it was last seen equal.
+
+        And the last place where a signal or an operator's cancel is heeded: the cut-over comes next.
+        """
+        for workflow, member in self._members.items():
+            with self._about(workflow):
+                member.driver.check()
+        workflow, found = part.row.id, self._jobs[part.row.id]
+        if found.mapping.may_collide and dirty.is_any(other, workflow):
+            raise Transient("a row gave way to another one under the new unique key a moment ago")
+        recheck.check_definition(locked, found.mapping.source, found.row.source_definition, workflow)
+        ends, share = Ends.on(other), len(self._members)
+        self._counted[workflow] = recheck.compare_locked(locked, ends, found.mapping, workflow, share=share)
+
+    def _take_back(self) -> None:
+        for workflow, marker in self._used.items():
+            try:
+                markers.remove(self._members[workflow].driver.session, workflow, marker)
+            except VReplicationError as error:
+                self._not_taken_back[workflow] = error
+
+
+def mark(other: Session, driver: Driver) -> str:
+    """Write the marker at which catch-up holds. Raises Superseded where the lease is another's."""
+    return markers.write(other, driver.workflow, markers.CUTOVER, our_lease=driver.lease)
+
+
+def _wait_level(other: Session, driver: Driver, marker: str, seconds: float) -> None:
+    applied = markers.wait_applied(
+        other, driver.workflow, marker, timeout_seconds=seconds, check=driver.check, poll_seconds=0.003
+    )
+    if applied.branches:
+        raise Transient(f"XA branch {applied.branches[0]} has no outcome yet.")
+    if not applied.is_holding:
+        raise Transient("Catch-up does not hold at the marker.")
+
+
+def note_switched(driver: Driver, details: str = "") -> None:
+    """On a connection of its own: the driver's may have gone with the cut-over."""
+    driver.note_switched()
+    driver.reconnect()
+    workflows.set_fields(driver.session, driver.workflow, is_cut=1)
+    journal.write(driver.session, driver.workflow, "switched", details, actor=lease.me())
+    reach("workflow.switched")
