@@ -31,6 +31,7 @@ BACK_TO_1 = (
     f" FROM {SIDECAR}.later w JOIN {SIDECAR}.workflow_table t ON t.workflow=w.id",
     f"DROP TABLE {SIDECAR}.later, {SIDECAR}.workflow_table",
     f"ALTER TABLE {SIDECAR}.worker CHANGE protocol mechanism INT NOT NULL",
+    f"ALTER TABLE {SIDECAR}.workflow_group DROP COLUMN atomic",
 )
 """What takes today's layout back to version 1, with all that stands in it."""
 

@@ -64,11 +64,11 @@ def install() -> None:
     """Replace Spark in this process."""
     import pyspark
 
-    from vreplication.workflows import moving, online_ddl, operate
+    from vreplication.workflows import group, moving, online_ddl, operate
     from vreplication.workflows.move_tables import run
 
     pyspark.InheritableThread = threading.Thread  # type: ignore[misc,assignment]
-    for module in (online_ddl, operate, moving, run):
+    for module in (group, online_ddl, operate, moving, run):
         module.SparkStart = LocalStart  # type: ignore[attr-defined]
 
 

@@ -45,7 +45,7 @@ Examples:
 
   vreplication online-ddl --table orders --alter "MODIFY id BIGINT UNSIGNED NOT NULL" --cutover manual --yes
 
-  vreplication online-ddl --table orders --table items --alter "ENGINE=InnoDB"
+  vreplication online-ddl --table orders --table items --alter "ENGINE=InnoDB" --atomic
 """
 PLAN_HELP = """
 Say what `online-ddl` would do, with the verdict of every check; touches nothing. Exits with 2 when a check refuses.
@@ -78,6 +78,10 @@ _AtOnce = Annotated[
         max=64,
         help=f"Of several tables, how many are copied at a time. [default: {TABLES_AT_ONCE}]",
     ),
+]
+_Atomic = Annotated[
+    bool,
+    typer.Option("--atomic", help="Of several tables: switch all in one statement when each is ready, or none."),
 ]
 _Workflow = Annotated[
     str | None,
@@ -168,6 +172,7 @@ class Request:
     group: str | None = None
     """Id of what has several tables, or is to be as if it had."""
     at_once: int = TABLES_AT_ONCE
+    is_atomic: bool = False
 
     @property
     def spec(self) -> Spec:
@@ -185,6 +190,7 @@ def command(act: Callable[[Request], int]) -> Callable[..., None]:
         alter: _Alter = None,
         tables_file: _TablesFile = None,
         tables_at_once: _AtOnce = None,
+        atomic: _Atomic = False,
         source: options.SourceOption = None,
         source_file: options.SourceFileOption = None,
         workflow: _Workflow = None,
@@ -232,6 +238,7 @@ def command(act: Callable[[Request], int]) -> Callable[..., None]:
             is_json=is_json,
             group=None if is_one else name,
             at_once=tables_at_once or TABLES_AT_ONCE,
+            is_atomic=atomic,
         )
         raise typer.Exit(act(request))
 
@@ -283,7 +290,8 @@ def _agree(request: Request) -> None:
     alters = "\n".join(f"ALTER TABLE {spec.table} {spec.alter}" for spec in request.specs)
     name = request.group or _workflow(request)
     stays = "Each table stays" if request.group else "The table stays"
-    words = f"{alters}\non {request.url}, workflow {name}.\n{stays} in use and is untouched until the cut-over. Go on?"
+    until = "one cut-over of all" if request.group and request.is_atomic else "cut-over"
+    words = f"{alters}\non {request.url}, workflow {name}.\n{stays} in use and is untouched until the {until}. Go on?"
     if not typer.confirm(mask(words), err=True):
         raise Refused("Not started.")
 

@@ -51,7 +51,7 @@ class Overview:
 def tables(request: Request) -> Tables:
     from vreplication.workflows.group import Tables
 
-    return Tables(id=request.group or "", specs=request.specs, at_once=request.at_once)
+    return Tables(id=request.group or "", specs=request.specs, at_once=request.at_once, is_atomic=request.is_atomic)
 
 
 def run(asked: Tables, url: SourceUrl, args: Sequence[str], *, is_json: bool, is_resumed: bool = False) -> int:

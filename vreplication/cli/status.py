@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import typer
@@ -35,6 +35,7 @@ from vreplication.workflows.lookup import Servers
 
 WATCH_SECONDS = 1.0
 EMPTY = f'No workflows on this server yet; start one with: {PROGRAM} online-ddl --table NAME --alter "CLAUSES"'
+TOGETHER = "All of them are switched together, in one statement."
 _HEADER = ("Workflow", "Table", "Phase", "Copied")
 _TABLES_SHOWN = 20
 
@@ -55,17 +56,21 @@ class Seen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
-    """leaving: ids of workflows whose tables leave the server, and whose state is elsewhere."""
+    """leaving: ids of workflows whose tables leave the server, and whose state is elsewhere.
+
+    is_atomic: they are tables of one command, which are switched in one statement.
+    """
 
     each: tuple[Seen, ...]
     leaving: tuple[str, ...] = ()
+    is_atomic: bool = False
 
     @property
     def has_ended(self) -> bool:
         return all(seen.snapshot.has_ended for seen in self.each)
 
     def aged(self, seconds: float) -> Overview:
-        return Overview(each=tuple(seen.aged(seconds) for seen in self.each), leaving=self.leaving)
+        return replace(self, each=tuple(seen.aged(seconds) for seen in self.each))
 
 
 Look = Callable[[], Overview]
@@ -88,7 +93,7 @@ def status(
     else:
         found = lookup.find(servers, names.check_workflow(workflow))
         members = {} if found.group is None else _members(found.group)
-        look = _named(found.home, workflow, members)
+        look = _named(found.home, workflow, members, is_atomic=found.group is not None and found.group.is_atomic)
     is_one = workflow is not None and not members
     until = _Until(is_watched=watch, is_named=workflow is not None)
     if is_json:
@@ -139,7 +144,7 @@ def _all(servers: Servers) -> Look:
     return look
 
 
-def _named(url: SourceUrl, workflow: str, members: Mapping[str, str]) -> Look:
+def _named(url: SourceUrl, workflow: str, members: Mapping[str, str], *, is_atomic: bool) -> Look:
     """Reads the sidecar alone: looking at a workflow loads nothing of what works on it."""
 
     def look() -> Overview:
@@ -147,7 +152,7 @@ def _named(url: SourceUrl, workflow: str, members: Mapping[str, str]) -> Look:
             if not members:
                 return Overview(each=(Seen(snapshot=read(session, workflow), moved=moved.find(session, workflow)),))
             each = [find(session, each) or _not_begun(session, each, name) for each, name in members.items()]
-        return Overview(each=tuple(Seen(snapshot=snapshot) for snapshot in each))
+        return Overview(each=tuple(Seen(snapshot=snapshot) for snapshot in each), is_atomic=is_atomic)
 
     return look
 
@@ -155,7 +160,7 @@ def _named(url: SourceUrl, workflow: str, members: Mapping[str, str]) -> Look:
 def _json(look: Look, until: _Until) -> None:
     def show(found: Overview) -> None:
         for seen in found.each:
-            json_line(seen.as_json())
+            json_line(seen.as_json() | ({"atomic": True} if found.is_atomic else {}))
         for workflow in found.leaving:
             json_line({"event": "leaving", "workflow": workflow})
 
@@ -194,7 +199,8 @@ def _page(found: Overview, view: View, *, is_one: bool) -> RenderableType:
         return Group(view, *_facts(seen))
     if not found.each:
         return Group(*(map(_leaves, found.leaving))) if found.leaving else Text(EMPTY)
-    return Group(table([seen.snapshot for seen in found.each]), *map(_leaves, found.leaving))
+    together = [Text(TOGETHER, style=QUIET)] if found.is_atomic else []
+    return Group(table([seen.snapshot for seen in found.each]), *together, *map(_leaves, found.leaving))
 
 
 def _leaves(workflow: str) -> Text:

@@ -17,6 +17,7 @@ from vreplication import names
 from vreplication.cli import online_ddl, options
 from vreplication.cli.operate import by
 from vreplication.cli.say import PROGRAM, json_line, say
+from vreplication.errors import Refused
 from vreplication.masking import mask
 from vreplication.mysql.session import connect
 from vreplication.mysql.url import SourceUrl
@@ -66,6 +67,8 @@ _Alter = Annotated[
     str, typer.Option("--alter", metavar="CLAUSES", help="What would follow ALTER TABLE name, several clauses too.")
 ]
 
+_Atomic = Annotated[bool, typer.Option("--atomic", hidden=True, help="Refused: a queued migration has one table.")]
+
 
 def submit(
     table: _Table,
@@ -89,8 +92,14 @@ def submit(
     xa_wait: online_ddl._XaWait = None,
     ignore_old_snapshots: online_ddl._OldSnapshots = False,
     verify_every: online_ddl._VerifyEvery = None,
+    atomic: _Atomic = False,
     is_json: options.JsonOption = False,
 ) -> None:
+    if atomic:
+        raise Refused(
+            "A queued migration has one table, so there is nothing to be switched with it.",
+            cure="Run `vreplication online-ddl` with several tables and --atomic.",
+        )
     given = {
         "table": table, "alter": alter, "workflow": workflow, "not_before": not_before, "after": after,
         "priority": priority, "cutover": cutover, "cutover_window": cutover_window,

@@ -6,6 +6,7 @@ not run.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from vreplication.errors import Refused
@@ -15,7 +16,7 @@ from vreplication.planning import privileges, space, table_checks
 from vreplication.planning.checks import copy_path_reason, holds_counter, may_collide, run_checks
 from vreplication.planning.facts import Check, Facts, Verdict, ok, refuse
 from vreplication.planning.spec import Spec
-from vreplication.planning.stages import STAGES, Explained, Stage
+from vreplication.planning.stages import CUT_OVER, STAGES, Explained, Stage, switched, together
 from vreplication.schema.alter import AlterClauses, parse_alter
 from vreplication.schema.introspect import introspect
 from vreplication.schema.mapping import map_for
@@ -40,6 +41,8 @@ class Plan:
     estimated_rows: int
     copy_bytes: int
     log_bytes: int
+    names: tuple[str, str, str, str]
+    """(schema, table, its new table, what it is called afterwards)"""
 
     @property
     def refusals(self) -> tuple[Check, ...]:
@@ -81,7 +84,14 @@ def _plan(facts: Facts, checks: tuple[Check, ...]) -> Plan:
         estimated_rows=facts.source.estimated_rows,
         copy_bytes=copy_bytes,
         log_bytes=log_bytes,
+        names=switched(facts),
     )
+
+
+def switched_together(plans: Sequence[Plan]) -> list[Plan]:
+    """The same plans, with one cut-over for all of them."""
+    joint = together([plan.names for plan in plans])
+    return [replace(p, stages=tuple((s, joint if s.name == CUT_OVER else e) for s, e in p.stages)) for p in plans]
 
 
 def _read_alter(session: Session, spec: Spec, server: Server, source: Table) -> tuple[Facts, Check]:

@@ -22,11 +22,15 @@ _t = sidecar.workflow_group
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """specs: the requests as plain data (no password, no URL), a table each. at_once: so many are copied at a time."""
+    """specs: the requests as plain data (no password, no URL), a table each. at_once: so many are copied at a time.
+
+    is_atomic: all of them are switched in one statement, or none is.
+    """
 
     id: str
     specs: tuple[dict[str, Any], ...]
     at_once: int
+    is_atomic: bool = False
     is_paused: bool = False
     is_cancel_requested: bool = False
     released_by: str | None = None
@@ -50,7 +54,12 @@ def members(group: str, count: int) -> tuple[str, ...]:
 
 def create(session: Session, group: Group) -> None:
     """Raises Refused when the id was taken at this moment."""
-    fields = {"tables": json.dumps(group.specs), "at_once": group.at_once, "created_at": now()}
+    fields = {
+        "tables": json.dumps(group.specs),
+        "at_once": group.at_once,
+        "atomic": int(group.is_atomic),
+        "created_at": now(),
+    }
     try:
         with session.transaction():
             rows.add(session, _t, id=group.id, **fields)
@@ -68,6 +77,7 @@ def find(session: Session, group: str) -> Group | None:
         id=found["id"],
         specs=tuple(json.loads(found["tables"])),
         at_once=int(found["at_once"]),
+        is_atomic=bool(found["atomic"]),
         is_paused=bool(found["paused"]),
         is_cancel_requested=bool(found["cancel_requested"]),
         released_by=found["released_by"],

@@ -35,7 +35,7 @@ workflow_table = _table(
     "copy_path", "source_identity", "shadow_identity", "source_definition", "is_cut", "rows_total",
 )  # fmt: skip
 workflow_group = _table(
-    "workflow_group", "id", "tables", "at_once", "paused", "cancel_requested", "released_by", "created_at"
+    "workflow_group", "id", "tables", "at_once", "atomic", "paused", "cancel_requested", "released_by", "created_at"
 )
 move = _table(
     "move", "workflow", "target_schema", "source_at", "target_at", "source_server", "serving", "decision", "number",

@@ -80,6 +80,8 @@ class Driver:
         self._is_switched = False
         self._is_done = False
         self.child: CatchUp = child or ReplicateProcess(url, workflow)
+        self.check_others: Callable[[], None] = lambda: None
+        """Raises when a workflow that is switched in one with this one has ended. Not asked once it is switched."""
 
     @property
     def lease(self) -> Lease:
@@ -132,6 +134,8 @@ class Driver:
             raise Interrupted("Interrupted.")
         if self._ended is not None and not (self._is_switched and isinstance(self._ended, Cancelled)):
             raise self._ended
+        if not self._is_switched:
+            self.check_others()
         self._keep_alive()
 
     def _keep_alive(self) -> None:

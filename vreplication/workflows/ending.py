@@ -129,7 +129,7 @@ def _ended_with_sidecar(session: Session, workflow: str, driver: Driver, error: 
         reason = f"Interrupted; the source table is untouched. {log_kept.limit(session)}".strip()
         return _result(session, "interrupted", workflow, reason, exit_code=Interrupted.exit_code)
     if isinstance(error, Cancelled):
-        return cancelled(session, row)
+        return cancelled(session, row, None if row.is_cancel_requested else error.message)
     if not isinstance(error, Superseded) and not row.has_ended:
         workflows.move(session, workflow, Phase.FAILED, str(error), our_lease=driver.our_lease)
         journal.write(session, workflow, "failed", str(error), actor=lease.me())
@@ -149,16 +149,17 @@ def _settled(session: Session, row: WorkflowRow) -> WorkflowRow:
     return workflows.load(session, row.id)
 
 
-def cancelled(session: Session, row: WorkflowRow) -> Result:
-    """Remove what the workflow made."""
+def cancelled(session: Session, row: WorkflowRow, why: str | None = None) -> Result:
+    """Remove what the workflow made. why: a sentence; None: the operator asked for it."""
     problems = prepare.undo_quietly(session, row)
     if problems:
         return _result(session, "failed", row.id, problems[0], exit_code=1, leftovers=leftovers(session, row))
     workflows.forget_run(session, row.id)
     spool.forget(row)
-    workflows.move(session, row.id, Phase.CANCELLED, "cancelled by the operator")
-    journal.write(session, row.id, "cancelled", "", actor=lease.me())
-    return _result(session, "cancelled", row.id, "Cancelled; the source table is untouched.", exit_code=3)
+    workflows.move(session, row.id, Phase.CANCELLED, why or "cancelled by the operator")
+    journal.write(session, row.id, "cancelled", why or "", actor=lease.me())
+    words = f"{why} The source table is untouched." if why else "Cancelled; the source table is untouched."
+    return _result(session, "cancelled", row.id, words, exit_code=3)
 
 
 def leftovers(session: Session, row: WorkflowRow) -> tuple[Leftover, ...]:

@@ -3,7 +3,8 @@
 What must stay true: every table is checked before anything is made, and one refusal refuses all; a table's workflow
 runs as it would alone, so that it is as safe, and each table is switched by itself when it is ready; one that fails
 leaves the others alone; the same command goes on with those that have not ended; what operators ask of the group holds
-for tables whose turn has not come, too.
+for tables whose turn has not come, too. Atomic ones are switched in one statement, and one that fails or is cancelled
+before that ends the others.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
-from vreplication.errors import Interrupted, LeaseHeld, Refused, VReplicationError
+from vreplication.errors import Cancelled, Interrupted, LeaseHeld, Refused, VReplicationError
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import OVER, Phase
-from vreplication.planning.plan import Plan, make_plan
+from vreplication.planning.plan import Plan, make_plan, switched_together
 from vreplication.planning.spec import Spec
 from vreplication.settings import TABLE_SECONDS
 from vreplication.spark.session import Lent as LentSpark
@@ -30,27 +31,35 @@ from vreplication.state.operator_requests import OperatorRequests
 from vreplication.workflows import ending, online_ddl
 from vreplication.workflows.child import Shared, SharedProcess
 from vreplication.workflows.result import Result
+from vreplication.workflows.switching import Company
+from vreplication.workflows.together import Together
 
 log = logging.getLogger(__name__)
 
 Notify = Callable[[str], None]
 MOST_AT_GATES = 16
 """Tables that are held at a time: each has eight connections, of the 151 that a server takes by default."""
+MOST_ATOMIC = 12
+"""Tables that are switched in one: each has one connection more then, and there are five for all."""
 _SLOT_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tables:
-    """What is asked for: a Spec a table, of the group `id`; at_once: so many are copied at a time."""
+    """What is asked for: a Spec a table, of the group `id`; at_once: so many are copied at a time.
+
+    is_atomic: all are switched in one statement. Of one table that says nothing.
+    """
 
     id: str
     specs: tuple[Spec, ...]
     at_once: int
+    is_atomic: bool = False
 
     @property
     def at_most(self) -> int:
         """So many are followed at a time: those that wait at their gates are, too."""
-        is_held = any(spec.needs_release for spec in self.specs)
+        is_held = self.is_atomic or any(spec.needs_release for spec in self.specs)
         return len(self.specs) if is_held else min(len(self.specs), 2 * self.at_once)
 
     @property
@@ -63,6 +72,7 @@ class Tables:
 def plan(tables: Tables, url: SourceUrl, stop: threading.Event | None = None) -> list[Plan]:
     """Every check of every table; touches nothing. Raises Refused where two of them are one, Interrupted."""
     found = []
+    check(tables)
     with connect(url, read_timeout=TABLE_SECONDS) as session:
         _check_apart(session, tables)
         _check_count(tables)
@@ -70,7 +80,7 @@ def plan(tables: Tables, url: SourceUrl, stop: threading.Event | None = None) ->
             if stop and stop.is_set():
                 raise Interrupted("Interrupted before anything was made.")
             found.append(make_plan(session, spec))
-    return found
+    return switched_together(found) if tables.is_atomic and len(found) > 1 else found
 
 
 def _check_apart(session: Session, tables: Tables) -> None:
@@ -92,6 +102,24 @@ def _check_count(tables: Tables) -> None:
         )
 
 
+def check(tables: Tables) -> None:
+    """What the request alone tells. Raises Refused."""
+    if not tables.is_atomic:
+        return
+    if len(tables.specs) > MOST_ATOMIC:
+        raise Refused(
+            f"--atomic switches at most {MOST_ATOMIC} tables, and {len(tables.specs)} are given: each is held, with "
+            "connections of its own, until all are ready.",
+            cure="Leave out the tables that need not be switched in the same moment.",
+        )
+    windows = {spec.cutover_window for spec in tables.specs}
+    if len(windows) > 1:
+        raise Refused(
+            "With --atomic all tables are switched in the same moment, and they have different cutover-windows.",
+            cure="Give all of them the same one, or none.",
+        )
+
+
 def run(tables: Tables, url: SourceUrl, *, stop: threading.Event, notify: Notify) -> list[Result]:
     """How each table's workflow ended, in order. Raises what ends it before the first of them has begun."""
     begin(tables, url, stop)
@@ -101,7 +129,7 @@ def run(tables: Tables, url: SourceUrl, *, stop: threading.Event, notify: Notify
     process.load()
     several = _Several(
         tables=tables, url=url, stop=stop, notify=notify, process=process, spark=spark, asking=threading.Lock(),
-        slots=threading.Semaphore(tables.at_once),
+        slots=threading.Semaphore(tables.at_once), company=_company(tables),
     )  # fmt: skip
     try:
         with ThreadPoolExecutor(tables.at_most, thread_name_prefix="table") as pool:
@@ -109,6 +137,12 @@ def run(tables: Tables, url: SourceUrl, *, stop: threading.Event, notify: Notify
     finally:
         spark.stop()
         process.end()
+
+
+def _company(tables: Tables) -> Company | None:
+    if not tables.is_atomic:
+        return None
+    return Together({spec.workflow or "": spec.table for spec in tables.named}, tables.id)
 
 
 def begin(tables: Tables, url: SourceUrl, stop: threading.Event) -> None:
@@ -128,7 +162,8 @@ def begin(tables: Tables, url: SourceUrl, stop: threading.Event) -> None:
 
 
 def _group(tables: Tables) -> Group:
-    return Group(id=tables.id, specs=_plain(tables.specs), at_once=tables.at_once)
+    specs = _plain(tables.specs)
+    return Group(id=tables.id, specs=specs, at_once=tables.at_once, is_atomic=tables.is_atomic)
 
 
 def _plain(specs: Sequence[Spec]) -> tuple[dict[str, Any], ...]:
@@ -149,6 +184,8 @@ def _check_same(session: Session, found: Group, tables: Tables) -> None:
             cure=f"Repeat its own arguments or run `vreplication resume {found.id}` to go on with it, or give the new "
             "one another --workflow id.",
         )
+    if found.is_atomic != tables.is_atomic:
+        _refuse_other_kind(found)
     rows = [row for each in found.members if (row := workflows.find(session, each))]
     if len(rows) == len(found.members) and all(row.phase in OVER and not _is_untold(session, row) for row in rows):
         raise Refused(f"Workflow {found.id} has ended.", cure="Give the new one another --workflow id.")
@@ -158,6 +195,13 @@ def _check_same(session: Session, found: Group, tables: Tables) -> None:
                 f"Workflow {found.id} is being worked on.",
                 cure=f"Watch it with `vreplication status {found.id} --watch`.",
             )
+
+
+def _refuse_other_kind(found: Group) -> None:
+    raise Refused(
+        f"Workflow {found.id} was begun {'with' if found.is_atomic else 'without'} --atomic.",
+        cure=f"Repeat its own arguments or run `vreplication resume {found.id}` to go on with it.",
+    )
 
 
 def _named_alters(session: Session, specs: Sequence[Spec]) -> list[tuple[str, str, str]]:
@@ -170,7 +214,8 @@ def _is_untold(session: Session, row: workflows.WorkflowRow | None) -> bool:
 
 def tables_of(group: Group) -> Tables:
     """What was asked for, to go on with it."""
-    return Tables(id=group.id, specs=tuple(map(Spec.model_validate, group.specs)), at_once=group.at_once)
+    specs = tuple(map(Spec.model_validate, group.specs))
+    return Tables(id=group.id, specs=specs, at_once=group.at_once, is_atomic=group.is_atomic)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,17 +230,28 @@ class _Several:
     spark: SparkStart
     asking: threading.Lock
     slots: threading.Semaphore
+    company: Company | None = None
 
     def run(self, spec: Spec) -> Result:
+        result = self._result(spec)
+        if self.company:
+            self.company.note_end(result)
+        return result
+
+    def _result(self, spec: Spec) -> Result:
         workflow = spec.workflow or ""
         slot = _Slot(self.slots)
         try:
             while not slot.take():
                 if self.stop.is_set():
                     return _not_begun(workflow)
+                if self.company:
+                    self.company.check()
             if over := self._over(workflow):
                 return over
             return _not_begun(workflow) if self.stop.is_set() else self._run(spec, slot)
+        except Cancelled as error:
+            return Result(event="cancelled", workflow=workflow, reason=str(error), exit_code=Cancelled.exit_code)
         except VReplicationError as error:
             return Result(event="failed", workflow=workflow, reason=str(error), exit_code=1)
         except Exception as error:  # a fault of ours ends this table's run, and no other's
@@ -211,6 +267,7 @@ class _Several:
             child=Shared(self.process, self.url, spec.workflow or ""),
             asked=self._asked,
             at_gate=slot.free,
+            company=self.company,
         )
         return online_ddl.run(
             spec, self.url, stop=self.stop, notify=lambda text: self.notify(f"{spec.table}: {text}"), lent=lent

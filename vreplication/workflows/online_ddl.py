@@ -31,6 +31,7 @@ from vreplication.workflows import ending, prepare, resume, steps
 from vreplication.workflows.child import CatchUp
 from vreplication.workflows.driver import Driver, loaded_catch_up
 from vreplication.workflows.result import Result
+from vreplication.workflows.switching import Company
 
 log = logging.getLogger(__name__)
 
@@ -47,19 +48,22 @@ class Work:
     plan: Plan | None = None
     is_whole: bool = True
     at_gate: Callable[[], None] = lambda: None
+    company: Company | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lent:
     """What several runs share, as one of them has it.
 
-    asked: what operators have asked of all of them. at_gate: called once nothing more of it is to be copied.
+    asked: what operators have asked of all of them. at_gate: called once nothing more of it is to be copied. company:
+    those that are switched together; None: each is by itself.
     """
 
     spark: Spark
     child: CatchUp
     asked: Callable[[], OperatorRequests]
     at_gate: Callable[[], None]
+    company: Company | None = None
 
 
 def run(
@@ -84,10 +88,12 @@ def run(
         child = lent.child if lent else loaded_catch_up(url, workflow)
         plan = plan_or_resume(spec, url, stop, lent.asked if lent else OperatorRequests)
         driver = Driver(url, workflow, stop, notify, child)
+        if lent and lent.company:
+            driver.check_others = lent.company.check
         driver.start()
         work = Work(driver=driver, spark=spark, spec=spec, plan=plan)
         if lent:
-            work = replace(work, at_gate=lent.at_gate)
+            work = replace(work, at_gate=lent.at_gate, company=lent.company)
         ACTS["prepare"](work)
         result = through_outages(driver, functools.partial(to_the_end, work))
         driver.note_done()
@@ -157,6 +163,8 @@ def through_outages(driver: Driver, act: Callable[[], T]) -> T:
 def to_the_end(work: Work) -> Result:
     """From where the sidecar and the tables say that the workflow stands."""
     if resume.is_switched(work.driver):
+        if work.company:
+            work.company.note_switched()
         ACTS["clean_up"](work)
     else:
         flow(work)
@@ -202,7 +210,8 @@ def _cut_over(work: Work) -> None:
         finish_copying(work)
         steps.wait_matched(work.driver)
     is_manual = work.is_whole and work.spec.needs_release
-    steps.switch(work.driver, work.spark, is_manual=is_manual, window=work.spec.cutover_window)
+    window = work.spec.cutover_window
+    steps.switch(work.driver, work.spark, is_manual=is_manual, window=window, company=work.company)
 
 
 def _clean_up(work: Work) -> None:
