@@ -11,7 +11,7 @@ import pytest
 from sandbox.databases import Database
 from tests.support.flow import Ended, altered_copy, call, definition, let_go, paused_at, pauses, wait_until
 from tests.support.related import ALTER, TABLES, Related, create
-from tests.support.run_ddl import Command, start, wait_reached
+from tests.support.run_ddl import Command, start, wait_gone, wait_reached
 from vreplication import names
 from vreplication.mysql.session import Session, connect
 from vreplication.phases import Phase
@@ -159,6 +159,24 @@ def test_one_that_is_cancelled_ends_both(database: Database, app: Session, tmp_p
     assert (ended.code, ends(ended)) == (3, dict.fromkeys(TABLES, "cancelled")), ended
     assert f"items was cancelled, so none of the tables of workflow {ID} is switched." in reasons(ended)["orders"]
     assert (is_untouched(app), ours(app)) == (True, [])
+
+
+def test_killed_at_the_gate_none_goes_on_alone(database: Database, app: Session, tmp_path: Path) -> None:
+    """A table's own workflow would be switched by itself: it is refused, and the group goes on."""
+    with running(database, tmp_path, "--cutover", "manual") as command:
+        waits_for(database, command, 0, "release")
+        waits_for(database, command, 1, "release")
+        wait_gone(command.kill())
+    alone = ("--table", "items", "--alter", ALTER, "--workflow", MEMBERS[1], "--yes")
+    for words in (("resume", MEMBERS[1]), ("online-ddl", *alone)):
+        refused = call(database, *words)
+        assert (refused.code, f"the tables of {ID}, which are switched together" in refused.err) == (2, True), refused
+    without = call(database, "online-ddl", *(word for word in WORDS if word != "--atomic"), "--yes")
+    assert (without.code, f"Workflow {ID} was begun with --atomic." in without.err) == (2, True), without
+    assert call(database, "release", ID).code == 0
+    ended = start(database, tmp_path / "state", ("resume", ID, "--json")).finish()
+    assert (ended.code, ends(ended)) == (0, dict.fromkeys(TABLES, "complete")), ended
+    assert not is_untouched(app)
 
 
 def test_a_cancel_in_the_middle_of_the_switch(database: Database, app: Session, tmp_path: Path, pauses: Path) -> None:

@@ -26,7 +26,7 @@ def test_the_command_runs_all_of_them_in_their_order(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(online_ddl, "SparkStart", lambda *_: SimpleNamespace(stop=lambda: None))
     monkeypatch.setattr(online_ddl, "Driver", lambda *_: driver)
     monkeypatch.setattr(online_ddl, "loaded_catch_up", lambda *_: None)
-    monkeypatch.setattr(online_ddl, "plan_or_resume", lambda *_: None)
+    monkeypatch.setattr(online_ddl, "plan_or_resume", lambda *_, **__: None)
     monkeypatch.setattr(resume, "tell_late", lambda *_: None)
     monkeypatch.setattr(resume, "is_switched", lambda _: is_switched)
     monkeypatch.setattr(online_ddl.ending, "completed", lambda _: "done")

@@ -249,6 +249,8 @@ class _Several:
                     self.company.check()
             if over := self._over(workflow):
                 return over
+            if self.company:
+                self.company.check()
             return _not_begun(workflow) if self.stop.is_set() else self._run(spec, slot)
         except Cancelled as error:
             return Result(event="cancelled", workflow=workflow, reason=str(error), exit_code=Cancelled.exit_code)

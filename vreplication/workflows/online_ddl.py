@@ -86,7 +86,8 @@ def run(
         if told := resume.tell_late(url, spec):
             return told
         child = lent.child if lent else loaded_catch_up(url, workflow)
-        plan = plan_or_resume(spec, url, stop, lent.asked if lent else OperatorRequests)
+        asked, is_together = (lent.asked, lent.company is not None) if lent else (OperatorRequests, False)
+        plan = plan_or_resume(spec, url, stop, asked, is_together=is_together)
         driver = Driver(url, workflow, stop, notify, child)
         if lent and lent.company:
             driver.check_others = lent.company.check
@@ -119,18 +120,24 @@ def _unexpected(error: Exception, stop: threading.Event) -> VReplicationError:
 
 
 def plan_or_resume(
-    spec: Spec, url: SourceUrl, stop: threading.Event, asked_before: Callable[[], OperatorRequests] = OperatorRequests
+    spec: Spec,
+    url: SourceUrl,
+    stop: threading.Event,
+    asked_before: Callable[[], OperatorRequests] = OperatorRequests,
+    *,
+    is_together: bool = False,
 ) -> Plan | None:
     """A plan that passed, its workflow row written; None when the workflow exists and goes on.
 
-    asked_before: what was asked of a workflow that does not exist yet.
+    asked_before: what was asked of a workflow that does not exist yet. is_together: those that are switched in one with
+    it go on as well.
 
     Raises Refused, or Interrupted: then nothing was made. One that begins again keeps what was asked of it: it is
     written first, and `prepare` heeds the interrupt.
     """
     with connect(url, read_timeout=TABLE_SECONDS) as session:
         found = workflows.find(session, spec.workflow or "")
-        asked = asked_before() if found is None else resume.begin_again(session, found, spec)
+        asked = asked_before() if found is None else resume.begin_again(session, found, spec, is_together=is_together)
         if asked is None:
             return None
         is_new = found is None

@@ -15,7 +15,7 @@ from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import OVER, Phase
 from vreplication.planning.spec import Spec
-from vreplication.state import layout, lease, markers, operator_requests, workflows
+from vreplication.state import groups, layout, lease, markers, operator_requests, workflows
 from vreplication.state.operator_requests import OperatorRequests
 from vreplication.state.workflows import WorkflowRow
 from vreplication.workflows import ending, failover, prepare, switching
@@ -25,12 +25,14 @@ from vreplication.workflows.result import Result
 log = logging.getLogger(__name__)
 
 
-def begin_again(session: Session, row: WorkflowRow, spec: Spec) -> OperatorRequests | None:
-    """Check that `row` may go on under `spec`, which is None.
+def begin_again(
+    session: Session, row: WorkflowRow, spec: Spec, *, is_together: bool = False
+) -> OperatorRequests | None:
+    """Check that `row` may go on under `spec`, which is None. is_together: as of `check_same`.
 
     Otherwise nothing of it is left and it is to be planned anew; what operators have asked of it is returned.
     """
-    check_same(session, row, spec)
+    check_same(session, row, spec, is_together=is_together)
     layout.complete(session)
     holder = lease.holder_of(session, row.id, lease.DRIVER)
     if holder and holder.is_alive:
@@ -51,8 +53,11 @@ def begin_again(session: Session, row: WorkflowRow, spec: Spec) -> OperatorReque
     return None
 
 
-def check_same(session: Session, row: WorkflowRow, spec: Spec) -> None:
-    """Raises Refused when the workflow has ended or was begun for something else."""
+def check_same(session: Session, row: WorkflowRow, spec: Spec, *, is_together: bool = False) -> None:
+    """Raises Refused when the workflow has ended or was begun for something else.
+
+    is_together: those that are switched in one with it go on as well.
+    """
     if row.phase in OVER:
         raise Refused(f"Workflow {row.id} has ended ({row.phase}).", cure="Give the new one another --workflow id.")
     if not _is_same(session, row, spec):
@@ -60,6 +65,17 @@ def check_same(session: Session, row: WorkflowRow, spec: Spec) -> None:
             f"Workflow {row.id} exists for another table or ALTER: {row.source_schema}.{row.source_table}, "
             f"{row.spec.get('alter')!r}.",
             cure="Repeat its own arguments to go on with it, or give the new one another --workflow id.",
+        )
+    if not (is_together or row.is_cut):
+        _check_alone(session, row)
+
+
+def _check_alone(session: Session, row: WorkflowRow) -> None:
+    group = groups.of_member(session, row.id)
+    if group is not None and group.is_atomic:
+        raise Refused(
+            f"Workflow {row.id} is of one of the tables of {group.id}, which are switched together.",
+            cure=f"`vreplication resume {group.id}` goes on with all of them.",
         )
 
 

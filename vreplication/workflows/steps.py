@@ -369,11 +369,12 @@ def switch(
     driver: Driver, spark: Spark, *, is_manual: bool, window: str | None = None, company: Company | None = None
 ) -> None:
     """Hold at the gate and try until the tables are switched; rows that differ under the lock are verified again."""
-    number = 0
+    number, company = 0, company or Together.alone(driver.workflow)
+    # It may have been before a server was lost.
+    company.tell(driver.workflow, is_ready=False)
     if not recheck.vouches(Ends.on(driver.session), driver.workflow):
         # What was verified before the server was lost, or before a failover, counts for nothing.
         compare(driver, spark)
-    company = company or Together.alone(driver.workflow)
     at, again = at_gate(driver, company, is_manual=is_manual, window=window), _recheck(driver, len(company))
     while True:
         hold_at_gate(driver, spark, again, at)
