@@ -54,11 +54,13 @@ def waits_for(database: Database, command: Command, number: int, *words: str) ->
 
     def says() -> bool:
         assert command.is_going, command.finish()
+        if None in phases(database):
+            return False
         with connect(database.url) as session:
             said[0] = str(progress.read(session, MEMBERS[number]).get("waiting_for") or "")
         return all(word in said[0] for word in words)
 
-    wait_until(lambda: None not in phases(database) and says(), f"it does not wait for {words}: {said}")
+    wait_until(says, f"it does not wait for {words}: {said}")
 
 
 def ends(ended: Ended) -> dict[str, str]:
@@ -145,9 +147,29 @@ def test_one_that_fails_ends_both(database: Database, app: Session, tmp_path: Pa
         in reasons(ended)["orders"]
     )
     assert "ALTER TABLE" in reasons(ended)["items"]
+    own = [line for line in ended.lines if line["event"] == "failed" and "tables" not in line]
+    assert [line["resume_command"] for line in own] == [f"vreplication resume {ID}"] * 2
     assert is_untouched(app)
     assert call(database, "cancel", ID, "--yes").code == 0
     assert ours(app) == []
+
+
+def test_a_duplicate_in_one_ends_both(database: Database, app: Session, tmp_path: Path) -> None:
+    """Under a new unique key, written while both are held; each table has an ALTER of its own."""
+    file = tmp_path / "tables.yaml"
+    file.write_text(
+        f"- {{table: orders, alter: {ALTER!r}}}\n- {{table: items, alter: 'ADD UNIQUE KEY one (order_id, price)'}}\n"
+    )
+    words = ("online-ddl", "--tables-file", str(file), "--atomic", "--workflow", ID, "--cutover", "manual", "--yes")
+    command = start(database, tmp_path / "state", (*words, "--json"))
+    waits_for(database, command, 0, "release")
+    waits_for(database, command, 1, "release")
+    app.execute_raw("INSERT INTO items (order_id, price) VALUES (1, 1)")
+    ended = command.finish()
+    assert (ended.code, ends(ended)) == (1, dict.fromkeys(TABLES, "failed")), ended
+    assert "The migration of items failed" in reasons(ended)["orders"]
+    assert "(1" in reasons(ended)["items"]
+    assert is_untouched(app)
 
 
 def test_one_that_is_cancelled_ends_both(database: Database, app: Session, tmp_path: Path) -> None:

@@ -427,10 +427,13 @@ class _Attempt:
                 time.sleep(0.2)
 
     def _ambiguous(self, error: Transient) -> Ambiguous:
-        names, first = ", ".join(row.source_table for row in self._rows), self._rows[0].id
+        names, workflow = ", ".join(row.source_table for row in self._rows), self._rows[0].id
+        if len(self._rows) > 1:
+            # Of several tables each has the number behind the id of all.
+            workflow = workflow.rpartition(".")[0]
         return Ambiguous(
             f"The cut-over of {names} may or may not have happened: {error}",
-            cure=f"`vreplication resume {first}` looks it up when the server answers again.",
+            cure=f"`vreplication resume {workflow}` looks it up when the server answers again.",
         )
 
     def _look(self) -> bool:

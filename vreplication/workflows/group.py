@@ -234,9 +234,11 @@ class _Several:
 
     def run(self, spec: Spec) -> Result:
         result = self._result(spec)
-        if self.company:
-            self.company.note_end(result)
-        return result
+        if self.company is None:
+            return result
+        self.company.note_end(result)
+        # By itself a table does not go on.
+        return replace(result, resume_command=result.resume_command and ending.resume_command(self.tables.id))
 
     def _result(self, spec: Spec) -> Result:
         workflow = spec.workflow or ""
