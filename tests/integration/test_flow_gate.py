@@ -13,6 +13,7 @@ import pytest
 
 from sandbox.databases import Database
 from tests.support import local_spark
+from tests.support.dag_runs import now_open, opens_soon
 from tests.support.flow import Run, begin, let_go, paused_at, wait_reached, wait_until
 from vreplication import names
 from vreplication.errors import Refused
@@ -20,8 +21,8 @@ from vreplication.mysql.session import Session, connect
 from vreplication.phases import Phase
 from vreplication.progress import snapshot
 from vreplication.spark.session import SparkAway
-from vreplication.state import journal, verdicts, workflows
-from vreplication.workflows import online_ddl, operate, steps
+from vreplication.state import gate, journal, verdicts, workflows
+from vreplication.workflows import maintenance, online_ddl, operate, steps
 
 pytestmark = pytest.mark.usefixtures("quick")
 ROWS = 300
@@ -246,3 +247,18 @@ def test_who_was_first_has_released_it_and_a_rejection_comes_too_late(held: Run,
         operate.reject(database.url, held.workflow, "bob")
     with connect(database.url) as session:
         assert "rejected" not in _events(session, held)
+
+
+def test_an_open_window_releases_and_a_closed_one_holds(database: Database, table: None) -> None:
+    """Of the command itself, with nobody else who watches the clock."""
+    closed, _ = opens_soon()
+    run = begin(database, "t", "ADD COLUMN z INT", cutover_window=closed)
+    with connect(database.url) as session:
+        wait_until(lambda: phase(session, run) is Phase.WAITING, "it does not get to the gate")
+        assert gate.released_by(session, run.workflow) is None
+        operate.release(database.url, run.workflow, "ann")
+        assert run.result().event == "complete"
+        run = begin(database, "t", "ADD COLUMN y INT", cutover_window=(window := now_open()))
+        assert run.result().event == "complete"
+        actors = {entry["actor"] for entry in journal.read(session, run.workflow) if entry["event"] == "released"}
+    assert actors == {maintenance.named(window)}

@@ -24,15 +24,14 @@ def with_options(
 ) -> Callable[..., None]:
     """A command that takes the model's options, each by its field's name. act: called with the context and the rest.
 
-    before, after: other parameters, name → annotation, that stand before those that all kinds have, and at the end;
-    none of them has to be given.
+    before, after: other parameters, name → annotation, that stand first and last; one that is called as a field is in
+    its place. None of them has to be given.
     """
-    own, shared = own_fields(model)
+    own, shared = ([name for name in part if name not in before] for part in own_fields(model))
     found = [
         inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context),
-        *(option(name, model.model_fields[name]) for name in own),
         *(_parameter(name, annotation) for name, annotation in before.items()),
-        *(option(name, model.model_fields[name]) for name in shared),
+        *(option(name, model.model_fields[name]) for name in (*own, *shared)),
         *(_parameter(name, annotation) for name, annotation in after.items()),
     ]
 

@@ -10,12 +10,12 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from vreplication import names
-from vreplication.cli import invocation, logs, options, outcome, show
+from vreplication.cli import asked, invocation, logs, options, outcome, show
 from vreplication.cli.attend import attend
 from vreplication.cli.say import json_line, say
 from vreplication.cli.tables_file import Named, named
@@ -24,13 +24,12 @@ from vreplication.errors import Refused
 from vreplication.masking import mask
 from vreplication.mysql.session import connect
 from vreplication.mysql.url import SourceUrl
-from vreplication.settings import LATENCY_FACTOR, TABLE_SECONDS, TABLES_AT_ONCE, Limits
+from vreplication.planning.spec import Spec, make_spec
+from vreplication.settings import TABLE_SECONDS, TABLES_AT_ONCE
 
 if TYPE_CHECKING:
     from vreplication.planning.plan import Plan
-    from vreplication.planning.spec import Spec
 
-_DEFAULTS = Limits()
 RUN_HELP = """
 Alter a live table: copy, catch up, verify, switch.
 
@@ -83,81 +82,21 @@ _Atomic = Annotated[
     bool,
     typer.Option("--atomic", help="Of several tables: switch all in one statement when each is ready, or none."),
 ]
-_Workflow = Annotated[
-    str | None,
-    typer.Option("--workflow", metavar="ID", help="Name the workflow, or go on with this one. [default: made]"),
-]
-_Cutover = Annotated[
-    str | None,
-    typer.Option(
-        "--cutover", metavar="auto|manual", help="manual: hold before the cut-over until `release`. [default: auto]"
-    ),
-]
-_Parallelism = Annotated[
-    str | None,
-    typer.Option("--copy-parallelism", metavar="N|auto", help="Copying tasks at a time. [default: auto]"),
-]
-_LatencyFactor = Annotated[
-    float | None,
-    typer.Option(
-        "--latency-factor",
-        metavar="X",
-        help=f"How many times as long commits may take beside writers; 0: no regard. [default: {LATENCY_FACTOR}]",
-    ),
-]
-_ChunkRows = Annotated[
-    int | None, typer.Option("--chunk-rows", metavar="N", help="Rows a chunk. [default: sized by --chunk-millis]")
-]
-_ChunkMillis = Annotated[
-    int | None,
-    typer.Option("--chunk-millis", metavar="MS", help=f"Time a chunk may take. [default: {_DEFAULTS.chunk_millis}]"),
-]
-_ApplyParallelism = Annotated[
-    int | None,
-    typer.Option(
-        "--apply-parallelism",
-        metavar="N",
-        help=f"Connections that apply changes. [default: {_DEFAULTS.apply_parallelism}]",
-    ),
-]
-_CopyPath = Annotated[
-    str | None,
-    typer.Option(
-        "--copy-path",
-        metavar="auto|server|rows",
-        help="server: INSERT … SELECT; rows: through Spark. [default: auto, the plan decides]",
-    ),
-]
-_Retired = Annotated[
-    str | None,
-    typer.Option(
-        "--retired", metavar="keep|drop", help="What becomes of the original after the cut-over. [default: keep]"
-    ),
-]
-
-_XaWait = Annotated[
-    float | None,
-    typer.Option(
-        "--xa-wait",
-        metavar="SECONDS",
-        help=f"Patience with XA branches that were prepared before the start. [default: {_DEFAULTS.xa_wait_seconds:g}]",
-    ),
-]
-_VerifyEvery = Annotated[
-    float | None,
-    typer.Option(
-        "--verify-every",
-        metavar="MINUTES",
-        help="With --cutover manual: verify again so often while it is held; 0: never. [default: 60]",
-    ),
-]
-_OldSnapshots = Annotated[
-    bool,
-    typer.Option(
-        "--ignore-old-snapshots",
-        help="Switch although a transaction from before the end of the copy is open; it may read a half-filled table.",
-    ),
-]
+_TABLES = ("table", "alter", "workflow")
+"""What of a spec is of one table alone: here it may be several."""
+_BEFORE = {
+    "table": _Table,
+    "alter": _Alter,
+    "tables_file": _TablesFile,
+    "tables_at_once": _AtOnce,
+    "atomic": _Atomic,
+    "workflow": Annotated[
+        str | None,
+        typer.Option("--workflow", metavar="ID", help="Name the workflow, or go on with this one. [default: made]"),
+    ],
+    "source": options.SourceOption,
+    "source_file": options.SourceFileOption,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,52 +123,14 @@ class Request:
 def command(act: Callable[[Request], int]) -> Callable[..., None]:
     """A command with the options of an online DDL that hands what it read to `act`."""
 
-    def online_ddl(
-        context: typer.Context,
-        table: _Table = None,
-        alter: _Alter = None,
-        tables_file: _TablesFile = None,
-        tables_at_once: _AtOnce = None,
-        atomic: _Atomic = False,
-        source: options.SourceOption = None,
-        source_file: options.SourceFileOption = None,
-        workflow: _Workflow = None,
-        cutover: _Cutover = None,
-        copy_parallelism: _Parallelism = None,
-        chunk_rows: _ChunkRows = None,
-        chunk_millis: _ChunkMillis = None,
-        latency_factor: _LatencyFactor = None,
-        apply_parallelism: _ApplyParallelism = None,
-        copy_path: _CopyPath = None,
-        spark_master: options.SparkMasterOption = None,
-        retired: _Retired = None,
-        xa_wait: _XaWait = None,
-        ignore_old_snapshots: _OldSnapshots = False,
-        verify_every: _VerifyEvery = None,
-        yes: options.YesOption = False,
-        is_json: options.JsonOption = False,
-    ) -> None:
-        from vreplication.planning.spec import make_spec
-
-        url = options.resolve(source, source_file)
-        tables = named(table or (), alter, tables_file)
-        is_one = len(tables) == 1 and tables_file is None
+    def online_ddl(context: typer.Context, *, yes: bool, is_json: bool, **values: Any) -> None:
+        url = options.resolve(values["source"], values["source_file"])
+        tables = named(values["table"] or (), values["alter"], values["tables_file"])
+        is_one = len(tables) == 1 and values["tables_file"] is None
+        workflow = values["workflow"]
         name = names.check_workflow(workflow) if workflow is not None else names.new_workflow(_stem(tables))
-        common = {
-            "cutover": cutover,
-            "copy_parallelism": options.number_or_auto(copy_parallelism),
-            "chunk_rows": chunk_rows,
-            "chunk_millis": chunk_millis,
-            "latency_factor": latency_factor,
-            "apply_parallelism": apply_parallelism,
-            "copy_path": copy_path,
-            "spark_master": spark_master,
-            "retired": retired,
-            "xa_wait_seconds": xa_wait,
-            "ignore_old_snapshots": ignore_old_snapshots or None,
-            "verify_every_minutes": verify_every,
-            "workflow": name if is_one else None,
-        }
+        given = asked.given(Spec, {field: value for field, value in values.items() if field not in _TABLES})
+        common = {**given, "workflow": name if is_one else None}
         request = Request(
             url=url,
             specs=tuple(make_spec(**{**common, **t.options, "table": t.table, "alter": t.alter}) for t in tables),
@@ -237,12 +138,13 @@ def command(act: Callable[[Request], int]) -> Callable[..., None]:
             is_yes=yes,
             is_json=is_json,
             group=None if is_one else name,
-            at_once=tables_at_once or TABLES_AT_ONCE,
-            is_atomic=atomic,
+            at_once=values["tables_at_once"] or TABLES_AT_ONCE,
+            is_atomic=values["atomic"],
         )
         raise typer.Exit(act(request))
 
-    return online_ddl
+    after = {"yes": options.YesOption, "is_json": options.JsonOption}
+    return asked.with_options(online_ddl, Spec, before=_BEFORE, after=after)
 
 
 def _stem(tables: Sequence[Named]) -> str:

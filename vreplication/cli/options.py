@@ -59,11 +59,6 @@ SparkMasterOption = Annotated[
 ]
 
 
-def number_or_auto(text: str | None) -> str | None:
-    """What was given; None for auto. What is no number, the Spec refuses."""
-    return None if text is None or text.strip().lower() == "auto" else text
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Role:
     """One of the two servers: how it is called, and where its URL and its password may be."""

@@ -7,20 +7,21 @@ neither command starts anything: the DAG scheduled_migrations does.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
 from vreplication import names
-from vreplication.cli import online_ddl, options
+from vreplication.cli import asked, options
 from vreplication.cli.operate import by
 from vreplication.cli.say import PROGRAM, json_line, say
 from vreplication.errors import Refused
 from vreplication.masking import mask
 from vreplication.mysql.session import connect
 from vreplication.mysql.url import SourceUrl
+from vreplication.planning.spec import Spec
 
 if TYPE_CHECKING:
     from vreplication.workflows.due import Standing
@@ -37,7 +38,6 @@ Examples:
 QUEUE_HELP = "List the queue in the order of its starts, with what each migration waits for; --remove takes one out."
 EMPTY = f'Nothing has been submitted; do so with: {PROGRAM} submit --table NAME --alter "CLAUSES"'
 
-_Workflow = Annotated[str | None, typer.Option("--workflow", metavar="ID", help="Name the workflow. [default: made]")]
 _NotBefore = Annotated[
     str | None,
     typer.Option("--not-before", metavar="TIME", help="Not before this time: 2026-12-24T02:00:00Z, or with +01:00."),
@@ -53,63 +53,36 @@ _Cutover = Annotated[
         help="manual: hold before the cut-over until `release`; window: until the maintenance window. [default: auto]",
     ),
 ]
-_Window = Annotated[
-    str | None,
-    typer.Option("--cutover-window", metavar="WINDOW", help="For window: 'Sat 02:00-04:00 Europe/Berlin'."),
-]
 _Priority = Annotated[
     int | None, typer.Option("--priority", metavar="N", help="Greater goes first; else in order. [default: 0]")
-]
-
-
-_Table = Annotated[str, typer.Option("--table", metavar="NAME", help="The table, `name` or `schema.name`.")]
-_Alter = Annotated[
-    str, typer.Option("--alter", metavar="CLAUSES", help="What would follow ALTER TABLE name, several clauses too.")
 ]
 
 _Atomic = Annotated[bool, typer.Option("--atomic", hidden=True, help="Refused: a queued migration has one table.")]
 
 
-def submit(
-    table: _Table,
-    alter: _Alter,
-    source: options.SourceOption = None,
-    source_file: options.SourceFileOption = None,
-    workflow: _Workflow = None,
-    not_before: _NotBefore = None,
-    after: _After = None,
-    priority: _Priority = None,
-    cutover: _Cutover = None,
-    cutover_window: _Window = None,
-    copy_parallelism: online_ddl._Parallelism = None,
-    chunk_rows: online_ddl._ChunkRows = None,
-    chunk_millis: online_ddl._ChunkMillis = None,
-    latency_factor: online_ddl._LatencyFactor = None,
-    apply_parallelism: online_ddl._ApplyParallelism = None,
-    copy_path: online_ddl._CopyPath = None,
-    spark_master: options.SparkMasterOption = None,
-    retired: online_ddl._Retired = None,
-    xa_wait: online_ddl._XaWait = None,
-    ignore_old_snapshots: online_ddl._OldSnapshots = False,
-    verify_every: online_ddl._VerifyEvery = None,
-    atomic: _Atomic = False,
-    is_json: options.JsonOption = False,
-) -> None:
+_BEFORE = {
+    "source": options.SourceOption,
+    "source_file": options.SourceFileOption,
+    "not_before": _NotBefore,
+    "after": _After,
+    "priority": _Priority,
+    "cutover": _Cutover,
+}
+
+
+def _submit_command(_: typer.Context, *, atomic: bool, is_json: bool, **values: Any) -> None:
     if atomic:
         raise Refused(
             "A queued migration has one table, so there is nothing to be switched with it.",
             cure="Run `vreplication online-ddl` with several tables and --atomic.",
         )
-    given = {
-        "table": table, "alter": alter, "workflow": workflow, "not_before": not_before, "after": after,
-        "priority": priority, "cutover": cutover, "cutover_window": cutover_window,
-        "copy_parallelism": options.number_or_auto(copy_parallelism), "latency_factor": latency_factor,
-        "chunk_rows": chunk_rows, "chunk_millis": chunk_millis,
-        "apply_parallelism": apply_parallelism, "copy_path": copy_path, "spark_master": spark_master,
-        "retired": retired, "xa_wait_seconds": xa_wait, "ignore_old_snapshots": ignore_old_snapshots or None,
-        "verify_every_minutes": verify_every,
-    }  # fmt: skip
-    _submit(options.resolve(source, source_file), given, is_json)
+    given = asked.given(Spec, values) | {name: values[name] for name in ("not_before", "after", "priority")}
+    _submit(options.resolve(values["source"], values["source_file"]), given, is_json)
+
+
+submit = asked.with_options(
+    _submit_command, Spec, before=_BEFORE, after={"atomic": _Atomic, "is_json": options.JsonOption}
+)
 
 
 def _submit(url: SourceUrl, given: Mapping[str, object], is_json: bool) -> None:
