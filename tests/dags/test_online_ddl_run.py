@@ -25,10 +25,11 @@ from tests.support.local_spark import WITHOUT
 from tests.support.shop import ROWS, Shop
 from tests.support.staged import BUSY_SECONDS, MISSED_SECONDS
 from vreplication import names
+from vreplication.engine import maintenance
 from vreplication.mysql.session import Session, connect
 from vreplication.phases import Phase
 from vreplication.state import journal, lease
-from vreplication.workflows import maintenance, operate
+from vreplication.workflows import operate
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("airflow")]
 

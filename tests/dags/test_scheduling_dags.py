@@ -17,9 +17,9 @@ from tests.support.flow import call
 from tests.support.local_spark import WITHOUT
 from vreplication.mysql.session import connect
 from vreplication.phases import Phase
+from vreplication.scheduler import due, queueing
 from vreplication.settings import SIDECAR
 from vreplication.state import lease, queue, workflows
-from vreplication.workflows import due, queueing
 
 TELL = f"""{LOAD}
 tell({{

@@ -24,13 +24,13 @@ from vreplication.cutover.decide import decide, settle
 from vreplication.cutover.finish import analyze, drop_table
 from vreplication.cutover.identity import table_identity
 from vreplication.cutover.sentry import comment, create_sentry, remove_sentry
+from vreplication.engine.driver import Driver
 from vreplication.errors import BadValue, SourceChanged, Superseded, Terminal, Transient
 from vreplication.mysql.server import identity, inspect
 from vreplication.mysql.session import ConnectionLost, LockWait, Session, connect
 from vreplication.pausepoints import VARIABLE
 from vreplication.settings import SIDECAR
-from vreplication.workflows import switching
-from vreplication.workflows.driver import Driver
+from vreplication.workflows.online_ddl import switching
 
 _CHILD = """
 import pickle, sys

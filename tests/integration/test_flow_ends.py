@@ -17,7 +17,8 @@ from vreplication.planning.plan import Plan, make_plan
 from vreplication.planning.spec import Spec
 from vreplication.settings import SIDECAR
 from vreplication.state import gate, journal, lease, workflows
-from vreplication.workflows import online_ddl, operate
+from vreplication.workflows import operate
+from vreplication.workflows.online_ddl import run as online_ddl
 
 pytestmark = pytest.mark.usefixtures("quick")
 TABLE = "CREATE TABLE t (id INT PRIMARY KEY, a VARCHAR(20), b INT) ENGINE=InnoDB CHARACTER SET utf8mb4"

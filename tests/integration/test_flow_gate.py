@@ -16,13 +16,16 @@ from tests.support import local_spark
 from tests.support.dag_runs import now_open, opens_soon
 from tests.support.flow import Run, begin, let_go, paused_at, wait_reached, wait_until
 from vreplication import names
+from vreplication.engine import maintenance
 from vreplication.errors import Refused
 from vreplication.mysql.session import Session, connect
 from vreplication.phases import Phase
 from vreplication.progress import snapshot
 from vreplication.spark.session import SparkAway
 from vreplication.state import gate, journal, verdicts, workflows
-from vreplication.workflows import maintenance, online_ddl, operate, steps
+from vreplication.workflows import operate
+from vreplication.workflows.online_ddl import run as online_ddl
+from vreplication.workflows.online_ddl import steps
 
 pytestmark = pytest.mark.usefixtures("quick")
 ROWS = 300

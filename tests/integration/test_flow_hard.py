@@ -23,12 +23,13 @@ from sandbox.servers import RunningServer
 from tests.support import hard, oracle
 from tests.support.flow import Run, contents, definition, wait_until
 from tests.support.hard import Hard, Setting, Write
+from vreplication.engine import recheck
 from vreplication.errors import Refused
 from vreplication.mysql.session import Session, SqlError, connect
 from vreplication.phases import Phase as Where
 from vreplication.planning.spec import Spec
 from vreplication.state import journal, workflows
-from vreplication.workflows import operate, recheck
+from vreplication.workflows import operate
 
 GROUPS, SIDE_BY_SIDE = int(os.environ.get("VREPLICATION_HARD_GROUPS", "75")), 4
 SEED_VARIABLE = "VREPLICATION_HARD_SEED"

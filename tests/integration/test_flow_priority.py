@@ -18,13 +18,13 @@ from tests.support import tailing
 from tests.support.flow import Run, begin, let_go, paused_at, wait_reached, wait_until
 from vreplication.binlog.events import Position
 from vreplication.changes import stream
+from vreplication.engine.beater import COPY_BACKLOG_CHANGES
 from vreplication.mysql.session import Session, connect
 from vreplication.phases import Phase
 from vreplication.progress.snapshot import APPLY
 from vreplication.settings import SIDECAR
 from vreplication.state import gate, workflows
 from vreplication.workflows import operate
-from vreplication.workflows.beater import COPY_BACKLOG_CHANGES
 
 pytestmark = pytest.mark.usefixtures("quick")
 ROWS, CHUNK_ROWS, UPDATES = 3_000, 100, 4

@@ -22,7 +22,8 @@ from vreplication.errors import Refused
 from vreplication.mysql.session import Session, SqlError, connect
 from vreplication.planning.spec import Spec
 from vreplication.state import workflows
-from vreplication.workflows import online_ddl, operate
+from vreplication.workflows import operate
+from vreplication.workflows.online_ddl import run as online_ddl
 
 GROUPS, SIDE_BY_SIDE = 50, 4
 _LEGAL = frozenset({1062, 1048})

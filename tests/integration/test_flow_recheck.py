@@ -17,6 +17,7 @@ from vreplication.apply.since import SinceKeys
 from vreplication.apply.writer import Marks, Target
 from vreplication.binlog.events import RowChange
 from vreplication.changes.watermark import Watermark
+from vreplication.engine import recheck, replicate
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.progress import snapshot
@@ -27,7 +28,7 @@ from vreplication.verify import hot
 from vreplication.verify import since as rounds
 from vreplication.verify.rounds import read_keys
 from vreplication.verify.since import SinceRounds
-from vreplication.workflows import operate, recheck, replicate
+from vreplication.workflows import operate
 
 pytestmark = pytest.mark.usefixtures("quick")
 ROWS = 300

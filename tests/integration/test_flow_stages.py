@@ -16,12 +16,15 @@ from sandbox.databases import Database
 from tests.support import staged
 from tests.support.flow import contents, paused_at, purge_logs, wait_reached, wait_until
 from tests.support.staged import BUSY_SECONDS, MISSED_SECONDS, WORKFLOW, Called, CatchUp
+from vreplication.engine import child, maintenance
 from vreplication.mysql.session import Session, connect
 from vreplication.phases import Phase
 from vreplication.settings import SIDECAR
 from vreplication.state import journal, lease, progress, verdicts, workflows
-from vreplication.workflows import child, maintenance, operate, stages
-from vreplication.workflows.stages import Ended, Stage
+from vreplication.workflows import operate, stages
+from vreplication.workflows.online_ddl import tasks
+from vreplication.workflows.online_ddl.tasks import Stage
+from vreplication.workflows.stages import Ended
 
 
 @pytest.fixture
@@ -32,8 +35,8 @@ def stage(database: Database, quick: None, monkeypatch: pytest.MonkeyPatch) -> S
 @pytest.fixture
 def replicate(stage: Stage) -> Iterator[CatchUp]:
     """Prepared, and caught up from here on."""
-    assert stages.plan(stage) is not None
-    stages.prepare_tables(stage)
+    assert tasks.plan(stage) is not None
+    tasks.prepare_tables(stage)
     found = CatchUp(stage)
     yield found
     stage.stop.set()
@@ -41,9 +44,9 @@ def replicate(stage: Stage) -> Iterator[CatchUp]:
 
 
 def test_all_stages_one_after_the_other(stage: Stage, replicate: CatchUp, database: Database) -> None:
-    stages.copy(stage)
-    stages.verify(stage)
-    stages.enter_gate(stage)
+    tasks.copy(stage)
+    tasks.verify(stage)
+    tasks.enter_gate(stage)
     with connect(database.url) as session:
         assert workflows.load(session, WORKFLOW).phase is Phase.WAITING
         assert progress.read(session, WORKFLOW)["percent"] == 100
@@ -51,10 +54,10 @@ def test_all_stages_one_after_the_other(stage: Stage, replicate: CatchUp, databa
         app.execute_raw("INSERT INTO t (v) VALUES ('late')")
     stages.release(stage, "tester")
     assert replicate.end() is None
-    stages.cut_over(stage)
-    result = stages.clean_up(stage)
+    tasks.cut_over(stage)
+    result = tasks.clean_up(stage)
     assert (result.event, result.rows_copied) == ("complete", 5)
-    assert stages.clean_up(stage) == result
+    assert tasks.clean_up(stage) == result
     with connect(database.app_url) as app:
         assert contents(app, "t")[-1] == (6, b"late".hex().upper(), 7)
     with connect(database.url) as session:
@@ -66,12 +69,12 @@ def test_all_stages_one_after_the_other(stage: Stage, replicate: CatchUp, databa
 def test_catch_up_is_stopped_while_somebody_else_holds_its_lease(
     stage: Stage, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stages.plan(stage)
-    stages.prepare_tables(stage)
+    tasks.plan(stage)
+    tasks.prepare_tables(stage)
     begun = staged.wait_begun(monkeypatch)
     with connect(database.url) as other:
         lease.acquire(other, WORKFLOW, lease.REPLICATE)
-        waiting = Called(stages.catch_up, stage)
+        waiting = Called(tasks.catch_up, stage)
         assert begun.wait(30)
         stage.stop.set()
         # The lease would be free after 10 s.
@@ -83,26 +86,26 @@ def test_catch_up_is_stopped_while_somebody_else_holds_its_lease(
 def test_every_stage_may_be_called_again(stage: Stage, replicate: CatchUp, database: Database) -> None:
     """As a scheduler does when it is told to clear a task."""
     for _ in range(2):
-        assert stages.plan(stage) is None
-        stages.prepare_tables(stage)
-        stages.copy(stage)
-        stages.verify(stage)
-        stages.enter_gate(stage)
+        assert tasks.plan(stage) is None
+        tasks.prepare_tables(stage)
+        tasks.copy(stage)
+        tasks.verify(stage)
+        tasks.enter_gate(stage)
     stages.release(stage, "tester")
     stages.release(stage, "somebody else")
     assert replicate.end() is None
-    stages.cut_over(stage)
-    stages.cut_over(stage)
-    assert stages.clean_up(stage).event == "complete"
+    tasks.cut_over(stage)
+    tasks.cut_over(stage)
+    assert tasks.clean_up(stage).event == "complete"
 
 
 def test_a_server_started_since_the_verification_is_verified_again(
     stage: Stage, replicate: CatchUp, database: Database
 ) -> None:
     """It may have come back without the end of its log."""
-    stages.copy(stage)
-    stages.verify(stage)
-    stages.enter_gate(stage)
+    tasks.copy(stage)
+    tasks.verify(stage)
+    tasks.enter_gate(stage)
     stages.release(stage, "tester")
     assert replicate.end() is None
     with connect(database.url) as session:
@@ -110,29 +113,29 @@ def test_a_server_started_since_the_verification_is_verified_again(
         # As if the server, which runs for minutes, had been started a moment ago.
         session.execute_raw(f"UPDATE {SIDECAR}.verification SET finished_at = finished_at - INTERVAL 1 YEAR")
         assert not verdicts.is_of_this_run(session, WORKFLOW)
-        stages.cut_over(stage)
+        tasks.cut_over(stage)
         assert verdicts.is_of_this_run(session, WORKFLOW)
-    assert stages.clean_up(stage).event == "complete"
+    assert tasks.clean_up(stage).event == "complete"
 
 
 def test_verify_gives_up_without_catch_up(
     stage: Stage, replicate: CatchUp, monkeypatch: pytest.MonkeyPatch, database: Database
 ) -> None:
-    stages.copy(stage)
+    tasks.copy(stage)
     stage.stop.set()
     assert replicate.end() is not None
     stage.stop.clear()
     gone = time.monotonic()
     with pytest.raises(Ended, match="has not run") as caught:
-        stages.verify(stage)
+        tasks.verify(stage)
     assert time.monotonic() - gone < MISSED_SECONDS + BUSY_SECONDS
     told = re.search(r"for (\d+) seconds", str(caught.value))
     assert told
     assert int(told[1]) <= MISSED_SECONDS
     assert caught.value.may_retry
     again = CatchUp(stage)
-    monkeypatch.setattr(stages, "CATCH_UP_SECONDS", 30.0)
-    stages.verify(stage)
+    monkeypatch.setattr(tasks, "CATCH_UP_SECONDS", 30.0)
+    tasks.verify(stage)
     operate.cancel(database.url, WORKFLOW, by="tester")
     assert again.end() is not None
     with connect(database.url) as session:
@@ -144,16 +147,16 @@ def test_a_stage_without_catch_up_tells_why_it_ended(
     stage: Stage, replicate: CatchUp, monkeypatch: pytest.MonkeyPatch, database: Database
 ) -> None:
     """It failed between two stages, when nobody but itself could tell; going on takes the reason out of the row."""
-    stages.copy(stage)
+    tasks.copy(stage)
     database.admin.execute_raw("SET SESSION binlog_format=STATEMENT")
     database.admin.execute_raw("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
     database.admin.execute_raw("UPDATE t SET v='x'")
     ended = replicate.end()
     assert ended is not None
-    monkeypatch.setattr(stages, "CATCH_UP_SECONDS", 0.5)
+    monkeypatch.setattr(tasks, "CATCH_UP_SECONDS", 0.5)
     monkeypatch.setattr(child, "_LOOK_SECONDS", 0.1)
     with pytest.raises(Ended, match=r"has not run for \d+ seconds. The workflow had failed at 20.* UTC: ") as caught:
-        stages.verify(stage)
+        tasks.verify(stage)
     assert str(ended) in str(caught.value)
     assert caught.value.lacks_catch_up
     with connect(database.url) as session:
@@ -179,14 +182,14 @@ def test_copy_gives_its_place_up_while_catch_up_is_away(
     stage.stop.set()
     replicate.end()
     stage.stop.clear()
-    monkeypatch.setattr(stages, "COPY_PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(tasks, "COPY_PATIENCE_SECONDS", 0.5)
     monkeypatch.setattr(child, "_LOOK_SECONDS", 0.1)
     with pytest.raises(Ended, match="has not run") as caught:
-        stages.copy(stage)
+        tasks.copy(stage)
     assert caught.value.lacks_catch_up
     again = CatchUp(stage)
-    monkeypatch.setattr(stages, "COPY_PATIENCE_SECONDS", 30.0)
-    stages.copy(stage)
+    monkeypatch.setattr(tasks, "COPY_PATIENCE_SECONDS", 30.0)
+    tasks.copy(stage)
     stage.stop.set()
     assert again.end() is not None
 
@@ -195,7 +198,7 @@ def test_a_failed_workflow_goes_on_when_catch_up_and_copy_are_called_again(
     stage: Stage, replicate: CatchUp, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where a beat comes before the statement that reopens it has been carried out."""
-    stages.copy(stage)
+    tasks.copy(stage)
     with connect(database.url) as session:
         workflows.move(session, WORKFLOW, Phase.FAILED, "the disk was full")
     ended = replicate.end()
@@ -205,8 +208,8 @@ def test_a_failed_workflow_goes_on_when_catch_up_and_copy_are_called_again(
     monkeypatch.setattr(workflows, "reopen", lambda *given: (time.sleep(1.0), reopen(*given)))
     again = CatchUp(stage)
     assert again.goes_on_for(1.5), "it does not wait for the copy to begin again"
-    stages.copy(stage)
-    stages.verify(stage)
+    tasks.copy(stage)
+    tasks.verify(stage)
     stage.stop.set()
     assert again.end() is not None
 
@@ -219,7 +222,7 @@ def test_catch_up_of_a_failed_workflow_that_nobody_goes_on_with(
     replicate.end()
     monkeypatch.setattr(stages, "REOPEN_SECONDS", 0.3)
     with pytest.raises(Ended, match="the disk was full"):
-        stages.catch_up(stage)
+        tasks.catch_up(stage)
 
 
 def test_a_purged_log_is_a_clear_end_of_every_stage(stage: Stage, replicate: CatchUp, database: Database) -> None:
@@ -227,7 +230,7 @@ def test_a_purged_log_is_a_clear_end_of_every_stage(stage: Stage, replicate: Cat
     replicate.end()
     stage.stop.clear()
     purge_logs(database)
-    for call in (stages.catch_up, stages.prepare_tables):
+    for call in (tasks.catch_up, tasks.prepare_tables):
         with pytest.raises(Ended, match="has been purged") as caught:
             call(stage)
         assert not caught.value.may_retry
@@ -239,8 +242,8 @@ def test_a_purged_log_is_a_clear_end_of_every_stage(stage: Stage, replicate: Cat
 
 def test_stages_go_on_on_another_server(stage: Stage, replicate: CatchUp, database: Database) -> None:
     """As after a failover: other table identities, and nothing that was verified before counts."""
-    stages.copy(stage)
-    stages.verify(stage)
+    tasks.copy(stage)
+    tasks.verify(stage)
     stage.stop.set()
     assert replicate.end() is not None
     stage.stop.clear()
@@ -248,15 +251,15 @@ def test_stages_go_on_on_another_server(stage: Stage, replicate: CatchUp, databa
         identities = {"server_identity": "another", "source_identity": "1", "shadow_identity": "2"}
         workflows.set_fields(session, WORKFLOW, **identities)
     again = CatchUp(stage)
-    stages.enter_gate(stage)
+    tasks.enter_gate(stage)
     with connect(database.url) as session:
         assert verdicts.load(session, WORKFLOW) is None
     with connect(database.app_url) as app:
         app.execute_raw("INSERT INTO t (v) VALUES ('late')")
     stages.release(stage, "tester")
     assert again.end() is None
-    stages.cut_over(stage)
-    assert stages.clean_up(stage).event == "complete"
+    tasks.cut_over(stage)
+    assert tasks.clean_up(stage).event == "complete"
     with connect(database.url) as session:
         verdict = verdicts.load(session, WORKFLOW)
     assert verdict is not None
@@ -270,7 +273,7 @@ def test_a_refusal_touches_nothing_and_is_not_tried_again(stage: Stage, database
         stop=stage.stop,
         notify=stage.notify,
     )
-    for call in (stages.plan, stages.prepare_tables):
+    for call in (tasks.plan, tasks.prepare_tables):
         with pytest.raises(Ended) as caught:
             call(wrong)
         assert not caught.value.may_retry
@@ -286,12 +289,12 @@ def test_the_switch_keeps_to_the_window(
     window, moment = "Sat 02:00-04:00 UTC", [datetime(2026, 11, 23, 12, 0, tzinfo=UTC)]
     monkeypatch.setattr(maintenance, "now", lambda: moment[0])
     stage = replace(stage, spec=stage.spec.model_copy(update={"cutover": "manual", "cutover_window": window}))
-    stages.copy(stage)
-    stages.verify(stage)
-    stages.enter_gate(stage)
+    tasks.copy(stage)
+    tasks.verify(stage)
+    tasks.enter_gate(stage)
     stages.release(stage, maintenance.named(window))
     assert replicate.end() is None
-    switching = Called(stages.cut_over, stage)
+    switching = Called(tasks.cut_over, stage)
     with connect(database.url) as session, connect(database.app_url) as app:
         wait_until(lambda: "release withdrawn" in events(session), "the release stays", 30)
         app.execute_raw("INSERT INTO t (v) VALUES ('late')")
@@ -310,12 +313,12 @@ def test_a_persons_release_counts_outside_the_window(
 ) -> None:
     monkeypatch.setattr(maintenance, "now", lambda: datetime(2026, 11, 23, 12, 0, tzinfo=UTC))
     stage = replace(stage, spec=stage.spec.model_copy(update={"cutover_window": "Sat 02:00-04:00 UTC"}))
-    stages.copy(stage)
-    stages.verify(stage)
-    stages.enter_gate(stage)
+    tasks.copy(stage)
+    tasks.verify(stage)
+    tasks.enter_gate(stage)
     stages.release(stage, "ann")
     assert replicate.end() is None
-    assert Called(stages.cut_over, stage).end() is None
+    assert Called(tasks.cut_over, stage).end() is None
 
 
 def events(session: Session) -> list[str]:
@@ -330,16 +333,16 @@ def test_a_repair_that_was_cut_short_is_gone_on_with(
     stage: Stage, replicate: CatchUp, database: Database, pauses: Path
 ) -> None:
     """Verification copies a range again and is stopped in the middle of it; called again, it ends."""
-    stages.copy(stage)
+    tasks.copy(stage)
     database.admin.execute_raw(f"UPDATE {database.name}.t__vr_new SET v='spoilt' WHERE id=3")
     stopped = replace(stage, stop=threading.Event())
     with paused_at(pauses, "copy.after_open"):
-        first = Called(stages.verify, stopped)
+        first = Called(tasks.verify, stopped)
         wait_reached(pauses, "copy.after_open")
         stopped.stop.set()
     assert isinstance(first.end(), Ended)
-    assert Called(stages.verify, stage).end() is None
-    stages.enter_gate(stage)
+    assert Called(tasks.verify, stage).end() is None
+    tasks.enter_gate(stage)
     stages.release(stage, "tester")
     assert replicate.end() is None
-    assert Called(stages.cut_over, stage).end() is None
+    assert Called(tasks.cut_over, stage).end() is None

@@ -17,9 +17,9 @@ from vreplication import masking
 from vreplication.cli import main, options
 from vreplication.mysql.session import Session, connect
 from vreplication.phases import Phase
+from vreplication.scheduler import housekeeping
 from vreplication.settings import SIDECAR
 from vreplication.state import history, journal, layout, lease, leftovers, workflows
-from vreplication.workflows import housekeeping
 
 pytestmark = pytest.mark.usefixtures("quick")
 

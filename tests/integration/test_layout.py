@@ -15,7 +15,8 @@ from vreplication.mysql.session import Session, connect
 from vreplication.phases import Phase
 from vreplication.settings import SIDECAR
 from vreplication.state import journal, layout, workflows
-from vreplication.workflows import online_ddl, operate
+from vreplication.workflows import operate
+from vreplication.workflows.online_ddl import run as online_ddl
 
 __all__ = ["quick"]
 RECORDED = Path(__file__).parent / "recorded"

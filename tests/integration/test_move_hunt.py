@@ -11,11 +11,11 @@ import pytest
 from tests.support.flow import paused_at, pauses, wait_until
 from tests.support.moving import Move, application, begin, quick, route_of
 from tests.support.pairs import Pair, _pair_servers, pair
+from vreplication.engine.child import StreamProcess
 from vreplication.phases import Phase
 from vreplication.progress import snapshot
 from vreplication.state import moves
 from vreplication.state.moves import Decision, Side
-from vreplication.workflows.child import StreamProcess
 from vreplication.workflows.move_tables import run
 from vreplication.workflows.move_tables.spec import make_move_spec
 

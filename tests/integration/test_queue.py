@@ -18,9 +18,9 @@ from vreplication.cli import main, options
 from vreplication.errors import Refused
 from vreplication.mysql.session import Session, connect
 from vreplication.phases import Phase
+from vreplication.scheduler import due, queueing
 from vreplication.settings import SIDECAR
 from vreplication.state import journal, layout, lease, queue, workflows
-from vreplication.workflows import due, queueing
 
 Capture = pytest.CaptureFixture[str]
 

@@ -13,8 +13,8 @@ from vreplication.airflow import claiming, connections, folder, migration_files
 from vreplication.errors import Refused
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
+from vreplication.scheduler import due, queueing
 from vreplication.state import journal, queue
-from vreplication.workflows import due, queueing
 
 
 class Minute:

@@ -17,10 +17,10 @@ from vreplication.binlog.events import Group, Position
 from vreplication.binlog.position import draw_server_id
 from vreplication.binlog.tailer import Tailer
 from vreplication.binlog.watch import Following
+from vreplication.engine.reading import Intake, SharedReader
 from vreplication.errors import SourceChanged
 from vreplication.mysql.session import connect
 from vreplication.state import layout
-from vreplication.workflows.reading import Intake, SharedReader
 
 TABLES = ("a", "b", "c")
 

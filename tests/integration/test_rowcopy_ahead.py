@@ -17,7 +17,7 @@ from vreplication.planning.spec import Spec
 from vreplication.rowcopy import ahead
 from vreplication.settings import SIDECAR
 from vreplication.state import ledger
-from vreplication.workflows import online_ddl
+from vreplication.workflows.online_ddl import run as online_ddl
 
 FILL = (
     "INSERT INTO t WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000) SELECT i, i FROM n",

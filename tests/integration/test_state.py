@@ -18,7 +18,8 @@ from vreplication.state import checkpoint, forecasts, gate, journal, layout, lea
 from vreplication.state.checkpoint import Checkpoint
 from vreplication.state.ledger import Chunk, KeyRange, Landing, Split
 from vreplication.state.workflows import WorkflowRow
-from vreplication.workflows import operate, steps
+from vreplication.workflows import operate
+from vreplication.workflows.online_ddl import steps
 
 WORKFLOW = "wf-1"
 RANGE = KeyRange(lower=("1",), upper=("9",), has_lower=True)

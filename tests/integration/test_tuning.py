@@ -17,6 +17,7 @@ from tests.support import local_spark
 from tests.support.flow import begin, let_go, paused_at, wait_reached, wait_until
 from vreplication import masking
 from vreplication.cli import main, options
+from vreplication.engine import effort, job
 from vreplication.errors import Refused
 from vreplication.mysql.session import Session, connect
 from vreplication.phases import Phase
@@ -24,7 +25,6 @@ from vreplication.rowcopy import spark_job
 from vreplication.rowcopy.spark_job import run_copy
 from vreplication.settings import SIDECAR, Tuning
 from vreplication.state import journal, layout, ledger, tuning, workflows
-from vreplication.workflows import effort, job
 
 FILL = (
     "INSERT INTO t WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000) SELECT i, i FROM n",

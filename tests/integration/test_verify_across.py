@@ -14,6 +14,7 @@ from verify_setup import run_here
 from tests.support.flow import wait_until
 from tests.support.pairs import Pair
 from vreplication import names
+from vreplication.engine import recheck
 from vreplication.mysql.ends import Ends, Route
 from vreplication.mysql.session import Session, connect
 from vreplication.schema import checksum
@@ -32,7 +33,6 @@ from vreplication.verify.ranges import EVERYTHING
 from vreplication.verify.rounds import Examiner, markers_of, read_keys
 from vreplication.verify.scan import SpanScan
 from vreplication.verify.since import SinceRounds, different
-from vreplication.workflows import recheck
 
 STREAM, TABLE = "wf-move", "wf-move.1"
 SHADOW = names.shadow_table("t")

@@ -18,12 +18,12 @@ from typing import Any
 from sandbox.databases import Database
 from tests.support.flow import Run, begin, paused_at, wait_reached, wait_until
 from vreplication import names
+from vreplication.engine.result import Result
 from vreplication.mysql.processes import processes
 from vreplication.mysql.quoting import ident
 from vreplication.mysql.session import Session, SqlError, connect
 from vreplication.settings import SIDECAR
 from vreplication.state import markers, progress, verdicts
-from vreplication.workflows.result import Result
 
 ALTER = "ADD COLUMN added INT NOT NULL DEFAULT 7"
 TABLE = "CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(20), u INT) ENGINE=InnoDB CHARACTER SET utf8mb4"

@@ -6,13 +6,13 @@ import pytest
 from race_setup import TABLE, Race
 
 from tests.support.flow import wait_until
+from vreplication.engine import job
 from vreplication.mysql.ends import Route
 from vreplication.mysql.session import connect
 from vreplication.pausepoints import VARIABLE
 from vreplication.rowcopy.chunker import copy_split
 from vreplication.state import lease, ledger
 from vreplication.state.lease import Lease
-from vreplication.workflows import job
 
 CHANGES = {
     "deleted": ("DELETE FROM t WHERE id=50",),

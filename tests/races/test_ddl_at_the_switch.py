@@ -9,7 +9,7 @@ from tests.support.flow import let_go, wait_until
 from vreplication.mysql.session import connect
 from vreplication.phases import Phase
 from vreplication.state import workflows
-from vreplication.workflows import steps
+from vreplication.workflows.online_ddl import steps
 
 PARTITIONED = "CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(20), u INT) PARTITION BY HASH (id) PARTITIONS 2"
 EMPTIES = {

@@ -18,11 +18,11 @@ from tests.support.small_disk import make_room, small_disk_at
 from vreplication.binlog import position
 from vreplication.binlog.events import Position
 from vreplication.changes import channel
+from vreplication.engine import spool
 from vreplication.mysql.session import Session, connect
 from vreplication.phases import Phase
 from vreplication.progress import snapshot
 from vreplication.state import progress
-from vreplication.workflows import spool
 
 MANY = (
     "INSERT INTO t SELECT 1000 + a.id * 50 + b.id, 'many', NULL FROM t a, (SELECT id DIV 10 id FROM t) b WHERE a.id<200"

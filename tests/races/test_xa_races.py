@@ -9,7 +9,7 @@ from race_setup import Race
 
 from vreplication.mysql.session import Session, connect
 from vreplication.state import workflows
-from vreplication.workflows import prepare
+from vreplication.workflows.online_ddl import prepare
 
 BRANCH = "'branch','b',1"
 NAMED = "X'6272616e6368'"

@@ -20,10 +20,11 @@ from tests.support.flow import Run, paused_at, wait_reached, wait_until
 from tests.support.proxy import Cut, Manner, Proxy
 from vreplication import settings
 from vreplication.binlog import wire
+from vreplication.engine import driver, replicate
 from vreplication.mysql import session as sessions
 from vreplication.mysql.url import SourceUrl
 from vreplication.planning.spec import Spec
-from vreplication.workflows import driver, replicate, steps
+from vreplication.workflows.online_ddl import steps
 
 PATIENCE_SECONDS = 1.5
 BOUND_SECONDS = 90.0

@@ -21,6 +21,7 @@ from sandbox.servers import RunningServer
 from tests.support import run_ddl
 from tests.support.flow import Run, contents, paused_at, wait_until
 from tests.support.run_ddl import Command
+from vreplication.engine.result import Result
 from vreplication.mysql.quoting import ident
 from vreplication.mysql.server import identity, inspect
 from vreplication.mysql.session import Session, SqlError, connect
@@ -28,7 +29,6 @@ from vreplication.planning.spec import Spec
 from vreplication.settings import SIDECAR
 from vreplication.state import progress, verdicts
 from vreplication.workflows import operate
-from vreplication.workflows.result import Result
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick")]
 

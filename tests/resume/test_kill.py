@@ -15,12 +15,13 @@ from tests.support import tailing
 from tests.support.flow import let_go, paused_at, wait_until
 from tests.support.run_ddl import Command, children, replicates, wait_gone
 from vreplication.binlog.events import Position
+from vreplication.engine import spool
 from vreplication.mysql.processes import processes
 from vreplication.mysql.session import Session, connect
 from vreplication.phases import Phase
 from vreplication.settings import SIDECAR, Tuning
 from vreplication.state import checkpoint, gate, lease, tuning, workflows
-from vreplication.workflows import operate, spool
+from vreplication.workflows import operate
 
 CHAINS = (
     (

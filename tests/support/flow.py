@@ -25,6 +25,8 @@ from sandbox.databases import Database
 from tests.support import local_spark
 from tests.support.forked import Forked
 from vreplication.cutover.attempt import CutOver
+from vreplication.engine.replicate import replicate
+from vreplication.engine.result import Result
 from vreplication.errors import VReplicationError
 from vreplication.mysql.quoting import ident
 from vreplication.mysql.session import Session, connect
@@ -33,9 +35,8 @@ from vreplication.planning.spec import Spec
 from vreplication.schema.shadow import comparable
 from vreplication.state import verdicts
 from vreplication.state.verdicts import Verdict
-from vreplication.workflows import online_ddl, switching
-from vreplication.workflows.replicate import replicate
-from vreplication.workflows.result import Result
+from vreplication.workflows.online_ddl import run as online_ddl
+from vreplication.workflows.online_ddl import switching
 
 
 class Going(Protocol):
@@ -88,7 +89,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Copy and verify without a JVM, catch-up in a thread: for tests that are about something else."""
     import pyspark
 
-    from vreplication.workflows import driver, operate
+    from vreplication.engine import driver
+    from vreplication.workflows import operate
 
     monkeypatch.setattr(pyspark, "InheritableThread", threading.Thread)
     monkeypatch.setattr(online_ddl, "SparkStart", local_spark.LocalStart)

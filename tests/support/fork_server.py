@@ -73,12 +73,12 @@ def load() -> None:
     import vreplication.__main__
     import vreplication.cli.internal
     import vreplication.cli.main
+    import vreplication.engine.effort
     import vreplication.planning.explain
-    import vreplication.workflows.effort
-    import vreplication.workflows.ending
     import vreplication.workflows.move_tables.explain
-    import vreplication.workflows.moving
-    import vreplication.workflows.online_ddl
+    import vreplication.workflows.move_tables.operate
+    import vreplication.workflows.online_ddl.ending
+    import vreplication.workflows.online_ddl.run
     import vreplication.workflows.operate  # noqa: F401
 
 

@@ -60,7 +60,7 @@ class Taken:
 
 @dataclass(slots=True, kw_only=True)
 class Starts:
-    """In the place of the module `subprocess` in vreplication.workflows.child."""
+    """In the place of the module `subprocess` in vreplication.engine.child."""
 
     ahead: list[tuple[int, socket.socket]]
     PIPE: int = subprocess.PIPE
@@ -80,7 +80,7 @@ class Starts:
 
 def fork_ahead() -> None:
     """Returns in each process: at once in the command, and in its children as soon as they are catch-up."""
-    from vreplication.workflows import child
+    from vreplication.engine import child
 
     ahead: list[tuple[int, socket.socket]] = []
     for _ in range(AHEAD):

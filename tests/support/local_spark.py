@@ -64,8 +64,11 @@ def install() -> None:
     """Replace Spark in this process."""
     import pyspark
 
-    from vreplication.workflows import group, moving, online_ddl, operate
+    from vreplication.workflows import operate
+    from vreplication.workflows.move_tables import operate as moving
     from vreplication.workflows.move_tables import run
+    from vreplication.workflows.online_ddl import group
+    from vreplication.workflows.online_ddl import run as online_ddl
 
     pyspark.InheritableThread = threading.Thread  # type: ignore[misc,assignment]
     for module in (group, online_ddl, operate, moving, run):

@@ -19,6 +19,8 @@ import pytest
 from tests.support import local_spark
 from tests.support.flow import wait_until
 from tests.support.pairs import Pair
+from vreplication.engine.replicate import replicate_stream
+from vreplication.engine.result import Result
 from vreplication.errors import VReplicationError
 from vreplication.mysql.ends import Route
 from vreplication.mysql.session import Session, connect
@@ -26,8 +28,6 @@ from vreplication.state import gate, moves
 from vreplication.workflows.move_tables import run
 from vreplication.workflows.move_tables.spec import MoveSpec, make_move_spec
 from vreplication.workflows.move_tables.streams import stream_of
-from vreplication.workflows.replicate import replicate_stream
-from vreplication.workflows.result import Result
 
 ALL = "VREPLICATION_MOVE_KILLS"
 """Set: a move is killed at every point, not only where it says most."""

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.support import local_spark
+from vreplication.engine.child import route_from_line, route_line
 from vreplication.mysql.ends import Route
-from vreplication.workflows.child import route_from_line, route_line
 
 SPARK = "--spark"
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,8 +12,9 @@ from sandbox.databases import Database
 from tests.support import local_spark
 from vreplication.mysql.session import connect
 from vreplication.planning.spec import Spec
-from vreplication.workflows import stages
-from vreplication.workflows.stages import Ended, Stage
+from vreplication.workflows.online_ddl import tasks
+from vreplication.workflows.online_ddl.tasks import Stage
+from vreplication.workflows.stages import Ended
 
 WORKFLOW = "staged"
 MISSED_SECONDS, BUSY_SECONDS = 10.0, 20.0
@@ -24,7 +25,7 @@ def make(
     database: Database, monkeypatch: pytest.MonkeyPatch, notify: Callable[[str], None] = lambda text: None
 ) -> Stage:
     """Five rows, and a column to be added; without a JVM."""
-    monkeypatch.setattr(stages, "SparkStart", local_spark.LocalStart)
+    monkeypatch.setattr(tasks, "SparkStart", local_spark.LocalStart)
     with connect(database.app_url) as app:
         app.execute_raw("CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, v VARCHAR(20))")
         app.execute_raw("INSERT INTO t (v) VALUES ('a'),('b'),('c'),('d'),('e')")
@@ -43,7 +44,7 @@ class CatchUp:
 
     def _run(self) -> None:
         try:
-            stages.catch_up(self.stage)
+            tasks.catch_up(self.stage)
         except Ended as error:
             self.error = error
 
@@ -59,15 +60,15 @@ class CatchUp:
 
 def wait_begun(monkeypatch: pytest.MonkeyPatch, before: Callable[[], None] = lambda: None) -> threading.Event:
     """Set when the next stage of catch-up has come to catch up, and `before` is done."""
-    begun, known = threading.Event(), stages.replicate
+    begun, known = threading.Event(), tasks.replicate
 
     def begin(*args: Any, **more: Any) -> None:
-        monkeypatch.setattr(stages, "replicate", known)
+        monkeypatch.setattr(tasks, "replicate", known)
         before()
         begun.set()
         known(*args, **more)
 
-    monkeypatch.setattr(stages, "replicate", begin)
+    monkeypatch.setattr(tasks, "replicate", begin)
     return begun
 
 

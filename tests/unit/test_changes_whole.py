@@ -24,8 +24,8 @@ from vreplication.changes.channel import Channel
 from vreplication.changes.matcher import Held, Matcher
 from vreplication.changes.sorter import DiskSorter
 from vreplication.changes.watermark import Watermark
+from vreplication.engine import replicate
 from vreplication.mysql.server import Xid
-from vreplication.workflows import replicate
 
 BATCH = 3
 XIDS = [Xid(1, b"a", b""), Xid(1, b"b", b"\xff"), Xid(7, b"", b"a")]

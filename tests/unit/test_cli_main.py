@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 import vreplication.planning
-import vreplication.workflows
+import vreplication.workflows.online_ddl
 from vreplication import __version__, masking
 from vreplication.cli import invocation, logs, main, online_ddl, operate, options, outcome
+from vreplication.engine.result import Result
 from vreplication.errors import Refused, Transient, VReplicationError
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import Phase
@@ -23,7 +24,6 @@ from vreplication.progress.snapshot import Snapshot
 from vreplication.state.verdicts import Verdict
 from vreplication.workflows import lookup
 from vreplication.workflows.lookup import Found
-from vreplication.workflows.result import Result
 
 PASSWORD = "correct-horse"
 SOURCE = "mysql+pymysql://joe@127.0.0.1:1/shop"
@@ -115,8 +115,12 @@ def _flow(calls: Calls) -> list[tuple[ModuleType, str, dict[str, Callable[..., A
     run = {"run": lambda spec, url, *, stop, notify: calls("run", spec=spec, url=url, stop=stop, notify=notify)}
     return [
         (vreplication.workflows, "operate", workflows),
-        (vreplication.workflows, "online_ddl", run),
-        (vreplication.workflows, "ending", {"note_told": lambda url, result: calls("note_told", result=result)}),
+        (vreplication.workflows.online_ddl, "run", run),
+        (
+            vreplication.workflows.online_ddl,
+            "ending",
+            {"note_told": lambda url, result: calls("note_told", result=result)},
+        ),
         (vreplication.planning, "plan", {"make_plan": lambda session, spec: calls("make_plan", spec=spec)}),
         (
             vreplication.planning,

@@ -17,13 +17,13 @@ from rich.console import Console
 
 from vreplication import masking
 from vreplication.cli import bars, figures, logs, outcome, say, show, status
+from vreplication.engine.result import Leftover, Result
 from vreplication.mysql.url import parse
 from vreplication.phases import Phase
 from vreplication.progress import numbers
 from vreplication.progress.moved import Moved, MovedTable
 from vreplication.progress.snapshot import Snapshot
 from vreplication.state.moves import Side
-from vreplication.workflows.result import Leftover, Result
 
 SECRET = "s3cret-pa/ss"
 

@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 
 import pytest
 
+from vreplication.engine import maintenance
+from vreplication.engine.maintenance import Step
 from vreplication.errors import Refused
 from vreplication.planning.spec import Spec, make_spec
 from vreplication.planning.window import Window
-from vreplication.workflows import maintenance
-from vreplication.workflows.maintenance import Step
 
 TEXT = "Sat 02:00-04:00 UTC"
 WINDOW, BY = Window.parse(TEXT), maintenance.named(TEXT)

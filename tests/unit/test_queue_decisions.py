@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from vreplication.errors import Refused
 from vreplication.phases import ENDED, Phase
+from vreplication.scheduler import due, queueing
+from vreplication.scheduler.due import Scene
 from vreplication.state import queue
 from vreplication.state.queue import Entry, Known
-from vreplication.workflows import due, queueing
-from vreplication.workflows.due import Scene
 
 NOW = datetime(2026, 12, 1, 12, 0)
 IDS = [f"w{i}" for i in range(8)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vreplication.workflows.saying import REPEAT_SECONDS, Saying
+from vreplication.engine.saying import REPEAT_SECONDS, Saying
 
 
 def test_an_age_that_grows_is_no_news() -> None:

@@ -11,8 +11,9 @@ import pytest
 
 from vreplication.planning.spec import make_spec
 from vreplication.planning.stages import STAGES
-from vreplication.workflows import online_ddl, resume, stages
-from vreplication.workflows.online_ddl import Work
+from vreplication.workflows.online_ddl import resume, tasks
+from vreplication.workflows.online_ddl import run as online_ddl
+from vreplication.workflows.online_ddl.run import Work
 
 NAMES = [stage.name for stage in STAGES]
 
@@ -39,18 +40,18 @@ def test_the_command_runs_all_of_them_in_their_order(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("name", [stage.name for stage in STAGES if {"copy", "verify", "gate"} & {stage.name}])
 def test_a_task_does_what_the_command_does_at_that_stage(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     ran: list[Work] = []
-    monkeypatch.setattr(stages, "ACTS", {name: ran.append})
-    monkeypatch.setattr(stages, "SparkStart", lambda *_, **__: None)
-    monkeypatch.setattr(stages, "drive", lambda stage, child, act, spark: act(stage))
+    monkeypatch.setattr(tasks, "ACTS", {name: ran.append})
+    monkeypatch.setattr(tasks, "SparkStart", lambda *_, **__: None)
+    monkeypatch.setattr(tasks, "drive", lambda stage, child, act, spark: act(stage))
     monkeypatch.setattr(resume, "is_switched", lambda _: False)
     spec = make_spec(table="t", alter="ENGINE=InnoDB", workflow="w")
     stage: Any = SimpleNamespace(spec=spec, url=None, workflow="w")
-    stages.TASKS[name](stage)
+    tasks.TASKS[name](stage)
     assert [work.is_whole for work in ran] == [False]
 
 
 def test_each_stage_has_what_it_does_and_comes_behind_what_it_waits_for() -> None:
-    assert list(online_ddl.ACTS) == list(stages.TASKS) == NAMES
+    assert list(online_ddl.ACTS) == list(tasks.TASKS) == NAMES
     for number, stage in enumerate(STAGES):
         assert set(stage.after) <= set(NAMES[:number])
         assert stage.after or number == 0

@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.rows import workflow_row
 from vreplication.cutover.blockers import METADATA_LOCK, Blocker
+from vreplication.engine.effort import Effort
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import Phase
 from vreplication.progress import numbers
@@ -23,7 +24,6 @@ from vreplication.ui import Run, asking, detail, reading, view, words
 from vreplication.ui.asking import Answer, Asker, Source
 from vreplication.ui.buttons import buttons
 from vreplication.ui.reading import About, Detail, Item
-from vreplication.workflows.effort import Effort
 
 URL = SourceUrl(host="h", port=1, user="u", password="s3cr&t-long", database="d")
 ASKED = About(alter="ENGINE=InnoDB", cutover="auto")

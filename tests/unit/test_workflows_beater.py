@@ -6,8 +6,8 @@ import pytest
 
 from vreplication.binlog.events import Extent
 from vreplication.changes.watermark import Inside, Reading
+from vreplication.engine.beater import why_closed
 from vreplication.settings import MIB
-from vreplication.workflows.beater import why_closed
 
 LEVEL = {"is_holding": False, "is_fresh": True}
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.flow import wait_until
+from vreplication.engine import child
+from vreplication.engine.child import ReplicateProcess, log_path
 from vreplication.mysql.url import SourceUrl
-from vreplication.workflows import child
-from vreplication.workflows.child import ReplicateProcess, log_path
 
 URL = SourceUrl(host="127.0.0.1", port=1, user="u", password="secret", database="d")
 

@@ -9,10 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from vreplication.engine import child
+from vreplication.engine.child import CatchUpAway, Elsewhere
 from vreplication.mysql.session import ConnectionLost
 from vreplication.mysql.url import SourceUrl
-from vreplication.workflows import child
-from vreplication.workflows.child import CatchUpAway, Elsewhere
 
 URL = SourceUrl(host="h", port=1, user="u", password="p", database="d")
 PATIENCE = 6.0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from vreplication.engine.job import limits_of
 from vreplication.planning.spec import Spec
 from vreplication.settings import MOST_CHUNK_MILLIS, Limits, Tuning
-from vreplication.workflows.job import limits_of
 
 
 def spec(**more: object) -> Spec:

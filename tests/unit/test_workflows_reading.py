@@ -13,8 +13,8 @@ from tests.support.flow import wait_until
 from vreplication.binlog.events import Group, GroupKind, Heartbeat, Position, RowChange, Stopped
 from vreplication.binlog.gtids import parse
 from vreplication.binlog.watch import Following
+from vreplication.engine.reading import Intake, SharedReader
 from vreplication.errors import SourceChanged
-from vreplication.workflows.reading import Intake, SharedReader
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 

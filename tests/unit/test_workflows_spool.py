@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.rows import workflow_row
 from vreplication.changes.sorter import DiskSorter
-from vreplication.workflows import spool
+from vreplication.engine import spool
 
 
 def test_workflows_of_two_servers_do_not_share_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from vreplication.engine.result import Result
 from vreplication.errors import Cancelled, Terminal, Transient
-from vreplication.workflows.result import Result
-from vreplication.workflows.together import Together
+from vreplication.workflows.online_ddl.together import Together
 
 TABLES = {"g.1": "orders", "g.2": "items", "g.3": "stock"}
 

@@ -16,9 +16,9 @@ from vreplication.airflow.request import DEFAULT_CONNECTION
 from vreplication.errors import Refused, VReplicationError
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
+from vreplication.scheduler import queueing
 from vreplication.state import queue
 from vreplication.state.queue import Entry
-from vreplication.workflows import queueing
 from vreplication.workflows.registry import KINDS, connection_param
 
 log = logging.getLogger(__name__)

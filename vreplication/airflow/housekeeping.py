@@ -18,7 +18,7 @@ from vreplication.airflow.scheduling import source_params, sources_of
 from vreplication.errors import Ambiguous, Transient, VReplicationError
 from vreplication.mysql.session import connect
 from vreplication.mysql.url import SourceUrl
-from vreplication.workflows import housekeeping
+from vreplication.scheduler import housekeeping
 
 log = logging.getLogger(__name__)
 

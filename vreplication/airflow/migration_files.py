@@ -16,9 +16,9 @@ import yaml
 from vreplication.airflow.folder import chosen
 from vreplication.errors import Refused
 from vreplication.planning.spec import own_fields
+from vreplication.scheduler import queueing
 from vreplication.state import queue
 from vreplication.state.queue import Entry
-from vreplication.workflows import queueing
 from vreplication.workflows.registry import WorkflowKind, connection_param
 
 OTHER_FILES = frozenset({"backfills.yaml"})

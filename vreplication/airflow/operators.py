@@ -24,9 +24,9 @@ from vreplication.airflow.ending import RETRY_POLICY
 from vreplication.airflow.links import MigrationLink
 from vreplication.airflow.storing import stored
 from vreplication.airflow.triggers import CatchUpTrigger, GateTrigger, look
+from vreplication.engine import maintenance
 from vreplication.errors import Refused
 from vreplication.masking import mask, masked
-from vreplication.workflows import maintenance
 from vreplication.workflows.registry import KINDS, Tasks
 from vreplication.workflows.stages import BaseStage, Ended
 

@@ -19,8 +19,8 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from vreplication.airflow.claiming import look_after
 from vreplication.airflow.migration_files import SOURCES, Files, read_files
 from vreplication.airflow.request import DEFAULT_CONNECTION
+from vreplication.scheduler.due import ABSENT, RUN_FAILED, RUNNING
 from vreplication.state.queue import Entry
-from vreplication.workflows.due import ABSENT, RUN_FAILED, RUNNING
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from vreplication.cli.say import PROGRAM, json_line, say, warn
 from vreplication.mysql.session import connect
 
 if TYPE_CHECKING:
-    from vreplication.workflows.housekeeping import Item
+    from vreplication.scheduler.housekeeping import Item
 
 HELP = """
 List what is left over, and with --yes remove it.
@@ -37,7 +37,7 @@ def housekeeping(
     yes: _Yes = False,
     is_json: options.JsonOption = False,
 ) -> None:
-    from vreplication.workflows import housekeeping as house
+    from vreplication.scheduler import housekeeping as house
 
     with connect(options.resolve(source, source_file)) as session:
         items = house.find(session, retired_days=older_than)

@@ -15,12 +15,12 @@ from collections.abc import Iterator
 
 from vreplication import masking
 from vreplication.cli import logs
+from vreplication.engine.child import FOLLOW, SEVERAL, STREAM, from_line, route_from_line
+from vreplication.engine.following import Followers
+from vreplication.engine.replicate import collecting_rarely, replicate, replicate_stream
 from vreplication.errors import Interrupted, VReplicationError
 from vreplication.mysql.ends import Route
 from vreplication.mysql.url import SourceUrl
-from vreplication.workflows.child import FOLLOW, SEVERAL, STREAM, from_line, route_from_line
-from vreplication.workflows.following import Followers
-from vreplication.workflows.replicate import collecting_rarely, replicate, replicate_stream
 
 log = logging.getLogger("vreplication.replicate")
 

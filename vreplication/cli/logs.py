@@ -10,8 +10,8 @@ import logging
 from pathlib import Path
 from typing import TextIO
 
+from vreplication.engine.child import log_path
 from vreplication.masking import mask
-from vreplication.workflows.child import log_path
 
 
 class _Masked(logging.Formatter):

@@ -101,7 +101,7 @@ def _spec(given: dict[str, Any], schema: str) -> MoveSpec:
 
 def run(request: Request) -> int:
     """Move the tables; returns the exit code."""
-    from vreplication.workflows import moving
+    from vreplication.workflows.move_tables import operate as moving
     from vreplication.workflows.move_tables import run as flow
 
     if words := moving.check_begin(request.spec, request.route):

@@ -154,7 +154,8 @@ def _stem(tables: Sequence[Named]) -> str:
 
 def run(request: Request) -> int:
     """Alter the table, or the tables; returns the exit code."""
-    from vreplication.workflows import ending, online_ddl
+    from vreplication.workflows.online_ddl import ending
+    from vreplication.workflows.online_ddl import run as online_ddl
 
     if request.group:
         from vreplication.cli import several

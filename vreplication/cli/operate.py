@@ -89,7 +89,7 @@ def tune(
     is_json: options.JsonOption = False,
 ) -> None:
     """Let a running copy work harder or less hard; nothing is restarted."""
-    from vreplication.workflows import effort
+    from vreplication.engine import effort
 
     servers = options.servers(source, source_file, target, target_file)
     asked_for = {"copy_parallelism": copy_parallelism, "chunk_millis": chunk_millis}
@@ -149,7 +149,7 @@ def cleanup(
     _ask(f"Drop the retired table of workflow {workflow}, the original with its rows?", yes or is_json)
     found = _find(servers, workflow)
     if found.group:
-        from vreplication.workflows.group import check_complete
+        from vreplication.workflows.online_ddl.group import check_complete
 
         check_complete(found.home, found.group)
     members = found.group.members if found.group else (workflow,)
@@ -179,7 +179,7 @@ def resume(
 
 def _resume_group(url: SourceUrl, group: Group, args: tuple[str, ...], is_json: bool) -> int:
     from vreplication.cli import several
-    from vreplication.workflows import group as groups
+    from vreplication.workflows.online_ddl import group as groups
 
     groups.unpause(url, group, by())
     if groups.is_driven(url, group):
@@ -196,7 +196,7 @@ def _find(servers: lookup.Servers, workflow: str) -> Found:
 def _on_each(
     url: SourceUrl, group: Group, event: str, act: Callable[[str], object], is_json: bool, **asked: Any
 ) -> None:
-    from vreplication.workflows import group as groups
+    from vreplication.workflows.online_ddl import group as groups
 
     done = groups.act(url, group, act, **asked)
     if is_json:
@@ -207,11 +207,12 @@ def _on_each(
 
 
 def _resume(found: Found, workflow: str, args: tuple[str, ...], is_json: bool) -> int:
-    from vreplication.workflows import ending, operate
+    from vreplication.workflows import operate
+    from vreplication.workflows.online_ddl import ending
 
     logs.start(workflow)
     if found.is_move:
-        from vreplication.workflows import moving
+        from vreplication.workflows.move_tables import operate as moving
 
         moving.check_resume(found.home, found.source, workflow)
     stop, display = threading.Event(), show.choose(is_json=is_json)
@@ -265,7 +266,7 @@ def complete(
 
 
 def _carry_out(what: str, found: Found, workflow: str, args: tuple[str, ...], is_json: bool) -> int:
-    from vreplication.workflows import moving
+    from vreplication.workflows.move_tables import operate as moving
 
     logs.start(workflow)
     stop, display = threading.Event(), show.choose(is_json=is_json)

@@ -19,7 +19,7 @@ from vreplication.masking import without_password
 from vreplication.progress import numbers
 
 if TYPE_CHECKING:
-    from vreplication.workflows.result import Result
+    from vreplication.engine.result import Result
 
 _EVENTS = ((Refused, "refused"), (Cancelled, "cancelled"), (Interrupted, "interrupted"))
 

@@ -34,8 +34,8 @@ from vreplication.state import workflows
 
 if TYPE_CHECKING:
     from vreplication.cli.online_ddl import Request
-    from vreplication.workflows.group import Tables
-    from vreplication.workflows.result import Result
+    from vreplication.engine.result import Result
+    from vreplication.workflows.online_ddl.group import Tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +49,14 @@ class Overview:
 
 
 def tables(request: Request) -> Tables:
-    from vreplication.workflows.group import Tables
+    from vreplication.workflows.online_ddl.group import Tables
 
     return Tables(id=request.group or "", specs=request.specs, at_once=request.at_once, is_atomic=request.is_atomic)
 
 
 def run(asked: Tables, url: SourceUrl, args: Sequence[str], *, is_json: bool, is_resumed: bool = False) -> int:
     """Change them, or go on with it; returns the exit code."""
-    from vreplication.workflows import ending, group
+    from vreplication.workflows.online_ddl import ending, group
 
     logs.start(asked.id)
     stop, display = threading.Event(), choose(is_json=is_json)
@@ -75,7 +75,7 @@ def run(asked: Tables, url: SourceUrl, args: Sequence[str], *, is_json: bool, is
 
 def finish(asked: Tables, results: Sequence[Result], *, is_json: bool, again: str) -> int:
     """Each table's end, then that of all; returns the exit code."""
-    from vreplication.workflows.group import summed_up
+    from vreplication.workflows.online_ddl.group import summed_up
 
     for result in results:
         outcome.finish(result, is_json=is_json)
@@ -96,7 +96,7 @@ def finish(asked: Tables, results: Sequence[Result], *, is_json: bool, again: st
 def plan(asked: Tables, url: SourceUrl, *, is_json: bool) -> int:
     """Print each table's plan; returns 2 when a check of any refuses."""
     from vreplication.planning.explain import explain, plan_json
-    from vreplication.workflows import group
+    from vreplication.workflows.online_ddl import group
 
     made = group.plan(asked, url)
     for each in made:

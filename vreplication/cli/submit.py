@@ -24,7 +24,7 @@ from vreplication.mysql.url import SourceUrl
 from vreplication.planning.spec import Spec
 
 if TYPE_CHECKING:
-    from vreplication.workflows.due import Standing
+    from vreplication.scheduler.due import Standing
 
 SUBMIT_HELP = """
 Put an online DDL into the queue of its server; Airflow's DAG scheduled_migrations starts it when it is due.
@@ -86,7 +86,7 @@ submit = asked.with_options(
 
 
 def _submit(url: SourceUrl, given: Mapping[str, object], is_json: bool) -> None:
-    from vreplication.workflows import queueing
+    from vreplication.scheduler import queueing
 
     entry = queueing.make_entry(url.database, given)
     with connect(url) as session:
@@ -111,7 +111,7 @@ def queue(
 
 
 def _remove(url: SourceUrl, workflow: str, is_json: bool) -> None:
-    from vreplication.workflows import queueing
+    from vreplication.scheduler import queueing
 
     with connect(url) as session:
         queueing.remove(session, workflow, by())
@@ -122,7 +122,7 @@ def _remove(url: SourceUrl, workflow: str, is_json: bool) -> None:
 
 
 def _list(url: SourceUrl, is_json: bool) -> None:
-    from vreplication.workflows import due, queueing
+    from vreplication.scheduler import due, queueing
 
     with connect(url) as session:
         found = due.standings(queueing.look(session))

@@ -1,6 +1,6 @@
 """The stages of an online DDL: one tuple that the command runs, Airflow's tasks are made from, and a plan prints.
 
-What each does is bound to its name: workflows/online_ddl.py (`ACTS`), workflows/stages.py (`TASKS`).
+What each does is bound to its name: workflows/online_ddl/run.py (`ACTS`), workflows/stages.py (`TASKS`).
 
 What must stay true: nobody has a list of stages beside this one; statements are what the server will see, by their real
 names.

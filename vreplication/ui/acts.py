@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from vreplication.engine import effort
 from vreplication.errors import Refused
 from vreplication.mysql.session import Session
 from vreplication.mysql.url import SourceUrl
@@ -16,7 +17,6 @@ from vreplication.state import gate, journal, lease, workflows
 from vreplication.state.workflows import WorkflowRow
 from vreplication.ui import MOVES
 from vreplication.ui.asking import quick
-from vreplication.workflows import effort
 
 
 def pause(url: SourceUrl, workflow: str, by: str) -> str:
@@ -70,7 +70,7 @@ def complete(url: SourceUrl, workflow: str, by: str) -> str:
 
 
 def _ask_driver(url: SourceUrl, workflow: str, by: str, what: str) -> None:
-    from vreplication.workflows import moving
+    from vreplication.workflows.move_tables import operate as moving
 
     with quick(url) as session:
         is_driven = lease.is_alive(session, workflow, lease.DRIVER)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from vreplication.engine.effort import WHEN, Effort
 from vreplication.phases import OVER, Phase
 from vreplication.progress.snapshot import Snapshot
 from vreplication.settings import LEAST_CHUNK_MILLIS, MOST_CHUNK_MILLIS, MOST_PARALLELISM
 from vreplication.ui.reading import About
-from vreplication.workflows.effort import WHEN, Effort
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

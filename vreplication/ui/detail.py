@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
+from vreplication.engine.effort import Effort
 from vreplication.phases import ENDED, Phase
 from vreplication.progress import numbers
 from vreplication.progress.moved import Moved
@@ -19,7 +20,6 @@ from vreplication.ui import Run, words
 from vreplication.ui.asking import Answer
 from vreplication.ui.reading import About, Detail
 from vreplication.ui.view import Data, item, masked_for, utc
-from vreplication.workflows.effort import Effort
 
 _TASKS = {
     Phase.PLANNING: "plan",

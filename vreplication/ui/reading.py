@@ -12,6 +12,7 @@ from typing import Any
 
 from vreplication.cutover.blockers import Blocker, blockers, old_snapshots
 from vreplication.cutover.reasons import catch_up_reasons, why_closed
+from vreplication.engine.effort import Effort, effort
 from vreplication.errors import VReplicationError
 from vreplication.mysql.server import Server, inspect
 from vreplication.mysql.session import Session
@@ -26,7 +27,6 @@ from vreplication.state.moves import Side
 from vreplication.state.verdicts import Verdict
 from vreplication.state.workflows import Request, WorkflowRow
 from vreplication.ui import DAG, MOVES
-from vreplication.workflows.effort import Effort, effort
 
 AT_THE_GATE = frozenset({Phase.WAITING, Phase.CUTTING_OVER})
 _GATES = 5

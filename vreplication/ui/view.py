@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import quote
 
 from vreplication.cutover.blockers import METADATA_LOCK, OLD_SNAPSHOT, OPEN_TRANSACTION, PREPARED_BRANCH, Blocker
+from vreplication.engine.effort import Effort
 from vreplication.masking import masked
 from vreplication.progress import numbers
 from vreplication.progress.outlook import said_before
@@ -24,7 +25,6 @@ from vreplication.ui import words
 from vreplication.ui.asking import Answer
 from vreplication.ui.buttons import Button, buttons
 from vreplication.ui.reading import AT_THE_GATE, About, Gate, Item
-from vreplication.workflows.effort import Effort
 
 STATES = {
     "running": "running",

@@ -6,13 +6,13 @@ What must stay true: an unknown figure is never shown as 0; a percentage is cut,
 from __future__ import annotations
 
 from vreplication.cutover.blockers import Blocker
+from vreplication.engine.effort import Effort
 from vreplication.phases import Phase
 from vreplication.progress import numbers
 from vreplication.progress.moved import Moved, MovedTable
 from vreplication.progress.snapshot import Snapshot
 from vreplication.state.moves import Side
 from vreplication.ui.reading import About
-from vreplication.workflows.effort import Effort
 
 _PHASES = {
     Phase.CATCHING_UP: "catching up",

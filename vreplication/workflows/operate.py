@@ -14,6 +14,8 @@ from collections.abc import Callable
 
 from vreplication.cutover.decide import SWITCHED, settle
 from vreplication.cutover.sentry import remove_sentry
+from vreplication.engine import job, log_kept
+from vreplication.engine.result import Result
 from vreplication.errors import Interrupted, LeaseHeld, Refused, SourceChanged, Terminal
 from vreplication.mysql.ends import Route
 from vreplication.mysql.session import Session, connect
@@ -28,9 +30,10 @@ from vreplication.state import gate, journal, lease, workflows
 from vreplication.state.verdicts import Verdict
 from vreplication.state.workflows import WorkflowRow
 from vreplication.verify.verify import verify as verify_rows
-from vreplication.workflows import ending, failover, job, log_kept, moving, online_ddl, steps
 from vreplication.workflows.lookup import MOVE, live
-from vreplication.workflows.result import Result
+from vreplication.workflows.move_tables import operate as moving
+from vreplication.workflows.online_ddl import ending, failover, steps
+from vreplication.workflows.online_ddl import run as online_ddl
 
 log = logging.getLogger(__name__)
 

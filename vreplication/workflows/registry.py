@@ -14,11 +14,12 @@ from vreplication.planning import plan as online_ddl
 from vreplication.planning import stages as online_ddl_stages
 from vreplication.planning.spec import Request, Spec
 from vreplication.planning.stages import Stage
-from vreplication.workflows import stages as online_ddl_tasks
+from vreplication.workflows import stages
 from vreplication.workflows.move_tables import plan as move_tables
 from vreplication.workflows.move_tables import stages as move_tables_stages
 from vreplication.workflows.move_tables import tasks as move_tables_tasks
 from vreplication.workflows.move_tables.spec import MoveSpec
+from vreplication.workflows.online_ddl import tasks as online_ddl_tasks
 from vreplication.workflows.stages import BaseStage
 
 
@@ -63,7 +64,7 @@ _ALL = (
             called=online_ddl_tasks.Stage.at,
             check=online_ddl_tasks.plan,
             stages=online_ddl_tasks.TASKS,
-            release=online_ddl_tasks.release,
+            release=stages.release,
             verify_again=online_ddl_tasks.verify_again,
         ),
         help="Change a live table's definition.",

@@ -14,11 +14,13 @@ from sandbox.databases import Database
 from tests.support import private_server, staged
 from tests.support.flow import contents, paused_at, wait_reached, wait_until
 from tests.support.staged import WORKFLOW, Called, CatchUp
+from vreplication.engine import maintenance
 from vreplication.mysql.session import Session, connect
 from vreplication.settings import SIDECAR
 from vreplication.state import verdicts
-from vreplication.workflows import maintenance, stages
-from vreplication.workflows.stages import Stage
+from vreplication.workflows import stages
+from vreplication.workflows.online_ddl import tasks
+from vreplication.workflows.online_ddl.tasks import Stage
 
 pytestmark = pytest.mark.slow
 STOP_SECONDS = 5.0
@@ -54,21 +56,21 @@ def flow(database: Database, quick: None, monkeypatch: pytest.MonkeyPatch) -> It
 
 def test_while_it_copies(flow: Flow, pauses: Path) -> None:
     stage = flow.stage
-    stages.plan(stage)
-    stages.prepare_tables(stage)
+    tasks.plan(stage)
+    tasks.prepare_tables(stage)
     beside = CatchUp(stage)
     with paused_at(pauses, "workflow.copied"):
-        copying = Called(stages.copy, stage)
+        copying = Called(tasks.copy, stage)
         wait_reached(pauses, "workflow.copied")
         flow.kill()
     flow.restart()
     assert copying.end() is None
-    stages.verify(stage)
-    stages.enter_gate(stage)
+    tasks.verify(stage)
+    tasks.enter_gate(stage)
     stages.release(stage, "tester")
     assert beside.end() is None
-    stages.cut_over(stage)
-    assert stages.clean_up(stage).rows_copied == 5
+    tasks.cut_over(stage)
+    assert tasks.clean_up(stage).rows_copied == 5
 
 
 def test_while_it_waits_at_the_gate(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,15 +78,15 @@ def test_while_it_waits_at_the_gate(flow: Flow, monkeypatch: pytest.MonkeyPatch)
     moment = [MONDAY]
     monkeypatch.setattr(maintenance, "now", lambda: moment[0])
     stage = replace(flow.stage, spec=flow.stage.spec.model_copy(update={"cutover_window": WINDOW}))
-    stages.plan(stage)
-    stages.prepare_tables(stage)
+    tasks.plan(stage)
+    tasks.prepare_tables(stage)
     beside = CatchUp(stage)
-    stages.copy(stage)
-    stages.verify(stage)
-    stages.enter_gate(stage)
+    tasks.copy(stage)
+    tasks.verify(stage)
+    tasks.enter_gate(stage)
     stages.release(stage, maintenance.named(WINDOW))
     assert beside.end() is None
-    switching = Called(stages.cut_over, stage)
+    switching = Called(tasks.cut_over, stage)
     with connect(flow.database.url) as session:
         wait_until(lambda: WINDOW in str(waiting_for(session)), "it does not wait", 30)
     flow.kill()
@@ -96,15 +98,15 @@ def test_while_it_waits_at_the_gate(flow: Flow, monkeypatch: pytest.MonkeyPatch)
         moment[0] = SATURDAY
         assert switching.end() is None
         assert contents(app, "t")[-1] == (6, b"late".hex().upper(), 7)
-    assert stages.clean_up(stage).event == "complete"
+    assert tasks.clean_up(stage).event == "complete"
 
 
 def test_catch_up_is_stopped_while_the_server_is_away(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
     """It waits for the server for minutes, but not against the scheduler's signal; the next try goes on."""
-    stages.plan(flow.stage)
-    stages.prepare_tables(flow.stage)
+    tasks.plan(flow.stage)
+    tasks.prepare_tables(flow.stage)
     begun = staged.wait_begun(monkeypatch, flow.kill)
-    catching_up = Called(stages.catch_up, flow.stage)
+    catching_up = Called(tasks.catch_up, flow.stage)
     assert begun.wait(30)
     flow.stage.stop.set()
     ended = catching_up.end(STOP_SECONDS)
@@ -113,7 +115,7 @@ def test_catch_up_is_stopped_while_the_server_is_away(flow: Flow, monkeypatch: p
     flow.database.server.restart()
     again = replace(flow.stage, stop=threading.Event())
     beside = CatchUp(again)
-    stages.copy(again)
+    tasks.copy(again)
     again.stop.set()
     assert beside.end() is not None
 

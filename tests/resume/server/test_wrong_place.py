@@ -18,10 +18,10 @@ from tests.support import run_ddl
 from tests.support.flow import Ended, Run, call, paused_at
 from vreplication import names
 from vreplication.binlog.events import Position
+from vreplication.engine import log_kept
 from vreplication.mysql.session import Session, connect
 from vreplication.planning.spec import Spec
 from vreplication.state import journal
-from vreplication.workflows import log_kept
 
 
 def stopped_at(live: Live, point: str) -> Ended:

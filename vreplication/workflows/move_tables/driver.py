@@ -14,14 +14,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 
 from vreplication.clock import SYSTEM
+from vreplication.engine.child import StreamCatchUp
+from vreplication.engine.driver import Driver
 from vreplication.errors import Superseded, Transient, VReplicationError
 from vreplication.mysql.ends import Ends, Route
 from vreplication.mysql.session import Session, connect
 from vreplication.settings import ALIVE_SECONDS, OUTAGE_SECONDS, WORK_SECONDS
 from vreplication.state import lease, ledger, source_marks, workflows
 from vreplication.state.ledger import Totals, Walked
-from vreplication.workflows.child import StreamCatchUp
-from vreplication.workflows.driver import Driver
 from vreplication.workflows.move_tables.streams import stream_id
 
 log = logging.getLogger(__name__)

@@ -11,6 +11,8 @@ import logging
 
 from vreplication.cutover import deny
 from vreplication.cutover.sentry import drop_table
+from vreplication.engine import spool
+from vreplication.engine.result import Leftover, Result
 from vreplication.errors import Cancelled, Interrupted, LeaseHeld, Refused, Transient, VReplicationError
 from vreplication.mysql.ends import Route
 from vreplication.mysql.quoting import qualified
@@ -21,12 +23,10 @@ from vreplication.phases import Phase
 from vreplication.schema.introspect import exists
 from vreplication.state import journal, keytables, lease, moves, progress, source_marks, workflows
 from vreplication.state.moves import Decision, Move, Side
-from vreplication.workflows import spool
-from vreplication.workflows.ending import resume_command
 from vreplication.workflows.move_tables import prepare, streams, switch
 from vreplication.workflows.move_tables.driver import MoveDriver
 from vreplication.workflows.move_tables.steps import Work
-from vreplication.workflows.result import Leftover, Result
+from vreplication.workflows.online_ddl.ending import resume_command
 
 log = logging.getLogger(__name__)
 

@@ -15,6 +15,7 @@ from vreplication.binlog import position
 from vreplication.binlog.wire import origin_of
 from vreplication.cutover.identity import table_identity
 from vreplication.cutover.sentry import drop_if
+from vreplication.engine.job import definition_of
 from vreplication.errors import Refused
 from vreplication.mysql.ends import Ends
 from vreplication.mysql.quoting import qualified
@@ -31,11 +32,10 @@ from vreplication.settings import TABLE_SECONDS
 from vreplication.state import journal, keytables, layout, lease, ledger, moves, sidecar, source_marks, workflows
 from vreplication.state.moves import Decision, Move, Side
 from vreplication.state.workflows import TableRow, WorkflowRow
-from vreplication.workflows.job import definition_of
 from vreplication.workflows.move_tables.driver import MoveDriver
 from vreplication.workflows.move_tables.plan import MovedTable, MovePlan, mapping_of
 from vreplication.workflows.move_tables.streams import stream_id
-from vreplication.workflows.prepare import CREATING
+from vreplication.workflows.online_ddl.prepare import CREATING
 
 KIND = "move_tables"
 _SPLITS_PER_SLOT = 8

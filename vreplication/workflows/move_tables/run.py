@@ -13,6 +13,9 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 
+from vreplication.engine.child import StreamCatchUp, StreamProcess
+from vreplication.engine.driver import through_outages
+from vreplication.engine.result import Result
 from vreplication.errors import Cancelled, LeaseHeld, Refused, Terminal, VReplicationError
 from vreplication.mysql.ends import Ends, Route
 from vreplication.mysql.session import Session, connect
@@ -23,15 +26,12 @@ from vreplication.spark.session import Spark, SparkStart
 from vreplication.state import layout, lease, moves, workflows
 from vreplication.state.moves import Side
 from vreplication.state.workflows import WorkflowRow
-from vreplication.workflows.child import StreamCatchUp, StreamProcess
 from vreplication.workflows.move_tables import ending, prepare, steps, streams, switch
 from vreplication.workflows.move_tables.driver import MoveDriver
 from vreplication.workflows.move_tables.plan import MovePlan, make_move_plan
 from vreplication.workflows.move_tables.spec import MoveSpec
 from vreplication.workflows.move_tables.stages import STAGES
 from vreplication.workflows.move_tables.steps import Work
-from vreplication.workflows.online_ddl import through_outages
-from vreplication.workflows.result import Result
 
 log = logging.getLogger(__name__)
 

@@ -14,6 +14,10 @@ from typing import TypeVar
 
 from vreplication.clock import SYSTEM
 from vreplication.cutover.reasons import Reason, catch_up_reasons
+from vreplication.engine import maintenance, recheck
+from vreplication.engine.job import StreamJob, StreamTable
+from vreplication.engine.recheck import Recheck
+from vreplication.engine.saying import Saying
 from vreplication.errors import BadValue, Transient
 from vreplication.mysql.ends import Ends
 from vreplication.mysql.session import ConnectionLost, Session
@@ -29,14 +33,10 @@ from vreplication.state.ledger import KeyRange
 from vreplication.state.tuning import Room
 from vreplication.state.verdicts import Verdict
 from vreplication.verify.verify import verify
-from vreplication.workflows import maintenance, recheck
-from vreplication.workflows.job import StreamJob, StreamTable
 from vreplication.workflows.move_tables import streams
 from vreplication.workflows.move_tables.driver import MoveDriver
 from vreplication.workflows.move_tables.plan import MovePlan
 from vreplication.workflows.move_tables.spec import MoveSpec
-from vreplication.workflows.recheck import Recheck
-from vreplication.workflows.saying import Saying
 
 _POLL_SECONDS = 0.1
 _CLEAR_READS = 3

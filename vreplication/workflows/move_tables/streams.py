@@ -9,6 +9,7 @@ denied says the exemption, which nobody else knows.
 
 from __future__ import annotations
 
+from vreplication.engine.job import Stream, StreamJob, StreamTable, definition_of
 from vreplication.errors import Refused, SourceChanged
 from vreplication.mysql.ends import Ends, Route
 from vreplication.mysql.server import Server, identity, inspect
@@ -18,7 +19,6 @@ from vreplication.schema.model import TableMapping
 from vreplication.state import moves, workflows
 from vreplication.state.moves import Decision, Move, Side
 from vreplication.state.workflows import TableRow, WorkflowRow
-from vreplication.workflows.job import Stream, StreamJob, StreamTable, definition_of
 from vreplication.workflows.move_tables.plan import mapping_of
 from vreplication.workflows.move_tables.spec import MoveSpec
 

@@ -33,6 +33,9 @@ from vreplication.cutover import deny, hook
 from vreplication.cutover.finish import raise_auto_increment
 from vreplication.cutover.identity import table_identities, table_identity
 from vreplication.cutover.watchdog import Watchdog
+from vreplication.engine import recheck
+from vreplication.engine.job import StreamJob
+from vreplication.engine.recheck import Mismatch
 from vreplication.errors import Ambiguous, BadValue, Terminal, Transient, VReplicationError
 from vreplication.mysql.ends import Ends
 from vreplication.mysql.quoting import qualified
@@ -44,12 +47,9 @@ from vreplication.schema.introspect import exists
 from vreplication.settings import ALIVE_SECONDS, BEAT_SECONDS, CUTOVER_DEADLINE_SECONDS, CUTOVER_RETRY_SECONDS
 from vreplication.state import checkpoint, gate, journal, keytables, lease, markers, moves, source_marks, workflows
 from vreplication.state.moves import Decision, Move, Side
-from vreplication.workflows import recheck
-from vreplication.workflows.job import StreamJob
 from vreplication.workflows.move_tables import steps, streams
 from vreplication.workflows.move_tables.driver import MoveDriver
 from vreplication.workflows.move_tables.steps import Work
-from vreplication.workflows.recheck import Mismatch
 
 log = logging.getLogger(__name__)
 

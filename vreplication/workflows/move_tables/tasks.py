@@ -11,6 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
+from vreplication.engine.child import CatchUp, StreamCatchUp, StreamElsewhere, StreamProcess
+from vreplication.engine.driver import Driver
+from vreplication.engine.replicate import replicate_stream
+from vreplication.engine.result import Result
 from vreplication.errors import VReplicationError
 from vreplication.mysql.ends import Route
 from vreplication.mysql.session import Session, connect
@@ -19,17 +23,14 @@ from vreplication.phases import Phase
 from vreplication.settings import TABLE_SECONDS
 from vreplication.spark.session import Spark, SparkStart
 from vreplication.state import moves, workflows
-from vreplication.workflows import moving, operate
-from vreplication.workflows.child import CatchUp, StreamCatchUp, StreamElsewhere, StreamProcess
-from vreplication.workflows.driver import Driver
+from vreplication.workflows import operate
 from vreplication.workflows.move_tables import ending, prepare, run, steps, streams
+from vreplication.workflows.move_tables import operate as moving
 from vreplication.workflows.move_tables.driver import MoveDriver
 from vreplication.workflows.move_tables.plan import MovePlan
 from vreplication.workflows.move_tables.run import ACTS
 from vreplication.workflows.move_tables.spec import MoveSpec
 from vreplication.workflows.move_tables.steps import Work
-from vreplication.workflows.replicate import replicate_stream
-from vreplication.workflows.result import Result
 from vreplication.workflows.stages import (
     CATCH_UP_SECONDS,
     COPY_PATIENCE_SECONDS,

@@ -14,6 +14,9 @@ from dataclasses import dataclass
 
 from vreplication.clock import SYSTEM
 from vreplication.cutover.attempt import CutOver, Outcome, Part
+from vreplication.engine import job, recheck
+from vreplication.engine.driver import Driver
+from vreplication.engine.job import Job
 from vreplication.errors import Transient, VReplicationError
 from vreplication.mysql.ends import Ends
 from vreplication.mysql.session import Session, connect
@@ -21,10 +24,7 @@ from vreplication.pausepoints import reach
 from vreplication.phases import Phase
 from vreplication.settings import ALIVE_SECONDS, BEAT_SECONDS
 from vreplication.state import dirty, journal, lease, markers, workflows
-from vreplication.workflows import job, recheck
-from vreplication.workflows.driver import Driver
-from vreplication.workflows.job import Job
-from vreplication.workflows.together import Together
+from vreplication.workflows.online_ddl.together import Together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,6 +33,10 @@ from vreplication.changes.sorter import DiskSorter
 from vreplication.changes.watermark import Watermark
 from vreplication.clock import SYSTEM
 from vreplication.cutover.deny import exempt
+from vreplication.engine import spool
+from vreplication.engine.beater import Beater, server_micros
+from vreplication.engine.job import Stream, StreamJob, stream_of
+from vreplication.engine.reading import Intake, SharedReader
 from vreplication.errors import (
     Ambiguous,
     LeaseHeld,
@@ -51,10 +55,6 @@ from vreplication.schema.introspect import read_columns
 from vreplication.settings import LONG_IDLE_SECONDS, MEMORY_BYTES, OUTAGE_SECONDS, SIDECAR, WORK_SECONDS
 from vreplication.state import journal, layout, lease, ledger, markers, source_marks, workers, workflows
 from vreplication.state.lease import Lease
-from vreplication.workflows import spool
-from vreplication.workflows.beater import Beater, server_micros
-from vreplication.workflows.job import Stream, StreamJob, stream_of
-from vreplication.workflows.reading import Intake, SharedReader
 
 log = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from vreplication.mysql.server import is_mariadb
 from vreplication.mysql.session import Session
 from vreplication.phases import Phase
 from vreplication.state import journal, keytables, layout, lease, leftovers, workflows
-from vreplication.workflows import steps
+from vreplication.workflows.online_ddl import steps
 
 log = logging.getLogger(__name__)
 

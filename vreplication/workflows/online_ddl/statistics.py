@@ -13,6 +13,8 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TypeVar
 
 from vreplication.cutover import finish
+from vreplication.engine import job
+from vreplication.engine.driver import Driver
 from vreplication.errors import VReplicationError
 from vreplication.mysql.server import is_mariadb
 from vreplication.mysql.session import LockWait, Session, SqlError, connect
@@ -21,8 +23,6 @@ from vreplication.schema.statistics import Statistics
 from vreplication.settings import TABLE_SECONDS
 from vreplication.state import journal, lease
 from vreplication.state.workflows import WorkflowRow
-from vreplication.workflows import job
-from vreplication.workflows.driver import Driver
 
 T = TypeVar("T")
 

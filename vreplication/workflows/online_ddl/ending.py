@@ -12,6 +12,9 @@ import logging
 from typing import Any
 
 from vreplication.cutover.decide import SWITCHED, decide
+from vreplication.engine import log_kept, spool
+from vreplication.engine.driver import Driver
+from vreplication.engine.result import Leftover, Result
 from vreplication.errors import (
     Cancelled,
     Interrupted,
@@ -28,9 +31,7 @@ from vreplication.phases import Phase
 from vreplication.schema.introspect import exists
 from vreplication.state import journal, lease, progress, workflows
 from vreplication.state.workflows import WorkflowRow
-from vreplication.workflows import log_kept, prepare, spool
-from vreplication.workflows.driver import Driver
-from vreplication.workflows.result import Leftover, Result
+from vreplication.workflows.online_ddl import prepare
 
 log = logging.getLogger(__name__)
 

@@ -18,10 +18,10 @@ from vreplication.mysql.quoting import qualified
 from vreplication.mysql.session import Session
 from vreplication.planning.spec import make_request
 from vreplication.planning.window import window_of
+from vreplication.scheduler import due
+from vreplication.scheduler.due import Scene
 from vreplication.state import journal, layout, queue
 from vreplication.state.queue import Entry
-from vreplication.workflows import due
-from vreplication.workflows.due import Scene
 from vreplication.workflows.registry import KINDS, WorkflowKind, connection_param
 
 QUEUE_FIELDS = ("not_before", "after", "priority")

@@ -14,6 +14,11 @@ from dataclasses import dataclass
 from vreplication.clock import SYSTEM
 from vreplication.cutover.reasons import OTHERS, Gate, Reason, why_closed
 from vreplication.cutover.sentry import drop_table
+from vreplication.engine import job, maintenance, recheck, spool
+from vreplication.engine.driver import Driver
+from vreplication.engine.job import Job
+from vreplication.engine.recheck import Mismatch, Recheck
+from vreplication.engine.saying import Saying
 from vreplication.errors import BadValue, Transient
 from vreplication.mysql.ends import Ends, Route
 from vreplication.mysql.server import Server, inspect, is_mariadb
@@ -48,13 +53,9 @@ from vreplication.verify import beside
 from vreplication.verify.beside import Beside
 from vreplication.verify.rounds import Examiner, markers_of
 from vreplication.verify.verify import verify
-from vreplication.workflows import conflicts, job, maintenance, recheck, spool, statistics, switching
-from vreplication.workflows.driver import Driver
-from vreplication.workflows.job import Job
-from vreplication.workflows.recheck import Mismatch, Recheck
-from vreplication.workflows.saying import Saying
-from vreplication.workflows.switching import Company, Member, Tried
-from vreplication.workflows.together import Together
+from vreplication.workflows.online_ddl import conflicts, statistics, switching
+from vreplication.workflows.online_ddl.switching import Company, Member, Tried
+from vreplication.workflows.online_ddl.together import Together
 
 log = logging.getLogger(__name__)
 

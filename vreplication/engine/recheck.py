@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from vreplication.engine.job import definition_digest
 from vreplication.errors import BadValue, SourceChanged, Terminal, Transient
 from vreplication.mysql.ends import Ends, Route
 from vreplication.mysql.server import started_at
@@ -24,7 +25,6 @@ from vreplication.state.ledger import KeyRange
 from vreplication.verify.hot import compare_hot
 from vreplication.verify.rounds import Examiner, markers_of
 from vreplication.verify.since import SinceRounds, locked_keys
-from vreplication.workflows.job import definition_digest
 
 MANY_KEYS = 20_000
 """So many keys are compared while the workflow waits at the gate: a cut-over then has few to compare."""

@@ -11,8 +11,8 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, TypeVar
 
+from vreplication.engine.result import Result
 from vreplication.errors import Cancelled, Terminal
-from vreplication.workflows.result import Result
 
 M = TypeVar("M")
 T = TypeVar("T")

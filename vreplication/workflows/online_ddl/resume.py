@@ -10,6 +10,8 @@ from __future__ import annotations
 import logging
 
 from vreplication.cutover.decide import SWITCHED, settle
+from vreplication.engine.driver import Driver
+from vreplication.engine.result import Result
 from vreplication.errors import LeaseHeld, Refused
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
@@ -18,9 +20,7 @@ from vreplication.planning.spec import Spec
 from vreplication.state import groups, layout, lease, markers, operator_requests, workflows
 from vreplication.state.operator_requests import OperatorRequests
 from vreplication.state.workflows import WorkflowRow
-from vreplication.workflows import ending, failover, prepare, switching
-from vreplication.workflows.driver import Driver
-from vreplication.workflows.result import Result
+from vreplication.workflows.online_ddl import ending, failover, prepare, switching
 
 log = logging.getLogger(__name__)
 

@@ -17,6 +17,8 @@ from typing import Any
 from vreplication.changes.protocol import RulesRenewed
 from vreplication.changes.watermark import Reading, Watermark
 from vreplication.clock import SYSTEM
+from vreplication.engine import log_kept
+from vreplication.engine.job import Stream
 from vreplication.errors import Superseded, Terminal, VReplicationError
 from vreplication.mysql.ends import Ends
 from vreplication.mysql.server import check_commit_order
@@ -40,8 +42,6 @@ from vreplication.state import (
 from vreplication.state.history import SLOT_SECONDS
 from vreplication.state.lease import Lease
 from vreplication.state.workflows import WorkflowRow
-from vreplication.workflows import log_kept
-from vreplication.workflows.job import Stream
 
 log = logging.getLogger(__name__)
 

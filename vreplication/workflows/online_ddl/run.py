@@ -15,8 +15,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from vreplication.errors import Ambiguous, Interrupted, Refused, Terminal, VReplicationError
-from vreplication.mysql.session import ConnectionLost, LockWait, connect
+from vreplication.engine.child import CatchUp
+from vreplication.engine.driver import Driver, loaded_catch_up, through_outages
+from vreplication.engine.result import Result
+from vreplication.errors import Interrupted, Refused, Terminal, VReplicationError
+from vreplication.mysql.session import connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.pausepoints import reach
 from vreplication.phases import Phase
@@ -27,11 +30,8 @@ from vreplication.settings import SIGNAL_SECONDS, TABLE_SECONDS
 from vreplication.spark.session import Spark, SparkStart
 from vreplication.state import ledger, operator_requests, workflows
 from vreplication.state.operator_requests import OperatorRequests
-from vreplication.workflows import ending, prepare, resume, steps
-from vreplication.workflows.child import CatchUp
-from vreplication.workflows.driver import Driver, loaded_catch_up
-from vreplication.workflows.result import Result
-from vreplication.workflows.switching import Company
+from vreplication.workflows.online_ddl import ending, prepare, resume, steps
+from vreplication.workflows.online_ddl.switching import Company
 
 log = logging.getLogger(__name__)
 
@@ -156,15 +156,6 @@ def plan_or_resume(
 def _heed(stop: threading.Event, is_new: bool) -> None:
     if is_new and stop.is_set():
         raise Interrupted("Interrupted before anything was made.")
-
-
-def through_outages(driver: Driver, act: Callable[[], T]) -> T:
-    """Do it, and from wherever it stands do it again each time the server was lost and is back, or a lock is gone."""
-    while True:
-        try:
-            return act()
-        except (ConnectionLost, Ambiguous, LockWait) as error:
-            driver.ride_out(error)
 
 
 def to_the_end(work: Work) -> Result:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from vreplication.engine.job import limits_of, request_of
 from vreplication.errors import Refused
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
@@ -17,7 +18,6 @@ from vreplication.planning.spec import make_spec
 from vreplication.settings import Limits, Tuning
 from vreplication.state import journal, layout, lease, tuning, workflows
 from vreplication.state.workflows import WorkflowRow
-from vreplication.workflows.job import limits_of, request_of
 
 WHEN = (
     "The time holds from each task's next chunk on. A task more starts within seconds, one less stops behind its chunk."

@@ -9,13 +9,13 @@ from __future__ import annotations
 import logging
 import threading
 
+from vreplication.engine.reading import SharedReader
+from vreplication.engine.replicate import replicate
 from vreplication.errors import Terminal, VReplicationError
 from vreplication.mysql.session import connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import Phase
 from vreplication.state import journal, lease, workflows
-from vreplication.workflows.reading import SharedReader
-from vreplication.workflows.replicate import replicate
 
 log = logging.getLogger(__name__)
 

@@ -15,6 +15,8 @@ from vreplication.binlog import position
 from vreplication.binlog.wire import origin_of
 from vreplication.cutover.identity import table_identities, table_identity
 from vreplication.cutover.sentry import drop_if
+from vreplication.engine.driver import Driver
+from vreplication.engine.job import definition_of
 from vreplication.errors import Refused, VReplicationError
 from vreplication.mysql.quoting import qualified
 from vreplication.mysql.server import Server, identity, is_mariadb, prepared_branches
@@ -31,8 +33,6 @@ from vreplication.settings import TABLE_SECONDS
 from vreplication.state import journal, keytables, layout, lease, ledger, markers, operator_requests, sidecar, workflows
 from vreplication.state.operator_requests import OperatorRequests
 from vreplication.state.workflows import WorkflowRow
-from vreplication.workflows.driver import Driver
-from vreplication.workflows.job import definition_of
 
 log = logging.getLogger(__name__)
 

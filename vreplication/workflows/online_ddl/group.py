@@ -16,6 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
+from vreplication.engine.child import Shared, SharedProcess
+from vreplication.engine.result import Result
 from vreplication.errors import Cancelled, Interrupted, LeaseHeld, Refused, VReplicationError
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
@@ -28,11 +30,10 @@ from vreplication.spark.session import SparkStart
 from vreplication.state import groups, journal, layout, lease, workflows
 from vreplication.state.groups import Group
 from vreplication.state.operator_requests import OperatorRequests
-from vreplication.workflows import ending, online_ddl
-from vreplication.workflows.child import Shared, SharedProcess
-from vreplication.workflows.result import Result
-from vreplication.workflows.switching import Company
-from vreplication.workflows.together import Together
+from vreplication.workflows.online_ddl import ending
+from vreplication.workflows.online_ddl import run as online_ddl
+from vreplication.workflows.online_ddl.switching import Company
+from vreplication.workflows.online_ddl.together import Together
 
 log = logging.getLogger(__name__)
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from vreplication.binlog import position
 from vreplication.binlog.events import Position
 from vreplication.changes.matcher import Held
+from vreplication.engine import spool
 from vreplication.errors import VReplicationError
 from vreplication.mysql.session import Session
 from vreplication.state import checkpoint
 from vreplication.state.workflows import WorkflowRow
-from vreplication.workflows import spool
 
 _HOUR, _DAY = 3_600, 86_400
 

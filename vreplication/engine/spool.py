@@ -16,10 +16,10 @@ from pathlib import Path
 
 from vreplication.changes import sorter
 from vreplication.changes.matcher import Held
+from vreplication.engine.child import log_path
 from vreplication.errors import Refused
 from vreplication.settings import MEMORY_BYTES
 from vreplication.state.workflows import WorkflowRow
-from vreplication.workflows.child import log_path
 
 FOLDER, MEMORY = "VREPLICATION_SPOOL", "VREPLICATION_MEMORY_MIB"
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from vreplication.cutover.sentry import drop_table
+from vreplication.engine.result import Result
 from vreplication.errors import Ambiguous, Interrupted, Refused, Transient
 from vreplication.mysql.ends import Route
 from vreplication.mysql.server import identity, inspect, is_mariadb
@@ -33,7 +34,6 @@ from vreplication.workflows import lookup
 from vreplication.workflows.lookup import MOVE
 from vreplication.workflows.move_tables import ending, run, streams
 from vreplication.workflows.move_tables.spec import MoveSpec
-from vreplication.workflows.result import Result
 
 _POLL_SECONDS = 0.2
 _AGAIN_SECONDS = 1.0

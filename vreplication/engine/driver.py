@@ -12,11 +12,15 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any
+from typing import Any, TypeVar
 
 from vreplication.clock import SYSTEM
+from vreplication.engine.child import CatchUp, ReplicateProcess
+from vreplication.engine.effort import effort
+from vreplication.engine.foretelling import Foretelling
+from vreplication.engine.steering import Steering
 from vreplication.errors import Ambiguous, Cancelled, Interrupted, Terminal, Transient, VReplicationError
-from vreplication.mysql.session import LockWait, Session, connect
+from vreplication.mysql.session import ConnectionLost, LockWait, Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import Phase
 from vreplication.progress import snapshot
@@ -26,12 +30,10 @@ from vreplication.settings import ALIVE_SECONDS, BEAT_SECONDS, LONG_IDLE_SECONDS
 from vreplication.state import gate, layout, lease, ledger, progress, workers, workflows
 from vreplication.state.lease import Lease
 from vreplication.state.ledger import Totals, Walked
-from vreplication.workflows.child import CatchUp, ReplicateProcess
-from vreplication.workflows.effort import effort
-from vreplication.workflows.foretelling import Foretelling
-from vreplication.workflows.steering import Steering
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _PERIOD_SECONDS = 0.25
 _NOTE_SECONDS = 10.0
@@ -343,3 +345,12 @@ class Driver:
             walked = self._walked(session)
             self._total = (splits_done, total_rows(estimate, walked.rows, walked.share))
         return self._total[1] if splits_done else estimate
+
+
+def through_outages(driver: Driver, act: Callable[[], T]) -> T:
+    """Do it, and from wherever it stands do it again each time the server was lost and is back, or a lock is gone."""
+    while True:
+        try:
+            return act()
+        except (ConnectionLost, Ambiguous, LockWait) as error:
+            driver.ride_out(error)

@@ -15,6 +15,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from vreplication.clock import SYSTEM
+from vreplication.engine.driver import Driver
+from vreplication.engine.job import Job
 from vreplication.errors import BadValue
 from vreplication.mysql.session import Session
 from vreplication.planning.duplicates import find_duplicates
@@ -22,8 +24,6 @@ from vreplication.settings import TABLE_SECONDS
 from vreplication.state import dirty, since
 from vreplication.state.dirty import DirtyKey
 from vreplication.state.ledger import Bound
-from vreplication.workflows.driver import Driver
-from vreplication.workflows.job import Job
 
 CONFLICT_SECONDS = 900.0
 """After so long with the same conflicts the workflow ends: its writers bring them faster than they can be copied."""

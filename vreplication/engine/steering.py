@@ -7,13 +7,13 @@ that does nothing else at the time; who copies or verifies heeds what is written
 from __future__ import annotations
 
 from vreplication.clock import SYSTEM
+from vreplication.engine.job import request_of
 from vreplication.mysql.session import Session
 from vreplication.phases import Phase
 from vreplication.settings import Limits, Pace
 from vreplication.state import throttle
 from vreplication.state.workflows import WorkflowRow
 from vreplication.throttle.pace import Pacer
-from vreplication.workflows.job import request_of
 
 PROBED = frozenset({Phase.PLANNING, Phase.PREPARING, Phase.COPYING, Phase.CATCHING_UP, Phase.VERIFYING})
 """While a workflow is only held nobody has to know how the server is."""

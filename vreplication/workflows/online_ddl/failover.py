@@ -19,6 +19,7 @@ from vreplication.binlog.events import Position
 from vreplication.binlog.position import Standing
 from vreplication.cutover.identity import table_identities
 from vreplication.cutover.sentry import is_sentry
+from vreplication.engine import log_kept, spool
 from vreplication.errors import Refused, SourceChanged
 from vreplication.mysql.server import Server, identity, identity_of, inspect
 from vreplication.mysql.session import Session
@@ -29,7 +30,7 @@ from vreplication.schema.alter import AlterClauses
 from vreplication.schema.introspect import introspect
 from vreplication.state import compared, journal, lease, verdicts, workflows
 from vreplication.state.workflows import WorkflowRow
-from vreplication.workflows import log_kept, prepare, spool
+from vreplication.workflows.online_ddl import prepare
 
 log = logging.getLogger(__name__)
 
