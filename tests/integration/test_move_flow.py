@@ -63,7 +63,7 @@ def test_there_and_back_and_there_again(pair: Pair) -> None:
         move.ask(moves.COMPLETE)
         result = move.result()
     assert result.event == "complete", (result, move.said)
-    assert not any("differ" in words for words in move.said), move.said
+    move.check_right_at_once()
     app.check(pair.target.admin)
     assert pair.target.admin.value("SELECT COUNT(*) FROM u") == 750
     left = {str(name) for (name,) in pair.source.admin.rows("SHOW TABLES")}
@@ -96,11 +96,13 @@ def test_branches_deletes_and_swaps_beside_the_copy(pair: Pair, pauses: Path) ->
                 session.execute_raw("UPDATE t SET n=11 WHERE id=10")
             session.execute_raw("UPDATE t SET id=1000 WHERE id=300")
             expected = session.rows("SELECT id, n, v FROM t ORDER BY id")
+        # A delete is applied before the row that it deletes lands.
+        move.catch_up()
     move.wait_for_release()
     move.release()
     move.wait_serving(Side.TARGET, 2)
     assert pair.target.admin.rows("SELECT id, n, v FROM t ORDER BY id") == expected
-    assert not any("differ" in words for words in move.said), move.said
+    move.check_right_at_once()
     move.ask(moves.COMPLETE)
     assert move.result().event == "complete"
 

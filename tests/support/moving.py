@@ -24,7 +24,7 @@ from vreplication.engine.result import Result
 from vreplication.errors import VReplicationError
 from vreplication.mysql.ends import Route
 from vreplication.mysql.session import Session, connect
-from vreplication.state import gate, moves
+from vreplication.state import gate, journal, moves, source_marks
 from vreplication.workflows.move_tables import run
 from vreplication.workflows.move_tables.spec import MoveSpec, make_move_spec
 from vreplication.workflows.move_tables.streams import stream_of
@@ -149,6 +149,20 @@ class Move:
             return any(words.startswith("waiting: Waiting for") for words in self.said)
 
         wait_until(is_so, f"it does not come to the gate: {self.said}")
+
+    def catch_up(self) -> None:
+        """Until what is in the source's log by now has been applied, before the first switch."""
+        with route_of(self.pair).open() as ends:
+            of = source_marks.markers_of(ends, self.workflow)
+            marker = of.write()
+            wait_until(lambda: of.find_applied(marker) is not None, f"catch-up is stuck: {self.said}", 60.0)
+
+    def check_right_at_once(self) -> None:
+        """No verification has found a row to copy again: the last line of defense would hide the others' faults."""
+        noted = journal.read(self.pair.target.admin, self.workflow)
+        found = [entry["details"] for entry in noted if entry["event"] == "mismatch"]
+        assert not found, found
+        assert not any("differ" in words for words in self.said), self.said
 
     def ask(self, what: str) -> None:
         moves.ask(self.pair.target.admin, self.workflow, what, "a test")
