@@ -8,22 +8,24 @@ before a switch and end around it, and the way back under the same load.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import random
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support import histories
-from tests.support.flow import paused_at, pauses, wait_until
+from tests.support.flow import paused_at, pauses, wait_reached, wait_until
 from tests.support.histories import Branch, Writers
 from tests.support.moving import Move, begin, quick, route_of
 from tests.support.oracle import settings
 from tests.support.pairs import Pair, _pair_servers, pair
 from vreplication.apply import applier
 from vreplication.cutover import deny
+from vreplication.mysql.processes import processes
 from vreplication.mysql.session import connect
 from vreplication.state import moves
 from vreplication.state.moves import Side
@@ -69,9 +71,9 @@ def settled(pair: Pair, move: Move) -> None:
         raise AssertionError(f"{found[0]} {move.said}") from None
 
 
-def check_committed(pair: Pair, side: Side, writers: Writers, more: set[int]) -> None:
+def check_committed(pair: Pair, side: Side, writers: Writers) -> None:
     admin = (pair.source if side is Side.SOURCE else pair.target).admin
-    assert {int(n) for (n,) in admin.rows("SELECT n FROM done")} == writers.committed | more
+    assert {int(n) for (n,) in admin.rows("SELECT n FROM done")} == writers.committed
 
 
 @pytest.mark.parametrize("seed", seeds(), ids=lambda seed: "")
@@ -93,31 +95,25 @@ def odd_servers(pair: Pair, draw: random.Random) -> Iterator[None]:
     """Their own time zones and SQL modes are no matter, and need not be the same."""
     with contextlib.ExitStack() as stack:
         for database in (pair.source, pair.target):
-            values = {"time_zone": draw.choice(histories.ZONES), "sql_mode": draw.choice(histories.MODES)}
-            stack.enter_context(settings(database, **values))
+            stack.enter_context(settings(database, **histories.odd_settings(draw, database.server.flavor)))
         yield
 
 
 def move_there_and_back(pair: Pair, pauses: Path, draw: random.Random, writers: Writers) -> None:
     writers.play(30)
-    options = {"deny": draw.choice(("fail", "wait")), "chunk_rows": draw.choice((2, 5)), "copy_parallelism": 2}
-    with writers.playing(60):
-        move = begin(pair, *histories.TABLES, cutover="manual", apply_parallelism=draw.randint(1, 4), **options)
+    move = beside_the_copy(pair, pauses, writers, draw)
     in_one_batch(pair, pauses, move, writers, draw)
     move.wait_for_release()
-    kept = around_the_switch(pair, move, writers, draw)
-    move.wait_serving(Side.TARGET, 2)
+    around_the_switch(move, Side.SOURCE, writers, draw, move.release)
     settled(pair, move)
-    check_committed(pair, Side.TARGET, writers, kept)
+    check_committed(pair, Side.TARGET, writers)
     in_one_batch(pair, pauses, move, writers, draw)
     settled(pair, move)
-    with writers.playing(40):
-        move.ask(moves.REVERSE)
-        move.wait_serving(Side.SOURCE, 3)
+    around_the_switch(move, Side.TARGET, writers, draw, functools.partial(move.ask, moves.REVERSE))
     writers.play(10)
     settled(pair, move)
-    check_committed(pair, Side.SOURCE, writers, kept)
-    assert not any("differ" in words for words in move.said), move.said
+    check_committed(pair, Side.SOURCE, writers)
+    move.check_right_at_once()
     move.stop.set()
     move.result()
     assert run.cancel(route_of(pair), move.workflow).event == "cancelled"
@@ -126,6 +122,18 @@ def move_there_and_back(pair: Pair, pauses: Path, draw: random.Random, writers: 
         deny.denied_tables(pair.source.admin, [(pair.source.name, t) for t in histories.TABLES], workflow=move.workflow)
         == set()
     )
+
+
+def beside_the_copy(pair: Pair, pauses: Path, writers: Writers, draw: random.Random) -> Move:
+    """A chunk of each table has been read when the application changes its rows, and catch-up is there first."""
+    options = {"deny": draw.choice(("fail", "wait")), "chunk_rows": draw.choice((3, 20)), "copy_parallelism": 2}
+    with paused_at(pauses, "copy.after_select"):
+        move = begin(pair, *histories.TABLES, cutover="manual", apply_parallelism=draw.randint(1, 4), **options)
+        wait_reached(pauses, "copy.after_select", move, 60.0)
+        writers.play(30)
+        move.catch_up()
+    writers.play(30)
+    return move
 
 
 def in_one_batch(pair: Pair, pauses: Path, move: Move, writers: Writers, draw: random.Random) -> None:
@@ -141,19 +149,27 @@ def in_one_batch(pair: Pair, pauses: Path, move: Move, writers: Writers, draw: r
         pass
 
 
-def around_the_switch(pair: Pair, move: Move, writers: Writers, draw: random.Random) -> set[int]:
-    """A branch is prepared when the switch is asked for: it is not begun, or given up, until the branch has ended."""
-    is_kept, number = draw.random() < 0.5, 5
-    with connect(pair.source.app_url) as session, writers.playing(40):
-        branch = Branch(session, f"{pair.source.name}-around")
-        branch.prepare(["INSERT INTO words (k,w) VALUES ('around',1)", f"INSERT INTO done VALUES ({number},'around')"])
-        move.release()
-        wait_until(lambda: is_held_up(move), "nobody waits for the branch", 60.0)
-        branch.end(is_kept)
-        move.wait_serving(Side.TARGET, 2)
-    return {number} if is_kept else set()
+def around_the_switch(move: Move, side: Side, writers: Writers, draw: random.Random, ask: Callable[[], None]) -> None:
+    """A branch is prepared when the switch is asked for: it is not begun, or given up, until the branch has ended.
+
+    side: the one that takes writes. Its connection may be gone by then.
+    """
+    database = move.pair.source if side is Side.SOURCE else move.pair.target
+    is_kept, is_left, number = draw.random() < 0.5, draw.random() < 0.5, 5 + len(writers.around)
+    said = len(move.said)
+    with connect(database.app_url) as session, writers.playing(40):
+        branch = Branch(session, f"{database.name}-around-{number}")
+        branch.prepare([f"REPLACE INTO words (k,w) VALUES ('{number}',1)", f"INSERT INTO done VALUES ({number},'y')"])
+        if is_left:
+            session.close()
+            branch = Branch(database.admin, branch.name)
+            wait_until(lambda: session.id not in processes(database.admin), "its connection stays")
+        ask()
+        wait_until(lambda: is_held_up(move, said), "nobody waits for the branch", 60.0)
+        writers.around[number] = branch.end(is_kept)
+        move.wait_serving(side.other, 2 if side is Side.SOURCE else 3)
 
 
-def is_held_up(move: Move) -> bool:
+def is_held_up(move: Move, said: int) -> bool:
     assert move.is_going, move.result()
-    return any("switch not done" in words or "prepared XA" in words for words in move.said)
+    return any("switch not done" in words or "prepared XA" in words for words in move.said[said:])

@@ -35,6 +35,32 @@ MODES = (
     "PAD_CHAR_TO_FULL_LENGTH,STRICT_TRANS_TABLES",
     "NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES",
 )
+_ODD = {
+    "max_sort_length": (64, 1024),
+    "low_priority_updates": (0, 1),
+    "autocommit": (0, 1),
+    "big_tables": (0, 1),
+    "sql_buffer_result": (0, 1),
+    "default_storage_engine": ("InnoDB", "MyISAM"),
+    "innodb_strict_mode": (0, 1),
+    "max_error_count": (0, 64),
+    "group_concat_max_len": (4, 1024),
+}
+_ODD_OF = {
+    "mysql": {
+        "binlog_rows_query_log_events": (0, 1),
+        "binlog_row_metadata": ("MINIMAL", "FULL"),
+        "default_collation_for_utf8mb4": ("utf8mb4_general_ci", "utf8mb4_0900_ai_ci"),
+        "cte_max_recursion_depth": (0, 1000),
+    },
+    "mariadb": {
+        "binlog_annotate_row_events": (0, 1),
+        "binlog_row_metadata": ("NO_LOG", "FULL"),
+        "log_bin_compress": (0, 1),
+        "old_mode": ("", "UTF8_IS_UTF8MB3"),
+    },
+}
+"""Variables of a server that are no matter, and what they may be."""
 ZONES = ("+00:00", "+09:30", "-05:00", "SYSTEM")
 _WORDS = "k VARCHAR(20) NOT NULL, u VARCHAR(20), w INT, v INT NOT NULL DEFAULT 0, PRIMARY KEY (k), UNIQUE KEY (u)"
 _KEYED = """bt BIT(9), fx BINARY(3), dm DATETIME(3), de DECIMAL(6,2), en ENUM('z','it''s','ü'), yr YEAR, tm TIME(2),
@@ -53,6 +79,11 @@ _MISSED = frozenset(
 )
 """What a drawn statement may be told; the transaction goes on without it."""
 _REFUSED = frozenset({1290, 1146})
+
+
+def odd_settings(draw: random.Random, flavor: str) -> dict[str, object]:
+    known = {"time_zone": ZONES, "sql_mode": MODES, **_ODD, **_ODD_OF[flavor]}
+    return {name: draw.choice(values) for name, values in known.items()}
 
 
 def create(pair: Pair, draw: random.Random) -> None:
@@ -339,6 +370,8 @@ class Writers:
     seed: int
     count: int = 2
     writers: list[Writer] = field(default_factory=list)
+    around: dict[int, bool] = field(default_factory=dict)
+    """Numbers of transactions beside theirs, and whether they were committed."""
 
     def __post_init__(self) -> None:
         draw = random.Random(self.seed)
@@ -367,7 +400,8 @@ class Writers:
 
     @property
     def committed(self) -> set[int]:
-        return set[int]().union(*(writer.committed for writer in self.writers))
+        kept = {number for number, is_kept in self.around.items() if is_kept}
+        return kept.union(*(writer.committed for writer in self.writers))
 
 
 def _kept(errors: list[BaseException], act: Callable[[int], None], given: int) -> None:
