@@ -27,7 +27,8 @@ pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.timeout(240)]
 THERE = (
     "copy.after_open", "copy.before_land", "apply.before_flush", "verify.comparing", "switch.denying", "deny.locked",
     "deny.table_denied", "switch.denied", "switch.released", "switch.marked", "replicate.holding", "switch.applied",
-    "switch.fenced", "switch.compared", "switch.before_decided", "switch.decided", "switch.before_opened",
+    "switch.fenced", "switch.compared", "switch.before_decided", "switch.deciding", "switch.decided",
+    "switch.before_opened",
     "switch.opened_at_home", "switch.opened", "switch.told", "switch.done",
 )  # fmt: skip
 BACK = THERE[THERE.index("switch.denying") :]

@@ -28,7 +28,7 @@ __all__ = ["_pair_servers", "pair", "pauses"]
 PREPARING = ("prepare.tables_made", "prepare.done", "copy.after_open", "copy.before_land", "workflow.verified")
 SWITCHING = (
     "switch.denying", "deny.locked", "deny.table_denied", "switch.denied", "switch.released", "switch.marked",
-    "switch.applied", "switch.fenced", "switch.compared", "switch.before_decided", "switch.decided",
+    "switch.applied", "switch.fenced", "switch.compared", "switch.before_decided", "switch.deciding", "switch.decided",
     "switch.before_opened", "switch.opened", "switch.told", "switch.done",
 )  # fmt: skip
 IN_CATCH_UP = ("apply.before_flush", "replicate.holding")

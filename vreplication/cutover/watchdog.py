@@ -23,6 +23,7 @@ class Watchdog:
         self._seconds = deadline_seconds
         self._began = clock.monotonic()
         self._ended = threading.Event()
+        self._deciding = threading.Lock()
         self.victims: tuple[Session, ...] = ()
         self.has_fired = False
 
@@ -47,10 +48,19 @@ class Watchdog:
             self._ended.set()
             thread.join()
 
+    def disarm(self) -> bool:
+        """From here on nobody is ended: what comes next must not be cut off. False: it was too late for that."""
+        with self._deciding:
+            self._ended.set()
+            return not self.has_fired
+
     def _watch(self) -> None:
         if self._ended.wait(self._seconds):
             return
-        self.has_fired = True
+        with self._deciding:
+            if self._ended.is_set():
+                return
+            self.has_fired = True
         for victim in self.victims:
             with contextlib.suppress(Exception):
                 self._spare.kill(victim.id)

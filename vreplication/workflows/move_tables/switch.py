@@ -14,7 +14,8 @@ Rules W1 to W10 of the model (tests/models/move_switch_model.py), by number:
     W10 who takes over has ended what was left on both servers, and goes on by the decision
 
 What must stay true: at no moment do both sides take writes; until `decided` all is undone, behind it nothing is;
-writers wait or fail for at most the deadline, counted from when the lock is asked for until the other side is open.
+writers wait or fail for at most the deadline, counted from when the lock is asked for until the decision is being
+committed; that is not cut off.
 """
 
 from __future__ import annotations
@@ -157,6 +158,7 @@ class _Trial:
     used: list[str] = field(default_factory=list)
     lockers: list[int] = field(default_factory=list)
     denied: deny.Denied | None = None
+    watchdog: Watchdog | None = None
     began: float = 0.0
 
     def run(self) -> None:
@@ -203,14 +205,19 @@ class _Trial:
 
     def _check_deadline(self) -> None:
         if not self.remaining:
-            raise Transient(f"the switch took longer than {DEADLINE_SECONDS:g} s")
+            raise self._too_long()
+
+    @staticmethod
+    def _too_long() -> Transient:
+        return Transient(f"the switch took longer than {DEADLINE_SECONDS:g} s")
 
     @contextlib.contextmanager
     def _watched(self, locker: Session) -> Iterator[None]:
         """At the deadline the session that has the lock is ended, whatever it is doing."""
         with connect(locker.url, read_timeout=BEAT_SECONDS, idle_seconds=ALIVE_SECONDS) as spare:
             self.began = time.monotonic()
-            with Watchdog(spare, DEADLINE_SECONDS).started(locker):
+            self.watchdog = Watchdog(spare, DEADLINE_SECONDS)
+            with self.watchdog.started(locker):
                 yield
 
     def _deny(self, locker: Session, move: Move) -> None:
@@ -312,6 +319,10 @@ class _Trial:
         self._check_deadline()
         column = "back_start" if streams.is_forward(work.number) else "forward_start"
         reach("switch.before_decided")
+        # While it is being committed, however long that takes, DDL must not come to the old table.
+        if self.watchdog is None or not self.watchdog.disarm():
+            raise self._too_long()
+        reach("switch.deciding")
         moves.decide(ends.home, work.driver.lease, Decision.DECIDED, **{column: start})
         reach("switch.decided")
 
