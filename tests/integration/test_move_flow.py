@@ -18,8 +18,7 @@ from vreplication.mysql.processes import processes
 from vreplication.mysql.session import LockWait, SqlError, connect
 from vreplication.state import moves, since, source_marks
 from vreplication.state.moves import Side
-from vreplication.workflows.move_tables import run
-from vreplication.workflows.move_tables.switch import DEADLINE_SECONDS
+from vreplication.workflows.move_tables import run, switch
 
 __all__ = ["_pair_servers", "pair", "pauses", "quick"]
 
@@ -259,19 +258,38 @@ def test_a_table_that_is_truncated_when_the_lock_is_lost_is_not_switched(pair: P
 
 
 @pytest.mark.parametrize("pair", ["mysql-mariadb", "mariadb-mysql"], indirect=True)
-def test_ddl_waits_for_a_decision_that_takes_longer_than_the_deadline(pair: Pair, pauses: Path) -> None:
+def test_ddl_waits_for_a_decision_that_takes_longer_than_the_deadline(
+    pair: Pair, pauses: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A TRUNCATE that got in before the commit would be one of the source that nobody carries over."""
+    monkeypatch.setattr(switch, "DEADLINE_SECONDS", 2.0)
     with denied_at(pair, pauses, "switch.deciding") as move, ThreadPoolExecutor(1) as queued:
         with connect(pair.source.app_url) as other:
             waiting = queued.submit(other.execute_raw, "TRUNCATE TABLE t")
             with pytest.raises(TimeoutError):
-                waiting.result(DEADLINE_SECONDS + 1)
+                waiting.result(2.5)
             let_go(pauses, "switch.deciding")
             move.wait_serving(Side.TARGET, 2)
             waiting.result(60)
     assert len(contents(pair.target.admin, "t")) == 300
     move.ask(moves.COMPLETE)
     assert move.result().event == "complete"
+
+
+@pytest.mark.parametrize("pair", ["mysql-mariadb", "mariadb-mysql"], indirect=True)
+def test_who_stood_still_before_the_decision_does_not_decide(
+    pair: Pair, pauses: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a frozen host: meanwhile the server has ended the session that held DDL off, and the source was truncated."""
+    monkeypatch.setattr(switch, "SURE_SECONDS", 0.5)
+    with denied_at(pair, pauses, "switch.deciding") as move:
+        for process in processes(pair.source.admin).values():
+            if process.user == pair.source.user:
+                pair.source.admin.kill(process.id)
+        with connect(pair.source.app_url) as other:
+            other.execute_raw("TRUNCATE TABLE t")
+        pair.target.admin.rows("SELECT SLEEP(1)")
+    assert_truncated(pair, move)
 
 
 @contextlib.contextmanager

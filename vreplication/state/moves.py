@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from vreplication.errors import Refused, Superseded
+from vreplication.errors import Refused, Superseded, Transient
 from vreplication.mysql.session import Session
 from vreplication.state import layout, rows, sidecar
 from vreplication.state.lease import Lease, fence
@@ -102,10 +102,10 @@ def load(session: Session, workflow: str) -> Move:
     return found
 
 
-def decide(session: Session, our_lease: Lease, to: Decision, **fields: Any) -> None:
+def decide(session: Session, our_lease: Lease, to: Decision, *, until: str | None = None, **fields: Any) -> None:
     """The next step of a switch, and columns that belong to it. Raises Superseded where it is not the next one.
 
-    One that is being given up may be given up again.
+    One that is being given up may be given up again. until: of `later`; Transient when that has passed.
     """
     with session.transaction():
         fence(session, our_lease)
@@ -115,6 +115,14 @@ def decide(session: Session, our_lease: Lease, to: Decision, **fields: Any) -> N
         where = {"workflow": our_lease.workflow, "decision": str(before)}
         if before not in _STEPS[to] or not rows.change(session, _t, where, decision=str(to), **fields):
             raise Superseded(f"The switch of workflow {our_lease.workflow} is {before}, and cannot become {to}.")
+        # Last, so that nothing but the commit comes behind it.
+        if until is not None and not session.value("SELECT NOW(6) <= %s", (until,)):
+            raise Transient("The switch was not decided in time.")
+
+
+def later(session: Session, seconds: float) -> str:
+    """A time of the server's clock, so many seconds from now."""
+    return str(session.value("SELECT NOW(6) + INTERVAL %s MICROSECOND", (round(seconds * 1e6),)))
 
 
 def set_fields(session: Session, our_lease: Lease, **fields: Any) -> None:

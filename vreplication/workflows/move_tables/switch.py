@@ -60,6 +60,10 @@ _UNDO_SECONDS = 0.5
 _MISMATCHES = 5
 _HOOK_SECONDS = 30.0
 _PERSIST_SECONDS = 0.5
+SURE_SECONDS = 4.5
+"""Behind the last look at the session that holds DDL off, in which the decision may be made."""
+_COMMIT_SECONDS = 4
+"""How long the server waits for its commit. Both together are less than what it leaves that session (ALIVE_SECONDS)."""
 _EXISTS = 1050
 
 
@@ -313,6 +317,12 @@ class _Trial:
             _check_names_free(ends.home, work.driver.workflow)
             _move_aside(ends.home, moves.load(ends.home, work.driver.workflow))
         start = _start_back(ends, work)
+        with self._in_time(ends.home) as until:
+            self._commit(locker, ends, start, until)
+        reach("switch.decided")
+
+    def _commit(self, locker: Session, ends: Ends, start: str, until: str) -> None:
+        work = self.work
         # And that the session is there which has held DDL off up to now.
         self._check_ddl(locker)
         work.driver.check()
@@ -323,8 +333,17 @@ class _Trial:
         if self.watchdog is None or not self.watchdog.disarm():
             raise self._too_long()
         reach("switch.deciding")
-        moves.decide(ends.home, work.driver.lease, Decision.DECIDED, **{column: start})
-        reach("switch.decided")
+        moves.decide(ends.home, work.driver.lease, Decision.DECIDED, until=until, **{column: start})
+
+    @contextlib.contextmanager
+    def _in_time(self, home: Session) -> Iterator[str]:
+        """A process that stands still (SIGSTOP, a frozen host) must not decide when it goes on: by then the server may
+        have ended the session that holds DDL off.
+        """
+        idle = int(home.value("SELECT @@session.wait_timeout"))
+        home.execute_raw(f"SET SESSION wait_timeout={_COMMIT_SECONDS}")
+        yield moves.later(home, SURE_SECONDS)
+        home.execute_raw(f"SET SESSION wait_timeout={idle}")
 
 
 def _start_back(ends: Ends, work: Work) -> str:
