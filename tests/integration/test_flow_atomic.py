@@ -189,10 +189,13 @@ def test_killed_at_the_gate_none_goes_on_alone(database: Database, app: Session,
         waits_for(database, command, 0, "release")
         waits_for(database, command, 1, "release")
         wait_gone(command.kill())
+    assert call(database, "pause", MEMBERS[1]).code == 0
     alone = ("--table", "items", "--alter", ALTER, "--workflow", MEMBERS[1], "--yes")
     for words in (("resume", MEMBERS[1]), ("online-ddl", *alone)):
         refused = call(database, *words)
         assert (refused.code, f"the tables of {ID}, which are switched together" in refused.err) == (2, True), refused
+    with connect(database.url) as session:
+        assert workflows.load(session, MEMBERS[1]).is_paused, "what is refused touches nothing"
     without = call(database, "online-ddl", *(word for word in WORDS if word != "--atomic"), "--yes")
     assert (without.code, f"Workflow {ID} was begun with --atomic." in without.err) == (2, True), without
     assert call(database, "release", ID).code == 0

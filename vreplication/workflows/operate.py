@@ -34,6 +34,7 @@ from vreplication.workflows.lookup import MOVE, live
 from vreplication.workflows.move_tables import operate as moving
 from vreplication.workflows.online_ddl import ending, failover, steps
 from vreplication.workflows.online_ddl import run as online_ddl
+from vreplication.workflows.online_ddl.resume import check_alone
 
 log = logging.getLogger(__name__)
 
@@ -106,10 +107,12 @@ def resume(
             return moving.resume(operator)
         if ending.is_untold(session, workflows.load(session, workflow)):
             return ending.completed_of(session, workflow)
-        row = live(session, workflow, "resumed")
+        row, is_driven = live(session, workflow, "resumed"), lease.is_alive(session, workflow, lease.DRIVER)
+        if not (is_driven or row.is_cut):
+            check_alone(session, row)
         workflows.set_paused(session, workflow, False)
         journal.write(session, workflow, "resumed", actor=by)
-        if lease.is_alive(session, workflow, lease.DRIVER):
+        if is_driven:
             return None
         spec = Spec.model_validate({**row.spec, "workflow": workflow})
     return online_ddl.run(spec, url, stop=stop, notify=notify)

@@ -67,10 +67,11 @@ def check_same(session: Session, row: WorkflowRow, spec: Spec, *, is_together: b
             cure="Repeat its own arguments to go on with it, or give the new one another --workflow id.",
         )
     if not (is_together or row.is_cut):
-        _check_alone(session, row)
+        check_alone(session, row)
 
 
-def _check_alone(session: Session, row: WorkflowRow) -> None:
+def check_alone(session: Session, row: WorkflowRow) -> None:
+    """Raises Refused for one of several tables that are switched together."""
     group = groups.of_member(session, row.id)
     if group is not None and group.is_atomic:
         raise Refused(
