@@ -12,10 +12,10 @@
                   unmatched chunks count as open
     replace       the same while the old process is only stopped: it keeps a batch in its hands
     wake          the old one goes on: `apply.writer.in_transaction`, `state.lease.fence`
-    settle_dirty  `workflows.conflicts.resolve`: what was pushed out (`apply.unique.UniqueWriter`) or swallowed is
-                  again; a real duplicate ends the workflow
+    settle_dirty  `workflows.online_ddl.conflicts.resolve`: what was pushed out (`apply.unique.UniqueWriter`) or
+                  swallowed is again; a real duplicate ends the workflow
     forget_dirty  `state.dirty.forget`
-    pass_gate     `workflows.steps.hold_at_gate` (only with `dirty_under_lock` taken out)
+    pass_gate     `workflows.online_ddl.steps.hold_at_gate` (only with `dirty_under_lock` taken out)
     delete_late   the deletes of `match` by a side thread (only with `landed_in_stream` taken out)
 
 What must stay true: several entries read and flushed one by one are the same as one batch with nothing in between, so

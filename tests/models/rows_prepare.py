@@ -1,10 +1,10 @@
 """Preparation: start position, marker, XA RECOVER, key range.
 
-    read_position  `workflows.prepare._mark_start`: where the log stands
+    read_position  `workflows.online_ddl.prepare._mark_start`: where the log stands
     send_marker    the same: `state.markers.write`, up to the log; "visible" is its return
-    list_branches  `workflows.prepare._wait_for_branches`: XA RECOVER behind the marker
+    list_branches  `workflows.online_ddl.prepare._wait_for_branches`: XA RECOVER behind the marker
     see_ended      the same: until each branch of that list has left it
-    read_range     `workflows.prepare._cut_range`: min and max of the key, and the splits; then catch-up starts
+    read_range     `workflows.online_ddl.prepare._cut_range`: min and max of the key, the splits; then catch-up starts
 
 What must stay true: nothing of ours is in the log before `read_position`, and nothing of ours reads it from before.
 """

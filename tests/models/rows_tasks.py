@@ -10,7 +10,7 @@
     roll_back    `rowcopy.chunker.Walk._persist`: a lock wait; the rows are written again from the same SELECT
     land         `state.ledger.land`; in the same commit the next chunk's "opened", `rowcopy.chunker.Walk._open_behind`
     take_over    `state.lease.acquire` by another driver: the row's share locks are waited for, the token is new
-    begin_again  `workflows.prepare.undo`, `state.workflows.forget`: the workflow begins anew under its id
+    begin_again  `workflows.online_ddl.prepare.undo`, `state.workflows.forget`: the workflow begins anew under its id
 
 What must stay true: a crash of a task is a task that never goes on (its open transaction rolled back first), so it
 needs no action of its own.

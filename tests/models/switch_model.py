@@ -4,11 +4,11 @@ When RENAME moves the tables, the shadow must hold every write that the source h
 left that has changed the source, and nobody may be repairing the shadow; a driver must not take a cut-over for none.
 What each action stands for:
 
-    begin         `workflows.steps.hold_at_gate` passed; `cutover.attempt.CutOver.attempt`: its sessions are open and
-                  announced (`workflows.driver.Driver.announce`)
+    begin         `workflows.online_ddl.steps.hold_at_gate` passed; `cutover.attempt.CutOver.attempt`:
+                  its sessions are open and announced (`engine.driver.Driver.announce`)
     place_sentry  `cutover.attempt._Attempt._place_sentries`
     lock          `cutover.attempt._Attempt._lock`
-    mark          `workflows.switching._Attempt._barrier`: `state.markers.write`
+    mark          `workflows.online_ddl.switching._Attempt._barrier`: `state.markers.write`
     pass_barrier  the same: `state.markers.wait_applied`, and no branch was held
     fence         `cutover.attempt._Attempt._switch`: `state.lease.fence` in the observer's transaction
     send          `cutover.rename.Rename.send`
@@ -22,11 +22,12 @@ What each action stands for:
     rename        the server: RENAME's locks in the order of the names, then the move
     lose          a session is lost or killed; or only our side of it is, and the server's goes on
     die           kill -9 of the driver; the server ends its sessions, but a RENAME goes on
-    take_over     `state.lease.acquire` (the list, `KILL`, `state.lease._bump`), `workflows.resume.is_switched`
-    repair        `workflows.steps.compare` of the new driver: a range is cleared and copied again
+    take_over     `state.lease.acquire` (the list, `KILL`, `state.lease._bump`),
+                  `workflows.online_ddl.resume.is_switched`
+    repair        `workflows.online_ddl.steps.compare` of the new driver: a range is cleared and copied again
     write, commit the application; branch: its XA branch; end_foreign: one of other tables
-    catch_up      `apply.applier.Applier.take`, `workflows.replicate._hold`; go_on: the marker was taken back
-    crash         catch-up starts again from its checkpoint: `workflows.replicate._round`
+    catch_up      `apply.applier.Applier.take`, `engine.replicate._hold`; go_on: the marker was taken back
+    crash         catch-up starts again from its checkpoint: `engine.replicate._round`
 
 What must stay true: a session, a process and the server may each be as slow as they like; what waits for a lock gets it
 in any order, but RENAME before writers, once it is in the table's own queue.

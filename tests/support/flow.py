@@ -49,7 +49,7 @@ class Going(Protocol):
 
 
 class ThreadChild:
-    """Catch-up in a thread, in the place of workflows.child.ReplicateProcess: no second interpreter to start."""
+    """Catch-up in a thread, in the place of engine.child.ReplicateProcess: no second interpreter to start."""
 
     def __init__(self, url: SourceUrl, workflow: str) -> None:
         self._url, self._workflow = url, workflow

@@ -34,7 +34,7 @@ ALL = "VREPLICATION_MOVE_KILLS"
 
 
 class ThreadStream:
-    """Catch-up in a thread, in the place of workflows.child.StreamProcess."""
+    """Catch-up in a thread, in the place of engine.child.StreamProcess."""
 
     def __init__(self, route: Route, workflow: str, number: int) -> None:
         self._route, self._workflow, self._number = route, workflow, number
