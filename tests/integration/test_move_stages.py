@@ -92,6 +92,7 @@ def test_there_and_back_and_there_again_in_stages(
         # A task that is cleared now must not send the application to the target again.
         tasks.enter_gate(stage)
         tasks.release(stage, "auto")
+        assert gate.released_by(pair.target.admin, WORKFLOW) is None
         tasks.switch(stage)
         assert is_serving(pair, Side.SOURCE, Phase.WAITING)
         level = beside(tasks.reverse_stream, stage)
