@@ -580,6 +580,28 @@ def test_a_move_that_was_switched_is_reversed_or_completed(
     assert press(client, "reverse", WORKFLOW).status_code == 404
 
 
+def test_who_may_edit_one_kind_may_not_act_on_the_other(
+    airflow: Any, session: Session, workflow: WorkflowRow, database: Database, home: Home
+) -> None:
+    from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+    from fastapi.testclient import TestClient
+
+    from vreplication.ui import access
+    from vreplication.ui.app import create_app
+
+    make_move(session, "move-1", "shop2", number=2)
+    lease.acquire(session, "move-1", lease.DRIVER)
+    app = create_app(home)
+    app.dependency_overrides[access.editable] = lambda: frozenset({"online_ddl"})
+    token = airflow.generate_jwt(SimpleAuthManagerUser(username="a-user", role="user"))
+    client = TestClient(app, cookies={"_token": token})
+    assert press(client, "pause").status_code == 200
+    assert press(client, "complete", "move-1").status_code == 403
+    assert moves.load(session, "move-1").asked is None
+    assert "disabled title=" in client.get("/workflows/move-1").text
+    assert "disabled title=" not in client.get(f"/workflows/{WORKFLOW}").text
+
+
 def test_what_was_switched_back_goes_there_again_by_a_release_alone(
     clients: dict[str, Any], session: Session, database: Database, home: Home
 ) -> None:

@@ -13,13 +13,15 @@ from tests.support import local_spark
 from tests.support.flow import contents, wait_until
 from tests.support.moving import ThreadStream, application, quick, route_of
 from tests.support.pairs import Pair, _pair_servers, pair
+from vreplication.errors import Interrupted
 from vreplication.mysql.session import connect
 from vreplication.phases import Phase
 from vreplication.state import gate, moves, workflows
 from vreplication.state.moves import Side
-from vreplication.workflows.move_tables import tasks
+from vreplication.workflows.move_tables import switch, tasks
 from vreplication.workflows.move_tables.spec import make_move_spec
 from vreplication.workflows.move_tables.stages import STAGES
+from vreplication.workflows.move_tables.steps import Work
 from vreplication.workflows.move_tables.tasks import MoveStage
 from vreplication.workflows.stages import Ended
 
@@ -105,6 +107,34 @@ def test_there_and_back_and_there_again_in_stages(
     assert tasks.clean_up(stage) == result
     app.check(pair.target.admin)
     assert len(contents(pair.source.admin, str(result.retired_table).rpartition(".")[2])) > 900
+
+
+@pytest.mark.parametrize("pair", ["mysql-mariadb"], indirect=True)
+def test_a_switch_that_is_cut_off_behind_its_decision_is_ended_by_the_task_called_again(
+    stage: MoveStage, pair: Pair, beside: Callable[..., Future[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The target is open, and nobody has told the application: there is no way but forward."""
+    genuine = switch.tell
+
+    def cut_off(work: Work) -> None:
+        monkeypatch.setattr(switch, "tell", genuine)
+        raise Interrupted("Interrupted.")
+
+    monkeypatch.setattr(switch, "tell", cut_off)
+    with application(pair) as app:
+        tasks.prepare_tables(stage)
+        catch_up = beside(tasks.catch_up, stage)
+        tasks.copy(stage)
+        tasks.verify(stage)
+        tasks.enter_gate(stage)
+        tasks.release(stage, "a test")
+        catch_up.result(60)
+        with pytest.raises(Ended) as ended:
+            tasks.switch(stage)
+        assert (ended.value.may_retry, moves.load(pair.target.admin, WORKFLOW).number) == (True, 1)
+        tasks.switch(stage_of(pair))
+        assert is_serving(pair, Side.TARGET, Phase.SWITCHED)
+    app.check(pair.target.admin)
 
 
 @pytest.mark.parametrize("pair", ["mariadb-mysql"], indirect=True)
