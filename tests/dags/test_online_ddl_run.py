@@ -162,7 +162,8 @@ def test_a_run_that_is_marked_failed_stops_and_leaves_the_source_alone(shop: Sho
     while left := [pid for pid in pids if is_there(pid)]:
         assert time.monotonic() < deadline, f"{left} of {pids} go on"
         time.sleep(0.2)
-    assert run.state() == "failed"
+    # Not the run's own state: on SQLite Airflow's scheduler may write over what a person has marked.
+    assert all(run.stands(task, "failed", tries=1) for task in ("copy", "replicate"))
     operate.cancel(shop.database.url, run.run_id, by="tester")
     with connect(shop.database.app_url) as app:
         assert definition(app, "orders") == before

@@ -94,6 +94,24 @@ def state(pair: Pair) -> list[object]:
     return [s.admin.rows(q) for s, log in zip(sides, status, strict=True) for q in (sql, log)]
 
 
+@pytest.mark.parametrize("pair", ["mariadb-mysql", "mysql-mysql", "mysql-mariadb"], indirect=True)
+def test_an_expression_that_a_sql_mode_changes_on_mysql(pair: Pair, sessions: tuple[Session, Session]) -> None:
+    """MySQL computes g and asks the CHECK otherwise in a session with NO_BACKSLASH_ESCAPES."""
+    more = r"g VARCHAR(9) AS (CONCAT(v, '\\\\', v)) STORED, CHECK (v <> '\\\\')"
+    pair.source.admin.execute_raw(f"CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(3), {more}) COLLATE utf8mb4_bin")
+    to_mysql, from_mariadb = not pair.target.server.is_mariadb, pair.source.server.is_mariadb
+    assert {c.verdict for c in found(plan(sessions), "expressions")} == {Verdict.WARN if to_mysql else Verdict.OK}
+    mode = str(pair.source.admin.value("SELECT @@GLOBAL.sql_mode"))
+    with setting(pair.source, "sql_mode", f"'{mode},NO_BACKSLASH_ESCAPES'"), fresh(pair) as after:
+        assert [c.verdict for c in plan(after).refusals if c.name == "expressions"] == [Verdict.REFUSE] * from_mariadb
+
+
+@contextlib.contextmanager
+def fresh(pair: Pair) -> Iterator[tuple[Session, Session]]:
+    with connect(pair.source.url) as source, connect(pair.target.url) as target:
+        yield source, target
+
+
 def test_a_plan_touches_nothing_and_prints_its_stages(pair: Pair, sessions: tuple[Session, Session]) -> None:
     for name in ("t", "u", "stays"):
         pair.source.admin.execute_raw(f"CREATE TABLE {name} {PLAIN}")

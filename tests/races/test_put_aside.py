@@ -162,7 +162,7 @@ def test_reading_goes_on_while_a_giant_transaction_is_applied(
             race.write(f"UPDATE t SET v='{number}' WHERE id=10")
         with connect(race.database.url) as session:
             server = position.current(session, race.database.server.is_mariadb)
-            wait_until(lambda: read_to(session, run.workflow) >= server, "the reader does not go on", 10.0)
+            wait_until(lambda: has_read(session, run.workflow, server), "the reader does not go on", 10.0)
     with connect(race.database.url) as session:
         release(session, run.workflow)
     race.complete(run)
@@ -196,8 +196,10 @@ def test_progress_inside_a_giant_transaction_is_shown_while_waiting(race: Race, 
     race.complete(run)
 
 
-def read_to(session: Session, workflow: str) -> Position:
-    return Position.parse(str(progress.read(session, workflow)["read_position"]))
+def has_read(session: Session, workflow: str, place: Position) -> bool:
+    """The last word of catch-up may be from before it had read anything."""
+    said = progress.read(session, workflow)["read_position"]
+    return said is not None and Position.parse(said) >= place
 
 
 @pytest.fixture

@@ -433,6 +433,12 @@ def _introduced(sql: str) -> list[tuple[Token, Token]]:
     return [(a, b) for a, b in pairs if b.kind == "string" and a.kind == "word" and a.text.startswith("_")]
 
 
+def has_escapes(table: Table) -> bool:
+    """On MySQL: does a string inside an expression hold a backslash? A session with NO_BACKSLASH_ESCAPES that is the
+    first to open the table has MySQL 9.7 read it otherwise, for every session that uses it after that."""
+    return any("\\" in string.text for _, string in _introduced(table.create_sql))
+
+
 def _plain_strings(sql: str) -> str:
     """Without the character sets before strings: MariaDB garbles backslashes behind them."""
     for word, _ in reversed(_introduced(sql)):

@@ -19,7 +19,7 @@ from vreplication.mysql.server import identity
 from vreplication.mysql.session import SqlError
 from vreplication.planning import privileges, server_checks, space, table_checks
 from vreplication.planning.facts import Check, OfServer, Verdict, looked, ok, refuse, warn
-from vreplication.schema.carry import compare
+from vreplication.schema.carry import compare, has_escapes
 from vreplication.schema.introspect import exists, introspect
 from vreplication.schema.keys import usable_keys
 from vreplication.schema.literals import BINARIES, CHARACTERS
@@ -453,6 +453,21 @@ def _generated(facts: MoveFacts, table: MovedTable) -> Check:
     return ok("generated columns", "None that the other server could compute otherwise.")
 
 
+def _expressions(facts: MoveFacts, table: MovedTable) -> Check:
+    """Between two of MySQL nothing is new; behind MariaDB, which reads them right, it is."""
+    if facts.target.server.is_mariadb or table.made is None or not has_escapes(table.made):
+        return ok("expressions", "All sessions read them alike.")
+    said = (
+        f"An expression of {table.name} (generated column, default or CHECK) holds a backslash as MySQL writes it, and"
+        " MySQL reads that otherwise where a session opens the table under sql_mode NO_BACKSLASH_ESCAPES"
+    )
+    cure = "See that no session of the application has NO_BACKSLASH_ESCAPES, or write the expression without it."
+    modes = [side.server.setting("sql_mode") or "" for side in facts.sides]
+    if facts.source.server.is_mariadb and any("NO_BACKSLASH_ESCAPES" in mode for mode in modes):
+        return refuse("expressions", f"{said}, as sessions here do.", cure)
+    return warn("expressions", f"{said}.", cure)
+
+
 def _changes(facts: MoveFacts, table: MovedTable) -> Check:
     if table.carried.changes:
         return warn("definition", f"{table.name}: {' '.join(table.carried.changes)}")
@@ -543,6 +558,7 @@ _TABLES: tuple[tuple[str, Callable[[MoveFacts, MovedTable], Check]], ...] = (
     ("triggers", _triggers),
     ("shared key", _shared_key),
     ("generated columns", _generated),
+    ("expressions", _expressions),
     ("definition", _changes),
     ("target table", _target_table),
     ("CHECK names", _check_names),
