@@ -49,6 +49,9 @@ def _kind(kind: WorkflowKind) -> Iterator[str]:
     yield "\n| Option | Param of the DAG | Default | Meaning |\n|---|---|---|---|"
     for end in kind.ends:
         yield f"| `--{end} URL` | `{connection_param(end)}` | `VREPLICATION_{end.upper()}` | the {end} server |"
+    for end in kind.optional:
+        words = f"a {end} of the source, on which the copy reads"
+        yield f"| `--{end} URL` | `{connection_param(end)}` | `VREPLICATION_{end.upper()}` | {words} |"
     own, shared = own_fields(kind.spec)
     for part, title in _SECTIONS.items():
         names = [name for name in (*own, *shared) if _extra(kind, name)[SECTION] == part]

@@ -118,7 +118,8 @@ def test_the_form_asks_what_a_spec_takes(found: dict[str, Any], kind: str, name:
 @pytest.mark.parametrize("kind", KINDS.values(), ids=list(KINDS))
 def test_every_param_is_a_specs_or_a_connection(found: dict[str, Any], kind: WorkflowKind) -> None:
     params = found["dags"][kind.name]["params"]
-    assert set(params) == {*kind.spec.model_fields, "spark_conn_id", *(f"{end}_conn_id" for end in kind.ends)}
+    servers = {f"{end}_conn_id" for end in (*kind.ends, *kind.optional)}
+    assert set(params) == {*kind.spec.model_fields, "spark_conn_id", *servers}
     assert all("section" in schema and "type" in schema for schema in params.values())
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from sandbox.databases import Database
 from tests.support.flow import Ended, paused_at, wait_until
 from tests.support.move_cli import Commands, Routed, commands, routed, start
 from tests.support.pairs import Pair
@@ -207,6 +208,10 @@ def test_what_makes_no_sense_is_one_sentence(pair: Pair, workflow: str, tmp_path
         here = ("--target", str(pair.source.url), "--table", "t")
         itself = run.call("plan", "move-tables", *here, "--json")
         assert itself.code in (1, 2), itself
+        at = ("--replica", str(pair.source.url), "--replica-file", password_of(pair.source, tmp_path))
+        unfit = run.call("plan", *MOVE, *at)
+        [check] = [check for check in unfit.last["checks"] if check["name"] == "replica: follows"]
+        assert (unfit.code, check["verdict"]) == (2, "refuse"), check
         for words, sentence in (
             (("move-tables", "--json"), "no table is named"),
             (("move-tables", "--table", "t", "--all-tables"), "choose one"),
@@ -238,8 +243,8 @@ def test_what_makes_no_sense_is_one_sentence(pair: Pair, workflow: str, tmp_path
         assert_refused(run.call("move-tables", "--table", "u", "--workflow", workflow), "exists for other tables: t, u")
         assert_refused(run.at_target("resume", workflow), "needs both")
         assert_refused(run.at_target("cancel", workflow), "needs both")
-        swapped = ("resume", workflow, "--source", str(pair.target.url), "--source-file", password_of(pair, tmp_path))
-        assert_refused(run.call(*swapped), "another source server")
+        swapped = ("--source", str(pair.target.url), "--source-file", password_of(pair.target, tmp_path))
+        assert_refused(run.call("resume", workflow, *swapped), "another source server")
         assert not workflows.load(pair.target.admin, workflow).is_cancel_requested
         assert workflows.load(pair.target.admin, workflow).phase == "waiting"
 
@@ -249,8 +254,8 @@ def test_what_makes_no_sense_is_one_sentence(pair: Pair, workflow: str, tmp_path
         assert run.at_source("status", "--json").lines == []
 
 
-def password_of(pair: Pair, folder: Path) -> str:
+def password_of(database: Database, folder: Path) -> str:
     file = folder / "password"
-    file.write_text(pair.target.url.password)
+    file.write_text(database.url.password)
     file.chmod(0o600)
     return str(file)

@@ -11,7 +11,7 @@ import random
 import secrets
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -24,6 +24,7 @@ from vreplication.engine.result import Result
 from vreplication.errors import VReplicationError
 from vreplication.mysql.ends import Route
 from vreplication.mysql.session import Session, connect
+from vreplication.mysql.url import SourceUrl
 from vreplication.state import gate, journal, moves, source_marks
 from vreplication.workflows.move_tables import run
 from vreplication.workflows.move_tables.spec import MoveSpec, make_move_spec
@@ -91,6 +92,7 @@ class Move:
 
     pair: Pair
     spec: MoveSpec
+    replica: SourceUrl | None = None
     stop: threading.Event = field(default_factory=threading.Event)
     said: list[str] = field(default_factory=list)
     _thread: threading.Thread | None = None
@@ -104,7 +106,7 @@ class Move:
         return self
 
     def _run(self) -> None:
-        route = route_of(self.pair)
+        route = replace(route_of(self.pair), replica=self.replica)
         self._result = run.run(self.spec, route, stop=self.stop, notify=self.said.append, make_child=ThreadStream)
 
     def result(self, timeout_seconds: float = 120.0) -> Result:
@@ -171,9 +173,9 @@ class Move:
         gate.release(self.pair.target.admin, self.workflow, "a test")
 
 
-def begin(pair: Pair, *tables: str, **more: Any) -> Move:
+def begin(pair: Pair, *tables: str, replica: SourceUrl | None = None, **more: Any) -> Move:
     given = {"tables": tables, "workflow": f"m-{secrets.token_hex(4)}", **more}
-    return Move(pair, make_move_spec(**given)).start()
+    return Move(pair, make_move_spec(**given), replica).start()
 
 
 @dataclass(slots=True)

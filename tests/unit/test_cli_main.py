@@ -107,7 +107,7 @@ def _flow(calls: Calls) -> list[tuple[ModuleType, str, dict[str, Callable[..., A
 
     workflows = {name: act(name) for name in ("pause", "release", "cancel", "cleanup")}
     workflows |= {
-        "resume": lambda url, workflow, by, stop, notify, source: calls(
+        "resume": lambda url, workflow, by, stop, notify, source, replica: calls(
             "resume", url=url, workflow=workflow, stop=stop
         ),
         "verify": lambda url, workflow, master, stop, source: calls("verify", workflow=workflow, master=master),

@@ -106,7 +106,7 @@ MOVE = "{kind: move_tables, source_conn_id: old, target_conn_id: new, workflow: 
 
 def test_a_move_waits_where_its_state_is_and_its_run_is_told_both_servers(tmp_path: Path) -> None:
     window = "Sat 02:00-04:00 Europe/Berlin"
-    asked = f"tables: [orders, items], reverse: false, cutover: window, cutover_window: '{window}'"
+    asked = f"tables: [orders, items], replica_conn_id: r, reverse: false, cutover: window, cutover_window: '{window}'"
     found = read_files(write(tmp_path, a=f"{MOVE}, {asked}, after: w1}}"))
     assert (found.problems, found.sources) == ((), {"new"})
     [entry] = (w.entry("shop") for w in found.wanted)
@@ -114,8 +114,8 @@ def test_a_move_waits_where_its_state_is_and_its_run_is_told_both_servers(tmp_pa
         "move_tables", "new", "shop", "orders", "w1",
     )  # fmt: skip
     assert claiming.conf_of(entry, "new") == {
-        "source_conn_id": "old", "target_conn_id": "new", "workflow": "m1", "tables": ["orders", "items"],
-        "reverse": False, "cutover": "window", "cutover_window": window,
+        "source_conn_id": "old", "target_conn_id": "new", "replica_conn_id": "r", "workflow": "m1",
+        "tables": ["orders", "items"], "reverse": False, "cutover": "window", "cutover_window": window,
     }  # fmt: skip
 
 

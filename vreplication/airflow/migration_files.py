@@ -28,7 +28,7 @@ SOURCES = "source_conn_ids"
 
 def _keys(kind: WorkflowKind) -> tuple[str, ...]:
     own, shared = own_fields(kind.spec)
-    return (*map(connection_param, kind.ends), *own, *shared, *queueing.QUEUE_FIELDS, queue.KIND)
+    return (*map(connection_param, (*kind.ends, *kind.optional)), *own, *shared, *queueing.QUEUE_FIELDS, queue.KIND)
 
 
 class MigrationFileError(Refused):

@@ -28,6 +28,7 @@ _SECTIONS = {
 _ENDS = {
     "source": "Airflow connection of the server; its schema is the default database.",
     "target": "Airflow connection of the server where they go; its schema is theirs there, unless another is given.",
+    "replica": "Airflow connection of a replica of the source, on which the copy reads; empty: it reads on the source.",
 }
 _KEPT = ("minimum", "maximum", "enum", "items", "format", "examples")
 
@@ -37,6 +38,7 @@ def params(kind: str) -> dict[str, Param]:
     known = KINDS[kind]
     fields = _fields(known)
     found = {connection_param(end): _connection(known, end) for end in known.ends}
+    found |= {connection_param(end): _optional(_ENDS[end], _section(known, "what")) for end in known.optional}
     for part in _SECTIONS:
         mine = [name for name, schema in fields.items() if schema[SECTION] == part]
         found |= {name: _special(known, name) or _of_spec(known, name, fields[name]) for name in mine}

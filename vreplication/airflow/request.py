@@ -68,6 +68,8 @@ def read(context: Mapping[str, Any], kind: str = "online_ddl") -> Request:
     spec = make_request(known.spec, given)
     _check_hook(given.get("on_switch"))
     conn_ids = {end: str(params.get(connection_param(end)) or default_connection(end)) for end in known.ends}
+    others = {end: params.get(connection_param(end)) for end in known.optional}
+    conn_ids |= {end: str(conn_id) for end, conn_id in others.items() if conn_id}
     return Request(kind=known, conn_ids=conn_ids, spec=spec, cutover=cutover, window=window)
 
 

@@ -56,6 +56,7 @@ _SERVERS = {
     "target": options.TargetOption,
     "target_file": options.TargetFileOption,
 }
+_REPLICA = {"replica": options.ReplicaOption, "replica_file": options.ReplicaFileOption}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,9 +79,10 @@ def command(act: Callable[[Request], int]) -> Callable[..., None]:
     """A command with the options of a move that hands what it read to `act`."""
 
     def move_tables(context: typer.Context, *, yes: bool, is_json: bool, **values: Any) -> None:
+        replica = options.replica(*(values[name] for name in _REPLICA))
         at_source, at_target = options.both(*(values[name] for name in _SERVERS))
         request = Request(
-            route=Route(source=at_source, target=at_target, home=at_target),
+            route=Route(source=at_source, target=at_target, home=at_target, replica=replica),
             spec=_spec(asked.given(MoveSpec, values), at_source.database),
             args=invocation.of(context).args,
             is_yes=yes,
@@ -89,7 +91,7 @@ def command(act: Callable[[Request], int]) -> Callable[..., None]:
         raise typer.Exit(act(request))
 
     after = {"yes": options.YesOption, "is_json": options.JsonOption}
-    return asked.with_options(move_tables, MoveSpec, before=_SERVERS, after=after)
+    return asked.with_options(move_tables, MoveSpec, before=_SERVERS | _REPLICA, after=after)
 
 
 def _spec(given: dict[str, Any], schema: str) -> MoveSpec:
@@ -126,8 +128,9 @@ def _agree(request: Request) -> None:
     spec, route = request.spec, request.route
     what = ", ".join(spec.tables) if spec.tables else f"all tables of {route.source.database}"
     but = f" but {', '.join(spec.exclude)}" if spec.exclude else ""
+    read = f",\nread on the replica {route.replica}" if route.replica else ""
     words = (
-        f"Move {what}{but}\nfrom {route.source}\nto   {route.target}, workflow {request.workflow}.\n"
+        f"Move {what}{but}\nfrom {route.source}\nto   {route.target}, workflow {request.workflow}{read}.\n"
         "They stay in use, and are untouched until the switch. Go on?"
     )
     if not typer.confirm(mask(words), err=True):
@@ -139,8 +142,9 @@ def plan(request: Request) -> int:
     from vreplication.workflows.move_tables.explain import explain, plan_json
     from vreplication.workflows.move_tables.plan import make_move_plan
 
-    with request.route.open(read_timeout=TABLE_SECONDS) as ends:
-        made = make_move_plan(ends.source, ends.target, request.spec)
+    route = request.route
+    with route.open(read_timeout=TABLE_SECONDS) as ends, route.open_replica(read_timeout=TABLE_SECONDS) as replica:
+        made = make_move_plan(ends.source, ends.target, request.spec, replica)
     if request.is_json:
         json_line({"event": "plan", **plan_json(made)})
     else:

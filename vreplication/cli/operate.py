@@ -167,14 +167,17 @@ def resume(
     source_file: options.SourceFileOption = None,
     target: options.TargetOption = None,
     target_file: options.TargetFileOption = None,
+    replica: options.ReplicaOption = None,
+    replica_file: options.ReplicaFileOption = None,
     is_json: options.JsonOption = False,
 ) -> None:
     """Unpause a living workflow; one without an active worker is run on from where it stopped."""
+    at_replica = options.replica(replica, replica_file)
     servers = options.servers(source, source_file, target, target_file)
     found, args = _find(servers, workflow), invocation.of(context).args
     if found.group:
         raise typer.Exit(_resume_group(found.home, found.group, args, is_json))
-    raise typer.Exit(_resume(found, workflow, args, is_json))
+    raise typer.Exit(_resume(found, workflow, args, is_json, at_replica))
 
 
 def _resume_group(url: SourceUrl, group: Group, args: tuple[str, ...], is_json: bool) -> int:
@@ -206,7 +209,7 @@ def _on_each(
         say(f"{event.capitalize()}: {len(done)} of {len(group.members)} tables{begun}; those to come, too.")
 
 
-def _resume(found: Found, workflow: str, args: tuple[str, ...], is_json: bool) -> int:
+def _resume(found: Found, workflow: str, args: tuple[str, ...], is_json: bool, replica: SourceUrl | None = None) -> int:
     from vreplication.workflows import operate
     from vreplication.workflows.online_ddl import ending
 
@@ -214,10 +217,10 @@ def _resume(found: Found, workflow: str, args: tuple[str, ...], is_json: bool) -
     if found.is_move:
         from vreplication.workflows.move_tables import operate as moving
 
-        moving.check_resume(found.home, found.source, workflow)
+        moving.check_resume(found.home, found.source, workflow, replica)
     stop, display = threading.Event(), show.choose(is_json=is_json)
     result = attend(
-        lambda: operate.resume(found.home, workflow, by(), stop, display.note, found.source),
+        lambda: operate.resume(found.home, workflow, by(), stop, display.note, found.source, replica),
         stop=stop,
         display=display,
         watcher=watch(found.home, workflow),

@@ -24,6 +24,8 @@ SOURCE = "VREPLICATION_SOURCE"
 PASSWORD = "VREPLICATION_PASSWORD"
 TARGET = "VREPLICATION_TARGET"
 TARGET_PASSWORD = "VREPLICATION_TARGET_PASSWORD"
+REPLICA = "VREPLICATION_REPLICA"
+REPLICA_PASSWORD = "VREPLICATION_REPLICA_PASSWORD"
 
 SourceOption = Annotated[
     str | None,
@@ -51,6 +53,19 @@ TargetFileOption = Annotated[
     Path | None,
     typer.Option("--target-file", metavar="FILE", help="A file that holds the target's URL, or its password alone."),
 ]
+ReplicaOption = Annotated[
+    str | None,
+    typer.Option(
+        "--replica",
+        metavar="URL",
+        help=f"A replica of the source on which the copy reads: mysql+pymysql://user@host:port/db. Or set {REPLICA}. "
+        f"The password is better given in {REPLICA_PASSWORD} or --replica-file.",
+    ),
+]
+ReplicaFileOption = Annotated[
+    Path | None,
+    typer.Option("--replica-file", metavar="FILE", help="A file that holds the replica's URL, or its password alone."),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON lines on standard output, and nothing else.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 WorkflowArgument = Annotated[str, typer.Argument(metavar="ID", help="The workflow's id.")]
@@ -61,7 +76,7 @@ SparkMasterOption = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Role:
-    """One of the two servers: how it is called, and where its URL and its password may be."""
+    """One of the servers: how it is called, and where its URL and its password may be."""
 
     name: str
     url: str
@@ -116,15 +131,21 @@ class _Role:
 
 _SOURCE = _Role(name="source", url=SOURCE, password=PASSWORD)
 _TARGET = _Role(name="target", url=TARGET, password=TARGET_PASSWORD)
+_REPLICA = _Role(name="replica", url=REPLICA, password=REPLICA_PASSWORD)
 
 
 def resolve(source: str | None, source_file: Path | None) -> SourceUrl:
     """The source to work on. Raises Refused when it is not given or is not a URL."""
-    environment, _ = _SOURCE.take(), _TARGET.take()
+    environment, _, _ = _SOURCE.take(), _TARGET.take(), _REPLICA.take()
     found = _SOURCE.find(source, source_file, environment)
     if found is None:
         raise _SOURCE.missing()
     return found
+
+
+def replica(text: str | None, file: Path | None) -> SourceUrl | None:
+    """To be asked for before the other servers, which clear the environment. Raises Refused."""
+    return _REPLICA.find(text, file, _REPLICA.take())
 
 
 def both(
@@ -146,7 +167,7 @@ def servers(
     is_either: bool = True,
 ) -> Servers:
     """Those that are given. Raises Refused when none is; or without `is_either`, when one of them is not."""
-    of_source, of_target = _SOURCE.take(), _TARGET.take()
+    of_source, of_target, _ = _SOURCE.take(), _TARGET.take(), _REPLICA.take()
     at_source = _SOURCE.find(source, source_file, of_source)
     at_target = _TARGET.find(target, target_file, of_target)
     if at_source is None and (at_target is None or not is_either):

@@ -2,9 +2,10 @@
 
 What must stay true (docs/correctness.md, F1-F6 and the chunk protocol): a chunk's bounds are in the ledger, committed,
 before its rows are read, and never change; where rows come from another server, "open" stands in its log, too, before
-this attempt reads anything; rows and "landed" are one transaction that begins with the fences; a lock wait repeats that
-transaction whole. Whatever is lost with a connection is looked up in the ledger by claiming the split again, which
-waits for what is still in flight. A split is left before its end with no chunk open.
+this attempt reads anything, and where they are read on a replica of it, that has applied the log up to there; rows and
+"landed" are one transaction that begins with the fences; a lock wait repeats that transaction whole. Whatever is lost
+with a connection is looked up in the ledger by claiming the split again, which waits for what is still in flight. A
+split is left before its end with no chunk open.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from vreplication import pausepoints
-from vreplication.errors import Ambiguous, Transient, VReplicationError
+from vreplication.errors import Ambiguous, Terminal, Transient, VReplicationError
+from vreplication.mysql import replica as replicas
 from vreplication.mysql.bulk import connect_bulk
 from vreplication.mysql.ends import Ends, Route
 from vreplication.mysql.server import is_mariadb
@@ -45,6 +47,8 @@ T = TypeVar("T")
 
 GATE_WAIT_SECONDS = 0.075
 MOST_REST_SECONDS = 4.0
+REPLICA_SECONDS = 60.0
+"""How long a replica may apply nothing at all while we wait for it."""
 RECONNECT_SECONDS = 60.0
 """How long a server may be away before the split is given up (Spark then tries it again elsewhere)."""
 _FIRST_BACKOFF_SECONDS, _LAST_BACKOFF_SECONDS = 0.02, 1.0
@@ -163,12 +167,14 @@ def _connected(route: Route, job: CopyJob) -> Iterator[Ends]:
         if not route.is_across:
             yield Ends.on(home)
             return
-        source = stack.enter_context(
-            connect(
-                route.source, read_timeout=WORK_SECONDS, lock_wait_seconds=lock_wait, idle_seconds=LONG_IDLE_SECONDS
-            )
-        )
-        yield Ends(source=source, target=home, home=home, is_across=True)
+        patience: dict[str, Any] = {
+            "read_timeout": WORK_SECONDS,
+            "lock_wait_seconds": lock_wait,
+            "idle_seconds": LONG_IDLE_SECONDS,
+        }
+        source = stack.enter_context(connect(route.source, **patience))
+        replica = stack.enter_context(connect(route.replica, **patience)) if route.replica else None
+        yield Ends(source=source, target=home, home=home, is_across=True, replica=replica)
 
 
 class Walk:
@@ -178,6 +184,7 @@ class Walk:
         self, ends: Ends, lease: Lease, mapping: TableMapping, job: CopyJob, number: int, tally: Tally
     ) -> None:
         self.ends = ends
+        self.reading = ends.reading
         self.home = ends.home
         self.lease = lease
         self.mapping = mapping
@@ -191,7 +198,7 @@ class Walk:
         """Single keys that the split's one chunk copies too."""
         self.worked = 0.0
         """Seconds that the chunk before took."""
-        self.path: CopyPath = make_path(ends, mapping, job)
+        self.path: CopyPath = make_path(self.reading, mapping, job)
         self.turn = turn_for(self.home, mapping, is_wanted=job.by_turns)
         limits = job.limits.tuned(tuning.read(self.home, job.workflow))
         self.sizer = Sizer(limits=limits, rows=_size_so_far(self.home, job.table, limits.chunk_millis))
@@ -246,7 +253,7 @@ class Walk:
 
     def _next(self, rest: KeyRange) -> KeyRange:
         """Bounds of the next chunk: the probe spends the LIMIT, so that rows inserted later push none out."""
-        upper = nth_key(self.ends.source, self.mapping, rest, self.sizer.rows) or rest.upper
+        upper = nth_key(self.reading.source, self.mapping, rest, self.sizer.rows) or rest.upper
         pausepoints.reach("copy.after_probe")
         return KeyRange(lower=rest.lower, upper=upper, has_lower=rest.has_lower)
 
@@ -277,8 +284,9 @@ class Walk:
         self._check()
         if self._is_surplus():
             rest = None
+        self._await_replica(chunk)
         if is_mariadb(self.ends.source):
-            wait_for_branches(self.ends.source, self._markers(), self._check)
+            wait_for_branches(self.reading.source, self._markers(), self._check)
         began = time.monotonic()
         with self._home_idle():
             self.path.read(replace(chunk.range, beside=self.beside))
@@ -296,6 +304,23 @@ class Walk:
         if self.ends.is_across:
             stream, table = self.job.workflow, self.job.table
             self._persist(lambda: source_marks.open_chunk(self.ends.source, stream, table, chunk))
+
+    def _await_replica(self, chunk: Chunk) -> None:
+        """Until it shows all that catch-up may have passed before "open". Raises Transient when it stands still."""
+        if (replica := self.ends.replica) is None:
+            return
+        wanted, at, since = replicas.logged(self.ends.source), "", time.monotonic()
+        while not replicas.has_applied(replica, wanted, 1.0):
+            self._check()
+            if at != (now_at := replicas.applied(replica)):
+                at, since = now_at, time.monotonic()
+            if time.monotonic() - since > REPLICA_SECONDS:
+                raise Transient(f"The replica {replica.url} has applied nothing for {REPLICA_SECONDS:g} s.")
+        if not source_marks.is_open(replica, self.job.workflow, self.job.table, chunk):
+            raise Terminal(
+                f"The replica {replica.url} counts as level with the source and does not hold what was written there.",
+                cure="See that it replicates every schema, _vreplication too, or read on the source.",
+            )
 
     def _markers(self) -> Markers:
         if self.ends.is_across:

@@ -8,6 +8,7 @@ protocol as the first one.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from vreplication.errors import Terminal
 from vreplication.mysql.ends import Route
@@ -38,8 +39,10 @@ def copy_ranges(
 ) -> None:
     """Copy each range again, here and now. A key alone is a range with lower == upper and has_lower.
 
-    `check` is called wherever this waits, and may raise.
+    `check` is called wherever this waits, and may raise. What differed is read on the source: a replica of it, where
+    the copy may have been, can be what differs.
     """
+    route = replace(route, replica=None)
     for number in _add_splits(route, lease, job, ranges):
         check()
         if clear:

@@ -69,6 +69,7 @@ def _of_kind(kind: WorkflowKind, given: Mapping[str, Any], schema: str, table: s
     others = [connection_param(end) for end in kind.ends if end != kind.home]
     if missing := [name for name in others if not given.get(name)]:
         raise Refused(f"{missing[0]}: it is missing: of which connection is the {missing[0].partition('_')[0]}?")
+    others += [name for name in map(connection_param, kind.optional) if given.get(name)]
     return {queue.KIND: kind.name, **{name: str(given[name]) for name in others}}
 
 

@@ -53,8 +53,17 @@ def open_chunk(session: Session, stream: str, table: str, chunk: Chunk) -> None:
 
     table: id under which home keeps the table's ledger.
     """
-    detail = {"table": table, "split": chunk.split, "ordinal": chunk.ordinal, "attempt": chunk.attempt}
-    _put(session, stream, f"{OPEN}/{table}/{chunk.split}", OPEN, detail=json.dumps(detail))
+    _put(session, stream, f"{OPEN}/{table}/{chunk.split}", OPEN, detail=_opened(table, chunk))
+
+
+def _opened(table: str, chunk: Chunk) -> str:
+    return json.dumps({"table": table, "split": chunk.split, "ordinal": chunk.ordinal, "attempt": chunk.attempt})
+
+
+def is_open(session: Session, stream: str, table: str, chunk: Chunk) -> bool:
+    """Is what `open_chunk` wrote last of this split there? `session` may be of a replica."""
+    found = rows.find(session, _t, stream=stream, id=f"{OPEN}/{table}/{chunk.split}")
+    return found is not None and str(found["detail"]) == _opened(table, chunk)
 
 
 def _put(session: Session, stream: str, id: str, kind: str, **values: Any) -> None:

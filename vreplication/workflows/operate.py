@@ -99,12 +99,16 @@ def resume(
     stop: threading.Event,
     notify: Callable[[str], None],
     source: SourceUrl | None = None,
+    replica: SourceUrl | None = None,
 ) -> Result | None:
-    """Unpause; run it on when nobody does. None: somebody does."""
+    """Unpause; run it on when nobody does. None: somebody does. source, replica: of tables that move."""
     with connect(url) as session:
         if workflows.load(session, workflow).kind == MOVE:
-            operator = moving.Operator(home=url, source=source, workflow=workflow, by=by, stop=stop, notify=notify)
-            return moving.resume(operator)
+            return moving.resume(
+                moving.Operator(
+                    home=url, source=source, workflow=workflow, by=by, stop=stop, notify=notify, replica=replica
+                )
+            )
         if ending.is_untold(session, workflows.load(session, workflow)):
             return ending.completed_of(session, workflow)
         row, is_driven = live(session, workflow, "resumed"), lease.is_alive(session, workflow, lease.DRIVER)

@@ -41,7 +41,7 @@ class Tasks:
 class WorkflowKind:
     """plan: takes a session of each server, in the order of `ends`, and the spec; touches nothing.
 
-    ends: the servers' roles. home: the one where the state is.
+    ends: the servers' roles. home: the one where the state is. optional: roles of servers that need not be there.
     """
 
     name: str
@@ -52,6 +52,7 @@ class WorkflowKind:
     help: str
     ends: tuple[str, ...]
     home: str
+    optional: tuple[str, ...] = ()
 
 
 _ALL = (
@@ -86,6 +87,7 @@ _ALL = (
         help="Move live tables to another server.",
         ends=("source", "target"),
         home="target",
+        optional=("replica",),
     ),
 )
 

@@ -27,6 +27,7 @@ from vreplication.schema.model import Table
 from vreplication.schema.shadow import checks_of
 from vreplication.settings import MIB
 from vreplication.state import source_marks, workflows
+from vreplication.workflows.move_tables import replica_checks
 from vreplication.workflows.move_tables.facts import MovedTable, MoveFacts, OneServer, OneTable
 
 _CLOCK_SECONDS = 5.0
@@ -87,6 +88,7 @@ def run_checks(facts: MoveFacts, found: Iterable[Check]) -> tuple[Check, ...]:
         ),
         *(looked(name, partial(check, facts)) for name, check in _PAIRS),
         *_per_table(facts),
+        *replica_checks.checks(facts),
         *found,
     )
 

@@ -61,7 +61,7 @@ class MovedTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveFacts:
-    """All that a check, or the explanation of a stage, may read."""
+    """All that a check, or the explanation of a stage, may read. replica: of the source, where the copy is to read."""
 
     source: OneServer
     target: OneServer
@@ -69,6 +69,7 @@ class MoveFacts:
     target_schema: str
     spec: MoveSpec
     tables: tuple[MovedTable, ...]
+    replica: Session | None = None
 
     @property
     def sides(self) -> tuple[OneServer, OneServer]:

@@ -32,7 +32,7 @@ from vreplication.state.workflows import WorkflowRow
 from vreplication.verify.verify import verify as verify_rows
 from vreplication.workflows import lookup
 from vreplication.workflows.lookup import MOVE
-from vreplication.workflows.move_tables import ending, run, streams
+from vreplication.workflows.move_tables import ending, replica_checks, run, streams
 from vreplication.workflows.move_tables.spec import MoveSpec
 
 _POLL_SECONDS = 0.2
@@ -44,7 +44,10 @@ _WHAT_MOVES = ("tables", "all_tables", "exclude", "target_schema")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
-    """Who acts on which workflow, and from where. source None: it is not given, and somebody else has to drive."""
+    """Who acts on which workflow, and from where. source None: it is not given, and somebody else has to drive.
+
+    replica: of the source, where what is left of the copy is to be read.
+    """
 
     home: SourceUrl
     source: SourceUrl | None
@@ -52,13 +55,14 @@ class Operator:
     by: str
     stop: threading.Event = field(default_factory=threading.Event)
     notify: Callable[[str], None] = lambda text: None
+    replica: SourceUrl | None = None
 
     def find_route(self) -> Route:
         """Raises Refused."""
-        return route_of(self.home, self.source, self.workflow)
+        return route_of(self.home, self.source, self.workflow, self.replica)
 
 
-def route_of(home: SourceUrl, source: SourceUrl | None, workflow: str) -> Route:
+def route_of(home: SourceUrl, source: SourceUrl | None, workflow: str, replica: SourceUrl | None = None) -> Route:
     """Raises Refused where a server is missing, or is another one than the workflow began with."""
     if source is None:
         raise Refused(
@@ -66,10 +70,11 @@ def route_of(home: SourceUrl, source: SourceUrl | None, workflow: str) -> Route:
             cure="Pass --source URL (where they come from) and --target URL (where they go), or set VREPLICATION_SOURCE"
             " and VREPLICATION_TARGET.",
         )
-    route = Route(source=source, target=home, home=home)
+    route = Route(source=source, target=home, home=home, replica=replica)
     with route.open() as ends:
         row, move = workflows.load(ends.home, workflow), moves.load(ends.home, workflow)
         _check_same_place(row, move, ends.source)
+        replica_checks.check_fit(ends, route)
     return route
 
 
@@ -93,7 +98,7 @@ def check_begin(spec: MoveSpec, route: Route) -> str:
     if row is None or row.kind != MOVE or row.phase in OVER:
         return ""
     words = _check_same_request(row, spec)
-    route_of(route.home, route.source, row.id)
+    route_of(route.home, route.source, row.id, route.replica)
     return words
 
 
@@ -116,17 +121,19 @@ def _tables(spec: MoveSpec) -> str:
     return "all tables" + (f" but {', '.join(spec.exclude)}" if spec.exclude else "")
 
 
-def check_resume(home: SourceUrl, source: SourceUrl | None, workflow: str) -> Route | None:
+def check_resume(
+    home: SourceUrl, source: SourceUrl | None, workflow: str, replica: SourceUrl | None = None
+) -> Route | None:
     """None: somebody drives it. Raises Refused."""
     with connect(home) as session:
         row = lookup.live(session, workflow, "resumed")
         is_driven = lease.is_alive(session, row.id, lease.DRIVER)
-    return None if is_driven else route_of(home, source, workflow)
+    return None if is_driven else route_of(home, source, workflow, replica)
 
 
 def resume(operator: Operator) -> Result | None:
     """Unpause; run it on when nobody does. None: somebody does. Raises Refused."""
-    route = check_resume(operator.home, operator.source, operator.workflow)
+    route = check_resume(operator.home, operator.source, operator.workflow, operator.replica)
     with connect(operator.home) as session:
         row = workflows.load(session, operator.workflow)
         workflows.set_paused(session, row.id, False)

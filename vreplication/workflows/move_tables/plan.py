@@ -48,8 +48,11 @@ class MovePlan:
         return tuple(check for check in self.checks if check.verdict is Verdict.REFUSE)
 
 
-def make_move_plan(source: Session, target: Session, spec: MoveSpec) -> MovePlan:
-    """Plan a move of tables of the source URL's schema. Verdicts, never an error of ours but for a lost connection."""
+def make_move_plan(source: Session, target: Session, spec: MoveSpec, replica: Session | None = None) -> MovePlan:
+    """Plan a move of tables of the source URL's schema. Verdicts, never an error of ours but for a lost connection.
+
+    replica: of the source, where the copy is to read.
+    """
     facts = MoveFacts(
         source=OneServer(role="source", session=source, server=inspect(source), spec=spec),
         target=OneServer(role="target", session=target, server=inspect(target), spec=spec),
@@ -57,6 +60,7 @@ def make_move_plan(source: Session, target: Session, spec: MoveSpec) -> MovePlan
         target_schema=spec.target_schema or target.url.database,
         spec=spec,
         tables=(),
+        replica=replica,
     )
     tables, found = _read_tables(facts)
     facts = replace(facts, tables=tables)

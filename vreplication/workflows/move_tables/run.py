@@ -81,15 +81,16 @@ def plan_or_resume(spec: MoveSpec, route: Route) -> MovePlan | None:
         found = workflows.find(ends.home, workflow)
         if found is not None and _goes_on(ends.home, found, spec):
             return None
-        plan = checked_plan(ends, spec)
+        plan = checked_plan(ends, spec, route)
         reach("workflow.planned")
         prepare.create(ends.source, ends.home, plan, workflow)
         return plan
 
 
-def checked_plan(ends: Ends, spec: MoveSpec) -> MovePlan:
+def checked_plan(ends: Ends, spec: MoveSpec, route: Route) -> MovePlan:
     """Touches nothing. Raises Refused with every check that says no."""
-    plan = make_move_plan(ends.source, ends.home, spec)
+    with route.open_replica(read_timeout=TABLE_SECONDS) as replica:
+        plan = make_move_plan(ends.source, ends.home, spec, replica)
     if plan.refusals:
         raise Refused(" ".join(f"{r.sentence} {r.cure}".strip() for r in plan.refusals))
     return plan

@@ -33,12 +33,13 @@ from vreplication.state.ledger import KeyRange
 from vreplication.state.tuning import Room
 from vreplication.state.verdicts import Verdict
 from vreplication.verify.verify import verify
-from vreplication.workflows.move_tables import streams
+from vreplication.workflows.move_tables import replica_checks, streams
 from vreplication.workflows.move_tables.driver import MoveDriver
 from vreplication.workflows.move_tables.plan import MovePlan
 from vreplication.workflows.move_tables.spec import MoveSpec
 
 _POLL_SECONDS = 0.1
+_LOOK_SECONDS = 2.0
 _CLEAR_READS = 3
 _PATIENCE_SECONDS = 1800.0
 T = TypeVar("T")
@@ -105,6 +106,7 @@ class _Several:
     context: object
     errors: list[BaseException] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
+    looked: float = 0.0
 
     def run(self) -> None:
         count = min(TABLES_AT_ONCE, len(self.waiting))
@@ -115,6 +117,7 @@ class _Several:
             alive[0].join(_POLL_SECONDS)
             if not self.errors:
                 self._check()
+                self._look_at_replica()
         if self.errors:
             raise self.errors[0]
 
@@ -124,6 +127,16 @@ class _Several:
             self.work.driver.check()
         except BaseException as error:
             self.errors.insert(0, error)
+
+    def _look_at_replica(self) -> None:
+        """Say it when the copy is waiting for the replica that it reads; tasks have no way to."""
+        driver, now = self.work.driver, SYSTEM.monotonic()
+        if driver.route.replica is None or now - self.looked < _LOOK_SECONDS:
+            return
+        self.looked = now
+        if words := replica_checks.behind(driver.route):
+            driver.notify(words)
+        driver.report(waiting_for=words or None)
 
     def _run(self, at_once: int) -> None:
         try:

@@ -53,8 +53,8 @@ class MoveStage(BaseStage[MoveSpec]):
     def at(
         cls, ends: Mapping[str, SourceUrl], spec: MoveSpec, stop: threading.Event, notify: Callable[[str], None]
     ) -> MoveStage:
-        """ends: source and target."""
-        route = Route(source=ends["source"], target=ends["target"], home=ends["target"])
+        """ends: source and target, and a replica where there is one to be read."""
+        route = Route(source=ends["source"], target=ends["target"], home=ends["target"], replica=ends.get("replica"))
         return cls(url=route.home, route=route, spec=spec, stop=stop, notify=notify)
 
     def driver(self, child: CatchUp | None) -> MoveDriver:
@@ -75,7 +75,7 @@ def plan(stage: MoveStage) -> MovePlan | None:
     with told(stage, None), stage.route.open(read_timeout=TABLE_SECONDS) as ends:
         found = workflows.find(ends.home, stage.workflow)
         if found is None:
-            return run.checked_plan(ends, stage.spec)
+            return run.checked_plan(ends, stage.spec, stage.route)
         if words := moving.check_begin(stage.spec, stage.route):
             stage.notify(words)
         return None
