@@ -39,6 +39,8 @@ def command(database: Database, monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
     def call(*words: str) -> tuple[int, list[dict[str, Any]], str]:
         monkeypatch.setenv(options.SOURCE, str(database.url))
         monkeypatch.setenv(options.PASSWORD, database.url.password)
+        monkeypatch.setenv(options.TARGET, str(database.url))
+        monkeypatch.setenv(options.TARGET_PASSWORD, database.url.password)
         code = main.run([*words, "--json"])
         said = capsys.readouterr()
         return code, [json.loads(line) for line in said.out.splitlines()], said.err
@@ -114,11 +116,28 @@ def test_submit_with_a_window_and_everything_that_a_run_may_be_told(command: Any
     }  # fmt: skip
 
 
+def test_a_move_is_submitted_to_its_target(command: Any, session: Session) -> None:
+    move = ("submit", "move-tables", "--table", "orders", "--table", "items", "--workflow", "w1", "--no-reverse")
+    code, _, words = command(*move)
+    assert (code, "source_conn_id: it is missing" in words) == (2, True), words
+    assert command(*move, "--source-conn-id", "old", "--priority", "2")[:2] == (
+        0,
+        [{"event": "submitted", "workflow": "w1"}],
+    )
+    entry = queue.find(session, "w1")
+    assert entry is not None
+    assert (entry.kind, entry.table, entry.priority) == ("move_tables", "orders", 2)
+    assert entry.spec == {
+        "kind": "move_tables", "source_conn_id": "old", "tables": ["orders", "items"], "reverse": False,
+    }  # fmt: skip
+
+
 def test_a_wrong_request_exits_with_2_and_leaves_no_trace(command: Any, database: Database, session: Session) -> None:
     database.drop_sidecar()
     for words in (("--chunk-rows", "0"), ("--not-before", "soon"), ("--workflow", "a b"), ("--cutover", "later"),
                   ("--cutover-window", "Sat 02:00-04:00 UTC")):  # fmt: skip
         assert command("submit", "--table", "orders", "--alter", "ADD x INT", *words)[0] == 2
+    assert command("submit", "--table", "orders", "--table", "items", "--alter", "ADD x INT")[0] == 2
     assert command("queue") == (0, [], "")
     assert command("queue", "--remove", "w1")[0] == 2
     assert not layout.exists(session)

@@ -27,7 +27,15 @@ COMMANDS = dict(commands(typer.main.get_command(main.app)))
 
 
 def test_the_program_has_commands() -> None:
-    assert {"online-ddl", "plan online-ddl", "status", "cleanup", "backfill", "submit"} <= set(COMMANDS)
+    assert {
+        "online-ddl",
+        "plan online-ddl",
+        "status",
+        "cleanup",
+        "backfill",
+        "submit online-ddl",
+        "submit move-tables",
+    } <= set(COMMANDS)
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -40,6 +40,7 @@ app = typer.Typer(name=PROGRAM, help=HELP, no_args_is_help=True, add_completion=
 plans = typer.Typer(
     help="Say what a command would do, with every check's verdict; touches nothing.", no_args_is_help=True
 )
+submits = typer.Typer(help=submit.SUBMIT_HELP, no_args_is_help=True)
 
 
 def _version(is_asked: bool) -> None:
@@ -82,7 +83,9 @@ app.command(help=backfill.HELP)(backfill.backfill)
 app.command()(status)
 for _act in operate.COMMANDS:
     app.command()(_act)
-app.command("submit", help=submit.SUBMIT_HELP)(submit.submit)
+submits.command("online-ddl", help=submit.ONLINE_DDL_HELP)(submit.online_ddl)
+submits.command("move-tables", help=submit.MOVE_HELP)(submit.move_tables)
+app.add_typer(submits, name="submit")
 app.command("queue", help=submit.QUEUE_HELP)(submit.queue)
 app.command("housekeeping", help=housekeeping.HELP)(housekeeping.housekeeping)
 app.command("spark-archive")(_spark_archive)
@@ -93,7 +96,7 @@ def run(args: Sequence[str]) -> int:
     """Run one command; returns the exit code."""
     is_json = "--json" in args
     try:
-        code = app(list(args), prog_name=PROGRAM, standalone_mode=False, obj=Invocation(args=tuple(args)))
+        code = app(_whole(args), prog_name=PROGRAM, standalone_mode=False, obj=Invocation(args=tuple(args)))
     except VReplicationError as failure:
         return outcome.report(failure, is_json=is_json)
     except TyperException as failure:
@@ -105,6 +108,12 @@ def run(args: Sequence[str]) -> int:
     except Exception as failure:
         return _unexpected(failure, is_json=is_json)
     return code if isinstance(code, int) else 0
+
+
+def _whole(args: Sequence[str]) -> list[str]:
+    """`submit --table …` is `submit online-ddl --table …`."""
+    is_short = len(args) > 1 and args[0] == "submit" and args[1].startswith("-") and args[1] != "--help"
+    return ["submit", "online-ddl", *args[1:]] if is_short else list(args)
 
 
 def interrupted(args: Sequence[str]) -> int:

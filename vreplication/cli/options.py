@@ -165,14 +165,16 @@ def servers(
     target_file: Path | None,
     *,
     is_either: bool = True,
+    is_target: bool = False,
 ) -> Servers:
-    """Those that are given. Raises Refused when none is; or without `is_either`, when one of them is not."""
+    """Those that are given. Raises Refused when none is; or without `is_either`, when one of them is not; or with
+    `is_target`, when the target is not."""
     of_source, of_target, _ = _SOURCE.take(), _TARGET.take(), _REPLICA.take()
     at_source = _SOURCE.find(source, source_file, of_source)
     at_target = _TARGET.find(target, target_file, of_target)
-    if at_source is None and (at_target is None or not is_either):
+    if at_source is None and not is_target and (at_target is None or not is_either):
         raise _SOURCE.missing()
-    if at_target is None and not is_either:
+    if at_target is None and (is_target or not is_either):
         raise _TARGET.missing()
     return Servers(source=at_source, target=at_target)
 

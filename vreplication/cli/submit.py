@@ -1,7 +1,7 @@
 """`submit` and `queue`: put a migration into the queue, see what waits and why, take one out.
 
-What must stay true: a request is checked as `online-ddl` checks it, with the same sentences, before it is stored;
-neither command starts anything: the DAG scheduled_migrations does.
+What must stay true: a request is checked as the command of its kind checks it, with the same sentences, before it is
+stored; neither command starts anything: the DAG scheduled_migrations does.
 """
 
 from __future__ import annotations
@@ -22,18 +22,31 @@ from vreplication.masking import mask
 from vreplication.mysql.session import connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.planning.spec import Spec
+from vreplication.state.queue import KIND
+from vreplication.workflows.move_tables.spec import MoveSpec
 
 if TYPE_CHECKING:
     from vreplication.scheduler.due import Standing
 
 SUBMIT_HELP = """
-Put an online DDL into the queue of its server; Airflow's DAG scheduled_migrations starts it when it is due.
+Put an online DDL, or a move of tables, into the queue of the server where its state is; Airflow's DAG
+scheduled_migrations starts it when it is due. `submit` alone is `submit online-ddl`.
+"""
+ONLINE_DDL_HELP = """
+Put an online DDL into the queue of its server.
 
 Examples:
 
   vreplication submit --table orders --alter "ADD COLUMN note TEXT" --not-before 2026-12-24T02:00:00Z
 
   vreplication submit --table orders --alter "ADD INDEX (note(20))" --workflow orders-2 --after orders-1 --priority 5
+"""
+MOVE_HELP = """
+Put a move of tables into the queue of the server that they go to. Airflow has a connection to the one they come from.
+
+Example:
+
+  vreplication submit move-tables --source-conn-id shop_old --table orders --table items --workflow shop-1
 """
 QUEUE_HELP = "List the queue in the order of its starts, with what each migration waits for; --remove takes one out."
 EMPTY = f'Nothing has been submitted; do so with: {PROGRAM} submit --table NAME --alter "CLAUSES"'
@@ -57,38 +70,57 @@ _Priority = Annotated[
     int | None, typer.Option("--priority", metavar="N", help="Greater goes first; else in order. [default: 0]")
 ]
 
+_Table = Annotated[
+    list[str] | None, typer.Option("--table", metavar="NAME", help="The table, `name` or `schema.name`.")
+]
 _Atomic = Annotated[bool, typer.Option("--atomic", hidden=True, help="Refused: a queued migration has one table.")]
+_SourceConnection = Annotated[
+    str | None, typer.Option("--source-conn-id", metavar="ID", help="Airflow connection of the source.")
+]
+_ReplicaConnection = Annotated[
+    str | None,
+    typer.Option("--replica-conn-id", metavar="ID", help="Airflow connection of a replica, on which the copy reads."),
+]
+_QUEUE = {"not_before": _NotBefore, "after": _After, "priority": _Priority, "cutover": _Cutover}
+_CONNECTIONS = {"source_conn_id": _SourceConnection, "replica_conn_id": _ReplicaConnection}
 
 
-_BEFORE = {
-    "source": options.SourceOption,
-    "source_file": options.SourceFileOption,
-    "not_before": _NotBefore,
-    "after": _After,
-    "priority": _Priority,
-    "cutover": _Cutover,
-}
-
-
-def _submit_command(_: typer.Context, *, atomic: bool, is_json: bool, **values: Any) -> None:
-    if atomic:
+def _online_ddl(_: typer.Context, *, atomic: bool, is_json: bool, **values: Any) -> None:
+    tables = values["table"] or ()
+    if atomic or len(tables) > 1:
         raise Refused(
-            "A queued migration has one table, so there is nothing to be switched with it.",
-            cure="Run `vreplication online-ddl` with several tables and --atomic.",
+            "A queued online DDL has one table.",
+            cure="Submit each by itself (--after puts one behind the other), or run `vreplication online-ddl` now.",
         )
-    given = asked.given(Spec, values) | {name: values[name] for name in ("not_before", "after", "priority")}
-    _submit(options.resolve(values["source"], values["source_file"]), given, is_json)
+    url = options.resolve(values["source"], values["source_file"])
+    _submit(url, asked.given(Spec, values | {"table": tables[0] if tables else None}), values, is_json)
 
 
-submit = asked.with_options(
-    _submit_command, Spec, before=_BEFORE, after={"atomic": _Atomic, "is_json": options.JsonOption}
+def _move_tables(_: typer.Context, *, is_json: bool, **values: Any) -> None:
+    servers = options.servers(None, None, values["target"], values["target_file"], is_target=True)
+    assert servers.target
+    given = asked.given(MoveSpec, values) | {name: values[name] for name in _CONNECTIONS}
+    _submit(servers.target, given | {KIND: "move_tables"}, values, is_json)
+
+
+online_ddl = asked.with_options(
+    _online_ddl,
+    Spec,
+    before={"source": options.SourceOption, "source_file": options.SourceFileOption, **_QUEUE, "table": _Table},
+    after={"atomic": _Atomic, "is_json": options.JsonOption},
+)
+move_tables = asked.with_options(
+    _move_tables,
+    MoveSpec,
+    before={"target": options.TargetOption, "target_file": options.TargetFileOption, **_CONNECTIONS, **_QUEUE},
+    after={"is_json": options.JsonOption},
 )
 
 
-def _submit(url: SourceUrl, given: Mapping[str, object], is_json: bool) -> None:
+def _submit(url: SourceUrl, given: Mapping[str, object], values: Mapping[str, object], is_json: bool) -> None:
     from vreplication.scheduler import queueing
 
-    entry = queueing.make_entry(url.database, given)
+    entry = queueing.make_entry(url.database, {**given, **{name: values[name] for name in queueing.QUEUE_FIELDS}})
     with connect(url) as session:
         queueing.submit(session, entry, by())
     if is_json:
