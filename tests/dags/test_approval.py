@@ -72,7 +72,7 @@ tell(acts)
 def test_nobody_is_asked_without_need(tmp_path: Path) -> None:
     ask = "approval.CutOverApproval(task_id='a').execute(context(cutover))"
     found = in_airflow(tmp_path, f"{HEAD}tell([outcome(lambda: {ask}) for cutover in ('auto', 'window')])")
-    assert found == [["AirflowSkipException", f"Nobody is asked: cutover is {c}."] for c in ("auto", "window")]
+    assert found == [["AirflowSkipException", f"No approval is needed: cutover is {c}."] for c in ("auto", "window")]
 
 
 def test_an_answer_is_carried_out(tmp_path: Path) -> None:

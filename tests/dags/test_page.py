@@ -299,7 +299,7 @@ def test_figures_of_a_live_workflow(clients: dict[str, Any], session: Session, w
 def test_an_editor_tunes_it(clients: dict[str, Any], session: Session, workflow: WorkflowRow) -> None:
     asked_for = {"copy_parallelism": "4", "chunk_millis": 200}
     told = press(clients["user"], "tune", body=asked_for).json()["done"]
-    assert told == "Set: 4 copying tasks at a time, 200 ms a chunk. Nobody copies now; it holds as soon as it goes on."
+    assert told == "Set: 4 copying tasks at a time, 200 ms a chunk. No copy is running; it holds when one does."
     assert tuning.read(session, WORKFLOW) == Tuning(copy_parallelism=4, chunk_millis=200)
     [entry] = journal.read(session, WORKFLOW)
     assert (entry["event"], entry["actor"]) == ("tuned", "a-user (Airflow)")

@@ -372,7 +372,7 @@ def test_a_name_that_is_taken_behind_the_decision(pair: Pair, pauses: Path) -> N
         pair.target.admin.execute_raw("CREATE TABLE t (id INT PRIMARY KEY)")
     result = move.result()
     assert "Rename or drop it" in (result.reason or ""), result
-    assert "nobody can write until resume" in (result.reason or ""), result
+    assert "writes fail until resume" in (result.reason or ""), result
     assert result.leftovers == ()
     pair.target.admin.execute_raw("DROP TABLE t")
     move.start()

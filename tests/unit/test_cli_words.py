@@ -341,7 +341,7 @@ def test_the_source_says_where_the_state_of_tables_that_leave_it_is() -> None:
     ("resume_command", "words"),
     [
         (None, "Its process goes on, and keeps the target level."),
-        ("vreplication resume w", "Nobody keeps the target level now. Go on with: vreplication resume w"),
+        ("vreplication resume w", "The target is not kept level now; resume with: vreplication resume w"),
     ],
 )
 def test_the_end_of_a_reverse_says_who_goes_on(

@@ -52,7 +52,7 @@ class CutOverApproval(ApprovalOperator):
     def execute(self, context: Any) -> Any:
         found = in_airflow(lambda: request.read(context, self.kind))
         if found.cutover != "manual":
-            raise AirflowSkipException(f"Nobody is asked: cutover is {found.cutover}.")
+            raise AirflowSkipException(f"No approval is needed: cutover is {found.cutover}.")
         in_airflow(lambda: self._word(source_url(found.conn_id), found.spec.workflow or ""))
         return super().execute(context)
 
@@ -62,7 +62,7 @@ class CutOverApproval(ApprovalOperator):
             row, verdict = workflows.load(session, workflow), verdicts.load(session, workflow)
             by, about = gate.released_by(session, workflow), moved.find(session, workflow)
         if by is not None or row.is_cut or row.has_ended:
-            raise AirflowSkipException(f"Nobody is asked: {f'{by} has released it' if by else 'it has ended'}.")
+            raise AirflowSkipException(f"No approval is needed: {f'{by} has released it' if by else 'it has ended'}.")
         self.subject, self.body = question.subject(row, about), question.body(row, verdict, about)
 
     def execute_complete(self, context: Any, event: dict[str, Any]) -> dict[str, str]:

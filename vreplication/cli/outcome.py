@@ -108,7 +108,7 @@ def _reversed(result: Result) -> str:
         *_stall(result, is_move=True),
     ]
     if result.resume_command:
-        lines.append(f"Nobody keeps the target level now. Go on with: {result.resume_command}")
+        lines.append(f"The target is not kept level now; resume with: {result.resume_command}")
     else:
         lines.append("Its process goes on, and keeps the target level.")
     lines.append(f"It switches again after: {PROGRAM} release {result.workflow}")

@@ -309,7 +309,7 @@ class _Attempt:
         who = [str(b) for b in found]
         if branches and not any(b.connection_id is None for b in found):
             who.append(f"Prepared XA branches on this server: {', '.join(branches)}; XA COMMIT or XA ROLLBACK them.")
-        words = " ".join(who) or "Nobody could be named: it may be a session that holds LOCK TABLES."
+        words = " ".join(who) or "No blocker could be found: it may be a session that holds LOCK TABLES."
         table = "The table" if len(self._held) == 1 else f"Table {'.'.join(part.table)}"
         return _NotNow(f"{table} could not be locked within {LOCK_SECONDS} s. {words}", found, part.row.id)
 

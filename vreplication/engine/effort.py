@@ -112,6 +112,4 @@ def _remarks(session: Session, row: WorkflowRow) -> list[str]:
 def _when(session: Session, row: WorkflowRow) -> str:
     if row.phase in _COPIED:
         return "The rows are copied; it holds for what is verified or copied again."
-    return (
-        WHEN if lease.is_alive(session, row.id, lease.DRIVER) else "Nobody copies now; it holds as soon as it goes on."
-    )
+    return WHEN if lease.is_alive(session, row.id, lease.DRIVER) else "No copy is running; it holds when one does."

@@ -122,7 +122,7 @@ def _check_free(session: Session, entry: Entry) -> None:
         cure = f"`vreplication status {entry.workflow}` shows it; choose another id."
         raise Refused(f"There is a workflow {entry.workflow} on this server already.", cure=cure)
     if entry.after is not None and due.circle(queue.entries(session), entry.workflow, entry.after):
-        raise Refused(f"after: {entry.workflow} and {entry.after} would wait for each other for ever.")
+        raise Refused(f"after: {entry.workflow} and {entry.after} would wait for each other forever.")
 
 
 def remove(session: Session, workflow: str, by: str) -> None:

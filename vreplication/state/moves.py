@@ -132,7 +132,7 @@ def set_fields(session: Session, our_lease: Lease, **fields: Any) -> None:
 
 
 def ask(session: Session, workflow: str, what: str | None, by: str | None) -> None:
-    """Note what an operator asks for; whoever drives the workflow does it. None: it is done."""
+    """Note what an operator asks for; the process that drives the workflow does it. None: it is done."""
     with session.transaction():
         rows.change(session, _t, {"workflow": workflow}, asked=what, asked_by=by)
 

@@ -132,7 +132,7 @@ def throttle(seen: Snapshot) -> str:
         return "It is paused: no new chunk and no cut-over; changes are still applied."
     if seen.is_silent and seen.updated_seconds_ago is not None:
         ago = numbers.duration(seen.updated_seconds_ago)
-        return f"Nobody has written for {ago}: its process is dead, stopped or cut off."
+        return f"No progress for {ago}: its process is dead, stopped or cut off."
     if seen.behind:
         return f"Catch-up: {seen.behind}."
     return f"Throttled: {seen.throttled}" if seen.throttled else "Nothing: not throttled."

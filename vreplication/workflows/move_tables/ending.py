@@ -157,7 +157,7 @@ def _who_serves(move: Move, workflow: str) -> str:
     if move.decision in (Decision.DENYING, Decision.ABORTING):
         return f"writes on the {move.serving} may still be denied: resume or cancel opens it"
     if move.decision is Decision.DECIDED:
-        return f"the switch is decided and the {move.serving.other} is not open: nobody can write until resume opens it"
+        return f"the switch is decided and the {move.serving.other} is not open: writes fail until resume opens it"
     if move.decision is Decision.OPENED:
         return f"the {move.serving.other} serves from now on, and the application has not been told"
     if move.serving is Side.SOURCE:

@@ -255,7 +255,9 @@ def _carry_out(operator: Operator, outcome: Callable[[], Result | None], *, is_e
                 return found
     except Interrupted as error:
         again = f"vreplication status {operator.workflow} --watch"
-        reason = f"{error} What was asked for stands; whoever drives the workflow does it. Watch it with `{again}`."
+        reason = (
+            f"{error} What was asked for stands; the process that drives the workflow does it. Watch it with `{again}`."
+        )
         return Result(event="interrupted", workflow=operator.workflow, reason=reason, exit_code=error.exit_code)
 
 
@@ -286,7 +288,7 @@ def _driven(operator: Operator, outcome: Callable[[], Result | None], *, is_end:
     if found := outcome():
         return found
     if operator.stop.is_set() and result.event == "interrupted":
-        reason = f"{result.reason or ''} What was asked for stands: whoever goes on with the workflow does it.".strip()
+        reason = f"{result.reason or ''} What was asked for stands: whoever resumes the workflow does it.".strip()
         return Result(
             event="interrupted",
             workflow=row.id,
