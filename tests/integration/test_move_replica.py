@@ -26,6 +26,7 @@ from tests.support.private_server import private_server
 from vreplication.errors import Refused
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
+from vreplication.planning.facts import Verdict
 from vreplication.rowcopy import chunker
 from vreplication.state.moves import Side
 from vreplication.workflows.move_tables import operate, steps
@@ -246,11 +247,12 @@ def ignore(replicated: Replicated, schema: str) -> None:
         replicated.thread("START")
 
 
-def refusals(replicated: Replicated, url: SourceUrl) -> dict[str, str]:
+def refusals(replicated: Replicated, url: SourceUrl, *verdicts: Verdict) -> dict[str, str]:
     pair = replicated.pair
     with connect(pair.source.url) as source, connect(pair.target.url) as target, connect(url) as replica:
         made = make_move_plan(source, target, make_move_spec(tables=("t",)), replica)
-    return {check.name: check.sentence for check in made.refusals if check.name.startswith("replica")}
+    wanted = verdicts or (Verdict.REFUSE,)
+    return {c.name: c.sentence for c in made.checks if c.name.startswith("replica") and c.verdict in wanted}
 
 
 def test_replicas_that_are_none(replicated: Replicated) -> None:
@@ -265,7 +267,10 @@ def test_replicas_that_are_none(replicated: Replicated) -> None:
     assert f"replicate_ignore_db={other}" in refusals(replicated, replicated.url)["replica: follows"]
     ignore(replicated, "")
     replicated.thread("STOP")
-    assert "has stopped" in refusals(replicated, replicated.url)["replica: follows"]
+    pair.source.admin.execute_raw("INSERT INTO t VALUES (1,1,'late')")
+    found = refusals(replicated, replicated.url, Verdict.WARN, Verdict.REFUSE)
+    assert "has stopped" in found["replica: follows"]
+    assert "has not applied" in found["replica: level"]
     replicated.thread("START")
     replicated.admin.execute_raw("SET SESSION sql_log_bin=0")
     replicated.admin.execute_raw("ALTER TABLE t MODIFY v VARCHAR(41)")

@@ -18,6 +18,7 @@ from vreplication.planning.facts import Check, Verdict, looked, ok, refuse, warn
 from vreplication.schema.introspect import introspect
 from vreplication.workflows.move_tables.facts import MoveFacts
 
+_LEVEL_SECONDS = 3.0
 _READ_ON_SOURCE = "Read on the source (leave the replica out), or name another replica of it."
 
 
@@ -28,6 +29,7 @@ def checks(facts: MoveFacts) -> Iterator[Check]:
         return
     yield looked("replica: follows", partial(follows, facts.source.session, replica))
     names = [table.source.name for table in facts.tables]
+    yield looked("replica: level", partial(_level, facts.source.session, replica))
     yield looked("replica: tables", partial(_tables, facts.source.session, replica, facts.schema, names))
 
 
@@ -85,6 +87,17 @@ def _of_channel(name: str, channel: dict[str, str]) -> Check:
     if not replicas.is_running(channel):
         return refuse(name, "The replica has stopped to replicate.", "Start replication on it first.")
     return ok(name, "It replicates all of the source, and its place is known by GTID.")
+
+
+def _level(source: Session, replica: Session) -> Check:
+    """It may also lack transactions that it will never get, from before it was set up; only a person can tell."""
+    if replicas.has_applied(replica, replicas.logged(source), _LEVEL_SECONDS):
+        return ok("replica: level", "It has applied what the source has logged.")
+    return warn(
+        "replica: level",
+        f"It has not applied what the source had logged {_LEVEL_SECONDS:.0f} s before; the copy waits until it has.",
+        "Compare the GTIDs of both servers.",
+    )
 
 
 def _tables(source: Session, replica: Session, schema: str, names: list[str]) -> Check:

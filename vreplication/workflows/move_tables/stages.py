@@ -49,8 +49,9 @@ def _replicate(facts: MoveFacts) -> Explained:
 def _copy(facts: MoveFacts) -> Explained:
     first = _first(facts)
     rows = sum(table.source.estimated_rows for table in facts.tables)
+    where = f", read on the replica {facts.replica.url}" if facts.replica else ""
     return Explained(
-        sentence=f"Copy about {rows:,} rows of {len(facts.tables)} tables in chunks, beside catch-up.",
+        sentence=f"Copy about {rows:,} rows of {len(facts.tables)} tables in chunks{where}, beside catch-up.",
         statements=(f"SELECT … FROM {_source(first)} WHERE …", f"INSERT IGNORE INTO {_shadow(first)} VALUES …"),
     )
 
