@@ -92,6 +92,7 @@ def _submitted(database: Database, cluster: Cluster, *words: str) -> Ended:
     return finish(process)
 
 
+@pytest.mark.only_on("mariadb")
 @pytest.mark.slow
 @pytest.mark.spark
 def test_executors_of_spark_s_own_little_cluster_copy(database: Database) -> None:

@@ -59,15 +59,16 @@ def descendants(pid: int) -> list[int]:
 @pytest.mark.parametrize(
     ("number", "send"),
     [
-        (signal.SIGTERM, to_the_group),
-        (signal.SIGTERM, to_all),
-        (signal.SIGTERM, to_spark_first),
-        (signal.SIGHUP, to_the_group),
-        (signal.SIGINT, to_all),
+        pytest.param(signal.SIGTERM, to_the_group, marks=pytest.mark.only_on("mariadb")),
+        pytest.param(signal.SIGTERM, to_all, marks=pytest.mark.only_on("mysql")),
+        pytest.param(signal.SIGTERM, to_spark_first, marks=pytest.mark.only_on("mariadb")),
+        pytest.param(signal.SIGHUP, to_the_group, marks=pytest.mark.only_on("mysql")),
+        pytest.param(signal.SIGINT, to_all, marks=pytest.mark.only_on("mysql")),
     ],
     ids=lambda value: getattr(value, "__name__", None) or getattr(value, "name", ""),
 )
 def test_a_signal_to_all_is_an_interrupt_in_every_phase(live: Live, number: signal.Signals, send: Send) -> None:
+    """Each on one of the servers: processes are the same on both."""
     while_held(live, "copy.after_select", number, send)
     while_held(live, "workflow.catching_up", number, send)
     while_held(live, "verify.comparing", number, send)
