@@ -51,7 +51,7 @@ def run(
     """Move the tables, follow the way back, and complete; or go on where it stopped."""
     workflow = spec.workflow or ""
     driver: MoveDriver | None = None
-    spark: Spark = SparkStart(spec.spark_master, spec.tasks, at_once=False)
+    spark: Spark = SparkStart(spec.spark_master, spec.tasks, at_once=_is_to_be_copied(route, workflow))
     try:
         plan = plan_or_resume(spec, route)
         with connect(route.home) as home:
@@ -72,6 +72,16 @@ def run(
         spark.stop()
         if driver:
             driver.close()
+
+
+def _is_to_be_copied(route: Route, workflow: str) -> bool:
+    """Then Spark starts while it is planned. False where that is not known: who asks for Spark has it started, too."""
+    try:
+        with connect(route.home) as home:
+            row = workflows.find(home, workflow)
+    except VReplicationError:
+        return False
+    return row is None or row.phase in (Phase.PREPARING, Phase.COPYING)
 
 
 def plan_or_resume(spec: MoveSpec, route: Route) -> MovePlan | None:
