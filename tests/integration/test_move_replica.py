@@ -207,7 +207,7 @@ def test_a_replica_that_stands_still_ends_the_copy_and_the_source_takes_over(
         result = move.result()
         assert (result.event, result.exit_code) == ("interrupted", 1)
         assert "has applied nothing" in (result.reason or "")
-        with pytest.raises(Refused, match="has stopped"):
+        with pytest.raises(Refused, match="Replication has stopped"):
             operate.check_resume(replicated.pair.target.url, source.url, move.workflow, replicated.url)
         move.replica = None
         move.start().wait_for_release()

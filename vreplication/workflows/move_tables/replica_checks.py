@@ -85,7 +85,7 @@ def _of_channel(name: str, channel: dict[str, str]) -> Check:
     if seconds := replicas.delay_seconds(channel):
         return refuse(name, f"The replica is told to stay {seconds} s behind.", _READ_ON_SOURCE)
     if not replicas.is_running(channel):
-        return refuse(name, "The replica has stopped to replicate.", "Start replication on it first.")
+        return refuse(name, "Replication has stopped on the replica.", "Start replication on it first.")
     return ok(name, "It replicates all of the source, and its place is known by GTID.")
 
 

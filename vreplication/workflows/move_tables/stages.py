@@ -51,9 +51,13 @@ def _copy(facts: MoveFacts) -> Explained:
     rows = sum(table.source.estimated_rows for table in facts.tables)
     where = f", read on the replica {facts.replica.url}" if facts.replica else ""
     return Explained(
-        sentence=f"Copy about {rows:,} rows of {len(facts.tables)} tables in chunks{where}, beside catch-up.",
+        sentence=f"Copy about {rows:,} rows of {_counted(len(facts.tables))} in chunks{where}, beside catch-up.",
         statements=(f"SELECT … FROM {_source(first)} WHERE …", f"INSERT IGNORE INTO {_shadow(first)} VALUES …"),
     )
+
+
+def _counted(tables: int) -> str:
+    return "1 table" if tables == 1 else f"{tables} tables"
 
 
 def _verify(_: MoveFacts) -> Explained:

@@ -107,6 +107,10 @@ class _Several:
     errors: list[BaseException] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
     looked: float = 0.0
+    behind: Saying = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.behind = Saying(self.work.driver.notify)
 
     def run(self) -> None:
         count = min(TABLES_AT_ONCE, len(self.waiting))
@@ -118,6 +122,8 @@ class _Several:
             if not self.errors:
                 self._check()
                 self._look_at_replica()
+        if self.looked:
+            self.work.driver.report(waiting_for=None)
         if self.errors:
             raise self.errors[0]
 
@@ -135,7 +141,7 @@ class _Several:
             return
         self.looked = now
         if words := replica_checks.behind(driver.route):
-            driver.notify(words)
+            self.behind.say(words)
         driver.report(waiting_for=words or None)
 
     def _run(self, at_once: int) -> None:
