@@ -133,11 +133,11 @@ def test_a_task_too_many_leaves_no_chunk_open(case: CopyCase, held: Held) -> Non
 
 
 def copy_as_second(case: CopyCase) -> Any:
-    from vreplication.rowcopy.chunker import copy_split
+    from vreplication.rowcopy.chunker import Terms, copy_split
 
     given = (case.route, case.driver, case.mapping, case.job(chunk_rows=500), 0)
     with case.gate_kept_open():
-        return copy_split(*given, seat=2)
+        return copy_split(*given, Terms(seat=2))
 
 
 # -- the whole flow, and the acts

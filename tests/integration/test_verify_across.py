@@ -353,13 +353,12 @@ class MoveCase:
                 None,  # type: ignore[arg-type]
                 self.route,
                 self.mapping,
+                verification.Caller(),
                 workflow=TABLE,
                 stream=STREAM,
                 is_mariadb=self.is_mariadb,
                 repair=repair,
                 parallelism=1,
-                on_tick=lambda rows: None,
-                check=lambda: None,
             )
 
     @contextmanager

@@ -137,16 +137,17 @@ class VerifyCase:
             copy_ranges(self.copy.route, self.copy.driver, self.copy.mapping, job, list(ranges), clear=True)
         match_all(self.copy)
 
-    def verify(self, spark: Any = None, *, repair: bool = False, **options: Any) -> Verdict:
+    def verify(self, spark: Any = None, *, repair: bool = False, parallelism: int = 2, **caller: Any) -> Verdict:
         with self.replicating():
             return verification.verify(
                 spark,
                 Route.within(self.copy.database.url),
                 self.copy.mapping,
+                verification.Caller(**caller),
                 workflow=WORKFLOW,
                 is_mariadb=self.copy.database.server.is_mariadb,
                 repair=self.repair if repair else None,
-                **{"parallelism": 2, "on_tick": lambda rows: None, "check": lambda: None, **options},
+                parallelism=parallelism,
             )
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from vreplication.errors import Transient
 from vreplication.mysql.ends import Route
 from vreplication.mysql.session import connect
-from vreplication.rowcopy.chunker import copy_split
+from vreplication.rowcopy.chunker import Terms, copy_split
 from vreplication.rowcopy.job import CopyJob
 from vreplication.schema.model import TableMapping
 from vreplication.settings import AHEAD_ROWS
@@ -43,7 +43,7 @@ def copy_ahead(
         for number in numbers[: max(1, len(numbers) // SHARE)]:
             if is_over():
                 return
-            result = copy_split(route, lease, mapping, job, number, check, is_over=is_over)
+            result = copy_split(route, lease, mapping, job, number, Terms(check=check, is_over=is_over))
             if result.error is not None:
                 raise result.error
             log.info("split %d: %d rows in %d chunks before Spark came", number, result.rows_copied, result.chunks)

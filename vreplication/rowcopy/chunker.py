@@ -89,36 +89,39 @@ class Tally:
         return SplitResult(number=number, chunks=self.chunks, rows_copied=self.rows_copied, is_done=done, error=error)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """On what terms a split is copied.
+
+    check: is called wherever the copy waits (in the driver's process; on an executor there is nobody to ask). seat: as
+    in `Tally`. beside: single keys to be copied with it, for a split of one chunk. is_over: asked between two chunks;
+    what is left is another's then. compare: is called between two chunks, to compare some that were copied before.
+    """
+
+    check: Callable[[], None] = lambda: None
+    seat: int = 0
+    beside: tuple[Bound, ...] = ()
+    is_over: Callable[[], bool] = lambda: False
+    compare: Callable[[Ends], None] = lambda ends: None
+
+
+USUAL = Terms()
+
+
 def copy_split(
-    route: Route,
-    lease: Lease,
-    mapping: TableMapping,
-    job: CopyJob,
-    number: int,
-    check: Callable[[], None] = lambda: None,
-    *,
-    seat: int = 0,
-    beside: tuple[Bound, ...] = (),
-    is_over: Callable[[], bool] = lambda: False,
-    compare: Callable[[Ends], None] = lambda ends: None,
+    route: Route, lease: Lease, mapping: TableMapping, job: CopyJob, number: int, terms: Terms = USUAL
 ) -> SplitResult:
     """Copy a split to its end, from the route's source to its home, which is the target.
 
     Raises Transient where doing it again may help; any other error is in the result.
-
-    `check` is called wherever this waits (in the driver's process; on an executor there is nobody to ask). `seat`: as
-    in `Tally`. beside: single keys to be copied with it, for a split of one chunk. is_over: asked between two chunks;
-    what is left is another's then. compare: is called between two chunks, to compare some that were copied before.
     """
-    tally = Tally(seat=seat)
+    tally = Tally(seat=terms.seat)
 
     def walk(ends: Ends) -> None:
-        walk = Walk(ends, lease, mapping, job, number, tally)
-        walk.ask, walk.beside, walk.is_over, walk.compare = check, beside, is_over, compare
-        walk.run()
+        Walk(ends, lease, mapping, job, number, tally, terms).run()
 
     try:
-        _copy_reconnecting(route, job, number, tally, walk, check)
+        _copy_reconnecting(route, job, number, tally, walk, terms.check)
     except Transient:
         raise
     except VReplicationError as error:
@@ -181,7 +184,14 @@ class Walk:
     """Work on a split with one connection to each server."""
 
     def __init__(
-        self, ends: Ends, lease: Lease, mapping: TableMapping, job: CopyJob, number: int, tally: Tally
+        self,
+        ends: Ends,
+        lease: Lease,
+        mapping: TableMapping,
+        job: CopyJob,
+        number: int,
+        tally: Tally,
+        terms: Terms = USUAL,
     ) -> None:
         self.ends = ends
         self.reading = ends.reading
@@ -191,11 +201,7 @@ class Walk:
         self.job = job
         self.number = number
         self.tally = tally
-        self.ask: Callable[[], None] = lambda: None
-        self.is_over: Callable[[], bool] = lambda: False
-        self.compare: Callable[[Ends], None] = lambda ends: None
-        self.beside: tuple[Bound, ...] = ()
-        """Single keys that the split's one chunk copies too."""
+        self.terms = terms
         self.worked = 0.0
         """Seconds that the chunk before took."""
         self.path: CopyPath = make_path(self.reading, mapping, job)
@@ -249,7 +255,7 @@ class Walk:
 
     def _is_surplus(self) -> bool:
         """Fewer tasks are asked for than are at work, and this is one too many; or the others have come."""
-        return self.is_over() or self.tally.seat > self.sizer.limits.copy_parallelism
+        return self.terms.is_over() or self.tally.seat > self.sizer.limits.copy_parallelism
 
     def _next(self, rest: KeyRange) -> KeyRange:
         """Bounds of the next chunk: the probe spends the LIMIT, so that rows inserted later push none out."""
@@ -289,7 +295,7 @@ class Walk:
             wait_for_branches(self.reading.source, self._markers(), self._check)
         began = time.monotonic()
         with self._home_idle():
-            self.path.read(replace(chunk.range, beside=self.beside))
+            self.path.read(replace(chunk.range, beside=self.terms.beside))
         read_seconds = time.monotonic() - began
         pausepoints.reach("copy.after_select")
         landing, following = self._persist(lambda: self._land(chunk, read_seconds, rest))
@@ -341,7 +347,7 @@ class Walk:
         """Counts as work, beside writers."""
         began = time.monotonic()
         with self._home_idle():
-            self.compare(self.ends)
+            self.terms.compare(self.ends)
         self.worked += time.monotonic() - began
 
     def _rest_from(self, seconds: float) -> None:
@@ -350,7 +356,7 @@ class Walk:
         self.worked = 0.0
         while (left := until - time.monotonic()) > 0:
             time.sleep(min(left, GATE_WAIT_SECONDS))
-            self.ask()
+            self.terms.check()
 
     def _land(self, chunk: Chunk, read_seconds: float, rest: KeyRange | None) -> tuple[Landing, Chunk | None]:
         """Rows and "landed" in one transaction, and in it, to save a commit, the next chunk's "open"."""
@@ -358,7 +364,7 @@ class Walk:
             began = time.monotonic() - read_seconds
             ledger.fence_chunk(self.home, self.job.table, chunk)
             fence(self.home, self.lease)
-            bounds = replace(chunk.range, beside=self.beside)
+            bounds = replace(chunk.range, beside=self.terms.beside)
             copied = self.path.write(bounds)
             self.turn.end()
             if self.mapping.may_collide and copied.outcome.duplicates:
@@ -395,7 +401,7 @@ class Walk:
 
     def _check(self) -> None:
         """Take over what is asked for now. Raises Superseded or Cancelled when there is nothing more to do here."""
-        self.ask()
+        self.terms.check()
         asked, borne = check_standing(self.home, self.lease, self.job.table, self.number, self.tally.attempt)
         self.sizer.limits = self.job.limits.tuned(asked).paced(borne)
 

@@ -14,7 +14,7 @@ from vreplication.errors import Terminal
 from vreplication.mysql.ends import Route
 from vreplication.mysql.quoting import qualified
 from vreplication.mysql.session import LockWait, Session, connect
-from vreplication.rowcopy.chunker import copy_split
+from vreplication.rowcopy.chunker import Terms, copy_split
 from vreplication.rowcopy.job import CopyJob
 from vreplication.schema.bounds import order_sql, range_sql
 from vreplication.schema.model import TableMapping
@@ -47,7 +47,7 @@ def copy_ranges(
         check()
         if clear:
             _clear(route, lease, mapping, job, number, check)
-        result = copy_split(route, lease, mapping, job, number, check)
+        result = copy_split(route, lease, mapping, job, number, Terms(check=check))
         if result.error is not None:
             raise result.error
 
@@ -66,8 +66,9 @@ def copy_keys(
     A crash leaves a chunk of that one key to be copied again; the caller still has the others on its list.
     """
     first = KeyRange(lower=keys[0], upper=keys[0], has_lower=True)
+    terms = Terms(check=check, beside=tuple(keys[1:]))
     for number in _add_splits(route, lease, job, [first]):
-        result = copy_split(route, lease, mapping, job, number, check, beside=tuple(keys[1:]))
+        result = copy_split(route, lease, mapping, job, number, terms)
         if result.error is not None:
             raise result.error
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from vreplication.errors import Terminal, Transient, VReplicationError
 from vreplication.mysql.ends import Ends, Route
 from vreplication.mysql.session import ConnectionLost, connect
-from vreplication.rowcopy.chunker import copy_split
+from vreplication.rowcopy.chunker import Terms, copy_split
 from vreplication.rowcopy.job import CopyJob, SplitResult
 from vreplication.schema.model import TableMapping
 from vreplication.settings import MOST_PARALLELISM, Pace, Tuning
@@ -93,8 +93,8 @@ class _Task:
         return results
 
     def _copy(self, number: int, seat: int) -> SplitResult:
-        compare = self.compare or (lambda ends: None)
-        return copy_split(self.route, self.lease, self.mapping, self.job, number, seat=seat, compare=compare)
+        terms = Terms(seat=seat, compare=self.compare) if self.compare else Terms(seat=seat)
+        return copy_split(self.route, self.lease, self.mapping, self.job, number, terms)
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ known; one verification of a table runs at a time, for its suspects have one tab
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 from vreplication import names
 from vreplication.errors import Refused, Transient
 from vreplication.mysql.ends import Ends, Route
-from vreplication.mysql.session import Session
 from vreplication.mysql.values import readable_key, split_literals
 from vreplication.pausepoints import reach
 from vreplication.schema.checksum import source_side, target_side
@@ -52,40 +51,41 @@ _FEW_KEYS = 4
 """Where more than one row in so many was written during the copy, comparing all of them anew is less work."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """Who wants a verification: what it is told, and what it says meanwhile.
+
+    on_tick: is told the rows done. check: may raise to stop. pace: what the server bears at the moment. announce: is
+    told the id of the connection at home that keeps other verifications out, and () at the end, so that who takes over
+    can end it; announce_on_source: the same of the connection that writes markers there, where that is not home's.
+    """
+
+    on_tick: Callable[[int], None] = lambda rows: None
+    check: Callable[[], None] = lambda: None
+    pace: Callable[[], Pace | None] = lambda: None
+    announce: Callable[[tuple[int, ...]], None] = lambda ids: None
+    announce_on_source: Callable[[tuple[int, ...]], None] = lambda ids: None
+
+
 def verify(
     spark: SparkContext,
     route: Route,
     mapping: TableMapping,
+    caller: Caller,
     *,
     workflow: str,
     stream: str | None = None,
     is_mariadb: bool,
     repair: Repair | None,
     parallelism: int,
-    on_tick: Callable[[int], None],
-    check: Callable[[], None],
-    pace: Callable[[], Pace | None] = lambda: None,
-    announce: Callable[[tuple[int, ...]], None] = lambda ids: None,
-    announce_on_source: Callable[[tuple[int, ...]], None] = lambda ids: None,
 ) -> Verdict:
-    """Compare all rows and save the verdict. `on_tick` gets the rows done; `check` may raise to stop.
+    """Compare all rows and save the verdict.
 
     workflow: id under which home keeps the table's state; stream: that of its markers and progress, the same unless
-    given. is_mariadb: the source is.
-    repair: copies ranges again under the chunk protocol; without it what is wrong is only reported. Raises Refused
-    while the copy is not complete, Transient when rows change too often to be compared. announce: is told the id of the
-    connection at home that keeps other verifications out, and () at the end, so that who takes over can end it.
-    announce_on_source: the same of the connection that writes markers there, where that is not home's.
-    pace: what the server bears at the moment.
+    given. is_mariadb: the source is. repair: copies ranges again under the chunk protocol; without it what is wrong is
+    only reported. Raises Refused while the copy is not complete, Transient when rows change too often to be compared.
     """
-    with contextlib.ExitStack() as stack:
-        ends = stack.enter_context(route.open(read_timeout=WORK_SECONDS, idle_seconds=LONG_IDLE_SECONDS))
-        stack.callback(announce, ())
-        announce((ends.home.id,))
-        if ends.source is not ends.home:
-            stack.callback(announce_on_source, ())
-            announce_on_source((ends.source.id,))
-        _only_one(ends.home, workflow, check, on_tick)
+    with _alone(route, workflow, caller) as ends:
         reach("verify.began")
         if not ledger.totals(ends.home, workflow).is_all_matched:
             raise Refused(
@@ -97,29 +97,34 @@ def verify(
             table=workflow,
             markers=markers_of(ends, stream or workflow),
             is_mariadb=is_mariadb,
-            check=check,
+            check=caller.check,
         )
         job = _Verification(
             examiner=examiner,
             stream=stream or workflow,
-            run_all=partial(run_all, spark, route, parallelism=parallelism, pace=pace),
+            run_all=partial(run_all, spark, route, parallelism=parallelism, pace=caller.pace),
             repair=repair,
-            on_tick=on_tick,
-            check=check,
+            on_tick=caller.on_tick,
+            check=caller.check,
         )
-        verdict = job.run()
-        verdicts.save(ends.home, workflow, verdict)
-        if verdict.verdict == verdicts.CLEAN:
-            since.mark_verified(ends.home, workflow, job.began)
-        return verdict
+        return job.run_and_save()
 
 
-def _only_one(session: Session, workflow: str, check: Callable[[], None], on_tick: Callable[[int], None]) -> None:
-    """Wait for another verification of this table; the lock goes with the session."""
-    name = f"vreplication.{names.suspect_table(workflow)}"
-    while not session.value("SELECT GET_LOCK(%s, 1)", (name,)):
-        check()
-        on_tick(0)
+@contextlib.contextmanager
+def _alone(route: Route, workflow: str, caller: Caller) -> Iterator[Ends]:
+    """Sessions that are announced, the one at home with the lock that keeps others out; it goes with the session."""
+    with contextlib.ExitStack() as stack:
+        ends = stack.enter_context(route.open(read_timeout=WORK_SECONDS, idle_seconds=LONG_IDLE_SECONDS))
+        stack.callback(caller.announce, ())
+        caller.announce((ends.home.id,))
+        if ends.source is not ends.home:
+            stack.callback(caller.announce_on_source, ())
+            caller.announce_on_source((ends.source.id,))
+        name = f"vreplication.{names.suspect_table(workflow)}"
+        while not ends.home.value("SELECT GET_LOCK(%s, 1)", (name,)):
+            caller.check()
+            caller.on_tick(0)
+        yield ends
 
 
 @dataclass(slots=True, kw_only=True)
@@ -142,6 +147,13 @@ class _Verification:
 
     def __post_init__(self) -> None:
         self.ends, self.mapping, self.workflow = self.examiner.ends, self.examiner.mapping, self.examiner.table
+
+    def run_and_save(self) -> Verdict:
+        verdict = self.run()
+        verdicts.save(self.ends.home, self.workflow, verdict)
+        if verdict.verdict == verdicts.CLEAN:
+            since.mark_verified(self.ends.home, self.workflow, self.began)
+        return verdict
 
     def run(self) -> Verdict:
         self.began = SinceRounds(examiner=self.examiner).hand_over()

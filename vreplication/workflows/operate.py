@@ -29,6 +29,7 @@ from vreplication.spark.session import SparkStart
 from vreplication.state import gate, journal, lease, workflows
 from vreplication.state.verdicts import Verdict
 from vreplication.state.workflows import WorkflowRow
+from vreplication.verify.verify import Caller
 from vreplication.verify.verify import verify as verify_rows
 from vreplication.workflows.lookup import MOVE, live
 from vreplication.workflows.move_tables import operate as moving
@@ -248,8 +249,8 @@ def verify(
 
     try:
         return verify_rows(
-            spark.context(check), Route.within(url), found.mapping, workflow=workflow, repair=None,
-            is_mariadb=found.server.is_mariadb, parallelism=found.parallelism, on_tick=lambda rows: None, check=check,
+            spark.context(check), Route.within(url), found.mapping, Caller(check=check), workflow=workflow,
+            repair=None, is_mariadb=found.server.is_mariadb, parallelism=found.parallelism,
         )  # fmt: skip
     finally:
         spark.stop()

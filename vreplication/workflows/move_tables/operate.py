@@ -29,6 +29,7 @@ from vreplication.state import journal, lease, moves, verdicts, workflows
 from vreplication.state.moves import Decision, Move, Side
 from vreplication.state.verdicts import Verdict
 from vreplication.state.workflows import WorkflowRow
+from vreplication.verify.verify import Caller
 from vreplication.verify.verify import verify as verify_rows
 from vreplication.workflows import lookup
 from vreplication.workflows.lookup import MOVE
@@ -395,10 +396,10 @@ def verify(
 
     compare = functools.partial(
         verify_rows, spark.context(check), way, stream=stream, is_mariadb=job.is_mariadb, repair=None,
-        parallelism=parallelism, on_tick=lambda rows: None, check=check,
+        parallelism=parallelism,
     )  # fmt: skip
     try:
-        return summed_up([compare(table.mapping, workflow=table.id) for table in job.tables])
+        return summed_up([compare(table.mapping, Caller(check=check), workflow=table.id) for table in job.tables])
     finally:
         spark.stop()
 

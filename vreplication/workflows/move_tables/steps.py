@@ -32,7 +32,7 @@ from vreplication.state import gate, journal, lease, ledger, moves, source_marks
 from vreplication.state.ledger import KeyRange
 from vreplication.state.tuning import Room
 from vreplication.state.verdicts import Verdict
-from vreplication.verify.verify import verify
+from vreplication.verify.verify import Caller, verify
 from vreplication.workflows.move_tables import replica_checks, streams
 from vreplication.workflows.move_tables.driver import MoveDriver
 from vreplication.workflows.move_tables.plan import MovePlan
@@ -247,15 +247,17 @@ def _compare(work: Work, job: StreamJob, table: StreamTable, done: int) -> Verdi
         work.spark.context(driver.check),
         work.route,
         table.mapping,
+        Caller(
+            pace=driver.pace,
+            on_tick=lambda rows: driver.report(verify_rows=done + rows),
+            check=driver.check,
+            announce=driver.announce,
+        ),
         workflow=table.id,
         stream=work.stream,
         is_mariadb=job.is_mariadb,
         repair=functools.partial(_copy_again, work, job, table) if work.number == 1 else None,
         parallelism=work.spec.tasks,
-        pace=driver.pace,
-        on_tick=lambda rows: driver.report(verify_rows=done + rows),
-        check=driver.check,
-        announce=driver.announce,
     )
     if verdict.mismatches:
         journal.write(driver.session, driver.workflow, "mismatch", verdict.details, actor=lease.me())

@@ -52,7 +52,7 @@ from vreplication.state.workflows import WorkflowRow
 from vreplication.verify import beside
 from vreplication.verify.beside import Beside
 from vreplication.verify.rounds import Examiner, markers_of
-from vreplication.verify.verify import verify
+from vreplication.verify.verify import Caller, verify
 from vreplication.workflows.online_ddl import conflicts, statistics, switching
 from vreplication.workflows.online_ddl.switching import Company, Member, Tried
 from vreplication.workflows.online_ddl.together import Together
@@ -184,14 +184,11 @@ def compare(driver: Driver, spark: Spark, is_enough: Callable[[], bool] = lambda
             spark.context(comparing.check),
             Route.within(driver.url),
             found.mapping,
+            Caller(pace=driver.pace, on_tick=comparing.tick, check=driver.check, announce=driver.announce),
             workflow=driver.workflow,
             is_mariadb=found.server.is_mariadb,
             repair=comparing.repair,
             parallelism=found.parallelism,
-            pace=driver.pace,
-            on_tick=comparing.tick,
-            check=driver.check,
-            announce=driver.announce,
         )
     except _Enough as enough:
         verdict = enough.verdict
