@@ -8,7 +8,8 @@ from tests.support.pairs import Pair
 from vreplication.errors import Refused
 from vreplication.mysql.quoting import qualified
 from vreplication.mysql.server import inspect
-from vreplication.schema.carry import Carried, carry, compare, try_carried
+from vreplication.schema.carried import compare, try_carried
+from vreplication.schema.carry import Carried, carry
 from vreplication.schema.introspect import exists, introspect
 from vreplication.schema.model import Table
 from vreplication.workflows.move_tables.plan import mapping_of

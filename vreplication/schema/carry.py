@@ -2,25 +2,22 @@
 
 What must stay true: what the target cannot hold as it is refuses by name, and what is written otherwise there is listed
 in `changes`; nothing is left to a default that differs between servers, so every text column says its character set and
-collation; the table that comes out is compared with the source's, column by column and key by key (`compare`).
+collation; the table that comes out is compared with the source's, column by column and key by key (`carried.compare`).
 """
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from vreplication.errors import Refused, VReplicationError
+from vreplication.errors import Refused
 from vreplication.mysql.quoting import ident, qualified
 from vreplication.mysql.server import Server
-from vreplication.mysql.session import Session, SqlError
-from vreplication.mysql.text import Token, tokens
-from vreplication.schema.introspect import introspect_temporary
+from vreplication.mysql.text import tokens
+from vreplication.schema.expressions import introduced, is_json_check
 from vreplication.schema.literals import GEOMETRIES, INTEGERS, PLAIN_TEXT, is_character
-from vreplication.schema.model import Column, Key, Table
+from vreplication.schema.model import Column, Table
 from vreplication.schema.shadow import is_generated_name
 from vreplication.schema.written import CheckText, Clause, ColumnText, KeyText, Option, TableText, read_table
 
@@ -55,8 +52,7 @@ _LOSABLE_OPTIONS = frozenset(
 """What says how a table is stored and nothing of what is in it."""
 _OF_STORAGE = frozenset({"KEY_BLOCK_SIZE", "TABLESPACE", "COMPRESSION", "AUTOEXTEND_SIZE"})
 """Options that a temporary table may not have; ROW_FORMAT=COMPRESSED neither."""
-_NO_TABLE = frozenset({1044, 1142, 1227})
-_CHANGE_IT = "Change the column by an online DDL on the source first."
+CHANGE_IT = "Change the column by an online DDL on the source first."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,7 +211,7 @@ class _Carrier:
         _refuse_compressed(column, text)
         if column.data_type in PLAIN_TEXT or column.data_type == "vector":
             raise Refused(
-                f"Column {column.name} is {column.column_type}, which {flavor} does not have.", cure=_CHANGE_IT
+                f"Column {column.name} is {column.column_type}, which {flavor} does not have.", cure=CHANGE_IT
             )
         if text.get("srid"):
             raise Refused(
@@ -230,7 +226,7 @@ class _Carrier:
             )
         if column.generated and column.data_type == "json":
             raise Refused(
-                f"The generated column {column.name} is JSON, which {flavor} writes otherwise.", cure=_CHANGE_IT
+                f"The generated column {column.name} is JSON, which {flavor} writes otherwise.", cure=CHANGE_IT
             )
         if column.collation in COLLATIONS_APART and any(
             k.is_unique and column.name in k.columns for k in self.table.keys
@@ -238,7 +234,7 @@ class _Carrier:
             raise Refused(
                 f"Column {column.name} is in a unique key, and {column.collation} does not tell the same values apart"
                 f" on {flavor}.",
-                cure=_CHANGE_IT,
+                cure=CHANGE_IT,
             )
         if "nextval" in text.get("default").lower():
             raise Refused(
@@ -281,7 +277,7 @@ class _Carrier:
 
     def _to_mysql(self, column: Column, text: ColumnText) -> tuple[ColumnText, CheckText | None]:
         name, check = column.name, text.get("check")
-        if _is_json_check(name, check) and column.data_type == "longtext" and column.collation == "utf8mb4_bin":
+        if is_json_check(name, check) and column.data_type == "longtext" and column.collation == "utf8mb4_bin":
             self._refuse_json(column)
             self._told(f"Column {name}: LONGTEXT with CHECK (json_valid({name})) becomes JSON, as MySQL has it.")
             text = _without(_changed(text, "type", "json"), "check", "charset", "collate")
@@ -296,7 +292,7 @@ class _Carrier:
 
     def _refuse_json(self, column: Column) -> None:
         if column.generated:
-            raise Refused(f"The generated column {column.name} is JSON, which MySQL writes otherwise.", cure=_CHANGE_IT)
+            raise Refused(f"The generated column {column.name} is JSON, which MySQL writes otherwise.", cure=CHANGE_IT)
         if key := next((key.name for key in self.table.keys if column.name in key.columns), None):
             raise Refused(
                 f"Column {column.name} is JSON and in the key {key}, which MySQL does not take.",
@@ -427,21 +423,9 @@ def _with(text: ColumnText, kind: str, new: str) -> ColumnText:
     return replace(text, clauses=(*text.clauses, Clause(kind=kind, text=new)))
 
 
-def _introduced(sql: str) -> list[tuple[Token, Token]]:
-    """Strings with the character set before them, as MySQL writes those of an expression: `_latin1'a'`."""
-    pairs = itertools.pairwise(tokens(sql))
-    return [(a, b) for a, b in pairs if b.kind == "string" and a.kind == "word" and a.text.startswith("_")]
-
-
-def has_escapes(table: Table) -> bool:
-    """On MySQL: does a string inside an expression hold a backslash? A session with NO_BACKSLASH_ESCAPES that is the
-    first to open the table has MySQL 9.7 read it otherwise, for every session that uses it after that."""
-    return any("\\" in string.text for _, string in _introduced(table.create_sql))
-
-
 def _plain_strings(sql: str) -> str:
     """Without the character sets before strings: MariaDB garbles backslashes behind them."""
-    for word, _ in reversed(_introduced(sql)):
+    for word, _ in reversed(introduced(sql)):
         if not word.is_word("_BINARY"):
             sql = sql[: word.start] + sql[word.end :]
     return sql
@@ -449,148 +433,10 @@ def _plain_strings(sql: str) -> str:
 
 def _refuse_garbled(table: Table) -> None:
     """MySQL shows a letter of an expression that is not in UTF-8 as a question mark."""
-    for word, string in _introduced(table.create_sql):
+    for word, string in introduced(table.create_sql):
         if not word.is_word("_UTF8MB4", "_UTF8MB3") and ("?" in string.value or not string.value.isascii()):
             raise Refused(
                 f"The definition of {table.name} holds the text {word.text}{string.text}, which MySQL may not show"
                 " as it is.",
                 cure="Drop the generated column, default or CHECK that holds it, and add it on the target.",
             )
-
-
-def _is_json_check(name: str, check: str) -> bool:
-    words = [token.value.lower() for token in tokens(check)]
-    return words == ["check", "(", "json_valid", "(", name.lower(), ")", ")"]
-
-
-# -- what came out ----------------------------------------------------------------------------------------------------
-
-
-def try_carried(session: Session, table: Table, carried: Carried, *, schema: str, name: str) -> Table:
-    """Make it on the target as a temporary table, and compare. The table; it lacks what is in `carried.untried`.
-
-    Raises Refused with the server's words, or with what is not as on the source.
-    """
-    try:
-        session.execute_raw(carried.trial_sql)
-    except SqlError as error:
-        raise _refusal(error, table, schema) from None
-    try:
-        made = introspect_temporary(session, schema, name)
-    finally:
-        with contextlib.suppress(VReplicationError):
-            session.execute_raw(f"DROP TEMPORARY TABLE {qualified(schema, name)}")
-    compare(table, made, is_trial=True)
-    return made
-
-
-def _refusal(error: SqlError, table: Table, schema: str) -> Refused:
-    if error.code in _NO_TABLE:
-        return Refused(
-            f"The definition cannot be tried on the target: {error.message}",
-            cure=f"GRANT CREATE TEMPORARY TABLES ON {ident(schema)}.* TO the user.",
-        )
-    words = error.message
-    column = next((c.name for c in table.columns if c.collation and f"'{c.collation}'" in words), None)
-    what = f"Column {column}: " if column else ""
-    return Refused(f"{what}the target does not take the definition of {table.name}: {words}", cure=_CHANGE_IT)
-
-
-def compare(source: Table, made: Table, *, is_trial: bool = False) -> None:
-    """Raises Refused where a table that was made from `carry` is not as its source, apart from what `carry` lists.
-
-    is_trial: without what a temporary table cannot have.
-    """
-    if differing := next(_differences(source, made, is_trial=is_trial), None):
-        raise Refused(
-            f"The definition of {source.name} comes out otherwise on the target: {differing}.",
-            cure="Make both servers' settings alike, or change the definition on the source first.",
-        )
-
-
-def _differences(source: Table, made: Table, *, is_trial: bool) -> Iterator[str]:
-    before, after = (_without_json_checks(read_table(table.create_sql)) for table in (source, made))
-    if [column.name for column in source.columns] != [column.name for column in made.columns]:
-        yield f"its columns are {', '.join(column.name for column in made.columns)}"
-        return
-    for column, other in zip(source.columns, made.columns, strict=True):
-        mine, theirs = before.column(column.name), after.column(other.name)
-        for what, a, b in _column_facts(column, other, mine, theirs):
-            if a != b:
-                yield f"{what} of column {column.name} is {b}, not {a}"
-    wanted = {_key_facts(key) for key in source.keys if not (is_trial and key.index_type == "FULLTEXT")}
-    if wanted != (there := {_key_facts(key) for key in made.keys}):
-        yield f"the key {min(str(key[0]) for key in wanted ^ there)} differs"
-    enforced = [sum(check.is_enforced for check in text.checks) for text in (before, after)]
-    if enforced[0] != enforced[1]:
-        yield f"it has {enforced[1]} CHECK constraints, not {enforced[0]}"
-
-
-def _without_json_checks(text: TableText) -> TableText:
-    """CHECK constraints of columns with the table's, but for those that are MariaDB's JSON."""
-    own = [(column, column.get("check")) for column in text.columns if column.get("check")]
-    more = [CheckText(name="", expression=sql) for column, sql in own if not _is_json_check(column.name, sql)]
-    return replace(text, checks=(*text.checks, *more))
-
-
-def _column_facts(a: Column, b: Column, mine: ColumnText, theirs: ColumnText) -> Iterator[tuple[str, object, object]]:
-    is_json = "json" in (a.data_type, b.data_type)
-    yield "type", _type(a, is_json=is_json), _type(b, is_json=is_json)
-    if not is_json:
-        yield "collation", a.collation, b.collation
-    if not a.generated:
-        yield "NULL", a.is_nullable, b.is_nullable
-        yield "default", _default(mine, a), _default(theirs, b)
-    yield "generation", a.generated, b.generated
-    yield "INVISIBLE", a.is_invisible, b.is_invisible
-    yield "AUTO_INCREMENT", a.is_auto_increment, b.is_auto_increment
-    yield "ON UPDATE", bool(mine.get("on update")), bool(theirs.get("on update"))
-    yield "comment", mine.get("comment"), theirs.get("comment")
-
-
-def _type(column: Column, *, is_json: bool) -> object:
-    """What decides which values it holds."""
-    if is_json:
-        return "json" if column.data_type in ("json", "longtext") else column.column_type
-    kind = "geometrycollection" if column.data_type == "geomcollection" else column.data_type
-    size = (column.characters, column.length, column.precision, column.scale, column.fraction)
-    return (kind, *size, column.labels, column.is_unsigned, column.is_zerofill)
-
-
-def _key_facts(key: Key) -> tuple[object, ...]:
-    # MariaDB tells no expression, and MySQL's is carried as it is.
-    return key.name, tuple((part.column.lower(), part.prefix) for part in key.parts), key.is_unique, key.index_type
-
-
-def _default(text: ColumnText, column: Column) -> object:
-    """As both flavors write it: `(_utf8mb4'a')` and `'a'`, `current_timestamp()` and `CURRENT_TIMESTAMP`, '1' and 1."""
-    clause = text.get("default")
-    introducers = {word.start for word, _ in _introduced(clause)}
-    found = [token for token in tokens(clause)[1:] if token.start not in introducers]
-    while len(found) > 1 and found[0].is_punct("(") and _closes_at(found) == len(found) - 1:
-        found = found[1:-1]
-    values = [_value(token) for token in found]
-    if values[:1] == ["-"] and len(values) == 2:
-        values = ["-" + values[1]]
-    if values[:1] == ["current_timestamp"]:
-        return [value for value in values if value not in ("(", ")")]
-    if values in ([], ["null"]):
-        return None if column.is_nullable else values
-    return values
-
-
-def _closes_at(found: list[Token]) -> int:
-    depth = 0
-    for i, token in enumerate(found):
-        depth += token.is_punct("(") - token.is_punct(")")
-        if depth == 0:
-            return i
-    return -1
-
-
-def _value(token: Token) -> str:
-    if token.kind == "word":
-        return token.text.lower()
-    if token.kind == "number" and token.text[:2].lower() == "0x":
-        return bytes.fromhex(token.text[2:]).decode("latin-1")
-    return token.value

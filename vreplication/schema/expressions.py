@@ -7,6 +7,7 @@ known to be so. What is not known is taken for dependent: that costs time, never
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 
@@ -89,3 +90,20 @@ def _tokens(expression: str) -> list[Token] | None:
         if not any(token.text == "\\" for token in found):
             return found
     return None
+
+
+def introduced(sql: str) -> list[tuple[Token, Token]]:
+    """Strings with the character set before them, as MySQL writes those of an expression: `_latin1'a'`."""
+    pairs = itertools.pairwise(tokens(sql))
+    return [(a, b) for a, b in pairs if b.kind == "string" and a.kind == "word" and a.text.startswith("_")]
+
+
+def has_escapes(table: Table) -> bool:
+    """On MySQL: does a string inside an expression hold a backslash? A session with NO_BACKSLASH_ESCAPES that is the
+    first to open the table has MySQL 9.7 read it otherwise, for every session that uses it after that."""
+    return any("\\" in string.text for _, string in introduced(table.create_sql))
+
+
+def is_json_check(name: str, check: str) -> bool:
+    words = [token.value.lower() for token in tokens(check)]
+    return words == ["check", "(", "json_valid", "(", name.lower(), ")", ")"]

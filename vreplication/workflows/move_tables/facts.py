@@ -6,6 +6,7 @@ among them, and one whose definition the target does not take has no `made` and 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from vreplication.mysql.server import Server
@@ -35,6 +36,7 @@ class OneTable:
     source: Table
 
 
+_SHOWN = 5
 _NOT_CARRIED = Carried(create_sql="", changes=())
 
 
@@ -74,3 +76,10 @@ class MoveFacts:
     @property
     def sides(self) -> tuple[OneServer, OneServer]:
         return self.source, self.target
+
+
+def named(names_: Iterable[str]) -> str:
+    """The first of them, and how many more."""
+    found = list(names_)
+    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    return ", ".join(found[:_SHOWN]) + more

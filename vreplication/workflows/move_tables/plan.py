@@ -16,7 +16,8 @@ from vreplication.planning import space
 from vreplication.planning.facts import Check, Verdict, refuse
 from vreplication.planning.stages import Explained, Stage
 from vreplication.schema.alter import AlterClauses
-from vreplication.schema.carry import carry, try_carried
+from vreplication.schema.carried import try_carried
+from vreplication.schema.carry import carry
 from vreplication.schema.introspect import introspect
 from vreplication.schema.mapping import computes_by_session, local_zone, map_tables
 from vreplication.schema.model import ColumnPair, Table, TableMapping

@@ -25,7 +25,7 @@ from vreplication.mysql.url import SourceUrl
 from vreplication.pausepoints import reach
 from vreplication.phases import Phase
 from vreplication.rowcopy import splits
-from vreplication.schema.carry import compare
+from vreplication.schema.carried import compare
 from vreplication.schema.introspect import exists, introspect
 from vreplication.schema.model import Table, TableMapping
 from vreplication.settings import TABLE_SECONDS
