@@ -39,7 +39,7 @@ soak: install install-mysql ## kill -9 and hard cases as often as wanted, on bot
 	@VREPLICATION_HARD_GROUPS=$(or $(GROUPS),75) VREPLICATION_HARD_SEED=$(or $(SEED),11) \
 	  $(VENV)/pytest tests/integration/test_flow_hard.py -n 2 --timeout 0 -s
 
-airflow: install ## Airflow with a private server under a live workload: http://127.0.0.1:8080 (AIRFLOW_PORT)
+airflow: install ## Airflow with two private servers under a live workload: http://127.0.0.1:8080 (AIRFLOW_PORT)
 	@$(VENV)/python -m sandbox.airflow_demo start
 
 airflow-stop: ## End what `make airflow` started

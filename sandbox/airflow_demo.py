@@ -1,4 +1,6 @@
-"""`make airflow` and `make airflow-stop`: Airflow beside a private server under a live workload.
+"""`make airflow` and `make airflow-stop`: Airflow beside a private server under a live workload, and a second one.
+
+`orders` has the workload; `customers` may be moved to the second server, and no application has to follow it there.
 
 What must stay true: one process in the background owns all the others and ends them; `start` returns when everything is
 up and prints where, whoever started it; `stop` returns when nothing is left, even of one that was killed. A server's
@@ -7,6 +9,7 @@ password is in Airflow's connection only.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import shutil
@@ -15,15 +18,17 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from sandbox import orders, servers
-from sandbox.databases import create_database
+from sandbox.databases import Database, create_database, grant_statements
 from sandbox.deployment import Deployment, DeploymentFailed, is_there
 from sandbox.install import ROOT
 from sandbox.workload import Workload
 
-CONNECTION, DAG = "vreplication_source", "online_ddl"
+SOURCE, TARGET = "vreplication_source", "vreplication_target"
+DAGS = ("online_ddl", "move_tables")
 _START_SECONDS = 300.0
 _PARSED_SECONDS = 120.0
 
@@ -78,7 +83,7 @@ def start() -> int:
 def _launch() -> subprocess.Popen[bytes]:
     for old in ("ready", "failed"):
         state(old).unlink(missing_ok=True)
-    _say("Starting a private server, a workload and Airflow; this takes about a minute …")
+    _say("Starting two private servers, a workload and Airflow; this takes about a minute …")
     with state("log").open("wb") as out:
         command = [sys.executable, "-m", "sandbox.airflow_demo", "serve"]
         process = subprocess.Popen(
@@ -131,12 +136,10 @@ def serve() -> int:
     where.end_left_over()
     shutil.rmtree(folder, ignore_errors=True)
     try:
-        server = servers.start("mariadb", folder)
-        try:
-            _serve(where, server, over)
-        finally:
-            where.stop()
-            server.stop()
+        with contextlib.ExitStack() as stack:
+            source, target = (stack.enter_context(_running(folder / name)) for name in ("source", "target"))
+            stack.callback(where.stop)
+            _serve(where, source, target, over)
     except (DeploymentFailed, servers.StartFailed) as error:
         state("failed").write_text(str(error))
         return 2
@@ -144,14 +147,31 @@ def serve() -> int:
     return 0
 
 
-def _serve(where: Deployment, server: servers.RunningServer, over: threading.Event) -> None:
-    database = create_database(server, "shop")
-    with server.admin("shop") as session:
-        orders.create(session, "orders")
-        orders.fill(session, "orders", rows())
-    with Workload(database.app_url, "orders", rows=rows(), writers=2, rate=20):
+@contextlib.contextmanager
+def _running(folder: Path) -> Iterator[servers.RunningServer]:
+    # MariaDB wants SUPER for the triggers of a move otherwise.
+    options = {"server-id": 1 + (folder.name == "target"), "log-bin-trust-function-creators": "ON"}
+    server = servers.start("mariadb", folder, options=options)
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def _serve(
+    where: Deployment, source: servers.RunningServer, target: servers.RunningServer, over: threading.Event
+) -> None:
+    there, here = create_database(target, "shop", grants="move_target"), create_database(source, "shop")
+    with source.admin("shop") as session:
+        for statement in _grants_of_a_move(here):
+            session.execute_raw(statement)
+        for table, count in (("orders", rows()), ("customers", rows() // 10)):
+            orders.create(session, table)
+            orders.fill(session, table, count)
+    with Workload(here.app_url, "orders", rows=rows(), writers=2, rate=20):
         where.prepare()
-        where.add_connection(CONNECTION, database.url)
+        where.add_connection(SOURCE, here.url)
+        where.add_connection(TARGET, there.url)
         where.start()
         _unpause(where, over)
         _tell_ready(where.port)
@@ -159,16 +179,25 @@ def _serve(where: Deployment, server: servers.RunningServer, over: threading.Eve
             pass
 
 
+def _grants_of_a_move(database: Database) -> list[str]:
+    """For the user who may change tables already."""
+    found = grant_statements(
+        "move_source.mariadb", user=database.user, host="%", password=database.password, schema=database.name
+    )
+    return [statement for statement in found if not statement.startswith("CREATE USER")]
+
+
 def _unpause(where: Deployment, over: threading.Event) -> None:
-    """The DAG is not known before its file has been read. Raises DeploymentFailed."""
-    deadline = time.monotonic() + _PARSED_SECONDS
-    while not over.is_set():
-        status, told = where.call("PATCH", f"/api/v2/dags/{DAG}", {"is_paused": False})
+    """A DAG is not known before its file has been read. Raises DeploymentFailed."""
+    deadline, waiting = time.monotonic() + _PARSED_SECONDS, list(DAGS)
+    while waiting and not over.is_set():
+        status, told = where.call("PATCH", f"/api/v2/dags/{waiting[0]}", {"is_paused": False})
         if status == 200 and told["is_paused"] is False:
-            return
-        if time.monotonic() > deadline:
-            raise DeploymentFailed(f"{DAG} was not read: {status} {told}")
-        over.wait(0.5)
+            waiting.pop(0)
+        elif time.monotonic() > deadline:
+            raise DeploymentFailed(f"{waiting[0]} was not read: {status} {told}")
+        else:
+            over.wait(0.5)
 
 
 def _tell_ready(port: int) -> None:

@@ -14,9 +14,19 @@ import pytest
 
 from sandbox.deployment import COMPONENTS, Deployment, is_there
 from sandbox.install import ROOT
+from tests.support.flow import wait_until
 from tests.support.running_airflow import free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("airflow")]
+
+
+def phases(where: Deployment) -> dict[str, str]:
+    """Of each workflow, as the page's JSON tells it."""
+    found: dict[str, str] = {}
+    for workflow in ("d1", "m1"):
+        status, told = where.call("GET", f"/vreplication/api/workflows/{workflow}")
+        found[workflow] = told["phase"] if status == 200 else str(status)
+    return found
 
 
 class Demo:
@@ -55,8 +65,11 @@ def test_started_once_whoever_asks_and_ended_with_all_that_it_started(demo: Demo
     assert second == first
     where = Deployment(home=demo.home, port=int(first[0].rsplit(":", 1)[1]))
     assert demo.end(demo.begin("start", AIRFLOW_PORT=str(free_port()))) == first, "not where the one that runs is"
-    assert where.call("GET", "/api/v2/connections/vreplication_source")[0] == 200
-    assert where.call("GET", "/api/v2/dags/online_ddl")[1]["is_paused"] is False
+    move = {"conf": {"tables": ["customers"]}, "logical_date": None, "dag_run_id": "m1"}
+    assert where.call("POST", "/api/v2/dags/move_tables/dagRuns", move)[0] == 200
+    ddl = {"conf": {"table": "orders", "alter": "ADD x INT"}, "logical_date": None, "dag_run_id": "d1"}
+    assert where.call("POST", "/api/v2/dags/online_ddl/dagRuns", ddl)[0] == 200
+    wait_until(lambda: phases(where) == {"d1": "complete", "m1": "switched"}, f"{phases(where)}", 200.0, 1.0)
     pids = [pid for pid, _ in json.loads(where.noted.read_text()).values()]
     pids.append(int((demo.home / "var" / "sandbox.pid").read_text()))
     assert len(pids) == len(COMPONENTS) + 1
