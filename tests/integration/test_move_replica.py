@@ -24,12 +24,13 @@ from tests.support.moving import Move, begin, quick
 from tests.support.pairs import Pair, _pair_servers, server_of
 from tests.support.private_server import private_server
 from vreplication.errors import Refused
-from vreplication.mysql.session import Session, connect
+from vreplication.mysql.session import ConnectionLost, Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.planning.facts import Verdict
 from vreplication.rowcopy import chunker
 from vreplication.state.moves import Side
 from vreplication.workflows.move_tables import operate, steps
+from vreplication.workflows.move_tables.driver import MoveDriver
 from vreplication.workflows.move_tables.plan import make_move_plan
 from vreplication.workflows.move_tables.spec import make_move_spec
 
@@ -217,11 +218,46 @@ def test_a_replica_that_stands_still_ends_the_copy_and_the_source_takes_over(
     move.result()
 
 
+def test_an_older_attempt_that_wakes_late_does_not_end_the_copy(
+    replicated: Replicated, pauses: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was stopped before it had marked its chunk, and its mark comes over ours; a report that fails ends nothing."""
+    monkeypatch.setattr(steps, "_LOOK_SECONDS", 0.1)
+    source, genuine = replicated.pair.source.admin, MoveDriver.report
+    source.execute_raw(PLAIN)
+    source.execute_raw(MANY)
+    refused: list[object] = []
+
+    def report(self: MoveDriver, **figures: object) -> None:
+        if "waiting_for" in figures and len(refused) < 3:
+            refused.append(figures)
+            raise ConnectionLost("as a restart of the target has it")
+        genuine(self, **figures)
+
+    with paused_at(pauses, "copy.after_open"):
+        move = begin(replicated.pair, "t", replica=replicated.url, cutover="manual")
+        wait_reached(pauses, "copy.after_open", move, 60.0)
+        monkeypatch.setattr(MoveDriver, "report", report)
+        late = "detail=REPLACE(detail, '\"attempt\": ', '\"attempt\": 9')"
+        assert source.execute(f"UPDATE _vreplication.stream_marker SET {late} WHERE kind='open'") > 0
+        wait_until(lambda: len(refused) == 3, "nothing is reported")
+    move.wait_for_release()
+    assert copied(move) == source.rows("SELECT * FROM t ORDER BY id")
+    move.stop.set()
+    move.result()
+    replicated.thread("STOP")
+    try:
+        operate.check_resume(replicated.pair.target.url, replicated.pair.source.url, move.workflow, replicated.url)
+    finally:
+        replicated.thread("START")
+
+
 def test_a_replica_that_leaves_out_a_schema_is_not_read(
     replicated: Replicated, pauses: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Told so behind the plan."""
     monkeypatch.setattr(steps, "_LOOK_SECONDS", 60.0)
+    monkeypatch.setattr(chunker, "MARK_SECONDS", 1.0)
     replicated.pair.source.admin.execute_raw(PLAIN)
     replicated.pair.source.admin.execute_raw(MANY)
     with paused_at(pauses, "copy.before_open"):
@@ -231,7 +267,7 @@ def test_a_replica_that_leaves_out_a_schema_is_not_read(
     try:
         result = move.result()
         assert (result.event, result.exit_code) == ("failed", 1)
-        assert "does not hold what was written there" in (result.reason or "")
+        assert "does not hold what was written on the source" in (result.reason or "")
     finally:
         ignore(replicated, "")
 
@@ -273,5 +309,10 @@ def test_replicas_that_are_none(replicated: Replicated) -> None:
     assert "has not applied" in found["replica: level"]
     replicated.thread("START")
     replicated.admin.execute_raw("SET SESSION sql_log_bin=0")
-    replicated.admin.execute_raw("ALTER TABLE t MODIFY v VARCHAR(41)")
-    assert "has other columns there" in refusals(replicated, replicated.url)["replica: tables"]
+    for change, words in (
+        ("DROP PRIMARY KEY", "lacks the key PRIMARY"),
+        ("ADD PRIMARY KEY (id), ENGINE=MyISAM", "is a table of MyISAM"),
+        ("ENGINE=InnoDB, MODIFY v VARCHAR(41)", "has other columns there"),
+    ):
+        replicated.admin.execute_raw(f"ALTER TABLE t {change}")
+        assert words in refusals(replicated, replicated.url)["replica: tables"]

@@ -47,8 +47,8 @@ T = TypeVar("T")
 
 GATE_WAIT_SECONDS = 0.075
 MOST_REST_SECONDS = 4.0
-REPLICA_SECONDS = 60.0
-"""How long a replica may apply nothing at all while we wait for it."""
+REPLICA_SECONDS, MARK_SECONDS = 60.0, 10.0
+"""How long a replica may apply nothing at all while we wait for it, or be level and not show the chunk's mark."""
 RECONNECT_SECONDS = 60.0
 """How long a server may be away before the split is given up (Spark then tries it again elsewhere)."""
 _FIRST_BACKOFF_SECONDS, _LAST_BACKOFF_SECONDS = 0.02, 1.0
@@ -292,7 +292,7 @@ class Walk:
             rest = None
         self._await_replica(chunk)
         if is_mariadb(self.ends.source):
-            wait_for_branches(self.reading.source, self._markers(), self._check)
+            wait_for_branches(self.reading.source, self._markers(), self._check, self._level)
         began = time.monotonic()
         with self._home_idle():
             self.path.read(replace(chunk.range, beside=self.terms.beside))
@@ -315,6 +315,28 @@ class Walk:
         """Until it shows all that catch-up may have passed before "open". Raises Transient when it stands still."""
         if (replica := self.ends.replica) is None:
             return
+        self._level()
+        until = time.monotonic() + MARK_SECONDS
+        while not self._is_marked(replica, chunk):
+            self._check()
+            if not self._is_marked(self.ends.source, chunk):
+                # An older attempt, which was stopped before it wrote, has written its own over ours.
+                self._mark(chunk)
+                self._level()
+            elif time.monotonic() > until:
+                raise Terminal(
+                    f"The replica {replica.url} counts as level, and does not hold what was written on the source.",
+                    cure="See that it replicates every schema, _vreplication too, or read on the source.",
+                )
+            time.sleep(GATE_WAIT_SECONDS)
+
+    def _is_marked(self, session: Session, chunk: Chunk) -> bool:
+        return source_marks.is_open(session, self.job.workflow, self.job.table, chunk)
+
+    def _level(self) -> None:
+        """Until the replica, if one is read, has applied what is in the source's log now."""
+        if (replica := self.ends.replica) is None:
+            return
         wanted, at, since = replicas.logged(self.ends.source), "", time.monotonic()
         while not replicas.has_applied(replica, wanted, 1.0):
             self._check()
@@ -322,11 +344,6 @@ class Walk:
                 at, since = now_at, time.monotonic()
             if time.monotonic() - since > REPLICA_SECONDS:
                 raise Transient(f"The replica {replica.url} has applied nothing for {REPLICA_SECONDS:g} s.")
-        if not source_marks.is_open(replica, self.job.workflow, self.job.table, chunk):
-            raise Terminal(
-                f"The replica {replica.url} counts as level with the source and does not hold what was written there.",
-                cure="See that it replicates every schema, _vreplication too, or read on the source.",
-            )
 
     def _markers(self) -> Markers:
         if self.ends.is_across:
@@ -378,8 +395,11 @@ class Walk:
         return landing, following
 
     def _open_behind(self, chunk: Chunk, rest: KeyRange | None) -> Chunk | None:
-        """The chunk behind this one, open once the transaction has committed; None while the gate is closed."""
-        if rest is None:
+        """The chunk behind this one, open once the transaction has committed; None while the gate is closed.
+
+        None, too, where its bounds are looked up on a replica: it may keep us waiting, with locks on the rows written.
+        """
+        if rest is None or self.ends.replica:
             return None
         following = self._chunk(chunk.ordinal + 1, self._next(rest))
         return following if self._open_in_ledger(following) else None

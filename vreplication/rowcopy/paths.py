@@ -13,11 +13,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from vreplication.errors import Terminal
+from vreplication.errors import Terminal, Transient
 from vreplication.mysql.bulk import BulkInsert
 from vreplication.mysql.ends import Ends
 from vreplication.mysql.quoting import ident, idents, qualified
-from vreplication.mysql.server import is_mariadb
+from vreplication.mysql.server import identity_of, is_mariadb
 from vreplication.mysql.session import Session, SqlError, connect
 from vreplication.mysql.values import packet_of, split_literals
 from vreplication.rowcopy.blocks import Block, make_block
@@ -156,6 +156,12 @@ class ZonePath:
         return _place(self.session, self.mapping, bounds)
 
 
+def _check_same_server(session: Session, known: Session) -> None:
+    """Behind one name there may be several replicas, and it is `known` that has been waited for."""
+    if identity_of(session) != identity_of(known):
+        raise Transient(f"{known.url} led to another server than before.")
+
+
 def _place(source: Session, mapping: TableMapping, bounds: KeyRange) -> Place:
     return Place(source=source, bounds=bounds, nth=lambda n: nth_key(source, mapping, bounds, n))
 
@@ -270,6 +276,7 @@ class RowsPath:
         order = order_sql(source_key(self.mapping))
         sql = f"SELECT {self._row},{key_sql(self.mapping)} FROM {source_sql(self.mapping)}"
         with connect(self.ends.source.url, read_timeout=WORK_SECONDS) as reader:
+            _check_same_server(reader, self.ends.source)
             found = reader.stream(f"{sql} WHERE {within(self.mapping, bounds)} ORDER BY {order}")
             for batch in batches(found, self._statement_limit, self._values_limit):
                 yield self._insert_one(batch) if isinstance(batch, tuple) else self._insert(bounds, batch)

@@ -18,8 +18,14 @@ from vreplication.state.markers import Markers
 POLL_SECONDS = 0.02
 
 
-def wait_for_branches(source: Session, markers: Markers, check: Callable[[], None]) -> None:
-    """Return when reading on `source`, a MariaDB, is safe. `check` is called between looks and may raise."""
+def wait_for_branches(
+    source: Session, markers: Markers, check: Callable[[], None], level: Callable[[], None] = lambda: None
+) -> None:
+    """Return when reading on `source`, a MariaDB, is safe. `check` is called between looks and may raise.
+
+    level: where `source` is a replica, waits until it has applied what its own source has logged. A name may be used
+    again there while the first branch of it is still listed here; behind that it is the second one.
+    """
     waiting = _branches(source)
     if not waiting:
         return
@@ -29,6 +35,8 @@ def wait_for_branches(source: Session, markers: Markers, check: Callable[[], Non
             check()
             time.sleep(POLL_SECONDS)
             applied = markers.find_applied(marker)
+            if applied:
+                level()
             waiting &= _branches(source)
             waiting -= set(applied.branches) if applied else set()
     finally:

@@ -75,7 +75,9 @@ def route_of(home: SourceUrl, source: SourceUrl | None, workflow: str, replica: 
     with route.open() as ends:
         row, move = workflows.load(ends.home, workflow), moves.load(ends.home, workflow)
         _check_same_place(row, move, ends.source)
-        replica_checks.check_fit(ends, route)
+        if row.phase in (Phase.PREPARING, Phase.COPYING):
+            names = [table.source_table for table in workflows.tables(ends.home, workflow)]
+            replica_checks.check_fit(ends, route, names)
     return route
 
 

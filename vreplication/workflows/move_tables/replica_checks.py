@@ -12,13 +12,14 @@ from functools import partial
 from vreplication.errors import Refused, VReplicationError
 from vreplication.mysql import replica as replicas
 from vreplication.mysql.ends import Ends, Route
-from vreplication.mysql.server import inspect
+from vreplication.mysql.server import inspect, is_mariadb, prepared_branches
 from vreplication.mysql.session import ConnectionLost, Session, SqlError, connect
 from vreplication.planning.facts import Check, Verdict, looked, ok, refuse, warn
 from vreplication.schema.introspect import introspect
 from vreplication.workflows.move_tables.facts import MoveFacts
 
 _LEVEL_SECONDS = 3.0
+_ANSWER_SECONDS = 3.0
 _READ_ON_SOURCE = "Read on the source (leave the replica out), or name another replica of it."
 
 
@@ -33,29 +34,44 @@ def checks(facts: MoveFacts) -> Iterator[Check]:
     yield looked("replica: tables", partial(_tables, facts.source.session, replica, facts.schema, names))
 
 
-def check_fit(ends: Ends, route: Route) -> None:
-    """Of a workflow that goes on. Raises Refused."""
+def check_fit(ends: Ends, route: Route, tables: list[str]) -> None:
+    """For the copy of a workflow that goes on. Raises Refused."""
     if route.replica is None:
         return
     with connect(route.replica) as replica:
-        found = looked("replica: follows", partial(follows, ends.source, replica))
-    if found.verdict is Verdict.REFUSE:
-        raise Refused(found.sentence, cure=found.cure)
+        for found in (
+            looked("replica: follows", partial(follows, ends.source, replica)),
+            looked("replica: tables", partial(_tables, ends.source, replica, ends.source.url.database, tables)),
+        ):
+            if found.verdict is Verdict.REFUSE:
+                raise Refused(found.sentence, cure=found.cure)
 
 
 def behind(route: Route) -> str:
-    """What is to be said while the replica lacks what the source logged a second ago; '' where it has all."""
+    """What the copy may be waiting for: '' where the replica has what the source logged a second ago."""
     assert route.replica is not None
     try:
-        with connect(route.source) as source, connect(route.replica) as replica:
-            wanted = replicas.logged(source)
-            if replicas.has_applied(replica, wanted, 1.0):
-                return ""
+        with (
+            connect(route.source, read_timeout=_ANSWER_SECONDS) as source,
+            connect(route.replica, read_timeout=_ANSWER_SECONDS) as replica,
+        ):
             words = [_of_channel("", each) for each in replicas.channels(replica)]
+            found = [check.sentence for check in words if check.verdict is Verdict.REFUSE]
+            if not replicas.has_applied(replica, replicas.logged(source), 1.0):
+                found.insert(0, "The replica, on which the copy reads, is behind the source.")
+            elif alone := _alone(source, replica):
+                found.append(f"On the replica alone an XA branch is prepared, which the copy waits for: {alone}.")
     except VReplicationError as error:
         return error.message
-    said = " ".join(check.sentence for check in words if check.verdict is Verdict.REFUSE)
-    return f"The replica, on which the copy reads, is behind the source. {said}".strip()
+    return " ".join(found)
+
+
+def _alone(source: Session, replica: Session) -> str:
+    """A prepared branch that the source does not list; on MySQL nobody waits for it."""
+    if not is_mariadb(source):
+        return ""
+    there, here = (set(map(str, prepared_branches(each, is_mariadb=True))) for each in (replica, source))
+    return min(there - here, default="")
 
 
 def follows(source: Session, replica: Session) -> Check:
@@ -63,10 +79,10 @@ def follows(source: Session, replica: Session) -> Check:
     known, server = inspect(source), inspect(replica)
     if known.flavor != server.flavor:
         return refuse(name, f"The replica is {server}, and the source {known}.", _READ_ON_SOURCE)
-    if not server.is_mariadb and (server.setting("gtid_mode") or "").upper() != "ON":
+    if not server.is_mariadb and any((each.setting("gtid_mode") or "").upper() != "ON" for each in (known, server)):
         return refuse(
             name,
-            "The replica has no GTIDs (gtid_mode), by which it can be told how far it has got.",
+            "Source and replica do not both have GTIDs (gtid_mode), by which it can be told how far the replica is.",
             "Switch gtid_mode to ON on both, or read on the source.",
         )
     try:
@@ -76,6 +92,9 @@ def follows(source: Session, replica: Session) -> Check:
     channel = next((each for each in channels if replicas.follows(each, source)), None)
     if channel is None:
         return refuse(name, f"{replica.url} is no replica of {source.url}.", _READ_ON_SOURCE)
+    if server.is_mariadb and len(channels) > 1:
+        # MASTER_GTID_WAIT goes by the numbers of a domain, which another source may count on.
+        return refuse(name, "The replica has several sources.", _READ_ON_SOURCE)
     return _of_channel(name, channel)
 
 
@@ -84,6 +103,12 @@ def _of_channel(name: str, channel: dict[str, str]) -> Check:
         return refuse(name, f"The replica leaves out a part of the log: {', '.join(found)}.", _READ_ON_SOURCE)
     if seconds := replicas.delay_seconds(channel):
         return refuse(name, f"The replica is told to stay {seconds} s behind.", _READ_ON_SOURCE)
+    if channel.get("using_gtid", "").upper() == "NO":
+        return refuse(
+            name,
+            "The replica does not replicate by GTID, so what it says of its place may be another server's.",
+            "CHANGE MASTER TO MASTER_USE_GTID=slave_pos on it first.",
+        )
     if not replicas.is_running(channel):
         return refuse(name, "Replication has stopped on the replica.", "Start replication on it first.")
     return ok(name, "It replicates all of the source, and its place is known by GTID.")
@@ -101,7 +126,8 @@ def _level(source: Session, replica: Session) -> Check:
 
 
 def _tables(source: Session, replica: Session, schema: str, names: list[str]) -> Check:
-    """Another engine or index is no matter; other columns are."""
+    """Other columns refuse, and without the source's unique keys rows cannot be read in its order."""
+    differs = ""
     for table in names:
         try:
             mine, theirs = (introspect(session, schema, table) for session in (source, replica))
@@ -109,12 +135,18 @@ def _tables(source: Session, replica: Session, schema: str, names: list[str]) ->
             raise
         except VReplicationError as error:
             return refuse("replica: tables", f"{table}: {error.message}", _READ_ON_SOURCE)
+        if theirs.engine.lower() != mine.engine.lower():
+            return refuse("replica: tables", f"{schema}.{table} is a table of {theirs.engine} there.", _READ_ON_SOURCE)
         if mine.columns != theirs.columns:
             return refuse("replica: tables", f"{schema}.{table} has other columns there.", _READ_ON_SOURCE)
+        if missing := [key.name for key in mine.keys if key.is_unique and key not in theirs.keys]:
+            return refuse("replica: tables", f"{schema}.{table} lacks the key {missing[0]} there.", _READ_ON_SOURCE)
         if _body(mine.create_sql) != _body(theirs.create_sql):
-            return warn(
-                "replica: tables", f"{schema}.{table} is defined otherwise there.", "See that its rows are alike."
-            )
+            differs = differs or table
+    if differs:
+        return warn(
+            "replica: tables", f"{schema}.{differs} is defined otherwise there.", "See that its rows are alike."
+        )
     return ok("replica: tables", "They are defined as on the source.")
 
 

@@ -7,6 +7,7 @@ goes on; a switch is tried only while every table is matched and verified, and c
 from __future__ import annotations
 
 import functools
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,7 +19,7 @@ from vreplication.engine import maintenance, recheck
 from vreplication.engine.job import StreamJob, StreamTable
 from vreplication.engine.recheck import Recheck
 from vreplication.engine.saying import Saying
-from vreplication.errors import BadValue, Transient
+from vreplication.errors import BadValue, Transient, VReplicationError
 from vreplication.mysql.ends import Ends
 from vreplication.mysql.session import ConnectionLost, Session
 from vreplication.pausepoints import reach
@@ -37,6 +38,8 @@ from vreplication.workflows.move_tables import replica_checks, streams
 from vreplication.workflows.move_tables.driver import MoveDriver
 from vreplication.workflows.move_tables.plan import MovePlan
 from vreplication.workflows.move_tables.spec import MoveSpec
+
+log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.1
 _LOOK_SECONDS = 2.0
@@ -122,10 +125,10 @@ class _Several:
             if not self.errors:
                 self._check()
                 self._look_at_replica()
-        if self.looked:
-            self.work.driver.report(waiting_for=None)
         if self.errors:
             raise self.errors[0]
+        if self.looked:
+            self.work.driver.report(waiting_for=None)
 
     def _check(self) -> None:
         """An end of the workflow ends the threads at their next tick."""
@@ -140,9 +143,14 @@ class _Several:
         if driver.route.replica is None or now - self.looked < _LOOK_SECONDS:
             return
         self.looked = now
-        if words := replica_checks.behind(driver.route):
+        words = replica_checks.behind(driver.route)
+        if words:
             self.behind.say(words)
-        driver.report(waiting_for=words or None)
+        try:
+            driver.report(waiting_for=words or None)
+        except VReplicationError as error:
+            # What is lost is noticed where work is done, and threads end there.
+            log.debug("it could not be reported: %s", error)
 
     def _run(self, at_once: int) -> None:
         try:
