@@ -71,7 +71,8 @@ def check(found: list[Group], far: int) -> None:
     assert [c.key for c in changes(found)] == ["2", "3", "4"]
     first, second, third = (group for group in found if group.items)
     assert first.start.offset == far > FAR
-    assert first.start.offset < first.end.offset == second.start.offset < second.end.offset
+    # MariaDB puts its binlog checkpoint between them now and then.
+    assert first.start.offset < first.end.offset <= second.start.offset < second.end.offset
     assert third.start.number == first.start.number + 1
     assert third.start.offset < FAR
 

@@ -262,7 +262,7 @@ def test_what_cannot_be_switched_together_is_refused(database: Database, app: Se
     too_many = call(database, "online-ddl", *many, "--alter", "ADD COLUMN z INT", "--atomic", "--yes")
     assert (too_many.code, "--atomic switches at most 12 tables" in too_many.err) == (2, True)
     queued = call(database, "submit", "--table", "orders", "--alter", ALTER, "--atomic")
-    assert (queued.code, "A queued migration has one table" in queued.err) == (2, True)
+    assert (queued.code, "A queued online DDL has one table" in queued.err) == (2, True)
     app.execute_raw("CREATE TABLE more (id INT PRIMARY KEY, item INT, FOREIGN KEY (item) REFERENCES items (id))")
     related = call(database, "online-ddl", *WORDS, "--yes")
     assert (related.code, "more" in related.err) == (2, True), related
