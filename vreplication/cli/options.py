@@ -10,7 +10,7 @@ import os
 import stat
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -27,40 +27,26 @@ TARGET_PASSWORD = "VREPLICATION_TARGET_PASSWORD"
 REPLICA = "VREPLICATION_REPLICA"
 REPLICA_PASSWORD = "VREPLICATION_REPLICA_PASSWORD"
 
-SourceOption = Annotated[
-    str | None,
-    typer.Option(
-        "--source",
-        metavar="URL",
-        help=f"The server and its database: mysql+pymysql://user@host:port/db. Or set {SOURCE}. "
-        f"The password is better given in {PASSWORD} or --source-file.",
-    ),
-]
+
+def _url(name: str, what: str, url: str, password: str) -> Any:
+    """The option of a server's URL, whose password has better places."""
+    words = f"{what}: mysql+pymysql://user@host:port/db. Or set {url}. "
+    secret = f"The password is better given in {password} or --{name}-file."
+    return typer.Option(f"--{name}", metavar="URL", help=words + secret)
+
+
+SourceOption = Annotated[str | None, _url("source", "The server and its database", SOURCE, PASSWORD)]
 SourceFileOption = Annotated[
     Path | None,
     typer.Option("--source-file", metavar="FILE", help="A file that holds the URL, or the password alone."),
 ]
-TargetOption = Annotated[
-    str | None,
-    typer.Option(
-        "--target",
-        metavar="URL",
-        help=f"The server that is written: mysql+pymysql://user@host:port/db. Or set {TARGET}. "
-        f"The password is better given in {TARGET_PASSWORD} or --target-file.",
-    ),
-]
+TargetOption = Annotated[str | None, _url("target", "The server that is written", TARGET, TARGET_PASSWORD)]
 TargetFileOption = Annotated[
     Path | None,
     typer.Option("--target-file", metavar="FILE", help="A file that holds the target's URL, or its password alone."),
 ]
 ReplicaOption = Annotated[
-    str | None,
-    typer.Option(
-        "--replica",
-        metavar="URL",
-        help=f"A replica of the source on which the copy reads: mysql+pymysql://user@host:port/db. Or set {REPLICA}. "
-        f"The password is better given in {REPLICA_PASSWORD} or --replica-file.",
-    ),
+    str | None, _url("replica", "A replica of the source on which the copy reads", REPLICA, REPLICA_PASSWORD)
 ]
 ReplicaFileOption = Annotated[
     Path | None,
