@@ -242,6 +242,8 @@ def test_an_older_attempt_that_wakes_late_does_not_end_the_copy(
         assert source.execute(f"UPDATE _vreplication.stream_marker SET {late} WHERE kind='open'") > 0
         wait_until(lambda: len(refused) == 3, "nothing is reported")
     move.wait_for_release()
+    # Else a second crew would have begun beside the first.
+    assert not any("as a restart of the target has it" in words for words in move.said), move.said
     assert copied(move) == source.rows("SELECT * FROM t ORDER BY id")
     move.stop.set()
     move.result()
