@@ -6,7 +6,7 @@ VENV := .venv/bin
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help reference install install-mysql install-browser demo demo-move test models soak airflow airflow-stop check bench clean
+.PHONY: help reference install install-mysql install-kafka install-browser demo demo-move test models soak airflow airflow-stop check bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -16,6 +16,9 @@ install: ## Install what is missing: uv, locked dependencies, Java, MariaDB
 
 install-mysql: ## Fetch MySQL's programs into a folder of their own
 	@$(PYTHON) -m sandbox.install mysql
+
+install-kafka: ## Fetch the jars of Apache Kafka, and of Spark's connector to it, into folders of their own
+	@$(PYTHON) -m sandbox.install python java kafka
 
 install-browser: ## Install a browser without a window, unless one is there
 	@$(PYTHON) -m sandbox.install python browser
@@ -27,7 +30,7 @@ demo-move: install install-mysql ## Move three live tables from MariaDB to MySQL
 	@$(VENV)/python -m sandbox.demo_move
 
 test: ## Install what is missing and run all tests, on MariaDB and on MySQL
-	@$(PYTHON) -m sandbox.install python java archive bytecode mariadb keyring mysql chromium browser
+	@$(PYTHON) -m sandbox.install python java archive bytecode mariadb keyring mysql kafka chromium browser
 	@$(VENV)/pytest tests -n 4 --dist loadgroup
 
 models: ## Explore the models of the protocol within larger bounds: some minutes, no server

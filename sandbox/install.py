@@ -19,15 +19,29 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from sandbox import binaries
+from sandbox import binaries, kafka_jars
+from sandbox.kafka_jars import Jars
 
 ROOT = Path(__file__).resolve().parent.parent
-PARTS = ("python", "java", "archive", "bytecode", "mariadb", "keyring", "mysql", "chromium", "browser", "charts")
-_NOT_FOR_THE_DEMO = ("bytecode", "keyring", "mysql", "chromium", "browser", "charts")
+PARTS = (
+    "python",
+    "java",
+    "archive",
+    "bytecode",
+    "mariadb",
+    "keyring",
+    "mysql",
+    "kafka",
+    "chromium",
+    "browser",
+    "charts",
+)
+_NOT_FOR_THE_DEMO = ("bytecode", "keyring", "mysql", "kafka", "chromium", "browser", "charts")
 NEEDS = {
     "archive": ("python", "java"),
     "bytecode": ("python",),
     "keyring": ("mariadb",),
+    "kafka": ("python", "java"),
     "chromium": ("mariadb",),
     "browser": ("python", "chromium"),
     "charts": ("python",),
@@ -61,6 +75,7 @@ def main(arguments: list[str]) -> int:
         "mariadb": install_mariadb,
         "keyring": install_keyring,
         "mysql": install_mysql,
+        "kafka": install_kafka,
         "chromium": install_chromium,
         "browser": install_browser,
         "charts": install_charts,
@@ -141,7 +156,7 @@ def install_uv() -> str:
 def install_java() -> None:
     if java_version() >= OLDEST_JAVA:
         return
-    install_packages([first_available(JAVA_PACKAGES)], "Java, for Spark")
+    install_packages([first_available(JAVA_PACKAGES)], "Java, for Spark and Kafka")
     if java_version() < OLDEST_JAVA:
         raise InstallFailed(f"`java -version` still shows no Java {OLDEST_JAVA} or newer; put one first in PATH.")
 
@@ -258,6 +273,48 @@ def check_mysql(folder: Path) -> None:
         del os.environ[binaries.MYSQL_FOLDER_VARIABLE]
         if before:
             os.environ[binaries.MYSQL_FOLDER_VARIABLE] = before
+
+
+def install_kafka() -> None:
+    """Jars in folders of their own, then what makes a broker start quickly. No service of the machine's."""
+    for jars in kafka_jars.ALL:
+        if not jars.folder.exists():
+            install_maven()
+            say(f"{jars.title} into {jars.folder} with mvn")
+            fetch_jars(jars)
+    write_kafka_archive()
+
+
+def install_maven() -> None:
+    if shutil.which("mvn") is None:
+        install_packages([first_available(("maven",))], "Maven, to fetch Kafka's jars")
+
+
+def fetch_jars(jars: Jars) -> None:
+    """Whole or not at all: fetched beside their place and renamed."""
+    jars.folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f"{jars.name}-", dir=jars.folder.parent) as folder:
+        pom, fetched = Path(folder) / "pom.xml", Path(folder) / "jars"
+        pom.write_text(jars.pom())
+        command = ["mvn", "-q", "-B", "-Dstyle.color=never", "-f", str(pom), "dependency:copy-dependencies"]
+        places = ["-DincludeScope=runtime", f"-DoutputDirectory={fetched}"]
+        run([*command, *places], f"mvn could not fetch {jars.title}")
+        try:
+            fetched.rename(jars.folder)
+        except OSError:
+            # Another run was quicker.
+            if not jars.folder.exists():
+                raise
+
+
+def write_kafka_archive() -> None:
+    """Half of what a broker's start takes is loading classes. Without it everything works all the same."""
+    if (kafka_jars.BROKER.folder / kafka_jars.ARCHIVE).exists():
+        return
+    say("an archive of the classes that Kafka loads, so that it starts quickly")
+    command = [str(ROOT / ".venv/bin/python"), "-m", "sandbox.kafka"]
+    if subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=False).returncode:
+        print("install: going on without it", flush=True)
 
 
 def install_chromium() -> None:

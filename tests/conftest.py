@@ -1,4 +1,4 @@
-"""Fixtures: a real server of each flavor, and for each test a schema of its own with least-privilege users.
+"""Fixtures: a real server of each flavor, for each test a schema of its own with least-privilege users, and a Kafka.
 
 What must stay true: a server is started when the first test asks for it, once a run, and stopped by its process id; a
 server that is missing skips its tests visibly, and fails them in CI; there is one Airflow, and no longer than its tests
@@ -23,9 +23,11 @@ from hypothesis import settings
 from sandbox import binaries, servers
 from sandbox.databases import Database, create_database
 from sandbox.deployment import Deployment
+from sandbox.kafka import Cluster
 from sandbox.servers import RunningServer
 from tests.support import in_memory, running_airflow
 from tests.support.order import is_last
+from tests.support.private_kafka import private_kafka
 from tests.support.private_server import missing, private_server
 from vreplication import pausepoints
 from vreplication.mysql.url import parse
@@ -74,6 +76,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if item.get_closest_marker("spark"):
             # One worker runs them all: a JVM takes half a gigabyte and seconds to start.
             item.add_marker(pytest.mark.xdist_group("spark"))
+        if "kafka_cluster" in getattr(item, "fixturenames", ()):
+            # And these three brokers.
+            item.add_marker(pytest.mark.xdist_group("kafka_cluster"))
         if config.getoption("loadgroup", False):
             _keep_together(item)
 
@@ -116,6 +121,26 @@ def database(server: RunningServer) -> Iterator[Database]:
         yield made
     finally:
         made.drop()
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[Cluster]:
+    """One broker that lives as long as the run; each test has topics of its own there."""
+    with private_kafka() as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def _three_brokers() -> Iterator[Cluster]:
+    with private_kafka(3) as started:
+        yield started
+
+
+@pytest.fixture
+def kafka_cluster(_three_brokers: Cluster) -> Cluster:
+    """Three brokers that may be killed, stopped and frozen: whatever the test before did, all of them live."""
+    _three_brokers.restore()
+    return _three_brokers
 
 
 @pytest.fixture(scope="session")
