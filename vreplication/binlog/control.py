@@ -195,6 +195,8 @@ class TableMap:
     table: str
     types: tuple[int, ...]
     metadata: tuple[int, ...]
+    described: bytes = b""
+    """What the server says of the columns besides (binlog/described.py), unread."""
 
 
 _NO_METADATA = frozenset({0, 1, 2, 3, 6, 7, 8, 9, 10, 11, 12, 13, 14})
@@ -211,8 +213,14 @@ def table_map(body: bytes) -> TableMap:
     at += body[at] + 2
     count, at = packed_int(body, at)
     types = tuple(body[at : at + count])
-    _, at = packed_int(body, at + count)
-    return TableMap(schema=schema, table=table, types=types, metadata=_metadata(body, at, types, table))
+    size, at = packed_int(body, at + count)
+    return TableMap(
+        schema=schema,
+        table=table,
+        types=types,
+        metadata=_metadata(body, at, types, table),
+        described=body[at + size + (count + 7) // 8 :],
+    )
 
 
 def _metadata(body: bytes, at: int, types: tuple[int, ...], table: str) -> tuple[int, ...]:

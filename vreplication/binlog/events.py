@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, NamedTuple
 
-from vreplication.binlog.gtids import Gtids, is_within
+from vreplication.binlog.gtids import Gtids, Name, is_within
 from vreplication.binlog.gtids import parse as parse_gtids
 from vreplication.errors import SourceChanged
 from vreplication.mysql.server import Xid
@@ -132,6 +132,7 @@ class Group:
     read: of a part that is not the last, how much of the transaction has been read with it.
     keep: of the items in the parts before this one the first so many; the others were rolled back. None: all.
     is_others: a table was written to that is neither the sidecar's nor the copy, up to here.
+    gtid: its name, where the log names its transactions.
     """
 
     kind: GroupKind
@@ -146,6 +147,7 @@ class Group:
     changes: int | None = None
     read: Extent | None = None
     is_others: bool = False
+    gtid: Name | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

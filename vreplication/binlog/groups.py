@@ -93,6 +93,7 @@ class OpenGroup:
             is_last=is_last,
             keep=self.keep,
             is_others=self.is_others,
+            gtid=self.name,
         )
         self.handed += len(self.items)
         self.items, self.nbytes, self.keep = [], 0, None

@@ -6,6 +6,7 @@ a DECIMAL, a time, a binary or a small unsigned number inside becomes an express
 
 from __future__ import annotations
 
+import base64
 import json
 import struct
 from dataclasses import dataclass
@@ -35,9 +36,10 @@ _DECIMAL, _TIMESTAMP, _DATE, _TIME, _DATETIME, _VARCHAR = 246, 7, 10, 11, 12, 15
 
 @dataclass(frozen=True, slots=True)
 class Typed:
-    """A value that JSON text cannot carry, as SQL."""
+    """A value that JSON text cannot carry, as SQL; shown: as the server prints it inside a document."""
 
     sql: str
+    shown: str
 
 
 def literal(data: bytes) -> str:
@@ -54,6 +56,28 @@ def literal(data: bytes) -> str:
         return text(json.dumps(document, ensure_ascii=False, separators=(",", ":")))
     except (IndexError, struct.error, UnicodeDecodeError, KeyError) as error:
         raise SourceChanged(f"A JSON document in the binary log cannot be read ({error!r}).") from None
+
+
+def shown(data: bytes) -> str:
+    """The document as the server prints it, where some values lose their type."""
+    try:
+        return _shown(_Reader().value(data[0], memoryview(data), 1, 0) if data else None)
+    except (IndexError, struct.error, UnicodeDecodeError, KeyError) as error:
+        raise SourceChanged(f"A JSON document in the binary log cannot be read ({error!r}).") from None
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, Typed):
+        return value.shown
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_quoted(name)}: {_shown(each)}" for name, each in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_shown, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _quoted(words: object) -> str:
+    return json.dumps(words, ensure_ascii=False)
 
 
 class _Reader:
@@ -85,11 +109,11 @@ class _Reader:
         if is_signed or number >> 63:
             return number
         # As text it would come back signed.
-        return self._typed(f"CAST({number} AS UNSIGNED)")
+        return self._typed(f"CAST({number} AS UNSIGNED)", str(number))
 
-    def _typed(self, sql: str) -> Typed:
+    def _typed(self, sql: str, shown: str) -> Typed:
         self.has_typed = True
-        return Typed(sql)
+        return Typed(sql, shown)
 
     def _container(self, kind: int, data: memoryview, depth: int) -> object:
         if depth > _MAX_DEPTH:
@@ -118,7 +142,7 @@ class _Reader:
     def _opaque(self, data: memoryview, at: int) -> Typed:
         kind = data[at]
         size, at = _variable(data, at + 1)
-        return self._typed(_opaque_sql(kind, bytes(data[at : at + size])))
+        return self._typed(*_opaque(kind, bytes(data[at : at + size])))
 
 
 def _name(data: memoryview, at: int, width: int) -> str:
@@ -139,29 +163,31 @@ def _variable(data: memoryview, at: int) -> tuple[int, int]:
             return size, at
 
 
-def _opaque_sql(kind: int, data: bytes) -> str:
+def _opaque(kind: int, data: bytes) -> tuple[str, str]:
+    """SQL, and what the server shows."""
     if kind == _DECIMAL:
         precision, scale = data[0], data[1]
         digits = decimal_reader(precision, scale)(data[: 2 + decimal_bytes(precision, scale)], 2)
-        return f"CAST('{digits}' AS DECIMAL({precision},{scale}))"
+        return f"CAST('{digits}' AS DECIMAL({precision},{scale}))", digits
     if kind in (_DATE, _TIME, _DATETIME, _TIMESTAMP):
-        return _time_sql(kind, int.from_bytes(data, "little", signed=True))
+        return _time(kind, int.from_bytes(data, "little", signed=True))
     if kind == _VARCHAR:
-        return f"CAST({binary(data)} AS BINARY)"
+        return f"CAST({binary(data)} AS BINARY)", f'"base64:type{kind}:{base64.b64encode(data).decode()}"'
     raise SourceChanged(
         f"A JSON document on the table holds a binary value of column type {kind}, which no SQL rebuilds.",
         cure="Store it as text, or alter the table without this tool.",
     )
 
 
-def _time_sql(kind: int, packed: int) -> str:
+def _time(kind: int, packed: int) -> tuple[str, str]:
     """Microseconds are the lowest 24 bits. There is no cast to TIMESTAMP: it becomes the DATETIME that it prints."""
     if kind == _TIME:
-        return f"CAST('{packed_time(packed, 3, 6)}' AS TIME(6))"
-    moment = packed_datetime(packed >> 24)
-    if kind == _DATE:
-        return f"CAST('{moment[:10]}' AS DATE)"
-    return f"CAST('{moment}.{packed & 0xFFFFFF:06d}' AS DATETIME(6))"
+        moment, name = packed_time(packed, 3, 6), "TIME(6)"
+    elif kind == _DATE:
+        moment, name = packed_datetime(packed >> 24)[:10], "DATE"
+    else:
+        moment, name = f"{packed_datetime(packed >> 24)}.{packed & 0xFFFFFF:06d}", "DATETIME(6)"
+    return f"CAST('{moment}' AS {name})", f'"{moment}"'
 
 
 def _sql(value: object) -> str:

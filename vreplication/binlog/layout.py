@@ -14,6 +14,7 @@ from typing import Any
 
 from vreplication.binlog import jsonb, values
 from vreplication.binlog.control import TableMap
+from vreplication.binlog.described import real_type
 from vreplication.errors import SourceChanged
 from vreplication.mysql.quoting import text
 from vreplication.schema.model import Column
@@ -67,21 +68,20 @@ def places(columns: tuple[Column, ...], found: TableMap, hidden: int = 0) -> tup
     if len(columns) != len(found.types):
         raise SourceChanged(f"The log shows {where} with {len(found.types)} columns, not {len(columns)}.", cure=_CURE)
     made = zip(columns, found.types, found.metadata, strict=True)
-    return tuple(_place(column, *_real(kind, meta), where) for column, kind, meta in made)
+    return tuple(_place(column, *real_type(kind, meta), where) for column, kind, meta in made)
+
+
+def fits(column: Column, kind: int, meta: int) -> bool:
+    """The log's type of a column may be this one's."""
+    if kind not in _CODES.get(column.data_type, ()):
+        return False
+    if kind == 246:
+        return (column.precision, column.scale) == (meta >> 8, meta & 0xFF)
+    return kind not in (17, 18, 19) or meta == column.fraction
 
 
 def _hidden(ordinal: int) -> Column:
     return Column(name="hidden", ordinal=ordinal, data_type="bigint", column_type="bigint unsigned", is_nullable=True)
-
-
-def _real(kind: int, meta: int) -> tuple[int, int]:
-    """ENUM, SET and long CHAR hide in the metadata of type 254: real type above, length below, mixed."""
-    if kind != 254:
-        return kind, meta
-    high, low = meta >> 8, meta & 0xFF
-    if high & 0x30 != 0x30:
-        return high | 0x30, low | ((high & 0x30) ^ 0x30) << 4
-    return high, low
 
 
 def _place(column: Column, kind: int, meta: int, where: str) -> Place:

@@ -13,17 +13,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from vreplication.binlog import control
 from vreplication.binlog.control import Query
-from vreplication.binlog.events import Group, GroupKind, Heartbeat, Position, Stopped
+from vreplication.binlog.events import Group, GroupKind, Heartbeat, Position, RowChange, Stopped
 from vreplication.binlog.framing import Damaged, Event, Framer, Type, packed_int
 from vreplication.binlog.groups import OpenGroup
 from vreplication.binlog.origin import Doubt, LogReplaced
 from vreplication.binlog.payload import events_of_payload, fields_of
 from vreplication.binlog.rows import ROW_EVENTS
 from vreplication.binlog.spool import Spooled
-from vreplication.binlog.statements import Kind, Meaning, Names, meaning, written
+from vreplication.binlog.statements import Kind, Meaning, Names, definition, meaning, written
 from vreplication.binlog.tables import Tables
 from vreplication.binlog.track import Track
-from vreplication.binlog.watch import Following, Watch
+from vreplication.binlog.watch import DEFINED, Catalog, Following, Watch
 from vreplication.errors import SourceChanged
 
 Item = Group | Heartbeat | Stopped
@@ -79,6 +79,7 @@ class Reader:
     def join(self, following: Following) -> None:
         """Follow further tables from here on. To be called while `is_between`."""
         self._tables.add(following.watches, following.guarded)
+        self._tables.catalog = following.catalog or self._tables.catalog
         self._followings[following.name] = following
         self._guard()
 
@@ -288,7 +289,15 @@ class Reader:
         if self._group is None and found.kind is Kind.BEGIN:
             gtid = control.Gtid(time_micros=event.timestamp * 1_000_000, is_standalone=None)
             self._open(gtid, event.timestamp, has_begun=True)
+        if self._tables.catalog is not None and found.kind is Kind.PASS:
+            self._define(query, self._tables.catalog)
         self._act(self._current(), found)
+
+    def _define(self, query: Query, catalog: Catalog) -> None:
+        """DDL in its place among the rows."""
+        found = definition(query, self._codec_of(query.collation))
+        if found is not None and catalog.wants(found):
+            self._current().items.append(RowChange(DEFINED, None, found.fields()))
 
     def _meaning(self, query: Query, names: Names) -> Meaning:
         return meaning(query, self._codec_of(query.collation), names)

@@ -114,6 +114,7 @@ class _Writer:
         self.count = len(laid)
         self.bitmap_bytes = (self.count + 7) // 8
         self.names: dict[str, Any] = {"RowChange": RowChange, "new": tuple.__new__, "TABLE": watch.number}
+        self.names.update(watch.codec.names)
         for place in laid:
             self.names.update(place.names)
         # The unused bits of the last byte are ones.

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 from vreplication.binlog.charsets import EXACT
 from vreplication.binlog.control import Query
@@ -84,6 +85,7 @@ _WRITING = {
 }
 _DEFINING = {"CREATE", "ALTER", "DROP", "RENAME", "TRUNCATE", "OPTIMIZE", "REPAIR"}
 """InnoDB answers OPTIMIZE by making the table anew: at the cut-over it is not the one that was copied."""
+_SENT = {"CREATE", "ALTER", "DROP", "RENAME", "TRUNCATE"}
 _OBJECTS = {
     *("VIEW", "PROCEDURE", "FUNCTION", "EVENT", "USER", "ROLE", "SERVER", "PACKAGE", "TABLESPACE"),
     *("LOGFILE", "UNDO", "RESOURCE", "SPATIAL", "LIBRARY", "INSTANCE", "AGGREGATE", "CATALOG", "JSON"),
@@ -117,6 +119,47 @@ def meaning(query: Query, codec: str | None, watched: Names) -> Meaning:
     if found.kind is Kind.PASS and not query.text.isascii() and _may_be_misread(query.text, codec, watched):
         return _stop("a statement that we cannot read")
     return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definition:
+    """DDL that defines tables or a database, as names are written there.
+
+    verb: CREATE, ALTER, DROP, RENAME or TRUNCATE. what: TABLE, INDEX or DATABASE. tables: (schema, table); of a
+    database the table is ''; none where the text cannot be read. schema: the session's.
+    """
+
+    verb: str
+    what: str
+    schema: str
+    sql: str
+    tables: tuple[tuple[str, str], ...]
+
+    def fields(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+def definition(query: Query, codec: str | None) -> Definition | None:
+    """What a statement defines that `meaning` lets pass; None: no table and no database."""
+    try:
+        sql = query.text.decode(codec or "ascii")
+        cut = tokens(
+            sql,
+            ansi_quotes=bool(query.sql_mode & ANSI_QUOTES),
+            backslash_escapes=not query.sql_mode & _NO_BACKSLASH_ESCAPES,
+        )
+    except (Unreadable, UnicodeDecodeError):
+        return _unreadable_definition(query)
+    return _Names(cut, query.schema, frozenset(), has_opened_comment(sql)).definition(sql, query.schema)
+
+
+def _unreadable_definition(query: Query) -> Definition | None:
+    found = _FIRST_WORDS.match(query.text)
+    verb = found.group(1).decode().upper() if found else ""
+    if verb not in _SENT or b"table" not in query.text.lower():
+        return None
+    sql = query.text.decode("utf-8", "backslashreplace")
+    return Definition(verb=verb, what="TABLE", schema=query.schema, sql=sql, tables=())
 
 
 def _of_text(sql: str, query: Query, watched: Names) -> Meaning:
@@ -431,8 +474,11 @@ class _Reader:
         if at >= len(self.cut) or not (self.cut[at].is_name or self.cut[at].text.startswith('"')):
             return None, at
         if self._is_punct(at + 1, ".") and at + 2 < len(self.cut):
-            return (_folded(self._value(at)), _folded(self._value(at + 2))), at + 3
-        return (self.schema, _folded(self._value(at))), at + 1
+            return (self._fold(self._value(at)), self._fold(self._value(at + 2))), at + 3
+        return (self.schema, self._fold(self._value(at))), at + 1
+
+    def _fold(self, name: str) -> str:
+        return _folded(name)
 
     def _value(self, at: int) -> str:
         return self.cut[at].value if at < len(self.cut) else ""
@@ -442,6 +488,60 @@ class _Reader:
 
     def _is_punct(self, at: int, *signs: str) -> bool:
         return at < len(self.cut) and self.cut[at].is_punct(*signs)
+
+
+class _Names(_Reader):
+    """Finds what a statement defines, in the words of the statement."""
+
+    def __init__(self, cut: list[Token], schema: str, watched: Names, has_version_comment: bool) -> None:
+        super().__init__(cut, schema, watched, has_version_comment)
+        self.schema = schema
+        self.found: list[tuple[str, str]] = []
+        self.what = ""
+
+    def definition(self, sql: str, schema: str) -> Definition | None:
+        start = self.cut[0] if self.cut else None
+        if start is not None and start.is_word("SET") and self._is(1, "STATEMENT"):
+            at = next((i for i, token in enumerate(self.cut) if token.is_word("FOR")), 0)
+            return _Names(self.cut[at + 1 :], self.schema, frozenset(), False).definition(sql, schema)
+        verb = start.text.upper() if start is not None and start.kind == "word" else ""
+        if verb not in _SENT:
+            return None
+        self._definition(verb)
+        if not self.found:
+            return None
+        return Definition(
+            verb=verb, what=self.what or "TABLE", schema=schema, sql=sql, tables=tuple(dict.fromkeys(self.found))
+        )
+
+    def _fold(self, name: str) -> str:
+        return name
+
+    def _unless_ours(self, what: str, names: Iterable[tuple[str, str] | None]) -> Meaning:
+        self.what = "INDEX" if what.endswith("INDEX") else "TABLE"
+        self.found += [name for name in names if name is not None]
+        return _PASS
+
+    def _database(self, verb: str) -> Meaning:
+        self.what = "DATABASE"
+        self.found.append((self._value(self._behind_if_exists(self.at + 1)), ""))
+        return _PASS
+
+    def _trigger(self, verb: str) -> Meaning:
+        return _PASS
+
+    def _sets_counter_only(self, at: int) -> bool:
+        return False
+
+    def _renamed(self, at: int) -> Iterator[tuple[str, str] | None]:
+        """`a TO b, c TO d`: a bare TO is no name."""
+        while at < len(self.cut):
+            if self.cut[at].is_word("TO") or self.cut[at].is_punct(","):
+                at += 1
+                continue
+            found, behind = self._name(at)
+            yield found
+            at = max(behind, at + 1)
 
 
 def _unknown(what: str) -> Meaning:

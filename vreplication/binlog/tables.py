@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from vreplication.binlog.control import names_of_map, table_map
 from vreplication.binlog.rows import Decoder
-from vreplication.binlog.watch import Watch
+from vreplication.binlog.watch import Catalog, Watch
 from vreplication.errors import SourceChanged, Terminal
 
 _DUMMY_ID = b"\xff\xff\xff\x00\x00\x00"
@@ -27,6 +27,7 @@ class Tables:
         self._our_tables: set[tuple[bytes, bytes]] = set()
         self._known: dict[bytes, Decoder | None] = {}
         self._others: set[bytes] = set()
+        self.catalog: Catalog | None = None
         self.by_id: dict[bytes, Decoder | None] = {_DUMMY_ID: None}
         self.add(watches, guarded)
 
@@ -74,6 +75,8 @@ class Tables:
     def _learn_new(self, body: bytes) -> None:
         name = _key(*names_of_map(body))
         watch = self._watches.get(name)
+        if watch is None and self.catalog is not None:
+            watch = self.catalog.watch(table_map(body))
         decoder = Decoder(watch, table_map(body)) if watch else None
         if len(self._known) >= _MAX_KNOWN:
             self.forget()

@@ -6,11 +6,13 @@ needs, for what nobody asks for is stepped over and costs next to nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
+from vreplication.binlog.control import TableMap
 from vreplication.binlog.layout import Place
+from vreplication.binlog.statements import Definition
 from vreplication.schema.model import Column
 
 
@@ -31,6 +33,10 @@ class Codec(Protocol):
     @property
     def null(self) -> str:
         """Source of what a column's value is where it is NULL."""
+
+    @property
+    def names(self) -> Mapping[str, Any]:
+        """Objects that the sources below use, beside those of the places."""
 
     def value(self, place: Place) -> str:
         """Which of the place's expressions reads a column."""
@@ -62,16 +68,32 @@ class Watch:
         return self.number < 0
 
 
+DEFINED = -9
+"""Number of the changes that are DDL: `after` is a mapping of schema, sql, verb, what and tables."""
+
+
+class Catalog(Protocol):
+    """Tables that are not known when reading begins: a change feed follows whatever comes, and DDL with it."""
+
+    def watch(self, found: TableMap) -> Watch | None:
+        """How the rows of a table are decoded that the log shows; None: it is not followed."""
+
+    def wants(self, found: Definition) -> bool:
+        """Whether this DDL is handed on, in its place, as a change of number DEFINED."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Following:
     """What one consumer of a reader follows.
 
     name: the consumer's. guarded: further tables (schema, name) whose definition must not change, such as its copy.
+    catalog: tables besides, whose definition may change.
     """
 
     name: str = ""
-    watches: tuple[Watch, ...]
+    watches: tuple[Watch, ...] = ()
     guarded: frozenset[tuple[str, str]] = frozenset()
+    catalog: Catalog | None = None
 
     @property
     def tables(self) -> frozenset[tuple[str, str]]:

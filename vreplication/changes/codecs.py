@@ -6,8 +6,9 @@ consumer.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from vreplication.binlog.layout import Place
 from vreplication.binlog.watch import Form
@@ -27,6 +28,7 @@ class SqlText:
     values: tuple[Template, ...]
 
     null = "'NULL'"
+    names: ClassVar[Mapping[str, Any]] = {}
 
     def value(self, place: Place) -> str:
         return place.literal
@@ -55,6 +57,7 @@ class PlainValues:
     """Rows as {column name: int, str, bytes or None}; DATETIME and what has a text of its own as str. Both images."""
 
     null = "None"
+    names: ClassVar[Mapping[str, Any]] = {}
 
     def value(self, place: Place) -> str:
         return place.plain

@@ -14,7 +14,7 @@ import msgspec
 from vreplication.binlog.events import Group, GroupKind, Position, RowChange
 from vreplication.mysql.server import Xid
 
-FORMAT = "4/msgpack"
+FORMAT = "5/msgpack"
 """Who reads must have written the same."""
 
 
@@ -22,8 +22,8 @@ class _Stored(NamedTuple):
     """A change with rows of the types that codecs make, so that texts come back as a tuple and not as a list."""
 
     table: int
-    before: str | dict[str, Any] | tuple[str, ...] | None
-    after: str | dict[str, Any] | tuple[str, ...] | None
+    before: str | dict[str, Any] | tuple[Any, ...] | None
+    after: str | dict[str, Any] | tuple[Any, ...] | None
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -58,11 +58,12 @@ def _of_group(group: Group) -> tuple[Any, ...]:
         tuple(group.xid) if group.xid else None,
         group.is_last,
         group.keep,
+        group.gtid,
     )
 
 
 def _to_group(fields: tuple[Any, ...]) -> Group:
-    kind, start, end, time_micros, items, nbytes, xid, is_last, keep = fields
+    kind, start, end, time_micros, items, nbytes, xid, is_last, keep, gtid = fields
     return Group(
         kind=GroupKind(kind),
         start=Position.parse(start),
@@ -73,4 +74,5 @@ def _to_group(fields: tuple[Any, ...]) -> Group:
         xid=Xid(*xid) if xid else None,
         is_last=is_last,
         keep=keep,
+        gtid=tuple(gtid) if gtid else None,
     )

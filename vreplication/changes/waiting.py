@@ -189,4 +189,4 @@ def _text_bytes(row: Any) -> int:
     """A row is a text or several of them; those of ours are small."""
     if isinstance(row, str):
         return len(row)
-    return sum(map(len, row)) if isinstance(row, tuple) else 0
+    return sum(len(value) if isinstance(value, str | bytes) else 8 for value in row) if isinstance(row, tuple) else 0
