@@ -20,7 +20,7 @@ FLOORS = [
     {"rowcopy", "apply", "throttle", "progress", "verify"},
     {"planning"},
     {"cutover"},
-    {"engine"},
+    {"engine", "feed"},
     {"workflows", "backfill"},
     {"scheduler"},
     {"cli", "ui"},
@@ -32,6 +32,7 @@ FENCES = {
     "pymysql": {"mysql"},
     "pymysqlreplication": {"binlog"},
     "sqlalchemy": {"state", "mysql"},
+    "confluent_kafka": {"feed"},
     "airflow": {"airflow", "ui"},
     "typer": {"cli"},
 }
@@ -41,6 +42,7 @@ SIDECAR_KNOWN_TO = {
     "vreplication.planning.stages",
     "vreplication.planning.table_checks",
     "vreplication.engine.replicate",
+    "vreplication.feed.catalog",
 }
 """Who says its name, follows its tables in the log, or asks for privileges. Statements on it are in `state` alone."""
 # pyspark is fenced by the module's name, not by its room.

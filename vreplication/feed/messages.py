@@ -1,0 +1,159 @@
+"""What a feed sends, before a format gives it its bytes.
+
+A message is known by (source, t, seq): t is the commit time, microseconds, assigned so that it only ever rises in the
+order of the log; seq counts the rows of one transaction from 0 on, over all partitions. The same log gives the same
+numbers, whoever reads it and when.
+
+Every message carries the headers below in every format; `n` counts rows, DDL and Admin in each partition without gaps,
+so that a reader sees a duplicate (not above the last one) and a loss (a gap). Resolved and Align carry the last `n`.
+
+What must stay true: what is in a header or a key never depends on when it is sent, but for `vr-n`, `vr-gen` and
+`vr-epoch`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, NamedTuple, Protocol
+
+from vreplication.feed.layout import Layout
+
+Header = tuple[str, bytes]
+
+
+class Kind(StrEnum):
+    """As of `vr-kind`. CHECKPOINT is only ever in the feed's own topic."""
+
+    ROW = "row"
+    DDL = "ddl"
+    RESOLVED = "resolved"
+    ADMIN = "admin"
+    ALIGN = "align"
+
+
+class Place(NamedTuple):
+    """Where a row stands in the log of its source: t in microseconds, and its number in the transaction."""
+
+    t: int
+    seq: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """before None: INSERT. after None: DELETE. Both are tuples of values (feed/values.py) in the layout's order.
+
+    gtid: the transaction's name, or file:offset where the log has no names. commit: what the source says, µs.
+    is_snapshot: it was read from the table, and not from the log.
+    """
+
+    layout: Layout
+    place: Place
+    before: tuple[Any, ...] | None
+    after: tuple[Any, ...] | None
+    gtid: str = ""
+    source: str = ""
+    commit: int = 0
+    is_snapshot: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ddl:
+    """what: TABLE, INDEX or DATABASE. tables: (schema, table) that the statement names; schema: the session's."""
+
+    place: Place
+    schema: str
+    sql: str
+    verb: str
+    what: str
+    tables: tuple[tuple[str, str], ...]
+    gtid: str = ""
+    source: str = ""
+    commit: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admin:
+    """From here on the topic's partitions are the first `partitions`, as generation `generation`."""
+
+    t: int
+    partitions: int
+    generation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Encoded:
+    """A message's bytes. key None: it has none. value None: a tombstone."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...] = ()
+    """Beside those that every format has."""
+
+
+class Format(Protocol):
+    """What a protocol makes of each kind. One row may be several messages (a key change, a tombstone)."""
+
+    name: str
+
+    def row(self, row: Row) -> Sequence[Encoded]: ...
+
+    def ddl(self, ddl: Ddl) -> Sequence[Encoded]: ...
+
+    def resolved(self, t: int) -> Encoded: ...
+
+    def admin(self, admin: Admin) -> Encoded: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tags:
+    """The headers, read. part: (number, of how many), from 0 on, of a message that was too large for one."""
+
+    kind: Kind
+    t: int
+    seq: int
+    n: int
+    generation: int
+    source: str = ""
+    gtid: str = ""
+    part: tuple[int, int] | None = None
+
+
+def headers(
+    kind: Kind, place: Place, n: int, generation: int, *, source: str = "", gtid: str = "", part: str = ""
+) -> list[Header]:
+    found: list[Header] = [
+        ("vr-kind", kind.encode()),
+        ("vr-t", b"%d" % place.t),
+        ("vr-seq", b"%d" % place.seq),
+        ("vr-n", b"%d" % n),
+        ("vr-gen", b"%d" % generation),
+    ]
+    for name, value in (("vr-source", source), ("vr-gtid", gtid), ("vr-part", part)):
+        if value:
+            found.append((name, value.encode()))
+    return found
+
+
+class NotOurs(ValueError):
+    """A message without our headers."""
+
+
+def read_tags(given: Any) -> Tags:
+    """Raises NotOurs."""
+    found: Mapping[str, bytes] = dict(given or ())
+    try:
+        number, _, of = found.get("vr-part", b"").partition(b"/")
+        return Tags(
+            kind=Kind(found["vr-kind"].decode()),
+            t=int(found["vr-t"]),
+            seq=int(found["vr-seq"]),
+            n=int(found["vr-n"]),
+            generation=int(found["vr-gen"]),
+            source=found.get("vr-source", b"").decode(),
+            gtid=found.get("vr-gtid", b"").decode(),
+            part=(int(number), int(of)) if of else None,
+        )
+    except (KeyError, ValueError) as error:
+        raise NotOurs(f"a message without the headers of a feed ({error})") from None
