@@ -1,0 +1,197 @@
+"""Which partition a row goes to.
+
+CRC-32 over the rule's version, schema, table and the key's values with their lengths, modulo the count of partitions.
+What the server takes for equal has equal bytes: numbers are written in one way, text as its weights under the column's
+collation, which the server is asked for.
+
+| rule | row order | order in a table | a table's transaction in one partition | even |
+|---|---|---|---|---|
+| table | yes | yes | yes | no |
+| index-value | yes | no | no | yes |
+| columns | while they do not change | no | no | as the data is |
+| ts | no | no | no | yes |
+
+What must stay true: the same row goes to the same partition as long as neither the generation nor its table's layout
+changes; an UPDATE that would leave its partition is a DELETE there and an INSERT here.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Literal
+
+from vreplication.errors import Refused
+from vreplication.feed.layout import Layout
+from vreplication.feed.messages import Row
+from vreplication.mysql.session import Session
+from vreplication.schema.model import Column
+
+VERSION = 1
+_TEXT = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
+_ASK, _KEPT = 500, 200_000
+Way = Literal["table", "index-value", "columns", "ts"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    way: Way = "table"
+    columns: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"columns:{','.join(self.columns)}" if self.way == "columns" else self.way
+
+
+def parse(text: str) -> Rule:
+    """Raises Refused."""
+    way, _, rest = text.partition(":")
+    columns = tuple(name.strip() for name in rest.split(",") if name.strip())
+    if way == "columns" and columns:
+        return Rule(way="columns", columns=columns)
+    if way in ("table", "index-value", "ts") and not rest:
+        return Rule(way=way)  # type: ignore[arg-type]
+    raise Refused(f"The dispatch {text!r} is not known.", cure="Use table, index-value, columns:a,b or ts.")
+
+
+class Weights:
+    """What the server compares text by. Asked for many at a time, and remembered."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._known: dict[tuple[str, str], bytes] = {}
+        self._spaces: dict[str, bytes] = {}
+
+    def of(self, collation: str, text: str) -> bytes:
+        if collation.endswith("_bin"):
+            pads = not collation.endswith(("_nopad_bin", "_0900_bin"))
+            return (text.rstrip(" ") if pads else text).encode()
+        if (collation, text) not in self._known:
+            self.ask(collation, [text])
+        return self._known[collation, text]
+
+    def ask(self, collation: str, texts: Iterable[str]) -> None:
+        """Those that are not known yet."""
+        if collation.endswith("_bin"):
+            return
+        missing = [text for text in dict.fromkeys(texts) if (collation, text) not in self._known]
+        if len(self._known) + len(missing) > _KEPT:
+            self._known.clear()
+            missing = list(dict.fromkeys(texts))
+        for at in range(0, len(missing), _ASK):
+            some = missing[at : at + _ASK]
+            for text, weight in zip(some, self._weights(collation, some), strict=True):
+                self._known[collation, text] = self._cut(collation, weight)
+
+    def _weights(self, collation: str, texts: Sequence[str]) -> list[bytes]:
+        charset = collation.split("_", 1)[0]
+        parts = ",".join(
+            f"WEIGHT_STRING(CONVERT(_utf8mb4 X'{text.encode().hex()}' USING {charset}) COLLATE {collation})"
+            if text
+            else "''"
+            for text in texts
+        )
+        (row,) = self._session.bytes_rows(f"SELECT {parts}")
+        return [bytes(each or b"") for each in row]
+
+    def _cut(self, collation: str, weight: bytes) -> bytes:
+        """Where the collation pads, text is equal to itself with spaces behind it, and with what weighs as they do."""
+        if "_0900_" in collation or "_nopad_" in collation:
+            return weight
+        if collation not in self._spaces:
+            (self._spaces[collation],) = self._weights(collation, [" "])
+        space = self._spaces[collation]
+        while space and weight.endswith(space) and len(weight) % len(space) == 0:
+            weight = weight[: -len(space)]
+        return weight
+
+
+class Dispatcher:
+    """partitions: how many are in use; may be set anew."""
+
+    def __init__(self, rule: Rule, partitions: int, weights: Weights) -> None:
+        self.rule, self.partitions, self._weights = rule, partitions, weights
+        self._heads: dict[int, tuple[Layout, bytes, tuple[int, ...]]] = {}
+        self._parsed: dict[int, tuple[tuple[int, str], ...]] = {}
+
+    def check(self, layout: Layout) -> None:
+        """Raises Refused where the rule does not fit the table."""
+        if self.rule.way == "index-value" and not layout.has_key:
+            raise Refused(
+                f"Table {layout.name} has no unique key without NULLs, so index-value cannot tell its rows apart.",
+                cure="Give it a primary key, leave it out (--exclude), or use --dispatch table.",
+            )
+        if self.rule.way == "columns":
+            self._check_columns(layout)
+
+    def _check_columns(self, layout: Layout) -> None:
+        for name in self.rule.columns:
+            column = next((column for column in layout.columns if column.name == name), None)
+            if column is None or column.is_nullable:
+                what = "has no column" if column is None else "may hold NULL in column"
+                raise Refused(
+                    f"Table {layout.name} {what} {name}, by which rows are to be dispatched.",
+                    cure="Name columns that every table has and that are NOT NULL, or leave the table out.",
+                )
+
+    def prepare(self, rows: Sequence[Row]) -> None:
+        """Ask the server once for what `of` will want to know of these rows."""
+        wanted: dict[str, set[str]] = {}
+        for row in rows:
+            _, _, places = self._compiled(row.layout)
+            for place, collation in self._texts(row.layout, places):
+                found = wanted.setdefault(collation, set())
+                found.update(image[place] for image in (row.before, row.after) if image and image[place] is not None)
+        for collation, texts in wanted.items():
+            self._weights.ask(collation, texts)
+
+    def _texts(self, layout: Layout, places: tuple[int, ...]) -> tuple[tuple[int, str], ...]:
+        found = self._parsed.get(layout.number)
+        if found is None:
+            columns = [(place, layout.columns[place]) for place in places]
+            found = tuple((p, c.collation) for p, c in columns if c.data_type in _TEXT and c.collation)
+            self._parsed[layout.number] = found
+        return found
+
+    def of(self, layout: Layout, image: tuple[Any, ...], t: int) -> int:
+        """From 0 on."""
+        if self.rule.way == "ts":
+            return t % self.partitions
+        _, head, places = self._compiled(layout)
+        crc = zlib.crc32(head)
+        for place in places:
+            data = _bytes(layout.columns[place], image[place], self._weights)
+            crc = zlib.crc32(b"%d:" % len(data), crc)
+            crc = zlib.crc32(data, crc)
+        return crc % self.partitions
+
+    def _compiled(self, layout: Layout) -> tuple[Layout, bytes, tuple[int, ...]]:
+        found = self._heads.get(layout.number)
+        if found is None or found[0] is not layout:
+            self.check(layout)
+            names = {"index-value": layout.key, "columns": self.rule.columns}.get(self.rule.way, ())
+            head = b"\0".join((b"%d" % VERSION, layout.schema.encode(), layout.table.encode(), b""))
+            found = layout, head, tuple(layout.places[name] for name in names)
+            self._heads[layout.number] = found
+            self._parsed.pop(layout.number, None)
+        return found
+
+
+def _bytes(column: Column, value: Any, weights: Weights) -> bytes:
+    """Equal for what the server takes for equal."""
+    if value is None:
+        return b"\0"
+    if isinstance(value, bytes):
+        return value
+    if column.data_type in _TEXT and column.collation:
+        return weights.of(column.collation, value)
+    if column.data_type in ("decimal", "numeric"):
+        return _number(Decimal(value))
+    if isinstance(value, float):
+        return repr(value + 0.0).encode()
+    return str(value).encode()
+
+
+def _number(value: Decimal) -> bytes:
+    return b"0" if not value else format(value.normalize(), "f").encode()

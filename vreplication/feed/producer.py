@@ -1,0 +1,320 @@
+"""Messages into Kafka, in transactions that carry the feed's progress. Rules P1 to P8 of docs/design/changefeed.md.
+
+One producer a feed; its transactional.id is the feed's id, so that beginning anew fences whoever came before and ends
+his transaction. A transaction is: messages, Resolved in every partition, and, when all of that is acknowledged, the
+progress record. librdkafka has no KIP-890: an EndTxn that comes late may end the next transaction too early, with what
+is in it by then. Progress standing last makes that harmless: such rows are found behind the progress at the next start
+and are not sent again.
+
+What must stay true: a partition holds a prefix of what the log says is its own, in order, at any time; `n` has no gap;
+after an error nobody goes on with this producer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Iterable, Sequence
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from vreplication.errors import Ambiguous, Superseded, Terminal, Transient
+from vreplication.feed.address import Address
+from vreplication.feed.broker import translated
+from vreplication.feed.messages import Encoded, Header, Kind, Place, headers, read_tags
+from vreplication.feed.progress import End, Progress
+from vreplication.pausepoints import reach
+
+log = logging.getLogger(__name__)
+
+TRANSACTION_SECONDS = 60
+_MESSAGE_SECONDS = 45
+_INIT_SECONDS = 60.0
+_SOCKET_SECONDS = 20
+_FENCED = frozenset(
+    {
+        *(KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED),
+        KafkaError.INVALID_PRODUCER_ID_MAPPING,
+    }
+)
+_OVERHEAD = 2_000
+"""Bytes of a message beside key and value: headers, and what a batch adds."""
+
+
+class Sent:
+    """What stands in the topic behind the progress: rows that are not sent again (P7), and where each partition ends.
+
+    latest: the last time that was found.
+    """
+
+    def __init__(self, ends: Sequence[End]) -> None:
+        self.ends = list(ends)
+        self.latest = 0
+        self._rows: dict[tuple[int, Place], int] = {}
+        self._others: dict[tuple[int, str, Place], int] = {}
+
+    def take(self, messages: Iterable[Message]) -> None:
+        for message in messages:
+            tags = read_tags(message.headers())
+            number, place = message.partition() or 0, Place(tags.t, tags.seq)
+            self.latest = max(self.latest, tags.t)
+            self.ends[number] = End(offset=message.offset() or 0, n=tags.n)
+            if tags.kind is Kind.ROW:
+                self._rows[number, place] = self._rows.get((number, place), 0) + 1
+            elif tags.kind is not Kind.RESOLVED:
+                key = (number, tags.kind.value, place)
+                self._others[key] = self._others.get(key, 0) + 1
+
+    def rows(self, partition: int, place: Place) -> int:
+        """How many messages of this row are there."""
+        return self._rows.get((partition, place), 0) if self._rows else 0
+
+    def others(self, partition: int, kind: Kind, place: Place) -> int:
+        return self._others.get((partition, kind.value, place), 0) if self._others else 0
+
+
+class FeedProducer:
+    """Between `open` and `close`. Not thread-safe."""
+
+    def __init__(self, address: Address, feed: str, most_bytes: int) -> None:
+        self._address, self._feed = address, feed
+        self._most_bytes, self._piece = most_bytes, max(1_000, most_bytes - _OVERHEAD)
+        self._producer: Producer | None = None
+        self._sent = Sent(())
+        self._partitions, self._generation = 0, 0
+        self._error: KafkaError | None = None
+        self._is_open = False
+        self.rows = self.nbytes = 0
+        """In the open transaction."""
+
+    def open(self) -> None:
+        """Fence whoever was there before, and end what he had open. Raises Transient."""
+        settings = self._address.settings(
+            transactional_id=self._feed,
+            transaction_timeout_ms=TRANSACTION_SECONDS * 1000,
+            message_timeout_ms=_MESSAGE_SECONDS * 1000,
+            linger_ms=5,
+            batch_size=min(1_000_000, max(1_000, self._most_bytes - 500)),
+            compression_type="lz4",
+            queue_buffering_max_messages=200_000,
+            queue_buffering_max_kbytes=64 << 10,
+            message_max_bytes=max(1_000_000, self._most_bytes),
+            max_in_flight=5,
+            socket_timeout_ms=_SOCKET_SECONDS * 1000,
+            request_timeout_ms=(_SOCKET_SECONDS - 5) * 1000,
+        )
+        with self._calls("The feed's transactions cannot be begun"):
+            self._producer = Producer({**settings, "error_cb": self._note_failure}, logger=log)
+            self._producer.init_transactions(_INIT_SECONDS)
+
+    def begin_from(self, progress: Progress, sent: Sent) -> None:
+        self._sent, self._partitions, self._generation = sent, progress.partitions, progress.generation
+
+    def close(self) -> None:
+        """What is open is left to be ended by who comes next, or by its time."""
+        if self._producer is not None:
+            with contextlib.suppress(KafkaException):
+                self._producer.purge()
+                if self._is_open:
+                    self._producer.abort_transaction(5.0)
+            self._producer = None
+        self._is_open = False
+
+    @property
+    def ends(self) -> tuple[End, ...]:
+        return tuple(self._sent.ends)
+
+    @property
+    def latest(self) -> int:
+        """The last time that an earlier producer has sent, as far as it was found."""
+        return self._sent.latest
+
+    # Messages.
+
+    def row(self, partition: int, place: Place, messages: Sequence[Encoded], tags: Sequence[Header]) -> None:
+        """One row; may be several messages, and those several parts."""
+        pieces = [piece for message in messages for piece in self._pieces(message)]
+        there = self._sent.rows(partition, place)
+        for message, part in pieces[there:]:
+            self._produce(partition, Kind.ROW, place, message, tags, part)
+        self.rows += 1
+
+    def broadcast(self, kind: Kind, place: Place, messages: Sequence[Encoded], tags: Sequence[Header] = ()) -> None:
+        """To all partitions in use. Only what is counted can be there already."""
+        pieces = [piece for message in messages for piece in self._pieces(message)]
+        for partition in range(self._partitions):
+            there = self._sent.others(partition, kind, place)
+            for message, part in pieces[there:]:
+                self._produce(partition, kind, place, message, tags, part)
+
+    def admin(self, place: Place, message: Encoded, *, partitions: int, generation: int) -> None:
+        """A new generation, to the partitions of the old one and of this one."""
+        both = max(self._partitions, partitions)
+        self._await_partitions(both)
+        self._sent.ends += [End()] * (both - len(self._sent.ends))
+        self._partitions, self._generation = both, generation
+        self.broadcast(Kind.ADMIN, place, [message])
+        self._partitions = partitions
+
+    def _await_partitions(self, count: int) -> None:
+        """The client learns of new partitions minutes later by itself."""
+        with self._calls("The topic's partitions cannot be looked at"):
+            found = self._own.list_topics(self._address.topic, timeout=15.0).topics[self._address.topic]
+        if len(found.partitions) < count:
+            raise Transient(f"Topic {self._address.topic} has {len(found.partitions)} partitions yet, not {count}.")
+
+    def resolved(self, t: int, message: Encoded) -> None:
+        for partition in range(self._partitions):
+            self._produce(partition, Kind.RESOLVED, Place(t, 0), message, (), "")
+
+    def _pieces(self, message: Encoded) -> list[tuple[Encoded, str]]:
+        """Of what is too large for one message, consecutive ones."""
+        value = message.value or b""
+        room = self._piece - len(message.key or b"")
+        if len(value) <= room:
+            return [(message, "")]
+        cuts = range(0, len(value), room)
+        return [
+            (Encoded(key=message.key, value=value[at : at + room], headers=message.headers), f"{i}/{len(cuts)}")
+            for i, at in enumerate(cuts)
+        ]
+
+    def _produce(
+        self, partition: int, kind: Kind, place: Place, message: Encoded, tags: Sequence[Header], part: str
+    ) -> None:
+        is_counted = kind in (Kind.ROW, Kind.DDL, Kind.ADMIN)
+        end = self._sent.ends[partition]
+        n = end.n + is_counted
+        if is_counted:
+            self._sent.ends[partition] = End(offset=end.offset, n=n)
+        own = headers(kind, place, n, self._generation, part=part)
+        self._put(partition, message, [*own, *tags, *message.headers], is_last=kind in (Kind.RESOLVED, Kind.ADMIN))
+        self.nbytes += len(message.value or b"") + len(message.key or b"") + 120
+
+    def _put(self, partition: int, message: Encoded, tags: list[Header], *, is_last: bool) -> None:
+        self._begin()
+        producer = self._own
+        report = self._note_offset if is_last else self._note_error
+        while True:
+            try:
+                producer.produce(
+                    self._address.topic,
+                    value=message.value,
+                    key=message.key,
+                    partition=partition,
+                    headers=tags,  # type: ignore[arg-type]
+                    on_delivery=report,
+                )
+                return
+            except BufferError:
+                with self._calls("Messages cannot be sent"):
+                    producer.poll(0.05)
+                self._check()
+            except KafkaException as failure:
+                raise self._judged(failure.args[0], "A message cannot be sent") from None
+
+    def _begin(self) -> None:
+        if not self._is_open:
+            with self._calls("A transaction cannot be begun"):
+                self._own.begin_transaction()
+            self._is_open = True
+
+    @property
+    def is_open(self) -> bool:
+        return self._is_open
+
+    # The end of a transaction.
+
+    def flush(self) -> None:
+        """All that was sent is acknowledged. Raises Transient."""
+        reach("feed.before_flush")
+        with self._calls("Messages cannot be sent"):
+            left = self._own.flush(_MESSAGE_SECONDS + 5)
+        if left and self._error is None:
+            raise Transient("The broker does not acknowledge messages.")
+        self._check()
+
+    def commit(self, topic: str, progress: Progress) -> None:
+        """Progress behind all else, and the end of it. Raises Transient, Ambiguous, Superseded."""
+        self._begin()
+        reach("feed.before_progress")
+        with self._calls("The feed's progress cannot be written"):
+            self._own.produce(topic, value=progress.encoded(), key=self._feed.encode(), partition=0)
+        reach("feed.before_commit")
+        began = time.monotonic()
+        with self._calls("The feed's transaction cannot be committed"):
+            self._own.commit_transaction(TRANSACTION_SECONDS + 10)
+        if time.monotonic() - began > _SOCKET_SECONDS:
+            # The client may have asked twice, and the other request may come during the next transaction (P4).
+            raise Transient("The broker took too long to commit.")
+        self._is_open = False
+        self.rows = self.nbytes = 0
+        reach("feed.after_commit")
+
+    def poll(self) -> None:
+        """Serve what has come back. Raises Transient where a message was refused."""
+        with self._calls("Messages cannot be sent"):
+            self._own.poll(0)
+        self._check()
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise self._judged(self._error, "A message was not acknowledged")
+
+    def _note_failure(self, error: KafkaError) -> None:
+        """What the client tells by itself: brokers that are away come back, what is fatal does not."""
+        if error.fatal():
+            self._error = error
+
+    def _note_error(self, error: KafkaError | None, _: Message) -> None:
+        if error is not None:
+            self._error = self._error or error
+
+    def _note_offset(self, error: KafkaError | None, message: Message) -> None:
+        self._note_error(error, message)
+        if error is None:
+            number = message.partition() or 0
+            self._sent.ends[number] = End(offset=message.offset() or 0, n=self._sent.ends[number].n)
+
+    def _cause(self, error: KafkaError) -> KafkaError:
+        """Once something was fatal the client says of every call only that."""
+        if error.code() != KafkaError._FATAL or self._producer is None:
+            return error
+        return self._cause_of_end(error)
+
+    def _cause_of_end(self, error: KafkaError) -> KafkaError:
+        """Ends the transaction; where nothing can be done any more, the answer says why."""
+        try:
+            self._own.abort_transaction(5.0)
+        except KafkaException as failure:
+            found: KafkaError = failure.args[0]
+            return found
+        return error
+
+    @property
+    def _own(self) -> Producer:
+        if self._producer is None:
+            raise Terminal("The feed's producer is not open.")
+        return self._producer
+
+    @contextlib.contextmanager
+    def _calls(self, what: str):  # type: ignore[no-untyped-def]
+        try:
+            yield
+        except KafkaException as failure:
+            raise self._judged(failure.args[0], what) from None
+        except SystemError as failure:
+            # The client met an error while it called us back, and lost it.
+            if self._producer is None:
+                raise
+            raise self._judged(self._cause_of_end(KafkaError(KafkaError._FAIL, str(failure))), what) from None
+
+    def _judged(self, error: KafkaError, what: str) -> Exception:
+        """Whatever it is, this producer ends with it (P4)."""
+        error = self._cause(error)
+        if error.code() in _FENCED or (error.fatal() and "fenced" in error.str().lower()):
+            return Superseded("Another process has taken over the feed.", cure="This one has stopped sending.")
+        if error.fatal() or error.txn_requires_abort() or error.code() == KafkaError._FAIL:
+            return Ambiguous(f"{what}: {error.str()}.")
+        return translated(error, what)

@@ -1,0 +1,73 @@
+"""How far a feed is: a record in a topic of its own, written in the Kafka transaction of the messages it tells of.
+
+What must stay true: it is produced behind all other messages of its transaction, when those are acknowledged, so that
+no accident commits it without them; the last committed record is the only truth about where the feed goes on.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from vreplication.errors import Terminal
+
+VERSION = 1
+
+
+class End(msgspec.Struct, frozen=True, kw_only=True):
+    """Of a partition. offset: of the last message of ours, -1: none. n: of the last one that was counted."""
+
+    offset: int = -1
+    n: int = 0
+
+
+class Branch(msgspec.Struct, frozen=True, kw_only=True):
+    """An XA branch that was prepared and has not ended. start: where its rows begin in the log."""
+
+    format_id: int
+    gtrid: str
+    bqual: str
+    start: str
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """position: everything before it has been sent, but for open branches. again_from: the log is read from there
+    first, for the branches in between. assigned: the time of the last transaction. inside: of one that is being sent,
+    (t, seq) of the last row that was. ends: of every partition that the topic has. partitions: how many of them are in
+    use, as generation `generation`; intent: how many are to be. resolved: what the last Resolved said. rules: how rows
+    are dispatched and written. keys: what tells rows apart in tables without a primary key, which the log does not say.
+    """
+
+    feed: str
+    source: str
+    position: str
+    again_from: str | None = None
+    assigned: int = 0
+    resolved: int = 0
+    inside: tuple[int, int] | None = None
+    branches: tuple[Branch, ...] = ()
+    topic: str
+    topic_id: str
+    partitions: int
+    generation: int = 1
+    intent: int | None = None
+    ends: tuple[End, ...] = ()
+    rules: str = ""
+    keys: dict[str, tuple[str, ...]] = {}
+    version: int = VERSION
+
+    def encoded(self) -> bytes:
+        return msgspec.json.encode(self)
+
+
+def decode(data: bytes) -> Progress:
+    """Raises Terminal for a record of another program."""
+    try:
+        found = msgspec.json.decode(data, type=Progress)
+    except msgspec.DecodeError as error:
+        raise Terminal(f"The feed's progress record cannot be read ({error}).") from None
+    if found.version != VERSION:
+        raise Terminal(
+            f"The feed's progress record is of version {found.version}; this program knows {VERSION}.",
+            cure="Use the newer vreplication that wrote it.",
+        )
+    return found

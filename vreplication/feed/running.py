@@ -1,0 +1,301 @@
+"""A feed as a whole: it is begun once, and then run again and again until it is told to end.
+
+What must stay true: a run begins with the fence (P1), then reads the progress that is committed; a feed is begun by one
+Kafka transaction, Admin(1) with the first progress, or it has not begun; whatever can pass by itself is waited for.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import msgspec
+
+from vreplication.binlog import position as places
+from vreplication.binlog.events import Position
+from vreplication.binlog.tailer import Tailer
+from vreplication.errors import Ambiguous, LeaseHeld, Refused, SourceChanged, Transient
+from vreplication.feed.address import Address
+from vreplication.feed.broker import Broker, Topic
+from vreplication.feed.catalog import Filter, Tables
+from vreplication.feed.dispatch import Rule, Weights
+from vreplication.feed.feed import Hooks, Run, Settings, Status
+from vreplication.feed.messages import Admin, Format, Place
+from vreplication.feed.producer import FeedProducer, Sent
+from vreplication.feed.progress import End, Progress, decode
+from vreplication.mysql.server import identity_of, is_mariadb, prepared_branches
+from vreplication.mysql.session import Session, connect
+from vreplication.mysql.url import SourceUrl
+
+log = logging.getLogger(__name__)
+
+_PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0)
+"""Seconds between runs that ended by what may pass."""
+_HEARTBEAT_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feed:
+    """id: its transactional.id, too. start: now, earliest, or GTIDs. partitions None: as many as there are, or 1."""
+
+    id: str
+    source: SourceUrl
+    address: Address
+    filter: Filter
+    rule: Rule
+    format: Format
+    home: Path
+    partitions: int | None = None
+    start: str = "now"
+    commit_seconds: float = 0.2
+    xa_wait_seconds: float = 60.0
+
+    @property
+    def progress_topic(self) -> str:
+        return f"_vreplication.{self.id}"
+
+    @property
+    def rules(self) -> str:
+        """What may not change while the feed lives, for a replay has to give the same."""
+        return f"{self.format.name} {self.rule} {self.filter}"
+
+
+@dataclass(slots=True, kw_only=True)
+class Service:
+    """hooks.check is asked several times a second. notify: is told once what is waited for, and when it goes on."""
+
+    feed: Feed
+    hooks: Hooks = field(default_factory=Hooks)
+    notify: Callable[[str], None] = lambda text: None
+    stop: threading.Event = field(default_factory=threading.Event)
+    _commits: int = 0
+    """Of the run under way."""
+    _told: Callable[[Status], None] = lambda status: None
+
+    def run(self) -> None:
+        """Until hooks.check raises, or what cannot pass by itself. Raises Terminal."""
+        failures, told = 0, ""
+        inner, self.hooks = self.hooks, replace(self.hooks, told=self._note)
+        self._told = inner.told
+        while True:
+            self.hooks.check()
+            self._commits = 0
+            try:
+                self._run_once()
+            except LeaseHeld:
+                raise
+            except (Transient, Ambiguous) as error:
+                log.warning("the feed begins again at its progress: %s", error)
+                failures = 0 if self._commits else failures
+                if failures and str(error) != told:
+                    told = str(error)
+                    self.notify(f"{error} Waiting for it.")
+                self.stop.wait(_PAUSES[min(failures, len(_PAUSES) - 1)])
+                failures += 1
+            else:
+                return
+
+    def _note(self, status: Status) -> None:
+        self._commits += 1
+        self._told(status)
+
+    def _run_once(self) -> None:
+        feed = self.feed
+        broker = Broker(feed.address)
+        topic = prepare_topics(broker, feed)
+        producer = FeedProducer(feed.address, feed.id, topic.most_bytes)
+        with connect(feed.source) as session:
+            tables = Tables(filter=feed.filter, connect=lambda: connect(feed.source))
+            try:
+                producer.open()
+                progress = self._progress(broker, producer, session, topic)
+                tables.keys.update(progress.keys)
+                self._follow(broker, producer, session, tables, progress)
+            finally:
+                producer.close()
+                tables.close()
+
+    def _progress(self, broker: Broker, producer: FeedProducer, session: Session, topic: Topic) -> Progress:
+        found = broker.last(self.feed.progress_topic)
+        if found is None:
+            return begin(self.feed, producer, session, topic, self.stop)
+        progress = decode(found)
+        if progress.rules != self.feed.rules:
+            raise Refused(
+                f"Feed {self.feed.id} was begun with other tables, columns, protocol or dispatch.",
+                cure="Begin another feed, into another topic.",
+            )
+        return progress
+
+    def _follow(
+        self, broker: Broker, producer: FeedProducer, session: Session, tables: Tables, progress: Progress
+    ) -> None:
+        feed = self.feed
+        settings = Settings(
+            feed=feed.id,
+            progress_topic=feed.progress_topic,
+            rule=feed.rule,
+            format=feed.format,
+            commit_seconds=feed.commit_seconds,
+            home=feed.home,
+        )
+        run = Run(
+            settings=settings,
+            broker=broker,
+            producer=producer,
+            tables=tables,
+            weights=Weights(session),
+            open_log=lambda start: _open_log(feed, session, start),
+            hooks=self.hooks,
+            progress=progress,
+        )
+        run.go()
+
+
+def _open_log(feed: Feed, session: Session, start: Position) -> Tailer:
+    if not places.exists(session, start):
+        raise SourceChanged(
+            f"The source does not hold its binary log from {start} on any more.",
+            cure="What was changed since is lost to the feed: begin another one, into another topic.",
+        )
+    return Tailer(
+        feed.source,
+        start,
+        [],
+        server_id=places.draw_server_id(session),
+        is_mariadb=is_mariadb(session),
+        heartbeat_seconds=_HEARTBEAT_SECONDS,
+    )
+
+
+def prepare_topics(broker: Broker, feed: Feed) -> Topic:
+    """Make what is missing. Raises Refused where the topic is another feed's, or of no use."""
+    broker.create(
+        feed.progress_topic, 1, cleanup_policy="compact", segment_ms="3600000", min_cleanable_dirty_ratio="0.1"
+    )
+    found = broker.find(feed.address.topic)
+    if found is None:
+        broker.create(feed.address.topic, feed.partitions or 1)
+        found = broker.find(feed.address.topic)
+    if found is None:
+        raise Transient(f"Topic {feed.address.topic} is not there yet.")
+    if found.is_compacted and feed.format.name == "open":
+        raise Refused(
+            f"Topic {found.name} is compacted, and messages of the protocol open have keys of their own.",
+            cure="Use a topic with cleanup.policy=delete.",
+        )
+    return found
+
+
+def begin(feed: Feed, producer: FeedProducer, session: Session, topic: Topic, stop: threading.Event) -> Progress:
+    """Generation 1, in one transaction with the first progress."""
+    _check_empty(Broker(feed.address), topic)
+    if feed.partitions not in (None, topic.partitions):
+        raise Refused(
+            f"Topic {topic.name} has {topic.partitions} partitions, not {feed.partitions}.",
+            cure=f"Leave out --partitions, or scale later: `vreplication scale {feed.id} --partitions N`.",
+        )
+    again_from, position = _start(feed, session, stop)
+    assigned = _now_micros(session) if feed.start == "now" else 1
+    progress = Progress(
+        feed=feed.id,
+        source=identity_of(session),
+        position=position.saved,
+        again_from=again_from.saved if again_from else None,
+        assigned=assigned,
+        resolved=assigned,
+        topic=topic.name,
+        topic_id=topic.id,
+        partitions=topic.partitions,
+        ends=(End(),) * topic.partitions,
+        rules=feed.rules,
+    )
+    return _first(feed, producer, progress)
+
+
+def _now_micros(session: Session) -> int:
+    return int(session.value("SELECT CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED)"))
+
+
+def _first(feed: Feed, producer: FeedProducer, progress: Progress) -> Progress:
+    producer.begin_from(progress, Sent(progress.ends))
+    admin = Admin(t=progress.assigned, partitions=progress.partitions, generation=1)
+    producer.admin(Place(progress.assigned, 0), feed.format.admin(admin), partitions=progress.partitions, generation=1)
+    producer.resolved(progress.assigned, feed.format.resolved(progress.assigned))
+    producer.flush()
+    begun = msgspec.structs.replace(progress, ends=producer.ends)
+    producer.commit(feed.progress_topic, begun)
+    return begun
+
+
+def _check_empty(broker: Broker, topic: Topic) -> None:
+    """What is in it is another feed's, or somebody's. Raises Refused."""
+    for number in range(topic.partitions):
+        low, high = broker.bounds(topic.name, number)
+        if high > low and any(True for _ in broker.behind(topic.name, {number: low})):
+            raise Refused(
+                f"Topic {topic.name} holds messages already, and none of them are this feed's.",
+                cure="Name a new topic, or an empty one.",
+            )
+
+
+def _start(feed: Feed, session: Session, stop: threading.Event) -> tuple[Position | None, Position]:
+    """From where the log is read, and from where it is sent.
+
+    A branch that was prepared before the second place and commits behind it is read whole: it was either prepared
+    behind the first one, or would be listed in between.
+    """
+    mariadb = is_mariadb(session)
+    if feed.start == "earliest":
+        return None, _oldest(session, mariadb)
+    if feed.start != "now":
+        return None, _named(session, feed.start, mariadb)
+    first = _here(session, mariadb)
+    _wait_for_branches(session, mariadb, feed.xa_wait_seconds, stop)
+    return first, _here(session, mariadb)
+
+
+def _oldest(session: Session, mariadb: bool) -> Position:
+    found = places.retention(session).oldest
+    if mariadb or str(session.value("SELECT @@global.gtid_mode")) != "ON":
+        return found
+    return Position.parse(f"{found} {session.value('SELECT @@global.gtid_purged')}".strip())
+
+
+def _here(session: Session, mariadb: bool) -> Position:
+    """Without a transaction of ours in between: what is counted late is read again, and was sent by nobody."""
+    return places.begin(session, mariadb)
+
+
+def _named(session: Session, text: str, mariadb: bool) -> Position:
+    try:
+        return Position.parse(f"{places.current(session, mariadb)} {text}")
+    except ValueError as error:
+        raise Refused(f"--start {text!r} is no set of GTIDs ({error}).", cure="Use now, earliest, or GTIDs.") from None
+
+
+def _wait_for_branches(session: Session, mariadb: bool, seconds: float, stop: threading.Event) -> None:
+    waited = 0.0
+    while found := prepared_branches(session, is_mariadb=mariadb):
+        if waited >= seconds:
+            raise Refused(
+                f"{len(found)} XA transactions are prepared; their rows would be in no message.",
+                cure="Commit or roll back the ones that XA RECOVER lists, or give --xa-wait more time.",
+            )
+        stop.wait(0.25)
+        waited += 0.25
+
+
+def end(feed: Feed) -> None:
+    """Fence whoever sends, so that nothing comes any more; topics stay."""
+    producer = FeedProducer(feed.address, feed.id, 1_000_000)
+    producer.open()
+    producer.close()
+
+
+def read_progress(address: Address, feed: str) -> Progress | None:
+    found = Broker(address).last(f"_vreplication.{feed}")
+    return None if found is None else decode(found)
