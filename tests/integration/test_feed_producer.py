@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import random
 import secrets
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,136 +11,36 @@ from typing import Any
 import pytest
 
 from sandbox.databases import Database
+from sandbox.kafka import Cluster
 from tests.support import feeds
 from tests.support.flow import wait_until
-from vreplication.binlog.events import Position
-from vreplication.errors import Interrupted, Refused, Superseded, Transient, VReplicationError
+from tests.support.running_feed import (
+    Running,
+    check_numbers,
+    content,
+    logged,
+    make_tables,
+    rows,
+    sent,
+    start_feed,
+    write_history,
+)
+from vreplication.errors import Refused, Superseded, Transient
 from vreplication.feed import feed as feed_module
 from vreplication.feed import producer as producer_module
 from vreplication.feed import running
 from vreplication.feed.address import parse
 from vreplication.feed.broker import Broker
-from vreplication.feed.catalog import Filter
 from vreplication.feed.dispatch import Rule
-from vreplication.feed.feed import Hooks, Status
-from vreplication.feed.formats.open import Open, read_ddl, read_row
-from vreplication.feed.messages import Kind, Tags, read_tags
+from vreplication.feed.formats.open import read_ddl, read_row
+from vreplication.feed.messages import Kind
 from vreplication.feed.producer import FeedProducer
-from vreplication.feed.running import Feed, Service
-
-TABLE = Rule(way="table")
-
-
-class Running:
-    """A feed in a thread of its own."""
-
-    def __init__(self, feed: Feed) -> None:
-        self.feed = feed
-        self.stopping = threading.Event()
-        self.status: Status | None = None
-        self.error: VReplicationError | None = None
-        self.wanted: int | None = None
-        self.said: list[str] = []
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        hooks = Hooks(check=self._check, wanted=lambda: self.wanted, told=self._told)
-        try:
-            Service(feed=self.feed, hooks=hooks, notify=self.said.append, stop=self.stopping).run()
-        except VReplicationError as error:
-            self.error = error
-
-    def _check(self) -> None:
-        if self.stopping.is_set():
-            raise Interrupted("Interrupted.")
-
-    def _told(self, status: Status) -> None:
-        self.status = status
-
-    def stop(self) -> None:
-        self.stopping.set()
-        self._thread.join(60)
-
-    def wait_begun(self) -> None:
-        asked = functools.partial(running.read_progress, self.feed.address, self.feed.id)
-        wait_until(lambda: self.error is not None or asked() is not None, "the feed does not begin", 30)
-        assert self.error is None, self.error
-
-    def wait_sent(self, database: Database, seconds: float = 30) -> None:
-        """Until everything that is in the log by now has been committed."""
-        end = feeds.here(database)
-        wait_until(lambda: self.error is not None or self._has_come(end), "the feed does not come on", seconds)
-        assert self.error is None, self.error
-
-    def _has_come(self, end: Any) -> bool:
-        return self.status is not None and Position.parse(self.status.progress.position) >= end
+from vreplication.feed.running import Feed
 
 
 @pytest.fixture
-def begin(kafka: Any, database: Database, tmp_path: Path) -> Iterator[Callable[..., Running]]:
-    feeds.describe_fully(database)
-    started: list[Running] = []
-    topic = f"t{secrets.token_hex(4)}"
-
-    def start(rule: Rule = TABLE, partitions: int = 1, **more: Any) -> Running:
-        feed = Feed(
-            source=database.server.plain(database.server.url(database.name)),
-            address=parse(f"kafka://{kafka.bootstrap}/{topic}"),
-            filter=Filter(tables=(f"{database.name}.*",)),
-            rule=rule,
-            format=Open(),
-            home=tmp_path / "spool",
-            **{"id": f"feed-{topic}", "partitions": partitions, "commit_seconds": 0.05, **more},
-        )
-        started.append(Running(feed))
-        return started[-1]
-
-    yield start
-    for each in started:
-        each.stop()
-
-
-def content(feed: Feed) -> dict[int, list[tuple[Tags, bytes | None, bytes | None]]]:
-    """Committed messages by partition."""
-    broker = Broker(feed.address)
-    topic = broker.find(feed.address.topic)
-    assert topic is not None
-    found: dict[int, list[tuple[Tags, bytes | None, bytes | None]]] = {n: [] for n in range(topic.partitions)}
-    for message in broker.behind(topic.name, dict.fromkeys(found, 0)):
-        found[message.partition() or 0].append((read_tags(message.headers()), message.key(), message.value()))
-    return found
-
-
-def rows(feed: Feed) -> dict[int, list[tuple[str, Any, Any]]]:
-    return {
-        number: [_row(key, value) for tags, key, value in messages if tags.kind is Kind.ROW]
-        for number, messages in content(feed).items()
-    }
-
-
-def _row(key: bytes | None, value: bytes | None) -> tuple[str, Any, Any]:
-    change = read_row(key, value)
-    return change.table, *(_plain(image) for image in (change.before, change.after))
-
-
-def _plain(image: Any) -> Any:
-    return None if image is None else {name: cell.value for name, cell in image.items()}
-
-
-def check_numbers(feed: Feed) -> None:
-    """Without gaps in each partition; places rise; nothing up to a Resolved comes behind it."""
-    for messages in content(feed).values():
-        counted = [tags for tags, _, _ in messages if tags.kind in (Kind.ROW, Kind.DDL, Kind.ADMIN)]
-        assert [tags.n for tags in counted] == list(range(1, len(counted) + 1))
-        places = [(tags.t, tags.seq) for tags, _, _ in messages if tags.kind is Kind.ROW]
-        assert places == sorted(places)
-        resolved = 0
-        for tags, _, _ in messages:
-            if tags.kind is Kind.RESOLVED:
-                resolved = tags.t
-            elif tags.kind is not Kind.ADMIN:
-                assert tags.t > resolved
+def begin(kafka: Cluster, database: Database, tmp_path: Path) -> Iterator[Callable[..., Running]]:
+    yield from start_feed(kafka, database, tmp_path)
 
 
 def test_rows_and_ddl_stand_in_the_topic_as_in_the_log(begin: Callable[..., Running], database: Database) -> None:
@@ -189,7 +87,7 @@ class Killer:
 
 
 @pytest.fixture
-def kill(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Killer]:
+def kill(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Killer]]:
     """A producer that is killed aborts nothing: what it had open is ended by the fence of the next."""
 
     def begin(seed: int, points: tuple[str, ...] = POINTS, share: float = 0.2) -> Killer:
@@ -200,58 +98,19 @@ def kill(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Killer]:
         monkeypatch.setattr(running, "_PAUSES", (0.01,))
         return killer
 
-    return begin
+    yield begin
+    while _ZOMBIES:
+        producer_module.let_go(_ZOMBIES.pop(), abort=False)
+
+
+_ZOMBIES: list[Any] = []
 
 
 def _drop(producer: FeedProducer) -> None:
+    """It lives on, as one that does not know yet that it was replaced, and sends what it has."""
+    if producer._producer is not None:
+        _ZOMBIES.append(producer._producer)
     producer._producer = None
-
-
-def write_history(database: Database, draw: random.Random, transactions: int, tables: tuple[str, ...]) -> None:
-    """Transactions of one to six rows over several tables, some of which are rolled back or go to a savepoint."""
-    with database.server.admin(database.name) as session:
-        session.execute_raw("SET autocommit=0")
-        for _ in range(transactions):
-            for _ in range(draw.randint(1, 6)):
-                session.execute_raw(_statement(draw, draw.choice(tables)))
-            session.execute_raw("ROLLBACK" if draw.random() < 0.1 else "COMMIT")
-
-
-def _statement(draw: random.Random, table: str) -> str:
-    key = draw.randint(1, 30)
-    kind = draw.random()
-    if kind < 0.5:
-        return f"REPLACE INTO {table} VALUES ({key},'{secrets.token_hex(3)}',{draw.randint(0, 9)})"
-    if kind < 0.7:
-        return f"DELETE FROM {table} WHERE id={key}"
-    if kind < 0.8:
-        return f"UPDATE IGNORE {table} SET id=id+{draw.randint(1, 5)} WHERE id={key}"
-    return f"UPDATE {table} SET n=n+1 WHERE id BETWEEN {key} AND {key + 4}"
-
-
-def make_tables(database: Database, *names: str) -> None:
-    for name in names:
-        database.admin.execute_raw(f"CREATE TABLE {name} (id INT PRIMARY KEY, a VARCHAR(9), n INT NOT NULL)")
-
-
-def logged(database: Database, start: Any) -> list[tuple[str, Any, Any]]:
-    """What the log says, rows only. The reader hands out rolled-back rows of none."""
-    found = feeds.read(database, feeds.catalog(database), start)
-    return [each for each in found if each[0] != "DDL"]
-
-
-def sent(feed: Feed) -> list[tuple[str, Any, Any]]:
-    """All rows by place; a DELETE and an INSERT of one place are the UPDATE that left its partition."""
-    found: dict[tuple[int, int], tuple[str, Any, Any]] = {}
-    for messages in content(feed).values():
-        for tags, key, value in messages:
-            if tags.kind is Kind.ROW:
-                table, before, after = _row(key, value)
-                _, old, new = found.get((tags.t, tags.seq), (table, None, None))
-                assert old is None or before is None, "sent twice"
-                assert new is None or after is None, "sent twice"
-                found[tags.t, tags.seq] = (table, before or old, after or new)
-    return [found[place] for place in sorted(found)]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -272,7 +131,7 @@ def test_each_change_is_sent_once_wherever_the_feed_is_killed(
     check_numbers(feed.feed)
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0])
 def test_partitions_grow_and_shrink_under_load_wherever_it_is_killed(
     begin: Callable[..., Running], kill: Callable[..., Killer], database: Database, seed: int
 ) -> None:
@@ -348,6 +207,66 @@ def test_whoever_comes_next_fences_the_one_before(begin: Callable[..., Running],
     check_numbers(first.feed)
 
 
+def test_partitions_wait_for_a_transaction_that_is_half_sent(
+    begin: Callable[..., Running], kill: Callable[..., Killer], database: Database
+) -> None:
+    """Scaled in between, its rows would be in two generations, or behind an Admin that consumers drop them at."""
+    make_tables(database, "t")
+    start = feeds.here(database)
+    feed = begin(rule=Rule(way="index-value"), partitions=2, commit_seconds=0.01)
+    feed.wait_begun()
+    killer = kill(3, ("feed.after_commit",), share=1.0)
+    database.admin.execute_raw(
+        "INSERT INTO t WITH RECURSIVE n AS (SELECT 1 i UNION ALL SELECT i+1 FROM n WHERE i<900) "
+        "SELECT a.i*1000+b.i, 'x', 0 FROM n a JOIN n b WHERE a.i<=30"
+    )
+    wait_until(lambda: killer.killed or feed.error, "it was not killed", 60)
+    feed.wanted = 4
+    wait_until(lambda: len(killer.killed) > 2 or feed.error, "it was not killed again", 60)
+    killer.is_on = False
+    wait_until(lambda: feed.error or (feed.status and feed.status.progress.partitions == 4), "not scaled", 60)
+    feed.wait_sent(database, 60)
+    assert sent(feed.feed) == logged(database, start)
+    check_numbers(feed.feed)
+
+
+def test_an_id_is_one_feeds(begin: Callable[..., Running], database: Database) -> None:
+    first = begin()
+    first.wait_begun()
+    other = begin(address=parse(f"{first.feed.address}-two"))
+    wait_until(lambda: other.error, "it goes on", 30)
+    assert isinstance(other.error, Refused)
+    make_tables(database, "t")
+    database.admin.execute_raw("INSERT INTO t VALUES (1,'a',1)")
+    first.wait_sent(database)
+    assert len(sent(first.feed)) == 1
+
+
+def test_a_row_stays_where_its_key_was_when_it_was_written(begin: Callable[..., Running], database: Database) -> None:
+    """The key is another one by the time that the feed reads the rows."""
+    sql = database.admin.execute_raw
+    sql("CREATE TABLE t (a INT PRIMARY KEY, b INT NOT NULL, n INT)")
+    feed = begin(rule=Rule(way="index-value"), partitions=8)
+    feed.wait_begun()
+    sql("INSERT INTO t VALUES (1,11,0),(2,12,0),(3,13,0),(4,14,0)")
+    feed.wait_sent(database)
+    feed.stop()
+    sql("UPDATE t SET n=1")
+    sql("ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (b)")
+    again = begin(rule=Rule(way="index-value"), partitions=8)
+    again.wait_sent(database)
+    for messages in rows(feed.feed).values():
+        ids = [after["a"] for _, _, after in messages]
+        assert all(ids.count(each) == 2 for each in ids)
+
+
+def test_bad_starts_are_refused_before_anything_is_sent(begin: Callable[..., Running], database: Database) -> None:
+    for start in ("a:b", "0-1-x", "garbage", "3e11fa47-71ca-11e1-9e33-c80aa9429562:z"):
+        feed = begin(start=start, id=f"x{secrets.token_hex(3)}")
+        wait_until(lambda: feed.error, "it goes on", 30)  # noqa: B023
+        assert isinstance(feed.error, Refused), feed.error
+
+
 def test_xa_is_sent_when_it_commits_or_never(
     begin: Callable[..., Running], kill: Callable[..., Killer], database: Database
 ) -> None:
@@ -398,6 +317,9 @@ def test_partitions_that_somebody_else_has_added_stop_the_feed(
     again = begin()
     wait_until(lambda: again.error, "it goes on", 30)
     assert "has 3 partitions, the feed uses 1" in str(again.error)
+    cured = begin(wanted=3)
+    wait_until(lambda: cured.error or (cured.status and cured.status.progress.partitions == 3), "not scaled", 30)
+    assert cured.error is None
 
 
 def test_a_topic_that_holds_something_is_refused(begin: Callable[..., Running], database: Database) -> None:

@@ -9,7 +9,10 @@ import pytest
 from sandbox.databases import Database
 from tests.integration import test_binlog_types as types
 from tests.support import feeds
+from vreplication.feed.catalog import Filter
+from vreplication.feed.dispatch import Weights
 from vreplication.mysql.quoting import ident
+from vreplication.mysql.session import SqlError
 from vreplication.schema.introspect import introspect
 from vreplication.schema.model import Column
 
@@ -143,3 +146,136 @@ def test_rows_are_read_by_the_definition_that_they_were_written_under(database: 
         ("RENAME", ((here, "t"), (here, "u"))),
         ("DROP", ((here, "u"),)),
     ]
+
+
+def _changed_since(database: Database, create: str, row: str, change: str) -> Any:
+    """The row as it is read when the table is another one by then."""
+    feeds.describe_fully(database)
+    start = feeds.here(database)
+    database.admin.execute_raw(create)
+    database.admin.execute_raw(row)
+    database.admin.execute_raw(change)
+    tables = feeds.catalog(database)
+    (after,) = [after for name, _, after in feeds.read(database, tables, start) if name == "t"]
+    return tables.layouts[0], after
+
+
+def test_labels_of_any_character_set_are_read_when_the_table_is_gone(database: Database) -> None:
+    create = (
+        "CREATE TABLE t (id INT PRIMARY KEY, a ENUM('水','b') CHARACTER SET ucs2, b ENUM('Æ') CHARACTER SET hp8,"
+        " c SET('水','x') CHARACTER SET utf16)"
+    )
+    _, after = _changed_since(database, create, "INSERT INTO t VALUES (1,'水','Æ','水,x')", "DROP TABLE t")
+    assert after == {"id": 1, "a": "水", "b": "Æ", "c": "水,x"}
+
+
+def test_the_key_and_what_may_be_null_are_of_the_rows_own_time(database: Database) -> None:
+    create = "CREATE TABLE t (a INT NOT NULL, b INT NOT NULL, c INT, UNIQUE (b))"
+    change = "ALTER TABLE t DROP KEY b, ADD PRIMARY KEY (a), MODIFY c INT NOT NULL DEFAULT 0"
+    layout, _ = _changed_since(database, create, "INSERT INTO t VALUES (1,2,3)", change)
+    assert (layout.key, layout.has_key) == (("b",), True)
+    assert [column.is_nullable for column in layout.columns] == [False, False, True]
+
+
+def test_a_unique_key_that_came_later_tells_no_rows_apart(database: Database) -> None:
+    layout, _ = _changed_since(
+        database, "CREATE TABLE t (a INT NOT NULL)", "INSERT INTO t VALUES (1)", "ALTER TABLE t ADD UNIQUE (a)"
+    )
+    assert not layout.has_key
+
+
+@pytest.mark.only_on("mariadb")
+def test_mariadbs_own_types_and_hidden_columns_after_a_change(database: Database) -> None:
+    layout, after = _changed_since(
+        database,
+        "CREATE TABLE t (a UUID PRIMARY KEY, b INET6, c VARCHAR(900), UNIQUE (c) USING HASH)",
+        "INSERT INTO t VALUES ('123e4567-e89b-12d3-a456-426655440000','::1','x')",
+        "ALTER TABLE t ADD COLUMN z INT",
+    )
+    assert after == {"a": "123e4567-e89b-12d3-a456-426655440000", "b": "::1", "c": "x"}
+    assert layout.key == ("a",)
+
+
+@pytest.mark.only_on("mariadb")
+def test_collations_of_uca_14_are_known(database: Database) -> None:
+    create = "CREATE TABLE t (a VARCHAR(9) CHARACTER SET utf8mb4 COLLATE uca1400_ai_ci PRIMARY KEY)"
+    _, after = _changed_since(database, create, "INSERT INTO t VALUES ('ä')", "ALTER TABLE t ADD COLUMN z INT")
+    assert after == {"a": "ä"}
+
+
+@pytest.mark.only_on("mariadb")
+def test_an_alter_in_two_phases_is_one_ddl_and_a_failed_one_none(database: Database) -> None:
+    feeds.describe_fully(database)
+    sql = database.admin.execute_raw
+    sql("CREATE TABLE t (a INT PRIMARY KEY, b INT)")
+    sql("INSERT INTO t VALUES (1,1),(2,1)")
+    start = feeds.here(database)
+    sql("SET SESSION binlog_alter_two_phase=ON")
+    sql("ALTER TABLE t ADD COLUMN z INT")
+    with pytest.raises(SqlError):
+        sql("ALTER TABLE t ADD UNIQUE (b)")
+    sql("SET SESSION binlog_alter_two_phase=OFF")
+    found = feeds.read(database, feeds.catalog(database), start)
+    assert [fields["sql"] for name, _, fields in found if name == "DDL"] == ["ALTER TABLE t ADD COLUMN z INT"]
+
+
+def test_a_table_that_is_made_from_a_query_is_ddl_and_rows(database: Database) -> None:
+    feeds.describe_fully(database)
+    database.admin.execute_raw("CREATE TABLE t (id INT PRIMARY KEY) SELECT 7 AS id")
+    start = feeds.here(database)
+    database.admin.execute_raw("CREATE TABLE u (id INT PRIMARY KEY) SELECT id FROM t")
+    (_, _, ddl), (_, _, after) = feeds.read(database, feeds.catalog(database), start)
+    assert "START TRANSACTION" not in ddl["sql"]
+    assert (ddl["verb"], after) == ("CREATE", {"id": 7})
+
+
+COLLATED = [
+    "a",
+    "A",
+    "ä",
+    "a ",
+    "a  ",
+    "a\u00a0",
+    "",
+    " ",
+    "\u00ad",
+    "b",
+    "ß",
+    "ss",
+    "a\x00",
+    "ａ",
+    "ñ",
+    "n",
+    "1",
+    "١",
+    "z",
+]
+
+
+def test_text_that_is_equal_goes_to_one_partition(database: Database) -> None:
+    """By `=` of the server, over all of its collations of utf8mb4 and some of others."""
+    names = [
+        str(name)
+        for (name,) in database.admin.rows(
+            "SELECT COLLATION_NAME FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY"
+            " WHERE CHARACTER_SET_NAME='utf8mb4'"
+        )
+    ]
+    full = [name if name.startswith("utf8mb4") else f"utf8mb4_{name}" for name in names]
+    weights = Weights(database.admin)
+    literals = [f"CONVERT(_utf8mb4 X'{text.encode().hex()}' USING utf8mb4)" for text in COLLATED]
+    for collation in full:
+        pairs = [(i, j) for i in range(len(COLLATED)) for j in range(i)]
+        asked = ",".join(f"{literals[i]}={literals[j]} COLLATE {collation}" for i, j in pairs)
+        (equal,) = database.admin.rows(f"SELECT {asked}")
+        weights.ask(collation, COLLATED)
+        for (i, j), is_equal in zip(pairs, equal, strict=True):
+            if is_equal:
+                here = (collation, COLLATED[i], COLLATED[j])
+                assert weights.of(collation, COLLATED[i]) == weights.of(collation, COLLATED[j]), here
+
+
+def test_names_with_dots_and_brackets_are_told_apart() -> None:
+    assert not Filter(tables=("shop.*",)).has("shop.eu", "t")
+    assert Filter(tables=("shop.eu.*",)).has("shop.eu", "t")
+    assert Filter(tables=("a[[]1].*",)).has("a[1]", "t")

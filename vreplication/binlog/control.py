@@ -25,6 +25,7 @@ STANDALONE = 0x01
 _GROUP_COMMIT = 0x02
 _PREPARED_XA = 0x40
 _COMPLETED_XA = 0x80
+_TENTATIVE_ALTER = 0x02 | 0x08
 _HAS_ORIGINAL = 1 << 55
 
 _SQL_MODE, _CHARSET = 1, 4
@@ -44,6 +45,8 @@ class Gtid:
     name: Name | None = None
     xid: Xid | None = None
     nbytes: int | None = None
+    is_tentative: bool = False
+    """An ALTER that begins, or is taken back (MariaDB): what it defines is said once more when it commits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +68,10 @@ def mariadb_gtid(event: Event) -> Gtid:
     if flags & (_PREPARED_XA | _COMPLETED_XA):
         format_id, gtrid, bqual = struct.unpack_from("<IBB", body, at)
         xid = _xid(format_id, body[at + 6 : at + 6 + gtrid + bqual], gtrid, bqual)
+        at += 6 + gtrid + bqual
+    extra = body[at] if at < len(body) else 0
     return Gtid(
+        is_tentative=bool(extra & _TENTATIVE_ALTER),
         time_micros=event.timestamp * 1_000_000,
         is_standalone=bool(flags & STANDALONE),
         name=(domain, event.server_id, number),
@@ -197,6 +203,8 @@ class TableMap:
     metadata: tuple[int, ...]
     described: bytes = b""
     """What the server says of the columns besides (binlog/described.py), unread."""
+    nullable: bytes = b""
+    """A bit a column, the first one lowest."""
 
 
 _NO_METADATA = frozenset({0, 1, 2, 3, 6, 7, 8, 9, 10, 11, 12, 13, 14})
@@ -220,6 +228,7 @@ def table_map(body: bytes) -> TableMap:
         types=types,
         metadata=_metadata(body, at, types, table),
         described=body[at + size + (count + 7) // 8 :],
+        nullable=body[at + size : at + size + (count + 7) // 8],
     )
 
 

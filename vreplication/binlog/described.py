@@ -8,11 +8,11 @@ Layout: fields of (type 1, length packed, value). Source: MySQL's Table_map_even
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from vreplication.binlog.charsets import codec_of
 from vreplication.binlog.control import TableMap
 from vreplication.binlog.framing import packed_int
 from vreplication.errors import SourceChanged
@@ -20,8 +20,9 @@ from vreplication.schema.model import Column
 
 _SIGNEDNESS, _DEFAULT_CHARSET, _CHARSETS, _NAMES, _SETS, _ENUMS = 1, 2, 3, 4, 5, 6
 _PRIMARY, _PRIMARY_WITH_PREFIX, _LABEL_DEFAULT_CHARSET, _LABEL_CHARSETS = 8, 9, 10, 11
-_BINARY = 63
-"""Id of the collation `binary`."""
+_HIDDEN = re.compile(r"DB_ROW_HASH_\d+")
+"""MariaDB's column for a UNIQUE key by hash."""
+Decode = Callable[[bytes], str]
 
 _INTEGERS = {1: "tinyint", 2: "smallint", 9: "mediumint", 3: "int", 8: "bigint"}
 _PLAIN = {
@@ -76,6 +77,10 @@ def label_collations(found: TableMap) -> dict[int, int]:
     return _collations(fields, kinds, _LABEL_DEFAULT_CHARSET, _LABEL_CHARSETS, lambda kind: kind in (247, 248))
 
 
+def may_be_null(found: TableMap, place: int) -> bool:
+    return bool(found.nullable[place // 8] & 1 << place % 8)
+
+
 def real_type(kind: int, meta: int) -> tuple[int, int]:
     """ENUM, SET and long CHAR hide in the metadata of type 254: real type above, length below, mixed."""
     if kind != 254:
@@ -86,30 +91,39 @@ def real_type(kind: int, meta: int) -> tuple[int, int]:
     return high, low
 
 
-def columns_of(found: TableMap, said: Described, collation_of: Callable[[int], str]) -> tuple[Column, ...]:
-    """The columns as the map alone tells them. collation_of: name of a collation by its id."""
+def columns_of(
+    found: TableMap, said: Described, collation_of: Callable[[int], str], decoder: Callable[[str], Decode]
+) -> tuple[Column, ...]:
+    """The columns as the map alone tells them, without hidden ones, which stand behind.
+
+    collation_of: name of a collation by its id. decoder: of a character set.
+    """
     charsets = {place: collation_of(id) for place, id in said.collations.items()}
     of_labels = {place: collation_of(id) for place, id in label_collations(found).items()}
-    return tuple(_column(found, said, place, charsets | of_labels) for place in range(len(found.types)))
+    count = len(found.types)
+    while count and _HIDDEN.fullmatch(said.names[count - 1]):
+        count -= 1
+    return tuple(_column(found, said, place, charsets | of_labels, decoder) for place in range(count))
 
 
-def _column(found: TableMap, said: Described, place: int, collations: dict[int, str]) -> Column:
+def _column(
+    found: TableMap, said: Described, place: int, collations: dict[int, str], decoder: Callable[[str], Decode]
+) -> Column:
     kind, meta = real_type(found.types[place], found.metadata[place])
     collation = collations.get(place)
     is_binary = collation in (None, "binary")
     name = _type_name(kind, meta, is_binary=is_binary)
     charset = None if is_binary else str(collation).split("_", 1)[0]
-    encoding = codec_of(charset) or "utf-8"
     return Column(
         name=said.names[place],
         ordinal=place + 1,
         data_type=name,
         column_type=f"{name} unsigned" if place in said.unsigned else name,
-        is_nullable=place not in said.key,
+        is_nullable=may_be_null(found, place),
         is_unsigned=place in said.unsigned,
         charset=charset,
         collation=None if is_binary else collation,
-        labels=tuple(label.decode(encoding, "backslashreplace") for label in said.labels.get(place, ())),
+        labels=tuple(map(decoder(charset or "utf8mb4"), said.labels.get(place, ()))),
         **_sizes(kind, meta),
     )
 

@@ -28,6 +28,7 @@ class OpenGroup:
         "has_begun",
         "is_others",
         "is_split",
+        "is_tentative",
         "items",
         "keep",
         "log_bytes",
@@ -46,6 +47,7 @@ class OpenGroup:
         self.name = gtid.name
         self.log_bytes = gtid.nbytes
         self.xid = gtid.xid
+        self.is_tentative = gtid.is_tentative
         self.has_begun = has_begun
         self.part_bytes = part_bytes
         self.items: list[Any] = []

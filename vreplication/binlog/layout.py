@@ -77,6 +77,8 @@ def fits(column: Column, kind: int, meta: int) -> bool:
         return False
     if kind == 246:
         return (column.precision, column.scale) == (meta >> 8, meta & 0xFF)
+    if kind == 16:
+        return column.precision == (meta >> 8) * 8 + (meta & 0xFF)
     return kind not in (17, 18, 19) or meta == column.fraction
 
 

@@ -296,7 +296,7 @@ class Reader:
     def _define(self, query: Query, catalog: Catalog) -> None:
         """DDL in its place among the rows."""
         found = definition(query, self._codec_of(query.collation))
-        if found is not None and catalog.wants(found):
+        if found is not None and not self._current().is_tentative and catalog.wants(found):
             self._current().items.append(RowChange(DEFINED, None, found.fields()))
 
     def _meaning(self, query: Query, names: Names) -> Meaning:
@@ -342,6 +342,8 @@ class Reader:
 
 def _stop_text(why: str, tables: Names) -> str:
     followed = ", ".join(sorted(f"{schema}.{table}" for schema, table in tables))
+    if not followed:
+        return f"The binary log shows {why}: what it changes is in no row event."
     return f"The binary log shows {why}, which changes or may change {followed} or its copy."
 
 

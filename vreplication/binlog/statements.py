@@ -139,6 +139,9 @@ class Definition:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
+_START_TRANSACTION = re.compile(r"\s+START TRANSACTION\s*;?\s*$", re.I)
+
+
 def definition(query: Query, codec: str | None) -> Definition | None:
     """What a statement defines that `meaning` lets pass; None: no table and no database."""
     try:
@@ -502,7 +505,7 @@ class _Names(_Reader):
     def definition(self, sql: str, schema: str) -> Definition | None:
         start = self.cut[0] if self.cut else None
         if start is not None and start.is_word("SET") and self._is(1, "STATEMENT"):
-            at = next((i for i, token in enumerate(self.cut) if token.is_word("FOR")), 0)
+            at = self._statement_begins()
             return _Names(self.cut[at + 1 :], self.schema, frozenset(), False).definition(sql, schema)
         verb = start.text.upper() if start is not None and start.kind == "word" else ""
         if verb not in _SENT:
@@ -511,21 +514,48 @@ class _Names(_Reader):
         if not self.found:
             return None
         return Definition(
-            verb=verb, what=self.what or "TABLE", schema=schema, sql=sql, tables=tuple(dict.fromkeys(self.found))
+            verb=verb,
+            what=self.what or "TABLE",
+            schema=schema,
+            # MySQL writes so of CREATE TABLE … SELECT, whose rows follow.
+            sql=_START_TRANSACTION.sub("", sql) if verb == "CREATE" else sql,
+            tables=tuple(dict.fromkeys(self.found)),
         )
+
+    def _statement_begins(self) -> int:
+        """Of the FOR that is in no parentheses."""
+        depth = 0
+        for index, token in enumerate(self.cut):
+            depth += token.is_punct("(") - token.is_punct(")")
+            if depth == 0 and token.is_word("FOR"):
+                return index
+        return 0
 
     def _fold(self, name: str) -> str:
         return name
 
     def _unless_ours(self, what: str, names: Iterable[tuple[str, str] | None]) -> Meaning:
-        self.what = "INDEX" if what.endswith("INDEX") else "TABLE"
-        self.found += [name for name in names if name is not None]
+        if what != "CREATE SEQUENCE":
+            self.what = "INDEX" if what.endswith("INDEX") else "TABLE"
+            self.found += [name for name in names if name is not None]
         return _PASS
 
     def _database(self, verb: str) -> Meaning:
+        """ALTER DATABASE may leave out the name."""
         self.what = "DATABASE"
-        self.found.append((self._value(self._behind_if_exists(self.at + 1)), ""))
+        at = self._behind_if_exists(self.at + 1)
+        is_named = verb != "ALTER" or not self._is(
+            at, "CHARACTER", "CHARSET", "COLLATE", "DEFAULT", "ENCRYPTION", "READ"
+        )
+        self.found.append((self._value(at) if is_named else self.schema, ""))
         return _PASS
+
+    def _other_tables(self, at: int) -> Iterator[tuple[str, str] | None]:
+        """Those that get another name; what a foreign key names is not changed."""
+        for index in range(at, len(self.cut)):
+            if self.cut[index].is_word("RENAME") and not self._is(index + 1, *_NOT_A_TABLE):
+                is_word = self._is(index + 1, "TO", "AS") or self._is_punct(index + 1, "=")
+                yield self._name(index + 1 + is_word)[0]
 
     def _trigger(self, verb: str) -> Meaning:
         return _PASS

@@ -15,7 +15,7 @@ from vreplication.errors import SourceChanged, Terminal
 
 _DUMMY_ID = b"\xff\xff\xff\x00\x00\x00"
 """MySQL's mark for the end of a statement whose rows have all been filtered away."""
-_MAX_KNOWN = 10_000
+_MAX_KNOWN, _KEPT_IDS = 10_000, 1_000
 
 
 class Tables:
@@ -79,10 +79,16 @@ class Tables:
             watch = self.catalog.watch(table_map(body))
         decoder = Decoder(watch, table_map(body)) if watch else None
         if len(self._known) >= _MAX_KNOWN:
-            self.forget()
+            self._trim()
         self._known[body] = self.by_id[body[:6]] = decoder
         if name[0] not in self._our_schemas and name not in self._our_tables:
             self._others.add(body)
+
+    def _trim(self) -> None:
+        """The maps of the statement that is being read stay."""
+        self._known.clear()
+        self._others.clear()
+        self.by_id = {_DUMMY_ID: None, **dict(list(self.by_id.items())[-_KEPT_IDS:])}
 
     def decoder(self, table_id: bytes) -> Decoder | None:
         try:

@@ -58,7 +58,12 @@ class Address:
 
 def parse(text: str, password: str = "") -> Address:
     """Raises Refused."""
-    parts = urlsplit(text)
+    try:
+        parts = urlsplit(text)
+    except ValueError as error:
+        raise Refused(f"The sink's address cannot be read ({error}).", cure="Use kafka://host:9092/topic.") from None
+    if parts.fragment:
+        raise Refused("The sink's address holds a #.", cure="Use kafka://host:9092/topic?option=value.")
     if parts.scheme != "kafka":
         raise Refused("The sink is no kafka:// address.", cure="Use kafka://host:9092/topic.")
     if "@" in parts.netloc:
@@ -66,7 +71,7 @@ def parse(text: str, password: str = "") -> Address:
             "The sink's address holds a user.", cure="Use ?sasl.username=… and VREPLICATION_SINK_PASSWORD instead."
         )
     servers = [server for server in parts.netloc.split(",") if server]
-    if not servers or not all(re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]]+):\d{1,5}", server) for server in servers):
+    if not servers or not all(map(_is_server, servers)):
         raise Refused("The sink's address names no broker as host:port.", cure="Use kafka://host:9092/topic.")
     topic = parts.path.removeprefix("/")
     if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
@@ -74,13 +79,18 @@ def parse(text: str, password: str = "") -> Address:
     return Address(servers=",".join(servers), topic=topic, options=_options(parts.query), password=password)
 
 
+def _is_server(text: str) -> bool:
+    found = re.fullmatch(r"(?:\[[0-9A-Fa-f:.]+\]|[^:\[\]]+):(\d{1,5})", text)
+    return found is not None and 0 < int(found.group(1)) < 65_536
+
+
 def _options(query: str) -> tuple[tuple[str, str], ...]:
     found = parse_qsl(query, keep_blank_values=True)
     for name, _ in found:
-        if name in _SECRET:
+        if name in _SECRET or re.search(r"password|secret|\.pem$|oauthbearer\.config", name):
             raise Refused(
                 f"The sink's address holds a secret ({name}).", cure="Put it into VREPLICATION_SINK_PASSWORD or a file."
             )
-        if name in _OURS:
+        if name in _OURS or name.endswith("_cb") or name == "logger":
             raise Refused(f"The option {name} of the sink is set by the feed itself.", cure="Leave it out.")
     return tuple(found)

@@ -88,6 +88,14 @@ class Broker:
         with kafka(f"No broker of {self.address.servers} answers"):
             return len(self.admin.list_topics(timeout=_SECONDS).brokers)
 
+    def verifies_transactions(self) -> bool:
+        """False: records of a transaction that has ended may come in behind it, and hang there. Default: true."""
+        with kafka("The brokers' settings cannot be read"):
+            numbers = list(self.admin.list_topics(timeout=_SECONDS).brokers)
+            found = _result(self.admin.describe_configs([ConfigResource(ResourceType.BROKER, str(numbers[0]))]))
+        entry = found.get("transaction.partition.verification.enable")
+        return entry is None or str(entry.value).lower() != "false"
+
     def find(self, name: str) -> Topic | None:
         """None: there is no such topic."""
         with kafka(f"Topic {name} cannot be looked at"):
@@ -152,9 +160,9 @@ class Broker:
 
     # Reading.
 
-    def bounds(self, topic: str, partition: int) -> tuple[int, int]:
-        """The first offset, and the one behind the last."""
-        with self._reader() as reader, kafka(f"Topic {topic} cannot be read"):
+    def bounds(self, topic: str, partition: int, *, is_committed: bool = True) -> tuple[int, int]:
+        """The first offset, and the one behind the last; is_committed: behind which all has ended, at the most."""
+        with self._reader(is_committed=is_committed) as reader, kafka(f"Topic {topic} cannot be read"):
             low, high = reader.get_watermark_offsets(TopicPartition(topic, partition), timeout=_SECONDS)
             return low, high
 
@@ -197,16 +205,17 @@ class Broker:
                     raise translated(error, f"Topic {topic} cannot be read")
 
     @contextlib.contextmanager
-    def _reader(self) -> Iterator[Consumer]:
+    def _reader(self, *, is_committed: bool = True) -> Iterator[Consumer]:
         settings = self.address.settings(
             group_id="vreplication.look",
-            isolation_level="read_committed",
+            isolation_level="read_committed" if is_committed else "read_uncommitted",
             enable_auto_commit=False,
             enable_partition_eof=True,
             auto_offset_reset="error",
             fetch_wait_max_ms=50,
         )
-        reader = Consumer(settings)
+        with kafka("The topic cannot be read"):
+            reader = Consumer(settings)
         try:
             yield reader
         finally:

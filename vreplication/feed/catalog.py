@@ -9,29 +9,29 @@ What must stay true: a table of ours, a shadow or a retired table is never sent;
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
-import itertools
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from vreplication import names
-from vreplication.binlog.charsets import codec_of
 from vreplication.binlog.control import TableMap
-from vreplication.binlog.described import Described, columns_of, described, real_type
+from vreplication.binlog.described import Described, columns_of, described, label_collations, may_be_null, real_type
 from vreplication.binlog.layout import fits
 from vreplication.binlog.statements import Definition
 from vreplication.binlog.watch import Watch
 from vreplication.errors import Refused, SourceChanged
-from vreplication.feed.layout import Layout, make_layout
-from vreplication.feed.values import Decode, PlainRow, decoders
+from vreplication.feed.layout import Layout
+from vreplication.feed.values import Decode, PlainRow, decoder, decoders
 from vreplication.mysql.session import Session, SqlError
-from vreplication.schema.introspect import charset_of, introspect
-from vreplication.schema.model import Column, Key, KeyPart, Table
+from vreplication.schema.introspect import introspect
+from vreplication.schema.model import Column, Key, Table
 from vreplication.settings import SIDECAR
 
 log = logging.getLogger(__name__)
 
+_OWN_TYPES = {"uuid": 16, "inet6": 16, "inet4": 4}
 SYSTEM = frozenset({"mysql", "sys", "information_schema", "performance_schema", SIDECAR})
 _METADATA = "Run SET GLOBAL binlog_row_metadata=FULL on the source, and start the feed again behind that place."
 
@@ -47,13 +47,12 @@ class Filter:
     def has(self, schema: str, table: str) -> bool:
         if schema in SYSTEM or names.is_ours(table):
             return False
-        name = f"{schema}.{table}"
-        return _matches(name, self.tables) and not _matches(name, self.exclude)
+        return _matches(schema, table, self.tables) and not _matches(schema, table, self.exclude)
 
     def has_schema(self, schema: str) -> bool:
         """Some table of it may be sent."""
         return schema not in SYSTEM and any(
-            fnmatch.fnmatchcase(schema, pattern.partition(".")[0]) for pattern in self.tables
+            fnmatch.fnmatchcase(schema, pattern.rpartition(".")[0]) for pattern in self.tables
         )
 
     def sent(self, name: str, columns: Sequence[Column], key: Sequence[str]) -> tuple[Column, ...]:
@@ -63,8 +62,10 @@ class Filter:
         return tuple(column for column in columns if column.name in wanted or column.name in key)
 
 
-def _matches(name: str, patterns: Sequence[str]) -> bool:
-    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+def _matches(schema: str, table: str, patterns: Sequence[str]) -> bool:
+    """Schema and table apart: either name may hold a dot."""
+    parts = (pattern.rpartition(".") for pattern in patterns)
+    return any(fnmatch.fnmatchcase(schema, of) and fnmatch.fnmatchcase(table, name) for of, _, name in parts)
 
 
 def parse_columns(given: Sequence[str]) -> tuple[tuple[str, tuple[str, ...]], ...]:
@@ -86,9 +87,7 @@ class Tables:
     filter: Filter
     connect: Callable[[], Session]
     layouts: list[Layout] = field(default_factory=list)
-    keys: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Of tables without a primary key: by which their rows are told apart. Kept until their definition changes."""
-    _numbers: itertools.count[int] = field(default_factory=itertools.count)
+    _by_name: dict[str, list[Layout]] = field(default_factory=dict)
     _known: dict[tuple[object, ...], Watch] = field(default_factory=dict)
     _decoders: dict[str, Decode] = field(default_factory=dict)
     _collations: dict[int, str] = field(default_factory=dict)
@@ -115,48 +114,71 @@ class Tables:
         return self._known[shape]
 
     def wants(self, found: Definition) -> bool:
+        """Not what our own workflows do around a table: its new definition is in no statement."""
         if not found.tables:
             return self.filter.has_schema(found.schema)
-        return any(self.filter.has(*pair) if pair[1] else self.filter.has_schema(pair[0]) for pair in found.tables)
+        if any(names.is_ours(table) for _, table in found.tables):
+            return False
+        pairs = [(schema.lower(), table.lower()) for schema, table in found.tables] if self.is_folded else found.tables
+        return any(self.filter.has(*pair) if pair[1] else self.filter.has_schema(pair[0]) for pair in pairs)
+
+    @property
+    def is_folded(self) -> bool:
+        """The server stores names in lower case, or takes them for the same."""
+        return bool(self.session.lasting("folded", lambda: int(self.session.value("SELECT @@lower_case_table_names"))))
 
     def redefined(self, tables: Sequence[tuple[str, str]]) -> None:
         """A DDL that names these tables has been read: what is known of them may hold no more."""
         for schema, table in tables:
-            shapes = [shape for shape in self._known if shape[0] == schema and table in ("", shape[1])]
-            for shape in shapes:
-                self.keys.pop(f"{shape[0]}.{shape[1]}", None)
+            for shape in [shape for shape in self._known if shape[0] == schema and table in ("", shape[1])]:
                 del self._known[shape]
-            self.keys.pop(f"{schema}.{table}", None)
-
-    def keys_by_name(self) -> dict[str, tuple[str, ...]]:
-        return dict(self.keys)
 
     # Layouts.
 
     def _new_watch(self, found: TableMap, said: Described) -> Watch:
         table = self._now(found.schema, found.table)
-        if table is not None and self._fits(table, found, said):
-            columns, keys = table.columns, table.keys
-        else:
-            columns, keys = columns_of(found, said, self._collation), _key_of(said)
-        hidden = len(found.types) - len(columns)
-        number = next(self._numbers)
-        layout = make_layout(number, found.schema, found.table, columns, keys)
-        layout = layout if said.key else self._with_known_key(layout)
-        sent = self.filter.sent(layout.name, columns, layout.key if layout.has_key else ())
-        self.layouts.append(without(layout, sent))
+        is_fit = table is not None and self._fits(table, found, said)
+        columns = table.columns if table is not None and is_fit else self._told_columns(table, found, said)
+        layout = self._layout_of(found, said, columns, table.keys if table is not None and is_fit else ())
+        sent = layout.columns
         self._learn_charsets({column.charset for column in sent if column.charset})
-        codec = PlainRow(ordinals=tuple(column.ordinal for column in sent), decoders=self._decoders)
         return Watch(
-            number=number, schema=found.schema, table=found.table, columns=tuple(columns), codec=codec, hidden=hidden
+            number=layout.number,
+            schema=found.schema,
+            table=found.table,
+            columns=tuple(columns),
+            codec=PlainRow(ordinals=tuple(column.ordinal for column in sent), decoders=self._decoders),
+            hidden=len(found.types) - len(columns),
         )
 
-    def _with_known_key(self, layout: Layout) -> Layout:
-        """Of a table without a primary key the key stays what it was chosen to be, until a DDL names the table."""
-        known = self.keys.setdefault(layout.name, layout.key if layout.has_key else ())
-        if not layout.places.keys() >= set(known):
-            return layout
-        return replace(layout, key=known or tuple(layout.places), has_key=bool(known), is_primary=False)
+    def _layout_of(self, found: TableMap, said: Described, columns: tuple[Column, ...], keys: Sequence[Key]) -> Layout:
+        """The key is the one that the log tells: the primary one, or the first that is unique and has no NULLs."""
+        key = tuple(said.names[place] for place in said.key)
+        unique = tuple(k.columns for k in keys if k.is_unique and not k.has_expression)
+        whole = Layout(
+            number=len(self.layouts),
+            schema=found.schema,
+            table=found.table,
+            columns=columns,
+            key=key or tuple(column.name for column in columns),
+            unique=unique or ((key,) if key else ()),
+            has_key=bool(key),
+            is_primary=bool(key),
+        )
+        layout = without(whole, self.filter.sent(whole.name, columns, key))
+        for known in self._by_name.setdefault(layout.name, []):
+            if replace(layout, number=known.number) == known:
+                return known
+        self._by_name[layout.name].append(layout)
+        self.layouts.append(layout)
+        return layout
+
+    def _told_columns(self, table: Table | None, found: TableMap, said: Described) -> tuple[Column, ...]:
+        """As the log tells them. Of MariaDB's own types it tells bytes; a namesake of today knows better."""
+        session = self.session
+        told = columns_of(found, said, self._collation, lambda charset: decoder(session, charset))
+        now = {column.name: column for column in table.columns} if table is not None else {}
+        return tuple(_with_own_type(column, now.get(column.name), found) for column in told)
 
     def _now(self, schema: str, table: str) -> Table | None:
         """As the server defines it by now; None: it is gone."""
@@ -183,28 +205,27 @@ class Tables:
         if len(table.columns) + hidden != len(found.types):
             return False
         now = tuple(column.name for column in table.columns)
+        collations = said.collations | label_collations(found)
         return now == said.names[: len(now)] and all(
-            self._is_same(column, found, said, place) for place, column in enumerate(table.columns)
+            self._is_same(column, found, said, collations.get(place)) for place, column in enumerate(table.columns)
         )
 
-    def _is_same(self, column: Column, found: TableMap, said: Described, place: int) -> bool:
-        is_unsigned = column.is_unsigned and column.data_type != "year"
+    def _is_same(self, column: Column, found: TableMap, said: Described, collation: int | None) -> bool:
+        place = column.ordinal - 1
         if not fits(column, *real_type(found.types[place], found.metadata[place])):
             return False
-        if is_unsigned != (place in said.unsigned) and column.data_type != "year":
+        if column.is_nullable != may_be_null(found, place):
             return False
-        if place in said.collations and column.charset:
-            return charset_of(self._collation(said.collations[place])) == column.charset
-        encoding = codec_of(column.charset) or "utf-8"
+        if column.data_type != "year" and column.is_unsigned != (place in said.unsigned):
+            return False
+        if column.collation and collation is not None and self._collation(collation) != column.collation:
+            return False
         told = said.labels.get(place)
-        return told is None or told == tuple(label.encode(encoding, "replace") for label in column.labels)
+        return told is None or tuple(map(decoder(self.session, column.charset or "utf8mb4"), told)) == column.labels
 
     def _collation(self, id: int) -> str:
         if not self._collations:
-            found = self.session.rows(
-                "SELECT ID, COLLATION_NAME FROM information_schema.COLLATIONS WHERE ID IS NOT NULL"
-            )
-            self._collations.update({int(number): str(name) for number, name in found})
+            self._collations.update(_all_collations(self.session))
         if id not in self._collations:
             raise SourceChanged(f"The log names collation {id}, which the server does not know.")
         return self._collations[id]
@@ -227,8 +248,20 @@ def without(layout: Layout, sent: tuple[Column, ...]) -> Layout:
     )
 
 
-def _key_of(said: Described) -> tuple[Key, ...]:
-    if not said.key:
-        return ()
-    parts = tuple(KeyPart(column=said.names[place]) for place in said.key)
-    return (Key(name="PRIMARY", parts=parts, is_unique=True, is_primary=True),)
+def _with_own_type(told: Column, now: Column | None, found: TableMap) -> Column:
+    size = _OWN_TYPES.get(now.data_type) if now is not None else None
+    _, meta = real_type(found.types[told.ordinal - 1], found.metadata[told.ordinal - 1])
+    if now is None or told.data_type != "binary" or size != meta & 0xFF:
+        return told
+    return replace(told, data_type=now.data_type, column_type=now.column_type)
+
+
+def _all_collations(session: Session) -> dict[int, str]:
+    """Names by id. MariaDB's newer ones have an id for each character set."""
+    found = session.rows("SELECT ID, COLLATION_NAME FROM information_schema.COLLATIONS WHERE ID IS NOT NULL")
+    with contextlib.suppress(SqlError):
+        found += session.rows(
+            "SELECT ID, FULL_COLLATION_NAME FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY"
+            " WHERE ID IS NOT NULL"
+        )
+    return {int(number): str(name) for number, name in found}

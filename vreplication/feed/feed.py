@@ -74,6 +74,8 @@ class Hooks:
     check: Callable[[], None] = lambda: None
     wanted: Callable[[], int | None] = lambda: None
     told: Callable[[Status], None] = lambda status: None
+    is_ours: Callable[[], bool] = lambda: False
+    """Whether the feed is known to be ours still, when Kafka says that somebody has taken over."""
 
 
 _NOTHING = Place(0, -1)
@@ -131,7 +133,7 @@ class Run:
     def _begin(self) -> None:
         """What stands in the topic behind the progress is found, and not sent again (P7)."""
         progress = self.progress
-        there = check_topic(self.broker, progress).partitions
+        there = check_topic(self.broker, progress, self.hooks.wanted()).partitions
         ends = (*progress.ends, *[End()] * (min(there, progress.intent or 0) - len(progress.ends)))
         sent = Sent(ends)
         sent.take(self.broker.behind(progress.topic, self._starts(progress.topic, ends)))
@@ -150,12 +152,18 @@ class Run:
         for number, end in enumerate(ends):
             low, high = self._bounds(topic, number, end)
             if end.offset >= high:
+                self._check_open(topic, number, end)
                 raise Terminal(
                     f"Partition {number} of {topic} ends at {high}, before what the feed has written.",
                     cure="The topic lost messages or was made anew: begin a new feed into another topic.",
                 )
             found[number] = max(low, end.offset + 1)
         return found
+
+    def _check_open(self, topic: str, number: int, end: End) -> None:
+        _, written = self.broker.bounds(topic, number, is_committed=False)
+        if end.offset < written:
+            raise Transient(f"A transaction of somebody else in partition {number} of {topic} is open.")
 
     def _bounds(self, topic: str, number: int, end: End) -> tuple[int, int]:
         """What was committed a moment ago becomes readable a moment later."""
@@ -303,6 +311,7 @@ class Run:
     # The end of a Kafka transaction.
 
     def _commit(self, **changed: Any) -> None:
+        self.hooks.check()
         reach("feed.commit")
         resolved = max(self._whole, self.progress.resolved)
         self.producer.resolved(resolved, self.settings.format.resolved(resolved))
@@ -313,11 +322,10 @@ class Run:
             "again_from": self.progress.again_from if self._position == self.progress.position else None,
             "assigned": self._whole,
             "resolved": resolved,
-            "inside": tuple(self._last or self._done) if self._open and (self._last or self._is_done()) else None,
+            "inside": self._inside(),
             "branches": tuple(_branch(held) for held in self._matcher.held()),
             # Until all that was found behind the progress has been reached, the next run has to find it, too.
             "ends": self.producer.ends if self._assigned >= self.producer.latest else self.progress.ends,
-            "keys": self.tables.keys_by_name(),
             **changed,
         }
         made = _changed(self.progress, fields)
@@ -328,15 +336,24 @@ class Run:
             Status(progress=made, rows=self._sent_rows, by_partition=tuple(self._by_partition[: made.partitions]))
         )
 
-    def _is_done(self) -> bool:
-        """Of the open transaction an earlier run has sent rows, and this one none yet."""
-        return self._open is not None and self._done.t > self._whole
+    def _inside(self) -> tuple[int, int] | None:
+        """The last row that was sent of a transaction of which not all were."""
+        if self._open is not None and self._last is not None:
+            return self._last.t, self._last.seq
+        return (self._done.t, self._done.seq) if self._is_half_sent else None
+
+    @property
+    def _is_half_sent(self) -> bool:
+        """Of the transaction that comes, or is being read, an earlier run has sent rows, and this one none yet."""
+        return self._done.t > self._whole
 
     # Partitions that grow and shrink (E).
 
     def _scale(self) -> None:
         wanted = self.hooks.wanted()
-        if wanted is None or wanted == self.progress.partitions or self._assigned < self.producer.latest:
+        if wanted is None or wanted == self.progress.partitions:
+            return
+        if self._is_half_sent or self._assigned < self.producer.latest:
             return
         self._check_topic()
         self._commit()
@@ -364,11 +381,14 @@ class Run:
             self._check_topic()
 
     def _check_topic(self) -> None:
-        check_topic(self.broker, self.progress)
+        check_topic(self.broker, self.progress, self.hooks.wanted())
 
 
-def check_topic(broker: Broker, progress: Progress) -> Topic:
-    """Nobody but the feed changes its topic. Raises Terminal, and Transient where it is not there."""
+def check_topic(broker: Broker, progress: Progress, wanted: int | None = None) -> Topic:
+    """Nobody but the feed changes its topic. Raises Terminal, and Transient where it is not there.
+
+    wanted: partitions that the operator asks for.
+    """
     found = broker.find(progress.topic)
     if found is None:
         raise Transient(f"Topic {progress.topic} is not there.")
@@ -377,7 +397,7 @@ def check_topic(broker: Broker, progress: Progress) -> Topic:
             f"Topic {progress.topic} was deleted and made again: what it held is gone.",
             cure="Begin a new feed into another topic.",
         )
-    most = max(len(progress.ends), progress.intent or 0)
+    most = max(len(progress.ends), progress.intent or 0, wanted or 0)
     if found.partitions > most:
         raise Terminal(
             f"Topic {progress.topic} has {found.partitions} partitions, the feed uses {progress.partitions}:"
@@ -405,16 +425,16 @@ def _slices(items: Any) -> Iterator[list[RowChange]]:
 
 def _branch(held: Held) -> Branch:
     format_id, gtrid, bqual = held.xid
-    return Branch(format_id=format_id, gtrid=gtrid.hex(), bqual=bqual.hex(), start=held.start.saved)
+    return Branch(format_id=format_id, gtrid=gtrid.hex(), bqual=bqual.hex(), start=held.start.saved, rows=held.rows)
 
 
 def _held(branch: Branch) -> Held:
-    """Its rows are read again, whatever there were."""
+    """Its rows are read again, if there were any."""
     return Held(
         xid=Xid(branch.format_id, bytes.fromhex(branch.gtrid), bytes.fromhex(branch.bqual)),
         start=Position.parse(branch.start),
         changes=0,
-        rows=1,
+        rows=branch.rows,
         place=None,
         fragments=(),
     )

@@ -155,5 +155,5 @@ def read_tags(given: Any) -> Tags:
             gtid=found.get("vr-gtid", b"").decode(),
             part=(int(number), int(of)) if of else None,
         )
-    except (KeyError, ValueError) as error:
+    except (KeyError, ValueError, AttributeError, TypeError) as error:
         raise NotOurs(f"a message without the headers of a feed ({error})") from None

@@ -15,14 +15,14 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from vreplication.errors import Ambiguous, Superseded, Terminal, Transient
 from vreplication.feed.address import Address
 from vreplication.feed.broker import translated
-from vreplication.feed.messages import Encoded, Header, Kind, Place, headers, read_tags
+from vreplication.feed.messages import Encoded, Header, Kind, NotOurs, Place, headers, read_tags
 from vreplication.feed.progress import End, Progress
 from vreplication.pausepoints import reach
 
@@ -32,13 +32,14 @@ TRANSACTION_SECONDS = 60
 _MESSAGE_SECONDS = 45
 _INIT_SECONDS = 60.0
 _SOCKET_SECONDS = 20
+_SLICE_SECONDS, _TOLD_SECONDS, _LET_GO_SECONDS = 0.5, 5.0, 5.0
 _FENCED = frozenset(
     {
         *(KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED),
         KafkaError.INVALID_PRODUCER_ID_MAPPING,
     }
 )
-_OVERHEAD = 2_000
+_LEAST_PIECE, _OVERHEAD = 1_000, 2_000
 """Bytes of a message beside key and value: headers, and what a batch adds."""
 
 
@@ -56,7 +57,14 @@ class Sent:
 
     def take(self, messages: Iterable[Message]) -> None:
         for message in messages:
-            tags = read_tags(message.headers())
+            try:
+                tags = read_tags(message.headers())
+            except NotOurs:
+                raise Terminal(
+                    f"Somebody else writes into topic {message.topic()}: partition {message.partition()}, offset"
+                    f" {message.offset()} is no message of the feed.",
+                    cure="A feed needs a topic of its own: begin a new one there.",
+                ) from None
             number, place = message.partition() or 0, Place(tags.t, tags.seq)
             self.latest = max(self.latest, tags.t)
             self.ends[number] = End(offset=message.offset() or 0, n=tags.n)
@@ -74,17 +82,37 @@ class Sent:
         return self._others.get((partition, kind.value, place), 0) if self._others else 0
 
 
+def let_go(producer: Producer, *, abort: bool) -> None:
+    """Every message has been reported when the client goes: it would call back from its own end, and crash.
+
+    abort: end the transaction, so that readers need not wait for its time.
+    """
+    with contextlib.suppress(KafkaException, SystemError):
+        producer.purge()
+    if abort:
+        with contextlib.suppress(KafkaException, SystemError):
+            producer.abort_transaction(5.0)
+    until = time.monotonic() + _LET_GO_SECONDS
+    while len(producer) and time.monotonic() < until:
+        with contextlib.suppress(KafkaException, SystemError):
+            producer.poll(0.1)
+
+
 class FeedProducer:
     """Between `open` and `close`. Not thread-safe."""
 
     def __init__(self, address: Address, feed: str, most_bytes: int) -> None:
         self._address, self._feed = address, feed
-        self._most_bytes, self._piece = most_bytes, max(1_000, most_bytes - _OVERHEAD)
+        self._most_bytes, self._piece = most_bytes, max(_LEAST_PIECE, most_bytes - _OVERHEAD)
         self._producer: Producer | None = None
         self._sent = Sent(())
         self._partitions, self._generation = 0, 0
         self._error: KafkaError | None = None
         self._is_open = False
+        self.check: Callable[[], None] = lambda: None
+        """Raises what ends the feed; asked while the broker is waited for."""
+        self.waits: Callable[[str], None] = lambda text: None
+        """Told once that the broker is waited for."""
         self.rows = self.nbytes = 0
         """In the open transaction."""
 
@@ -106,20 +134,23 @@ class FeedProducer:
         )
         with self._calls("The feed's transactions cannot be begun"):
             self._producer = Producer({**settings, "error_cb": self._note_failure}, logger=log)
-            self._producer.init_transactions(_INIT_SECONDS)
+            self._patiently(self._producer.init_transactions, _INIT_SECONDS)
 
     def begin_from(self, progress: Progress, sent: Sent) -> None:
         self._sent, self._partitions, self._generation = sent, progress.partitions, progress.generation
+        # A value of which some parts are there already has to be cut as it was.
+        self._piece = progress.piece or self._piece
 
     def close(self) -> None:
         """What is open is left to be ended by who comes next, or by its time."""
-        if self._producer is not None:
-            with contextlib.suppress(KafkaException):
-                self._producer.purge()
-                if self._is_open:
-                    self._producer.abort_transaction(5.0)
-            self._producer = None
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            let_go(producer, abort=self._is_open)
         self._is_open = False
+
+    @property
+    def piece(self) -> int:
+        return self._piece
 
     @property
     def ends(self) -> tuple[End, ...]:
@@ -171,7 +202,7 @@ class FeedProducer:
     def _pieces(self, message: Encoded) -> list[tuple[Encoded, str]]:
         """Of what is too large for one message, consecutive ones."""
         value = message.value or b""
-        room = self._piece - len(message.key or b"")
+        room = max(_LEAST_PIECE, self._piece - len(message.key or b""))
         if len(value) <= room:
             return [(message, "")]
         cuts = range(0, len(value), room)
@@ -229,11 +260,42 @@ class FeedProducer:
     def flush(self) -> None:
         """All that was sent is acknowledged. Raises Transient."""
         reach("feed.before_flush")
-        with self._calls("Messages cannot be sent"):
-            left = self._own.flush(_MESSAGE_SECONDS + 5)
-        if left and self._error is None:
-            raise Transient("The broker does not acknowledge messages.")
+        until = time.monotonic() + _MESSAGE_SECONDS + 5
+        with self._calls("Messages cannot be sent"), self._telling() as tell:
+            while self._own.flush(_SLICE_SECONDS) and self._error is None:
+                if time.monotonic() > until:
+                    raise Transient("The broker does not acknowledge messages.")
+                tell()
         self._check()
+
+    def _patiently(self, call: Callable[[float], object], seconds: float) -> None:
+        """A call that may be made again when its time is up; whoever ends us need not wait for all of it."""
+        until = time.monotonic() + seconds
+        with self._telling() as tell:
+            while True:
+                try:
+                    call(_SLICE_SECONDS)
+                    return
+                except KafkaException as failure:
+                    error: KafkaError = failure.args[0]
+                    if error.code() != KafkaError._TIMED_OUT or not error.retriable() or time.monotonic() > until:
+                        raise
+                tell()
+
+    @contextlib.contextmanager
+    def _telling(self) -> Iterator[Callable[[], None]]:
+        """Between two tries: raises what ends the feed, and says once that it waits."""
+        since = time.monotonic()
+        is_told = False
+
+        def tell() -> None:
+            nonlocal is_told
+            self.check()
+            if not is_told and time.monotonic() - since > _TOLD_SECONDS:
+                is_told = True
+                self.waits(f"Kafka ({self._address.servers}) does not answer. Waiting for it.")
+
+        yield tell
 
     def commit(self, topic: str, progress: Progress) -> None:
         """Progress behind all else, and the end of it. Raises Transient, Ambiguous, Superseded."""
@@ -244,7 +306,7 @@ class FeedProducer:
         reach("feed.before_commit")
         began = time.monotonic()
         with self._calls("The feed's transaction cannot be committed"):
-            self._own.commit_transaction(TRANSACTION_SECONDS + 10)
+            self._patiently(self._own.commit_transaction, TRANSACTION_SECONDS + 10)
         if time.monotonic() - began > _SOCKET_SECONDS:
             # The client may have asked twice, and the other request may come during the next transaction (P4).
             raise Transient("The broker took too long to commit.")
@@ -299,7 +361,7 @@ class FeedProducer:
         return self._producer
 
     @contextlib.contextmanager
-    def _calls(self, what: str):  # type: ignore[no-untyped-def]
+    def _calls(self, what: str) -> Iterator[None]:
         try:
             yield
         except KafkaException as failure:

@@ -21,12 +21,16 @@ class End(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Branch(msgspec.Struct, frozen=True, kw_only=True):
-    """An XA branch that was prepared and has not ended. start: where its rows begin in the log."""
+    """An XA branch that was prepared and has not ended.
+
+    start: where its rows begin in the log; rows: of followed tables.
+    """
 
     format_id: int
     gtrid: str
     bqual: str
     start: str
+    rows: int = 1
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,7 +38,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     first, for the branches in between. assigned: the time of the last transaction. inside: of one that is being sent,
     (t, seq) of the last row that was. ends: of every partition that the topic has. partitions: how many of them are in
     use, as generation `generation`; intent: how many are to be. resolved: what the last Resolved said. rules: how rows
-    are dispatched and written. keys: what tells rows apart in tables without a primary key, which the log does not say.
+    are dispatched and written. piece: bytes at which a value is cut into parts.
     """
 
     feed: str
@@ -52,7 +56,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     intent: int | None = None
     ends: tuple[End, ...] = ()
     rules: str = ""
-    keys: dict[str, tuple[str, ...]] = {}
+    piece: int = 0
     version: int = VERSION
 
     def encoded(self) -> bytes:

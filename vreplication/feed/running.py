@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from uuid import UUID
 
 import msgspec
 
 from vreplication.binlog import position as places
 from vreplication.binlog.events import Position
+from vreplication.binlog.gtids import MariadbGtids, MysqlGtids
 from vreplication.binlog.tailer import Tailer
-from vreplication.errors import Ambiguous, LeaseHeld, Refused, SourceChanged, Transient
+from vreplication.errors import Ambiguous, LeaseHeld, Refused, SourceChanged, Superseded, Transient
 from vreplication.feed.address import Address
 from vreplication.feed.broker import Broker, Topic
 from vreplication.feed.catalog import Filter, Tables
@@ -87,7 +90,9 @@ class Service:
                 self._run_once()
             except LeaseHeld:
                 raise
-            except (Transient, Ambiguous) as error:
+            except (Transient, Ambiguous, Superseded) as error:
+                if isinstance(error, Superseded) and not self.hooks.is_ours():
+                    raise
                 log.warning("the feed begins again at its progress: %s", error)
                 failures = 0 if self._commits else failures
                 if failures and str(error) != told:
@@ -107,12 +112,13 @@ class Service:
         broker = Broker(feed.address)
         topic = prepare_topics(broker, feed)
         producer = FeedProducer(feed.address, feed.id, topic.most_bytes)
+        producer.check, producer.waits = self.hooks.check, self.notify
         with connect(feed.source) as session:
+            check_same(broker, feed, session)
             tables = Tables(filter=feed.filter, connect=lambda: connect(feed.source))
             try:
                 producer.open()
                 progress = self._progress(broker, producer, session, topic)
-                tables.keys.update(progress.keys)
                 self._follow(broker, producer, session, tables, progress)
             finally:
                 producer.close()
@@ -121,7 +127,7 @@ class Service:
     def _progress(self, broker: Broker, producer: FeedProducer, session: Session, topic: Topic) -> Progress:
         found = broker.last(self.feed.progress_topic)
         if found is None:
-            return begin(self.feed, producer, session, topic, self.stop)
+            return begin(self.feed, producer, session, topic, self.hooks.check)
         progress = decode(found)
         if progress.rules != self.feed.rules:
             raise Refused(
@@ -171,6 +177,23 @@ def _open_log(feed: Feed, session: Session, start: Position) -> Tailer:
     )
 
 
+def check_same(broker: Broker, feed: Feed, session: Session) -> None:
+    """Before anybody is fenced: what the progress of this id tells of is this feed. Raises Refused."""
+    found = broker.last(feed.progress_topic)
+    if found is None:
+        return
+    progress = decode(found)
+    if progress.topic != feed.address.topic:
+        raise Refused(
+            f"Feed {feed.id} sends to topic {progress.topic}, not {feed.address.topic}.",
+            cure="Give the new one another --workflow id.",
+        )
+    if progress.source != identity_of(session):
+        raise Refused(
+            f"Feed {feed.id} on these brokers is of another source server.", cure="Give the new one another id."
+        )
+
+
 def prepare_topics(broker: Broker, feed: Feed) -> Topic:
     """Make what is missing. Raises Refused where the topic is another feed's, or of no use."""
     broker.create(
@@ -190,7 +213,7 @@ def prepare_topics(broker: Broker, feed: Feed) -> Topic:
     return found
 
 
-def begin(feed: Feed, producer: FeedProducer, session: Session, topic: Topic, stop: threading.Event) -> Progress:
+def begin(feed: Feed, producer: FeedProducer, session: Session, topic: Topic, check: Callable[[], None]) -> Progress:
     """Generation 1, in one transaction with the first progress."""
     _check_empty(Broker(feed.address), topic)
     if feed.partitions not in (None, topic.partitions):
@@ -198,7 +221,7 @@ def begin(feed: Feed, producer: FeedProducer, session: Session, topic: Topic, st
             f"Topic {topic.name} has {topic.partitions} partitions, not {feed.partitions}.",
             cure=f"Leave out --partitions, or scale later: `vreplication scale {feed.id} --partitions N`.",
         )
-    again_from, position = _start(feed, session, stop)
+    again_from, position = _start(feed, session, check)
     assigned = _now_micros(session) if feed.start == "now" else 1
     progress = Progress(
         feed=feed.id,
@@ -212,6 +235,7 @@ def begin(feed: Feed, producer: FeedProducer, session: Session, topic: Topic, st
         partitions=topic.partitions,
         ends=(End(),) * topic.partitions,
         rules=feed.rules,
+        piece=producer.piece,
     )
     return _first(feed, producer, progress)
 
@@ -242,7 +266,7 @@ def _check_empty(broker: Broker, topic: Topic) -> None:
             )
 
 
-def _start(feed: Feed, session: Session, stop: threading.Event) -> tuple[Position | None, Position]:
+def _start(feed: Feed, session: Session, check: Callable[[], None]) -> tuple[Position | None, Position]:
     """From where the log is read, and from where it is sent.
 
     A branch that was prepared before the second place and commits behind it is read whole: it was either prepared
@@ -254,7 +278,7 @@ def _start(feed: Feed, session: Session, stop: threading.Event) -> tuple[Positio
     if feed.start != "now":
         return None, _named(session, feed.start, mariadb)
     first = _here(session, mariadb)
-    _wait_for_branches(session, mariadb, feed.xa_wait_seconds, stop)
+    _wait_for_branches(session, mariadb, feed.xa_wait_seconds, check)
     return first, _here(session, mariadb)
 
 
@@ -262,7 +286,8 @@ def _oldest(session: Session, mariadb: bool) -> Position:
     found = places.retention(session).oldest
     if mariadb or str(session.value("SELECT @@global.gtid_mode")) != "ON":
         return found
-    return Position.parse(f"{found} {session.value('SELECT @@global.gtid_purged')}".strip())
+    purged = "".join(str(session.value("SELECT @@global.gtid_purged")).split())
+    return Position.parse(f"{found} {purged}".strip())
 
 
 def _here(session: Session, mariadb: bool) -> Position:
@@ -271,13 +296,20 @@ def _here(session: Session, mariadb: bool) -> Position:
 
 
 def _named(session: Session, text: str, mariadb: bool) -> Position:
+    """Raises Refused for what is no set of GTIDs of this flavor."""
     try:
-        return Position.parse(f"{places.current(session, mariadb)} {text}")
+        found = Position.parse(f"{places.current(session, mariadb)} {''.join(text.split())}")
+        kind = MariadbGtids if mariadb else MysqlGtids
+        if not isinstance(found.gtids, kind) or Position.parse(found.saved).gtids != found.gtids:
+            raise ValueError("not of this server's kind")
+        if isinstance(found.gtids, MysqlGtids):
+            list(map(UUID, (source.partition(":")[0] for source in found.gtids.ranges)))
     except ValueError as error:
         raise Refused(f"--start {text!r} is no set of GTIDs ({error}).", cure="Use now, earliest, or GTIDs.") from None
+    return found
 
 
-def _wait_for_branches(session: Session, mariadb: bool, seconds: float, stop: threading.Event) -> None:
+def _wait_for_branches(session: Session, mariadb: bool, seconds: float, check: Callable[[], None]) -> None:
     waited = 0.0
     while found := prepared_branches(session, is_mariadb=mariadb):
         if waited >= seconds:
@@ -285,7 +317,8 @@ def _wait_for_branches(session: Session, mariadb: bool, seconds: float, stop: th
                 f"{len(found)} XA transactions are prepared; their rows would be in no message.",
                 cure="Commit or roll back the ones that XA RECOVER lists, or give --xa-wait more time.",
             )
-        stop.wait(0.25)
+        check()
+        time.sleep(0.25)
         waited += 0.25
 
 

@@ -88,6 +88,12 @@ def _packs_as(value: float, data: bytes) -> bool:
         return False
 
 
+def decoder(session: Session, charset: str) -> Decode:
+    """Of any character set."""
+    codec = _DIRECT.get(charset) or _WIDE.get(charset)
+    return (lambda data: data.decode(codec)) if codec else _decoder(session, charset)
+
+
 def decoders(session: Session, charsets: set[str]) -> dict[str, Decode]:
     """By character set, for those that need the server's own tables."""
     return {charset: _decoder(session, charset) for charset in charsets - _DIRECT.keys() - _WIDE.keys()}

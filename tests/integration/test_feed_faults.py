@@ -1,0 +1,119 @@
+"""A feed beside brokers that die, freeze and come back: nothing is lost, nothing comes twice."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox.databases import Database
+from sandbox.kafka import Cluster
+from tests.support import feeds
+from tests.support.flow import wait_until
+from tests.support.running_feed import (
+    Running,
+    check_numbers,
+    logged,
+    make_tables,
+    sent,
+    start_feed,
+    write_history,
+)
+from vreplication.feed import producer
+from vreplication.feed.check import check
+
+
+@pytest.fixture
+def begin(kafka_cluster: Cluster, database: Database, tmp_path: Path) -> Iterator[Callable[..., Running]]:
+    yield from start_feed(kafka_cluster, database, tmp_path)
+
+
+def _write_until(database: Database, draw: random.Random, is_so: Callable[[], Any]) -> None:
+    def is_so_now() -> Any:
+        write_history(database, draw, 3, ("t", "u"))
+        return is_so()
+
+    wait_until(is_so_now, "it did not come to that", 120, 0.1)
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, seconds in (("TRANSACTION_SECONDS", 12), ("_MESSAGE_SECONDS", 8), ("_SOCKET_SECONDS", 6)):
+        monkeypatch.setattr(producer, name, seconds)
+
+
+def _commits(feed: Running, more: int) -> Callable[[], bool]:
+    """So many further commits from here on."""
+    seen: list[object] = [feed.status]
+
+    def are_there() -> bool:
+        if feed.status is not seen[-1]:
+            seen.append(feed.status)
+        return feed.error is not None or len(seen) > more
+
+    return are_there
+
+
+@pytest.mark.only_on("mysql")
+def test_leaders_and_coordinators_are_killed_and_frozen_in_turn(
+    begin: Callable[..., Running], kafka_cluster: Cluster, database: Database
+) -> None:
+    draw = random.Random(7)
+    make_tables(database, "t", "u")
+    start = feeds.here(database)
+    feed = begin(partitions=3)
+    feed.wait_begun()
+    for number in (kafka_cluster.leader(feed.feed.address.topic), kafka_cluster.leader("__transaction_state")):
+        kafka_cluster.kill(number)
+        _write_until(database, draw, _commits(feed, 2))
+        kafka_cluster.start(number)
+    kafka_cluster.freeze(kafka_cluster.leader(feed.feed.address.topic))
+    _write_until(database, draw, _commits(feed, 2))
+    kafka_cluster.restore()
+    feed.wait_sent(database, 60)
+    assert sent(feed.feed) == logged(database, start)
+    check_numbers(feed.feed)
+    assert check(feed.feed.address).partitions == 3
+
+
+@pytest.mark.only_on("mariadb")
+def test_all_brokers_away_are_waited_for(
+    begin: Callable[..., Running], kafka_cluster: Cluster, database: Database
+) -> None:
+    draw = random.Random(8)
+    make_tables(database, "t", "u")
+    start = feeds.here(database)
+    feed = begin()
+    feed.wait_begun()
+    write_history(database, draw, 5, ("t", "u"))
+    for number in range(3):
+        kafka_cluster.kill(number)
+    write_history(database, draw, 20, ("t", "u"))
+    wait_until(lambda: feed.said or feed.error, "nothing is said of it", 120)
+    kafka_cluster.start(0, 1, 2)
+    feed.wait_sent(database, 120)
+    assert sent(feed.feed) == logged(database, start)
+    check_numbers(feed.feed)
+
+
+def test_the_source_is_killed_and_comes_back(
+    begin: Callable[..., Running], kafka_cluster: Cluster, database: Database
+) -> None:
+    """Its connections are cut; a server of its own is killed in tests of catch-up, which reads by the same reader."""
+    draw = random.Random(9)
+    make_tables(database, "t", "u")
+    start = feeds.here(database)
+    feed = begin()
+    feed.wait_begun()
+    for _ in range(3):
+        write_history(database, draw, 5, ("t", "u"))
+        for row in database.admin.named_rows("SHOW PROCESSLIST"):
+            if "Dump" in str(row["command"]):
+                database.admin.kill(int(row["id"]))
+        _write_until(database, draw, _commits(feed, 1))
+    feed.wait_sent(database, 60)
+    assert sent(feed.feed) == logged(database, start)
+    check_numbers(feed.feed)
