@@ -1,7 +1,7 @@
 """Which tables a feed follows, and how their rows are decoded: by what the log itself says of each table.
 
 The log's own description (binlog_row_metadata=FULL) is right for the rows behind it, whatever became of the table
-since. The server knows more (unique keys, MariaDB's own types): where its definition of today fits the description,
+since. The server knows more (MariaDB's own types): where its definition of today fits the description,
 it is taken.
 
 What must stay true: a table of ours, a shadow or a retired table is never sent; a key column is never left out.

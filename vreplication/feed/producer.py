@@ -1,4 +1,4 @@
-"""Messages into Kafka, in transactions that carry the feed's progress. Rules P1 to P8 of docs/design/changefeed.md.
+"""Messages into Kafka, in transactions that carry the feed's progress. The contract with readers is docs/feed.md.
 
 One producer a feed; its transactional.id is the feed's id, so that beginning anew fences whoever came before and ends
 his transaction. A transaction is: messages, Resolved in every partition, and, when all of that is acknowledged, the
