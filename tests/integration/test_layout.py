@@ -33,6 +33,7 @@ BACK_TO_1 = (
     f"DROP TABLE {SIDECAR}.later, {SIDECAR}.workflow_table",
     f"ALTER TABLE {SIDECAR}.worker CHANGE protocol mechanism INT NOT NULL",
     f"ALTER TABLE {SIDECAR}.workflow_group DROP COLUMN atomic",
+    f"DROP TABLE IF EXISTS {SIDECAR}.feed_consumer, {SIDECAR}.feed_offset",
 )
 """What takes today's layout back to version 1, with all that stands in it."""
 

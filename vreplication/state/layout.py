@@ -24,7 +24,7 @@ from vreplication.settings import SIDECAR
 from vreplication.state import lease
 
 T = TypeVar("T")
-VERSION = 4
+VERSION = 5
 _VERSION_ROW, _STEP_ROW = 1, 2
 """Rows of schema_version: the layout's version, and how many statements of the migration under way are done."""
 _DENIED = frozenset({1044, 1142, 1143})

@@ -99,12 +99,22 @@ queue = _table(
     "after_workflow", "priority", "state", "reason", "submitted_by", "submitted_at", "started_by", "started_at",
 )  # fmt: skip
 
+feed = _table("feed", "workflow", "wanted_partitions", "figures", "written_at")
+feed_consumer = _table(
+    "feed_consumer", "consumer_group", "topic", "mode", "topic_id", "generation", "partitions", "watermark", "ddl_done",
+    "ddl_intent", "ddl_before",
+)  # fmt: skip
+feed_offset = _table(
+    "feed_offset", "consumer_group", "topic", "number", "next_offset", "n", "resolved", "generation", "stand",
+    "stand_t", "stand_count", "aligned_epoch", "aligned_count",
+)  # fmt: skip
+
 OF_A_WORKFLOW = (
     lease, heartbeat, worker, gate, split, chunk, compared, checkpoint, stream, since, marker, marker_applied,
     gate_release, throttle, traffic,
 )  # fmt: skip
 """Tables whose rows of a workflow go when it has ended."""
-REMEMBERED = (progress, verification, tuning, history, forecast)
+REMEMBERED = (progress, verification, tuning, history, forecast, feed)
 """What is kept of one that has ended, beside its own row and the journal."""
 
 

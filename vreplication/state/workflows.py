@@ -269,10 +269,10 @@ def move(
         rows.change(session, _t, {"id": workflow}, **fields)
 
 
-def reopen(session: Session, workflow: str) -> None:
+def reopen(session: Session, workflow: str, phase: Phase = Phase.COPYING) -> None:
     """Go on with a failed workflow: back to copying, which finds out by itself what is left to do."""
     failed = {"id": workflow, "phase": str(Phase.FAILED)}
-    values = {"phase": str(Phase.COPYING), "reason": None, "ended_at": None, "updated_at": now()}
+    values = {"phase": str(phase), "reason": None, "ended_at": None, "updated_at": now()}
     rows.change(session, _t, failed, **values)
 
 

@@ -1,0 +1,205 @@
+"""Reads a topic and checks what a feed promises of it: numbering, order, Resolved, DDL, generations, partitions.
+
+Rules are named as in docs/feed.md: 1.1 a row's changes are in one partition of a generation; 1.2 each is there once;
+1.3 in the order of the log; 2.2 nothing up to a Resolved comes behind it; 2.3 nothing before a DDL comes behind it;
+2.4 Resolved and DDL are in all partitions of their generation.
+
+What must stay true: it only reads; partitions are read one after the other, and memory is bounded: of keys eight bytes
+each are kept, up to so many.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from vreplication.errors import Refused, Terminal
+from vreplication.feed.address import Address
+from vreplication.feed.broker import Broker
+from vreplication.feed.formats.open import read_admin, read_row
+from vreplication.feed.messages import Kind, NotOurs, Tags, read_tags
+
+_MOST_KEYS = 4_000_000
+_COUNTED = (Kind.ROW, Kind.DDL, Kind.ADMIN)
+
+
+class Broken(Exception):
+    """A message that breaks a rule."""
+
+    def __init__(self, partition: int, offset: int, words: str) -> None:
+        super().__init__(f"Partition {partition}, offset {offset}: {words}")
+        self.partition, self.offset, self.words = partition, offset, words
+
+
+@dataclass(slots=True)
+class Report:
+    """What was read. keys None: whether a row stays in its partition was not looked at, or not of all."""
+
+    partitions: int = 0
+    messages: int = 0
+    rows: int = 0
+    ddl: int = 0
+    generations: int = 0
+    resolved: int | None = None
+    are_keys_checked: bool = True
+
+
+@dataclass(slots=True)
+class _Partition:
+    """Where the reading of one stands."""
+
+    number: int
+    n: int | None = None
+    place: tuple[int, int] = (0, -1)
+    resolved: int = 0
+    ddl: int = 0
+    generation: int = 0
+    part: tuple[int, int] | None = None
+    ddls: list[int] = field(default_factory=list)
+
+
+class Checker:
+    """Feed it the messages of each partition, in order. has_keys: rows are of `open`, not spread by time."""
+
+    def __init__(self, *, has_keys: bool = True) -> None:
+        self.report = Report(are_keys_checked=has_keys)
+        self._keys: dict[bytes, int] = {}
+        self._counts: dict[int, int] = {}
+        self._ddls: dict[int, dict[int, set[int]]] = {}
+        self._ends: list[_Partition] = []
+
+    def partition(self, number: int, messages: Iterable[Any]) -> None:
+        """Raises Broken."""
+        at = _Partition(number)
+        self.report.partitions += 1
+        for message in messages:
+            offset = message.offset()
+            try:
+                self._take(at, read_tags(message.headers()), message)
+            except NotOurs as error:
+                raise Broken(number, offset, f"it is no message of a feed ({error})") from None
+            except _Wrong as error:
+                raise Broken(number, offset, str(error)) from None
+        self._ends.append(at)
+
+    def _take(self, at: _Partition, tags: Tags, message: Any) -> None:
+        self.report.messages += 1
+        self._check_number(at, tags)
+        if tags.kind is Kind.ADMIN:
+            self._admin(at, tags, message)
+        elif tags.generation < at.generation:
+            raise _Wrong(f"it is of generation {tags.generation}, behind {at.generation}")
+        elif tags.kind is Kind.RESOLVED:
+            at.resolved = max(at.resolved, tags.t)
+        elif tags.kind is Kind.DDL:
+            self._ddl(at, tags)
+        elif tags.kind is Kind.ROW:
+            self._row(at, tags, message)
+
+    def _check_number(self, at: _Partition, tags: Tags) -> None:
+        if at.n is None:
+            # The head may have been cut by the topic's retention.
+            at.n = tags.n - (tags.kind in _COUNTED)
+        wanted = at.n + (tags.kind in _COUNTED)
+        if tags.n < wanted:
+            raise _Wrong(f"rule 1.2: n is {tags.n} again, {wanted} follows")
+        if tags.n > wanted:
+            raise _Wrong(f"a message is missing: n is {tags.n}, {wanted} follows")
+        at.n = tags.n
+
+    def _admin(self, at: _Partition, tags: Tags, message: Any) -> None:
+        try:
+            generation, partitions, _ = read_admin(message.value())
+        except Terminal:
+            # Of another format: the header says the generation, and the count is not known.
+            generation, partitions = tags.generation, 0
+        if generation <= at.generation:
+            raise _Wrong(f"Admin of generation {generation}, behind {at.generation}")
+        known = self._counts.setdefault(generation, partitions)
+        if known != partitions:
+            raise _Wrong(f"generation {generation} has {partitions} partitions here, {known} elsewhere")
+        at.generation = generation
+        self.report.generations = max(self.report.generations, generation)
+
+    def _check_time(self, at: _Partition, tags: Tags) -> None:
+        if tags.t <= at.resolved:
+            raise _Wrong(f"rule 2.2: its time is {tags.t}, and Resolved({at.resolved}) was before it")
+        if (tags.t, tags.seq) < at.place:
+            raise _Wrong(f"rule 1.3: its place is {tags.t}/{tags.seq}, behind {at.place[0]}/{at.place[1]}")
+        at.place = (tags.t, tags.seq)
+
+    def _ddl(self, at: _Partition, tags: Tags) -> None:
+        self._check_time(at, tags)
+        at.ddl = tags.t
+        self.report.ddl += 1
+        self._ddls.setdefault(tags.generation, {}).setdefault(tags.t, set()).add(at.number)
+
+    def _row(self, at: _Partition, tags: Tags, message: Any) -> None:
+        self._check_time(at, tags)
+        if tags.t < at.ddl:
+            raise _Wrong(f"rule 2.3: its time is {tags.t}, and DDL({at.ddl}) was before it")
+        count = self._counts.get(tags.generation)
+        if count and at.number >= count:
+            raise _Wrong(f"rule 1.1: generation {tags.generation} has {count} partitions")
+        self._check_part(at, tags)
+        self.report.rows += tags.part is None or tags.part[0] == 0
+        if tags.part is None and self.report.are_keys_checked:
+            self._check_key(at, tags, message)
+
+    def _check_part(self, at: _Partition, tags: Tags) -> None:
+        wanted = None if at.part is None or at.part[0] + 1 == at.part[1] else (at.part[0] + 1, at.part[1])
+        if wanted is not None and tags.part != wanted:
+            raise _Wrong(f"part {wanted[0]} of {wanted[1]} is missing")
+        at.part = tags.part
+
+    def _check_key(self, at: _Partition, tags: Tags, message: Any) -> None:
+        change = read_row(message.key(), message.value())
+        image = change.after or change.before or {}
+        key = [f"{name}={cell.value!r}" for name, cell in image.items() if cell.is_unique]
+        if not key:
+            return
+        words = f"{tags.generation}|{change.schema}|{change.table}|{'|'.join(key)}"
+        digest = hashlib.blake2b(words.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+        where = self._keys.setdefault(digest, at.number)
+        if where != at.number:
+            raise _Wrong(f"rule 1.1: row {', '.join(key)} of {change.schema}.{change.table} is in {where}, too")
+        if len(self._keys) > _MOST_KEYS:
+            self._keys.clear()
+            self.report.are_keys_checked = False
+
+    def end(self) -> Report:
+        """When all partitions were read. Raises Broken."""
+        self._check_ddls()
+        current = [at.resolved for at in self._ends if at.number < self._counts.get(self.report.generations, 0)]
+        self.report.resolved = min(current, default=None)
+        return self.report
+
+    def _check_ddls(self) -> None:
+        """2.4. One that stands near the end may not have been read in a partition that was read before it came."""
+        least = min((at.resolved for at in self._ends), default=0)
+        for generation, found in self._ddls.items():
+            for t, partitions in found.items():
+                wanted = set(range(self._counts.get(generation, 0)))
+                if t <= least and wanted - partitions:
+                    missing = sorted(wanted - partitions)[0]
+                    raise Broken(missing, -1, f"rule 2.4: DDL({t}) of generation {generation} is missing there")
+
+
+class _Wrong(Exception):
+    """In words."""
+
+
+def check(address: Address, *, has_keys: bool = True, note: Callable[[str], None] = lambda text: None) -> Report:
+    """Raises Broken, Refused where there is no such topic, and what reading raises."""
+    broker = Broker(address)
+    topic = broker.find(address.topic)
+    if topic is None:
+        raise Refused(f"There is no topic {address.topic}.", cure="Check the address.")
+    checker = Checker(has_keys=has_keys)
+    for number in range(topic.partitions):
+        low, _ = broker.bounds(topic.name, number)
+        checker.partition(number, broker.behind(topic.name, {number: low}))
+        note(f"Partition {number}: {checker.report.messages} messages so far.")
+    return checker.end()

@@ -1,0 +1,132 @@
+"""A DDL of the feed, run on the target once.
+
+It does not roll back and commits by itself, so that it is run stands in no transaction with it. Before it is run, its
+intent is saved with what the tables are that it names; who finds an intent looks first whether they are something else
+by now. The connection that runs it holds a named lock: when the process is killed, the server goes on with the
+statement, and nobody looks before that has ended.
+
+What must stay true: nobody runs a DDL without the lock; a statement that the server refuses ends the consumer with the
+server's words, and the same intent is found again by the next one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+from vreplication.binlog.control import Query
+from vreplication.binlog.statements import Definition, definition
+from vreplication.cutover.identity import table_identity
+from vreplication.errors import Terminal
+from vreplication.feed.consume.listener import Ddl
+from vreplication.mysql.quoting import ident
+from vreplication.mysql.server import is_mariadb
+from vreplication.mysql.session import Session, SqlError, connect
+from vreplication.mysql.url import SourceUrl
+from vreplication.pausepoints import reach
+from vreplication.schema.introspect import COUNTER, read_create_sql
+from vreplication.settings import TABLE_SECONDS
+from vreplication.state import feed_offsets
+from vreplication.state.feed_offsets import Group, Key, Stand
+
+_UTF8MB4 = 45
+_NO_TABLE = frozenset({1146, 1049})
+_NO_SCHEMA = 1049
+_DONE_BEFORE = frozenset({1007, 1008, 1050, 1051, 1060, 1061, 1091, 1146})
+"""What is made is there already, or what goes is gone."""
+_IDLE_SECONDS = 60
+
+
+def lock_name(key: Key, what: str) -> str:
+    """Of a named lock of the server."""
+    return f"vreplication.{what}.{hashlib.sha256('/'.join(key).encode()).hexdigest()[:40]}"
+
+
+def run(target: SourceUrl, key: Key, ddl: Ddl) -> bool:
+    """Unless somebody else is doing it; returns whether it is done. Raises Transient, Terminal."""
+    # No schema of its own: an unqualified name means the one of the message, or is an error.
+    with connect(target, use_database=False, found_rows=True, idle_seconds=_IDLE_SECONDS) as session:
+        if session.value("SELECT GET_LOCK(%s,0)", (lock_name(key, "ddl"),)) != 1:
+            return False
+        state = feed_offsets.load(session, key)
+        at = state.all_at(Stand.DDL) if state else None
+        if state is None or at is None or at.stand_t != ddl.t or state.group.ddl_done >= ddl.t:
+            return state is not None and state.group.ddl_done >= ddl.t
+        _run(session, key, state.group, ddl)
+    return True
+
+
+def _run(session: Session, key: Key, group: Group, ddl: Ddl) -> None:
+    said = _definition(ddl)
+    now = _look(session, said)
+    is_again = group.ddl_intent == ddl.t
+    if not is_again:
+        group = feed_offsets.intend(session, key, group, ddl.t, now)
+    if not is_again or not _has_happened(said, str(group.ddl_before), now):
+        reach("consume.before_ddl")
+        _execute(session, ddl, said, is_again=is_again)
+        reach("consume.after_ddl")
+    feed_offsets.finish(session, key, group)
+
+
+def _execute(session: Session, ddl: Ddl, said: Definition | None, *, is_again: bool) -> None:
+    session.execute_raw("SET SESSION foreign_key_checks=0")
+    try:
+        _use(session, ddl.schema)
+        with session.in_the_servers_zone(), session.patient(TABLE_SECONDS):
+            session.execute_raw(ddl.sql)
+    except SqlError as error:
+        if is_again and error.code in _DONE_BEFORE and _was_done(session, said):
+            return
+        raise Terminal(
+            f"A DDL of the feed cannot be run on the target: {error.message}. It is: {ddl.sql[:500]}",
+            cure="Make it possible there, or do by hand what it does; then start the consumer again.",
+        ) from None
+
+
+def _was_done(session: Session, said: Definition | None) -> bool:
+    """Refused when it came again, as what has been done: where we know no table, or all that it drops are gone."""
+    return said is None or (said.verb == "DROP" and _has_happened(said, "", _look(session, said)))
+
+
+def _use(session: Session, schema: str) -> None:
+    """A schema that is not here decides nothing where every name has its own."""
+    if schema:
+        try:
+            session.execute_raw(f"USE {ident(schema)}")
+        except SqlError as error:
+            if error.code != _NO_SCHEMA:
+                raise
+
+
+def _definition(ddl: Ddl) -> Definition | None:
+    query = Query(schema=ddl.schema, text=ddl.sql.encode(), collation=_UTF8MB4, sql_mode=0)
+    return definition(query, "utf-8")
+
+
+def _look(session: Session, said: Definition | None) -> str:
+    """What the tables are that it names."""
+    found = {f"{schema}.{table}": _of(session, schema, table) for schema, table in (said.tables if said else ())}
+    return json.dumps(found, sort_keys=True)
+
+
+def _of(session: Session, schema: str, table: str) -> list[str | None] | None:
+    """Its definition, and by which number InnoDB knows it; None: it is not there."""
+    if not table:
+        sql = "SELECT DEFAULT_COLLATION_NAME FROM information_schema.SCHEMATA WHERE SCHEMA_NAME=%s"
+        found = session.value(sql, (schema,))
+        return None if found is None else [str(found)]
+    try:
+        create = COUNTER.sub("", read_create_sql(session, schema, table))
+    except SqlError as error:
+        if error.code in _NO_TABLE:
+            return None
+        raise
+    return [create, table_identity(session, schema, table, is_mariadb(session))]
+
+
+def _has_happened(said: Definition | None, before: str, now: str) -> bool:
+    """MariaDB drops several tables one by one: it has happened when the last is gone."""
+    if said is not None and said.verb == "DROP" and said.what == "TABLE":
+        return not any(json.loads(now).values())
+    return before != now

@@ -1,0 +1,285 @@
+"""Rows of a feed as statements on the target.
+
+A batch of rows of a table with a key is what it leaves behind: of each key the last change, all deletions before all
+writes (the reasons are those of apply/batch.py). A table without one gets each change in turn, and a row that is to go
+must be there.
+
+What must stay true: a row that comes again leaves the same behind; every value is a literal in plain ASCII, whatever
+the message holds; a value that the target would store otherwise ends the consumer, and so does a column that it lacks.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from vreplication.errors import Refused, Terminal
+from vreplication.feed.consume.waiting import Waiting
+from vreplication.feed.formats.open import Cell, Change, read_row
+from vreplication.mysql import values
+from vreplication.mysql.quoting import binary, ident, idents, qualified, text
+from vreplication.mysql.session import DUPLICATE, LockWait, Session, SqlError
+from vreplication.schema.introspect import introspect
+from vreplication.schema.losses import loss
+from vreplication.schema.model import Column, Table
+
+_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]*)?")
+_PLAIN = re.compile(r"[0-9A-Za-z:. -]*")
+_KEYS = 500
+"""So many keys are deleted by one statement."""
+_FLOAT = struct.Struct("<f")
+Literal = Callable[[Any], str]
+Key = tuple[str, ...]
+Image = dict[str, Cell]
+
+
+def _number(value: Any) -> str:
+    if not _NUMBER.fullmatch(shown := str(value)):
+        raise Terminal(f"A row of the feed has {shown[:40]!r} for a number.")
+    return shown
+
+
+def _plain(value: Any) -> str:
+    if not _PLAIN.fullmatch(value):
+        raise Terminal(f"A row of the feed has {value[:40]!r} for a time or a number.")
+    return f"'{value}'"
+
+
+def _approximate(value: float) -> str:
+    """With an exponent: without one the server would read a DECIMAL."""
+    shown = repr(float(value))
+    return shown if "e" in shown else f"{shown}e0"
+
+
+_LITERALS: dict[str, Literal] = {
+    **dict.fromkeys(("Tiny", "Short", "Medium", "Long", "LongLong", "Year", "Bit", "Decimal"), _number),
+    **dict.fromkeys(("Float", "Double"), _approximate),
+    **dict.fromkeys(("Date", "Time", "DateTime", "Timestamp", "UUID", "INET4", "INET6"), _plain),
+    **dict.fromkeys(("String", "Text", "Enum", "Set", "JSON"), text),
+    **dict.fromkeys(("Binary", "Blob", "Vector", "Geometry"), binary),
+}
+
+
+def _literal(cell: Cell) -> str:
+    if cell.value is None:
+        return "NULL"
+    try:
+        return _LITERALS[cell.type](cell.value)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise Terminal(f"A row of the feed has a {cell.type} that cannot be read.") from None
+
+
+def _same(column: Column, cell: Cell) -> str:
+    """SQL that is true for exactly this value, whatever the column's collation calls the same."""
+    name = ident(column.name)
+    if cell.value is None:
+        return f"{name} IS NULL"
+    if cell.type == "Float":
+        return f"{name}={_approximate(_FLOAT.unpack(_FLOAT.pack(cell.value))[0])}"
+    if cell.type == "JSON" and column.data_type == "json":
+        return f"{name}=CAST({text(cell.value)} AS JSON)"
+    if cell.type in ("String", "Text", "JSON", "Enum", "Set"):
+        bare = f"CAST(CONVERT({name} USING utf8mb4) AS BINARY)"
+        return f"{bare}={binary(cell.value.encode())}"
+    if cell.type in ("Geometry", "Vector"):
+        return f"CAST({name} AS BINARY)={_literal(cell)}"
+    return f"{name}={_literal(cell)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    """How rows of one shape are written. names: of the columns that take a value; key: by which rows are told apart.
+
+    is_replaced: the target has that key, too, so that REPLACE takes the old row out.
+    """
+
+    table: Table
+    names: tuple[str, ...]
+    key: tuple[str, ...]
+    is_replaced: bool
+
+    @property
+    def target(self) -> str:
+        return qualified(self.table.schema, self.table.name)
+
+    def values(self, image: Image) -> str:
+        return ",".join([_literal(image[name]) for name in self.names])
+
+    def key_of(self, image: Image) -> Key:
+        return tuple([_literal(image[name]) for name in self.key])
+
+
+class Target:
+    """Tables as they are until `forget`."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._tables: dict[tuple[str, str], Table] = {}
+        self._plans: dict[tuple[Any, ...], _Plan] = {}
+
+    def forget(self) -> None:
+        """A DDL has been run."""
+        self._tables.clear()
+        self._plans.clear()
+
+    def write(self, rows: Iterable[Waiting]) -> None:
+        """In a transaction. Raises LockWait, Terminal."""
+        batches: dict[int, _Batch] = {}
+        for row in rows:
+            change = read_row(row.key, row.value)
+            plan = self._plan(change)
+            batch = batches.get(id(plan.table))
+            if batch is not None and batch.plan is not plan:
+                # Rows of another shape come behind these.
+                self._run(batches.pop(id(plan.table)))
+                batch = None
+            if batch is None:
+                batch = batches[id(plan.table)] = _batch(plan)
+            batch.add(change)
+        for batch in batches.values():
+            self._run(batch)
+
+    def _run(self, batch: _Batch) -> None:
+        table = batch.plan.table
+        try:
+            batch.run(self._session)
+        except SqlError as error:
+            if error.code == DUPLICATE and batch.plan.key:
+                # REPLACE meets a row that another connection is writing at this moment; apply/writer.py has the reason.
+                raise LockWait(error.message) from None
+            raise Terminal(f"Rows of {table.schema}.{table.name} cannot be written: {error.message}.") from None
+
+    def _plan(self, change: Change) -> _Plan:
+        image = change.before if change.after is None else change.after
+        if image is None:
+            raise Terminal(f"A row of {change.schema}.{change.table} in the feed has no values.")
+        key = change.schema, change.table, *((name, cell.is_unique) for name, cell in image.items())
+        if (found := self._plans.get(key)) is None:
+            found = self._plans[key] = self._made(change, image)
+        return found
+
+    def _made(self, change: Change, image: Image) -> _Plan:
+        table = self._table(change.schema, change.table)
+        for name in image:
+            if not table.has_column(name):
+                raise Terminal(
+                    f"The target's table {table.schema}.{table.name} has no column {name}, which the feed has.",
+                    cure="Add it there, or leave it out of the feed.",
+                )
+        key = tuple(name for name, cell in image.items() if cell.is_unique)
+        return _Plan(
+            table=table,
+            names=tuple(name for name in image if not table.column(name).generated),
+            key=key,
+            is_replaced=_has_key(table, key),
+        )
+
+    def _table(self, schema: str, name: str) -> Table:
+        found = self._tables.get((schema, name))
+        if found is None:
+            try:
+                found = introspect(self._session, schema, name)
+            except Refused:
+                raise Terminal(
+                    f"The target has no table {schema}.{name}, of which the feed has a row.",
+                    cure="Create it there as the source has it, or leave it out of the feed.",
+                ) from None
+            self._tables[schema, name] = found
+        return found
+
+
+def _has_key(table: Table, key: tuple[str, ...]) -> bool:
+    wanted = {name.lower() for name in key}
+    whole = [each for each in table.keys if each.is_unique and not any(p.prefix or p.expression for p in each.parts)]
+    return any({name.lower() for name in each.columns} == wanted for each in whole)
+
+
+# What is done with the rows of one shape.
+
+
+class _Batch:
+    """Rows of a table with a key. None: it goes."""
+
+    def __init__(self, plan: _Plan) -> None:
+        self.plan = plan
+        self._last: dict[Key, str | None] = {}
+
+    def add(self, change: Change) -> None:
+        before = None if change.before is None else self.plan.key_of(change.before)
+        after = None if change.after is None else self.plan.key_of(change.after)
+        if before is not None and before != after:
+            self._last[before] = None
+        if after is not None and change.after is not None:
+            self._last[after] = self.plan.values(change.after)
+
+    def run(self, session: Session) -> None:
+        gone = [key for key, row in self._last.items() if row is None or not self.plan.is_replaced]
+        for part in values.statements([_equal(self.plan.key, key) for key in gone], max_rows=_KEYS):
+            session.execute_raw(f"DELETE FROM {self.plan.target} WHERE {_any(self.plan.key, part)}")
+        _write(session, self.plan, [row for row in self._last.values() if row is not None], "REPLACE")
+
+
+class _KeylessBatch(_Batch):
+    """Rows of a table without a key, in turn. A row goes by all of its values."""
+
+    def __init__(self, plan: _Plan) -> None:
+        super().__init__(plan)
+        self._steps: list[tuple[bool, str]] = []
+
+    def add(self, change: Change) -> None:
+        if change.before is not None:
+            column = self.plan.table.column
+            same = " AND ".join(_same(column(name), cell) for name, cell in change.before.items())
+            self._steps.append((False, same))
+        if change.after is not None:
+            self._steps.append((True, self.plan.values(change.after)))
+
+    def run(self, session: Session) -> None:
+        for is_write, steps in groupby(self._steps, key=lambda step: step[0]):
+            if is_write:
+                _write(session, self.plan, [row for _, row in steps], "INSERT")
+            else:
+                self._delete(session, [same for _, same in steps])
+
+    def _delete(self, session: Session, all_same: list[str]) -> None:
+        table = self.plan.table
+        for same in all_same:
+            if session.execute_raw(f"DELETE FROM {self.plan.target} WHERE {same} LIMIT 1") != 1:
+                raise Terminal(
+                    f"A row of {table.schema}.{table.name}, which has no key, is not there to be deleted.",
+                    cure="The target's table is not the source's any more: copy it again.",
+                )
+
+
+def _batch(plan: _Plan) -> _Batch:
+    return _Batch(plan) if plan.key else _KeylessBatch(plan)
+
+
+def _equal(names: tuple[str, ...], key: Key) -> str:
+    if len(names) == 1:
+        return key[0]
+    return "(" + " AND ".join(f"{ident(name)}={value}" for name, value in zip(names, key, strict=True)) + ")"
+
+
+def _any(names: tuple[str, ...], parts: list[str]) -> str:
+    """Spelled out as OR of ANDs: both optimizers look each up, which they do not for row constructors."""
+    return f"{ident(names[0])} IN ({','.join(parts)})" if len(names) == 1 else " OR ".join(parts)
+
+
+def _write(session: Session, plan: _Plan, rows: list[str], verb: str) -> None:
+    def look(_: int) -> None:
+        if session.warning_count:
+            _refuse_losses(session, plan.table)
+
+    head = f"{verb} INTO {plan.target} ({idents(plan.names)})"
+    values.write(session, head, (f"({row})" for row in rows), packet=values.packet_of(session), after=look)
+
+
+def _refuse_losses(session: Session, table: Table) -> None:
+    for warning in session.warnings():
+        if lost := loss(table, warning):
+            raise Terminal(f"A row of {table.schema}.{table.name} would lose something on the target: {lost}.")

@@ -1,0 +1,70 @@
+"""Consume until told to stop, whatever goes away meanwhile.
+
+What must stay true: what may get well is waited for and told once; all else ends with one sentence, and whoever starts
+the consumer again goes on where the target says.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable
+
+from vreplication.errors import Ambiguous, Refused, Transient
+from vreplication.feed.address import Address
+from vreplication.feed.consume.by_row import ByRow
+from vreplication.feed.consume.by_transaction import ByTransaction
+from vreplication.feed.consume.reading import Reading
+from vreplication.mysql.url import SourceUrl
+
+MODES: dict[str, type[ByRow] | type[ByTransaction]] = {"row": ByRow, "transaction": ByTransaction}
+_GROUP = re.compile(r"[A-Za-z0-9._-]{1,128}")
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.2, 10.0
+
+
+def consume(
+    address: Address,
+    target: SourceUrl,
+    mode: str,
+    *,
+    group: str,
+    stop: threading.Event,
+    notify: Callable[[str], None],
+    until: Callable[[], bool] = lambda: False,
+) -> None:
+    """Several processes of a group may do so at once. Raises Terminal.
+
+    mode: row, or transaction. until: asked several times a second; True ends it as `stop` does.
+    """
+    _check(mode, group)
+    pause, told = _FIRST_PAUSE_SECONDS, ""
+    while not stop.is_set():
+        reading = MODES[mode](address, target, group, notify)
+        try:
+            if _consume(reading, stop, until):
+                return
+        except (Transient, Ambiguous) as error:
+            if reading.has_read:
+                pause, told = _FIRST_PAUSE_SECONDS, ""
+            if error.message != told:
+                notify(f"{error.message} Waiting for it.")
+            told = error.message
+        finally:
+            reading.close()
+        stop.wait(pause)
+        pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+
+
+def _check(mode: str, group: str) -> None:
+    if mode not in MODES:
+        raise Refused(f"There is no mode {mode!r}.", cure=f"Use one of {', '.join(MODES)}.")
+    if not _GROUP.fullmatch(group):
+        raise Refused(f"{group!r} is no name of a group.", cure="Use letters, digits, dot, dash and underscore.")
+
+
+def _consume(reading: Reading, stop: threading.Event, until: Callable[[], bool]) -> bool:
+    """Returns when it shall not go on."""
+    reading.open()
+    while not stop.is_set() and not until():
+        reading.step()
+    return True
