@@ -24,6 +24,8 @@ class Phase(StrEnum):
     """The cut-over is being tried."""
     SWITCHED = "switched"
     """Tables have moved and the application writes to the target; the source is kept level, for the way back."""
+    STREAMING = "streaming"
+    """A change feed sends what the log shows, until it is told to end."""
     COMPLETE = "complete"
     """The new table is in place."""
     FAILED = "failed"
@@ -58,6 +60,8 @@ def _moves() -> dict[Phase, frozenset[Phase]]:
     }
     for phase in _ORDER[:-1]:
         table[phase] |= {phase, Phase.FAILED, Phase.CANCELLED}
+    table[Phase.PREPARING] |= {Phase.STREAMING}
+    table[Phase.STREAMING] = frozenset({Phase.STREAMING, Phase.COMPLETE, Phase.FAILED, Phase.CANCELLED})
     # A failed workflow may be cancelled (its leftovers removed). Going on with it is an act of its own (`reopen`), so
     # that a driver which has not heard of the failure yet cannot walk over it.
     table[Phase.FAILED] = frozenset({Phase.CANCELLED})

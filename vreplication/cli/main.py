@@ -17,7 +17,18 @@ import typer
 from typer.exceptions import TyperException
 
 from vreplication import __version__
-from vreplication.cli import backfill, housekeeping, logs, move_tables, online_ddl, operate, outcome, streams, submit
+from vreplication.cli import (
+    backfill,
+    changefeed,
+    housekeeping,
+    logs,
+    move_tables,
+    online_ddl,
+    operate,
+    outcome,
+    streams,
+    submit,
+)
 from vreplication.cli.invocation import Invocation
 from vreplication.cli.say import PROGRAM, error, json_line, say
 from vreplication.cli.status import status
@@ -78,6 +89,11 @@ app.command("online-ddl", help=online_ddl.RUN_HELP)(online_ddl.command(online_dd
 plans.command("online-ddl", help=online_ddl.PLAN_HELP)(online_ddl.command(online_ddl.plan))
 app.command("move-tables", help=move_tables.RUN_HELP)(move_tables.command(move_tables.run))
 plans.command("move-tables", help=move_tables.PLAN_HELP)(move_tables.command(move_tables.plan))
+app.command("changefeed", help=changefeed.RUN_HELP)(changefeed.command(changefeed.run))
+plans.command("changefeed", help=changefeed.PLAN_HELP)(changefeed.command(changefeed.plan))
+app.command("scale", help=changefeed.SCALE_HELP)(changefeed.scale)
+app.command("feed-check", help=changefeed.CHECK_HELP)(changefeed.feed_check)
+app.command("consume", help=changefeed.CONSUME_HELP)(changefeed.consume)
 app.add_typer(plans, name="plan")
 app.command(help=backfill.HELP)(backfill.backfill)
 app.command()(status)

@@ -16,7 +16,7 @@ import typer
 
 from vreplication import names
 from vreplication.cli import invocation, logs, options, outcome, show
-from vreplication.cli.attend import attend
+from vreplication.cli.attend import attend, stopping_on_signals
 from vreplication.cli.say import PROGRAM, json_line, say
 from vreplication.cli.watcher import watch
 from vreplication.errors import Refused
@@ -126,10 +126,21 @@ def cancel(
     if group := found.group:
         _on_each(url, group, "cancelled", lambda each: operate.cancel(url, each, by()), is_json, cancel_requested=1)
         return
+    if found.is_feed:
+        raise typer.Exit(_cancel_feed(found, workflow, is_json))
     result = operate.cancel(url, workflow, by(), found.source)
     code = outcome.finish(result, is_json=is_json, is_move=found.is_move)
     # The run that was cancelled ends with 3; the act of cancelling it has succeeded.
     raise typer.Exit(0 if result.event == "cancelled" else code)
+
+
+def _cancel_feed(found: Found, workflow: str, is_json: bool) -> int:
+    from vreplication.cli.changefeed import sink_password
+    from vreplication.workflows import operate
+
+    result = operate.cancel(found.home, workflow, by(), sink_password=sink_password(None))
+    code = outcome.finish(result, is_json=is_json, is_move=True)
+    return 0 if result.event == "cancelled" else code
 
 
 def cleanup(
@@ -177,7 +188,25 @@ def resume(
     found, args = _find(servers, workflow), invocation.of(context).args
     if found.group:
         raise typer.Exit(_resume_group(found.home, found.group, args, is_json))
+    if found.is_feed:
+        raise typer.Exit(_resume_feed(found, workflow, args, is_json))
     raise typer.Exit(_resume(found, workflow, args, is_json, at_replica))
+
+
+def _resume_feed(found: Found, workflow: str, args: tuple[str, ...], is_json: bool) -> int:
+    from vreplication.cli.changefeed import Telling, sink_password
+    from vreplication.workflows.changefeed import run as feed
+
+    logs.start(workflow)
+    stop = threading.Event()
+    with stopping_on_signals(stop), Telling(is_json=is_json) as telling:
+        result = feed.resume(
+            found.home, workflow, sink_password(None), stop=stop, notify=telling.note, watch=telling.follow
+        )
+    if result is None:
+        _done("resumed", workflow, "Resumed; its process goes on.", is_json)
+        return 0
+    return outcome.finish(result, is_json=is_json, again=outcome.bare_command(args), is_move=True)
 
 
 def _resume_group(url: SourceUrl, group: Group, args: tuple[str, ...], is_json: bool) -> int:

@@ -75,7 +75,7 @@ class _Role:
     def find(self, text: str | None, file: Path | None, environment: tuple[str, str]) -> SourceUrl | None:
         """environment: what `take` gave. None: it is not given. Raises Refused when what is given is not a URL."""
         from_env, password = environment
-        content = self._read(file) if file else ""
+        content = read_line(self.name, file) if file else ""
         found = text or (content if "://" in content else "") or from_env
         if not found:
             return None
@@ -101,18 +101,20 @@ class _Role:
             message = failure.message.replace("The source", f"The {self.name}", 1)
             raise Refused(message, cure=failure.cure) from None
 
-    def _read(self, path: Path) -> str:
-        named = f"The {self.name} file {str(path)!r}"
-        try:
-            content = path.read_text().strip()
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is not text"
-            raise Refused(f"{named} cannot be read: {reason}.") from None
-        if not content or len(content.splitlines()) > 1:
-            raise Refused(f"{named} does not hold one line.", cure="Put the URL or the password in it.")
-        if path.stat().st_mode & (stat.S_IROTH | stat.S_IRGRP):
-            warn(f"{named} can be read by other users; chmod 600 it.")
-        return content
+
+def read_line(name: str, path: Path) -> str:
+    """Of a file with a secret; name: whose. Raises Refused."""
+    named = f"The {name} file {str(path)!r}"
+    try:
+        content = path.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise Refused(f"{named} cannot be read: {reason}.") from None
+    if not content or len(content.splitlines()) > 1:
+        raise Refused(f"{named} does not hold one line.", cure="Put the URL or the password in it.")
+    if path.stat().st_mode & (stat.S_IROTH | stat.S_IRGRP):
+        warn(f"{named} can be read by other users; chmod 600 it.")
+    return content
 
 
 _SOURCE = _Role(name="source", url=SOURCE, password=PASSWORD)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
@@ -28,7 +29,7 @@ from vreplication.phases import Phase
 from vreplication.progress import moved, numbers
 from vreplication.progress.moved import Moved, MovedTable
 from vreplication.progress.snapshot import Snapshot, find, read, read_all
-from vreplication.state import groups
+from vreplication.state import feeds, groups
 from vreplication.state.moves import Side
 from vreplication.workflows import lookup
 from vreplication.workflows.lookup import Servers
@@ -42,16 +43,18 @@ _TABLES_SHOWN = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """A workflow at one moment; moved: of tables that move, where it was asked for."""
+    """A workflow at one moment; moved: of tables that move, where it was asked for; fed: figures of a change feed."""
 
     snapshot: Snapshot
     moved: Moved | None = None
+    fed: Mapping[str, Any] | None = None
 
     def aged(self, seconds: float) -> Seen:
-        return Seen(snapshot=self.snapshot.aged(seconds), moved=self.moved)
+        return replace(self, snapshot=self.snapshot.aged(seconds))
 
     def as_json(self) -> dict[str, Any]:
-        return self.snapshot.as_status_json() | (self.moved.as_json() if self.moved else {})
+        fed = {"feed": dict(self.fed)} if self.fed is not None else {}
+        return self.snapshot.as_status_json() | (self.moved.as_json() if self.moved else {}) | fed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,11 +153,17 @@ def _named(url: SourceUrl, workflow: str, members: Mapping[str, str], *, is_atom
     def look() -> Overview:
         with connect(url) as session:
             if not members:
-                return Overview(each=(Seen(snapshot=read(session, workflow), moved=moved.find(session, workflow)),))
+                return Overview(each=(_seen(session, workflow),))
             each = [find(session, each) or _not_begun(session, each, name) for each, name in members.items()]
         return Overview(each=tuple(Seen(snapshot=snapshot) for snapshot in each), is_atomic=is_atomic)
 
     return look
+
+
+def _seen(session: Session, workflow: str) -> Seen:
+    feed = feeds.find(session, workflow)
+    fed = None if feed is None else {**feed[1], "wanted_partitions": feed[0]}
+    return Seen(snapshot=read(session, workflow), moved=moved.find(session, workflow), fed=fed)
 
 
 def _json(look: Look, until: _Until) -> None:
@@ -195,6 +204,8 @@ def _repeat(look: Look, show: Callable[[Overview], None], until: _Until) -> None
 def _page(found: Overview, view: View, *, is_one: bool) -> RenderableType:
     if is_one:
         (seen,) = found.each
+        if seen.fed is not None:
+            return Group(*_facts_of_feed(seen, seen.fed))
         view.update(seen.snapshot)
         return Group(view, *_facts(seen))
     if not found.each:
@@ -258,6 +269,41 @@ def _facts(seen: Seen) -> list[RenderableType]:
         if value:
             grid.add_row(Text(name, style="bold"), Text(mask(value)))
     return [grid]
+
+
+def _facts_of_feed(seen: Seen, fed: Mapping[str, Any]) -> list[RenderableType]:
+    snapshot = seen.snapshot
+    resolved = fed.get("resolved_micros")
+    wanted = fed.get("wanted_partitions")
+    facts = {
+        "Feed": f"{snapshot.workflow}: {figures.phase(snapshot)}",
+        "Waiting for": None if snapshot.has_ended else fed.get("waiting_for"),
+        "Reason": snapshot.reason if snapshot.has_ended else None,
+        "Topic": fed.get("topic"),
+        "Partitions": _partitions(fed, wanted),
+        "Sent": f"{numbers.count(fed['rows_sent'])} rows since it was started" if "rows_sent" in fed else None,
+        "Of each": ", ".join(map(numbers.count, fed.get("rows_by_partition") or ())),
+        "Lag": None if fed.get("lag_seconds") is None else numbers.duration(fed["lag_seconds"]),
+        "Resolved": None
+        if resolved is None
+        else f"{datetime.fromtimestamp(resolved / 1e6, UTC):%Y-%m-%d %H:%M:%S} UTC",
+        "Prepared": f"{fed['open_branches']} XA branches whose outcome is open" if fed.get("open_branches") else None,
+        "Next": f"{PROGRAM} resume {snapshot.workflow}"
+        if snapshot.is_silent or snapshot.phase is Phase.FAILED
+        else None,
+    }
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    for name, value in facts.items():
+        if value:
+            grid.add_row(Text(name, style="bold"), Text(mask(str(value))))
+    return [grid]
+
+
+def _partitions(fed: Mapping[str, Any], wanted: int | None) -> str | None:
+    if "partitions" not in fed:
+        return None
+    asked = f", {wanted} asked for" if wanted not in (None, fed["partitions"]) else ""
+    return f"{fed['partitions']}, generation {fed['generation']}{asked}"
 
 
 def _of_move(snapshot: Snapshot, about: Moved) -> dict[str, str | None]:

@@ -24,7 +24,7 @@ from vreplication.settings import (
     MOST_PARALLELISM,
 )
 
-R = TypeVar("R", bound="Request")
+R = TypeVar("R", bound=BaseModel)
 SECTION, OPTION, METAVAR, AUTO, DEFAULT_WORDS, SAID = "section", "option", "metavar", "auto", "default_words", "said"
 """What faces read of a field (`json_schema_extra`)."""
 

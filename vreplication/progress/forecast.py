@@ -105,6 +105,8 @@ class Forecast:
         self._take(seen, now, now - before)
         if seen.phase is Phase.SWITCHED:
             return Outlook(of=of, reason="switched; the way back is kept until it is completed")
+        if seen.phase is Phase.STREAMING:
+            return Outlook(of=of, reason="a change feed goes on until it is told to end")
         if seen.phase in ENDED or self._part is None:
             return Outlook(of=of, eta_seconds=0.0 if seen.phase is Phase.COMPLETE else None)
         if of is Phase.WAITING and self._part not in _BEFORE_GATE:

@@ -20,6 +20,8 @@ from vreplication.state.workflows import WorkflowRow
 
 MOVE = "move_tables"
 """The kind of workflow that has two servers."""
+FEED = "changefeed"
+"""The kind that goes on until it is told to end, and writes into Kafka."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +49,10 @@ class Found:
     @property
     def is_move(self) -> bool:
         return self.kind == MOVE
+
+    @property
+    def is_feed(self) -> bool:
+        return self.kind == FEED
 
 
 def find(servers: Servers, workflow: str) -> Found:

@@ -31,7 +31,8 @@ from vreplication.state.verdicts import Verdict
 from vreplication.state.workflows import WorkflowRow
 from vreplication.verify.verify import Caller
 from vreplication.verify.verify import verify as verify_rows
-from vreplication.workflows.lookup import MOVE, live
+from vreplication.workflows.changefeed import run as feeding
+from vreplication.workflows.lookup import FEED, MOVE, live
 from vreplication.workflows.move_tables import operate as moving
 from vreplication.workflows.online_ddl import ending, failover, steps
 from vreplication.workflows.online_ddl import run as online_ddl
@@ -40,6 +41,10 @@ from vreplication.workflows.online_ddl.resume import check_alone
 log = logging.getLogger(__name__)
 
 _CANCEL_PATIENCE_SECONDS = 60.0
+_UNTOUCHED = {
+    MOVE: "the source's tables are as they were",
+    FEED: "the topic and what it holds stay",
+}
 
 
 def pause(url: SourceUrl, workflow: str, by: str) -> str:
@@ -61,10 +66,17 @@ def release(url: SourceUrl, workflow: str, by: str) -> None:
 
 
 def _release(session: Session, workflow: str, by: str) -> None:
-    if live(session, workflow, "released").kind == MOVE:
+    kind = live(session, workflow, "released").kind
+    if kind == MOVE:
         moving.refuse_release(session, workflow)
+    _refuse_feed(kind, workflow, "released")
     gate.release(session, workflow, by)
     journal.write(session, workflow, "released", actor=by)
+
+
+def _refuse_feed(kind: str, workflow: str, act: str) -> None:
+    if kind == FEED:
+        raise Refused(f"{workflow} is a change feed, and cannot be {act}.")
 
 
 def release_once(url: SourceUrl, workflow: str, by: str) -> None:
@@ -123,8 +135,10 @@ def resume(
     return online_ddl.run(spec, url, stop=stop, notify=notify)
 
 
-def cancel(url: SourceUrl, workflow: str, by: str, source: SourceUrl | None = None) -> Result:
-    """Remove what the workflow made: by its driver when there is one, else here."""
+def cancel(
+    url: SourceUrl, workflow: str, by: str, source: SourceUrl | None = None, *, sink_password: str = ""
+) -> Result:
+    """Remove what the workflow made: by its driver when there is one, else here. sink_password: of a feed's broker."""
     with connect(url) as session:
         row = workflows.load(session, workflow)
         if row.phase is Phase.CANCELLED:
@@ -135,8 +149,10 @@ def cancel(url: SourceUrl, workflow: str, by: str, source: SourceUrl | None = No
         workflows.request_cancel(session, workflow)
         journal.write(session, workflow, "cancel requested", actor=by)
         if _wait_for_driver(session, workflow):
-            untouched = "the source's tables are as they were" if row.kind == MOVE else "the source table is untouched"
+            untouched = _UNTOUCHED.get(row.kind, "the source table is untouched")
             return Result(event="cancelled", workflow=workflow, reason=f"Cancelled; {untouched}.")
+        if row.kind == FEED:
+            return feeding.cancel(url, workflow, sink_password)
         return _cancel_here(session, workflow) if row.kind != MOVE else moving.cancel(url, source, workflow)
 
 
@@ -205,6 +221,7 @@ def cleanup(url: SourceUrl, workflow: str, by: str, source: SourceUrl | None = N
     """Drop the retired table of a completed workflow; returns what was dropped."""
     with connect(url) as session:
         row = workflows.load(session, workflow)
+        _refuse_feed(row.kind, workflow, "cleaned up: nothing of ours is left of it but its topics")
         if row.phase is not Phase.COMPLETE:
             raise Refused(
                 f"Workflow {workflow} is not complete but {row.phase}.",
@@ -236,7 +253,9 @@ def verify(
 ) -> Verdict:
     """Compare source and shadow now; repairs nothing. The workflow's catch-up must be running."""
     with connect(url) as session:
-        if live(session, workflow, "verified").kind == MOVE:
+        kind = live(session, workflow, "verified").kind
+        _refuse_feed(kind, workflow, "verified")
+        if kind == MOVE:
             return moving.verify(url, source, workflow, spark_master, stop)
         if not lease.is_alive(session, workflow, lease.REPLICATE):
             raise Refused(f"Catch-up of workflow {workflow} is not running.", cure=f"`vreplication resume {workflow}`.")

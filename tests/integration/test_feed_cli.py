@@ -1,0 +1,149 @@
+"""A feed and its consumer as commands, by the users of sql/grants/: from one server into another."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from sandbox.databases import Database, create_database
+from sandbox.kafka import Cluster
+from sandbox.servers import RunningServer
+from tests.support import feeds
+from tests.support.flow import wait_until
+from tests.support.pairs import server_of
+
+
+@pytest.fixture
+def source(server: RunningServer) -> Iterator[Database]:
+    made = create_database(server, grants="feed_source")
+    feeds.describe_fully(made)
+    try:
+        yield made
+    finally:
+        made.drop()
+
+
+@pytest.fixture
+def target(server: RunningServer, source: Database, _pair_servers: None) -> Iterator[Database]:
+    """On a server of the other flavor, under the same name."""
+    other = server_of("mysql" if server.is_mariadb else "mariadb", "target")
+    made = create_database(other, source.name)
+    try:
+        yield made
+    finally:
+        made.drop()
+
+
+def _environment(source: Database | None = None, target: Database | None = None) -> dict[str, str]:
+    found = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    for name, database in (("VREPLICATION_SOURCE", source), ("VREPLICATION_TARGET", target)):
+        if database is not None:
+            found[name] = str(database.url)
+            password = "VREPLICATION_PASSWORD" if name.endswith("SOURCE") else "VREPLICATION_TARGET_PASSWORD"
+            found[password] = database.password
+    return found
+
+
+def call(*words: str, source: Database | None = None, target: Database | None = None) -> tuple[int, str, str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "vreplication", *words],
+        env=_environment(source, target), capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    return done.returncode, done.stdout, done.stderr
+
+
+@contextmanager
+def running(*words: str, source: Database | None = None, target: Database | None = None) -> Iterator[Any]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "vreplication", *words],
+        env=_environment(source, target), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+        try:
+            process.communicate(timeout=60)
+        finally:
+            process.kill()
+
+
+def _status(source: Database, feed: str) -> dict[str, Any]:
+    code, out, err = call("status", feed, "--json", source=source)
+    found: dict[str, Any] = json.loads(out)["feed"] if code == 0 else {"missing": err}
+    return found
+
+
+def _rows(database: Database, table: str = "t") -> list[Any]:
+    return database.admin.rows(f"SELECT * FROM {table} ORDER BY id")
+
+
+def test_a_feed_into_a_database_of_the_other_flavor(source: Database, target: Database, kafka: Cluster) -> None:
+    feed = f"f{secrets.token_hex(3)}"
+    sink = f"kafka://{kafka.bootstrap}/{feed}"
+    asked = ("--sink", sink, "--workflow", feed, "--partitions", "2", "--dispatch", "index-value")
+    code, out, err = call("plan", "changefeed", *asked, source=source)
+    assert code == 0, out + err
+    assert "Nothing was touched" in out
+    source.admin.execute_raw("CREATE TABLE t (id INT PRIMARY KEY, a VARCHAR(20), n INT)")
+    target.admin.execute_raw("CREATE TABLE t (id INT PRIMARY KEY, a VARCHAR(20), n INT)")
+    with running("changefeed", *asked, "--yes", source=source):
+        wait_until(lambda: _status(source, feed).get("topic") or None, "the feed does not begin", 60, 0.5)
+        source.admin.execute_raw("INSERT INTO t VALUES (1,'ä',1),(2,'b',2),(3,NULL,3)")
+        source.admin.execute_raw("UPDATE t SET id=10 WHERE id=2")
+        code, out, _ = call("scale", feed, "--partitions", "4", source=source)
+        assert code == 0
+        wait_until(lambda: _status(source, feed)["partitions"] == 4, "it is not scaled", 60, 0.5)
+        source.admin.execute_raw("ALTER TABLE t ADD COLUMN z INT DEFAULT 5")
+        source.admin.execute_raw("DELETE FROM t WHERE id=3")
+        with running("consume", "--from", sink, "--mode", "transaction", target=target):
+            wait_until(lambda: _rows(target) == _rows(source), "the target is not level", 60)
+        code, out, err = call("feed-check", "--from", sink, "--json")
+        report = json.loads(out)
+        assert (code, report["event"], report["generations"], report["ddl"]) == (0, "checked", 2, 4), out + err
+    code, out, err = call("cancel", feed, "--yes", source=source)
+    assert (code, "the topic and what it holds stay" in out + err) == (0, True)
+    code, _, err = call("changefeed", *asked, "--yes", source=source)
+    assert (code, "has ended (cancelled)" in err) == (2, True), err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--sink", "mysql://x:1/t"), "is no kafka:// address"),
+        (("--sink", "kafka://x/t"), "names no broker as host:port"),
+        (("--sink", "kafka://x:1/"), "is no name of a topic"),
+        (("--sink", "kafka://x:1/t?sasl.password=geheim"), "holds a secret"),
+        (("--sink", "kafka://x:1/t?acks=0"), "is set by the feed itself"),
+        (("--sink", "kafka://x:1/t", "--dispatch", "columns:"), "is not known"),
+        (("--sink", "kafka://x:1/t", "--tables", "shop"), "is no pattern like schema.table"),
+        (("--sink", "kafka://x:1/t", "--columns", "shop.t"), "are not valid"),
+        ((), "No sink is given"),
+    ],
+)
+def test_bad_input_is_one_sentence(words: tuple[str, ...], said: str) -> None:
+    code, _, err = call("plan", "changefeed", "--source", "mysql+pymysql://u@127.0.0.1:1/d", *words)
+    assert (code, said in err, "geheim" in err) == (2, True, False), err
+
+
+def test_a_source_that_does_not_describe_its_rows_is_refused(source: Database, kafka: Cluster) -> None:
+    source.admin.execute_raw("CREATE TABLE t (a INT, b INT UNIQUE)")
+    source.admin.execute_raw("SET GLOBAL binlog_row_metadata=MINIMAL")
+    try:
+        asked = ("--sink", f"kafka://{kafka.bootstrap}/x{secrets.token_hex(3)}", "--dispatch", "index-value", "--yes")
+        code, _, err = call("changefeed", *asked, source=source)
+    finally:
+        feeds.describe_fully(source)
+    assert code == 2
+    assert "binlog_row_metadata is MINIMAL" in err
+    assert "has no unique key without NULLs" in err

@@ -1,0 +1,259 @@
+"""A plan of a change feed: every check of the source, the topic and the tables; making one touches nothing.
+
+What must stay true: no check is left out because another refused; a plan with a refusal is not run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from vreplication.feed import dispatch
+from vreplication.feed.address import Address, parse
+from vreplication.feed.broker import Broker, Topic
+from vreplication.feed.catalog import SYSTEM, Filter, without
+from vreplication.feed.dispatch import Dispatcher, Weights
+from vreplication.feed.layout import Layout, make_layout
+from vreplication.masking import mask
+from vreplication.mysql.server import Server, inspect
+from vreplication.mysql.session import Session
+from vreplication.planning import privileges, server_checks
+from vreplication.planning.explain import body, check_json
+from vreplication.planning.facts import Check, Verdict, looked, ok, refuse, warn
+from vreplication.planning.stages import Explained, Stage
+from vreplication.schema.introspect import introspect
+from vreplication.workflows.changefeed.spec import FeedSpec
+from vreplication.workflows.changefeed.stages import STAGES
+
+_LOOKED_AT = 200
+"""Tables whose definitions are read one by one; of more, the first so many."""
+_SERVER = (
+    server_checks.version,
+    server_checks.binary_log,
+    server_checks.log_format,
+    server_checks.row_image,
+    server_checks.partial_json,
+    server_checks.log_filters,
+    server_checks.compression,
+    server_checks.places,
+    server_checks.retention,
+    server_checks.replica,
+    server_checks.prepared,
+)
+_FEED_SOURCE = privileges.Role(
+    on_schema=frozenset({"SELECT"}),
+    on_sidecar=frozenset({"CREATE", "ALTER", "SELECT", "INSERT", "UPDATE", "DELETE"}),
+    is_global={
+        True: frozenset(
+            {"REPLICATION SLAVE", "BINLOG MONITOR", "REPLICATION MASTER ADMIN", "SLAVE MONITOR", "PROCESS"}
+        ),
+        False: frozenset({"REPLICATION SLAVE", "REPLICATION CLIENT", "PROCESS", "XA_RECOVER_ADMIN"}),
+    },
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedFacts:
+    """What the checks read. tables: those that are there now and would be followed."""
+
+    session: Session
+    server: Server
+    spec: Any
+    filter: Filter
+    address: Address
+    broker: Broker
+    tables: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedPlan:
+    spec: FeedSpec
+    server: Server
+    tables: tuple[tuple[str, str], ...]
+    checks: tuple[Check, ...]
+    stages: tuple[tuple[Stage[Any], Explained], ...]
+
+    @property
+    def refusals(self) -> tuple[Check, ...]:
+        return tuple(check for check in self.checks if check.verdict is Verdict.REFUSE)
+
+
+def make_feed_plan(session: Session, spec: FeedSpec, password: str = "") -> FeedPlan:
+    address = parse(spec.sink, password)
+    found = spec.filter(session.url.database or "")
+    facts = FeedFacts(
+        session=session,
+        server=inspect(session),
+        spec=spec,
+        filter=found,
+        address=address,
+        broker=Broker(address),
+        tables=tuple(_tables(session, found)),
+    )
+    checks = tuple(_checks(facts))
+    stages = tuple((stage, stage.explain(facts)) for stage in STAGES)
+    return FeedPlan(spec=spec, server=facts.server, tables=facts.tables, checks=checks, stages=stages)
+
+
+def _tables(session: Session, wanted: Filter) -> Iterator[tuple[str, str]]:
+    marks = ",".join(["%s"] * len(SYSTEM))
+    found = session.rows(
+        "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES WHERE TABLE_TYPE='BASE TABLE'"
+        f" AND TABLE_SCHEMA NOT IN ({marks}) ORDER BY 1, 2",
+        tuple(sorted(SYSTEM)),
+    )
+    return ((str(schema), str(table)) for schema, table in found if wanted.has(str(schema), str(table)))
+
+
+def _checks(facts: FeedFacts) -> Iterator[Check]:
+    yield from server_checks.run(facts, _SERVER)
+    own: tuple[tuple[str, Callable[[FeedFacts], Check]], ...] = (
+        ("row metadata", _row_metadata),
+        ("privileges", _privileges),
+        ("tables", _has_tables),
+        ("dispatch", _dispatch),
+        ("topic", _topic),
+        ("durability", _durability),
+    )
+    for name, check in own:
+        yield looked(name, partial(check, facts))
+
+
+def _row_metadata(facts: FeedFacts) -> Check:
+    found = facts.server.setting("binlog_row_metadata") or "MINIMAL"
+    if found.upper() != "FULL":
+        return refuse(
+            "row metadata",
+            f"binlog_row_metadata is {found}: the log does not name the columns of its rows.",
+            "SET GLOBAL binlog_row_metadata=FULL, and keep it in the server's configuration.",
+        )
+    return ok("row metadata", "The log describes the tables of its rows.")
+
+
+def _privileges(facts: FeedFacts) -> Check:
+    schema = facts.session.url.database or "*"
+    lacks = [
+        each
+        for each in privileges.lacking(facts.session, _FEED_SOURCE, schema, is_mariadb=facts.server.is_mariadb)
+        if "performance_schema" not in each
+    ]
+    if lacks:
+        return refuse("privileges", "The user lacks privileges.", " ".join(lacks) + " (sql/grants/ has all of them)")
+    return ok("privileges", "The user has all that is needed.")
+
+
+def _has_tables(facts: FeedFacts) -> Check:
+    if not facts.tables:
+        return warn("tables", "No table is there that is to be followed; those that come are.")
+    return ok("tables", f"{len(facts.tables)} tables are followed, and those that come.")
+
+
+def _dispatch(facts: FeedFacts) -> Check:
+    rule = dispatch.parse(facts.spec.dispatch)
+    dispatcher = Dispatcher(rule, 1, Weights(facts.session))
+    several = []
+    for schema, table in facts.tables[:_LOOKED_AT]:
+        layout = _layout(facts, schema, table)
+        dispatcher.check(layout)
+        if rule.way == "index-value" and len(layout.unique) > 1:
+            several.append(layout.name)
+    if several:
+        return warn(
+            "dispatch",
+            f"{several[0]} and {len(several) - 1} more tables have further unique keys: in row mode a consumer may meet"
+            " a value in two partitions.",
+            "Use --dispatch table for them, or consume in transaction mode.",
+        )
+    if rule.way == "ts":
+        return warn("dispatch", "Rows go by their time: a row's changes are in order in transaction mode only.")
+    return ok("dispatch", f"Rows go by {rule}.")
+
+
+def _layout(facts: FeedFacts, schema: str, table: str) -> Layout:
+    found = introspect(facts.session, schema, table)
+    layout = make_layout(0, schema, table, found.columns, found.keys)
+    return without(layout, facts.filter.sent(layout.name, layout.columns, layout.key if layout.has_key else ()))
+
+
+def _topic(facts: FeedFacts) -> Check:
+    found = facts.broker.find(facts.address.topic)
+    if found is None:
+        return ok("topic", f"Topic {facts.address.topic} is made, with {facts.spec.partitions or 1} partitions.")
+    if found.is_compacted and facts.spec.protocol in ("open", "canal-json"):
+        return refuse(
+            "topic",
+            f"Topic {found.name} is compacted; messages of {facts.spec.protocol} have no key that lasts.",
+            "Use a topic with cleanup.policy=delete.",
+        )
+    if _holds(facts.broker, found):
+        return refuse("topic", f"Topic {found.name} holds messages already.", "Name a new topic, or an empty one.")
+    return ok("topic", f"Topic {found.name} is there, empty, with {found.partitions} partitions.")
+
+
+def _holds(broker: Broker, topic: Topic) -> bool:
+    """Anything that is committed."""
+    for number in range(topic.partitions):
+        low, high = broker.bounds(topic.name, number)
+        if high > low and any(True for _ in broker.behind(topic.name, {number: low})):
+            return True
+    return False
+
+
+def _durability(facts: FeedFacts) -> Check:
+    brokers = facts.broker.brokers()
+    found = facts.broker.find(facts.address.topic)
+    if not facts.broker.verifies_transactions():
+        return refuse(
+            "durability",
+            "The brokers do not verify transactions (transaction.partition.verification.enable=false).",
+            "Set it to true on every broker.",
+        )
+    if found is not None and brokers >= found.replicas > 1 and found.least_in_sync < 2:
+        return refuse(
+            "durability",
+            f"Topic {found.name} takes a message with one replica in sync (min.insync.replicas).",
+            "Set min.insync.replicas=2.",
+        )
+    if brokers < 3 or (found is not None and found.replicas < 3):
+        return warn("durability", f"{brokers} brokers: a disk that is lost loses messages.", "Use three or more.")
+    return ok("durability", "Messages are on three brokers, two of them in sync.")
+
+
+# In words.
+
+
+def explain(plan: FeedPlan) -> str:
+    tables = [f"  table         {schema}.{table}" for schema, table in plan.tables[:20]]
+    more = [f"  and {len(plan.tables) - 20} more"] if len(plan.tables) > 20 else []
+    lines = [
+        f"Send changes of {plan.server} to {mask(plan.spec.sink)}, as {plan.spec.protocol}",
+        "",
+        *tables,
+        *more,
+        "",
+        *body(plan.checks, [(stage.name, found) for stage, found in plan.stages]),
+        _verdict(plan),
+    ]
+    return "\n".join(lines)
+
+
+def _verdict(plan: FeedPlan) -> str:
+    if plan.refusals:
+        return f"Refused: {len(plan.refusals)} of {len(plan.checks)} checks say no. Nothing was touched."
+    return "The feed can begin. Nothing was touched."
+
+
+def plan_json(plan: FeedPlan) -> dict[str, Any]:
+    return {
+        "source": str(plan.server),
+        "sink": mask(plan.spec.sink),
+        "is_refused": bool(plan.refusals),
+        "tables": [f"{schema}.{table}" for schema, table in plan.tables],
+        "checks": [check_json(check) for check in plan.checks],
+        "stages": [
+            {"name": s.name, "phases": list(s.phases), "sentence": e.sentence, "statements": list(e.statements)}
+            for s, e in plan.stages
+        ],
+    }

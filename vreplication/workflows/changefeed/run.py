@@ -1,0 +1,247 @@
+"""A change feed from its first transaction on, until it is told to end.
+
+What must stay true: `run` never raises an error of ours, it returns how the feed ended; nothing is made, on the source
+or in Kafka, before every check has passed; whatever ends us, the same call goes on at the last committed progress.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from vreplication.engine import spool
+from vreplication.engine.result import Result
+from vreplication.errors import Cancelled, Interrupted, LeaseHeld, Refused, Terminal, Transient, VReplicationError
+from vreplication.feed import dispatch
+from vreplication.feed.address import Address, parse
+from vreplication.feed.feed import Hooks
+from vreplication.feed.formats import make_format
+from vreplication.feed.running import Feed, Service, end
+from vreplication.mysql.server import identity_of, is_mariadb
+from vreplication.mysql.session import Session, connect
+from vreplication.mysql.url import SourceUrl
+from vreplication.phases import OVER, Phase
+from vreplication.state import feeds, journal, layout, lease, sidecar, workflows
+from vreplication.state.workflows import WorkflowRow
+from vreplication.workflows.changefeed.driver import FeedDriver, Paused
+from vreplication.workflows.changefeed.plan import make_feed_plan
+from vreplication.workflows.changefeed.spec import MOST_PARTITIONS, FeedSpec
+from vreplication.workflows.lookup import FEED
+
+log = logging.getLogger(__name__)
+
+
+def run(
+    spec: FeedSpec,
+    source: SourceUrl,
+    password: str = "",
+    *,
+    stop: threading.Event,
+    notify: Callable[[str], None],
+    watch: Callable[[FeedDriver], None] = lambda driver: None,
+) -> Result:
+    """watch: is told of the driver once it works, for its figures."""
+    workflow = spec.workflow or ""
+    driver: FeedDriver | None = None
+    try:
+        spec = create_or_resume(spec, source, password)
+        driver = FeedDriver(source, workflow, stop)
+        driver.start()
+        watch(driver)
+        _serve(spec, source, password, driver, notify)
+        raise Terminal("The source's log ended.")
+    except VReplicationError as error:
+        return _ended(spec, source, password, driver, error)
+    except Exception as error:  # a fault of ours: told like any other failure
+        log.exception("feed %s ended by an unexpected error", workflow)
+        return _ended(spec, source, password, driver, Terminal(f"Unexpected {type(error).__name__}: {error}"))
+    finally:
+        if driver:
+            driver.close()
+
+
+def _serve(spec: FeedSpec, source: SourceUrl, password: str, driver: FeedDriver, notify: Callable[[str], None]) -> None:
+    def waits(text: str) -> None:
+        driver.waits(text)
+        notify(text)
+
+    hooks = Hooks(check=driver.check, wanted=lambda: driver.wanted, told=driver.told, is_ours=driver.is_ours)
+    while True:
+        try:
+            driver.wait_while_paused()
+            Service(feed=feed_of(spec, source, password), hooks=hooks, notify=waits, stop=driver.stop).run()
+        except Paused:
+            notify("Paused: the log is read again from here when it is resumed.")
+
+
+def feed_of(spec: FeedSpec, source: SourceUrl, password: str) -> Feed:
+    """Raises Refused."""
+    with connect(source) as session:
+        row = workflows.load(session, spec.workflow or "")
+        options: dict[str, Any] = {}
+        if spec.protocol == "debezium":
+            options = {"server": spec.workflow, "connector": "mariadb" if is_mariadb(session) else "mysql"}
+    return Feed(
+        id=spec.workflow or "",
+        source=source,
+        address=address_of(spec, password),
+        filter=spec.filter(source.database),
+        rule=dispatch.parse(spec.dispatch),
+        format=make_format(spec.protocol, **options),
+        home=spool.home(row),
+        partitions=spec.partitions,
+        start=spec.start,
+        commit_seconds=spec.commit_interval / 1000,
+        xa_wait_seconds=spec.xa_wait_seconds,
+    )
+
+
+def address_of(spec: FeedSpec, password: str) -> Address:
+    return parse(spec.sink, password)
+
+
+def create_or_resume(spec: FeedSpec, source: SourceUrl, password: str) -> FeedSpec:
+    """What holds: of one that exists that which it was begun with. Raises Refused."""
+    workflow = spec.workflow or ""
+    with connect(source) as session:
+        row = workflows.find(session, workflow)
+        if row is not None:
+            return _resumed(session, row)
+        plan = make_feed_plan(session, spec, password)
+        if plan.refusals:
+            raise Refused(" ".join(f"{each.sentence} {each.cure}".strip() for each in plan.refusals))
+        layout.install(session)
+        with session.transaction():
+            feeds.begin(session, workflow)
+        workflows.create(session, _row(session, spec))
+        journal.write(session, workflow, "started", f"into {spec.sink}", actor=lease.me())
+    return spec
+
+
+def _resumed(session: Session, row: WorkflowRow) -> FeedSpec:
+    if row.kind != FEED:
+        raise Refused(f"Workflow {row.id} is no change feed.", cure="Give the new one another --workflow id.")
+    if row.phase in OVER:
+        raise Refused(f"Feed {row.id} has ended ({row.phase}).", cure="Give the new one another --workflow id.")
+    return FeedSpec.model_validate({**row.spec, "workflow": row.id})
+
+
+def _row(session: Session, spec: FeedSpec) -> WorkflowRow:
+    return WorkflowRow(
+        id=spec.workflow or "",
+        kind=FEED,
+        protocol=sidecar.PROTOCOL,
+        source_schema=session.url.database or "",
+        source_table="*",
+        spec=spec.model_dump(mode="json"),
+        phase=Phase.PREPARING,
+        is_paused=False,
+        is_cancel_requested=False,
+        reason=None,
+        shadow_table="",
+        retired_table="",
+        copy_path="rows",
+        source_identity=None,
+        shadow_identity=None,
+        source_definition=None,
+        server_identity=identity_of(session)[:64],
+        start_position=None,
+        is_cut=False,
+        rows_total=None,
+    )
+
+
+# The end.
+
+
+def _ended(
+    spec: FeedSpec, source: SourceUrl, password: str, driver: FeedDriver | None, error: VReplicationError
+) -> Result:
+    workflow = spec.workflow or ""
+    if driver is None or driver.our_lease is None:
+        is_refused = isinstance(error, Refused | LeaseHeld)
+        event = "refused" if is_refused else "failed"
+        return Result(event=event, workflow=workflow, reason=str(error), exit_code=2 if is_refused else 1)
+    try:
+        with connect(source) as session:
+            return _told(session, spec, password, driver, error)
+    except VReplicationError as other:
+        log.error("the sidecar could not be told: %s", other)
+        return _result("failed", workflow, str(error), 1)
+
+
+def _told(session: Session, spec: FeedSpec, password: str, driver: FeedDriver, error: VReplicationError) -> Result:
+    workflow = spec.workflow or ""
+    if isinstance(error, Cancelled):
+        return cancelled(session, spec, password)
+    if isinstance(error, Interrupted | Transient):
+        return _result("interrupted", workflow, str(error), error.exit_code)
+    if driver.our_lease and lease.is_held(session, driver.our_lease):
+        workflows.move(session, workflow, Phase.FAILED, str(error), our_lease=driver.our_lease)
+        journal.write(session, workflow, "failed", str(error), actor=lease.me())
+    return _result("failed", workflow, str(error), 1)
+
+
+def cancelled(session: Session, spec: FeedSpec, password: str) -> Result:
+    """End it for good: nobody of ours can send any more. Topics and what they hold stay."""
+    workflow = spec.workflow or ""
+    end(feed_of(spec, session.url, password))
+    row = workflows.load(session, workflow)
+    spool.forget(row)
+    workflows.move(session, workflow, Phase.CANCELLED, "cancelled by the operator")
+    journal.write(session, workflow, "cancelled", "", actor=lease.me())
+    return _result("cancelled", workflow, "Cancelled; the topic and what it holds stay.", 3)
+
+
+def _result(event: str, workflow: str, reason: str, exit_code: int) -> Result:
+    resume = f"vreplication resume {workflow}" if event in ("failed", "interrupted") else None
+    return Result(event=event, workflow=workflow, reason=reason, resume_command=resume, exit_code=exit_code)
+
+
+# The operator's acts.
+
+
+def resume(
+    source: SourceUrl,
+    workflow: str,
+    password: str,
+    *,
+    stop: threading.Event,
+    notify: Callable[[str], None],
+    watch: Callable[[FeedDriver], None] = lambda driver: None,
+) -> Result | None:
+    """Unpause; run it on when nobody does. None: somebody does."""
+    with connect(source) as session:
+        row = workflows.load(session, workflow)
+        spec = _resumed(session, row)
+        workflows.set_paused(session, workflow, False)
+        if lease.is_alive(session, workflow, lease.DRIVER):
+            return None
+    return run(spec, source, password, stop=stop, notify=notify, watch=watch)
+
+
+def cancel(source: SourceUrl, workflow: str, password: str) -> Result:
+    """Of one that nobody works on."""
+    with connect(source) as session:
+        spec = _resumed(session, workflows.load(session, workflow))
+        held = lease.acquire(session, workflow, lease.DRIVER)
+        try:
+            return cancelled(session, spec, password)
+        finally:
+            lease.release(session, held)
+
+
+def scale(source: SourceUrl, workflow: str, partitions: int, by: str) -> str:
+    """Ask for so many partitions; whoever sends takes it up. Returns what is to be said."""
+    with connect(source) as session:
+        row = workflows.load(session, workflow)
+        _resumed(session, row)
+        if not 1 <= partitions <= MOST_PARTITIONS:
+            raise Refused(f"A feed has from 1 to {MOST_PARTITIONS:,} partitions.")
+        feeds.want(session, workflow, partitions)
+        journal.write(session, workflow, "scale", f"to {partitions} partitions", actor=by)
+        if not lease.is_alive(session, workflow, lease.DRIVER):
+            return f"Noted; it is done when the feed runs: vreplication resume {workflow}"
+    return f"Asked for {partitions} partitions; `vreplication status {workflow}` shows when it is done."

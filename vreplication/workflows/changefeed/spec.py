@@ -1,0 +1,120 @@
+"""What a user asks for when changes are to go into Kafka.
+
+What must stay true: as of `planning.spec`: no URL of a server and no secret in it, and one clear sentence for every
+wrong value. What decides how rows are numbered (tables, columns, protocol, dispatch) stays as it was begun.
+"""
+
+from __future__ import annotations
+
+import glob
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from vreplication import names
+from vreplication.feed import address, dispatch
+from vreplication.feed.catalog import Filter, parse_columns
+from vreplication.planning.spec import ask, make_request
+
+MOST_PARTITIONS = 10_000
+"""Each gets Resolved with every commit."""
+
+
+class FeedSpec(BaseModel):
+    """tables, exclude: patterns of schema.table; none: all tables of the source's database."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    sink: str = Field(
+        min_length=1,
+        description="Where the changes go: kafka://host:9092[,host:9092]/topic[?option=value].",
+        json_schema_extra=ask("what", metavar="URL"),
+    )
+    tables: tuple[str, ...] = Field(
+        default=(),
+        description="Tables to follow, as schema.table with * and ?. Several times: several patterns.",
+        json_schema_extra=ask("what", metavar="PATTERN", default_words="all tables of the source's database"),
+    )
+    exclude: tuple[str, ...] = Field(
+        default=(), description="Tables to leave out.", json_schema_extra=ask("what", metavar="PATTERN")
+    )
+    columns: tuple[str, ...] = Field(
+        default=(),
+        description="Send these columns of a table only, and its key: schema.table:a,b.",
+        json_schema_extra=ask("what", metavar="TABLE:COLUMNS"),
+    )
+    protocol: Literal["open", "debezium", "canal-json", "maxwell"] = Field(
+        default="open", description="How messages look.", json_schema_extra=ask("how")
+    )
+    dispatch: str = Field(
+        default="table",
+        description="Which partition a row goes to: table, index-value, columns:a,b or ts.",
+        json_schema_extra=ask("how", metavar="RULE"),
+    )
+    partitions: int | None = Field(
+        default=None,
+        ge=1,
+        le=MOST_PARTITIONS,
+        description="Partitions of a topic that is made.",
+        json_schema_extra=ask("how", metavar="N", default_words="those that the topic has, or 1"),
+    )
+    start: str = Field(
+        default="now",
+        description="Where it begins: now, earliest, or behind these GTIDs.",
+        json_schema_extra=ask("what", metavar="now|earliest|GTIDS"),
+    )
+    commit_interval: int = Field(
+        default=200,
+        ge=10,
+        le=10_000,
+        description="Milliseconds between two commits, at the most.",
+        json_schema_extra=ask("how", metavar="MS"),
+    )
+    workflow: str | None = Field(
+        default=None,
+        description="Id of the feed; an existing one goes on.",
+        json_schema_extra=ask("what", metavar="ID", default_words="made"),
+    )
+    xa_wait_seconds: float = Field(
+        default=60.0,
+        ge=0,
+        description="Patience with XA branches that were prepared before the start, seconds.",
+        json_schema_extra=ask("rare", option="--xa-wait", metavar="SECONDS"),
+    )
+
+    @field_validator("workflow")
+    @classmethod
+    def _checked(cls, value: str | None) -> str | None:
+        return None if value is None else names.check_workflow(value)
+
+    @field_validator("sink")
+    @classmethod
+    def _is_sink(cls, value: str) -> str:
+        return str(address.parse(value.strip()))
+
+    @field_validator("dispatch")
+    @classmethod
+    def _is_rule(cls, value: str) -> str:
+        return str(dispatch.parse(value.strip()))
+
+    @field_validator("tables", "exclude")
+    @classmethod
+    def _are_patterns(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for pattern in value:
+            if pattern.count(".") != 1 or not all(pattern.split(".")):
+                raise ValueError(f"{pattern!r} is no pattern like schema.table")
+        return value
+
+    @model_validator(mode="after")
+    def _has_columns(self) -> FeedSpec:
+        parse_columns(self.columns)
+        return self
+
+    def filter(self, default_schema: str) -> Filter:
+        tables = self.tables or ((f"{glob.escape(default_schema)}.*",) if default_schema else ("*.*",))
+        return Filter(tables=tables, exclude=self.exclude, columns=parse_columns(self.columns))
+
+
+def make_feed_spec(**given: Any) -> FeedSpec:
+    """A FeedSpec from what a face was given; None means the default. Raises Refused with one sentence."""
+    return make_request(FeedSpec, given)

@@ -1,0 +1,32 @@
+"""The stages of a change feed: one tuple that the command runs and a plan prints.
+
+What must stay true: nobody has a list of stages beside this one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vreplication.phases import Phase
+from vreplication.planning.stages import Explained, Stage
+
+
+def _prepare(facts: Any) -> Explained:
+    where = {"now": "the end of the binary log", "earliest": "the oldest binary log"}.get(facts.spec.start, "the GTIDs")
+    return Explained(
+        sentence=f"Take the lease, make topics that are missing, begin at {where} with Admin(1) in every partition.",
+    )
+
+
+def _stream(facts: Any) -> Explained:
+    seconds = facts.spec.commit_interval / 1000
+    return Explained(
+        sentence=f"Send rows and DDL, dispatched by {facts.spec.dispatch}; each {seconds:g} s at the most a Kafka"
+        " transaction with Resolved in every partition and the feed's progress; until `cancel`.",
+    )
+
+
+STAGES: tuple[Stage[Any], ...] = (
+    Stage(name="prepare", after=(), phases=(Phase.PREPARING,), explain=_prepare),
+    Stage(name="stream", after=("prepare",), phases=(Phase.STREAMING,), explain=_stream),
+)
