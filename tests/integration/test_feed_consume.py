@@ -19,12 +19,14 @@ from tests.support.feed_consumers import Consuming, ConsumingProcess
 from tests.support.feed_producer import FeedWriter, layout_of
 from tests.support.flow import wait_until
 from vreplication.feed.consume import waiting
+from vreplication.feed.consume.by_row import ByRow
 from vreplication.feed.consume.by_transaction import ByTransaction
 from vreplication.feed.layout import Layout
 from vreplication.feed.messages import Encoded
 from vreplication.mysql.processes import processes
 from vreplication.mysql.session import Session, connect
 from vreplication.settings import SIDECAR
+from vreplication.state import layout
 
 MODES = ("row", "transaction")
 QUICK = {"session_timeout_ms": 6000, "heartbeat_interval_ms": 500}
@@ -35,6 +37,7 @@ QUICK = {"session_timeout_ms": 6000, "heartbeat_interval_ms": 500}
 def session(database: Database) -> Iterator[Session]:
     """An administrator's: it looks at our own tables, too."""
     with connect(database.server.plain(database.server.url(database.name))) as opened:
+        layout.complete(opened)
         yield opened
 
 
@@ -242,7 +245,8 @@ def test_ddl_stands_between_its_rows(
             feed.row(2, t, 2, None, (20, 2))
         if mode == "row":
             holds(session, [(0, 1), (1, 1)], by=one)
-        wait_until(lambda: standing(session, "ddl") == [0, 1] or mode == "transaction", "they do not stand there")
+        # Mode transaction has nothing to say of 1 before partition 2 has resolved it.
+        wait_until(lambda: mode == "transaction" or standing(session, "ddl") == [0, 1], "they do not stand there")
         assert len(session.rows("SHOW COLUMNS FROM t")) == 2
         with feed.transaction():
             feed.ddl(5, database.name, alter, to=(2,))
@@ -502,15 +506,104 @@ def test_the_number_of_partitions_changes(
         holds(session, [(0, 3), (1, 6), (2, 4)], by=one)
 
 
+def test_a_generation_waits_for_all_listeners(kafka: Cluster, database: Database, session: Session, t: Layout) -> None:
+    """Partition 1 still has a row of the old one when the others stand at Admin."""
+    feed = FeedWriter(kafka, 2)
+    feed.grow(3)
+    with Consuming(feed.address(), database.url, "row") as one:
+        with feed.transaction():
+            feed.row(0, t, 1, None, (0, 1))
+            feed.resolved(2, to=(0,))
+            feed.admin(2, 3, to=(0, 2))
+            feed.row(2, t, 3, None, (5, 3))
+            feed.resolved(3, to=(0, 2))
+        wait_until(lambda: one.error or standing(session, "admin") == [0], "it does not stand there")
+        assert (generation(session, "g"), session.rows("SELECT * FROM t")) == (1, [(0, 1)])
+        feed.generation -= 1
+        with feed.transaction():
+            feed.row(1, t, 2, None, (1, 2))
+            feed.resolved(2, to=(1,))
+            feed.generation += 1
+            feed.admin_again(2, 3, to=(1,))
+            feed.resolved(3, to=(1,))
+        holds(session, [(0, 1), (1, 2), (5, 3)], by=one)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_admin_takes_back_comes_again(
+    kafka: Cluster, database: Database, session: Session, t: Layout, mode: str
+) -> None:
+    """Partition 0 had said that all up to 3 was there when the next generation begins behind 2."""
+    feed = FeedWriter(kafka, 2)
+    with Consuming(feed.address(), database.url, mode) as one:
+        with feed.transaction():
+            feed.row(0, t, 1, None, (0, 1))
+            feed.resolved(2)
+            feed.row(0, t, 3, (0, 1), (0, 3))
+            feed.row(1, t, 3, None, (1, 3), seq=1)
+            feed.resolved(3, to=(0,))
+            feed.admin(2, 2)
+            feed.row(1, t, 3, (0, 1), (0, 3))
+            feed.row(0, t, 3, None, (1, 3), seq=1)
+            feed.resolved(3)
+        holds(session, [(0, 3), (1, 3)], by=one)
+
+
+def test_a_resolved_that_is_ahead_is_read_again(
+    kafka: Cluster, database: Database, session: Session, t: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mode transaction: partition 0 says nothing more, and the consumer begins again behind a lower watermark."""
+    steps = watched_steps(monkeypatch)
+    feed = FeedWriter(kafka, 2)
+    with feed.transaction():
+        feed.row(1, t, 2, None, (1, 2))
+        feed.resolved(3)
+        feed.resolved(5, to=(0,))
+    with Consuming(feed.address(), database.url, "transaction") as one:
+        wait_until(lambda: one.error or {0: 5, 1: 3} in steps, "it does not read it", timeout_seconds=30)
+        holds(session, [(1, 2)], by=one)
+        sql = f"SELECT resolved FROM {SIDECAR}.feed_offset ORDER BY number"
+        wait_until(lambda: one.error or session.rows(sql) == [(3,), (3,)], "it is not saved", timeout_seconds=30)
+    with Consuming(feed.address(), database.url, "transaction") as one:
+        with feed.transaction():
+            feed.row(1, t, 4, (1, 2), (1, 4))
+            feed.resolved(5, to=(1,))
+        holds(session, [(1, 4)], by=one)
+
+
+def test_a_rows_changes_may_be_in_any_partition(
+    kafka: Cluster, database: Database, session: Session, t: Layout
+) -> None:
+    """Mode transaction: the order of the log decides; of one change that was split, the old image goes first."""
+    feed = FeedWriter(kafka, 2)
+    with feed.transaction():
+        feed.row(1, t, 1, None, (1, 1))
+        feed.row(0, t, 1, (1, 1), (1, 2), seq=1)
+        feed.row(0, t, 1, None, (2, 1), seq=2)
+        feed.row(1, t, 2, None, (2, 2))
+        feed.row(0, t, 2, (2, 1), None)
+        feed.resolved(2)
+    with Consuming(feed.address(), database.url, "transaction") as one:
+        holds(session, [(1, 2), (2, 2)], by=one)
+
+
 def generation(session: Session, group: str) -> int:
     sql = f"SELECT generation FROM {SIDECAR}.feed_consumer WHERE consumer_group=%s"
     return int(session.value(sql, (group,)) or 0)
 
 
 def test_an_align_holds_rows_back_until_all_are_there(
-    kafka: Cluster, database: Database, session: Session, t: Layout
+    kafka: Cluster, database: Database, session: Session, t: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The value 5 of a unique key goes from a row of partition 0 to one of partition 1, which is read first."""
+    looks: list[int] = []
+    look = ByRow._look
+
+    def looked(self: ByRow) -> None:
+        look(self)
+        looks.append(1)
+
+    monkeypatch.setattr(ByRow, "_look", looked)
     session.execute_raw("ALTER TABLE t ADD UNIQUE (a)")
     feed = FeedWriter(kafka, 2)
     with Consuming(feed.address(), database.url, "row") as one:
@@ -520,7 +613,8 @@ def test_an_align_holds_rows_back_until_all_are_there(
             feed.row(1, t, 4, (2, 9), (2, 5))
             feed.resolved(4, to=(1,))
         holds(session, [(2, 9)], by=one)
-        wait_until(lambda: standing(session, "align") == [1], "it does not stand there")
+        wait_until(lambda: len(looks) > 20, "it does not look", timeout_seconds=30)
+        assert standing(session, "align") == [1]
         with feed.transaction():
             feed.row(0, t, 2, None, (1, 5))
             feed.resolved(2, to=(0,))
@@ -533,10 +627,8 @@ def test_an_align_holds_rows_back_until_all_are_there(
         holds(session, [(1, 6), (2, 5)], by=one)
 
 
-def test_the_least_resolved_decides(
-    kafka: Cluster, database: Database, session: Session, t: Layout, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Half of a transaction is here, and it is said that no more of it comes in this partition."""
+def watched_steps(monkeypatch: pytest.MonkeyPatch) -> list[dict[int, int]]:
+    """What each listener has reached, by step of a consumer in this process."""
     steps: list[dict[int, int]] = []
     apply = ByTransaction.apply
 
@@ -545,6 +637,14 @@ def test_the_least_resolved_decides(
         steps.append({number: listener.reached for number, listener in self.listeners.items()})
 
     monkeypatch.setattr(ByTransaction, "apply", applied)
+    return steps
+
+
+def test_the_least_resolved_decides(
+    kafka: Cluster, database: Database, session: Session, t: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of a transaction is here, and it is said that no more of it comes in this partition."""
+    steps = watched_steps(monkeypatch)
     feed = FeedWriter(kafka, 2)
     with feed.transaction():
         feed.row(0, t, 5, None, (1, 1))

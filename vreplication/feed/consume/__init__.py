@@ -1,4 +1,4 @@
-"""The consumer: writes a feed's topic back into a database.."""
+"""The consumer: writes a feed's topic back into a database."""
 
 from vreplication.feed.consume.run import consume
 
