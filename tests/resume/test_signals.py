@@ -6,6 +6,7 @@ interrupt and no failure: the same command goes on.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -37,7 +38,9 @@ def to_the_group(command: Command, number: signal.Signals) -> None:
 def to_all(command: Command, number: signal.Signals) -> None:
     """As systemd does it (KillMode=control-group), whatever group they are in: here the command is the last to hear."""
     for pid in (*descendants(command.pid), command.pid):
-        os.kill(pid, number)
+        # One that ended of itself since it was listed.
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 def to_spark_first(command: Command, number: signal.Signals) -> None:
