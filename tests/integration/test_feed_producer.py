@@ -230,6 +230,38 @@ def test_partitions_wait_for_a_transaction_that_is_half_sent(
     check_numbers(feed.feed)
 
 
+def test_rows_that_were_committed_without_progress_are_not_sent_again(
+    begin: Callable[..., Running], database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a request to end the transaction before does that comes late; twice over, with more rows in between."""
+    draw = random.Random(4)
+    make_tables(database, "t", "u")
+    start = feeds.here(database)
+    commit, late = FeedProducer.commit, [2, 5, 6]
+
+    def early(producer: FeedProducer, topic: str, progress: Any) -> None:
+        late[:] = [each - 1 for each in late]
+        if late and late[0] <= 0 and producer.rows:
+            late.pop(0)
+            producer._own.commit_transaction(30)
+            producer._is_open = False
+            raise _Killed("ended too early")
+        commit(producer, topic, progress)
+
+    feed = begin(rule=Rule(way="index-value"), partitions=3)
+    feed.wait_begun()
+    monkeypatch.setattr(FeedProducer, "commit", early)
+
+    def has_written() -> bool:
+        write_history(database, draw, 3, ("t", "u"))
+        return not late or feed.error is not None
+
+    wait_until(has_written, "it was not ended too early", 60, 0.1)
+    feed.wait_sent(database)
+    assert sent(feed.feed) == logged(database, start)
+    check_numbers(feed.feed)
+
+
 def test_an_id_is_one_feeds(begin: Callable[..., Running], database: Database) -> None:
     first = begin()
     first.wait_begun()

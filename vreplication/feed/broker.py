@@ -25,6 +25,7 @@ _SECONDS = 15.0
 _READ_SECONDS = 30.0
 _FIRST_LOOK = 50
 """So many offsets from its end the last record of a topic is looked for at first."""
+_MISSING = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})
 _AGAIN = frozenset(
     {
         *(KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT, KafkaError._RESOLVE),
@@ -170,6 +171,9 @@ class Broker:
         """The value of the last committed record in a topic of one partition; None: there is none, or no topic."""
         with kafka(f"Topic {topic} cannot be looked at"):
             found = self.admin.list_topics(topic, timeout=_SECONDS).topics.get(topic)
+        if found is not None and found.error is not None and found.error.code() not in _MISSING:
+            # Not the same as none: who takes it for that begins anew.
+            raise translated(found.error, f"Topic {topic} cannot be looked at")
         if found is None or found.error is not None or not found.partitions:
             return None
         low, high = self.bounds(topic, 0)

@@ -251,10 +251,6 @@ class FeedProducer:
                 self._own.begin_transaction()
             self._is_open = True
 
-    @property
-    def is_open(self) -> bool:
-        return self._is_open
-
     # The end of a transaction.
 
     def flush(self) -> None:
