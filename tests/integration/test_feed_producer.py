@@ -262,6 +262,39 @@ def test_rows_that_were_committed_without_progress_are_not_sent_again(
     check_numbers(feed.feed)
 
 
+def test_what_stands_behind_the_progress_is_found_until_all_of_it_was_gone_by(
+    begin: Callable[..., Running], database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of a transaction was committed without progress; the next run commits within that half, and is killed."""
+    make_tables(database, "t")
+    start = feeds.here(database)
+    commit, ends = FeedProducer.commit, iter(("early", "killed"))
+
+    def cut(producer: FeedProducer, topic: str, progress: Any) -> None:
+        end = next(ends, None) if producer.rows else None
+        if end == "early":
+            producer._own.commit_transaction(30)
+            producer._is_open = False
+            monkeypatch.setattr(feed_module, "_MOST_ROWS", 500)
+            raise _Killed("ended too early")
+        commit(producer, topic, progress)
+        if end == "killed":
+            raise _Killed("killed behind its commit")
+
+    feed = begin(rule=Rule(way="index-value"), partitions=3)
+    feed.wait_begun()
+    monkeypatch.setattr(feed_module, "_MOST_ROWS", 3_000)
+    monkeypatch.setattr(FeedProducer, "commit", cut)
+    database.admin.execute_raw(
+        "INSERT INTO t WITH RECURSIVE n AS (SELECT 1 i UNION ALL SELECT i+1 FROM n WHERE i<900) "
+        "SELECT a.i*1000+b.i, 'x', 0 FROM n a JOIN n b WHERE a.i<=5"
+    )
+    feed.wait_sent(database)
+    assert next(ends, None) is None
+    assert sent(feed.feed) == logged(database, start)
+    check_numbers(feed.feed)
+
+
 def test_an_id_is_one_feeds(begin: Callable[..., Running], database: Database) -> None:
     first = begin()
     first.wait_begun()

@@ -41,6 +41,8 @@ def read(database: Database, tables: Tables, start: Position) -> list[tuple[str,
                     return found
             else:
                 found += [_shown(tables, change) for change in item.items]
+                if item.end >= end:
+                    return found
     raise AssertionError("the tailer ended by itself")
 
 

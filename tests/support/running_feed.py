@@ -27,7 +27,7 @@ from vreplication.feed.dispatch import Rule
 from vreplication.feed.feed import Hooks, Status
 from vreplication.feed.formats.open import Open, read_row
 from vreplication.feed.messages import Kind, Tags, read_tags
-from vreplication.feed.running import Feed, Service
+from vreplication.feed.running import Feed, Origin, Service
 
 TABLE = Rule(way="table")
 
@@ -72,14 +72,23 @@ class Running:
             return running.read_progress(self.feed.address, self.feed.id) is not None
         return False
 
-    def wait_sent(self, database: Database, seconds: float = 30) -> None:
-        """Until everything that is in the log by now has been committed."""
+    def wait_sent(self, database: Database, seconds: float = 30, number: int = 0) -> None:
+        """Until everything that is in the log by now has been committed. number: of the source."""
         end = feeds.here(database)
-        wait_until(lambda: self.error is not None or self._has_come(end), "the feed does not come on", seconds)
+        wait_until(lambda: self.error is not None or self._has_come(end, number), "the feed does not come on", seconds)
         assert self.error is None, self.error
 
-    def _has_come(self, end: Any) -> bool:
-        return self.status is not None and Position.parse(self.status.progress.position) >= end
+    def _has_come(self, end: Any, number: int) -> bool:
+        return self.status is not None and Position.parse(self.status.progress.sources[number].position) >= end
+
+
+def origin(database: Database, format: Any = None) -> Origin:
+    """A database as one of a feed's sources."""
+    return Origin(
+        url=database.server.plain(database.server.url(database.name)),
+        filter=Filter(tables=(f"{database.name}.*",)),
+        format=format or Open(),
+    )
 
 
 def start_feed(kafka: Cluster, database: Database, folder: Path) -> Iterator[Callable[..., Running]]:
@@ -90,12 +99,10 @@ def start_feed(kafka: Cluster, database: Database, folder: Path) -> Iterator[Cal
 
     def start(rule: Rule = TABLE, partitions: int = 1, wanted: int | None = None, **more: Any) -> Running:
         feed = Feed(
-            source=database.server.plain(database.server.url(database.name)),
-            filter=Filter(tables=(f"{database.name}.*",)),
             rule=rule,
-            format=Open(),
             home=folder / "spool",
             **{
+                "sources": (origin(database, more.pop("format", None)),),
                 "id": f"feed-{topic}",
                 "address": parse(f"kafka://{kafka.bootstrap}/{topic}"),
                 "partitions": partitions,
@@ -186,12 +193,12 @@ def logged(database: Database, start: Any) -> list[tuple[str, Any, Any]]:
     return [each for each in found if each[0] != "DDL"]
 
 
-def sent(feed: Feed) -> list[tuple[str, Any, Any]]:
-    """All rows by place; a DELETE and an INSERT of one place are the UPDATE that left its partition."""
+def sent(feed: Feed, source: str = "") -> list[tuple[str, Any, Any]]:
+    """All rows by place, or of one source; a DELETE and an INSERT of one are the UPDATE that left its partition."""
     found: dict[tuple[int, int], tuple[str, Any, Any]] = {}
     for messages in content(feed).values():
         for tags, key, value in messages:
-            if tags.kind is Kind.ROW:
+            if tags.kind is Kind.ROW and source in ("", tags.source):
                 table, before, after = _row(key, value)
                 _, old, new = found.get((tags.t, tags.seq), (table, None, None))
                 assert old is None or before is None, "sent twice"

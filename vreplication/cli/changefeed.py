@@ -10,6 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -94,7 +95,7 @@ SinkFileOption = Annotated[
 FromOption = Annotated[
     str, typer.Option("--from", metavar="URL", help="The topic: kafka://host:9092[,host:9092]/topic[?option=value].")
 ]
-_BEFORE = {"source": options.SourceOption, "source_file": options.SourceFileOption, "sink_file": SinkFileOption}
+_BEFORE = {"source": options.SourcesOption, "source_file": options.SourceFilesOption, "sink_file": SinkFileOption}
 
 
 def sink_password(file: Path | None) -> str:
@@ -111,7 +112,7 @@ def sink_password(file: Path | None) -> str:
 class Request:
     """A feed as asked for on the command line. Its spec has an id."""
 
-    source: SourceUrl
+    sources: tuple[SourceUrl, ...]
     spec: FeedSpec
     password: str
     args: tuple[str, ...]
@@ -124,14 +125,18 @@ def command(act: Callable[[Request], int]) -> Callable[..., None]:
 
     def changefeed(context: typer.Context, *, yes: bool, is_json: bool, **values: Any) -> None:
         password = sink_password(values["sink_file"])
-        source = options.resolve(values["source"], values["source_file"])
+        sources = options.several(values["source"], values["source_file"])
         given = asked.given(FeedSpec, values)
         if not given.get("sink"):
             raise Refused("No sink is given.", cure="Pass --sink kafka://host:9092/topic.")
         workflow = given["workflow"]
-        name = names.check_workflow(workflow) if workflow is not None else names.new_workflow(source.database or "feed")
+        name = (
+            names.check_workflow(workflow)
+            if workflow is not None
+            else names.new_workflow(sources[0].database or "feed")
+        )
         request = Request(
-            source=source,
+            sources=sources,
             spec=make_feed_spec(**{**given, "workflow": name}),
             password=password,
             args=invocation.of(context).args,
@@ -152,7 +157,7 @@ def run(request: Request) -> int:
     spec, stop = request.spec, threading.Event()
     logs.start(spec.workflow or "")
     with stopping_on_signals(stop), Telling(is_json=request.is_json) as telling:
-        result = feed.run(spec, request.source, request.password, stop=stop, notify=telling.note, watch=telling.follow)
+        result = feed.run(spec, request.sources, request.password, stop=stop, notify=telling.note, watch=telling.follow)
     again = outcome.same_command(request.args, spec.workflow or "")
     return outcome.finish(result, is_json=request.is_json, again=again, is_move=True)
 
@@ -161,8 +166,10 @@ def _agree(request: Request) -> None:
     if request.is_yes or request.is_json or not invocation.is_terminal():
         return
     spec = request.spec
-    what = ", ".join(spec.tables) if spec.tables else f"all tables of {request.source.database}"
-    words = f"Send changes of {what}\nfrom {request.source}\nto   {spec.sink}, workflow {spec.workflow}. Go on?"
+    every = " and ".join(str(source.database or "all databases") for source in request.sources)
+    what = ", ".join(spec.tables) if spec.tables else f"all tables of {every}"
+    servers = "\nand  ".join(map(str, request.sources))
+    words = f"Send changes of {what}\nfrom {servers}\nto   {spec.sink}, workflow {spec.workflow}. Go on?"
     if not typer.confirm(mask(words), err=True):
         raise Refused("Not started.")
 
@@ -171,8 +178,9 @@ def plan(request: Request) -> int:
     """Print the plan; returns 2 when a check refuses."""
     from vreplication.workflows.changefeed.plan import explain, make_feed_plan, plan_json
 
-    with connect(request.source, read_timeout=TABLE_SECONDS) as session:
-        made = make_feed_plan(session, request.spec, request.password)
+    with ExitStack() as stack:
+        sessions = [stack.enter_context(connect(url, read_timeout=TABLE_SECONDS)) for url in request.sources]
+        made = make_feed_plan(sessions, request.spec, request.password)
     if request.is_json:
         json_line({"event": "plan", **plan_json(made)})
     else:

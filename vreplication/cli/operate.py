@@ -174,8 +174,8 @@ def cleanup(
 def resume(
     context: typer.Context,
     workflow: options.WorkflowArgument,
-    source: options.SourceOption = None,
-    source_file: options.SourceFileOption = None,
+    source: options.SourcesOption = None,
+    source_file: options.SourceFilesOption = None,
     target: options.TargetOption = None,
     target_file: options.TargetFileOption = None,
     replica: options.ReplicaOption = None,
@@ -184,16 +184,18 @@ def resume(
 ) -> None:
     """Unpause a living workflow; one without an active worker is run on from where it stopped."""
     at_replica = options.replica(replica, replica_file)
-    servers = options.servers(source, source_file, target, target_file)
+    servers, further = options.with_further(source, source_file, target, target_file)
     found, args = _find(servers, workflow), invocation.of(context).args
     if found.group:
         raise typer.Exit(_resume_group(found.home, found.group, args, is_json))
     if found.is_feed:
-        raise typer.Exit(_resume_feed(found, workflow, args, is_json))
+        raise typer.Exit(_resume_feed((found.home, *further), workflow, args, is_json))
+    if further:
+        raise Refused(f"Workflow {workflow} has one source.", cure="Name it alone.")
     raise typer.Exit(_resume(found, workflow, args, is_json, at_replica))
 
 
-def _resume_feed(found: Found, workflow: str, args: tuple[str, ...], is_json: bool) -> int:
+def _resume_feed(sources: tuple[SourceUrl, ...], workflow: str, args: tuple[str, ...], is_json: bool) -> int:
     from vreplication.cli.changefeed import Telling, sink_password
     from vreplication.workflows.changefeed import run as feed
 
@@ -201,7 +203,7 @@ def _resume_feed(found: Found, workflow: str, args: tuple[str, ...], is_json: bo
     stop = threading.Event()
     with stopping_on_signals(stop), Telling(is_json=is_json) as telling:
         result = feed.resume(
-            found.home, workflow, sink_password(None), stop=stop, notify=telling.note, watch=telling.follow
+            sources, workflow, sink_password(None), stop=stop, notify=telling.note, watch=telling.follow
         )
     if result is None:
         _done("resumed", workflow, "Resumed; its process goes on.", is_json)

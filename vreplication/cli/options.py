@@ -40,6 +40,14 @@ SourceFileOption = Annotated[
     Path | None,
     typer.Option("--source-file", metavar="FILE", help="A file that holds the URL, or the password alone."),
 ]
+SourcesOption = Annotated[
+    list[str] | None,
+    _url("source", "A server and its database; several times: several servers", SOURCE, PASSWORD),
+]
+SourceFilesOption = Annotated[
+    list[Path] | None,
+    typer.Option("--source-file", metavar="FILE", help="A file that holds a URL, or the password alone; also several."),
+]
 TargetOption = Annotated[str | None, _url("target", "The server that is written", TARGET, TARGET_PASSWORD)]
 TargetFileOption = Annotated[
     Path | None,
@@ -129,6 +137,38 @@ def resolve(source: str | None, source_file: Path | None) -> SourceUrl:
     if found is None:
         raise _SOURCE.missing()
     return found
+
+
+def several(sources: list[str] | None, files: list[Path] | None) -> tuple[SourceUrl, ...]:
+    """Servers to follow, those that are named before those out of files. Raises Refused.
+
+    A file with a password alone, and the environment's, are for all that have none of their own.
+    """
+    url, password = _SOURCE.take()
+    lines = [(file, read_line("source", file)) for file in files or ()]
+    secrets = [line for _, line in lines if "://" not in line]
+    if len(secrets) > 1:
+        raise Refused("Several source files hold a password alone.", cure="Put the whole URL into each of them.")
+    urls = [line for _, line in lines if "://" in line]
+    found = [*(sources or ()), *urls] or url.split()
+    password = secrets[0] if secrets else password
+    each = [_SOURCE.find(text, None, ("", password)) for text in sources or ()]
+    each += [_SOURCE.find(None, None, (text, password)) for text in found[len(sources or ()) :]]
+    if not each:
+        raise _SOURCE.missing()
+    return tuple(one for one in each if one is not None)
+
+
+def with_further(
+    sources: list[str] | None, files: list[Path] | None, target: str | None, target_file: Path | None
+) -> tuple[Servers, tuple[SourceUrl, ...]]:
+    """As `servers`, and the sources behind the first. Raises Refused."""
+    first, file = next(iter(sources or ()), None), next(iter(files or ()), None)
+    is_one = len(sources or ()) < 2 and len(files or ()) < 2
+    if is_one and not (first and file and "://" in read_line("source", file)):
+        return servers(first, file, target, target_file), ()
+    found = several(sources, files)
+    return Servers(source=found[0], target=None), found[1:]
 
 
 def replica(text: str | None, file: Path | None) -> SourceUrl | None:

@@ -82,10 +82,14 @@ def parse_columns(given: Sequence[str]) -> tuple[tuple[str, tuple[str, ...]], ..
 
 @dataclass(slots=True)
 class Tables:
-    """The catalog of one source. session: opens one when a definition is to be looked up."""
+    """The catalog of one source. connect: opens a session when a definition is to be looked up.
+
+    first: number of its first layout, where a feed has several sources.
+    """
 
     filter: Filter
     connect: Callable[[], Session]
+    first: int = 0
     layouts: list[Layout] = field(default_factory=list)
     _by_name: dict[str, list[Layout]] = field(default_factory=dict)
     _known: dict[tuple[object, ...], Watch] = field(default_factory=dict)
@@ -94,7 +98,7 @@ class Tables:
     _session: Session | None = None
 
     def layout(self, number: int) -> Layout:
-        return self.layouts[number]
+        return self.layouts[number - self.first]
 
     # As the reader's catalog.
 
@@ -156,7 +160,7 @@ class Tables:
         key = tuple(said.names[place] for place in said.key)
         unique = tuple(k.columns for k in keys if k.is_unique and not k.has_expression)
         whole = Layout(
-            number=len(self.layouts),
+            number=self.first + len(self.layouts),
             schema=found.schema,
             table=found.table,
             columns=columns,

@@ -1,13 +1,10 @@
-"""One run of a feed: from the progress record through the log into the topic, until something ends it.
+"""One run of a feed: from the progress record through the logs into the topic, until something ends it.
 
 Whatever goes wrong, the next run begins at the last committed progress, with a producer that fences this one: there is
 no other way of going on, so none that is tested less.
 
-Times: each transaction of the log gets the time that it says of itself, or the next microsecond where that would not
-rise. Nothing but the log decides, so that a transaction that is read again gets the same one.
-
-What must stay true: rows leave in the order of the log, those of one transaction under one time; Resolved(t) follows
-only when all up to t was sent; the log is never acknowledged further than the progress says.
+What must stay true: rows leave in the order of their times (reading.py, merge.py); Resolved(t) follows only when all up
+to t was sent; no source's log is acknowledged further than the progress says.
 """
 
 from __future__ import annotations
@@ -16,24 +13,18 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from vreplication.binlog.events import Group, Heartbeat, Position, RowChange, Stopped
-from vreplication.binlog.tailer import Tailer
-from vreplication.binlog.watch import DEFINED, Following
-from vreplication.changes.matcher import Held, Matcher
-from vreplication.changes.sorter import DiskSorter
+from vreplication.binlog.events import RowChange
 from vreplication.errors import Terminal, Transient
 from vreplication.feed.broker import Broker, Topic
-from vreplication.feed.catalog import Tables
-from vreplication.feed.dispatch import Dispatcher, Rule, Weights
+from vreplication.feed.merge import Merge
 from vreplication.feed.messages import Admin, Ddl, Format, Header, Kind, Place, Row
 from vreplication.feed.producer import FeedProducer, Sent
-from vreplication.feed.progress import Branch, End, Progress
-from vreplication.mysql.server import Xid
+from vreplication.feed.progress import End, Followed, Progress
+from vreplication.feed.reading import Piece, Reading, Source
 from vreplication.pausepoints import reach
 
 log = logging.getLogger(__name__)
@@ -42,20 +33,18 @@ _MOST_ROWS, _MOST_BYTES = 10_000, 8 << 20
 _IDLE_SECONDS = 1.0
 _METADATA_SECONDS = 30.0
 _VISIBLE_SECONDS = 10.0
-_MANY = 500
-"""Rows for which the dispatcher asks the server at once."""
+_NOTHING, _ALL = -1, 1 << 62
+"""Numbers of rows in a transaction: before the first, behind the last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """feed: its id. topic of its progress. commit_seconds: how often at the most. home: where the sorter's files go."""
+    """feed: its id. topic of its progress. commit_seconds: how often at the most. format: of Resolved and Admin."""
 
     feed: str
     progress_topic: str
-    rule: Rule
     format: Format
     commit_seconds: float = 0.2
-    home: Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,43 +67,43 @@ class Hooks:
     """Whether the feed is known to be ours still, when Kafka says that somebody has taken over."""
 
 
-_NOTHING = Place(0, -1)
-
-OpenLog = Callable[[Position], Tailer]
-
-
 @dataclass(slots=True)
-class _Transaction:
-    """The one that is being sent. first: its time; place: of the next row; is_fresh: no row has that time yet."""
+class _Sending:
+    """What was sent of a source. done: the last place that an earlier run has sent; last: of the open transaction."""
 
-    place: Place
-    gtid: str
-    commit: int
-    is_fresh: bool = True
+    source: Source
+    at: Followed
+    done: Place
+    last: Place | None = None
+    is_open: bool = False
+
+    @property
+    def is_half_sent(self) -> bool:
+        """Of the transaction that comes, or is being read, an earlier run has sent rows, and this one none yet."""
+        return self.done.t > self.at.assigned
+
+    @property
+    def inside(self) -> tuple[int, int] | None:
+        """The last row that was sent of a transaction of which not all were."""
+        if self.is_open and self.last is not None:
+            return self.last.t, self.last.seq
+        return (self.done.t, self.done.seq) if self.is_half_sent else None
 
 
 @dataclass(slots=True, kw_only=True)
 class Run:
-    """Between two errors. weights: of the source's collations."""
+    """Between two errors. sources: in the order of the progress."""
 
     settings: Settings
     broker: Broker
     producer: FeedProducer
-    tables: Tables
-    weights: Weights
-    open_log: OpenLog
+    sources: Sequence[Source]
     hooks: Hooks
     progress: Progress
-    _dispatcher: Dispatcher = field(init=False)
-    _matcher: Matcher = field(init=False)
-    _sorter: DiskSorter = field(init=False)
-    _open: _Transaction | None = None
-    _done: Place = _NOTHING
-    _last: Place | None = None
-    """The last row of the open transaction that was sent."""
-    _assigned: int = 0
-    _whole: int = 0
-    _position: str = ""
+    _stream: Reading | Merge = field(init=False)
+    _sending: list[_Sending] = field(init=False)
+    _reached: Place = field(init=False)
+    """The last place that was gone by, whether it was sent now or stood there."""
     _sent_rows: int = 0
     _by_partition: list[int] = field(default_factory=list)
     _committed_at: float = 0.0
@@ -128,7 +117,8 @@ class Run:
                 self._scale_on(self.progress.intent)
             self._follow()
         finally:
-            self._sorter.remove()
+            self._stream.close()
+            self._stream.remove()
 
     def _begin(self) -> None:
         """What stands in the topic behind the progress is found, and not sent again (P7)."""
@@ -138,14 +128,20 @@ class Run:
         sent = Sent(ends)
         sent.take(self.broker.behind(progress.topic, self._starts(progress.topic, ends)))
         self.producer.begin_from(progress, sent)
-        self._dispatcher = Dispatcher(self.settings.rule, progress.partitions, self.weights)
-        self._assigned = self._whole = progress.assigned
-        self._position = progress.position
-        self._done = Place(*progress.inside) if progress.inside else _NOTHING
+        self._reached = Place(progress.resolved, _ALL)
+        self._use(progress.partitions)
+        self._sending = [
+            _Sending(source, at, Place(*at.inside) if at.inside else Place(0, _NOTHING))
+            for source, at in zip(self.sources, progress.sources, strict=True)
+        ]
         self._by_partition = [0] * len(ends)
         self._committed_at = self._looked_at = time.monotonic()
-        self._sorter = DiskSorter(self.settings.home)
-        self._matcher = Matcher(is_strict=True, sorter=self._sorter)
+        readings = [Reading(self.settings.feed, each.source, each.at) for each in self._sending]
+        self._stream = readings[0] if len(readings) == 1 else Merge(readings)
+
+    def _use(self, partitions: int) -> None:
+        for source in self.sources:
+            source.dispatcher.partitions = partitions
 
     def _starts(self, topic: str, ends: Sequence[End]) -> dict[int, int]:
         found = {}
@@ -174,25 +170,15 @@ class Run:
                 return low, high
             time.sleep(0.02)
 
-    # The log.
+    # The logs.
 
     def _follow(self) -> None:
-        position = Position.parse(self._position)
-        again = Position.parse(self.progress.again_from) if self.progress.again_from else None
-        start = self._matcher.restore([_held(branch) for branch in self.progress.branches], position, again)
-        tailer = self.open_log(start)
-        with tailer:
-            tailer.join(Following(name=self.settings.feed, catalog=self.tables))
-            for item in tailer:
-                self._take(item)
+        self._stream.open()
+        for piece in self._stream.pieces():
+            if piece is None:
                 self._pause()
-
-    def _take(self, item: Group | Heartbeat | Stopped) -> None:
-        if isinstance(item, Stopped):
-            raise item.error
-        if isinstance(item, Group):
-            for group in self._matcher.feed(item):
-                self._send(group)
+            else:
+                self._send(self._sending[piece.source], piece)
 
     def _pause(self) -> None:
         """Between two items of the log."""
@@ -201,7 +187,7 @@ class Run:
         now = time.monotonic()
         if self._is_due(now):
             self._commit()
-        if self._open is None:
+        if not any(each.is_open for each in self._sending):
             self._look_at_topic(now)
             self._scale()
 
@@ -209,88 +195,65 @@ class Run:
         since = now - self._committed_at
         if self.producer.rows:
             return since >= self.settings.commit_seconds
-        return since >= _IDLE_SECONDS and self._whole > self.progress.assigned
+        return since >= _IDLE_SECONDS and self._whole > self.progress.resolved
+
+    @property
+    def _whole(self) -> int:
+        """All of all sources up to this time has been sent."""
+        return min(self._whole_of(each) for each in self._sending)
+
+    def _whole_of(self, sending: _Sending) -> int:
+        if sending.is_open:
+            return sending.at.assigned
+        return max(sending.at.assigned, self._stream.next_head(sending.source.number) - 1)
 
     # Rows.
 
-    def _send(self, group: Group) -> None:
-        """A transaction, or a part of one."""
-        open_one = self._open or self._new(group)
-        self._open = open_one
-        for some in _slices(group.items):
-            self._send_some(open_one, some)
-        if group.is_last:
-            self._whole = self._assigned
-            self._open = self._last = None
-            self._position = group.end.saved
+    def _send(self, sending: _Sending, piece: Piece) -> None:
+        sending.is_open = True
+        if piece.is_ddl:
+            self._send_ddl(sending, piece)
+        elif piece.changes:
+            self._send_rows(sending, piece)
+        if (mark := piece.mark) is not None:
+            sending.is_open, sending.last = False, None
+            # The log is read again only on the way to the first place behind it.
+            again = sending.at.again_from if mark.position == sending.at.position else None
+            fields = {"position": mark.position, "assigned": mark.t, "again_from": again, "branches": mark.branches}
+            sending.at = _changed(sending.at, fields)
+            self._reached = Place(mark.t, _ALL)
 
-    def _new(self, group: Group) -> _Transaction:
-        gtid = _gtid_text(group)
-        return _Transaction(self._next(group.time_micros), gtid, group.time_micros)
-
-    def _next(self, micros: int) -> Place:
-        self._assigned = max(self._assigned + 1, micros)
-        return Place(self._assigned, 0)
-
-    def _send_some(self, transaction: _Transaction, changes: list[RowChange]) -> None:
-        rows: list[Row] = []
-        for change in changes:
-            if change.table == DEFINED:
-                self._send_rows(rows)
-                rows = []
-                self._define(transaction, change.after)
-            elif change.table >= 0:
-                rows.append(self._row(transaction, change))
-        self._send_rows(rows)
-
-    def _row(self, transaction: _Transaction, change: RowChange) -> Row:
-        place = transaction.place
-        transaction.place, transaction.is_fresh = Place(place.t, place.seq + 1), False
-        return Row(
-            layout=self.tables.layout(change.table),
-            place=place,
-            before=change.before,
-            after=change.after,
-            gtid=transaction.gtid,
-            source=self.progress.source,
-            commit=transaction.commit,
-        )
-
-    def _send_rows(self, rows: list[Row]) -> None:
-        rows = [row for row in rows if row.place > self._done]
-        self._dispatcher.prepare(rows)
+    def _send_rows(self, sending: _Sending, piece: Piece) -> None:
+        rows = [self._row(sending, piece, seq, change) for seq, change in enumerate(piece.changes, piece.seq)]
+        rows = [row for row in rows if row.place > sending.done]
+        sending.source.dispatcher.prepare(rows)
         for row in rows:
-            self._send_row(row)
-            self._last = row.place
+            self._send_row(sending, row)
+            sending.last = self._reached = row.place
             if self.producer.rows >= _MOST_ROWS or self.producer.nbytes >= _MOST_BYTES:
                 self._commit()
 
-    def _send_row(self, row: Row) -> None:
-        tags = self._tags(row.gtid)
-        for partition, each in self._placed(row):
-            self.producer.row(partition, each.place, self.settings.format.row(each), tags)
+    def _row(self, sending: _Sending, piece: Piece, seq: int, change: RowChange) -> Row:
+        return Row(
+            layout=sending.source.tables.layout(change.table),
+            place=Place(piece.t, seq),
+            before=change.before,
+            after=change.after,
+            gtid=piece.gtid,
+            source=sending.at.source,
+            commit=piece.commit,
+        )
+
+    def _send_row(self, sending: _Sending, row: Row) -> None:
+        tags = _tags(row)
+        for partition, each in _placed(sending.source, row):
+            self.producer.row(partition, each.place, sending.source.format.row(each), tags)
             self._sent_rows += 1
             self._by_partition[partition] += 1
 
-    def _placed(self, row: Row) -> Iterator[tuple[int, Row]]:
-        """An UPDATE that leaves its partition is a DELETE there and an INSERT here (P9)."""
-        of, t = self._dispatcher.of, row.place.t
-        before = None if row.before is None else of(row.layout, row.before, t)
-        after = None if row.after is None else of(row.layout, row.after, t)
-        if before is None or after is None or before == after:
-            yield (after if before is None else before) or 0, row
-        else:
-            yield before, replace(row, after=None)
-            yield after, replace(row, before=None)
-
-    def _tags(self, gtid: str) -> list[Header]:
-        return [("vr-source", self.progress.source.encode()), ("vr-gtid", gtid.encode())]
-
-    def _define(self, transaction: _Transaction, said: dict[str, Any]) -> None:
-        """DDL has a time of its own, behind the rows before it (P8)."""
-        if not transaction.is_fresh:
-            transaction.place = self._next(transaction.commit)
-        place = transaction.place
+    def _send_ddl(self, sending: _Sending, piece: Piece) -> None:
+        said: dict[str, Any] = piece.changes[0].after
+        place = Place(piece.t, piece.seq)
         ddl = Ddl(
             place=place,
             schema=said["schema"],
@@ -298,15 +261,13 @@ class Run:
             verb=said["verb"],
             what=said["what"],
             tables=tuple((schema, table) for schema, table in said["tables"]),
-            gtid=transaction.gtid,
-            source=self.progress.source,
-            commit=transaction.commit,
+            gtid=piece.gtid,
+            source=sending.at.source,
+            commit=piece.commit,
         )
-        if place > self._done:
-            self.producer.broadcast(Kind.DDL, place, self.settings.format.ddl(ddl), self._tags(ddl.gtid))
-            self.tables.redefined(ddl.tables)
-            self._last = place
-        transaction.place, transaction.is_fresh = self._next(transaction.commit), True
+        if place > sending.done:
+            self.producer.broadcast(Kind.DDL, place, sending.source.format.ddl(ddl), _tags(ddl))
+            sending.last = self._reached = place
 
     # The end of a Kafka transaction.
 
@@ -317,15 +278,10 @@ class Run:
         self.producer.resolved(resolved, self.settings.format.resolved(resolved))
         self.producer.flush()
         fields = {
-            "position": self._position,
-            # Read again only on the way to the first place behind it.
-            "again_from": self.progress.again_from if self._position == self.progress.position else None,
-            "assigned": self._whole,
+            "sources": tuple(_changed(each.at, {"inside": each.inside}) for each in self._sending),
             "resolved": resolved,
-            "inside": self._inside(),
-            "branches": tuple(_branch(held) for held in self._matcher.held()),
-            # Until all that was found behind the progress has been reached, the next run has to find it, too.
-            "ends": self.producer.ends if self._assigned >= self.producer.latest else self.progress.ends,
+            # Until all that was found behind the progress has been gone by, the next run has to find it, too.
+            "ends": self.producer.ends if self._reached >= self.producer.latest else self.progress.ends,
             **changed,
         }
         made = _changed(self.progress, fields)
@@ -336,24 +292,13 @@ class Run:
             Status(progress=made, rows=self._sent_rows, by_partition=tuple(self._by_partition[: made.partitions]))
         )
 
-    def _inside(self) -> tuple[int, int] | None:
-        """The last row that was sent of a transaction of which not all were."""
-        if self._open is not None and self._last is not None:
-            return self._last.t, self._last.seq
-        return (self._done.t, self._done.seq) if self._is_half_sent else None
-
-    @property
-    def _is_half_sent(self) -> bool:
-        """Of the transaction that comes, or is being read, an earlier run has sent rows, and this one none yet."""
-        return self._done.t > self._whole
-
     # Partitions that grow and shrink (E).
 
     def _scale(self) -> None:
         wanted = self.hooks.wanted()
         if wanted is None or wanted == self.progress.partitions:
             return
-        if self._is_half_sent or self._assigned < self.producer.latest:
+        if any(each.is_half_sent for each in self._sending) or self._reached < self.producer.latest:
             return
         self._check_topic()
         self._commit()
@@ -367,11 +312,12 @@ class Run:
         self.broker.grow(self.progress.topic, wanted)
         reach("feed.scale.grown")
         generation = self.progress.generation + 1
-        admin = Admin(t=self._whole, partitions=wanted, generation=generation)
-        message = self.settings.format.admin(admin)
-        self.producer.admin(Place(self._whole, 0), message, partitions=wanted, generation=generation)
+        # Everything that was sent is up to this time, and everything that comes is behind it.
+        t = self.progress.resolved
+        message = self.settings.format.admin(Admin(t=t, partitions=wanted, generation=generation))
+        self.producer.admin(Place(t, 0), message, partitions=wanted, generation=generation)
         self._by_partition += [0] * (wanted - len(self._by_partition))
-        self._dispatcher.partitions = wanted
+        self._use(wanted)
         self._commit(partitions=wanted, generation=generation, intent=None)
         reach("feed.scale.done")
 
@@ -407,52 +353,21 @@ def check_topic(broker: Broker, progress: Progress, wanted: int | None = None) -
     return found
 
 
-def _changed(progress: Progress, fields: dict[str, Any]) -> Progress:
-    return msgspec.structs.replace(progress, **fields)
+def _changed(value: Any, fields: dict[str, Any]) -> Any:
+    return msgspec.structs.replace(value, **fields)
 
 
-def _gtid_text(group: Group) -> str:
-    if group.gtid is None:
-        return str(group.start)
-    name = group.gtid
-    return "-".join(map(str, name)) if len(name) == 3 else ":".join(map(str, name))
+def _tags(of: Row | Ddl) -> list[Header]:
+    return [("vr-source", of.source.encode()), ("vr-gtid", of.gtid.encode())]
 
 
-def _slices(items: Any) -> Iterator[list[RowChange]]:
-    for at in range(0, len(items), _MANY):
-        yield list(items[at : at + _MANY])
-
-
-def _branch(held: Held) -> Branch:
-    format_id, gtrid, bqual = held.xid
-    return Branch(format_id=format_id, gtrid=gtrid.hex(), bqual=bqual.hex(), start=held.start.saved, rows=held.rows)
-
-
-def _held(branch: Branch) -> Held:
-    """Its rows are read again, if there were any."""
-    return Held(
-        xid=Xid(branch.format_id, bytes.fromhex(branch.gtrid), bytes.fromhex(branch.bqual)),
-        start=Position.parse(branch.start),
-        changes=0,
-        rows=branch.rows,
-        place=None,
-        fragments=(),
-    )
-
-
-def first_progress(
-    feed: str, source: str, topic: Any, *, position: str, again_from: str | None, assigned: int, rules: str
-) -> Progress:
-    """Of a feed that begins: nothing has been sent."""
-    return Progress(
-        feed=feed,
-        source=source,
-        position=position,
-        again_from=again_from,
-        assigned=assigned,
-        topic=topic.name,
-        topic_id=topic.id,
-        partitions=topic.partitions,
-        ends=(End(),) * topic.partitions,
-        rules=rules,
-    )
+def _placed(source: Source, row: Row) -> Iterator[tuple[int, Row]]:
+    """An UPDATE that leaves its partition is a DELETE there and an INSERT here (P9)."""
+    of, t = source.dispatcher.of, row.place.t
+    before = None if row.before is None else of(row.layout, row.before, t)
+    after = None if row.after is None else of(row.layout, row.after, t)
+    if before is None or after is None or before == after:
+        yield (after if before is None else before) or 0, row
+    else:
+        yield before, replace(row, after=None)
+        yield after, replace(row, before=None)

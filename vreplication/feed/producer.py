@@ -46,12 +46,12 @@ _LEAST_PIECE, _OVERHEAD = 1_000, 2_000
 class Sent:
     """What stands in the topic behind the progress: rows that are not sent again (P7), and where each partition ends.
 
-    latest: the last time that was found.
+    latest: the last place that was found.
     """
 
     def __init__(self, ends: Sequence[End]) -> None:
         self.ends = list(ends)
-        self.latest = 0
+        self.latest = Place(0, -1)
         self._rows: dict[tuple[int, Place], int] = {}
         self._others: dict[tuple[int, str, Place], int] = {}
 
@@ -66,7 +66,7 @@ class Sent:
                     cure="A feed needs a topic of its own: begin a new one there.",
                 ) from None
             number, place = message.partition() or 0, Place(tags.t, tags.seq)
-            self.latest = max(self.latest, tags.t)
+            self.latest = max(self.latest, place)
             self.ends[number] = End(offset=message.offset() or 0, n=tags.n)
             if tags.kind is Kind.ROW:
                 self._rows[number, place] = self._rows.get((number, place), 0) + 1
@@ -157,8 +157,8 @@ class FeedProducer:
         return tuple(self._sent.ends)
 
     @property
-    def latest(self) -> int:
-        """The last time that an earlier producer has sent, as far as it was found."""
+    def latest(self) -> Place:
+        """The last place that an earlier producer has sent, as far as it was found."""
         return self._sent.latest
 
     # Messages.

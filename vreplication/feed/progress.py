@@ -10,7 +10,7 @@ import msgspec
 
 from vreplication.errors import Terminal
 
-VERSION = 1
+VERSION = 2
 
 
 class End(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,22 +33,31 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True):
     rows: int = 1
 
 
-class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """position: everything before it has been sent, but for open branches. again_from: the log is read from there
-    first, for the branches in between. assigned: the time of the last transaction. inside: of one that is being sent,
-    (t, seq) of the last row that was. ends: of every partition that the topic has. partitions: how many of them are in
-    use, as generation `generation`; intent: how many are to be. resolved: what the last Resolved said. rules: how rows
-    are dispatched and written. piece: bytes at which a value is cut into parts.
+class Followed(msgspec.Struct, frozen=True, kw_only=True):
+    """How far one source's log has been sent. source: identity of the server.
+
+    position: everything before it has been sent, but for open branches. again_from: the log is read from there first,
+    for the branches in between. assigned: the time of the last transaction that was sent whole. inside: of one that is
+    being sent, (t, seq) of the last row that was.
     """
 
-    feed: str
     source: str
     position: str
     again_from: str | None = None
     assigned: int = 0
-    resolved: int = 0
     inside: tuple[int, int] | None = None
     branches: tuple[Branch, ...] = ()
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """sources: in the order that gives their times (reading.py). ends: of every partition that the topic has.
+    partitions: how many of them are in use, as generation `generation`; intent: how many are to be. resolved: what the
+    last Resolved said. rules: how rows are dispatched and written. piece: bytes at which a value is cut into parts.
+    """
+
+    feed: str
+    sources: tuple[Followed, ...]
+    resolved: int = 0
     topic: str
     topic_id: str
     partitions: int

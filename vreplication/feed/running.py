@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from uuid import UUID
@@ -24,11 +25,12 @@ from vreplication.errors import Ambiguous, LeaseHeld, Refused, SourceChanged, Su
 from vreplication.feed.address import Address
 from vreplication.feed.broker import Broker, Topic
 from vreplication.feed.catalog import Filter, Tables
-from vreplication.feed.dispatch import Rule, Weights
+from vreplication.feed.dispatch import Dispatcher, Rule, Weights
 from vreplication.feed.feed import Hooks, Run, Settings, Status
 from vreplication.feed.messages import Admin, Format, Place
 from vreplication.feed.producer import FeedProducer, Sent
-from vreplication.feed.progress import End, Progress, decode
+from vreplication.feed.progress import End, Followed, Progress, decode
+from vreplication.feed.reading import Source
 from vreplication.mysql.server import identity_of, is_mariadb, prepared_branches
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
@@ -40,16 +42,30 @@ _PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0)
 _HEARTBEAT_SECONDS = 0.1
 
 
+_LAYOUTS = 1 << 24
+"""Numbers of layouts for each source."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """A server whose log the feed follows. filter: which tables of it; format: names the server in its messages."""
+
+    url: SourceUrl
+    filter: Filter
+    format: Format
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feed:
-    """id: its transactional.id, too. start: now, earliest, or GTIDs. partitions None: as many as there are, or 1."""
+    """id: its transactional.id, too. sources: their order stays, for it decides the times of rows.
+
+    start: now, earliest, or GTIDs (of one source). partitions None: as many as there are, or 1.
+    """
 
     id: str
-    source: SourceUrl
+    sources: tuple[Origin, ...]
     address: Address
-    filter: Filter
     rule: Rule
-    format: Format
     home: Path
     partitions: int | None = None
     start: str = "now"
@@ -63,7 +79,12 @@ class Feed:
     @property
     def rules(self) -> str:
         """What may not change while the feed lives, for a replay has to give the same."""
-        return f"{self.format.name} {self.rule} {self.filter}"
+        return " ".join(map(str, (self.format.name, self.rule, *(each.filter for each in self.sources))))
+
+    @property
+    def format(self) -> Format:
+        """Of what is said of no source."""
+        return self.sources[0].format
 
 
 @dataclass(slots=True, kw_only=True)
@@ -113,21 +134,19 @@ class Service:
         topic = prepare_topics(broker, feed)
         producer = FeedProducer(feed.address, feed.id, topic.most_bytes)
         producer.check, producer.waits = self.hooks.check, self.notify
-        with connect(feed.source) as session:
-            check_same(broker, feed, session)
-            tables = Tables(filter=feed.filter, connect=lambda: connect(feed.source))
-            try:
-                producer.open()
-                progress = self._progress(broker, producer, session, topic)
-                self._follow(broker, producer, session, tables, progress)
-            finally:
-                producer.close()
-                tables.close()
+        with ExitStack() as stack:
+            sessions = [stack.enter_context(connect(each.url)) for each in feed.sources]
+            check_same(broker, feed, sessions)
+            stack.callback(producer.close)
+            producer.open()
+            progress = self._progress(broker, producer, sessions, topic)
+            sources = [stack.enter_context(each) for each in _sources(feed, sessions)]
+            self._follow(broker, producer, sources, progress)
 
-    def _progress(self, broker: Broker, producer: FeedProducer, session: Session, topic: Topic) -> Progress:
+    def _progress(self, broker: Broker, producer: FeedProducer, sessions: Sequence[Session], topic: Topic) -> Progress:
         found = broker.last(self.feed.progress_topic)
         if found is None:
-            return begin(self.feed, producer, session, topic, self.hooks.check)
+            return begin(self.feed, producer, sessions, topic, self.hooks.check)
         progress = decode(found)
         if progress.rules != self.feed.rules:
             raise Refused(
@@ -136,39 +155,55 @@ class Service:
             )
         return progress
 
-    def _follow(
-        self, broker: Broker, producer: FeedProducer, session: Session, tables: Tables, progress: Progress
-    ) -> None:
+    def _follow(self, broker: Broker, producer: FeedProducer, sources: Sequence[Source], progress: Progress) -> None:
         feed = self.feed
         settings = Settings(
             feed=feed.id,
             progress_topic=feed.progress_topic,
-            rule=feed.rule,
             format=feed.format,
             commit_seconds=feed.commit_seconds,
-            home=feed.home,
         )
         run = Run(
             settings=settings,
             broker=broker,
             producer=producer,
-            tables=tables,
-            weights=Weights(session),
-            open_log=lambda start: _open_log(feed, session, start),
+            sources=sources,
             hooks=self.hooks,
             progress=progress,
         )
         run.go()
 
 
-def _open_log(feed: Feed, session: Session, start: Position) -> Tailer:
+def _sources(feed: Feed, sessions: Sequence[Session]) -> Iterator[AbstractContextManager[Source]]:
+    for number, (origin, session) in enumerate(zip(feed.sources, sessions, strict=True)):
+        yield _source(feed, origin, session, number)
+
+
+@contextmanager
+def _source(feed: Feed, origin: Origin, session: Session, number: int) -> Iterator[Source]:
+    tables = Tables(filter=origin.filter, connect=lambda: connect(origin.url), first=number * _LAYOUTS)
+    try:
+        yield Source(
+            number=number,
+            count=len(feed.sources),
+            tables=tables,
+            dispatcher=Dispatcher(feed.rule, 1, Weights(session)),
+            format=origin.format,
+            open_log=lambda start: _open_log(origin.url, session, start),
+            home=feed.home / str(number),
+        )
+    finally:
+        tables.close()
+
+
+def _open_log(url: SourceUrl, session: Session, start: Position) -> Tailer:
     if not places.exists(session, start):
         raise SourceChanged(
             f"The source does not hold its binary log from {start} on any more.",
             cure="What was changed since is lost to the feed: begin another one, into another topic.",
         )
     return Tailer(
-        feed.source,
+        url,
         start,
         [],
         server_id=places.draw_server_id(session),
@@ -177,7 +212,7 @@ def _open_log(feed: Feed, session: Session, start: Position) -> Tailer:
     )
 
 
-def check_same(broker: Broker, feed: Feed, session: Session) -> None:
+def check_same(broker: Broker, feed: Feed, sessions: Sequence[Session]) -> None:
     """Before anybody is fenced: what the progress of this id tells of is this feed. Raises Refused."""
     found = broker.last(feed.progress_topic)
     if found is None:
@@ -188,9 +223,10 @@ def check_same(broker: Broker, feed: Feed, session: Session) -> None:
             f"Feed {feed.id} sends to topic {progress.topic}, not {feed.address.topic}.",
             cure="Give the new one another --workflow id.",
         )
-    if progress.source != identity_of(session):
+    if [each.source for each in progress.sources] != [identity_of(session) for session in sessions]:
         raise Refused(
-            f"Feed {feed.id} on these brokers is of another source server.", cure="Give the new one another id."
+            f"Feed {feed.id} on these brokers is of other source servers, or names them in another order.",
+            cure="Give the same --source options as at its start, or the new feed another id.",
         )
 
 
@@ -213,7 +249,9 @@ def prepare_topics(broker: Broker, feed: Feed) -> Topic:
     return found
 
 
-def begin(feed: Feed, producer: FeedProducer, session: Session, topic: Topic, check: Callable[[], None]) -> Progress:
+def begin(
+    feed: Feed, producer: FeedProducer, sessions: Sequence[Session], topic: Topic, check: Callable[[], None]
+) -> Progress:
     """Generation 1, in one transaction with the first progress."""
     _check_empty(Broker(feed.address), topic)
     if feed.partitions not in (None, topic.partitions):
@@ -221,15 +259,11 @@ def begin(feed: Feed, producer: FeedProducer, session: Session, topic: Topic, ch
             f"Topic {topic.name} has {topic.partitions} partitions, not {feed.partitions}.",
             cure=f"Leave out --partitions, or scale later: `vreplication scale {feed.id} --partitions N`.",
         )
-    again_from, position = _start(feed, session, check)
-    assigned = _now_micros(session) if feed.start == "now" else 1
+    sources = tuple(_begun(feed, session, check) for session in sessions)
     progress = Progress(
         feed=feed.id,
-        source=identity_of(session),
-        position=position.saved,
-        again_from=again_from.saved if again_from else None,
-        assigned=assigned,
-        resolved=assigned,
+        sources=sources,
+        resolved=min(each.assigned for each in sources),
         topic=topic.name,
         topic_id=topic.id,
         partitions=topic.partitions,
@@ -240,15 +274,26 @@ def begin(feed: Feed, producer: FeedProducer, session: Session, topic: Topic, ch
     return _first(feed, producer, progress)
 
 
+def _begun(feed: Feed, session: Session, check: Callable[[], None]) -> Followed:
+    again_from, position = _start(feed, session, check)
+    return Followed(
+        source=identity_of(session),
+        position=position.saved,
+        again_from=again_from.saved if again_from else None,
+        assigned=_now_micros(session) if feed.start == "now" else 1,
+    )
+
+
 def _now_micros(session: Session) -> int:
     return int(session.value("SELECT CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED)"))
 
 
 def _first(feed: Feed, producer: FeedProducer, progress: Progress) -> Progress:
     producer.begin_from(progress, Sent(progress.ends))
-    admin = Admin(t=progress.assigned, partitions=progress.partitions, generation=1)
-    producer.admin(Place(progress.assigned, 0), feed.format.admin(admin), partitions=progress.partitions, generation=1)
-    producer.resolved(progress.assigned, feed.format.resolved(progress.assigned))
+    t = progress.resolved
+    admin = Admin(t=t, partitions=progress.partitions, generation=1)
+    producer.admin(Place(t, 0), feed.format.admin(admin), partitions=progress.partitions, generation=1)
+    producer.resolved(t, feed.format.resolved(t))
     producer.flush()
     begun = msgspec.structs.replace(progress, ends=producer.ends)
     producer.commit(feed.progress_topic, begun)

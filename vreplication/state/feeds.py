@@ -20,6 +20,12 @@ def begin(session: Session, workflow: str) -> None:
     rows.put(session, _t, {"workflow": workflow}, written_at=now())
 
 
+def pulse(session: Session, workflow: str) -> None:
+    """A change in the log of this server, so that its time goes on. The row is made where it is not there."""
+    if not rows.change(session, _t, {"workflow": workflow}, written_at=now()):
+        begin(session, workflow)
+
+
 def want(session: Session, workflow: str, partitions: int) -> None:
     """From the operator."""
     with session.transaction():

@@ -20,6 +20,7 @@ from vreplication.phases import Phase
 from vreplication.settings import ALIVE_SECONDS, BEAT_SECONDS
 from vreplication.state import feeds, layout, lease, workflows
 from vreplication.state.lease import Lease
+from vreplication.workflows.changefeed.pulse import Pulse
 
 log = logging.getLogger(__name__)
 
@@ -32,11 +33,16 @@ class Paused(Terminal):
 
 @dataclass(slots=True)
 class FeedDriver:
-    """Holds the lease between `start` and `close`."""
+    """Holds the lease between `start` and `close`. url: of the first source; others: those that need a heartbeat, too.
+
+    pulse_seconds: between two of those.
+    """
 
     url: SourceUrl
     workflow: str
     stop: threading.Event
+    others: tuple[SourceUrl, ...] = ()
+    pulse_seconds: float = 0.2
     our_lease: Lease | None = None
     wanted: int | None = None
     figures: dict[str, Any] = field(default_factory=dict)
@@ -46,6 +52,7 @@ class FeedDriver:
     _waiting: str = ""
     _closing: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
+    _pulse: Pulse | None = None
 
     def start(self) -> None:
         """Raises LeaseHeld."""
@@ -57,6 +64,9 @@ class FeedDriver:
             self._is_paused = workflows.load(session, self.workflow).is_paused
         self._thread = threading.Thread(target=self._run, name="driver", daemon=True)
         self._thread.start()
+        if self.others:
+            self._pulse = Pulse((self.url, *self.others), self.workflow, self.pulse_seconds)
+            self._pulse.start()
 
     def check(self) -> None:
         """Raises what ends the run."""
@@ -86,6 +96,8 @@ class FeedDriver:
     def close(self) -> None:
         """Stop beating, give the lease back."""
         self._closing.set()
+        if self._pulse:
+            self._pulse.close()
         if self._thread:
             self._thread.join(10.0)
         try:
@@ -140,8 +152,12 @@ class FeedDriver:
                 "topic": progress.topic,
                 "partitions": progress.partitions,
                 "generation": progress.generation,
-                "position": progress.position,
-                "open_branches": len(progress.branches),
+                "position": progress.sources[0].position,
+                "open_branches": sum(len(each.branches) for each in progress.sources),
+                "sources": [
+                    {"server": each.source, "position": each.position, "sent_micros": each.assigned}
+                    for each in progress.sources
+                ],
             }
         self.figures = self.figures | found
         return self.figures

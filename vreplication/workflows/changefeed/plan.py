@@ -5,8 +5,8 @@ What must stay true: no check is left out because another refused; a plan with a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -17,7 +17,7 @@ from vreplication.feed.catalog import SYSTEM, Filter, without
 from vreplication.feed.dispatch import Dispatcher, Weights
 from vreplication.feed.layout import Layout, make_layout
 from vreplication.masking import mask
-from vreplication.mysql.server import Server, inspect
+from vreplication.mysql.server import Server, identity_of, inspect
 from vreplication.mysql.session import Session
 from vreplication.planning import privileges, server_checks
 from vreplication.planning.explain import body, check_json
@@ -27,6 +27,7 @@ from vreplication.schema.introspect import introspect
 from vreplication.workflows.changefeed.spec import FeedSpec
 from vreplication.workflows.changefeed.stages import STAGES
 
+_CLOCKS_SECONDS = 2.0
 _LOOKED_AT = 200
 """Tables whose definitions are read one by one; of more, the first so many."""
 _SERVER = (
@@ -69,8 +70,10 @@ class FeedFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedPlan:
+    """servers: the sources. tables, checks: of all of them."""
+
     spec: FeedSpec
-    server: Server
+    servers: tuple[Server, ...]
     tables: tuple[tuple[str, str], ...]
     checks: tuple[Check, ...]
     stages: tuple[tuple[Stage[Any], Explained], ...]
@@ -80,21 +83,30 @@ class FeedPlan:
         return tuple(check for check in self.checks if check.verdict is Verdict.REFUSE)
 
 
-def make_feed_plan(session: Session, spec: FeedSpec, password: str = "") -> FeedPlan:
+def make_feed_plan(sessions: Sequence[Session], spec: FeedSpec, password: str = "") -> FeedPlan:
     address = parse(spec.sink, password)
+    broker = Broker(address)
+    each = [_facts(session, spec, address, broker) for session in sessions]
+    return FeedPlan(
+        spec=spec,
+        servers=tuple(facts.server for facts in each),
+        tables=tuple(table for facts in each for table in facts.tables),
+        checks=tuple(_checks(each)),
+        stages=tuple((stage, stage.explain(each[0])) for stage in STAGES),
+    )
+
+
+def _facts(session: Session, spec: FeedSpec, address: Address, broker: Broker) -> FeedFacts:
     found = spec.filter(session.url.database or "")
-    facts = FeedFacts(
+    return FeedFacts(
         session=session,
         server=inspect(session),
         spec=spec,
         filter=found,
         address=address,
-        broker=Broker(address),
+        broker=broker,
         tables=tuple(_tables(session, found)),
     )
-    checks = tuple(_checks(facts))
-    stages = tuple((stage, stage.explain(facts)) for stage in STAGES)
-    return FeedPlan(spec=spec, server=facts.server, tables=facts.tables, checks=checks, stages=stages)
 
 
 def _tables(session: Session, wanted: Filter) -> Iterator[tuple[str, str]]:
@@ -107,18 +119,66 @@ def _tables(session: Session, wanted: Filter) -> Iterator[tuple[str, str]]:
     return ((str(schema), str(table)) for schema, table in found if wanted.has(str(schema), str(table)))
 
 
-def _checks(facts: FeedFacts) -> Iterator[Check]:
-    yield from server_checks.run(facts, _SERVER)
-    own: tuple[tuple[str, Callable[[FeedFacts], Check]], ...] = (
+_Checks = tuple[tuple[str, Callable[[FeedFacts], Check]], ...]
+
+
+def _checks(sources: Sequence[FeedFacts]) -> Iterator[Check]:
+    of_source: _Checks = (
         ("row metadata", _row_metadata),
         ("privileges", _privileges),
         ("tables", _has_tables),
         ("dispatch", _dispatch),
-        ("topic", _topic),
-        ("durability", _durability),
     )
-    for name, check in own:
-        yield looked(name, partial(check, facts))
+    for facts in sources:
+        of_server = server_checks.run(facts, _SERVER)
+        found = [*of_server, *(looked(name, partial(check, facts)) for name, check in of_source)]
+        yield from (_of(facts, check) for check in found) if len(sources) > 1 else found
+    if len(sources) > 1:
+        yield from together(sources)
+    of_broker: _Checks = (("topic", _topic), ("durability", _durability))
+    for name, check in of_broker:
+        yield looked(name, partial(check, sources[0]))
+
+
+def _of(facts: FeedFacts, check: Check) -> Check:
+    """Which of the sources it was."""
+    url = facts.session.url
+    return replace(check, sentence=f"{url.host}:{url.port}: {check.sentence}")
+
+
+def together(sources: Sequence[FeedFacts]) -> Iterator[Check]:
+    """What several sources have to be beside each other."""
+    yield looked("servers", partial(_servers, sources))
+    yield looked("clocks", partial(_clocks, sources))
+    if sources[0].spec.start not in ("now", "earliest"):
+        yield refuse("start", "GTIDs name a place in the log of one source only.", "Use --start now or earliest.")
+    tables = [table for facts in sources for table in facts.tables]
+    if twice := sorted({f"{schema}.{table}" for schema, table in tables if tables.count((schema, table)) > 1}):
+        yield warn(
+            "names",
+            f"{twice[0]} and {len(twice) - 1} more tables are on several sources: a consumer writes their rows into one"
+            " table, and DDL comes from each of them.",
+            "Give their rows keys that differ, or use a feed for each source.",
+        )
+
+
+def _servers(sources: Sequence[FeedFacts]) -> Check:
+    found = [identity_of(facts.session) for facts in sources]
+    if len(set(found)) < len(found):
+        return refuse("servers", "Two of the sources are one server.", "Name each server once, and its tables.")
+    return ok("servers", f"{len(found)} servers, whose rows are merged by the times of their commits.")
+
+
+def _clocks(sources: Sequence[FeedFacts]) -> Check:
+    now = [float(facts.session.value("SELECT UNIX_TIMESTAMP(NOW(6))")) for facts in sources]
+    apart = max(now) - min(now)
+    if apart > _CLOCKS_SECONDS:
+        return warn(
+            "clocks",
+            f"The sources' clocks are {apart:.1f} s apart: every row comes later by as much.",
+            "Set the servers' clocks by one source of time.",
+        )
+    return ok("clocks", "The sources' clocks agree.")
 
 
 def _row_metadata(facts: FeedFacts) -> Check:
@@ -228,7 +288,7 @@ def explain(plan: FeedPlan) -> str:
     tables = [f"  table         {schema}.{table}" for schema, table in plan.tables[:20]]
     more = [f"  and {len(plan.tables) - 20} more"] if len(plan.tables) > 20 else []
     lines = [
-        f"Send changes of {plan.server} to {mask(plan.spec.sink)}, as {plan.spec.protocol}",
+        f"Send changes of {' and '.join(map(str, plan.servers))} to {mask(plan.spec.sink)}, as {plan.spec.protocol}",
         "",
         *tables,
         *more,
@@ -247,7 +307,8 @@ def _verdict(plan: FeedPlan) -> str:
 
 def plan_json(plan: FeedPlan) -> dict[str, Any]:
     return {
-        "source": str(plan.server),
+        "source": str(plan.servers[0]),
+        "sources": [str(server) for server in plan.servers],
         "sink": mask(plan.spec.sink),
         "is_refused": bool(plan.refusals),
         "tables": [f"{schema}.{table}" for schema, table in plan.tables],

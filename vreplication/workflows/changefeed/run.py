@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from vreplication.engine import spool
@@ -18,7 +19,7 @@ from vreplication.feed import dispatch
 from vreplication.feed.address import Address, parse
 from vreplication.feed.feed import Hooks
 from vreplication.feed.formats import make_format
-from vreplication.feed.running import Feed, Service, end
+from vreplication.feed.running import Feed, Origin, Service, end
 from vreplication.mysql.server import identity_of, is_mariadb
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
@@ -32,37 +33,46 @@ from vreplication.workflows.lookup import FEED
 
 log = logging.getLogger(__name__)
 
+_LEAST_PULSE_SECONDS = 0.2
+
 
 def run(
     spec: FeedSpec,
-    source: SourceUrl,
+    sources: Sequence[SourceUrl],
     password: str = "",
     *,
     stop: threading.Event,
     notify: Callable[[str], None],
     watch: Callable[[FeedDriver], None] = lambda driver: None,
 ) -> Result:
-    """watch: is told of the driver once it works, for its figures."""
+    """sources: the first has the workflow's state. watch: is told of the driver once it works, for its figures."""
     workflow = spec.workflow or ""
     driver: FeedDriver | None = None
     try:
-        spec = create_or_resume(spec, source, password)
-        driver = FeedDriver(source, workflow, stop)
+        spec = create_or_resume(spec, sources, password)
+        pulse = max(_LEAST_PULSE_SECONDS, spec.commit_interval / 1000)
+        driver = FeedDriver(sources[0], workflow, stop, others=tuple(sources[1:]), pulse_seconds=pulse)
         driver.start()
         watch(driver)
-        _serve(spec, source, password, driver, notify)
+        _serve(spec, sources, password, driver, notify)
         raise Terminal("The source's log ended.")
     except VReplicationError as error:
-        return _ended(spec, source, password, driver, error)
+        return _ended(spec, sources[0], password, driver, error)
     except Exception as error:  # a fault of ours: told like any other failure
         log.exception("feed %s ended by an unexpected error", workflow)
-        return _ended(spec, source, password, driver, Terminal(f"Unexpected {type(error).__name__}: {error}"))
+        return _ended(spec, sources[0], password, driver, Terminal(f"Unexpected {type(error).__name__}: {error}"))
     finally:
         if driver:
             driver.close()
 
 
-def _serve(spec: FeedSpec, source: SourceUrl, password: str, driver: FeedDriver, notify: Callable[[str], None]) -> None:
+def _serve(
+    spec: FeedSpec,
+    sources: Sequence[SourceUrl],
+    password: str,
+    driver: FeedDriver,
+    notify: Callable[[str], None],
+) -> None:
     def waits(text: str) -> None:
         driver.waits(text)
         notify(text)
@@ -71,25 +81,20 @@ def _serve(spec: FeedSpec, source: SourceUrl, password: str, driver: FeedDriver,
     while True:
         try:
             driver.wait_while_paused()
-            Service(feed=feed_of(spec, source, password), hooks=hooks, notify=waits, stop=driver.stop).run()
+            Service(feed=feed_of(spec, sources, password), hooks=hooks, notify=waits, stop=driver.stop).run()
         except Paused:
             notify("Paused: the log is read again from here when it is resumed.")
 
 
-def feed_of(spec: FeedSpec, source: SourceUrl, password: str) -> Feed:
+def feed_of(spec: FeedSpec, sources: Sequence[SourceUrl], password: str) -> Feed:
     """Raises Refused."""
-    with connect(source) as session:
+    with connect(sources[0]) as session:
         row = workflows.load(session, spec.workflow or "")
-        options: dict[str, Any] = {}
-        if spec.protocol == "debezium":
-            options = {"server": spec.workflow, "connector": "mariadb" if is_mariadb(session) else "mysql"}
     return Feed(
         id=spec.workflow or "",
-        source=source,
+        sources=tuple(_origin(spec, source) for source in sources),
         address=address_of(spec, password),
-        filter=spec.filter(source.database),
         rule=dispatch.parse(spec.dispatch),
-        format=make_format(spec.protocol, **options),
         home=spool.home(row),
         partitions=spec.partitions,
         start=spec.start,
@@ -98,26 +103,48 @@ def feed_of(spec: FeedSpec, source: SourceUrl, password: str) -> Feed:
     )
 
 
+def _origin(spec: FeedSpec, source: SourceUrl) -> Origin:
+    options: dict[str, Any] = {}
+    if spec.protocol == "debezium":
+        with connect(source) as session:
+            options = {"server": spec.workflow, "connector": "mariadb" if is_mariadb(session) else "mysql"}
+    return Origin(url=source, filter=spec.filter(source.database), format=make_format(spec.protocol, **options))
+
+
 def address_of(spec: FeedSpec, password: str) -> Address:
     return parse(spec.sink, password)
 
 
-def create_or_resume(spec: FeedSpec, source: SourceUrl, password: str) -> FeedSpec:
+def create_or_resume(spec: FeedSpec, sources: Sequence[SourceUrl], password: str) -> FeedSpec:
     """What holds: of one that exists that which it was begun with. Raises Refused."""
     workflow = spec.workflow or ""
-    with connect(source) as session:
+    with ExitStack() as stack:
+        session, *others = (stack.enter_context(connect(source)) for source in sources)
         row = workflows.find(session, workflow)
         if row is not None:
+            _check_sources(row, [session, *others])
             return _resumed(session, row)
-        plan = make_feed_plan(session, spec, password)
+        plan = make_feed_plan([session, *others], spec, password)
         if plan.refusals:
             raise Refused(" ".join(f"{each.sentence} {each.cure}".strip() for each in plan.refusals))
-        layout.install(session)
-        with session.transaction():
-            feeds.begin(session, workflow)
+        for each in (session, *others):
+            layout.install(each)
+            with each.transaction():
+                feeds.begin(each, workflow)
         workflows.create(session, _row(session, spec))
         journal.write(session, workflow, "started", f"into {spec.sink}", actor=lease.me())
     return spec
+
+
+def _check_sources(row: WorkflowRow, sessions: Sequence[Session]) -> None:
+    """They are those of its start, as far as it has told. Raises Refused."""
+    _, figures = feeds.find(sessions[0], row.id) or (None, {})
+    known = [each["server"] for each in figures.get("sources", ())]
+    if known and known != [identity_of(session) for session in sessions]:
+        raise Refused(
+            f"Feed {row.id} was begun with {len(known)} source servers, and these are not the same.",
+            cure="Name the same servers, in the same order, as at its start.",
+        )
 
 
 def _resumed(session: Session, row: WorkflowRow) -> FeedSpec:
@@ -187,7 +214,7 @@ def _told(session: Session, spec: FeedSpec, password: str, driver: FeedDriver, e
 def cancelled(session: Session, spec: FeedSpec, password: str) -> Result:
     """End it for good: nobody of ours can send any more. Topics and what they hold stay."""
     workflow = spec.workflow or ""
-    end(feed_of(spec, session.url, password))
+    end(feed_of(spec, [session.url], password))
     row = workflows.load(session, workflow)
     spool.forget(row)
     workflows.move(session, workflow, Phase.CANCELLED, "cancelled by the operator")
@@ -204,7 +231,7 @@ def _result(event: str, workflow: str, reason: str, exit_code: int) -> Result:
 
 
 def resume(
-    source: SourceUrl,
+    sources: Sequence[SourceUrl],
     workflow: str,
     password: str,
     *,
@@ -213,13 +240,13 @@ def resume(
     watch: Callable[[FeedDriver], None] = lambda driver: None,
 ) -> Result | None:
     """Unpause; run it on when nobody does. None: somebody does."""
-    with connect(source) as session:
+    with connect(sources[0]) as session:
         row = workflows.load(session, workflow)
         spec = _resumed(session, row)
         workflows.set_paused(session, workflow, False)
         if lease.is_alive(session, workflow, lease.DRIVER):
             return None
-    return run(spec, source, password, stop=stop, notify=notify, watch=watch)
+    return run(spec, sources, password, stop=stop, notify=notify, watch=watch)
 
 
 def cancel(source: SourceUrl, workflow: str, password: str) -> Result:

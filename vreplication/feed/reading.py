@@ -1,0 +1,215 @@
+"""One source's log as a feed sends it: rows and DDL with the times that they go out under.
+
+Times: each transaction gets the time that the log says of it, or the next one where that would not rise. Of several
+sources each has times of its own: those that, divided by the number of sources, leave the source's number. So no two
+transactions of a feed have one time, and nothing but a source's own log decides which it has.
+
+What must stay true: the same log gives the same pieces, whoever reads it and when, but for where a transaction is cut;
+a mark says no more than what stands before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from vreplication.binlog.events import Group, GroupKind, Heartbeat, Position, RowChange, Stopped
+from vreplication.binlog.tailer import Tailer
+from vreplication.binlog.watch import DEFINED, Following
+from vreplication.changes.matcher import Held, Matcher
+from vreplication.changes.sorter import DiskSorter
+from vreplication.feed.catalog import Tables
+from vreplication.feed.dispatch import Dispatcher
+from vreplication.feed.messages import Format
+from vreplication.feed.progress import Branch, Followed
+from vreplication.mysql.server import Xid
+
+_MANY = 500
+"""Rows of one piece, for which the dispatcher asks the server at once."""
+_ROW_BYTES, _PIECE_BYTES = 300, 200
+
+OpenLog = Callable[[Position], Tailer]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """number: of `count`. tables, dispatcher, format: its own, for names, collations and flavor are its server's.
+
+    home: where its sorter's files go.
+    """
+
+    number: int = 0
+    count: int = 1
+    tables: Tables
+    dispatcher: Dispatcher
+    format: Format
+    open_log: OpenLog
+    home: Path
+
+
+class Mark(NamedTuple):
+    """Behind a transaction. t: what comes is of later times; position: where the log goes on."""
+
+    t: int
+    position: str
+    branches: tuple[Branch, ...]
+
+
+class Piece(NamedTuple):
+    """Rows of one time, or one DDL, or nothing but a mark. seq: of the first row; nbytes: about what it weighs.
+
+    commit: when the source says that it was, µs. mark: where this is the end of a transaction.
+    """
+
+    source: int
+    t: int
+    seq: int
+    changes: Sequence[RowChange]
+    gtid: str
+    commit: int
+    nbytes: int
+    mark: Mark | None
+
+    @property
+    def is_ddl(self) -> bool:
+        return bool(self.changes) and self.changes[0].table == DEFINED
+
+
+@dataclass(slots=True)
+class _Transaction:
+    """The one that is being read. is_fresh: nothing has its time yet."""
+
+    t: int
+    seq: int
+    gtid: str
+    commit: int
+    is_fresh: bool = True
+
+
+class Reading:
+    """From what was sent on. `pieces` may be gone through once."""
+
+    def __init__(self, name: str, source: Source, sent: Followed) -> None:
+        self._name, self.source = name, source
+        self.sorter = DiskSorter(source.home)
+        self._matcher = Matcher(is_strict=True, sorter=self.sorter)
+        self._assigned = sent.assigned
+        self._sent = sent
+        self._open: _Transaction | None = None
+        self._branches: tuple[Branch, ...] | None = None
+        """None: to be asked for."""
+        self._tailer: Tailer | None = None
+
+    def open(self) -> None:
+        """Ask for the log. Raises Transient, SourceChanged."""
+        sent = self._sent
+        position = Position.parse(sent.position)
+        again = Position.parse(sent.again_from) if sent.again_from else None
+        start = self._matcher.restore([_held(branch) for branch in sent.branches], position, again)
+        self._tailer = self.source.open_log(start)
+        self._tailer.join(Following(name=self._name, catalog=self.source.tables))
+
+    def pieces(self) -> Iterator[Piece | None]:
+        """None: between two items of the log. Raises what ends it."""
+        assert self._tailer is not None
+        for item in self._tailer:
+            yield from self._take(item)
+            yield None
+
+    def close(self) -> None:
+        """From any thread: who waits in `pieces` gets Transient."""
+        if self._tailer is not None:
+            self._tailer.close()
+
+    def remove(self) -> None:
+        """What was put aside is read again."""
+        self.sorter.remove()
+
+    def next_head(self, number: int) -> int:
+        """As of a Merge: one source is sent as it is read, and nothing waits."""
+        return 0
+
+    def _take(self, item: Group | Heartbeat | Stopped) -> Iterator[Piece]:
+        if isinstance(item, Stopped):
+            raise item.error
+        if isinstance(item, Group):
+            if item.kind is not GroupKind.COMMIT:
+                self._branches = None
+            for group in self._matcher.feed(item):
+                yield from self._cut(group)
+
+    def _cut(self, group: Group) -> Iterator[Piece]:
+        """A transaction, or a part of one."""
+        self._open = open_one = self._open or self._new(group)
+        each = max(_ROW_BYTES, group.nbytes // max(1, len(group.items)))
+        rows: list[RowChange] = []
+        for change in group.items:
+            if change.table == DEFINED:
+                if rows:
+                    yield self._piece(open_one, rows, each)
+                rows = []
+                yield self._defined(open_one, change)
+            elif change.table >= 0:
+                rows.append(change)
+                if len(rows) >= _MANY:
+                    yield self._piece(open_one, rows, each)
+                    rows = []
+        if rows or group.is_last:
+            yield self._piece(open_one, rows, each, self._mark(group))
+
+    def _new(self, group: Group) -> _Transaction:
+        return _Transaction(self._next(group.time_micros), 0, _gtid_text(group), group.time_micros)
+
+    def _next(self, micros: int) -> int:
+        at = max(self._assigned + 1, micros)
+        self._assigned = at + (self.source.number - at) % self.source.count
+        return self._assigned
+
+    def _piece(self, of: _Transaction, rows: list[RowChange], each: int, mark: Mark | None = None) -> Piece:
+        found = Piece(self.source.number, of.t, of.seq, rows, of.gtid, of.commit, _PIECE_BYTES + each * len(rows), mark)
+        if rows:
+            of.seq, of.is_fresh = of.seq + len(rows), False
+        return found
+
+    def _defined(self, of: _Transaction, change: RowChange) -> Piece:
+        """DDL has a time of its own, behind the rows before it (P8)."""
+        if not of.is_fresh:
+            of.t = self._next(of.commit)
+        found = Piece(self.source.number, of.t, 0, [change], of.gtid, of.commit, _ROW_BYTES, None)
+        self.source.tables.redefined([(schema, table) for schema, table in change.after["tables"]])
+        of.t, of.seq, of.is_fresh = self._next(of.commit), 0, True
+        return found
+
+    def _mark(self, group: Group) -> Mark | None:
+        if not group.is_last:
+            return None
+        self._open = None
+        if self._branches is None:
+            self._branches = tuple(_branch(held) for held in self._matcher.held())
+        return Mark(self._assigned, group.end.saved, self._branches)
+
+
+def _gtid_text(group: Group) -> str:
+    if group.gtid is None:
+        return str(group.start)
+    name = group.gtid
+    return "-".join(map(str, name)) if len(name) == 3 else ":".join(map(str, name))
+
+
+def _branch(held: Held) -> Branch:
+    format_id, gtrid, bqual = held.xid
+    return Branch(format_id=format_id, gtrid=gtrid.hex(), bqual=bqual.hex(), start=held.start.saved, rows=held.rows)
+
+
+def _held(branch: Branch) -> Held:
+    """Its rows are read again, if there were any."""
+    return Held(
+        xid=Xid(branch.format_id, bytes.fromhex(branch.gtrid), bytes.fromhex(branch.bqual)),
+        start=Position.parse(branch.start),
+        changes=0,
+        rows=branch.rows,
+        place=None,
+        fragments=(),
+    )

@@ -1,0 +1,57 @@
+"""A heartbeat in the log of each of several sources.
+
+A source that writes nothing would hold the others: the feed would not know that nothing of an earlier time comes from
+it. So its time goes on by a row of ours, a few times a second.
+
+What must stay true: it writes nothing but that row; where it cannot, the feed waits and says for whom.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+
+from vreplication.errors import VReplicationError
+from vreplication.mysql.session import connect
+from vreplication.mysql.url import SourceUrl
+from vreplication.settings import ALIVE_SECONDS, BEAT_SECONDS
+from vreplication.state import feeds
+
+log = logging.getLogger(__name__)
+
+_AGAIN_SECONDS = 1.0
+
+
+class Pulse:
+    """Between `start` and `close`. seconds: between two beats."""
+
+    def __init__(self, urls: Sequence[SourceUrl], workflow: str, seconds: float) -> None:
+        self._workflow, self._seconds = workflow, seconds
+        self._closing = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._run, args=(url,), name=f"pulse-{number}", daemon=True)
+            for number, url in enumerate(urls)
+        ]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def close(self) -> None:
+        self._closing.set()
+        for thread in self._threads:
+            thread.join(10.0)
+
+    def _run(self, url: SourceUrl) -> None:
+        while not self._closing.is_set():
+            try:
+                with connect(url, read_timeout=BEAT_SECONDS, idle_seconds=ALIVE_SECONDS) as session:
+                    while not self._closing.wait(self._seconds):
+                        feeds.pulse(session, self._workflow)
+            except VReplicationError as error:
+                log.warning("no heartbeat for %s: %s", url, error)
+                self._closing.wait(_AGAIN_SECONDS)
+            except Exception:  # a silent end of this thread would hold the feed for ever
+                log.exception("the heartbeat for %s failed", url)
+                self._closing.wait(_AGAIN_SECONDS)
