@@ -49,7 +49,7 @@ def _as_shown(column: Column, value: Any) -> Any:
     return value if column.data_type in ("bit", "year", "double") else str(value)
 
 
-def _table(database: Database, definition: str, rows: list[str]) -> None:
+def make_table(database: Database, definition: str, rows: list[str]) -> None:
     database.admin.execute_raw(types.LOOSE)
     database.admin.execute_raw("SET time_zone='+00:00'")
     database.admin.execute_raw(f"CREATE TABLE t (id INT PRIMARY KEY, {definition})")
@@ -60,7 +60,7 @@ def _table(database: Database, definition: str, rows: list[str]) -> None:
 def _check(database: Database, definition: str, rows: list[str]) -> None:
     feeds.describe_fully(database)
     tables, start = feeds.catalog(database), feeds.here(database)
-    _table(database, definition, rows)
+    make_table(database, definition, rows)
     read = [after for name, _, after in feeds.read(database, tables, start) if name == "t"]
     columns = introspect(database.admin, database.name, "t").columns
     shown = database.admin.rows(f"SELECT {','.join(map(_shown, columns))} FROM t ORDER BY id")
@@ -87,13 +87,15 @@ TEXTS = """
 """.replace("'ö,'  ", "'ö'")
 
 
+TEXT_ROWS = [
+    "'zß水🍌','Ünï€','Привет','中文','日本','𝄞a','水b','Æøå','ä','x,ö',X'0102',X'0100',X'FF00','🍌','Åäö','日本①',POINT(1,2)",
+    "'','','','','','','','','a','',X'',X'',X'','','','',NULL",
+    ",".join(["NULL"] * 17),
+]
+
+
 def test_text_of_any_character_set_is_what_the_server_makes_of_it(database: Database) -> None:
-    rows = [
-        "'zß水🍌','Ünï€','Привет','中文','日本','𝄞a','水b','Æøå','ä','x,ö',X'0102',X'0100',X'FF00','🍌','Åäö','日本①',POINT(1,2)",
-        "'','','','','','','','','a','',X'',X'',X'','','','',NULL",
-        ",".join(["NULL"] * 17),
-    ]
-    _check(database, TEXTS, rows)
+    _check(database, TEXTS, TEXT_ROWS)
 
 
 @pytest.mark.only_on("mysql")

@@ -43,6 +43,7 @@ SIDECAR_KNOWN_TO = {
     "vreplication.planning.table_checks",
     "vreplication.engine.replicate",
     "vreplication.feed.catalog",
+    "vreplication.feed.snapshot",
 }
 """Who says its name, follows its tables in the log, or asks for privileges. Statements on it are in `state` alone."""
 # pyspark is fenced by the module's name, not by its room.

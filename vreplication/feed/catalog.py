@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import fnmatch
 import logging
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -22,7 +23,7 @@ from vreplication.binlog.layout import fits
 from vreplication.binlog.statements import Definition
 from vreplication.binlog.watch import Watch
 from vreplication.errors import Refused, SourceChanged
-from vreplication.feed.layout import Layout
+from vreplication.feed.layout import Layout, make_layout
 from vreplication.feed.values import Decode, PlainRow, decoder, decoders
 from vreplication.mysql.session import Session, SqlError
 from vreplication.schema.introspect import introspect
@@ -96,6 +97,7 @@ class Tables:
     _decoders: dict[str, Decode] = field(default_factory=dict)
     _collations: dict[int, str] = field(default_factory=dict)
     _session: Session | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def layout(self, number: int) -> Layout:
         return self.layouts[number - self.first]
@@ -160,7 +162,7 @@ class Tables:
         key = tuple(said.names[place] for place in said.key)
         unique = tuple(k.columns for k in keys if k.is_unique and not k.has_expression)
         whole = Layout(
-            number=self.first + len(self.layouts),
+            number=0,
             schema=found.schema,
             table=found.table,
             columns=columns,
@@ -169,13 +171,26 @@ class Tables:
             has_key=bool(key),
             is_primary=bool(key),
         )
-        layout = without(whole, self.filter.sent(whole.name, columns, key))
-        for known in self._by_name.setdefault(layout.name, []):
-            if replace(layout, number=known.number) == known:
-                return known
-        self._by_name[layout.name].append(layout)
-        self.layouts.append(layout)
-        return layout
+        return self._registered(without(whole, self.filter.sent(whole.name, columns, key)))
+
+    def layout_now(self, table: Table) -> Layout:
+        """Of a table as the server defines it, for rows that are read from it. From any thread."""
+        made = make_layout(0, table.schema, table.name, table.columns, table.keys)
+        unique = tuple(k.columns for k in table.keys if k.is_unique and not k.has_expression)
+        whole = replace(made, unique=unique or made.unique, is_primary=made.has_key)
+        key = whole.key if whole.has_key else ()
+        return self._registered(without(whole, self.filter.sent(whole.name, table.columns, key)))
+
+    def _registered(self, layout: Layout) -> Layout:
+        """The one that is known already, or this one with a number."""
+        with self._lock:
+            for known in self._by_name.setdefault(layout.name, []):
+                if replace(layout, number=known.number) == known:
+                    return known
+            made = replace(layout, number=self.first + len(self.layouts))
+            self._by_name[layout.name].append(made)
+            self.layouts.append(made)
+            return made
 
     def _told_columns(self, table: Table | None, found: TableMap, said: Described) -> tuple[Column, ...]:
         """As the log tells them. Of MariaDB's own types it tells bytes; a namesake of today knows better."""

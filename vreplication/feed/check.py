@@ -87,7 +87,7 @@ class Checker:
     def _take(self, at: _Partition, tags: Tags, message: Any) -> None:
         self.report.messages += 1
         self._check_number(at, tags)
-        if tags.kind is Kind.ADMIN:
+        if tags.kind is Kind.ADMIN and not (tags.snapshot and tags.generation == at.generation):
             self._admin(at, tags, message)
         elif tags.generation < at.generation:
             raise _Wrong(f"it is of generation {tags.generation}, behind {at.generation}")

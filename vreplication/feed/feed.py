@@ -219,9 +219,24 @@ class Run:
             sending.is_open, sending.last = False, None
             # The log is read again only on the way to the first place behind it.
             again = sending.at.again_from if mark.position == sending.at.position else None
+            was_filling, filled = self._is_filling, mark.filled
             fields = {"position": mark.position, "assigned": mark.t, "again_from": again, "branches": mark.branches}
-            sending.at = _changed(sending.at, fields)
+            sending.at = _changed(sending.at, {**fields, "filled": filled})
+            if was_filling and not self._is_filling:
+                self._send_filled(Place(piece.t, piece.seq + len(piece.changes)))
             self._reached = Place(mark.t, _ALL)
+
+    @property
+    def _is_filling(self) -> bool:
+        """Rows that were there before are still to come."""
+        return any(each.at.filled is not None and not each.at.filled.is_done for each in self._sending)
+
+    def _send_filled(self, place: Place) -> None:
+        """From here on the topic says all of the tables. Once more where the run is killed before it is committed."""
+        progress = self.progress
+        said = Admin(t=place.t, partitions=progress.partitions, generation=progress.generation, snapshot="done")
+        tags = [("vr-snapshot", said.snapshot.encode())]
+        self.producer.broadcast(Kind.ADMIN, place, [self.settings.format.admin(said)], tags)
 
     def _send_rows(self, sending: _Sending, piece: Piece) -> None:
         rows = [self._row(sending, piece, seq, change) for seq, change in enumerate(piece.changes, piece.seq)]
@@ -242,6 +257,7 @@ class Run:
             gtid=piece.gtid,
             source=sending.at.source,
             commit=piece.commit,
+            is_snapshot=piece.is_snapshot,
         )
 
     def _send_row(self, sending: _Sending, row: Row) -> None:

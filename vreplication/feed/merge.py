@@ -199,7 +199,7 @@ class Merge:
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(
-    list[tuple[int, int, int, bytes, str, int, int, Mark | None]]  # a Piece, its changes encoded
+    list[tuple[int, int, int, bytes, str, int, int, Mark | None, bool]]  # a Piece, its changes encoded
 )
 
 
@@ -209,6 +209,6 @@ def _encode(pieces: Sequence[Piece]) -> bytes:
 
 def _decode(data: bytes) -> list[Piece]:
     return [
-        Piece(source, t, seq, decode_items(changes), gtid, commit, nbytes, mark)
-        for source, t, seq, changes, gtid, commit, nbytes, mark in _decoder.decode(data)
+        Piece(source, t, seq, decode_items(changes), gtid, commit, nbytes, mark, is_snapshot)
+        for source, t, seq, changes, gtid, commit, nbytes, mark, is_snapshot in _decoder.decode(data)
     ]

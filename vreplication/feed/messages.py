@@ -75,11 +75,15 @@ class Ddl:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admin:
-    """From here on the topic's partitions are the first `partitions`, as generation `generation`."""
+    """From here on the topic's partitions are the first `partitions`, as generation `generation`.
+
+    snapshot "done": that is as before, and all rows that were in the tables at the start have been sent.
+    """
 
     t: int
     partitions: int
     generation: int
+    snapshot: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +122,8 @@ class Tags:
     source: str = ""
     gtid: str = ""
     part: tuple[int, int] | None = None
+    snapshot: str = ""
+    """As of an Admin that begins no generation."""
 
 
 def headers(
@@ -154,6 +160,7 @@ def read_tags(given: Any) -> Tags:
             source=found.get("vr-source", b"").decode(),
             gtid=found.get("vr-gtid", b"").decode(),
             part=(int(number), int(of)) if of else None,
+            snapshot=found.get("vr-snapshot", b"").decode(),
         )
     except (KeyError, ValueError, AttributeError, TypeError) as error:
         raise NotOurs(f"a message without the headers of a feed ({error})") from None

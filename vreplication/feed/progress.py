@@ -33,12 +33,21 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True):
     rows: int = 1
 
 
+class Filled(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a snapshot is: all tables before this one were sent, and of it rows up to the key `after` (literals)."""
+
+    schema: str = ""
+    table: str = ""
+    after: tuple[str, ...] | None = None
+    is_done: bool = False
+
+
 class Followed(msgspec.Struct, frozen=True, kw_only=True):
     """How far one source's log has been sent. source: identity of the server.
 
     position: everything before it has been sent, but for open branches. again_from: the log is read from there first,
     for the branches in between. assigned: the time of the last transaction that was sent whole. inside: of one that is
-    being sent, (t, seq) of the last row that was.
+    being sent, (t, seq) of the last row that was. filled: None: rows that were there before are not sent.
     """
 
     source: str
@@ -47,6 +56,7 @@ class Followed(msgspec.Struct, frozen=True, kw_only=True):
     assigned: int = 0
     inside: tuple[int, int] | None = None
     branches: tuple[Branch, ...] = ()
+    filled: Filled | None = None
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):

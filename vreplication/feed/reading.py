@@ -23,7 +23,8 @@ from vreplication.changes.sorter import DiskSorter
 from vreplication.feed.catalog import Tables
 from vreplication.feed.dispatch import Dispatcher
 from vreplication.feed.messages import Format
-from vreplication.feed.progress import Branch, Followed
+from vreplication.feed.progress import Branch, Filled, Followed
+from vreplication.feed.snapshot import MARKED, Snapshot, running
 from vreplication.mysql.server import Xid
 
 _MANY = 500
@@ -37,7 +38,7 @@ OpenLog = Callable[[Position], Tailer]
 class Source:
     """number: of `count`. tables, dispatcher, format: its own, for names, collations and flavor are its server's.
 
-    home: where its sorter's files go.
+    home: where its sorter's files go. snapshot: of the rows that are there, or None.
     """
 
     number: int = 0
@@ -47,20 +48,23 @@ class Source:
     format: Format
     open_log: OpenLog
     home: Path
+    snapshot: Snapshot | None = None
 
 
 class Mark(NamedTuple):
-    """Behind a transaction. t: what comes is of later times; position: where the log goes on."""
+    """Behind a transaction. t: what comes is of later times; position: where the log goes on; filled: a snapshot."""
 
     t: int
     position: str
     branches: tuple[Branch, ...]
+    filled: Filled | None
 
 
 class Piece(NamedTuple):
     """Rows of one time, or one DDL, or nothing but a mark. seq: of the first row; nbytes: about what it weighs.
 
-    commit: when the source says that it was, µs. mark: where this is the end of a transaction.
+    commit: when the source says that it was, µs. mark: where this is the end of a transaction. is_snapshot: rows that
+    were read from the table.
     """
 
     source: int
@@ -71,6 +75,7 @@ class Piece(NamedTuple):
     commit: int
     nbytes: int
     mark: Mark | None
+    is_snapshot: bool = False
 
     @property
     def is_ddl(self) -> bool:
@@ -101,6 +106,8 @@ class Reading:
         self._branches: tuple[Branch, ...] | None = None
         """None: to be asked for."""
         self._tailer: Tailer | None = None
+        self._filled = sent.filled
+        self._snapshot = source.snapshot
 
     def open(self) -> None:
         """Ask for the log. Raises Transient, SourceChanged."""
@@ -109,14 +116,16 @@ class Reading:
         again = Position.parse(sent.again_from) if sent.again_from else None
         start = self._matcher.restore([_held(branch) for branch in sent.branches], position, again)
         self._tailer = self.source.open_log(start)
-        self._tailer.join(Following(name=self._name, catalog=self.source.tables))
+        watches = (self._snapshot.watch(),) if self._snapshot else ()
+        self._tailer.join(Following(name=self._name, watches=watches, catalog=self.source.tables))
 
     def pieces(self) -> Iterator[Piece | None]:
         """None: between two items of the log. Raises what ends it."""
         assert self._tailer is not None
-        for item in self._tailer:
-            yield from self._take(item)
-            yield None
+        with running(self._snapshot):
+            for item in self._tailer:
+                yield from self._take(item)
+                yield None
 
     def close(self) -> None:
         """From any thread: who waits in `pieces` gets Transient."""
@@ -151,7 +160,10 @@ class Reading:
                     yield self._piece(open_one, rows, each)
                 rows = []
                 yield self._defined(open_one, change)
+            elif change.table == MARKED:
+                yield from self._marked(open_one, change, each)
             elif change.table >= 0:
+                self._note(change)
                 rows.append(change)
                 if len(rows) >= _MANY:
                     yield self._piece(open_one, rows, each)
@@ -178,9 +190,34 @@ class Reading:
         if not of.is_fresh:
             of.t = self._next(of.commit)
         found = Piece(self.source.number, of.t, 0, [change], of.gtid, of.commit, _ROW_BYTES, None)
-        self.source.tables.redefined([(schema, table) for schema, table in change.after["tables"]])
+        tables = [(schema, table) for schema, table in change.after["tables"]]
+        self.source.tables.redefined(tables)
+        if self._snapshot is not None:
+            self._snapshot.defined(tables)
         of.t, of.seq, of.is_fresh = self._next(of.commit), 0, True
         return found
+
+    # Rows that were there before.
+
+    def _note(self, change: RowChange) -> None:
+        if self._snapshot is not None:
+            self._snapshot.note(self.source.tables.layout(change.table), change)
+
+    def _marked(self, of: _Transaction, change: RowChange, each: int) -> Iterator[Piece]:
+        """A chunk of them, under the time of its marker."""
+        chunk = self._snapshot.marked(change, self._held) if self._snapshot is not None else None
+        if chunk is None:
+            return
+        self._filled = chunk.filled
+        for at in range(0, len(chunk.rows), _MANY):
+            assert chunk.layout is not None
+            rows = [RowChange(chunk.layout.number, None, row) for row in chunk.rows[at : at + _MANY]]
+            yield self._piece(of, rows, each)._replace(is_snapshot=True)
+        if chunk.filled.is_done:
+            self._snapshot = None
+
+    def _held(self) -> frozenset[Xid]:
+        return frozenset(held.xid for held in self._matcher.held())
 
     def _mark(self, group: Group) -> Mark | None:
         if not group.is_last:
@@ -188,7 +225,7 @@ class Reading:
         self._open = None
         if self._branches is None:
             self._branches = tuple(_branch(held) for held in self._matcher.held())
-        return Mark(self._assigned, group.end.saved, self._branches)
+        return Mark(self._assigned, group.end.saved, self._branches, self._filled)
 
 
 def _gtid_text(group: Group) -> str:

@@ -29,8 +29,9 @@ from vreplication.feed.dispatch import Dispatcher, Rule, Weights
 from vreplication.feed.feed import Hooks, Run, Settings, Status
 from vreplication.feed.messages import Admin, Format, Place
 from vreplication.feed.producer import FeedProducer, Sent
-from vreplication.feed.progress import End, Followed, Progress, decode
+from vreplication.feed.progress import End, Filled, Followed, Progress, decode
 from vreplication.feed.reading import Source
+from vreplication.feed.snapshot import Snapshot
 from vreplication.mysql.server import identity_of, is_mariadb, prepared_branches
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
@@ -71,6 +72,8 @@ class Feed:
     start: str = "now"
     commit_seconds: float = 0.2
     xa_wait_seconds: float = 60.0
+    is_snapshot: bool = False
+    """Rows that are there at the start are sent, too."""
 
     @property
     def progress_topic(self) -> str:
@@ -140,7 +143,7 @@ class Service:
             stack.callback(producer.close)
             producer.open()
             progress = self._progress(broker, producer, sessions, topic)
-            sources = [stack.enter_context(each) for each in _sources(feed, sessions)]
+            sources = [stack.enter_context(each) for each in _sources(feed, sessions, progress)]
             self._follow(broker, producer, sources, progress)
 
     def _progress(self, broker: Broker, producer: FeedProducer, sessions: Sequence[Session], topic: Topic) -> Progress:
@@ -174,13 +177,14 @@ class Service:
         run.go()
 
 
-def _sources(feed: Feed, sessions: Sequence[Session]) -> Iterator[AbstractContextManager[Source]]:
-    for number, (origin, session) in enumerate(zip(feed.sources, sessions, strict=True)):
-        yield _source(feed, origin, session, number)
+def _sources(feed: Feed, sessions: Sequence[Session], progress: Progress) -> Iterator[AbstractContextManager[Source]]:
+    for number, (session, at) in enumerate(zip(sessions, progress.sources, strict=True)):
+        yield _source(feed, session, number, at.filled)
 
 
 @contextmanager
-def _source(feed: Feed, origin: Origin, session: Session, number: int) -> Iterator[Source]:
+def _source(feed: Feed, session: Session, number: int, filled: Filled | None) -> Iterator[Source]:
+    origin = feed.sources[number]
     tables = Tables(filter=origin.filter, connect=lambda: connect(origin.url), first=number * _LAYOUTS)
     try:
         yield Source(
@@ -191,6 +195,7 @@ def _source(feed: Feed, origin: Origin, session: Session, number: int) -> Iterat
             format=origin.format,
             open_log=lambda start: _open_log(origin.url, session, start),
             home=feed.home / str(number),
+            snapshot=Snapshot(origin.url, feed.id, tables, filled) if filled and not filled.is_done else None,
         )
     finally:
         tables.close()
@@ -281,6 +286,7 @@ def _begun(feed: Feed, session: Session, check: Callable[[], None]) -> Followed:
         position=position.saved,
         again_from=again_from.saved if again_from else None,
         assigned=_now_micros(session) if feed.start == "now" else 1,
+        filled=Filled() if feed.is_snapshot else None,
     )
 
 

@@ -71,11 +71,12 @@ class PlainRow:
 
 def _float4(data: bytes, at: int) -> float:
     """A FLOAT as the double with the shortest text that is the same FLOAT."""
-    return _shortest(data[at : at + 4])
+    return shortest(data[at : at + 4])
 
 
 @functools.lru_cache(4096)
-def _shortest(data: bytes) -> float:
+def shortest(data: bytes) -> float:
+    """Of four bytes."""
     (value,) = _FLOAT.unpack(data)
     texts = (float(f"{value:.{digits}g}") for digits in range(6, 10))
     return next((each for each in texts if _packs_as(each, data)), value)

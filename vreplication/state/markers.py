@@ -68,13 +68,17 @@ class OnServer:
         remove(self.session, self.workflow, marker)
 
 
-def write(session: Session, workflow: str, kind: str = PLAIN, *, our_lease: Lease | None = None) -> str:
+def write(
+    session: Session, workflow: str, kind: str = PLAIN, *, our_lease: Lease | None = None, marker: str = ""
+) -> str:
     """Insert a marker in a transaction of its own; returns its id. Raises Superseded when the lease is lost.
+
+    marker: its id, where it was drawn before (8 bytes in hexadecimal digits).
 
     One at which catch-up holds wants the lease: who takes over takes back what is there by then, and nobody what
     comes later.
     """
-    marker = secrets.token_hex(8)
+    marker = marker or secrets.token_hex(8)
     with session.transaction():
         if our_lease:
             fence(session, our_lease)
@@ -144,3 +148,8 @@ def wait(
         check()
         time.sleep(poll_seconds)
     return found
+
+
+def remove_kind(session: Session, workflow: str, kind: str) -> None:
+    """All of a kind, for which nobody looks any more."""
+    rows.remove(session, sidecar.marker, workflow=workflow, kind=kind)

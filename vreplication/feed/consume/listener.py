@@ -106,13 +106,21 @@ class Listener:
             return
         tags = self._tags(message)
         self.position = offset + 1
-        if tags.kind is Kind.ADMIN and tags.generation <= self._generation:
+        if tags.snapshot and tags.generation == self._generation:
+            self._pass_by(tags, offset)
+        elif tags.kind is Kind.ADMIN and tags.generation <= self._generation:
             # Behind rows of older generations, which are not looked at: their numbers are passed with it.
             self._n = max(self._n, tags.n)
         elif tags.generation < self._generation:
             return
         elif self._is_new(tags, offset):
             self._act(tags, offset, message)
+
+    def _pass_by(self, tags: Tags, offset: int) -> None:
+        """What is counted and asks for nothing."""
+        if tags.n > self._n + 1:
+            raise self._wrong(offset, f"has message {tags.n} where {self._n + 1} was to come: what is between is lost")
+        self._n = max(self._n, tags.n)
 
     def _tags(self, message: Message) -> Tags:
         try:

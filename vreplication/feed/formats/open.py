@@ -74,7 +74,9 @@ class Open:
         return Encoded(key=_encode({"ts": t, "type": "Resolved"}), value=None)
 
     def admin(self, admin: Admin) -> Encoded:
-        value = {"partition": admin.partitions, "generation": admin.generation, "ts": admin.t}
+        value: dict[str, Any] = {"partition": admin.partitions, "generation": admin.generation, "ts": admin.t}
+        if admin.snapshot:
+            value["snapshot"] = admin.snapshot
         return Encoded(key=_encode({"ts": admin.t, "type": "Admin"}), value=_encode(value))
 
 

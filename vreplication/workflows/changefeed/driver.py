@@ -14,6 +14,7 @@ from typing import Any
 
 from vreplication.errors import Ambiguous, Cancelled, Interrupted, Terminal, Transient, VReplicationError
 from vreplication.feed.feed import Status
+from vreplication.feed.progress import Progress
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import Phase
@@ -153,6 +154,7 @@ class FeedDriver:
                 "partitions": progress.partitions,
                 "generation": progress.generation,
                 "position": progress.sources[0].position,
+                "filling": _filling(progress),
                 "open_branches": sum(len(each.branches) for each in progress.sources),
                 "sources": [
                     {"server": each.source, "position": each.position, "sent_micros": each.assigned}
@@ -161,3 +163,11 @@ class FeedDriver:
             }
         self.figures = self.figures | found
         return self.figures
+
+
+def _filling(progress: Progress) -> str | None:
+    """The table whose rows are being sent by a snapshot."""
+    for each in progress.sources:
+        if each.filled is not None and not each.filled.is_done:
+            return f"{each.filled.schema}.{each.filled.table}".strip(".") or "the first table"
+    return None

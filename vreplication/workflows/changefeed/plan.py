@@ -129,8 +129,11 @@ def _checks(sources: Sequence[FeedFacts]) -> Iterator[Check]:
         ("tables", _has_tables),
         ("dispatch", _dispatch),
     )
+    is_filled = sources[0].spec.snapshot == "initial"
+    if is_filled:
+        of_source += (("snapshot", _snapshot),)
     for facts in sources:
-        of_server = server_checks.run(facts, _SERVER)
+        of_server = server_checks.run(facts, (*_SERVER, server_checks.commit_order) if is_filled else _SERVER)
         found = [*of_server, *(looked(name, partial(check, facts)) for name, check in of_source)]
         yield from (_of(facts, check) for check in found) if len(sources) > 1 else found
     if len(sources) > 1:
@@ -229,6 +232,18 @@ def _dispatch(facts: FeedFacts) -> Check:
     if rule.way == "ts":
         return warn("dispatch", "Rows go by their time: a row's changes are in order in transaction mode only.")
     return ok("dispatch", f"Rows go by {rule}.")
+
+
+def _snapshot(facts: FeedFacts) -> Check:
+    """Of every table, for one that cannot be read would end the feed halfway."""
+    for schema, table in facts.tables:
+        if not (layout := _layout(facts, schema, table)).has_key:
+            return refuse(
+                "snapshot",
+                f"Table {layout.name} has no unique key without NULLs, by which its rows could be read.",
+                "Give it one, leave it out (--exclude), or begin without --snapshot.",
+            )
+    return ok("snapshot", f"Rows of {len(facts.tables)} tables are sent first, in the order of their keys.")
 
 
 def _layout(facts: FeedFacts, schema: str, table: str) -> Layout:

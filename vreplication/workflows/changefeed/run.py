@@ -100,6 +100,7 @@ def feed_of(spec: FeedSpec, sources: Sequence[SourceUrl], password: str) -> Feed
         start=spec.start,
         commit_seconds=spec.commit_interval / 1000,
         xa_wait_seconds=spec.xa_wait_seconds,
+        is_snapshot=spec.snapshot == "initial",
     )
 
 

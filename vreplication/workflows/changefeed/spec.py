@@ -63,6 +63,11 @@ class FeedSpec(BaseModel):
         description="Where it begins: now, earliest, or behind these GTIDs.",
         json_schema_extra=ask("what", metavar="now|earliest|GTIDS"),
     )
+    snapshot: Literal["initial", "never"] = Field(
+        default="never",
+        description="initial: send the rows that are in the tables at the start, too.",
+        json_schema_extra=ask("what"),
+    )
     commit_interval: int = Field(
         default=200,
         ge=10,
@@ -108,6 +113,8 @@ class FeedSpec(BaseModel):
     @model_validator(mode="after")
     def _has_columns(self) -> FeedSpec:
         parse_columns(self.columns)
+        if self.snapshot == "initial" and self.start != "now":
+            raise ValueError("--snapshot initial sends what is there now, so --start has to be now")
         return self
 
     def filter(self, default_schema: str) -> Filter:

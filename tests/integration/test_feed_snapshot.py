@@ -1,0 +1,183 @@
+"""Rows that were there before a feed began: read beside the log, so that what a consumer makes of both is the table."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox.databases import Database
+from sandbox.kafka import Cluster
+from tests.integration import test_feed_values as values
+from tests.integration.test_feed_producer import POINTS, SCALING, Killer, kill  # noqa: F401
+from tests.support import feeds
+from tests.support.flow import wait_until
+from tests.support.running_feed import Running, check_numbers, content, make_tables, start_feed, write_history
+from vreplication.feed import snapshot
+from vreplication.feed.dispatch import Rule
+from vreplication.feed.formats.open import read_row
+from vreplication.feed.messages import Kind
+from vreplication.state import layout
+
+
+@pytest.fixture
+def begin(kafka: Cluster, database: Database, tmp_path: Path) -> Iterator[Callable[..., Running]]:
+    with database.server.admin() as session:
+        layout.install(session)
+    yield from start_feed(kafka, database, tmp_path)
+
+
+@pytest.mark.parametrize("name", [*values.GROUPS, "TEXTS"])
+def test_a_row_is_the_same_from_the_table_and_from_the_log(database: Database, name: str) -> None:
+    definition, rows = values.GROUPS.get(name) or (values.TEXTS, values.TEXT_ROWS)
+    feeds.describe_fully(database)
+    tables, start = feeds.catalog(database), feeds.here(database)
+    values.make_table(database, definition, rows)
+    logged = [list(after.values()) for name, _, after in feeds.read(database, tables, start) if name == "t"]
+    with database.server.admin() as session:
+        session.execute("SET time_zone='+00:00'")
+        reader = snapshot._TableReader(session, tables, database.name, "t")
+        read, _ = reader.next(None)
+    assert [[(type(each), each) for each in row] for row in read] == [
+        [(type(each), each) for each in row] for row in logged
+    ]
+    (log_layout,) = (each for each in tables.layouts)
+    assert reader.layout is log_layout
+
+
+def state(feed: Running) -> dict[str, dict[Any, Any]]:
+    """What a consumer has of each table: rows by key, as all messages in order make them."""
+    found: dict[str, dict[Any, Any]] = {}
+    rows = [
+        (tags.t, tags.seq, read_row(key, value))
+        for messages in content(feed.feed).values()
+        for tags, key, value in messages
+        if tags.kind is Kind.ROW
+    ]
+    for _, _, change in sorted(rows, key=lambda row: (row[:2], row[2].after is not None)):
+        table = found.setdefault(change.table, {})
+        if change.before is not None:
+            table.pop(change.before["id"].value, None)
+        if change.after is not None:
+            table[change.after["id"].value] = tuple(cell.value for cell in change.after.values())
+    return found
+
+
+def there(database: Database, *tables: str) -> dict[str, dict[Any, Any]]:
+    return {table: {row[0]: row for row in database.admin.rows(f"SELECT * FROM {table}")} for table in tables}
+
+
+def is_filled(feed: Running) -> bool:
+    found = feed.status.progress.sources[0].filled if feed.status else None
+    return found is not None and found.is_done
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_was_there_and_what_is_written_make_the_table(
+    begin: Callable[..., Running],
+    kill: Callable[..., Killer],  # noqa: F811
+    database: Database,
+    monkeypatch: pytest.MonkeyPatch,
+    seed: int,
+) -> None:
+    monkeypatch.setattr(snapshot, "_ROWS", 2 + seed)
+    make_tables(database, "t", "u", "v")
+    for table in ("t", "v"):
+        database.admin.execute_raw(
+            f"INSERT INTO {table} WITH RECURSIVE n AS (SELECT 1 i UNION ALL SELECT i+1 FROM n WHERE i<35) "
+            "SELECT i, 'before', 0 FROM n"
+        )
+    feed = begin(rule=Rule(way="index-value"), partitions=2, is_snapshot=True)
+    feed.wait_begun()
+    killer = kill(seed, (*POINTS, *SCALING) if seed else (), share=0.1)
+    is_over = threading.Event()
+    writer = threading.Thread(target=_write, args=(database, seed, is_over))
+    writer.start()
+    try:
+        if seed == 2:
+            wait_until(lambda: feed.error or feed.status, "it does not begin", 60)
+            feed.wanted = 3
+        wait_until(lambda: feed.error or is_filled(feed) or len(killer.killed) > 8, "the snapshot does not end", 120)
+        killer.is_on = False
+        wait_until(lambda: feed.error or is_filled(feed), "the snapshot does not end", 120)
+    finally:
+        is_over.set()
+        writer.join()
+    assert feed.error is None
+    feed.wait_sent(database)
+    assert state(feed) == {name: rows for name, rows in there(database, "t", "u", "v").items() if rows or name != "u"}
+    check_numbers(feed.feed)
+    for messages in content(feed.feed).values():
+        assert [tags.snapshot for tags, _, _ in messages if tags.snapshot][-1:] == ["done"]
+
+
+def _write(database: Database, seed: int, is_over: threading.Event) -> None:
+    """Histories until the end, with a branch that is prepared now and then and one that stays so."""
+    draw = random.Random(seed)
+    sessions = []
+    while not is_over.is_set():
+        write_history(database, draw, 3, ("t", "u", "v"))
+        is_over.wait(0.01)
+        if len(sessions) < 3:
+            session = database.server.admin(database.name)
+            sessions.append(session)
+            number = len(sessions)
+            session.execute_raw(f"XA START 's{number}'")
+            session.execute_raw(f"REPLACE INTO v VALUES ({1000 + number},'xa',{number})")
+            session.execute_raw(f"XA END 's{number}'")
+            session.execute_raw(f"XA PREPARE 's{number}'")
+        elif len(sessions) == 3:
+            sessions[0].execute_raw("XA COMMIT 's1'")
+            sessions[1].execute_raw("XA ROLLBACK 's2'")
+            sessions.append(sessions[2])
+    for number, session in enumerate(sessions[:3], 1):
+        if len(sessions) == 3 or number == 3:
+            session.execute_raw(f"XA COMMIT 's{number}'")
+
+
+def test_a_table_that_is_altered_meanwhile_is_read_again(
+    begin: Callable[..., Running], database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshot, "_ROWS", 10)
+    make_tables(database, "t")
+    database.admin.execute_raw(
+        "INSERT INTO t WITH RECURSIVE n AS (SELECT 1 i UNION ALL SELECT i+1 FROM n WHERE i<200) SELECT i, 'b', 0 FROM n"
+    )
+    altered = iter([True])
+    defined = snapshot._TableReader._defined
+
+    def alter_behind_it(reader: Any) -> str:
+        if hasattr(reader, "layout") and next(altered, False):
+            database.admin.execute_raw("ALTER TABLE t ADD COLUMN z INT DEFAULT 5")
+        return defined(reader)
+
+    monkeypatch.setattr(snapshot._TableReader, "_defined", alter_behind_it)
+    feed = begin(is_snapshot=True)
+    wait_until(lambda: feed.error or is_filled(feed), "the snapshot does not end", 60)
+    assert feed.error is None
+    assert state(feed)["t"] == there(database, "t")["t"]
+
+
+def test_a_row_that_changes_behind_its_reading_is_not_sent_as_it_was(
+    begin: Callable[..., Running], database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_tables(database, "t")
+    database.admin.execute_raw("INSERT INTO t VALUES (1,'old',0),(2,'old',0),(3,'old',0)")
+    read = snapshot._TableReader.next
+
+    def change_behind_it(reader: Any, after: Any) -> Any:
+        found = read(reader, after)
+        if after is None:
+            database.admin.execute_raw("UPDATE t SET a='new' WHERE id=1")
+            database.admin.execute_raw("DELETE FROM t WHERE id=2")
+            database.admin.execute_raw("UPDATE t SET id=4 WHERE id=3")
+        return found
+
+    monkeypatch.setattr(snapshot._TableReader, "next", change_behind_it)
+    feed = begin(is_snapshot=True)
+    wait_until(lambda: feed.error or is_filled(feed), "the snapshot does not end", 60)
+    assert state(feed)["t"] == there(database, "t")["t"] == {1: (1, "new", 0), 4: (4, "old", 0)}

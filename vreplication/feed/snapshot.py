@@ -1,0 +1,342 @@
+"""Rows that are in a table already, sent beside its changes, chunk by chunk in the order of the key.
+
+A chunk is read between two markers, rows of ours that stand in the log. When the reader of the log comes to the second
+one, it sends the chunk there, without the rows whose keys it has seen changed between the two: of those the log has
+told what they are now. So what a consumer gets of each row is in order, and no table is locked. The marker behind a
+chunk is the one before the next. Source: DBLog, a watermark based change data capture framework (Andreakis and
+Papapanagiotou, 2020), with XA branches besides.
+
+What must stay true: a marker is committed before anything behind it is read; a branch that is listed as prepared then
+is waited for, where the server may show its rows later than the log (MariaDB, docs/correctness.md); a chunk is
+registered before its marker is written; after any doubt (DDL, another definition) the run begins anew at the last chunk
+whose rows were sent whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import secrets
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from vreplication.binlog.events import RowChange
+from vreplication.binlog.watch import Watch
+from vreplication.changes.codecs import PlainValues
+from vreplication.errors import Interrupted, Refused, SourceChanged, Transient, VReplicationError
+from vreplication.feed.catalog import Tables
+from vreplication.feed.layout import Layout
+from vreplication.feed.progress import Filled
+from vreplication.feed.values import Decode, decoder, shortest
+from vreplication.mysql.quoting import ident, qualified
+from vreplication.mysql.server import Xid, is_mariadb, prepared_branches
+from vreplication.mysql.session import Session, SqlError, connect
+from vreplication.mysql.url import SourceUrl
+from vreplication.schema.bounds import order_sql, range_sql
+from vreplication.schema.introspect import introspect
+from vreplication.schema.literals import bound_sql
+from vreplication.schema.model import Column
+from vreplication.settings import SIDECAR
+from vreplication.state import layout as sidecar
+from vreplication.state import markers
+
+log = logging.getLogger(__name__)
+
+MARKED = -8
+"""Number of the changes that are markers."""
+KIND = "feed"
+_ROWS, _AHEAD = 2_000, 4
+_POLL_SECONDS, _JOIN_SECONDS = 0.02, 15.0
+_COUNTER = re.compile(r" AUTO_INCREMENT=\d+")
+_RAW = frozenset({"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob", "vector"})
+_SHAPES = frozenset(
+    {
+        *("geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon"),
+        "geometrycollection",
+    }
+)
+_TEXT = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
+_WHOLE = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint", "bit", "year"})
+_FLOAT = struct.Struct("<f")
+Row = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """Rows, and what is known when they are sent. table: (schema, name) of those that are read behind it, or None."""
+
+    layout: Layout | None
+    rows: Sequence[Row]
+    filled: Filled
+    table: tuple[str, str] | None
+
+
+@dataclass(slots=True)
+class _Window:
+    """What has changed since the last marker, of the table that is being read."""
+
+    table: tuple[str, str] | None = None
+    keys: set[Row] = field(default_factory=set)
+    layouts: dict[int, Layout] = field(default_factory=dict)
+
+
+class Snapshot:
+    """Of one source, in a thread of its own between `start` and `close`; the reader of its log calls the rest.
+
+    name: the feed's. filled: as far as it is.
+    """
+
+    def __init__(self, url: SourceUrl, name: str, tables: Tables, filled: Filled) -> None:
+        self._url, self._name, self._tables = url, name, tables
+        self.filled = filled
+        self._chunks: dict[str, Chunk] = {}
+        self._passed: dict[str, frozenset[Xid]] = {}
+        self._changed = threading.Condition()
+        self._is_closed = False
+        self._error: VReplicationError | None = None
+        self._window = _Window()
+        self._thread = threading.Thread(target=self._run, name="snapshot", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+        if self._thread.is_alive():
+            self._thread.join(_JOIN_SECONDS)
+
+    def watch(self) -> Watch:
+        """For the markers. Raises what connecting raises."""
+        with connect(self._url) as session:
+            sidecar.complete(session)
+            columns = introspect(session, SIDECAR, "marker").columns
+        return Watch(number=MARKED, schema=SIDECAR, table="marker", columns=columns, codec=PlainValues())
+
+    # From the reader of the log.
+
+    def note(self, layout: Layout, change: RowChange) -> None:
+        """Raises what ended the thread."""
+        if self._error is not None:
+            raise self._error
+        window = self._window
+        if (layout.schema, layout.table) == window.table:
+            window.layouts[layout.number] = layout
+            window.keys.update(_key(layout, image) for image in (change.before, change.after) if image is not None)
+
+    def defined(self, tables: Sequence[tuple[str, str]]) -> None:
+        """Raises Transient where the table is another one now."""
+        now = self._window.table
+        if now is not None and any(schema == now[0] and table in ("", now[1]) for schema, table in tables):
+            raise Transient(f"Table {now[0]}.{now[1]} was defined anew while its rows were read.")
+
+    def marked(self, change: RowChange, held: Callable[[], frozenset[Xid]]) -> Chunk | None:
+        """The chunk that ends there, of the rows that are still as they were read. Raises Transient."""
+        if self._error is not None:
+            raise self._error
+        row = change.after
+        if row is None or (row["workflow"], row["kind"]) != (self._name, KIND):
+            return None
+        with self._changed:
+            chunk = self._chunks.pop(str(row["id"]), None)
+            if chunk is not None:
+                self._passed[str(row["id"])] = held()
+                self._changed.notify_all()
+        if chunk is None:
+            return None
+        window, self._window = self._window, _Window(chunk.table)
+        self.filled = chunk.filled
+        return chunk if chunk.layout is None else _without(chunk, chunk.layout, window)
+
+    # The thread.
+
+    def _run(self) -> None:
+        try:
+            with connect(self._url) as session:
+                session.execute("SET time_zone='+00:00'")
+                self._read_all(session)
+                markers.remove_kind(session, self._name, KIND)
+        except Interrupted:
+            pass
+        except VReplicationError as error:
+            log.warning("the snapshot stopped: %s", error)
+            self._error = error
+        except Exception as error:  # a silent end of this thread would look like a snapshot that never ends
+            log.exception("the snapshot failed")
+            self._error = Transient(f"The snapshot failed: {type(error).__name__}: {error}")
+
+    def _read_all(self, session: Session) -> None:
+        filled = self.filled
+        for schema, table in _tables(session, self._tables, filled):
+            after = filled.after if (schema, table) == (filled.schema, filled.table) else None
+            self._read_table(session, schema, table, after)
+        self._mark(session, Chunk(layout=None, rows=(), filled=Filled(is_done=True), table=None))
+
+    def _read_table(self, session: Session, schema: str, table: str, after: tuple[str, ...] | None) -> None:
+        here = (schema, table)
+        before = Filled(schema=schema, table=table, after=after)
+        self._mark(session, Chunk(layout=None, rows=(), filled=before, table=here))
+        try:
+            reader = _TableReader(session, self._tables, schema, table)
+        except SqlError:
+            log.info("table %s.%s is gone", schema, table)
+            return
+        while True:
+            rows, last = reader.next(after)
+            if not rows:
+                return
+            after = last
+            filled = Filled(schema=schema, table=table, after=after)
+            self._mark(session, Chunk(layout=reader.layout, rows=rows, filled=filled, table=here))
+
+    def _mark(self, session: Session, chunk: Chunk) -> None:
+        """Behind the chunk, and before what is read next."""
+        id = secrets.token_hex(8)
+        with self._changed:
+            while len(self._chunks) >= _AHEAD and not self._is_closed:
+                self._changed.wait(1.0)
+            self._chunks[id] = chunk
+        self._check()
+        if not is_mariadb(session) and int(session.value("SELECT @@GLOBAL.binlog_order_commits")) != 1:
+            raise SourceChanged(
+                "binlog_order_commits was switched off while rows were read: what is in the log may not be visible.",
+                cure="SET GLOBAL binlog_order_commits=ON, and begin another feed.",
+            )
+        markers.write(session, self._name, KIND, marker=id)
+        if is_mariadb(session):
+            self._settle(session, id)
+        with self._changed:
+            self._passed.pop(id, None)
+
+    def _settle(self, session: Session, id: str) -> None:
+        """Until nothing that stands in the log before the marker can become visible later."""
+        waiting = set(prepared_branches(session, is_mariadb=True))
+        while waiting:
+            self._check()
+            time.sleep(_POLL_SECONDS)
+            with self._changed:
+                open_there = self._passed.get(id)
+            waiting &= set(prepared_branches(session, is_mariadb=True))
+            waiting -= open_there or set()
+
+    def _check(self) -> None:
+        if self._is_closed:
+            raise Interrupted("Interrupted.")
+
+
+def _key(layout: Layout, image: Row) -> Row:
+    return tuple(image[place] for place in layout.key_places)
+
+
+def _without(chunk: Chunk, layout: Layout, window: _Window) -> Chunk:
+    """Raises Transient where the log knows the table by another definition."""
+    if any((other.key, list(other.places)) != (layout.key, list(layout.places)) for other in window.layouts.values()):
+        raise Transient(f"Table {layout.name} was defined anew while its rows were read.")
+    kept = [row for row in chunk.rows if _key(layout, row) not in window.keys]
+    return Chunk(layout=layout, rows=kept, filled=chunk.filled, table=chunk.table)
+
+
+def _tables(session: Session, tables: Tables, filled: Filled) -> Iterator[tuple[str, str]]:
+    """Those to be read yet, in one order. Compared by bytes, as the place in `filled` is."""
+    found = session.rows("SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES WHERE TABLE_TYPE='BASE TABLE'")
+    names = sorted((str(schema), str(table)) for schema, table in found)
+    return (name for name in names if tables.filter.has(*name) and name >= (filled.schema, filled.table))
+
+
+class _TableReader:
+    """Rows of a table as the log would tell them, in the order of its key."""
+
+    def __init__(self, session: Session, tables: Tables, schema: str, name: str) -> None:
+        self._session, self._name = session, qualified(schema, name)
+        self._definition = self._defined()
+        self._table = introspect(session, schema, name)
+        self.layout = tables.layout_now(self._table)
+        if not self.layout.has_key:
+            raise Refused(
+                f"Table {self.layout.name} has no unique key without NULLs, by which its rows could be read.",
+                cure="Give it one, leave it out (--exclude), or begin a feed without --snapshot.",
+            )
+        by_name = {column.name: column for column in self._table.columns}
+        self._key = [by_name[column] for column in self.layout.key]
+        self._plain = [_plain(session, column) for column in self.layout.columns]
+
+    def _defined(self) -> str:
+        return _COUNTER.sub("", str((self._session.row(f"SHOW CREATE TABLE {self._name}") or ("", ""))[1]))
+
+    def next(self, after: tuple[str, ...] | None) -> tuple[list[Row], tuple[str, ...]]:
+        """The rows behind a key, and the last one's key. Raises Transient where the table has changed."""
+        cells = ",".join(_sql(column) for column in self.layout.columns)
+        keys = ",".join(bound_sql(column, ident(column.name)) for column in self._key)
+        where, order = range_sql(self._key, after, None), order_sql(self._key)
+        found = self._session.bytes_rows(
+            f"SELECT {cells},{keys} FROM {self._name} WHERE {where} ORDER BY {order} LIMIT {_ROWS}"
+        )
+        if self._defined() != self._definition:
+            raise Transient(f"Table {self.layout.name} was defined anew while its rows were read.")
+        width = len(self.layout.columns)
+        rows = [tuple(map(_told, self._plain, row[:width])) for row in found]
+        last = tuple(_literal(each) for each in found[-1][width:]) if found else ()
+        return rows, last
+
+
+def _literal(value: Any) -> str:
+    return value.decode("ascii") if isinstance(value, bytes) else str(value)
+
+
+def _told(plain: Callable[[Any], Any], value: Any) -> Any:
+    return None if value is None else plain(value)
+
+
+def _sql(column: Column) -> str:
+    """What gives `_plain` its bytes."""
+    name = ident(column.name)
+    if column.data_type in _RAW or column.data_type in _SHAPES:
+        return name
+    if column.data_type in _TEXT:
+        return f"CAST({name} AS BINARY)"
+    if column.data_type in ("enum", "set"):
+        return f"CONVERT({name} USING utf8mb4)"
+    if column.data_type in ("float", "double", "real"):
+        return f"({name}+0e0)"
+    if column.data_type == "decimal":
+        return f"CONCAT({name}+0)"
+    return f"({name}+0)" if column.data_type in _WHOLE else f"CONCAT({name})"
+
+
+def _plain(session: Session, column: Column) -> Callable[[Any], Any]:
+    """The same value as the log's (feed/values.py)."""
+    if column.data_type in _RAW or column.data_type in _SHAPES:
+        return bytes
+    if column.data_type in _TEXT:
+        decode: Decode = decoder(session, column.charset or "utf8mb4")
+        return lambda value: decode(_bytes(value))
+    if column.data_type in _WHOLE:
+        return int
+    if column.data_type == "float":
+        return lambda value: shortest(_FLOAT.pack(float(value)))
+    if column.data_type in ("double", "real"):
+        return float
+    return lambda value: value.decode("utf-8") if isinstance(value, bytes) else str(value)
+
+
+def _bytes(value: Any) -> bytes:
+    return value if isinstance(value, bytes) else str(value).encode()
+
+
+@contextlib.contextmanager
+def running(snapshot: Snapshot | None) -> Iterator[None]:
+    """A snapshot, if there is one, beside what is done meanwhile."""
+    if snapshot is None:
+        yield
+        return
+    snapshot.start()
+    try:
+        yield
+    finally:
+        snapshot.close()
