@@ -6,8 +6,12 @@ row may come while another one holds its unique value (REPLACE would delete that
 source's. Actions: `apply` (a listener writes its next row), `pass_align` (a listener goes on behind an Align).
 
 The producer keeps where it has sent each unique value, before and after images; a row whose value is with another
-partition comes behind an Align to all, and what was kept is forgotten. A producer that starts sends one as well. Aligns
-are numbered (epoch, count), so that one which a dying producer has sent to some partitions only is superseded.
+partition comes behind an Align to all, and what was kept is forgotten. A producer that starts sends one before its
+first row as well. An Align has the number of the change that it stands before.
+
+A producer may die at any time. Then its progress is at some change, and of what it has sent for the changes behind that
+each partition holds a beginning, one more than another: so it is when a request to end the transaction comes late. The
+next one begins at the progress, and does not send again what is there.
 
 What must stay true: a listener applies one row at a time, which is finer than by Resolved; rows in a partition keep
 their order.
@@ -17,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import product
 from typing import NamedTuple
 
 from tests.models.explorer import Step
@@ -40,6 +44,12 @@ class Rules:
     """... which a listener passes when every one has reached it (C)."""
     later_counts: bool = True
     """... or a later one (C)."""
+    by_place: bool = True
+    """... by the place of the change that follows, not by how many each producer has sent (C)."""
+    tail_superseded: bool = True
+    """An Align that a producer has left in some partitions is followed by one in all that is not below it (C)."""
+    tail_counts: bool = True
+    """Unique values of what is there and is not sent again count (C)."""
     before_images: bool = True
     """Unique values of before images count (C)."""
     after_images: bool = True
@@ -51,16 +61,20 @@ class Rules:
 
 
 class Message(NamedTuple):
-    """A change, or an Align where `align` is a number."""
+    """A change, which is the one at `place`, or an Align where `align` is a number."""
 
     change: Change | None = None
     align: Number | None = None
+    place: int = 0
+
+
+Logs = tuple[tuple[Message, ...], ...]
 
 
 class State(NamedTuple):
     """at: each listener's place in its log; reached: the highest Align that it has come to."""
 
-    logs: tuple[tuple[Message, ...], ...]
+    logs: Logs
     wanted: Table
     at: tuple[int, ...]
     reached: tuple[Number, ...]
@@ -74,11 +88,12 @@ class State(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """length: transactions. has_crash: a producer dies while it writes an Align, and the next one goes on."""
+    """length: transactions. has_crash: a producer dies, and the next one goes on."""
 
     length: int = 3
     has_crash: bool = False
     begin: Table = ((1, "a"),)
+    values: tuple[str | None, ...] = VALUES
 
 
 def said(m: Message) -> str:
@@ -100,24 +115,24 @@ def clash(table: dict[int, str | None], key: int, value: str | None) -> bool:
 # -- the source -------------------------------------------------------------------------------------------------------
 
 
-def transactions(table: dict[int, str | None]) -> Iterator[tuple[Change, ...]]:
+def transactions(table: dict[int, str | None], values: Sequence[str | None]) -> Iterator[tuple[Change, ...]]:
     for key in (1, 2):
         if key not in table:
-            yield from (((key, None, False, v, True),) for v in VALUES if not clash(table, key, v))
+            yield from (((key, None, False, v, True),) for v in values if not clash(table, key, v))
             continue
         old, other = table[key], 3 - key
         yield ((key, old, True, None, False),)
-        yield from (((key, old, True, v, True),) for v in VALUES if v != old and not clash(table, key, v))
+        yield from (((key, old, True, v, True),) for v in values if v != old and not clash(table, key, v))
         if other not in table:
             yield ((key, old, True, None, False), (other, None, False, old, True))
 
 
-def histories(table: Table, length: int) -> Iterator[tuple[tuple[Change, ...], Table]]:
+def histories(table: Table, length: int, values: Sequence[str | None]) -> Iterator[tuple[tuple[Change, ...], Table]]:
     if not length:
         yield (), table
         return
-    for transaction in transactions(dict(table)):
-        for rest, end in histories(changed(table, transaction), length - 1):
+    for transaction in transactions(dict(table), values):
+        for rest, end in histories(changed(table, transaction), length - 1, values):
             yield (*transaction, *rest), end
 
 
@@ -134,22 +149,33 @@ def changed(table: Table, changes: Iterable[Change]) -> Table:
 
 
 class Writer:
-    """What producers write for a history; `dies`: at which Align, and which partition gets that."""
+    """A run of a producer. logs: what is there; behind `known` of each the progress does not know of it."""
 
-    def __init__(self, rules: Rules, dies: tuple[int, int] | None = None) -> None:
-        self._rules, self._dies = rules, dies
-        self.logs: tuple[list[Message], list[Message]] = ([], [])
+    def __init__(self, rules: Rules, epoch: int, logs: Logs = ((), ()), known: tuple[int, ...] = (0, 0)) -> None:
+        self._rules, self._epoch = rules, epoch
+        self.logs = [list(log) for log in logs]
+        tail = [m for log, at in zip(logs, known, strict=True) for m in log[at:]]
+        self._there = {m.place for m in tail if m.change}
+        self._found = max((m.align for m in tail if m.align), default=(0, 0))
         self._where: dict[str, int] = {}
-        self.epoch = 1
-        self._count = self._met = 0
+        self._is_new = rules.align_at_start
+        self._count = 0
 
-    def write(self, changes: Iterable[Change]) -> None:
-        for change in changes:
-            values, partition = self._values(change), change[0] - 1
-            if any(self._where.get(v, partition) != partition for v in values):
-                self._align(partition)
+    def write(self, changes: Iterable[Change], place: int) -> None:
+        """place: of the first one."""
+        for at, change in enumerate(changes, place):
+            self._write(change, at)
+
+    def _write(self, change: Change, place: int) -> None:
+        values, partition = self._values(change), change[0] - 1
+        is_met = any(self._where.get(v, partition) != partition for v in values)
+        is_left = self._rules.tail_superseded and (0, 0) < self._found <= (place, 0)
+        if is_met or is_left or (values and self._is_new):
+            self._align(place, partition)
+        if place not in self._there:
+            self.logs[partition].append(Message(change, place=place))
+        if place not in self._there or self._rules.tail_counts:
             self._where.update(dict.fromkeys(values, partition))
-            self.logs[partition].append(Message(change))
 
     def _values(self, change: Change) -> list[str]:
         _, old, _, new, _ = change
@@ -157,30 +183,37 @@ class Writer:
         found += [new] if self._rules.after_images else []
         return [(folded(v) or v) if self._rules.collation else v for v in found if v]
 
-    def _align(self, partition: int) -> None:
-        self._met += 1
-        if self._dies and self._met == self._dies[0]:
-            self._put((self._dies[1],))
-            self.epoch, self._count = 2, 0
-            if self._rules.align_at_start:
-                self._put((0, 1))
-        elif self._rules.align_sent:
-            self._put((0, 1) if self._rules.align_to_all else (1 - partition,))
-        self._where.clear()
-
-    def _put(self, partitions: Iterable[int]) -> None:
+    def _align(self, place: int, partition: int) -> None:
         self._count += 1
-        for partition in partitions:
-            self.logs[partition].append(Message(align=(self.epoch, self._count)))
+        number = (place, 0) if self._rules.by_place else (self._epoch, self._count)
+        if self._rules.align_sent:
+            for to in (0, 1) if self._rules.align_to_all else (1 - partition,):
+                self.logs[to].append(Message(align=number))
+        if self._rules.by_place and number >= self._found:
+            self._found = (0, 0)
+        self._where.clear()
+        self._is_new = False
 
 
-def written(b: Bounds, rules: Rules, changes: tuple[Change, ...]) -> Iterator[Writer]:
-    """Without a crash, or with one at each Align that there is."""
-    for dies in chain((None,), ((n, p) for n in range(1, b.length + 1) for p in (0, 1)) if b.has_crash else ()):
-        writer = Writer(rules, dies)
-        writer.write(changes)
-        if dies is None or writer.epoch == 2:
-            yield writer
+def written(b: Bounds, rules: Rules, changes: tuple[Change, ...]) -> Iterator[Logs]:
+    """Without a crash, or with one, whatever was known of by then and whatever was there."""
+    one = Writer(rules, 1)
+    one.write(changes, 1)
+    yield frozen(one)
+    for known in range(len(changes)) if b.has_crash else ():
+        first = Writer(rules, 1)
+        first.write(changes[:known], 1)
+        ends = tuple(map(len, first.logs))
+        first.write(changes[known:], known + 1)
+        for there in product(*(range(end, len(log) + 1) for end, log in zip(ends, first.logs, strict=True))):
+            cut = tuple(tuple(log[:to]) for log, to in zip(first.logs, there, strict=True))
+            second = Writer(rules, 2, cut, ends)
+            second.write(changes[known:], known + 1)
+            yield frozen(second)
+
+
+def frozen(writer: Writer) -> Logs:
+    return tuple(map(tuple, writer.logs))
 
 
 # -- the consumer -----------------------------------------------------------------------------------------------------
@@ -196,9 +229,8 @@ class AlignModel:
         object.__setattr__(self, "actions", (self.apply, self.pass_align))
 
     def initial(self) -> Iterator[State]:
-        for changes, end in histories(self.bounds.begin, self.bounds.length):
-            for writer in written(self.bounds, self.rules, changes):
-                logs = tuple(map(tuple, writer.logs))
+        for changes, end in histories(self.bounds.begin, self.bounds.length, self.bounds.values):
+            for logs in written(self.bounds, self.rules, changes):
                 none: Number = (0, 0)
                 yield come(State(logs, end, (0, 0), (none, none), self.bounds.begin))
 

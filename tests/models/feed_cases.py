@@ -56,6 +56,7 @@ class Removal:
 
 
 AB, B = ("A", "B"), ("B",)
+TWO_VALUES = (None, "a", "b")
 TWO = (AB, B)
 THREE = (AB, B, AB)
 DDLS = (AB, ("D",), AB)
@@ -114,14 +115,14 @@ SCENARIOS = (
     scenario("S14", "the same, 1-2-1, fenced", loose(crashes=1, source=(AB,)), 1_700),
     scenario("S15", "the same, 2-1, transaction mode", loose(counts=(2, 1), crashes=1, by_transaction=True), 6_000),
     scenario("C", "Align, all lists of 3 transactions", Align(), 900),
-    scenario("C", "Align, all lists of 4, half-written", Align(length=4, has_crash=True), 20_000),
+    scenario("C", "Align, a run dies at any time", Align(has_crash=True, values=TWO_VALUES), 100_000),
     large("S1", "the consumer reads meanwhile, 1-2-1", Feed(**CRASHES, is_concurrent=True), 150_000),
     large("S5", "2-3-2, one by one", Feed(**CRASHES, source=FIVE, counts=(2, 3, 2), is_fine=True), 100_000),
     large("S17", "late EndTxn, zombie, 1-2-1", late(counts=(1, 2, 1), has_zombie=True), 250_000),
     large("S17", "late EndTxn twice, crash, 2-1-2", late(counts=(2, 1, 2), crashes=1, lates=2), 100_000),
     large("S10", "zombie, two partitions", loose(counts=(2,), has_zombie=True, batch=1), 400_000, "fence"),
     large("S12", "DDL, two partitions", loose(counts=(2,), crashes=1, source=(AB, ("D",), B)), 50_000, "fence"),
-    large("C", "Align, all lists of 5, half-written", Align(length=5, has_crash=True), 100_000),
+    large("C", "Align, all lists of 4, two values", Align(length=4, has_crash=True, values=TWO_VALUES), 500_000),
 )
 
 
@@ -209,7 +210,10 @@ REMOVALS = (
     needed("C", "align_to_all", Align()),
     needed("C", "align_awaited", Align()),
     needed("C", "later_counts", Align(has_crash=True)),
-    needed("C", "before_images", Align()),
+    needed("C", "by_place", Align(has_crash=True)),
+    needed("C", "tail_superseded", Align(has_crash=True, values=TWO_VALUES)),
+    needed("C", "tail_counts", Align(has_crash=True)),
+    needed("C", "before_images", Align(values=TWO_VALUES)),
     needed("C", "after_images", Align()),
     needed("C", "collation", Align()),
     needed("C", "align_at_start", Align(has_crash=True)),
