@@ -178,8 +178,12 @@ OTHERS = {
     "drop of no known table": ddl(r"DROP TABLE \xff"),
     "resolved": T,
     "admin": Admin(t=T, partitions=5, generation=2),
+    "align": Place(T, 3),
 }
-_WITH_SCHEMA = ("insert", "delete", "truncate", "create", "resolved", "admin", "key change in a log without names")
+_WITH_SCHEMA = (
+    *("insert", "delete", "truncate", "create", "resolved", "admin", "align"),
+    "key change in a log without names",
+)
 MADE: dict[str, tuple[Callable[[], Format], Sequence[str]]] = {
     "open": (FORMATS["open"], ()),
     "debezium": (lambda: Debezium("shop", version="1.0"), ()),
@@ -196,6 +200,8 @@ def messages(format: Format, event: Any) -> Sequence[Encoded]:
         return format.row(event)
     if isinstance(event, Ddl):
         return format.ddl(event)
+    if isinstance(event, Place):
+        return [format.align(event)]
     return [format.admin(event) if isinstance(event, Admin) else format.resolved(event)]
 
 

@@ -23,7 +23,7 @@ from vreplication.binlog.layout import fits
 from vreplication.binlog.statements import Definition
 from vreplication.binlog.watch import Watch
 from vreplication.errors import Refused, SourceChanged
-from vreplication.feed.layout import Layout, make_layout
+from vreplication.feed.layout import Distinct, Layout, distinct_of, make_layout
 from vreplication.feed.values import Decode, PlainRow, decoder, decoders
 from vreplication.mysql.session import Session, SqlError
 from vreplication.schema.introspect import introspect
@@ -145,7 +145,8 @@ class Tables:
         table = self._now(found.schema, found.table)
         is_fit = table is not None and self._fits(table, found, said)
         columns = table.columns if table is not None and is_fit else self._told_columns(table, found, said)
-        layout = self._layout_of(found, said, columns, table.keys if table is not None and is_fit else ())
+        keys = table.keys if table is not None and is_fit else ()
+        layout = self._layout_of(found, said, columns, keys, _distinct(table, said.names))
         sent = layout.columns
         self._learn_charsets({column.charset for column in sent if column.charset})
         return Watch(
@@ -157,7 +158,14 @@ class Tables:
             hidden=len(found.types) - len(columns),
         )
 
-    def _layout_of(self, found: TableMap, said: Described, columns: tuple[Column, ...], keys: Sequence[Key]) -> Layout:
+    def _layout_of(
+        self,
+        found: TableMap,
+        said: Described,
+        columns: tuple[Column, ...],
+        keys: Sequence[Key],
+        distinct: tuple[Distinct, ...] | None,
+    ) -> Layout:
         """The key is the one that the log tells: the primary one, or the first that is unique and has no NULLs."""
         key = tuple(said.names[place] for place in said.key)
         unique = tuple(k.columns for k in keys if k.is_unique and not k.has_expression)
@@ -170,6 +178,7 @@ class Tables:
             unique=unique or ((key,) if key else ()),
             has_key=bool(key),
             is_primary=bool(key),
+            distinct=distinct,
         )
         return self._registered(without(whole, self.filter.sent(whole.name, columns, key)))
 
@@ -177,7 +186,8 @@ class Tables:
         """Of a table as the server defines it, for rows that are read from it. From any thread."""
         made = make_layout(0, table.schema, table.name, table.columns, table.keys)
         unique = tuple(k.columns for k in table.keys if k.is_unique and not k.has_expression)
-        whole = replace(made, unique=unique or made.unique, is_primary=made.has_key)
+        distinct = _distinct(table, [column.name for column in table.columns])
+        whole = replace(made, unique=unique or made.unique, is_primary=made.has_key, distinct=distinct)
         key = whole.key if whole.has_key else ()
         return self._registered(without(whole, self.filter.sent(whole.name, table.columns, key)))
 
@@ -252,6 +262,14 @@ class Tables:
     def close(self) -> None:
         if self._session is not None:
             self._session.close()
+
+
+def _distinct(table: Table | None, names: Sequence[str]) -> tuple[Distinct, ...] | None:
+    """Those of today's keys that may have been there when the row was written. What has gone since is not known."""
+    if table is None or "WITHOUT OVERLAPS" in table.create_sql:
+        return None
+    found = distinct_of(table.keys)
+    return tuple(key for key in found if {name for name, _ in key}.issubset(names))
 
 
 def without(layout: Layout, sent: tuple[Column, ...]) -> Layout:

@@ -2,7 +2,8 @@
 
 Rules are named as in docs/feed.md: 1.1 a row's changes are in one partition of a generation; 1.2 each is there once;
 1.3 in the order of the log; 2.2 nothing up to a Resolved comes behind it; 2.3 nothing before a DDL comes behind it;
-2.4 Resolved and DDL are in all partitions of their generation.
+2.4 Resolved and DDL are in all partitions of their generation; 2.5 nothing that is before an Align comes behind it, and
+in each other partition of the generation is one that is not below it.
 
 What must stay true: it only reads; partitions are read one after the other, and memory is bounded: of keys eight bytes
 each are kept, up to so many.
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from vreplication.errors import Refused, Terminal
@@ -41,6 +42,7 @@ class Report:
     messages: int = 0
     rows: int = 0
     ddl: int = 0
+    aligns: int = 0
     generations: int = 0
     resolved: int | None = None
     are_keys_checked: bool = True
@@ -57,7 +59,8 @@ class _Partition:
     ddl: int = 0
     generation: int = 0
     part: tuple[int, int] | None = None
-    ddls: list[int] = field(default_factory=list)
+    aligned: tuple[int, int] = (0, 0)
+    is_cut: bool = False
 
 
 class Checker:
@@ -68,6 +71,7 @@ class Checker:
         self._keys: dict[bytes, int] = {}
         self._counts: dict[int, int] = {}
         self._ddls: dict[int, dict[int, set[int]]] = {}
+        self._aligned: dict[int, dict[int, tuple[int, int]]] = {}
         self._ends: list[_Partition] = []
 
     def partition(self, number: int, messages: Iterable[Any]) -> None:
@@ -95,6 +99,8 @@ class Checker:
             at.resolved = max(at.resolved, tags.t)
         elif tags.kind is Kind.DDL:
             self._ddl(at, tags)
+        elif tags.kind is Kind.ALIGN:
+            self._align(at, tags)
         elif tags.kind is Kind.ROW:
             self._row(at, tags, message)
 
@@ -102,6 +108,7 @@ class Checker:
         if at.n is None:
             # The head may have been cut by the topic's retention.
             at.n = tags.n - (tags.kind in _COUNTED)
+            at.is_cut = at.n > 0
         wanted = at.n + (tags.kind in _COUNTED)
         if tags.n < wanted:
             raise _Wrong(f"rule 1.2: n is {tags.n} again, {wanted} follows")
@@ -136,10 +143,19 @@ class Checker:
         self.report.ddl += 1
         self._ddls.setdefault(tags.generation, {}).setdefault(tags.t, set()).add(at.number)
 
+    def _align(self, at: _Partition, tags: Tags) -> None:
+        """Behind the tail of a run that died there may be one below the last one."""
+        self.report.aligns += 1
+        at.aligned = max(at.aligned, (tags.t, tags.seq))
+        of_generation = self._aligned.setdefault(tags.generation, {})
+        of_generation[at.number] = max(of_generation.get(at.number, (0, 0)), (tags.t, tags.seq))
+
     def _row(self, at: _Partition, tags: Tags, message: Any) -> None:
         self._check_time(at, tags)
         if tags.t < at.ddl:
             raise _Wrong(f"rule 2.3: its time is {tags.t}, and DDL({at.ddl}) was before it")
+        if (tags.t, 2 * tags.seq + 1) < at.aligned:
+            raise _Wrong(f"rule 2.5: its place is {tags.t}/{tags.seq}, and Align{at.aligned} was before it")
         count = self._counts.get(tags.generation)
         if count and at.number >= count:
             raise _Wrong(f"rule 1.1: generation {tags.generation} has {count} partitions")
@@ -172,6 +188,7 @@ class Checker:
     def end(self) -> Report:
         """When all partitions were read. Raises Broken."""
         self._check_ddls()
+        self._check_aligns()
         current = [at.resolved for at in self._ends if at.number < self._counts.get(self.report.generations, 0)]
         self.report.resolved = min(current, default=None)
         return self.report
@@ -185,6 +202,16 @@ class Checker:
                 if t <= least and wanted - partitions:
                     missing = sorted(wanted - partitions)[0]
                     raise Broken(missing, -1, f"rule 2.4: DDL({t}) of generation {generation} is missing there")
+
+    def _check_aligns(self) -> None:
+        """2.5. As for DDL: one of which the last partition may not have been read is not looked at."""
+        least = min((at.resolved for at in self._ends), default=0)
+        cut = {at.number for at in self._ends if at.is_cut}
+        for generation, found in self._aligned.items():
+            highest = max(found.values())
+            for number in set(range(self._counts.get(generation, 0))) - cut:
+                if highest[0] <= least and found.get(number, (0, 0)) < highest:
+                    raise Broken(number, -1, f"rule 2.5: Align{highest} of generation {generation} is missing there")
 
 
 class _Wrong(Exception):

@@ -10,6 +10,9 @@ collation, which the server is asked for.
 | index-value | yes | no | no | yes |
 | columns | while they do not change | no | no | as the data is |
 | ts | no | no | no | yes |
+| conflict | yes | no | no | yes |
+
+conflict is index-value with Aligns between rows that exchange a value of another unique key (feed/conflicts.py).
 
 What must stay true: the same row goes to the same partition as long as neither the generation nor its table's layout
 changes; an UPDATE that would leave its partition is a DELETE there and an INSERT here.
@@ -18,8 +21,8 @@ changes; an UPDATE that would leave its partition is a DELETE there and an INSER
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, Literal
 
@@ -32,7 +35,7 @@ from vreplication.schema.model import Column
 VERSION = 1
 _TEXT = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
 _ASK, _KEPT = 500, 200_000
-Way = Literal["table", "index-value", "columns", "ts"]
+Way = Literal["table", "index-value", "columns", "ts", "conflict"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,9 +53,9 @@ def parse(text: str) -> Rule:
     columns = tuple(name.strip() for name in rest.split(",") if name.strip())
     if way == "columns" and columns:
         return Rule(way="columns", columns=columns)
-    if way in ("table", "index-value", "ts") and not rest:
+    if way in ("table", "index-value", "ts", "conflict") and not rest:
         return Rule(way=way)  # type: ignore[arg-type]
-    raise Refused(f"The dispatch {text!r} is not known.", cure="Use table, index-value, columns:a,b or ts.")
+    raise Refused(f"The dispatch {text!r} is not known.", cure="Use table, index-value, columns:a,b, ts or conflict.")
 
 
 class Weights:
@@ -68,7 +71,7 @@ class Weights:
         text = text.rstrip(" ") if _pads(collation) else text
         if collation.endswith("_bin"):
             return text.encode()
-        if _is_odd(collation):
+        if is_odd(collation):
             return b""
         if (collation, text) not in self._known:
             self.ask(collation, [text])
@@ -76,7 +79,7 @@ class Weights:
 
     def ask(self, collation: str, texts: Iterable[str]) -> None:
         """Those that are not known yet."""
-        if collation.endswith("_bin") or _is_odd(collation):
+        if collation.endswith("_bin") or is_odd(collation):
             return
         texts = [text.rstrip(" ") if _pads(collation) else text for text in texts]
         missing = [text for text in dict.fromkeys(texts) if (collation, text) not in self._known]
@@ -114,7 +117,7 @@ def _pads(collation: str) -> bool:
     return "_0900_" not in collation and "_nopad_" not in collation
 
 
-def _is_odd(collation: str) -> bool:
+def is_odd(collation: str) -> bool:
     """Equal texts have weights of their own there: tried with all collations of both servers.
 
     UCA 14 of MariaDB pads with a space in each level, or weighs by one level and compares by more; the Czech and Thai
@@ -128,18 +131,19 @@ class Dispatcher:
     """partitions: how many are in use; may be set anew."""
 
     def __init__(self, rule: Rule, partitions: int, weights: Weights) -> None:
-        self.rule, self.partitions, self._weights = rule, partitions, weights
+        self.rule, self.partitions, self.weights = rule, partitions, weights
         self._heads: dict[int, tuple[Layout, bytes, tuple[int, ...]]] = {}
         self._parsed: dict[int, tuple[tuple[int, str], ...]] = {}
 
     def check(self, layout: Layout) -> None:
         """Raises Refused where the rule does not fit the table."""
-        if self.rule.way == "index-value" and not layout.has_key:
+        way = self.rule.way
+        if way in ("index-value", "conflict") and not layout.has_key:
             raise Refused(
-                f"Table {layout.name} has no unique key without NULLs, so index-value cannot tell its rows apart.",
+                f"Table {layout.name} has no unique key without NULLs, so {way} cannot tell its rows apart.",
                 cure="Give it a primary key, leave it out (--exclude), or use --dispatch table.",
             )
-        if self.rule.way == "columns":
+        if way == "columns":
             self._check_columns(layout)
 
     def _check_columns(self, layout: Layout) -> None:
@@ -161,7 +165,7 @@ class Dispatcher:
                 found = wanted.setdefault(collation, set())
                 found.update(image[place] for image in (row.before, row.after) if image and image[place] is not None)
         for collation, texts in wanted.items():
-            self._weights.ask(collation, texts)
+            self.weights.ask(collation, texts)
 
     def _texts(self, layout: Layout, places: tuple[int, ...]) -> tuple[tuple[int, str], ...]:
         found = self._parsed.get(layout.number)
@@ -171,6 +175,15 @@ class Dispatcher:
             self._parsed[layout.number] = found
         return found
 
+    def placed(self, row: Row) -> Iterator[tuple[int, Row]]:
+        """Where it goes. An UPDATE that leaves its partition is a DELETE there and an INSERT here (P9)."""
+        before, after = (None if i is None else self.of(row.layout, i, row.place.t) for i in (row.before, row.after))
+        if before is None or after is None or before == after:
+            yield (after if before is None else before) or 0, row
+        else:
+            yield before, replace(row, after=None)
+            yield after, replace(row, before=None)
+
     def of(self, layout: Layout, image: tuple[Any, ...], t: int) -> int:
         """From 0 on."""
         if self.rule.way == "ts":
@@ -178,7 +191,7 @@ class Dispatcher:
         _, head, places = self._compiled(layout)
         crc = zlib.crc32(head)
         for place in places:
-            data = _bytes(layout.columns[place], image[place], self._weights)
+            data = bytes_of(layout.columns[place], image[place], self.weights)
             crc = zlib.crc32(b"%d:" % len(data), crc)
             crc = zlib.crc32(data, crc)
         return crc % self.partitions
@@ -187,7 +200,8 @@ class Dispatcher:
         found = self._heads.get(layout.number)
         if found is None or found[0] is not layout:
             self.check(layout)
-            names = {"index-value": layout.key, "columns": self.rule.columns}.get(self.rule.way, ())
+            by_key = {"index-value": layout.key, "conflict": layout.key}
+            names = {**by_key, "columns": self.rule.columns}.get(self.rule.way, ())
             head = b"\0".join((b"%d" % VERSION, layout.schema.encode(), layout.table.encode(), b""))
             found = layout, head, tuple(layout.places[name] for name in names)
             self._heads[layout.number] = found
@@ -195,7 +209,12 @@ class Dispatcher:
         return found
 
 
-def _bytes(column: Column, value: Any, weights: Weights) -> bytes:
+def is_text(column: Column) -> bool:
+    """Compared by a collation."""
+    return column.data_type in _TEXT and bool(column.collation)
+
+
+def bytes_of(column: Column, value: Any, weights: Weights) -> bytes:
     """Equal for what the server takes for equal."""
     if value is None:
         return b"\0"

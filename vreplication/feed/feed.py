@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -20,6 +20,7 @@ import msgspec
 from vreplication.binlog.events import RowChange
 from vreplication.errors import Terminal, Transient
 from vreplication.feed.broker import Broker, Topic
+from vreplication.feed.conflicts import Conflicts
 from vreplication.feed.merge import Merge
 from vreplication.feed.messages import Admin, Ddl, Format, Header, Kind, Place, Row
 from vreplication.feed.producer import FeedProducer, Sent
@@ -102,6 +103,7 @@ class Run:
     progress: Progress
     _stream: Reading | Merge = field(init=False)
     _sending: list[_Sending] = field(init=False)
+    _conflicts: Conflicts | None = None
     _reached: Place = field(init=False)
     """The last place that was gone by, whether it was sent now or stood there."""
     _sent_rows: int = 0
@@ -130,6 +132,8 @@ class Run:
         self.producer.begin_from(progress, sent)
         self._reached = Place(progress.resolved, _ALL)
         self._use(progress.partitions)
+        first = self.sources[0].dispatcher
+        self._conflicts = Conflicts(first.weights, sent.aligned) if first.rule.way == "conflict" else None
         self._sending = [
             _Sending(source, at, Place(*at.inside) if at.inside else Place(0, _NOTHING))
             for source, at in zip(self.sources, progress.sources, strict=True)
@@ -242,6 +246,8 @@ class Run:
         rows = [self._row(sending, piece, seq, change) for seq, change in enumerate(piece.changes, piece.seq)]
         rows = [row for row in rows if row.place > sending.done]
         sending.source.dispatcher.prepare(rows)
+        if self._conflicts is not None:
+            self._conflicts.prepare(rows)
         for row in rows:
             self._send_row(sending, row)
             sending.last = self._reached = row.place
@@ -262,10 +268,20 @@ class Run:
 
     def _send_row(self, sending: _Sending, row: Row) -> None:
         tags = _tags(row)
-        for partition, each in _placed(sending.source, row):
+        for partition, each in sending.source.dispatcher.placed(row):
+            self._align(partition, each)
             self.producer.row(partition, each.place, sending.source.format.row(each), tags)
             self._sent_rows += 1
             self._by_partition[partition] += 1
+
+    def _align(self, partition: int, row: Row) -> None:
+        number = self._conflicts.meet(partition, row) if self._conflicts is not None else None
+        if number is not None:
+            self.producer.align(number, self.settings.format.align(number))
+
+    def _pass_barrier(self) -> None:
+        if self._conflicts is not None:
+            self._conflicts.pass_barrier()
 
     def _send_ddl(self, sending: _Sending, piece: Piece) -> None:
         said: dict[str, Any] = piece.changes[0].after
@@ -283,6 +299,7 @@ class Run:
         )
         if place > sending.done:
             self.producer.broadcast(Kind.DDL, place, sending.source.format.ddl(ddl), _tags(ddl))
+            self._pass_barrier()
             sending.last = self._reached = place
 
     # The end of a Kafka transaction.
@@ -334,6 +351,7 @@ class Run:
         self.producer.admin(Place(t, 0), message, partitions=wanted, generation=generation)
         self._by_partition += [0] * (wanted - len(self._by_partition))
         self._use(wanted)
+        self._pass_barrier()
         self._commit(partitions=wanted, generation=generation, intent=None)
         reach("feed.scale.done")
 
@@ -375,15 +393,3 @@ def _changed(value: Any, fields: dict[str, Any]) -> Any:
 
 def _tags(of: Row | Ddl) -> list[Header]:
     return [("vr-source", of.source.encode()), ("vr-gtid", of.gtid.encode())]
-
-
-def _placed(source: Source, row: Row) -> Iterator[tuple[int, Row]]:
-    """An UPDATE that leaves its partition is a DELETE there and an INSERT here (P9)."""
-    of, t = source.dispatcher.of, row.place.t
-    before = None if row.before is None else of(row.layout, row.before, t)
-    after = None if row.after is None else of(row.layout, row.after, t)
-    if before is None or after is None or before == after:
-        yield (after if before is None else before) or 0, row
-    else:
-        yield before, replace(row, after=None)
-        yield after, replace(row, before=None)

@@ -11,13 +11,17 @@ from functools import cached_property
 
 from vreplication.schema.model import Column, Key
 
+Distinct = tuple[tuple[str, int | None], ...]
+"""A unique key: (column, how much of it). Without columns: it is an expression."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
     """columns: those that are sent, in the order of a row's values. key: of them, by name, what tells rows apart.
 
     unique: the columns of every unique key, the primary one first. has_key: `key` is one of them; else it is all
-    columns. is_primary: it is the primary key.
+    columns. is_primary: it is the primary key. distinct: unique keys in detail, for dispatch by conflicts; None: the
+    server does not know the table any more.
     """
 
     number: int
@@ -28,6 +32,7 @@ class Layout:
     unique: tuple[tuple[str, ...], ...] = ()
     has_key: bool = True
     is_primary: bool = True
+    distinct: tuple[Distinct, ...] | None = ()
 
     @cached_property
     def places(self) -> dict[str, int]:
@@ -58,4 +63,12 @@ def make_layout(number: int, schema: str, table: str, columns: Sequence[Column],
         unique=tuple(key.columns for key in named),
         has_key=fit is not None,
         is_primary=fit is not None and fit.is_primary,
+        distinct=distinct_of(keys),
     )
+
+
+def distinct_of(keys: Sequence[Key]) -> tuple[Distinct, ...]:
+    """In an order of their own."""
+    unique = (key for key in keys if key.is_unique)
+    found = {() if key.has_expression else tuple((part.column, part.prefix) for part in key.parts) for key in unique}
+    return tuple(sorted(found, key=repr))

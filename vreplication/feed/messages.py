@@ -6,6 +6,7 @@ numbers, whoever reads it and when.
 
 Every message carries the headers below in every format; `n` counts rows, DDL and Admin in each partition without gaps,
 so that a reader sees a duplicate (not above the last one) and a loss (a gap). Resolved and Align carry the last `n`.
+An Align has its own number for `vr-t` and `vr-seq` (feed/conflicts.py).
 
 What must stay true: what is in a header or a key never depends on when it is sent, but for `vr-n`, `vr-gen` and
 `vr-epoch`.
@@ -108,6 +109,8 @@ class Format(Protocol):
     def resolved(self, t: int) -> Encoded: ...
 
     def admin(self, admin: Admin) -> Encoded: ...
+
+    def align(self, number: Place) -> Encoded: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from vreplication.errors import Ambiguous, Superseded, Terminal, Transient
 from vreplication.feed.address import Address
 from vreplication.feed.broker import translated
-from vreplication.feed.messages import Encoded, Header, Kind, NotOurs, Place, headers, read_tags
+from vreplication.feed.messages import Encoded, Header, Kind, NotOurs, Place, Tags, headers, read_tags
 from vreplication.feed.progress import End, Progress
 from vreplication.pausepoints import reach
 
@@ -46,12 +46,12 @@ _LEAST_PIECE, _OVERHEAD = 1_000, 2_000
 class Sent:
     """What stands in the topic behind the progress: rows that are not sent again (P7), and where each partition ends.
 
-    latest: the last place that was found.
+    latest: the last place that was found. aligned: the highest number of an Align.
     """
 
     def __init__(self, ends: Sequence[End]) -> None:
         self.ends = list(ends)
-        self.latest = Place(0, -1)
+        self.latest = self.aligned = Place(0, 0)
         self._rows: dict[tuple[int, Place], int] = {}
         self._others: dict[tuple[int, str, Place], int] = {}
 
@@ -66,10 +66,12 @@ class Sent:
                     cure="A feed needs a topic of its own: begin a new one there.",
                 ) from None
             number, place = message.partition() or 0, Place(tags.t, tags.seq)
-            self.latest = max(self.latest, place)
+            self.latest = max(self.latest, _row_of(tags))
             self.ends[number] = End(offset=message.offset() or 0, n=tags.n)
             if tags.kind is Kind.ROW:
                 self._rows[number, place] = self._rows.get((number, place), 0) + 1
+            elif tags.kind is Kind.ALIGN:
+                self.aligned = max(self.aligned, place)
             elif tags.kind is not Kind.RESOLVED:
                 key = (number, tags.kind.value, place)
                 self._others[key] = self._others.get(key, 0) + 1
@@ -80,6 +82,11 @@ class Sent:
 
     def others(self, partition: int, kind: Kind, place: Place) -> int:
         return self._others.get((partition, kind.value, place), 0) if self._others else 0
+
+
+def _row_of(tags: Tags) -> Place:
+    """The row that a message is, or that it stands before."""
+    return Place(tags.t, {Kind.ROW: tags.seq, Kind.ALIGN: tags.seq // 2}.get(tags.kind, 0))
 
 
 def let_go(producer: Producer, *, abort: bool) -> None:
@@ -158,7 +165,7 @@ class FeedProducer:
 
     @property
     def latest(self) -> Place:
-        """The last place that an earlier producer has sent, as far as it was found."""
+        """The last one that an earlier producer has sent, as far as it was found."""
         return self._sent.latest
 
     # Messages.
@@ -178,6 +185,11 @@ class FeedProducer:
             there = self._sent.others(partition, kind, place)
             for message, part in pieces[there:]:
                 self._produce(partition, kind, place, message, tags, part)
+
+    def align(self, number: Place, message: Encoded) -> None:
+        """To all partitions in use, whatever is there."""
+        for partition in range(self._partitions):
+            self._produce(partition, Kind.ALIGN, number, message, (), "")
 
     def admin(self, place: Place, message: Encoded, *, partitions: int, generation: int) -> None:
         """A new generation, to the partitions of the old one and of this one."""

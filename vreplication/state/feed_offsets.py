@@ -41,9 +41,9 @@ class Key(NamedTuple):
 
 
 class Align(NamedTuple):
-    """The number of one: that of the producer, and how many it has sent."""
+    """The number of one: it stands before the row of that time and number (feed/conflicts.py)."""
 
-    epoch: int
+    t: int
     number: int
 
 
@@ -158,7 +158,7 @@ def _group(row: Sequence[Any]) -> Group:
 
 
 def _offset(row: Sequence[Any]) -> Offset:
-    number, following, n, resolved, generation, stand, t, count, epoch, aligned = row
+    number, following, n, resolved, generation, stand, t, count, align_t, aligned = row
     return Offset(
         number=int(number),
         next=int(following),
@@ -168,7 +168,7 @@ def _offset(row: Sequence[Any]) -> Offset:
         stand=Stand(stand),
         stand_t=int(t),
         stand_count=int(count),
-        aligned=Align(int(epoch), int(aligned)),
+        aligned=Align(int(align_t), int(aligned)),
     )
 
 

@@ -3,8 +3,8 @@
 {"id":0,"database":…,"table":…,"pkNames":[…],"isDdl":false,"type":"INSERT","es":ms,"ts":ms,"sql":"","sqlType":{…},
 "mysqlType":{…},"data":[{…}],"old":[{…}],"_tidb":{"commitTs":t}}. A DELETE has the row that was in `data`; an UPDATE has
 the whole of it in `old`. All values are text: ENUM the number of its label, SET its bits, bytes (and geometry: SRID and
-WKB) a letter of ISO-8859-1 each. TIDB_WATERMARK is Resolved; ADMIN is ours. commitTs and watermarkTs are our t.
-Messages have no key.
+WKB) a letter of ISO-8859-1 each. TIDB_WATERMARK is Resolved; ADMIN and ALIGN are ours. commitTs and watermarkTs are our
+t. Messages have no key.
 
 What must stay true: the same row is the same bytes, always.
 """
@@ -30,7 +30,7 @@ from vreplication.feed.formats.encoding import (
     text,
 )
 from vreplication.feed.layout import Layout
-from vreplication.feed.messages import Admin, Ddl, Encoded, Row
+from vreplication.feed.messages import Admin, Ddl, Encoded, Place, Row
 from vreplication.schema.model import Column
 
 _SMALLINT, _INTEGER, _BIGINT, _DECIMAL, _BIT, _VARCHAR, _BLOB, _CLOB = 5, 4, -5, 3, -7, 12, 2004, 2005
@@ -95,6 +95,10 @@ class CanalJson:
         said = encode({"partition": admin.partitions, "generation": admin.generation, "ts": admin.t})
         found = _bare("ADMIN", 0, admin.t, "commitTs")
         return Encoded(key=None, value=(found.value or b"")[:-1] + f',"_admin":{said}}}'.encode())
+
+    def align(self, number: Place) -> Encoded:
+        found = _bare("ALIGN", 0, number.t, "commitTs")
+        return Encoded(key=None, value=(found.value or b"")[:-1] + f',"_align":{encode(number)}}}'.encode())
 
 
 def _bare(kind: str, commit: int, t: int, name: str, schema: str = "", table: str = "", sql: str = "") -> Encoded:

@@ -142,18 +142,28 @@ def definition(connector: str) -> Schema:
 
 
 def server_key(*, has_generation: bool = False) -> Schema:
-    """Of a watermark and of an Admin, which belong to no table."""
+    """Of a watermark, an Admin and an Align, which belong to no table."""
     generation = [field("generation", _INT64)] if has_generation else []
     name = "io.debezium.connector.common.ServerNameKey"
     return struct([field("serverName", _STRING), *generation], optional=False, name=name, version=1)
 
 
-def signal(connector: str, more: list[Schema], *, is_watermark: bool) -> Schema:
+def signal(connector: str, more: list[Schema], *, name: str) -> Schema:
     """Of a message that holds no row."""
-    fields = [source(connector, is_watermark=is_watermark), field("op", _STRING), *_times(), _transaction(), *more]
-    return struct(fields, optional=False, name=f"vreplication.{'Watermark' if is_watermark else 'Admin'}", version=1)
+    fields = [
+        source(connector, is_watermark=name == "Watermark"),
+        field("op", _STRING),
+        *_times(),
+        _transaction(),
+        *more,
+    ]
+    return struct(fields, optional=False, name=f"vreplication.{name}", version=1)
 
 
 def admin() -> Schema:
     fields = [field(name, _INT64) for name in ("partition", "generation", "ts")]
     return struct(fields, optional=False, field="admin")
+
+
+def align() -> Schema:
+    return struct([field(name, _INT64) for name in ("t", "number")], optional=False, field="align")

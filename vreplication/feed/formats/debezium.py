@@ -2,8 +2,9 @@
 
 Value: {"before":…,"after":…,"source":{…},"op":…,"ts_ms":…,"ts_us":…,"ts_ns":…,"transaction":null}, without its schema
 unless it is asked for. op: c, u, d, r (of a snapshot), t (TRUNCATE, beside the DDL event), m (a watermark, where
-source.commit_ts is our t; or, with "admin", an Admin). Key: the columns that tell rows apart; none where no key does. A
-delete is followed by a tombstone; an update of the key is d, tombstone, c, which name each other's key in a header.
+source.commit_ts is our t; with "admin" or "align" it is that). Key: the columns that tell rows apart; none where no key
+does. A delete is followed by a tombstone; an update of the key is d, tombstone, c, which name each other's key in a
+header.
 
 Unlike Debezium: TIME is signed and may have more than 24 hours; BIGINT UNSIGNED never turns negative; years below 100
 stay as they are. What we do not know is null, "" or 0. The connector's own clock (ts_ms beside op) is the place in the
@@ -45,7 +46,7 @@ from vreplication.feed.formats.encoding import (
     width,
 )
 from vreplication.feed.layout import Layout
-from vreplication.feed.messages import Admin, Ddl, Encoded, Row
+from vreplication.feed.messages import Admin, Ddl, Encoded, Place, Row
 from vreplication.schema.model import Column
 
 _CHANGES = {"CREATE": "CREATE", "ALTER": "ALTER", "RENAME": "ALTER", "DROP": "DROP"}
@@ -156,7 +157,7 @@ class Debezium:
         value = f"{{{self._told(_When('', '', '', 0, t), 'm', commit_ts=t)}}}"
         return Encoded(
             key=self._wrapped(encode({"serverName": self.server}), connect.server_key),
-            value=self._wrapped(value, connect.signal, self.connector, [], is_watermark=True),
+            value=self._wrapped(value, connect.signal, self.connector, [], name="Watermark"),
         )
 
     def admin(self, admin: Admin) -> Encoded:
@@ -165,7 +166,15 @@ class Debezium:
         key = encode({"serverName": self.server, "generation": admin.generation})
         return Encoded(
             key=self._wrapped(key, connect.server_key, has_generation=True),
-            value=self._wrapped(value, connect.signal, self.connector, [connect.admin()], is_watermark=False),
+            value=self._wrapped(value, connect.signal, self.connector, [connect.admin()], name="Admin"),
+        )
+
+    def align(self, number: Place) -> Encoded:
+        said = encode({"t": number.t, "number": number.seq})
+        value = f'{{{self._told(_When("", "", "", 0, number.t), "m")},"align":{said}}}'
+        return Encoded(
+            key=self._wrapped(encode({"serverName": self.server}), connect.server_key),
+            value=self._wrapped(value, connect.signal, self.connector, [connect.align()], name="Align"),
         )
 
     # Parts.

@@ -5,7 +5,7 @@
 an UPDATE changed. A row of a snapshot is a "bootstrap-insert". What we do not know (xid, commit, server_id, thread_id)
 is left out. Key: {"database":…,"table":…,"pk.id":1}.
 
-Ours, for Maxwell has none: "table-truncate", "resolved" and "admin", whose `t` is exact, in microseconds.
+Ours, for Maxwell has none: "table-truncate", "resolved", "admin" and "align", whose `t` is exact, in microseconds.
 
 What must stay true: the same row is the same bytes, always, the `_uuid` in the key of a row that has no key too.
 """
@@ -87,6 +87,10 @@ class Maxwell:
         key = {"type": "admin", "generation": admin.generation}
         said = {**key, "partition": admin.partitions, "ts": admin.t // _SECOND, "t": admin.t}
         return Encoded(key=encode(key).encode(), value=encode(said).encode())
+
+    def align(self, number: Place) -> Encoded:
+        said = {"type": "align", "ts": number.t // _SECOND, "t": number.t, "align": number}
+        return Encoded(key=b'{"type":"align"}', value=encode(said).encode())
 
 
 def _table(layout: Layout) -> _Table:

@@ -18,7 +18,7 @@ import msgspec
 from vreplication.errors import Terminal
 from vreplication.feed.formats.encoding import PerLayout, Write, in_base64, members, text
 from vreplication.feed.layout import Layout
-from vreplication.feed.messages import Admin, Ddl, Encoded, Row
+from vreplication.feed.messages import Admin, Ddl, Encoded, Place, Row
 from vreplication.schema.model import Column
 
 _encode = msgspec.json.encode
@@ -78,6 +78,9 @@ class Open:
         if admin.snapshot:
             value["snapshot"] = admin.snapshot
         return Encoded(key=_encode({"ts": admin.t, "type": "Admin"}), value=_encode(value))
+
+    def align(self, number: Place) -> Encoded:
+        return Encoded(key=_encode({"ts": number.t, "type": "Align"}), value=_encode({"align": number}))
 
 
 def _compiled(layout: Layout) -> tuple[tuple[_Cell, ...], str]:

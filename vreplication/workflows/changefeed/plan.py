@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from vreplication.feed import dispatch
+from vreplication.feed import conflicts, dispatch
 from vreplication.feed.address import Address, parse
 from vreplication.feed.broker import Broker, Topic
 from vreplication.feed.catalog import SYSTEM, Filter, without
@@ -155,6 +155,12 @@ def together(sources: Sequence[FeedFacts]) -> Iterator[Check]:
     yield looked("clocks", partial(_clocks, sources))
     if sources[0].spec.start not in ("now", "earliest"):
         yield refuse("start", "GTIDs name a place in the log of one source only.", "Use --start now or earliest.")
+    if sources[0].spec.dispatch == "conflict":
+        yield refuse(
+            "dispatch",
+            "Values of two servers cannot be told equal, so conflict is for one source.",
+            "Use index-value, or a feed for each source.",
+        )
     tables = [table for facts in sources for table in facts.tables]
     if twice := sorted({f"{schema}.{table}" for schema, table in tables if tables.count((schema, table)) > 1}):
         yield warn(
@@ -216,18 +222,27 @@ def _has_tables(facts: FeedFacts) -> Check:
 def _dispatch(facts: FeedFacts) -> Check:
     rule = dispatch.parse(facts.spec.dispatch)
     dispatcher = Dispatcher(rule, 1, Weights(facts.session))
-    several = []
+    several, always = [], []
     for schema, table in facts.tables[:_LOOKED_AT]:
         layout = _layout(facts, schema, table)
         dispatcher.check(layout)
-        if rule.way == "index-value" and len(layout.unique) > 1:
+        if rule.way == "index-value" and conflicts.is_checked(layout):
             several.append(layout.name)
+        if rule.way == "conflict" and conflicts.always(layout):
+            always.append(layout.name)
     if several:
         return warn(
             "dispatch",
             f"{several[0]} and {len(several) - 1} more tables have further unique keys: in row mode a consumer may meet"
             " a value in two partitions.",
-            "Use --dispatch table for them, or consume in transaction mode.",
+            "Use --dispatch conflict or table, or consume in transaction mode.",
+        )
+    if always:
+        return warn(
+            "dispatch",
+            f"{always[0]} and {len(always) - 1} more tables have a unique key whose values cannot be compared here (an"
+            " expression, or a collation whose weights do not say what is equal): their rows wait for each other.",
+            "Use --dispatch table, or consume in transaction mode.",
         )
     if rule.way == "ts":
         return warn("dispatch", "Rows go by their time: a row's changes are in order in transaction mode only.")

@@ -48,7 +48,7 @@ class FeedSpec(BaseModel):
     )
     dispatch: str = Field(
         default="table",
-        description="Which partition a row goes to: table, index-value, columns:a,b or ts.",
+        description="Which partition a row goes to: table, index-value, columns:a,b, ts or conflict.",
         json_schema_extra=ask("how", metavar="RULE"),
     )
     partitions: int | None = Field(
