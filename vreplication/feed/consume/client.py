@@ -81,10 +81,10 @@ class Client:
             self._consumer.seek(part)
             self._consumer.resume([part])
 
-    def read(self) -> list[Message]:
-        """Some messages, as they come; none after a tenth of a second without any. Raises Transient, Terminal."""
+    def read(self, seconds: float = _SECONDS) -> list[Message]:
+        """Some messages, as they come; none after so long without any. Raises Transient, Terminal."""
         with kafka(f"Topic {self._topic} cannot be read"):
-            found = self._consumer.consume(_MESSAGES, _SECONDS)
+            found = self._consumer.consume(_MESSAGES, seconds)
         errors, self._errors = [*self._errors, *(e for m in found if (e := m.error()) is not None)], []
         for error in errors:
             self._judge(error)

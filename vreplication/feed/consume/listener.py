@@ -12,6 +12,7 @@ crash all of it is read again. What the producer would never send ends the consu
 from __future__ import annotations
 
 import math
+from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -25,6 +26,8 @@ from vreplication.feed.messages import Kind, NotOurs, Tags, read_tags
 from vreplication.state.feed_offsets import NO_ALIGN, Align, Offset, Stand
 
 _AGAIN = "Begin a new feed into another topic, with a new group."
+_MOST_AHEAD_BYTES, _MESSAGE_BYTES = 4 << 20, 500
+"""That are kept while a listener stands at an Align, so that nothing has to be fetched again when it goes on."""
 _COUNTED = frozenset({Kind.ROW, Kind.DDL, Kind.ADMIN})
 
 
@@ -96,13 +99,18 @@ class Listener:
         self._last_t = 0
         self._last_resolved = _Resolved(0, 0, 0)
         self._parts: _Parts | None = None
+        self._ahead: deque[Message] = deque()
+        self._ahead_bytes = 0
 
     # Reading.
 
     def take(self, message: Message) -> None:
-        """Raises Terminal. What comes while it is stopped will be read again."""
+        """Raises Terminal. What comes while it is stopped is kept at an Align, or will be read again."""
         offset = _known(message.offset())
-        if self.stop is not None or offset < self.position:
+        if self.stop is not None:
+            self._keep(message, offset)
+            return
+        if offset < self.position:
             return
         tags = self._tags(message)
         self.position = offset + 1
@@ -121,6 +129,23 @@ class Listener:
         if tags.n > self._n + 1:
             raise self._wrong(offset, f"has message {tags.n} where {self._n + 1} was to come: what is between is lost")
         self._n = max(self._n, tags.n)
+
+    def _keep(self, message: Message, offset: int) -> None:
+        if not self.is_full and offset >= self.following:
+            self._ahead.append(message)
+            self._ahead_bytes += _size(message)
+
+    @property
+    def is_full(self) -> bool:
+        """It stands, and what comes now will be read again."""
+        if self.stop is None:
+            return False
+        return self.stop.stand is not Stand.ALIGN or self._ahead_bytes >= _MOST_AHEAD_BYTES
+
+    @property
+    def following(self) -> int:
+        """Offset of the message that has to come next."""
+        return _known(self._ahead[-1].offset()) + 1 if self._ahead else self.position
 
     def _tags(self, message: Message) -> Tags:
         try:
@@ -249,14 +274,17 @@ class Listener:
             found.append((last.offset, last.n))
         return min(found)
 
-    def go_on(self) -> int:
-        """Pass what it stands at; returns where it reads on. The group has run a DDL, or has been aligned."""
+    def go_on(self) -> None:
+        """Pass what it stands at, and read what is kept. The group has run a DDL, or has been aligned."""
         assert self.stop is not None
         stop, self.stop = self.stop, None
         if stop.stand is Stand.DDL:
             self._ddl_done = max(self._ddl_done, stop.t)
         self._n, self.position = stop.n, stop.end
-        return self.position
+        while self._ahead and self.stop is None:
+            message = self._ahead.popleft()
+            self._ahead_bytes -= _size(message)
+            self.take(message)
 
 
 class _Said(msgspec.Struct):
@@ -273,6 +301,10 @@ def _read_align(value: Any) -> Align:
 def _known(offset: int | None) -> int:
     assert offset is not None
     return offset
+
+
+def _size(message: Message) -> int:
+    return len(message) + _MESSAGE_BYTES
 
 
 def _bytes(key: Any) -> bytes:

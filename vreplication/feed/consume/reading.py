@@ -36,6 +36,8 @@ _IDLE_SECONDS = 30
 """A process that stands still keeps its locks for so long; one that lives asks more often."""
 _LOCK_SECONDS = 20
 _LOOK_SECONDS, _LOOK_STANDING_SECONDS, _TOPIC_SECONDS = 1.0, 0.1, 30.0
+_LOOK_ALIGNING_SECONDS = 0.005
+"""Others are mostly as far; where they are not, each look waits twice as long as the one before."""
 
 
 @dataclass(slots=True)
@@ -78,6 +80,7 @@ class Reading:
         self._held: set[int] = set()
         self._running: _Running | None = None
         self._looked_at = self._topic_looked_at = 0.0
+        self._aligning = _LOOK_ALIGNING_SECONDS
         self.has_read = False
         """Something has come, so that what was away is back."""
 
@@ -182,7 +185,7 @@ class Reading:
             self.begin_again()
 
     def _read(self) -> None:
-        messages = self.client.read()
+        messages = self.client.read(self._standing_seconds)
         if messages:
             self.has_read = True
             reach("consume.read")
@@ -193,11 +196,11 @@ class Reading:
 
     def _hold(self) -> None:
         """Of partitions whose listener waits, or has enough, nothing more is read."""
-        now = {number for number, listener in self.listeners.items() if listener.stop or self.has_enough(listener)}
+        now = {number for number, listener in self.listeners.items() if listener.is_full or self.has_enough(listener)}
         if more := sorted(now - self._held):
             self.client.hold(more)
         for number in sorted(self._held - now):
-            self.client.go_on(number, self.listeners[number].position)
+            self.client.go_on(number, self.listeners[number].following)
         self._held = now
 
     # What all wait for.
@@ -205,11 +208,21 @@ class Reading:
     def _look_if_due(self) -> None:
         now = time.monotonic()
         is_standing = any(listener.stop for listener in self.listeners.values())
-        if now - self._looked_at >= (_LOOK_STANDING_SECONDS if is_standing else _LOOK_SECONDS):
+        if now - self._looked_at >= (self._standing_seconds if is_standing else _LOOK_SECONDS):
             self._looked_at = now
+            self._aligning = min(2 * self._aligning, _LOOK_STANDING_SECONDS)
             self._look()
         if now - self._topic_looked_at >= _TOPIC_SECONDS and not self.client.is_away:
             self._check(self._topic_id())
+
+    @property
+    def _standing_seconds(self) -> float:
+        """An Align is passed as soon as others have come to it; a DDL and an Admin come seldom."""
+        stops = (listener.stop for listener in self.listeners.values())
+        if any(stop is not None and stop.stand is Stand.ALIGN for stop in stops):
+            return self._aligning
+        self._aligning = _LOOK_ALIGNING_SECONDS
+        return _LOOK_STANDING_SECONDS
 
     def _look(self) -> None:
         state = self.state()
@@ -236,6 +249,7 @@ class Reading:
     def _pass(self, listener: Listener) -> None:
         listener.go_on()
         self.target.forget()
+        self._aligning = _LOOK_ALIGNING_SECONDS
 
     def _run(self, ddl: Ddl) -> None:
         """Begin it, or look whether it has ended; that it is done is seen in the state."""

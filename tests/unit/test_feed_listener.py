@@ -1,0 +1,74 @@
+"""A listener that stands at an Align keeps what comes, as long as there is room, and reads it when it goes on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.feed_messages import Partition
+from vreplication.feed.consume import listener as module
+from vreplication.feed.consume.listener import Listener
+from vreplication.feed.consume.waiting import Memory
+from vreplication.feed.messages import Kind
+from vreplication.state.feed_offsets import Offset, Stand
+
+ROWS = 6
+
+
+@pytest.fixture
+def partition() -> Partition:
+    """Rows of the times 1 to 6, an Align before each. The first message is an Admin."""
+    made = Partition()
+    for t in range(1, ROWS + 1):
+        made.add(Kind.ALIGN, t, 1, b'{"align":[%d,1]}' % t)
+        made.add(Kind.ROW, t, 0, b'{"update":{}}')
+    return made.add(Kind.RESOLVED, ROWS)
+
+
+def begun(**more: Any) -> Listener:
+    stored = Offset(number=0, next=1, n=1, generation=1)
+    return Listener("topic", stored, generation=1, ddl_done=0, memory=Memory(), **{"aligns": True, **more})
+
+
+def times(listener: Listener) -> list[int]:
+    return [row.t for row in listener.queue.until(99)]
+
+
+def read_on(listener: Listener, partition: Partition) -> None:
+    """As a client does that was told to go on."""
+    at = listener.following
+    for message in partition.messages[at:]:
+        listener.take(message)  # type: ignore[arg-type]
+
+
+def test_nothing_is_read_twice(partition: Partition) -> None:
+    listener = begun()
+    read_on(listener, partition)
+    for t in range(1, ROWS + 1):
+        assert listener.stop is not None
+        assert (listener.stop.stand, listener.stop.align) == (Stand.ALIGN, (t, 1))
+        assert not listener.is_full
+        assert times(listener) == list(range(t - 1, t))[: t > 1]
+        assert listener.following == len(partition.messages)
+        listener.go_on()
+    assert (times(listener), listener.reached) == ([ROWS], ROWS)
+
+
+def test_what_it_has_no_room_for_is_read_again(partition: Partition, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MOST_AHEAD_BYTES", 1100)
+    listener, found = begun(), list[int]()
+    read_on(listener, partition)
+    assert (listener.is_full, listener.following) == (True, 5)
+    while listener.stop is not None:
+        found += times(listener)
+        assert listener.offset(listener.reached).next == listener.stop.offset
+        listener.go_on()
+        read_on(listener, partition)
+    assert found + times(listener) == list(range(1, ROWS + 1))
+
+
+def test_who_does_not_align_passes_over_it(partition: Partition) -> None:
+    listener = begun(aligns=False)
+    read_on(listener, partition)
+    assert (listener.stop, times(listener)) == (None, list(range(1, ROWS + 1)))
