@@ -30,9 +30,9 @@ from vreplication.mysql.url import SourceUrl
 
 COMPONENTS = ("api-server", "scheduler", "dag-processor", "triggerer")
 USERS = ("admin", "editor", "viewer")
-POOLS = {"vreplication_copy": 2, "vreplication_replicate": 3, "vreplication_backfill": 2}
-"""Replicating tasks take fewer than half of the executor's 8 slots, so that copies are never starved; all of them leave
-one for the short tasks, a cut-over among them."""
+POOLS = {"vreplication_copy": 2, "vreplication_replicate": 3, "vreplication_backfill": 2, "vreplication_feed": 4}
+"""Replicating tasks take fewer than half of the executor's 12 slots, so that copies are never starved; all of them
+leave one for the short tasks, a cut-over among them. Feeds and consumers keep theirs for as long as they run."""
 READY_SECONDS = 180.0
 _LOCKED_SECONDS = 120.0
 _END_SECONDS = 10.0

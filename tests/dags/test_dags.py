@@ -41,7 +41,14 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def test_every_file_imports_without_a_connection(found: dict[str, Any]) -> None:
     assert found["errors"] == {}
-    assert set(found["dags"]) == {*KINDS, "backfill", "scheduled_migrations", "housekeeping"}
+    assert set(found["dags"]) == {
+        *KINDS,
+        "backfill",
+        "consume",
+        "scale_changefeed",
+        "scheduled_migrations",
+        "housekeeping",
+    }
 
 
 def test_reading_them_loads_nothing_heavy(found: dict[str, Any]) -> None:
@@ -49,10 +56,10 @@ def test_reading_them_loads_nothing_heavy(found: dict[str, Any]) -> None:
     assert found["heavy"] == []
 
 
-_RETRIES = {"replicate": 20, "verify": 20, "gate": 20, "approve": 20, "reverse_stream": 20}
+_RETRIES = {"replicate": 20, "verify": 20, "gate": 20, "approve": 20, "reverse_stream": 20, "stream": 1_000_000}
 _POOLS = {
     "replicate": "vreplication_replicate", "reverse_stream": "vreplication_replicate", "copy": "vreplication_copy",
-    "verify": "vreplication_copy",
+    "verify": "vreplication_copy", "stream": "vreplication_feed",
 }  # fmt: skip
 
 
@@ -61,14 +68,24 @@ def test_the_shape_of_each_kind(found: dict[str, Any], kind: WorkflowKind) -> No
     """The command and a plan go by the same stages: tests/unit/test_stages.py, tests/unit/test_move_spec.py."""
     tasks = found["dags"][kind.name]["tasks"]
     behind = {stage.name: sorted(s.name for s in kind.stages if stage.name in s.after) for stage in kind.stages}
-    behind["verify"] = ["approve", *behind["verify"]]
-    assert {name: task["down"] for name, task in tasks.items()} == {"plan": ["prepare"], "approve": [], **behind}
+    if "gate" in behind:
+        behind |= {"verify": ["approve", *behind["verify"]], "approve": []}
+    assert {name: task["down"] for name, task in tasks.items()} == {"plan": ["prepare"], **behind}
     assert {name: task["pool"] for name, task in tasks.items()} == {n: _POOLS.get(n, "default_pool") for n in tasks}
     assert {name: task["retries"] for name, task in tasks.items()} == {name: _RETRIES.get(name, 3) for name in tasks}
     assert all(task["has_policy"] for task in tasks.values())
     rules = {name: task["rule"] for name, task in tasks.items() if task["rule"] != "all_success"}
-    assert rules == {"clean_up": "all_done"}
-    assert tasks["clean_up"]["outlets"] == ["vreplication_table_migrated", "vreplication_tables"]
+    assert rules == ({"clean_up": "all_done"} if "gate" in behind else {})
+    if "clean_up" in tasks:
+        assert tasks["clean_up"]["outlets"] == ["vreplication_table_migrated", "vreplication_tables"]
+
+
+def test_consumers_take_the_places_of_feeds_and_are_tried_for_ever(found: dict[str, Any]) -> None:
+    tasks = found["dags"]["consume"]["tasks"]
+    assert tasks["plan"]["down"] == ["consume"]
+    assert {n: tasks["consume"][n] for n in ("pool", "retries")} == {
+        "pool": "vreplication_feed", "retries": 1_000_000,
+    }  # fmt: skip
 
 
 def test_backfills_take_places_of_their_own(found: dict[str, Any]) -> None:
@@ -119,7 +136,8 @@ def test_the_form_asks_what_a_spec_takes(found: dict[str, Any], kind: str, name:
 def test_every_param_is_a_specs_or_a_connection(found: dict[str, Any], kind: WorkflowKind) -> None:
     params = found["dags"][kind.name]["params"]
     servers = {f"{end}_conn_id" for end in (*kind.ends, *kind.optional)}
-    assert set(params) == {*kind.spec.model_fields, "spark_conn_id", *servers}
+    others = {"sink_conn_id"} if kind.has_sink else {"spark_conn_id"}
+    assert set(params) == {*kind.spec.model_fields, *others, *servers}
     assert all("section" in schema and "type" in schema for schema in params.values())
 
 

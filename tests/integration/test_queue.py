@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from sandbox.databases import Database
-from tests.support.rows import workflow_row
+from tests.support.rows import make_feed, workflow_row
 from vreplication import masking
 from vreplication.cli import main, options
 from vreplication.errors import Refused
@@ -309,3 +309,11 @@ def test_times_survive_the_way_through_the_server(session: Session) -> None:
     assert found.not_before is not None
     assert found.not_before.isoformat() == "2026-12-24T00:00:00.250000"
     assert abs(queue.server_now(session) - found.submitted_at) < timedelta(minutes=1)  # type: ignore[operator]
+
+
+def test_a_feed_that_runs_keeps_no_place_of_the_queue(session: Session) -> None:
+    """It has no end: with a concurrency of 1 nothing would ever be started beside it."""
+    submit(session, "one")
+    make_feed(session, "feed", "shop")
+    assert lease.is_alive(session, "feed", lease.DRIVER)
+    assert claim(session) == ["one"]

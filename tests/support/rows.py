@@ -6,7 +6,8 @@ from typing import Any
 
 from vreplication.mysql.session import Session
 from vreplication.phases import Phase
-from vreplication.state import moves, workflows
+from vreplication.settings import SIDECAR
+from vreplication.state import feed_offsets, feeds, lease, moves, workflows
 from vreplication.state.moves import Decision, Move, Side
 from vreplication.state.workflows import TableRow, WorkflowRow
 
@@ -20,6 +21,43 @@ def workflow_row(workflow: str, **fields: Any) -> WorkflowRow:
         "is_cut": False, "rows_total": None,
     }  # fmt: skip
     return WorkflowRow(**{**known, **fields})
+
+
+def make_feed(session: Session, workflow: str, schema: str, *, lag: float = 0.4, **figures: Any) -> None:
+    """Rows of a change feed that sends this schema into topic `shop`, in its second generation."""
+    spec = {"sink": "kafka://b1.example:9092,b2.example:9092/shop", "tables": [], "dispatch": "index-value"}
+    row = workflow_row(
+        workflow, kind="changefeed", spec=spec, phase=Phase.STREAMING, source_schema=schema, source_table="*",
+        shadow_table="", retired_table="", copy_path="rows",
+    )  # fmt: skip
+    workflows.create(session, row)
+    feeds.begin(session, workflow)
+    now = _micros(session)
+    told: dict[str, Any] = {
+        "waiting_for": None, "rows_per_second": 1_204.0, "rates": [300.5, 295.0, 310.25, 298.25],
+        "rows_sent": 48_120_345, "ends": [900, 901, 902, 903],
+        "rows_by_partition": [12_030_000, 12_030_100, 12_030_200, 12_030_045],
+        "committed_seconds": 0.1, "resolved_micros": now - int(lag * 1e6), "lag_seconds": lag, "topic": "shop",
+        "topic_id": "topic-1", "partitions": 4, "generation": 2, "open_branches": 0,
+    }  # fmt: skip
+    feeds.tell(session, lease.acquire(session, workflow, lease.DRIVER), told | figures)
+
+
+def make_consumers(session: Session, group: str = "copies", *, applied: int = 895, lag: float = 1.5) -> None:
+    """A group that has applied so many messages of each partition of `make_feed`'s topic."""
+    key = feed_offsets.Key(group, "shop")
+    feed_offsets.begin(session, key, "transaction", "topic-1")
+    resolved = _micros(session) - int(lag * 1e6)
+    where = f"WHERE consumer_group='{group}'"
+    session.execute_raw(f"UPDATE {SIDECAR}.feed_consumer SET generation=2, partitions=4, watermark={resolved} {where}")
+    session.execute_raw(f"DELETE FROM {SIDECAR}.feed_offset {where}")
+    values = ",".join(f"('{group}','shop',{number},2000,{applied},{resolved},2)" for number in range(4))
+    columns = "consumer_group, topic, number, next_offset, n, resolved, generation"
+    session.execute_raw(f"INSERT INTO {SIDECAR}.feed_offset ({columns}) VALUES {values}")
+
+
+def _micros(session: Session) -> int:
+    return int(session.value("SELECT CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED)"))
 
 
 def make_move(session: Session, workflow: str, schema: str, *, number: int = 1, **fields: Any) -> None:

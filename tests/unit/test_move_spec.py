@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from vreplication.errors import Refused
-from vreplication.planning.spec import Request
 from vreplication.schema.written import read_table
 from vreplication.workflows.move_tables import run
 from vreplication.workflows.move_tables.spec import MoveSpec, make_move_spec
@@ -52,10 +51,12 @@ def test_a_request_is_stored_and_read_back(hook: str | None) -> None:
     assert MoveSpec.model_validate(spec.model_dump(mode="json")) == spec
 
 
-def test_both_kinds_are_registered_with_their_own_stages() -> None:
-    assert list(KINDS) == ["online_ddl", "move_tables"]
+def test_all_kinds_are_registered_with_their_own_stages() -> None:
+    assert list(KINDS) == ["online_ddl", "move_tables", "changefeed"]
     assert KINDS["move_tables"].stages is STAGES
-    assert all(issubclass(kind.spec, Request) and kind.help.endswith(".") for kind in KINDS.values())
+    assert all(
+        kind.help.endswith(".") and list(kind.tasks.stages) == [s.name for s in kind.stages] for kind in KINDS.values()
+    )
     for kind in KINDS.values():
         names = [stage.name for stage in kind.stages]
         assert all(set(stage.after) <= set(names[:number]) for number, stage in enumerate(kind.stages))

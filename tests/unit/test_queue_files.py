@@ -126,6 +126,7 @@ def test_a_move_waits_where_its_state_is_and_its_run_is_told_both_servers(tmp_pa
         (f"{MOVE}, tables: [t], alter: x}}", "key 'alter' is not known"),
         ("{kind: move_tables, target_conn_id: new, workflow: m, tables: [t]}", "a migration has no source_conn_id"),
         ("{kind: reshard, source_conn_id: s, workflow: m}", "kind: 'reshard' is none of online_ddl, move_tables"),
+        ("{kind: changefeed, source_conn_id: s, sink: x}", "kind: a changefeed has no end, and is not queued"),
     ],
 )
 def test_a_mistake_in_a_move_is_one_sentence(tmp_path: Path, text: str, words: str) -> None:

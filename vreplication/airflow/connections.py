@@ -11,12 +11,15 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from vreplication import masking
 from vreplication.errors import Refused
 from vreplication.mysql import url as urls
 from vreplication.mysql.url import SourceUrl
 
 MARK = "vreplication"
 """A connection is one of ours when its extra says so: {"vreplication": true}."""
+_NOT_SINK = frozenset({MARK, "group.id", "auto.offset.reset", "enable.auto.commit"})
+"""What a connection of others' consumers says in its extra, and is for a feed itself to decide."""
 _NOT_TLS = frozenset({MARK, "conn_type", "charset", "cursor"})
 
 
@@ -33,6 +36,39 @@ def spark_master(conn_id: str) -> str:
     if not found.port:
         return str(found.host)
     return f"{'' if '://' in found.host else 'spark://'}{found.host}:{found.port}"
+
+
+def sink(asked: str, conn_id: str | None) -> tuple[str, str]:
+    """For task code: a sink's address and the broker's password. Raises Refused.
+
+    asked: a kafka:// address, or the topic's name where the connection says where the brokers are. A connection of type
+    kafka has librdkafka's options in its extra; else host and port are a broker's, login and password of SASL.
+    """
+    if not conn_id:
+        return asked, ""
+    return to_sink(asked, _connection(conn_id, "kafka"))
+
+
+def to_sink(asked: str, connection: Any) -> tuple[str, str]:
+    """Of anything that has a connection's fields. Raises Refused."""
+    extra = {name: str(value) for name, value in _extra(connection).items() if name not in _NOT_SINK}
+    inside = extra.pop("sasl.password", "")
+    password = str(connection.password or inside)
+    masking.remember(password)
+    if "://" in asked:
+        return asked, password
+    servers = extra.pop("bootstrap.servers", "") or _broker(connection)
+    if connection.login:
+        extra.setdefault("sasl.username", connection.login)
+    return f"kafka://{servers}/{asked}" + (f"?{urlencode(extra)}" if extra else ""), password
+
+
+def _broker(connection: Any) -> str:
+    if not connection.host:
+        raise Refused(
+            f"Connection {connection.conn_id!r} names no broker.", cure="Give it a host, or bootstrap.servers."
+        )
+    return f"{connection.host}:{int(connection.port or 9092)}"
 
 
 def _connection(conn_id: str, kind: str) -> Any:

@@ -32,9 +32,11 @@ from vreplication.workflows.stages import BaseStage, Ended
 
 log = logging.getLogger(__name__)
 
-COPY_POOL, REPLICATE_POOL = "vreplication_copy", "vreplication_replicate"
+COPY_POOL, REPLICATE_POOL, FEED_POOL = "vreplication_copy", "vreplication_replicate", "vreplication_feed"
 PATIENT_RETRIES = 20
 """Of a task that needs catch-up, or is it: while catch-up waits for a place in its pool each try ends soon."""
+ENDLESS_RETRIES = 1_000_000
+"""Of a task that runs for years: each worker that dies under it takes one."""
 VERIFY_PAUSE_SECONDS = 300.0
 """After a verification at the gate that came to nothing."""
 
@@ -185,7 +187,9 @@ class GateSensor(StageOperator):
         return None
 
     def _release(self, found: request.Request, by: str) -> None:
-        self._result(lambda: self.tasks.release(found.stage(self._stop), by))
+        assert self.tasks.release
+        release = self.tasks.release
+        self._result(lambda: release(found.stage(self._stop), by))
 
     def _wait(self, found: request.Request, verify_pause: float = 0.0) -> None:
         trigger = GateTrigger(
@@ -212,9 +216,11 @@ class GateSensor(StageOperator):
     def _verify(self, context: Any) -> None:
         """Verify again, then wait on. What comes to nothing this time is tried again later, and costs no retry."""
         found, pause = self.read(context), 0.0
+        assert self.tasks.verify_again
+        verify_again = self.tasks.verify_again
 
         def work(stage: BaseStage[Any]) -> None:
-            self.tasks.verify_again(stage, lambda: look(stage.url, stage.workflow, found.window)[0] is not None)
+            verify_again(stage, lambda: look(stage.url, stage.workflow, found.window)[0] is not None)
 
         try:
             self.run_stage(context, work)
@@ -244,6 +250,19 @@ class ReverseStreamOperator(StageOperator):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**{"pool": REPLICATE_POOL, "retries": PATIENT_RETRIES, **kwargs})
+
+
+class StreamOperator(StageOperator):
+    """A change feed, for as long as there is one. Cancelled it has succeeded; paused it waits, and keeps its place."""
+
+    stage_name = "stream"
+    has_progress = True
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**{"pool": FEED_POOL, "retries": ENDLESS_RETRIES, **kwargs})
+
+    def execute(self, context: Any) -> dict[str, Any]:
+        return dict(masked(dataclasses.asdict(super().execute(context))))
 
 
 class CleanUpOperator(StageOperator):
@@ -290,6 +309,7 @@ _OF_STAGE: dict[str, type[StageOperator]] = {
         CutOverOperator,
         SwitchOperator,
         ReverseStreamOperator,
+        StreamOperator,
         CleanUpOperator,
     )
 }
@@ -308,7 +328,10 @@ def make_tasks(first: BaseOperator, kind: str = "online_ddl", **more: dict[str, 
 
 def make_flow(kind: str) -> dict[str, Any]:
     """All tasks of a kind's DAG."""
-    tasks = make_tasks(PlanOperator(task_id="plan", kind=kind), kind, clean_up={"approval": "approve"})
+    plan = PlanOperator(task_id="plan", kind=kind)
+    if KINDS[kind].tasks.release is None:
+        return make_tasks(plan, kind)
+    tasks = make_tasks(plan, kind, clean_up={"approval": "approve"})
     # Nothing waits for `approve`: the gate waits for the sidecar's release row, which the answer writes.
     tasks["verify"] >> CutOverApproval(task_id="approve", kind=kind)
     return tasks

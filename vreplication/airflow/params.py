@@ -11,12 +11,12 @@ from typing import Any
 
 from airflow.sdk import Param
 
-from vreplication.airflow.request import default_connection
+from vreplication.airflow.request import SINK_CONNECTION, default_connection
 from vreplication.planning.spec import SECTION, own_fields
 from vreplication.planning.window import CUTOVERS
 from vreplication.workflows.registry import KINDS, WorkflowKind, connection_param
 
-_WHAT = {"online_ddl": "What to change", "move_tables": "What to move"}
+_WHAT = {"online_ddl": "What to change", "move_tables": "What to move", "changefeed": "What to send"}
 _SECTIONS = {
     "what": "",
     "when": "When to switch",
@@ -25,6 +25,7 @@ _SECTIONS = {
     "rare": "Rarely needed",
 }
 """In this order; the first one is the kind's own."""
+_OWN_SECTIONS = {("changefeed", "how"): "How it is sent"}
 _ENDS = {
     "source": "Airflow connection of the server; its schema is the default database.",
     "target": "Airflow connection of the server where they go; its schema is theirs there, unless another is given.",
@@ -38,11 +39,13 @@ def params(kind: str) -> dict[str, Param]:
     known = KINDS[kind]
     fields = _fields(known)
     found = {connection_param(end): _connection(known, end) for end in known.ends}
+    if known.has_sink:
+        found[SINK_CONNECTION] = sink_connection(_section(known, "what"))
     found |= {connection_param(end): _optional(_ENDS[end], _section(known, "what")) for end in known.optional}
     for part in _SECTIONS:
         mine = [name for name, schema in fields.items() if schema[SECTION] == part]
         found |= {name: _special(known, name) or _of_spec(known, name, fields[name]) for name in mine}
-        if part == "where":
+        if part == "where" and mine:
             found["spark_conn_id"] = _optional(
                 "Airflow connection of the Spark master, instead of spark_master.", _SECTIONS[part]
             )
@@ -58,7 +61,12 @@ def _fields(kind: WorkflowKind) -> dict[str, dict[str, Any]]:
 
 
 def _section(kind: WorkflowKind, part: str) -> str:
-    return _SECTIONS[part] or _WHAT[kind.name]
+    return _OWN_SECTIONS.get((kind.name, part)) or _SECTIONS[part] or _WHAT[kind.name]
+
+
+def sink_connection(section: str) -> Param:
+    words = "Airflow connection of the brokers: their password, and where they are, if only a topic is named."
+    return _optional(words, section)
 
 
 def _connection(kind: WorkflowKind, end: str) -> Param:

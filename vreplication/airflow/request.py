@@ -13,7 +13,7 @@ import os
 import re
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from vreplication.airflow import connections
@@ -27,6 +27,7 @@ from vreplication.workflows.stages import BaseStage
 log = logging.getLogger("vreplication.airflow")
 
 DEFAULT_CONNECTION = "vreplication_source"
+SINK_CONNECTION = "sink_conn_id"
 COMMANDS = "VREPLICATION_HOOK_COMMANDS"
 """Environment variable of the workers: 1 where a run may name a command to be run there."""
 _ASKED_OTHERWISE = ("workflow", "cutover", "cutover_window", "spark_master")
@@ -38,13 +39,17 @@ def default_connection(end: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """conn_ids: by the servers' roles. cutover: auto, manual or window. window: as it was written."""
+    """conn_ids: by the servers' roles. cutover: auto, manual or window. window: as it was written.
+
+    password: the broker's.
+    """
 
     kind: WorkflowKind
     conn_ids: Mapping[str, str]
     spec: Any
     cutover: str
     window: str | None
+    password: str = field(default="", repr=False)
 
     @property
     def conn_id(self) -> str:
@@ -53,7 +58,9 @@ class Request:
 
     def stage(self, stop: threading.Event) -> BaseStage[Any]:
         ends = {end: source_url(conn_id) for end, conn_id in self.conn_ids.items()}
-        return self.kind.tasks.called(ends, self.spec, stop, log.info)
+        more = (self.password,) if self.kind.has_sink else ()
+        stage: BaseStage[Any] = self.kind.tasks.called(ends, self.spec, stop, log.info, *more)
+        return stage
 
 
 def read(context: Mapping[str, Any], kind: str = "online_ddl") -> Request:
@@ -65,12 +72,15 @@ def read(context: Mapping[str, Any], kind: str = "online_ddl") -> Request:
     given |= {"cutover_window": window, "spark_master": _spark_master(params)}
     given |= {"workflow": params.get("workflow") or workflow_of(context["dag"].dag_id, context["run_id"])}
     given |= {"cutover": "auto" if cutover == "auto" else "manual"}
-    spec = make_request(known.spec, given)
+    password = ""
+    if known.has_sink:
+        given["sink"], password = connections.sink(str(params.get("sink") or ""), params.get(SINK_CONNECTION))
+    spec = make_request(known.spec, {name: given[name] for name in known.spec.model_fields})
     _check_hook(given.get("on_switch"))
     conn_ids = {end: str(params.get(connection_param(end)) or default_connection(end)) for end in known.ends}
     others = {end: params.get(connection_param(end)) for end in known.optional}
     conn_ids |= {end: str(conn_id) for end, conn_id in others.items() if conn_id}
-    return Request(kind=known, conn_ids=conn_ids, spec=spec, cutover=cutover, window=window)
+    return Request(kind=known, conn_ids=conn_ids, spec=spec, cutover=cutover, window=window, password=password)
 
 
 def _check_hook(on_switch: object) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from vreplication.mysql.session import connect
 from vreplication.progress import snapshot
+from vreplication.state import feeds
 from vreplication.workflows.stages import BaseStage
 
 log = logging.getLogger(__name__)
@@ -51,6 +52,9 @@ def _run(store: Any, stage: BaseStage[Any], over: threading.Event) -> None:
 
 def _store(store: Any, stage: BaseStage[Any]) -> None:
     with connect(stage.url) as session:
-        seen = snapshot.find(session, stage.workflow)
+        fed = feeds.find(session, stage.workflow)
+        seen = None if fed else snapshot.find(session, stage.workflow)
+    if fed is not None:
+        store.set(KEY, fed[1])
     if seen is not None:
         store.set(KEY, {name: value for name, value in seen.as_status_json().items() if name != "event"})

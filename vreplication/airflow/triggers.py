@@ -27,6 +27,7 @@ from vreplication.phases import Phase
 from vreplication.planning.window import Window
 from vreplication.state import gate, lease, progress, verdicts, workflows
 from vreplication.state.workflows import WorkflowRow
+from vreplication.workflows.changefeed import run as feeding
 from vreplication.workflows.stages import CATCH_UP_SECONDS
 
 log = logging.getLogger(__name__)
@@ -157,6 +158,35 @@ class EndTrigger(_Watch):
         while (event := await self.ask(look_for_end, url, self.workflow, otherwise=None)) is None:
             await asyncio.sleep(_POLL_SECONDS)
         yield TriggerEvent(event)
+
+
+class ScaledTrigger(_Watch):
+    """Fires with state done or ended: a feed has so many partitions, or will not have them. Says what it waits for."""
+
+    def __init__(self, conn_id: str, workflow: str, partitions: int) -> None:
+        super().__init__(conn_id, workflow)
+        self.partitions = partitions
+
+    def fields(self) -> dict[str, Any]:
+        return {**super().fields(), "partitions": self.partitions}
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        url = await connections.asource_url(self.conn_id)
+        told = ""
+        while True:
+            found = await self.ask(_scaling, url, self.workflow, self.partitions, otherwise=None)
+            if found is not None and (found.is_done or found.reason):
+                yield TriggerEvent({"state": "done" if found.is_done else "ended", "reason": found.reason})
+                return
+            if found is not None and found.waits_for != told:
+                told = found.waits_for
+                log.info("waiting for %s", told)
+            await asyncio.sleep(_POLL_SECONDS)
+
+
+def _scaling(url: SourceUrl, workflow: str, partitions: int) -> feeding.Scaling:
+    with connect(url, read_timeout=_READ_SECONDS) as session:
+        return feeding.scaling(session, workflow, partitions)
 
 
 async def states_of(dag_id: str, run_id: str, tasks: Sequence[str]) -> dict[str, str | None]:

@@ -33,7 +33,7 @@ def make_entry(default_schema: str, given: Mapping[str, Any], *, conn_id: str | 
     kind = kind_of(given)
     asked = {name: given.get(name) for name in kind.spec.model_fields}
     window = _window(asked)
-    spec = make_request(
+    spec: Any = make_request(
         kind.spec, asked | {"cutover_window": None} | ({**window, "cutover": "manual"} if window else {})
     )
     schema, table = spec.place(default_schema)
@@ -59,6 +59,8 @@ def kind_of(given: Mapping[str, Any]) -> WorkflowKind:
     name = str(given.get(queue.KIND) or queue.ONLINE_DDL)
     if name not in KINDS:
         raise Refused(f"kind: {name!r} is none of {', '.join(KINDS)}.")
+    if not KINDS[name].has_end:
+        raise Refused(f"kind: a {name} has no end, and is not queued.", cure=f"Trigger the DAG {name}.")
     return KINDS[name]
 
 

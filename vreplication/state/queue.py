@@ -24,6 +24,8 @@ from vreplication.state.sidecar import fetch, now
 QUEUED, STARTED, FAILED, REMOVED = "queued", "started", "failed", "removed"
 KIND, ONLINE_DDL = "kind", "online_ddl"
 """Key of an entry's spec, and what it means where it is not there."""
+_FEED = "changefeed"
+"""The kind of workflow without an end."""
 _t = sidecar.queue
 
 
@@ -179,9 +181,15 @@ def _known(found: dict[str, Any]) -> Known:
 
 
 def held_leases(session: Session) -> frozenset[str]:
-    """Workflows that a living driver or catch-up works on. Only who gave signs of life lately is looked at closely."""
+    """Workflows that a living driver or catch-up works on. Only who gave signs of life lately is looked at closely.
+
+    Change feeds are not among them: they have no end that could be waited for, and hold nothing of a table's.
+    """
     if not layout.exists(session):
         return frozenset()
-    sql = f"SELECT workflow, role FROM {SIDECAR}.heartbeat WHERE at > NOW(6) - INTERVAL %s SECOND"
-    found = session.rows(sql, (LEASE_STALE_SECONDS,))
+    sql = (
+        f"SELECT h.workflow, h.role FROM {SIDECAR}.heartbeat h LEFT JOIN {SIDECAR}.workflow w ON w.id=h.workflow"
+        " WHERE h.at > NOW(6) - INTERVAL %s SECOND AND COALESCE(w.kind,'')<>%s"
+    )
+    found = session.rows(sql, (LEASE_STALE_SECONDS, _FEED))
     return frozenset(str(workflow) for workflow, role in found if lease.is_alive(session, workflow, role))

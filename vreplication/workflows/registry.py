@@ -10,11 +10,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import BaseModel
+
 from vreplication.planning import plan as online_ddl
 from vreplication.planning import stages as online_ddl_stages
-from vreplication.planning.spec import Request, Spec
+from vreplication.planning.spec import Spec
 from vreplication.planning.stages import Stage
 from vreplication.workflows import stages
+from vreplication.workflows.changefeed import plan as changefeed
+from vreplication.workflows.changefeed import stages as changefeed_stages
+from vreplication.workflows.changefeed import tasks as changefeed_tasks
+from vreplication.workflows.changefeed.spec import FeedSpec
 from vreplication.workflows.move_tables import plan as move_tables
 from vreplication.workflows.move_tables import stages as move_tables_stages
 from vreplication.workflows.move_tables import tasks as move_tables_tasks
@@ -27,14 +33,14 @@ from vreplication.workflows.stages import BaseStage
 class Tasks:
     """What a scheduler calls, each with what `called` makes of the servers' URLs by role and a spec.
 
-    check: plans. stages: by name. release: opens the gate. verify_again: at the gate.
+    check: plans. stages: by name. release: opens the gate. verify_again: at the gate; None: there is no gate.
     """
 
     called: Callable[..., BaseStage[Any]]
     check: Callable[[Any], Any]
     stages: Mapping[str, Callable[[Any], Any]]
-    release: Callable[[Any, str], None]
-    verify_again: Callable[[Any, Callable[[], bool]], None]
+    release: Callable[[Any, str], None] | None = None
+    verify_again: Callable[[Any, Callable[[], bool]], None] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,10 +48,11 @@ class WorkflowKind:
     """plan: takes a session of each server, in the order of `ends`, and the spec; touches nothing.
 
     ends: the servers' roles. home: the one where the state is. optional: roles of servers that need not be there.
+    has_sink: it writes into a broker, too, whose password `tasks.called` takes. has_end: it ends by itself.
     """
 
     name: str
-    spec: type[Request]
+    spec: type[BaseModel]
     plan: Callable[..., Any]
     stages: tuple[Stage[Any], ...]
     tasks: Tasks
@@ -53,6 +60,8 @@ class WorkflowKind:
     ends: tuple[str, ...]
     home: str
     optional: tuple[str, ...] = ()
+    has_sink: bool = False
+    has_end: bool = True
 
 
 _ALL = (
@@ -88,6 +97,22 @@ _ALL = (
         ends=("source", "target"),
         home="target",
         optional=("replica",),
+    ),
+    WorkflowKind(
+        name="changefeed",
+        spec=FeedSpec,
+        plan=changefeed.make_feed_plan,
+        stages=changefeed_stages.STAGES,
+        tasks=Tasks(
+            called=changefeed_tasks.FeedStage.at,
+            check=changefeed_tasks.plan,
+            stages=changefeed_tasks.TASKS,
+        ),
+        help="Send changes of live tables into Kafka.",
+        ends=("source",),
+        home="source",
+        has_sink=True,
+        has_end=False,
     ),
 )
 

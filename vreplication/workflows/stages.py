@@ -1,5 +1,5 @@
 """The flow of a workflow, cut into stages that run as processes of their own, one after the other: what all kinds
-share. What each does: online_ddl/tasks.py, move_tables/tasks.py.
+share. What each does: online_ddl/tasks.py, move_tables/tasks.py, changefeed/tasks.py.
 
 What must stay true: a stage is the same functions that the command calls; it takes the driver's lease, waiting for who
 had it before, and gives it back; nothing passes from stage to stage but the workflow's id, so that any of them can be
@@ -14,7 +14,7 @@ import functools
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from vreplication.clock import SYSTEM
 from vreplication.engine.child import CatchUp, CatchUpAway
@@ -24,13 +24,26 @@ from vreplication.errors import LeaseHeld, Terminal, Transient, VReplicationErro
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import Phase
-from vreplication.planning.spec import Request
 from vreplication.spark.session import Spark
 from vreplication.state import gate, workflows
 from vreplication.workflows import operate
 
+
+class Asked(Protocol):
+    """What every kind's spec has."""
+
+    @property
+    def workflow(self) -> str | None: ...
+
+
+class Beating(Protocol):
+    """What every kind's driver does first."""
+
+    def start(self) -> None: ...
+
+
 T = TypeVar("T")
-R = TypeVar("R", bound=Request)
+R = TypeVar("R", bound=Asked)
 CATCH_UP_SECONDS = 6.0
 """A stage that needs catch-up gives up after this long without it: ten seconds with all that is around it."""
 COPY_PATIENCE_SECONDS = 20.0
@@ -63,7 +76,7 @@ class BaseStage(Generic[R]):
     def driver(self, child: CatchUp | None) -> Driver:
         return Driver(self.url, self.workflow, self.stop, self.notify, child)
 
-    def ended(self, driver: Driver | None, error: VReplicationError) -> Result:
+    def ended(self, driver: Any, error: VReplicationError) -> Result:
         """As the command would end."""
         raise NotImplementedError
 
@@ -113,7 +126,7 @@ def driven(stage: BaseStage[Any], child: CatchUp | None, spark: Spark | None = N
     try:
         with told(stage, lambda: driver):
             driver = stage.driver(child)
-            _take_lease(driver, stage)
+            take_lease(driver, stage)
             yield driver
     finally:
         if driver:
@@ -122,7 +135,7 @@ def driven(stage: BaseStage[Any], child: CatchUp | None, spark: Spark | None = N
             spark.stop()
 
 
-def _take_lease(driver: Driver, stage: BaseStage[Any]) -> None:
+def take_lease(driver: Beating, stage: BaseStage[Any]) -> None:
     """The stage before may have been killed: its heartbeat has to grow old first."""
     deadline = SYSTEM.monotonic() + _LEASE_SECONDS
     while True:
@@ -134,7 +147,7 @@ def _take_lease(driver: Driver, stage: BaseStage[Any]) -> None:
 
 
 @contextlib.contextmanager
-def told(stage: BaseStage[Any], driver: Callable[[], Driver | None] | None) -> Iterator[None]:
+def told(stage: BaseStage[Any], driver: Callable[[], Any] | None) -> Iterator[None]:
     """Turn an error into Ended, as the command would end; what may be tried again leaves the workflow as it is."""
     try:
         yield

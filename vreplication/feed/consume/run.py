@@ -36,7 +36,7 @@ def consume(
 
     mode: row, or transaction. until: asked several times a second; True ends it as `stop` does.
     """
-    _check(mode, group)
+    check(mode, group)
     pause, told = _FIRST_PAUSE_SECONDS, ""
     while not stop.is_set():
         reading = MODES[mode](address, target, group, notify)
@@ -55,7 +55,8 @@ def consume(
         pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
 
 
-def _check(mode: str, group: str) -> None:
+def check(mode: str, group: str) -> None:
+    """Raises Refused."""
     if mode not in MODES:
         raise Refused(f"There is no mode {mode!r}.", cure=f"Use one of {', '.join(MODES)}.")
     if not _GROUP.fullmatch(group):

@@ -10,6 +10,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any
 
 from vreplication.engine import spool
@@ -23,11 +24,11 @@ from vreplication.feed.running import Feed, Origin, Service, end
 from vreplication.mysql.server import identity_of, is_mariadb
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
-from vreplication.phases import OVER, Phase
+from vreplication.phases import ENDED, OVER, Phase
 from vreplication.state import feeds, journal, layout, lease, sidecar, workflows
 from vreplication.state.workflows import WorkflowRow
 from vreplication.workflows.changefeed.driver import FeedDriver, Paused
-from vreplication.workflows.changefeed.plan import make_feed_plan
+from vreplication.workflows.changefeed.plan import FeedPlan, make_feed_plan
 from vreplication.workflows.changefeed.spec import MOST_PARTITIONS, FeedSpec
 from vreplication.workflows.lookup import FEED
 
@@ -54,25 +55,27 @@ def run(
         driver = FeedDriver(sources[0], workflow, stop, others=tuple(sources[1:]), pulse_seconds=pulse)
         driver.start()
         watch(driver)
-        _serve(spec, sources, password, driver, notify)
+        serve(spec, sources, password, driver, notify)
         raise Terminal("The source's log ended.")
     except VReplicationError as error:
-        return _ended(spec, sources[0], password, driver, error)
+        return ended(spec, sources[0], password, driver, error)
     except Exception as error:  # a fault of ours: told like any other failure
         log.exception("feed %s ended by an unexpected error", workflow)
-        return _ended(spec, sources[0], password, driver, Terminal(f"Unexpected {type(error).__name__}: {error}"))
+        return ended(spec, sources[0], password, driver, Terminal(f"Unexpected {type(error).__name__}: {error}"))
     finally:
         if driver:
             driver.close()
 
 
-def _serve(
+def serve(
     spec: FeedSpec,
     sources: Sequence[SourceUrl],
     password: str,
     driver: FeedDriver,
     notify: Callable[[str], None],
 ) -> None:
+    """Until it is told to end. The driver has been started. Raises VReplicationError."""
+
     def waits(text: str) -> None:
         driver.waits(text)
         notify(text)
@@ -124,10 +127,8 @@ def create_or_resume(spec: FeedSpec, sources: Sequence[SourceUrl], password: str
         row = workflows.find(session, workflow)
         if row is not None:
             _check_sources(row, [session, *others])
-            return _resumed(session, row)
-        plan = make_feed_plan([session, *others], spec, password)
-        if plan.refusals:
-            raise Refused(" ".join(f"{each.sentence} {each.cure}".strip() for each in plan.refusals))
+            return resumed(session, row)
+        check(make_feed_plan([session, *others], spec, password))
         for each in (session, *others):
             layout.install(each)
             with each.transaction():
@@ -148,7 +149,14 @@ def _check_sources(row: WorkflowRow, sessions: Sequence[Session]) -> None:
         )
 
 
-def _resumed(session: Session, row: WorkflowRow) -> FeedSpec:
+def check(plan: FeedPlan) -> None:
+    """Raises Refused with the sentences of all checks that say no."""
+    if plan.refusals:
+        raise Refused(" ".join(f"{each.sentence} {each.cure}".strip() for each in plan.refusals))
+
+
+def resumed(session: Session, row: WorkflowRow) -> FeedSpec:
+    """With what it was begun. Raises Refused of what is no feed, or has ended."""
     if row.kind != FEED:
         raise Refused(f"Workflow {row.id} is no change feed.", cure="Give the new one another --workflow id.")
     if row.phase in OVER:
@@ -184,7 +192,7 @@ def _row(session: Session, spec: FeedSpec) -> WorkflowRow:
 # The end.
 
 
-def _ended(
+def ended(
     spec: FeedSpec, source: SourceUrl, password: str, driver: FeedDriver | None, error: VReplicationError
 ) -> Result:
     workflow = spec.workflow or ""
@@ -196,8 +204,9 @@ def _ended(
         with connect(source) as session:
             return _told(session, spec, password, driver, error)
     except VReplicationError as other:
-        log.error("the sidecar could not be told: %s", other)
-        return _result("failed", workflow, str(error), 1)
+        log.error("the feed's end could not be told: %s", other)
+        # A server or a broker that is away comes back, and the same call goes on there.
+        return _result("interrupted" if isinstance(other, Transient) else "failed", workflow, str(other), 1)
 
 
 def _told(session: Session, spec: FeedSpec, password: str, driver: FeedDriver, error: VReplicationError) -> Result:
@@ -243,7 +252,7 @@ def resume(
     """Unpause; run it on when nobody does. None: somebody does."""
     with connect(sources[0]) as session:
         row = workflows.load(session, workflow)
-        spec = _resumed(session, row)
+        spec = resumed(session, row)
         workflows.set_paused(session, workflow, False)
         if lease.is_alive(session, workflow, lease.DRIVER):
             return None
@@ -253,7 +262,7 @@ def resume(
 def cancel(source: SourceUrl, workflow: str, password: str) -> Result:
     """Of one that nobody works on."""
     with connect(source) as session:
-        spec = _resumed(session, workflows.load(session, workflow))
+        spec = resumed(session, workflows.load(session, workflow))
         held = lease.acquire(session, workflow, lease.DRIVER)
         try:
             return cancelled(session, spec, password)
@@ -265,7 +274,7 @@ def scale(source: SourceUrl, workflow: str, partitions: int, by: str) -> str:
     """Ask for so many partitions; whoever sends takes it up. Returns what is to be said."""
     with connect(source) as session:
         row = workflows.load(session, workflow)
-        _resumed(session, row)
+        resumed(session, row)
         if not 1 <= partitions <= MOST_PARTITIONS:
             raise Refused(f"A feed has from 1 to {MOST_PARTITIONS:,} partitions.")
         feeds.want(session, workflow, partitions)
@@ -273,3 +282,33 @@ def scale(source: SourceUrl, workflow: str, partitions: int, by: str) -> str:
         if not lease.is_alive(session, workflow, lease.DRIVER):
             return f"Noted; it is done when the feed runs: vreplication resume {workflow}"
     return f"Asked for {partitions} partitions; `vreplication status {workflow}` shows when it is done."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scaling:
+    """How far it is. waits_for: what holds it, in words; reason: why it will not be done."""
+
+    is_done: bool = False
+    waits_for: str = ""
+    reason: str = ""
+
+
+def scaling(session: Session, workflow: str, partitions: int) -> Scaling:
+    """Of what `scale` has asked for."""
+    row, found = workflows.load(session, workflow), feeds.find(session, workflow)
+    wanted, figures = found or (None, {})
+    if row.phase in ENDED:
+        return Scaling(reason=row.reason or f"Feed {workflow} has ended ({row.phase}).")
+    if figures.get("partitions") == partitions:
+        return Scaling(is_done=True)
+    if wanted != partitions:
+        return Scaling(reason=f"Somebody has asked for {wanted} partitions meanwhile.")
+    if not lease.is_alive(session, workflow, lease.DRIVER):
+        return Scaling(waits_for=f"feed {workflow}, on which no process works")
+    if row.is_paused:
+        return Scaling(waits_for=f"feed {workflow}, which is paused")
+    return Scaling(waits_for=figures.get("waiting_for") or f"the commit of generation {_next(figures)}")
+
+
+def _next(figures: dict[str, Any]) -> int:
+    return int(figures.get("generation") or 0) + 1

@@ -1,4 +1,4 @@
-"""The stages of a change feed: one tuple that the command runs and a plan prints.
+"""The stages of a change feed: one tuple that the command runs, Airflow's tasks are made from, and a plan prints.
 
 What must stay true: nobody has a list of stages beside this one.
 """
@@ -12,17 +12,16 @@ from vreplication.planning.stages import Explained, Stage
 
 
 def _prepare(facts: Any) -> Explained:
-    where = {"now": "the end of the binary log", "earliest": "the oldest binary log"}.get(facts.spec.start, "the GTIDs")
-    return Explained(
-        sentence=f"Take the lease, make topics that are missing, begin at {where} with Admin(1) in every partition.",
-    )
+    return Explained(sentence="Install our schema on the source, note the feed there.")
 
 
 def _stream(facts: Any) -> Explained:
+    where = {"now": "the end of the binary log", "earliest": "the oldest binary log"}.get(facts.spec.start, "the GTIDs")
     seconds = facts.spec.commit_interval / 1000
     return Explained(
-        sentence=f"Send rows and DDL, dispatched by {facts.spec.dispatch}; each {seconds:g} s at the most a Kafka"
-        " transaction with Resolved in every partition and the feed's progress; until `cancel`.",
+        sentence=f"Make topics that are missing, begin at {where} with Admin(1) in every partition; send rows and DDL,"
+        f" dispatched by {facts.spec.dispatch}; each {seconds:g} s at the most a Kafka transaction with Resolved in"
+        " every partition and the feed's progress; until `cancel`.",
     )
 
 
