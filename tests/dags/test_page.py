@@ -36,7 +36,7 @@ os.environ.setdefault("AIRFLOW__API_AUTH__JWT_SECRET", "only-for-tests-" * 5)
 
 from sandbox.databases import Database
 from tests.support.private_server import missing
-from tests.support.rows import make_move, workflow_row
+from tests.support.rows import make_consumers, make_feed, make_move, workflow_row
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import Phase
@@ -51,7 +51,7 @@ WORKFLOW = "wf-1"
 RUN = Run("online_ddl", "manual__1")
 ALTER = "ADD COLUMN c INT COMMENT '<b>\"&'"
 STATIC = ["/static/page.js", "/static/uplot/uPlot.iife.min.js"]
-PAGES = ["/", f"/workflows/{WORKFLOW}", "/runs/online_ddl/manual__1", *STATIC]
+PAGES = ["/", "/metrics", f"/workflows/{WORKFLOW}", "/runs/online_ddl/manual__1", *STATIC]
 JSONS = ["/api/workflows", f"/api/workflows/{WORKFLOW}"]
 NOWHERE = ["/docs", "/redoc", "/openapi.json", "/static/../app.py", "/static/nope", "/nope", "/api/nope"]
 ACTS = ["pause", "resume", "release", "tune", "cancel", "reverse", "complete"]
@@ -78,6 +78,9 @@ class Home:
 
     def source_of_run(self, run: Run) -> Source | None:
         return self.source("old")
+
+    def sink_password(self, run: Run) -> str:
+        return ""
 
     def has_failed(self, run: Run) -> bool:
         return run.run_id in self.failed
@@ -328,6 +331,57 @@ def test_a_wrong_value_is_one_sentence(clients: dict[str, Any], session: Session
         assert answer.json()["detail"].startswith(sentence), body
     assert tuning.read(session, WORKFLOW) == Tuning()
     assert journal.read(session, WORKFLOW) == []
+
+
+def test_a_feed_its_consumers_and_their_metrics(
+    clients: dict[str, Any], session: Session, database: Database, home: Home
+) -> None:
+    home.known = [Source(conn_id="main", url=database.url)]
+    make_feed(session, WORKFLOW, "shop")
+    make_consumers(session)
+    viewer = clients["viewer"]
+    listed = viewer.get("/api/workflows").json()
+    assert listed["workflows"][0]["words"]["lag"] == "lag 0.4 s"
+    assert listed["consumers"][0]["lag_seconds"] >= 1.5
+    one = viewer.get(f"/api/workflows/{WORKFLOW}").json()
+    assert (one["title"], one["change"]) == ("shop.*", "into kafka://b1.example:9092,b2.example:9092/shop")
+    assert [s["state"] for s in one["steps"]] == ["done", "now"]
+    assert one["feed"]["broker"] == "answers: last commit 0.1 s ago"
+    assert one["feed"]["each"][2] == {"number": 2, "rows": "12,030,200", "rate": "310 rows/s", "messages": "902"}
+    assert [(c["group"], c["behind"]) for c in one["consumers"]] == [("copies", "26 messages")]
+    assert [b["act"] for b in one["buttons"]] == ["pause", "cancel"]
+    text = viewer.get("/metrics").text
+    where = f'server="{database.url.host}:{database.url.port}"'
+    assert f'vreplication_feed_generation{{{where},workflow="{WORKFLOW}",topic="shop"}} 2\n' in text
+    assert (
+        f'vreplication_feed_rows_sent_total{{{where},workflow="{WORKFLOW}",topic="shop",partition="3"}} 12030045'
+        in text
+    )
+    assert f'vreplication_feed_consumer_partitions{{{where},consumer_group="copies",topic="shop"}} 4' in text
+    assert press(clients["user"], "tune", body={"chunk_millis": 100}).status_code == 409
+    assert press(clients["user"], "release").status_code == 409
+    assert "the topic and what it holds stay" in press(clients["user"], "cancel").json()["done"]
+
+
+def test_a_feed_that_waits_and_one_that_is_silent(
+    clients: dict[str, Any], session: Session, database: Database, home: Home
+) -> None:
+    home.known = [Source(conn_id="main", url=database.url)]
+    make_feed(session, "waits", "shop", waiting_for="The brokers do not answer.", lag=70)
+    make_feed(session, "silent", "shop")
+    session.execute_raw(f"UPDATE {SIDECAR}.feed SET written_at=NOW(6) - INTERVAL 60 SECOND WHERE workflow='silent'")
+    viewer = clients["viewer"]
+    found = {w["workflow"]: w for w in viewer.get("/api/workflows").json()["workflows"]}
+    assert found["waits"]["words"]["phase"] == "streaming, waiting"
+    assert found["waits"]["feed"]["broker"] == "waited for: The brokers do not answer."
+    assert found["silent"]["words"]["phase"] == "streaming, silent"
+    assert found["silent"]["words"]["lag"] is None
+    text = viewer.get("/metrics").text
+    assert 'workflow="waits",topic="shop"} 70' in text
+    lags = [line for line in text.splitlines() if line.startswith("vreplication_feed_lag_seconds")]
+    assert len(lags) == 1
+    ups = sorted(line[-1] for line in text.splitlines() if line.startswith("vreplication_feed_up{"))
+    assert ups == ["0", "1"]
 
 
 def past(client: Any, query: str = "") -> dict[str, Any]:

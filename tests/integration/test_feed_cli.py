@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -20,6 +22,7 @@ from sandbox.servers import RunningServer
 from tests.support import feeds
 from tests.support.flow import wait_until
 from tests.support.pairs import server_of
+from tests.support.running_airflow import free_port
 
 
 @pytest.fixture
@@ -108,6 +111,7 @@ def test_a_feed_into_a_database_of_the_other_flavor(source: Database, target: Da
         source.admin.execute_raw("DELETE FROM t WHERE id=3")
         with running("consume", "--from", sink, "--mode", "transaction", target=target):
             wait_until(lambda: _rows(target) == _rows(source), "the target is not level", 60)
+            _check_metrics(source, target, feed)
         code, out, err = call("feed-check", "--from", sink, "--json")
         report = json.loads(out)
         assert (code, report["event"], report["generations"], report["ddl"]) == (0, "checked", 2, 4), out + err
@@ -115,6 +119,28 @@ def test_a_feed_into_a_database_of_the_other_flavor(source: Database, target: Da
     assert (code, "the topic and what it holds stay" in out + err) == (0, True)
     code, _, err = call("changefeed", *asked, "--yes", source=source)
     assert (code, "has ended (cancelled)" in err) == (2, True), err
+
+
+def _check_metrics(source: Database, target: Database, feed: str) -> None:
+    """Once, and over HTTP, of both servers."""
+    port, said = free_port(), list[str]()
+    with running("metrics", "--listen", f"127.0.0.1:{port}", source=source, target=target):
+        wait_until(lambda: said or said.extend(_asked(f"http://127.0.0.1:{port}/metrics")), "nobody answers", 60)
+    found = dict(line.rsplit(" ", 1) for line in said if not line.startswith("#"))
+    mine = f'server="{source.url.host}:{source.url.port}",workflow="{feed}",topic="{feed}"'
+    assert found[f"vreplication_feed_generation{{{mine}}}"] == "2"
+    assert found[f"vreplication_feed_partitions{{{mine}}}"] == "4"
+    sent = sum(float(v) for k, v in found.items() if k.startswith(f"vreplication_feed_rows_sent_total{{{mine}"))
+    assert sent in (5, 6), "three rows, a changed key, which may be two of them, and a deleted row"
+    assert 0 <= float(found[f"vreplication_feed_lag_seconds{{{mine}}}"]) < 30
+    theirs = f'server="{target.url.host}:{target.url.port}",consumer_group="vreplication",topic="{feed}"'
+    assert 0 <= float(found[f"vreplication_feed_consumer_lag_seconds{{{theirs}}}"]) < 30
+
+
+def _asked(url: str) -> list[str]:
+    with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=30) as answer:
+        return str(answer.read().decode()).splitlines()
+    return []
 
 
 @pytest.mark.parametrize(

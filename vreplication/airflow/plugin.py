@@ -91,6 +91,19 @@ class AirflowHome:
         conf = _conf(run) or {}
         return self.source(str(conf.get(connection_param("source")) or default_connection("source")))
 
+    def sink_password(self, run: Run) -> str:
+        from airflow.models.connection import Connection
+        from airflow.sdk.exceptions import AirflowNotFoundException
+
+        from vreplication.airflow.connections import to_sink
+        from vreplication.airflow.request import SINK_CONNECTION
+
+        conn_id = (_conf(run) or {}).get(SINK_CONNECTION)
+        try:
+            return to_sink("kafka://", Connection.get_connection_from_secrets(str(conn_id)))[1] if conn_id else ""
+        except AirflowNotFoundException:
+            return ""
+
     def has_failed(self, run: Run) -> bool:
         from airflow.models.dagrun import DagRun
         from airflow.utils.session import create_session

@@ -22,6 +22,7 @@ from vreplication.cli import (
     changefeed,
     housekeeping,
     logs,
+    metrics,
     move_tables,
     online_ddl,
     operate,
@@ -94,6 +95,7 @@ plans.command("changefeed", help=changefeed.PLAN_HELP)(changefeed.command(change
 app.command("scale", help=changefeed.SCALE_HELP)(changefeed.scale)
 app.command("feed-check", help=changefeed.CHECK_HELP)(changefeed.feed_check)
 app.command("consume", help=changefeed.CONSUME_HELP)(changefeed.consume)
+app.command("metrics", help=metrics.HELP)(metrics.metrics)
 app.add_typer(plans, name="plan")
 app.command(help=backfill.HELP)(backfill.backfill)
 app.command()(status)

@@ -126,13 +126,14 @@ def begin(session: Session, key: Key, mode: str, topic_id: str) -> None:
 
 
 # As text: it is asked several times a second. One statement, so that all of it is of one moment.
-_LOAD = (
+_STATE = (
     "SELECT c.mode, c.topic_id, c.generation, c.partitions, c.watermark, c.ddl_done, c.ddl_intent, c.ddl_before,"
     " o.number, o.next_offset, o.n, o.resolved, o.generation, o.stand, o.stand_t, o.stand_count, o.aligned_epoch,"
     f" o.aligned_count FROM {SIDECAR}.feed_consumer c JOIN {SIDECAR}.feed_offset o"
     " ON o.consumer_group=c.consumer_group AND o.topic=c.topic AND o.number<c.partitions"
-    " WHERE c.consumer_group=%s AND c.topic=%s ORDER BY o.number"
 )
+_LOAD = f"{_STATE} WHERE c.consumer_group=%s AND c.topic=%s ORDER BY o.number"
+_ALL = f"{_STATE.replace('SELECT ', 'SELECT c.consumer_group, c.topic, ', 1)} ORDER BY 1, 2, o.number"
 
 
 def load(session: Session, key: Key) -> State | None:
@@ -140,6 +141,19 @@ def load(session: Session, key: Key) -> State | None:
     found = session.rows(_LOAD, key)
     if not found:
         return None
+    return _state(found)
+
+
+def read_all(session: Session) -> tuple[int, dict[Key, State]]:
+    """The server's time in microseconds, and every group's state."""
+    now = int(session.value("SELECT CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED)"))
+    found: dict[Key, list[Sequence[Any]]] = {}
+    for group, topic, *row in layout.look(session, lambda: session.rows(_ALL)) or ():
+        found.setdefault(Key(str(group), str(topic)), []).append(row)
+    return now, {key: _state(rows) for key, rows in found.items()}
+
+
+def _state(found: Sequence[Sequence[Any]]) -> State:
     return State(group=_group(found[0]), offsets=tuple(_offset(row[8:]) for row in found))
 
 

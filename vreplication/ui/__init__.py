@@ -1,5 +1,5 @@
-"""The page: every migration and every move of every source, in a browser. It reads the sidecar and keeps nothing of its
-own.
+"""The page: every migration, move and change feed of every source, in a browser. It reads the sidecar and keeps
+nothing of its own.
 
 What must stay true: where sources and logins come from is handed in or asked of Airflow (`access`); no answer holds a
 secret (`vreplication/masking.py`); an unreachable source costs its budget and no more (`asking`).
@@ -12,7 +12,8 @@ from typing import NamedTuple
 DAG = "online_ddl"
 """Whose rights decide who may look."""
 MOVES = "move_tables"
-DAGS = (DAG, MOVES)
+FEEDS = "changefeed"
+DAGS = (DAG, MOVES, FEEDS)
 """Called as the kinds of workflows: a workflow takes the right to edit its kind's DAG; runs have a page of ours as tab.
 """
 

@@ -15,15 +15,17 @@ from vreplication.mysql.url import SourceUrl
 from vreplication.phases import OVER, Phase
 from vreplication.state import gate, journal, lease, workflows
 from vreplication.state.workflows import WorkflowRow
-from vreplication.ui import MOVES
+from vreplication.ui import FEEDS, MOVES
 from vreplication.ui.asking import quick
 
 
 def pause(url: SourceUrl, workflow: str, by: str) -> str:
     from vreplication.workflows import operate
 
-    _live(url, workflow, "paused")
+    row = _live(url, workflow, "paused")
     operate.pause(url, workflow, by)
+    if row.kind == FEEDS:
+        return "Paused: nothing is sent until it is resumed; the log is read on from there then."
     return "Paused: no new chunk and no cut-over; changes are still applied."
 
 
@@ -54,7 +56,8 @@ def tune(url: SourceUrl, workflow: str, by: str, asked_for: object = None) -> st
     """`asked_for`: what the form, or anybody, has sent."""
     if not isinstance(asked_for, dict):
         raise Refused("Say what to set as an object: copy_parallelism, chunk_millis, or both.")
-    _live(url, workflow, "tuned")
+    if _live(url, workflow, "tuned").kind == FEEDS:
+        raise Refused(f"{workflow} is a change feed, and copies nothing that could be tuned.")
     return effort.tune(url, workflow, by, asked_for)
 
 
@@ -80,10 +83,10 @@ def _ask_driver(url: SourceUrl, workflow: str, by: str, what: str) -> None:
     moving.ask(moving.Operator(home=url, source=None, workflow=workflow, by=by), what)
 
 
-def cancel(url: SourceUrl, workflow: str, by: str, source: SourceUrl | None = None) -> str:
+def cancel(url: SourceUrl, workflow: str, by: str, source: SourceUrl | None = None, sink_password: str = "") -> str:
     """By its driver when there is one, which is only asked here; else at once, in this request.
 
-    source: the other server of a move, where it is known.
+    source: the other server of a move, where it is known. sink_password: of a feed's broker.
     """
     from vreplication.workflows import operate
 
@@ -94,10 +97,14 @@ def cancel(url: SourceUrl, workflow: str, by: str, source: SourceUrl | None = No
         if lease.is_alive(session, workflow, lease.DRIVER):
             workflows.request_cancel(session, workflow)
             journal.write(session, workflow, "cancel requested", actor=by)
+            if row.kind == FEEDS:
+                return "Asked: its process ends it; the topic and what it holds stay."
             return f"Asked: its process removes what it made; {row.source_table} is untouched."
-    result = operate.cancel(url, workflow, by, source)
+    result = operate.cancel(url, workflow, by, source, sink_password=sink_password)
     if result.event != "cancelled":
         raise Refused(f"It could not be cancelled: {result.reason}")
+    if row.kind == FEEDS:
+        return "Cancelled: the topic and what it holds stay."
     return "Cancelled: what it made is removed; the source table is untouched."
 
 
@@ -113,10 +120,10 @@ ACTS: dict[str, Callable[..., str]] = {
 WITH_VALUES = frozenset({"tune"})
 """Acts that take what the form says."""
 AT_BOTH_ENDS = frozenset({"cancel"})
-"""Acts that change something on both servers of a move, where nobody drives it."""
+"""Acts that change something on both servers of a move, or in a feed's broker, where nobody drives it."""
 
 
-def _live(url: SourceUrl, workflow: str, act: str) -> None:
+def _live(url: SourceUrl, workflow: str, act: str) -> WorkflowRow:
     """Raises Refused; quickly, where the source does not answer."""
     with quick(url) as session:
         row = workflows.load(session, workflow)
@@ -125,6 +132,7 @@ def _live(url: SourceUrl, workflow: str, act: str) -> None:
         raise Refused(f"Workflow {workflow} has failed and cannot be {act} here.", cure=cure)
     if row.phase in OVER:
         raise Refused(f"Workflow {workflow} has ended ({row.phase}) and cannot be {act}.")
+    return row
 
 
 def _cancellable(session: Session, workflow: str) -> WorkflowRow:

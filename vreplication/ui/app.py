@@ -20,8 +20,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from vreplication import names
 from vreplication.errors import Refused, Transient, VReplicationError
 from vreplication.masking import mask, masked
+from vreplication.mysql.session import Session
 from vreplication.mysql.url import SourceUrl
-from vreplication.ui import MOVES, Run, access, detail, reading, view
+from vreplication.progress import metrics
+from vreplication.ui import FEEDS, MOVES, Run, access, detail, reading, view
 from vreplication.ui.acts import ACTS, AT_BOTH_ENDS, WITH_VALUES
 from vreplication.ui.asking import Answer, Asker, Source
 
@@ -63,6 +65,9 @@ class Home(Protocol):
 
     def source_of_run(self, run: Run) -> Source | None:
         """Where the tables of a run come from."""
+
+    def sink_password(self, run: Run) -> str:
+        """Of the broker that a run writes into; '' where it has none."""
 
     def has_failed(self, run: Run) -> bool:
         """True when that run has ended, and not well."""
@@ -144,6 +149,7 @@ class Page:
         router = APIRouter(dependencies=[Depends(access.may_look)])
         router.get("/")(self.html_list)
         router.get("/workflows/{workflow}")(self.html_detail)
+        router.get("/metrics")(self.metrics)
         router.get("/runs/{dag_id}/{run_id:path}")(self.html_run)
         router.get("/static/{name:path}")(self.static)
         return router
@@ -170,7 +176,14 @@ class Page:
             ("past", workflow, history, after),
             lambda session: reading.past(session, workflow, after, is_whole=history == "whole"),
         )
-        return JSONResponse(detail.detail(answer, self._run_of(answer, workflow)) | {"history": detail.past(past[0])})
+        found = detail.detail(answer, self._run_of(answer, workflow), self._consumers(answer))
+        return JSONResponse(found | {"history": detail.past(past[0])})
+
+    def _consumers(self, answer: Answer, seconds: float | None = None) -> list[Answer]:
+        """Of every server that we know: who consumes a feed's topic writes into any of them."""
+        if answer.value.item.about.fed is None:
+            return []
+        return self._asker.ask(self._home.sources(), "consumers", reading.consumers, seconds)
 
     def _run_of(self, answer: Answer, workflow: str) -> Run | None:
         return self._home.run_of_workflow(answer.source.conn_id, workflow)
@@ -203,6 +216,8 @@ class Page:
         assert source.url is not None
         if act in AT_BOTH_ENDS and kind == MOVES:
             more = (*more, self._other_end(answer, workflow))
+        if act in AT_BOTH_ENDS and kind == FEEDS:
+            more = (*more, None, self._sink_password(answer, workflow))
         try:
             done = ACTS[act](source.url, workflow, by, *more)
         except VReplicationError as error:
@@ -217,6 +232,10 @@ class Page:
         source = self._home.source_of_run(run) if run else None
         return source.url if source else None
 
+    def _sink_password(self, answer: Answer, workflow: str) -> str:
+        run = self._run_of(answer, workflow)
+        return self._home.sink_password(run) if run else ""
+
     # -- HTML
 
     def html_list(
@@ -224,7 +243,8 @@ class Page:
     ) -> HTMLResponse:
         data = self._list(conn_id, _patience(request))
         poll = _SOON if data["asking"] else 3000 + 1000 * (len(data["workflows"]) // _SMALL)
-        return self._render(request, "list.html", poll=poll, editor=editor, **data)
+        groups = data.pop("consumers")
+        return self._render(request, "list.html", poll=poll, editor=editor, groups=groups, **data)
 
     def html_detail(
         self,
@@ -237,7 +257,7 @@ class Page:
             answer = self._find(workflow, conn_id, _patience(request))
         except NotFound as error:
             return self._message(request, self._explained(error, workflow, conn_id))
-        found = detail.detail(answer, self._run_of(answer, workflow))
+        found = detail.detail(answer, self._run_of(answer, workflow), self._consumers(answer, _patience(request)))
         return self._render(request, "detail.html", poll=2000, editor=editor, w=found)
 
     def _explained(self, error: NotFound, workflow: str, conn_id: str | None) -> NotFound:
@@ -255,6 +275,12 @@ class Page:
         conn_id, workflow = found
         where = view.workflow_url(workflow, conn_id)
         return RedirectResponse(f"{_root(request)}{where}", status_code=302)
+
+    def metrics(self, conn_id: str | None = None) -> Response:
+        """For Prometheus, which has a login as everybody."""
+        answers = self._asker.ask(self._sources(conn_id), "metrics", _metrics)
+        samples = [s for a in answers for s in (metrics.down(_server(a)) if a.problem is not None else a.value)]
+        return Response(metrics.exposition(samples), media_type=metrics.CONTENT_TYPE)
 
     def static(self, name: str) -> FileResponse:
         if name not in STATIC:
@@ -301,6 +327,15 @@ class Page:
         if not found and seconds is not None and any(a.is_late for a in answers):
             raise NotFound(_LOOKING, f"Looking for workflow {workflow} …", [])
         raise _not_found(workflow, answers, [a.source.conn_id for a in found])
+
+
+def _metrics(session: Session) -> list[metrics.Sample]:
+    return metrics.of_server(session, f"{session.url.host}:{session.url.port}")
+
+
+def _server(answer: Answer) -> str:
+    url = answer.source.url
+    return f"{url.host}:{url.port}" if url else answer.source.conn_id
 
 
 def _not_found(workflow: str, answers: list[Answer], places: list[str]) -> NotFound:

@@ -12,6 +12,7 @@ from vreplication.engine.effort import WHEN, Effort
 from vreplication.phases import OVER, Phase
 from vreplication.progress.snapshot import Snapshot
 from vreplication.settings import LEAST_CHUNK_MILLIS, MOST_CHUNK_MILLIS, MOST_PARALLELISM
+from vreplication.ui import FEEDS
 from vreplication.ui.reading import About
 
 
@@ -112,6 +113,24 @@ _COMPLETE = Button(
     wont="The tables on the target stay as they are. It cannot be taken back: there is no Reverse any more.",
     is_grave=True,
 )
+_PAUSE_FEED = replace(
+    _PAUSE,
+    question="Pause the feed of {table}?",
+    will="Nothing is sent until it is resumed; it goes on where it stands.",
+    wont="No change is lost as long as the source keeps its binary log for so long.",
+)
+_CANCEL_FEED = replace(
+    _CANCEL,
+    question="Cancel the feed of {table}?",
+    will="Nothing is sent any more, and it cannot be resumed: to send these tables again is to begin another feed into "
+    "another topic.",
+    wont="{table} is untouched; the topic and what it holds stay.",
+)
+_OF_FEED = {
+    _PAUSE: _PAUSE_FEED,
+    _RESUME: replace(_RESUME, question="Resume the feed of {table}?"),
+    _CANCEL: _CANCEL_FEED,
+}
 _OF_MOVE = {_RELEASE: _RELEASE_MOVE, _CANCEL: _CANCEL_MOVE}
 _BEFORE_THE_END_OF_THE_COPY = (Phase.PREPARING, Phase.COPYING)
 
@@ -125,6 +144,8 @@ def buttons(seen: Snapshot, about: About, effort: Effort | None = None) -> list[
         found.append(_CANCEL)
     if about.moved is not None:
         found = [_OF_MOVE.get(button, button) for button in found]
+    if about.kind == FEEDS:
+        found = [_OF_FEED.get(button, button) for button in found]
     return [button.about(about.title(seen)) for button in found]
 
 

@@ -5,6 +5,7 @@ What must stay true: as in `view`, which has what a list's row shows, too.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 from urllib.parse import quote
@@ -16,7 +17,7 @@ from vreplication.progress.moved import Moved
 from vreplication.progress.snapshot import Snapshot
 from vreplication.state.history import SLOT_SECONDS, Point
 from vreplication.state.workflows import WorkflowRow
-from vreplication.ui import Run, words
+from vreplication.ui import FEEDS, Run, feeds, words
 from vreplication.ui.asking import Answer
 from vreplication.ui.reading import About, Detail
 from vreplication.ui.view import Data, item, masked_for, utc
@@ -37,18 +38,20 @@ _PAST = (
     "rows_copied", "rows_per_second", "applied_per_second", "lag_seconds", "backlog", "chunk_millis", "chunk_rows",
     "throttled", "cutover_attempts", "eta_at",
 )  # fmt: skip
+_TASKS_OF_FEED = {Phase.PREPARING: "prepare", Phase.STREAMING: "stream", Phase.FAILED: "stream"}
 _NOTHING_ASKED = About(alter="", cutover="auto")
 
 
-def detail(answer: Answer, run: Run | None = None) -> Data:
-    """One workflow, with all that its page shows. `run`: the one that works on it."""
+def detail(answer: Answer, run: Run | None = None, consumers: Sequence[Answer] = ()) -> Data:
+    """One workflow, with all that its page shows. `run`: the one that works on it. consumers: of every server."""
     found: Detail = answer.value
     seen, about = found.item.snapshot, found.item.about
     data = item(found.item, answer.source.conn_id, found.effort) | {
         "steps": _steps(seen, about, found),
         "is_driven": found.is_driven,
         "verification": _verification(found),
-        "bars": [_copy_bar(seen, found.effort), _catch_up_bar(seen), _verify_bar(found)],
+        "bars": [] if about.fed else [_copy_bar(seen, found.effort), _catch_up_bar(seen), _verify_bar(found)],
+        "consumers": _consumers(about, consumers),
         "effort": _effort(seen, found.effort),
         "journal": [_entry(e) for e in reversed(found.journal)],
         "plan": _plan(found),
@@ -57,6 +60,13 @@ def detail(answer: Answer, run: Run | None = None) -> Data:
         "servers": _servers(about.moved) if about.moved else None,
     }
     return masked_for(data, answer)
+
+
+def _consumers(about: About, answers: Sequence[Answer]) -> list[Data]:
+    if about.fed is None:
+        return []
+    well = [answer for answer in answers if answer.problem is None]
+    return feeds.consumers(((a.source.conn_id, each) for a in well for each in a.value), about.fed)
 
 
 def _servers(move: Moved) -> Data:
@@ -71,7 +81,8 @@ def _run(run: Run | None, phase: Phase, about: About) -> Data | None:
         return None
     # What has been switched back is at work there until it is completed.
     is_back = about.moved is not None and about.moved.switches > 0 and phase is not Phase.COMPLETE
-    task = "reverse_stream" if is_back else ((_TASKS | _TASKS_OF_MOVE) if about.moved else _TASKS).get(phase)
+    tasks = _TASKS | _TASKS_OF_MOVE if about.moved else _TASKS_OF_FEED if about.kind == FEEDS else _TASKS
+    task = "reverse_stream" if is_back else tasks.get(phase)
     return {"run_id": run.run_id, "url": run_path(run), "log_url": task_path(run, task) if task else None}
 
 
@@ -88,8 +99,19 @@ def task_path(run: Run, task: str) -> str:
 def past(answer: Answer) -> Data:
     """The history in columns: `at` in seconds since 1970."""
     points: list[Point] = answer.value or []
-    rows = [[p.slot * SLOT_SECONDS, *(_plain(getattr(p, name)) for name in _PAST)] for p in points]
-    return masked_for({"columns": ["at", *_PAST], "points": rows, "last": points[-1].slot if points else None}, answer)
+    rows = [[_at(p), *(_plain(getattr(p, name)) for name in _PAST), _resolved(p)] for p in points]
+    return masked_for(
+        {"columns": ["at", *_PAST, "resolved_at"], "points": rows, "last": points[-1].slot if points else None}, answer
+    )
+
+
+def _at(point: Point) -> int:
+    return point.slot * SLOT_SECONDS
+
+
+def _resolved(point: Point) -> float | None:
+    """What a feed's watermark was."""
+    return None if point.lag_seconds is None else round(_at(point) - point.lag_seconds, 3)
 
 
 def _plain(value: Any) -> Any:
@@ -115,7 +137,7 @@ def _effort(seen: Snapshot, found: Effort | None) -> Data | None:
 
 def _steps(seen: Snapshot, about: About, found: Detail) -> list[Data]:
     """Where we are on the line; after an end, how far it came as far as the sidecar tells."""
-    line = numbers.steps(seen.phase, is_move=about.moved is not None)
+    line = feeds.STEPS if about.kind == FEEDS else numbers.steps(seen.phase, is_move=about.moved is not None)
     phases = list(line)
     if seen.phase is Phase.COMPLETE:
         at = len(phases)
@@ -129,6 +151,8 @@ def _steps(seen: Snapshot, about: About, found: Detail) -> list[Data]:
 
 
 def _reached(seen: Snapshot, about: About, found: Detail) -> int:
+    if about.kind == FEEDS:
+        return int(bool(about.fed and about.fed.topic))
     phases = list(numbers.STEPS)
     if about.moved is not None and about.moved.switches:
         return len(phases)
@@ -225,12 +249,19 @@ def _plan(found: Detail) -> list[Data]:
     row, seen = found.row, found.item.snapshot
     facts = {
         "Workflow": row.id,
-        **(_what_changes(row) if found.item.about.moved is None else {"Rows travel": _ROWS_TRAVEL["rows"]}),
-        "Cut-over": _cutover(found),
+        **_facts(found),
         "Writers waited": None if seen.write_stall_millis is None else f"at most {seen.write_stall_millis:,.0f} ms",
     }
     settings = {f"{name} (asked)": value for name, value in row.spec.items() if name not in ("table", "alter")}
     return [{"name": name, "value": _said(v)} for name, v in {**facts, **settings}.items() if v not in (None, "", [])]
+
+
+def _facts(found: Detail) -> dict[str, str | None]:
+    if found.item.about.kind == FEEDS:
+        return {}
+    is_move = found.item.about.moved is not None
+    facts = {"Rows travel": _ROWS_TRAVEL["rows"]} if is_move else _what_changes(found.row)
+    return {**facts, "Cut-over": _cutover(found)}
 
 
 def _said(value: Any) -> str:

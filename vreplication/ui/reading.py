@@ -6,7 +6,8 @@ that the login may not read is said to be unknown, and the rest is shown.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -17,7 +18,8 @@ from vreplication.errors import VReplicationError
 from vreplication.mysql.server import Server, inspect
 from vreplication.mysql.session import Session
 from vreplication.phases import Phase
-from vreplication.progress import moved, snapshot
+from vreplication.progress import fed, moved, snapshot
+from vreplication.progress.fed import Consumers, Fed
 from vreplication.progress.moved import Moved
 from vreplication.progress.outlook import RECENT
 from vreplication.progress.snapshot import Snapshot
@@ -26,7 +28,7 @@ from vreplication.state.history import Point
 from vreplication.state.moves import Side
 from vreplication.state.verdicts import Verdict
 from vreplication.state.workflows import Request, WorkflowRow
-from vreplication.ui import DAG, MOVES
+from vreplication.ui import DAG, FEEDS, MOVES, feeds
 
 AT_THE_GATE = frozenset({Phase.WAITING, Phase.CUTTING_OVER})
 _GATES = 5
@@ -39,19 +41,23 @@ _LISTED_ELSEWHERE = frozenset({"blocked", "old_snapshot"})
 class About:
     """What was asked for and released: not in the Snapshot, which is about progress. window: as it was written.
 
-    moved: of tables that move.
+    moved: of tables that move. fed, spec: of a change feed.
     """
 
     alter: str
     cutover: str
     kind: str = DAG
     moved: Moved | None = None
+    fed: Fed | None = None
+    spec: Mapping[str, Any] = field(default_factory=dict)
     window: str | None = None
     is_cut: bool = False
     released_by: str | None = None
 
     def title(self, seen: Snapshot) -> str:
-        """The table, or the tables that move."""
+        """The table, or the tables that move, or are sent."""
+        if self.kind == FEEDS:
+            return feeds.title(dict(self.spec), seen.source_table)
         if self.moved is None:
             return seen.source_table or ""
         names = [table.source for table in self.moved.tables]
@@ -60,6 +66,8 @@ class About:
 
     @property
     def change(self) -> str:
+        if self.kind == FEEDS:
+            return feeds.change(dict(self.spec))
         return self.alter if self.moved is None else f"move from {self.moved.source_at} to {self.moved.target_at}"
 
     @property
@@ -110,15 +118,41 @@ class Detail:
     """Some process works on it now."""
 
 
-def overview(session: Session) -> list[Item]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """Of one server. consumers: those that write into it."""
+
+    items: list[Item]
+    consumers: list[Consumers]
+
+
+def overview(session: Session) -> Overview:
+    return Overview(items=_items(session), consumers=consumers(session))
+
+
+def consumers(session: Session) -> list[Consumers]:
+    try:
+        return fed.consumers(session)
+    except VReplicationError:
+        # A sidecar of an earlier release knows none.
+        return []
+
+
+def _items(session: Session) -> list[Item]:
     found = snapshot.read_all(session)
     asked = _about(session) if found else {}
+    found = [_seen(each, asked) for each in found]
     points, gates = _points(session, found), _gates(session, found, asked)
     return [
         Item(snapshot=s, about=asked[w], points=points.get(w, ()), gate=gates.get(w))
         for s in found
         if (w := s.workflow) in asked
     ]
+
+
+def _seen(seen: Snapshot, asked: Mapping[str, About]) -> Snapshot:
+    about = asked.get(seen.workflow)
+    return feeds.seen_as(seen, about.fed) if about and about.fed else seen
 
 
 def _points(session: Session, found: list[Snapshot]) -> dict[str, tuple[Point, ...]]:
@@ -153,13 +187,14 @@ def detail(session: Session, *, workflow: str) -> Detail | None:
     asked = _about(session, workflow).get(workflow) if seen else None
     if seen is None or row is None or asked is None:
         return None
+    seen = _seen(seen, {workflow: asked})
     points, gate = _points(session, [seen]).get(workflow, ()), _gates(session, [seen], {workflow: asked}).get(workflow)
     return Detail(
         item=Item(snapshot=seen, about=asked, points=points, gate=gate),
         row=row,
         journal=journal.read(session, workflow),
         verdict=verdicts.load(session, workflow),
-        effort=_effort(session, row),
+        effort=None if asked.kind == FEEDS else _effort(session, row),
         is_driven=lease.is_alive(session, workflow, lease.DRIVER),
     )
 
@@ -174,19 +209,24 @@ def _effort(session: Session, row: WorkflowRow) -> Effort | None:
 
 def _about(session: Session, workflow: str | None = None) -> dict[str, About]:
     found = workflows.requests(session, workflow)
-    return {name: _about_of(asked, _moved(session, name, asked.kind)) for name, asked in found.items()}
+    fed_by = fed.read(session, workflow) if any(asked.kind == FEEDS for asked in found.values()) else {}
+    return {
+        name: _about_of(asked, _moved(session, name, asked.kind), fed_by.get(name)) for name, asked in found.items()
+    }
 
 
 def _moved(session: Session, workflow: str, kind: str) -> Moved | None:
     return moved.find(session, workflow) if kind == MOVES else None
 
 
-def _about_of(asked: Request, about: Moved | None) -> About:
+def _about_of(asked: Request, about: Moved | None, feed: Fed | None) -> About:
     return About(
         alter=str(asked.spec.get("alter") or ""),
         cutover=str(asked.spec.get("cutover") or "auto"),
         kind=asked.kind,
         moved=about,
+        fed=feed,
+        spec=asked.spec if asked.kind == FEEDS else {},
         window=asked.spec.get("cutover_window"),
         is_cut=asked.is_cut,
         released_by=asked.released_by,

@@ -21,7 +21,7 @@ from vreplication.progress.outlook import said_before
 from vreplication.progress.snapshot import Snapshot
 from vreplication.state.history import Point
 from vreplication.state.verdicts import CLEAN
-from vreplication.ui import words
+from vreplication.ui import feeds, words
 from vreplication.ui.asking import Answer
 from vreplication.ui.buttons import Button, buttons
 from vreplication.ui.reading import AT_THE_GATE, About, Gate, Item
@@ -49,7 +49,9 @@ def listing(answers: list[Answer], *, is_final: bool = True) -> Data:
 
     `is_final`: False while sources that have not answered may still do so.
     """
-    found = [row for answer in answers if answer.problem is None for row in _rows(answer)]
+    well = [answer for answer in answers if answer.problem is None]
+    found = [row for answer in well for row in _rows(answer)]
+    groups = [(answer.source.conn_id, group) for answer in well for group in answer.value.consumers]
     found.sort(key=lambda row: _RANK.get(row["state"], 1))
     counts = Counter(row["state"] for row in found)
     asking = [] if is_final else [answer for answer in answers if answer.is_late]
@@ -57,12 +59,13 @@ def listing(answers: list[Answer], *, is_final: bool = True) -> Data:
         "sources": [_source(answer) for answer in answers if answer not in asking],
         "asking": [answer.source.conn_id for answer in asking],
         "workflows": found,
+        "consumers": feeds.consumers(groups),
         "counts": [{"state": s, "label": label, "count": counts[s]} for s, label in STATES.items()],
     }
 
 
 def _rows(answer: Answer) -> list[Data]:
-    return [masked_for(item(each, answer.source.conn_id), answer) for each in answer.value]
+    return [masked_for(item(each, answer.source.conn_id), answer) for each in answer.value.items]
 
 
 def masked_for(data: Data, *answers: Answer) -> Data:
@@ -72,7 +75,7 @@ def masked_for(data: Data, *answers: Answer) -> Data:
 
 def _source(answer: Answer) -> Data:
     data = {"conn_id": answer.source.conn_id, "reachable": answer.problem is None, "problem": answer.problem}
-    return masked_for(data | {"workflows": len(answer.value) if answer.problem is None else None}, answer)
+    return masked_for(data | {"workflows": len(answer.value.items) if answer.problem is None else None}, answer)
 
 
 def problems(answers: list[Answer]) -> list[Data]:
@@ -89,6 +92,7 @@ def item(found: Item, conn_id: str, effort: Effort | None = None) -> Data:
         "title": about.title(seen),
         "change": about.change,
         "move": about.moved.as_json() if about.moved else None,
+        "feed": feeds.figures(seen, about.fed) if about.fed else None,
         "alter": about.alter,
         "cutover": "window" if about.window else about.cutover,
         "cutover_window": about.window,
@@ -136,7 +140,7 @@ def _words(seen: Snapshot, about: About) -> Data:
         "phase": words.phase(seen, about),
         "tone": words.tone(seen, about),
         "percent": None if seen.percent is None else numbers.percent(seen.percent),
-        "percent_unknown": words.percent_unknown(seen),
+        "percent_unknown": words.percent_unknown(seen, about),
         "rows": words.rows(seen),
         "rate": words.rate(seen.rows_per_second, "rows"),
         "rate_unknown": words.unknown(seen, "copy"),
@@ -145,7 +149,7 @@ def _words(seen: Snapshot, about: About) -> Data:
         "backlog": words.backlog(seen),
         "unknown": words.unknown(seen),
         "converging": words.converging(seen),
-        "throttle": words.throttle(seen),
+        "throttle": words.throttle(seen, about),
         "notes": words.notes(seen, about),
         "safety": words.safety(seen, about),
         "expected": words.expected(seen, about),

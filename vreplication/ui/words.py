@@ -12,6 +12,7 @@ from vreplication.progress import numbers
 from vreplication.progress.moved import Moved, MovedTable
 from vreplication.progress.snapshot import Snapshot
 from vreplication.state.moves import Side
+from vreplication.ui import FEEDS, feeds
 from vreplication.ui.reading import About
 
 _PHASES = {
@@ -42,7 +43,13 @@ def phase(seen: Snapshot, about: About) -> str:
         return "waiting for you"
     if is_waiting_for_its_window(seen, about):
         return f"waiting for its window{_held_word(seen)}"
-    return f"{_PHASES.get(seen.phase, str(seen.phase))}{_held_word(seen)}"
+    waits = ", waiting" if is_held_up(seen, about) else ""
+    return f"{_PHASES.get(seen.phase, str(seen.phase))}{_held_word(seen) or waits}"
+
+
+def is_held_up(seen: Snapshot, about: About) -> bool:
+    """A feed that waits for its broker, or its source."""
+    return about.kind == FEEDS and bool(seen.waiting_for) and not seen.has_ended
 
 
 def _held_word(seen: Snapshot) -> str:
@@ -65,6 +72,7 @@ def tone(seen: Snapshot, about: About) -> str:
     """The colour's name: one means one thing everywhere."""
     ends = {Phase.COMPLETE: "proven", Phase.FAILED: "failed", Phase.CANCELLED: "ended"}
     is_held = seen.is_paused or seen.is_silent or seen.throttled or is_waiting_for_you(seen, about)
+    is_held = is_held or is_held_up(seen, about)
     return ends.get(seen.phase, "held" if is_held else "moving")
 
 
@@ -90,7 +98,9 @@ def rows(seen: Snapshot) -> str:
     return f"{numbers.fine(seen.rows_copied)} of {about}{numbers.fine(max(seen.rows_total, seen.rows_copied))} rows"
 
 
-def percent_unknown(seen: Snapshot) -> str:
+def percent_unknown(seen: Snapshot, about: About) -> str:
+    if about.kind == FEEDS:
+        return f"{numbers.fine(seen.rows_copied)} rows sent"
     return "not copied yet" if seen.phase in _BEFORE_COPY else "share copied: not known"
 
 
@@ -115,6 +125,8 @@ def eta_unknown(seen: Snapshot) -> str:
     """Why there is no ETA, or what comes next where none is to be expected."""
     if seen.has_ended:
         return ""
+    if seen.phase is Phase.STREAMING:
+        return "goes on until it is cancelled"
     if seen.is_paused:
         return "ETA when it is resumed"
     if seen.eta_reason:
@@ -124,8 +136,10 @@ def eta_unknown(seen: Snapshot) -> str:
     return _THEN.get(seen.phase, "ETA not known yet")
 
 
-def throttle(seen: Snapshot) -> str:
+def throttle(seen: Snapshot, about: About) -> str:
     """What slows it, in words that say so too when nothing does."""
+    if about.kind == FEEDS:
+        return feeds.throttle(seen)
     if seen.has_ended:
         return "Nothing: the run has ended."
     if seen.is_paused:
@@ -201,6 +215,8 @@ def _ended(seen: Snapshot) -> str:
 
 def safety(seen: Snapshot, about: About) -> str:
     """Is it safe?"""
+    if about.kind == FEEDS:
+        return feeds.safety(seen)
     if about.moved is not None:
         return _safety_of_move(seen, about.moved)
     if seen.phase is Phase.COMPLETE:
@@ -262,6 +278,8 @@ def _expected_of_living(seen: Snapshot, about: About) -> str:
         return "Resume it when it may go on."
     if seen.is_silent:
         return f"Clear its task in Airflow, or `vreplication resume {seen.workflow}`: it has no active worker."
+    if about.kind == FEEDS:
+        return feeds.expected(seen)
     if about.moved is not None and about.is_cut:
         return _expected_of_switched(about.moved)
     if is_waiting_for_you(seen, about):

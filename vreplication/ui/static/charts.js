@@ -13,6 +13,11 @@
     { title: "Watermark lag, backlog", lines: [["lag_seconds", "lag", "s"], ["backlog", "backlog", "changes"]] },
     { title: "Chunks", lines: [["chunk_millis", "time", "ms"], ["chunk_rows", "size", "rows"]] },
   ];
+  const FEED = [
+    { title: "Sent, lag", lines: [["rows_per_second", "sent", "rows/s"], ["lag_seconds", "lag", "s"]] },
+    { title: "Resolved watermark", lines: [["resolved_at", "resolved", "time"], ["at", "now", "time"]], time: true },
+  ];
+  const isFeed = () => document.getElementById("past").dataset.kind === "changefeed";
   let url = null;
   let points = [];
   let last = null;
@@ -71,10 +76,11 @@
       button.addEventListener("click", () => choose(whole));
       spans.append(button);
     }
-    const key = element("span", { class: "quiet" }, "Shaded: held back. Vertical line: the cut-over was tried.");
+    const words = isFeed() ? "Shaded: it waited, or was paused." : "Shaded: held back. Vertical line: the cut-over was tried.";
+    const key = element("span", { class: "quiet" }, words);
     head.append(spans, key, element("span", { id: "charts-note", class: "quiet", "aria-live": "polite" }, "Loading the history…"));
     place.append(head);
-    made = CHARTS.map((chart) => figure(chart));
+    made = (isFeed() ? FEED : CHARTS).map((chart) => figure(chart));
     place.append(...made.map((m) => m.figure));
     new ResizeObserver(() => made.forEach(fit)).observe(place);
     return place;
@@ -117,7 +123,8 @@
   const known = (value) => value !== null && value !== undefined;
   const figures = new Intl.NumberFormat(undefined, { maximumFractionDigits: 1 });
   const short = new Intl.NumberFormat(undefined, { notation: "compact", maximumFractionDigits: 1 });
-  const said = (value, unit) => (known(value) ? `${value < 10 ? figures.format(value) : figures.format(Math.round(value))} ${unit}` : "not known");
+  const said = (value, unit) => (unit === "time" ? (known(value) ? when(value) : "not known") : counted(value, unit));
+  const counted = (value, unit) => (known(value) ? `${value < 10 ? figures.format(value) : figures.format(Math.round(value))} ${unit}` : "not known");
   const minute = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
   const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
   const dated = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });
@@ -144,8 +151,9 @@
     const width = Math.max(found.canvas.clientWidth, 120);
     const upTo = (u, low, high) => [0, high > 0 ? high * 1.1 : 1];
     const axis = (more) => ({ stroke: () => color("quiet"), font: "11px system-ui", ticks: { show: false }, ...more });
+    const isTime = found.chart.time;
     const lines = found.chart.lines.map((_, n) => ({
-      scale: `y${n}`,
+      scale: `y${isTime ? 0 : n}`,
       stroke: () => color(n ? "second" : "moving"),
       width: 1.6,
       dash: n ? [5, 3] : [],
@@ -153,18 +161,20 @@
       points: { show: (u, s, from, to) => to - from < 1, size: 4 },
     }));
     const grid = { stroke: () => color("line"), width: 1 };
-    const values = (u, splits) => splits.map((v) => (known(v) ? short.format(v) : ""));
+    const shown = (v) => (isTime ? minute.format(new Date(v * 1000)) : short.format(v));
+    const values = (u, splits) => splits.map((v) => (known(v) ? shown(v) : ""));
+    const y0 = isTime ? { range: (u, low, high) => [low, Math.max(high, low + 60)] } : { range: upTo };
     return {
       width,
       height: HEIGHT,
       legend: { show: false },
       cursor: { sync: { key: "vreplication" }, drag: { x: false, y: false }, points: { size: 6 } },
-      scales: { x: { time: true, range: (u, from, to) => [from, Math.max(to, from + 60)] }, y0: { range: upTo }, y1: { range: upTo } },
+      scales: { x: { time: true, range: (u, from, to) => [from, Math.max(to, from + 60)] }, y0, y1: { range: upTo } },
       series: [{}, ...lines],
       axes: [
         axis({ grid: { show: false }, size: 22, space: 90, values: (u, splits) => splits.map((at) => (span() > 43200 ? dated : minute).format(new Date(at * 1000))) }),
         axis({ scale: "y0", grid, size: 44, values, space: 36 }),
-        axis({ scale: "y1", side: 1, grid: { show: false }, size: 44, values, space: 36 }),
+        ...(isTime ? [] : [axis({ scale: "y1", side: 1, grid: { show: false }, size: 44, values, space: 36 })]),
       ],
       hooks: {
         drawClear: [(u) => shade(u)],
@@ -231,12 +241,12 @@
     const step = Math.max(1, Math.floor(points.length / 60));
     for (const p of points.filter((_, n) => (points.length - 1 - n) % step === 0).reverse()) {
       const row = element("tr");
-      const cells = [when(p.at), ...found.chart.lines.map(([name, , unit]) => said(p[name], unit)), p.throttled || "no", p.cutover_attempts];
+      const cells = [when(p.at), ...found.chart.lines.map(([name, , unit]) => said(p[name], unit)), p.throttled || "no", ...(isFeed() ? [] : [p.cutover_attempts])];
       for (const text of cells) row.append(element("td", {}, String(text)));
       rows.append(row);
     }
     const head = element("tr");
-    for (const word of ["Time", ...found.chart.lines.map(([, w]) => w), "Held back", "Cut-overs tried"]) head.append(element("th", { scope: "col" }, word));
+    for (const word of ["Time", ...found.chart.lines.map(([, w]) => w), "Held back", ...(isFeed() ? [] : ["Cut-overs tried"])]) head.append(element("th", { scope: "col" }, word));
     const top = element("thead");
     const body = element("tbody");
     top.append(head);

@@ -7,25 +7,63 @@ What must stay true: whoever has lost the lease is told at the next look; figure
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
+import time
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from vreplication.errors import Ambiguous, Cancelled, Interrupted, Terminal, Transient, VReplicationError
 from vreplication.feed.feed import Status
 from vreplication.feed.progress import Progress
+from vreplication.masking import mask
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import Phase
 from vreplication.settings import ALIVE_SECONDS, BEAT_SECONDS
-from vreplication.state import feeds, layout, lease, workflows
+from vreplication.state import feeds, history, journal, layout, lease, workflows
 from vreplication.state.lease import Lease
 from vreplication.workflows.changefeed.pulse import Pulse
 
 log = logging.getLogger(__name__)
 
 _BEAT_SECONDS = 1.0
+_RATE_SECONDS = 10
+"""Over which rates are."""
+_BEATS_A_POINT, _BEATS_A_THINNING = history.SLOT_SECONDS, 3_600
+
+
+class Counts:
+    """Rows that were sent, in all and by partition, over the runs of this process: each run begins to count anew."""
+
+    def __init__(self) -> None:
+        self.rows, self.by_partition = 0, list[int]()
+        self._before, self._parts_before = 0, list[int]()
+        self._status: Status | None = None
+        self._seen: deque[tuple[float, int, list[int]]] = deque(maxlen=_RATE_SECONDS + 1)
+
+    def told(self, status: Status) -> None:
+        if self._status is not None and status.rows < self._status.rows:
+            self._before, self._parts_before = self.rows, self.by_partition
+        self._status = status
+        self.rows = self._before + status.rows
+        self.by_partition = _added(status.by_partition, self._parts_before)
+
+    def look(self, at: float) -> tuple[float | None, list[float]]:
+        """Rows per second, in all and by partition; to be asked each second."""
+        self._seen.append((at, self.rows, self.by_partition))
+        since, rows, parts = self._seen[0]
+        if at <= since:
+            return None, []
+        now = _added(self.by_partition, [-each for each in parts])
+        return (self.rows - rows) / (at - since), [round(each / (at - since), 2) for each in now]
+
+
+def _added(now: Sequence[int], more: Sequence[int]) -> list[int]:
+    return [each + (more[number] if number < len(more) else 0) for number, each in enumerate(now)]
 
 
 class Paused(Terminal):
@@ -51,6 +89,9 @@ class FeedDriver:
     _is_paused: bool = False
     _status: Status | None = None
     _waiting: str = ""
+    _counts: Counts = field(default_factory=Counts)
+    _committed_at: float = 0.0
+    _generation: int | None = None
     _closing: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
     _pulse: Pulse | None = None
@@ -89,7 +130,8 @@ class FeedDriver:
             return self.our_lease is not None and lease.is_held(session, self.our_lease)
 
     def told(self, status: Status) -> None:
-        self._status, self._waiting = status, ""
+        self._status, self._waiting, self._committed_at = status, "", time.monotonic()
+        self._counts.told(status)
 
     def waits(self, text: str) -> None:
         self._waiting = text
@@ -127,7 +169,9 @@ class FeedDriver:
 
     def _beat(self, session: Session) -> None:
         assert self.our_lease is not None
-        while not self._closing.is_set():
+        for number in itertools.count():
+            if self._closing.is_set():
+                return
             lease.beat(session, self.our_lease, (session.id,))
             row = workflows.load(session, self.workflow)
             self._is_paused = row.is_paused
@@ -136,21 +180,49 @@ class FeedDriver:
             found = feeds.find(session, self.workflow)
             self.wanted = found[0] if found else None
             feeds.tell(session, self.our_lease, self._figures(session))
+            if number % _BEATS_A_POINT == 0:
+                self._remember(session)
+            if number % _BEATS_A_THINNING == 0:
+                history.thin(session, self.workflow)
             self._closing.wait(_BEAT_SECONDS)
+
+    def _remember(self, session: Session) -> None:
+        """A point of the feed's history, and in the journal when partitions have changed."""
+        figures = self.figures
+        held = "paused by the operator" if self._is_paused else figures.get("waiting_for")
+        history.add(
+            session,
+            self.workflow,
+            phase=str(Phase.STREAMING),
+            rows_copied=figures.get("rows_sent") or 0,
+            rows_per_second=figures.get("rows_per_second"),
+            lag_seconds=figures.get("lag_seconds"),
+            throttled=held and mask(held)[:255],
+            eta_seconds=None,
+        )
+        generation = figures.get("generation")
+        if self._generation is not None and generation != self._generation:
+            told = f"generation {generation} with {figures['partitions']} partitions"
+            journal.write(session, self.workflow, "scaled", told, actor=lease.me())
+        self._generation = generation
 
     def _figures(self, session: Session) -> dict[str, Any]:
         """As `status` shows them. lag: from the server's present time to what the last Resolved said."""
         now = int(session.value("SELECT CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED)"))
         status = self._status
-        found: dict[str, Any] = {"waiting_for": self._waiting or None}
+        rate, rates = self._counts.look(time.monotonic())
+        found: dict[str, Any] = {"waiting_for": self._waiting or None, "rows_per_second": rate, "rates": rates}
         if status is not None:
             progress = status.progress
             found |= {
-                "rows_sent": status.rows,
-                "rows_by_partition": list(status.by_partition),
+                "rows_sent": self._counts.rows,
+                "rows_by_partition": self._counts.by_partition,
+                "ends": [end.n for end in progress.ends],
+                "committed_seconds": round(time.monotonic() - self._committed_at, 3),
                 "resolved_micros": progress.resolved,
                 "lag_seconds": max(0.0, (now - progress.resolved) / 1e6),
                 "topic": progress.topic,
+                "topic_id": progress.topic_id,
                 "partitions": progress.partitions,
                 "generation": progress.generation,
                 "position": progress.sources[0].position,

@@ -1,0 +1,103 @@
+"""`metrics`: change feeds and consumers for Prometheus, once or over HTTP.
+
+What must stay true: it reads and never writes; each question of Prometheus asks the servers anew, and one that does not
+answer is told as down within seconds; nothing but figures is served, and by this machine alone unless told otherwise.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Annotated
+
+import typer
+
+from vreplication.cli import options
+from vreplication.cli.attend import stopping_on_signals
+from vreplication.cli.say import say
+from vreplication.errors import Interrupted, Refused, VReplicationError
+from vreplication.mysql.session import connect
+from vreplication.mysql.url import SourceUrl
+from vreplication.progress import metrics as figures
+
+HELP = """
+Change feeds of the source, and consumers that write into the target, in Prometheus' text format: once, or over HTTP.
+
+Examples:
+
+  vreplication metrics --source mysql+pymysql://feed@db.example/shop
+
+  vreplication metrics --source … --target … --listen 127.0.0.1:9714
+"""
+_PATH = "/metrics"
+_READ_SECONDS = 5.0
+
+ListenOption = Annotated[
+    str | None,
+    typer.Option("--listen", metavar="HOST:PORT", help=f"Answer at http://HOST:PORT{_PATH} until it is ended."),
+]
+
+
+def metrics(
+    source: options.SourceOption = None,
+    source_file: options.SourceFileOption = None,
+    target: options.TargetOption = None,
+    target_file: options.TargetFileOption = None,
+    listen: ListenOption = None,
+) -> None:
+    servers = options.servers(source, source_file, target, target_file).given
+    if listen is None:
+        print(text(servers), end="")
+        return
+    _serve(listen, lambda: text(servers))
+    raise Interrupted("Interrupted.")
+
+
+def text(servers: Sequence[SourceUrl]) -> str:
+    """Of all of them."""
+    return figures.exposition(sample for url in servers for sample in _of(url))
+
+
+def _of(url: SourceUrl) -> list[figures.Sample]:
+    name = f"{url.host}:{url.port}"
+    try:
+        with connect(url, use_database=False, read_timeout=_READ_SECONDS) as session:
+            return figures.of_server(session, name)
+    except VReplicationError:
+        return figures.down(name)
+
+
+def _serve(listen: str, body: Callable[[], str]) -> None:
+    """Until a signal comes."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            is_here = self.path.partition("?")[0] == _PATH
+            answer = (body() if is_here else f"Ask for {_PATH}.\n").encode()
+            self.send_response(200 if is_here else 404)
+            self.send_header("Content-Type", figures.CONTENT_TYPE)
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Prometheus comes every few seconds."""
+
+    stop = threading.Event()
+    with _bound(listen, Handler) as server, stopping_on_signals(stop):
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        say(f"Answering at http://{listen}{_PATH}; Ctrl-C ends it.")
+        stop.wait()
+        server.shutdown()
+
+
+def _bound(listen: str, handler: type[BaseHTTPRequestHandler]) -> ThreadingHTTPServer:
+    found = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]]+):(\d{1,5})", listen)
+    if found is None or int(found.group(2)) > 65_535:
+        raise Refused(f"--listen {listen!r} is no HOST:PORT.", cure="Use 127.0.0.1:9714.")
+    try:
+        return ThreadingHTTPServer((found.group(1).strip("[]"), int(found.group(2))), handler)
+    except OSError as error:
+        raise Refused(f"{listen} cannot be listened on: {error.strerror}.", cure="Choose another port.") from None

@@ -1,0 +1,126 @@
+"""What is to be said of a change feed and of who consumes its topic, beside a workflow's snapshot.
+
+What must stay true: read from the sidecar alone, a feed at its source, a group of consumers at their target; a figure
+that is not known is None, and one about now is not known when its writer has been silent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from vreplication.mysql.session import Session
+from vreplication.progress.snapshot import STALE_SECONDS
+from vreplication.state import feed_offsets, feeds
+from vreplication.state.feed_offsets import State
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fed:
+    """rows_sent, rows: since its process was started, rates: of the last seconds, ends: number of the last message; the
+    last three by partition. resolved: microseconds since 1970. committed: seconds since the last commit.
+    """
+
+    age_seconds: float
+    wanted: int | None
+    topic: str | None
+    topic_id: str | None
+    generation: int | None
+    partitions: int | None
+    rows_sent: int
+    rows: tuple[int, ...]
+    ends: tuple[int, ...]
+    open_branches: int
+    resolved: int | None
+    lag_seconds: float | None
+    rows_per_second: float | None
+    rates: tuple[float, ...]
+    committed_seconds: float | None
+    waiting_for: str | None
+
+    @property
+    def is_now(self) -> bool:
+        """Somebody has written these figures just now."""
+        return self.age_seconds <= STALE_SECONDS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Consumers:
+    """A group. resolved: everything up to then is on the target. lag_seconds: by the target's clock."""
+
+    group: str
+    topic: str
+    topic_id: str
+    mode: str
+    generation: int
+    partitions: int
+    resolved: int | None
+    lag_seconds: float | None
+    state: State
+
+    def behind(self, fed: Fed) -> int | None:
+        """Messages of this feed that are not applied yet."""
+        if self.generation != fed.generation or len(fed.ends) < self.partitions:
+            return None
+        return sum(max(0, fed.ends[each.number] - each.n) for each in self.state.offsets)
+
+    @property
+    def stands_at(self) -> str:
+        """What listeners wait at for the others."""
+        return ", ".join(sorted({each.stand.value for each in self.state.offsets if each.stand.value}))
+
+
+def find(session: Session, workflow: str) -> Fed | None:
+    """None: it is no feed."""
+    return read(session, workflow).get(workflow)
+
+
+def read(session: Session, workflow: str | None = None) -> dict[str, Fed]:
+    """Every feed that has this server as its source, by id; or one."""
+    return {name: _fed(wanted, figures, age) for name, wanted, figures, age in feeds.read(session, workflow)}
+
+
+def _fed(wanted: int | None, figures: Mapping[str, Any], age: float) -> Fed:
+    is_now = age <= STALE_SECONDS
+    now: Mapping[str, Any] = figures if is_now else {}
+    return Fed(
+        age_seconds=age,
+        wanted=wanted,
+        topic=figures.get("topic"),
+        topic_id=figures.get("topic_id"),
+        generation=figures.get("generation"),
+        partitions=figures.get("partitions"),
+        rows_sent=int(figures.get("rows_sent") or 0),
+        rows=tuple(figures.get("rows_by_partition") or ()),
+        ends=tuple(figures.get("ends") or ()),
+        open_branches=int(figures.get("open_branches") or 0),
+        resolved=figures.get("resolved_micros"),
+        lag_seconds=now.get("lag_seconds"),
+        rows_per_second=now.get("rows_per_second"),
+        rates=tuple(now.get("rates") or ()),
+        committed_seconds=now.get("committed_seconds"),
+        waiting_for=now.get("waiting_for"),
+    )
+
+
+def consumers(session: Session) -> list[Consumers]:
+    """Every group that writes into this server."""
+    now, found = feed_offsets.read_all(session)
+    return [_consumers(key, state, now) for key, state in found.items()]
+
+
+def _consumers(key: feed_offsets.Key, state: State, now: int) -> Consumers:
+    group = state.group
+    least = min(each.resolved for each in state.offsets) if group.generation else 0
+    return Consumers(
+        group=key.consumer_group,
+        topic=key.topic,
+        topic_id=group.topic_id,
+        mode=group.mode,
+        generation=group.generation,
+        partitions=group.partitions,
+        resolved=least or None,
+        lag_seconds=max(0.0, (now - least) / 1e6) if least else None,
+        state=state,
+    )

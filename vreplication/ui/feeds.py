@@ -1,0 +1,168 @@
+"""A change feed on the page: its words where those of other workflows do not fit, its figures, and who consumes it.
+
+What must stay true: as in `view`: everything is data, and an unknown figure is never shown as 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from vreplication.masking import mask
+from vreplication.phases import Phase
+from vreplication.progress import numbers
+from vreplication.progress.fed import Consumers, Fed
+from vreplication.progress.snapshot import STALE_SECONDS, Snapshot
+
+Data = dict[str, Any]
+STEPS = {Phase.PREPARING: "prepare", Phase.STREAMING: "stream"}
+_SHOWN = 64
+"""Partitions, of the first so many."""
+_UNKNOWN = "not known"
+
+
+def seen_as(seen: Snapshot, fed: Fed) -> Snapshot:
+    """The snapshot with what a feed keeps elsewhere."""
+    return replace(
+        seen,
+        rows_copied=fed.rows_sent,
+        rows_per_second=fed.rows_per_second,
+        lag_seconds=fed.lag_seconds,
+        waiting_for=fed.waiting_for,
+        updated_seconds_ago=fed.age_seconds,
+    )
+
+
+def title(spec: Data, source_table: str | None) -> str:
+    """Which tables."""
+    return ", ".join(map(str, spec.get("tables") or ())) or source_table or ""
+
+
+def change(spec: Data) -> str:
+    return f"into {mask(str(spec.get('sink') or ''))}"
+
+
+# -- words
+
+
+def throttle(seen: Snapshot) -> str:
+    if seen.has_ended:
+        return "Nothing: the feed has ended."
+    if seen.is_paused:
+        return "It is paused: nothing is sent. Resumed it reads the log on from where it stands."
+    if seen.is_silent and seen.updated_seconds_ago is not None:
+        return f"No sign of life for {numbers.duration(seen.updated_seconds_ago)}: its process is dead or cut off."
+    return "It waits." if seen.waiting_for else "Nothing."
+
+
+def safety(seen: Snapshot) -> str:
+    if seen.phase is Phase.CANCELLED:
+        return "The source's tables were only read; the topic and what it holds stay."
+    return "The source's tables are only read."
+
+
+def expected(seen: Snapshot) -> str:
+    """Of a living one."""
+    return "Nothing: it goes on until it is cancelled."
+
+
+# -- figures
+
+
+def figures(seen: Snapshot, fed: Fed) -> Data:
+    """Of the feed's own card."""
+    return {
+        "source": _lag(seen, fed),
+        "broker": _broker(seen, fed),
+        "topic": fed.topic,
+        "generation": fed.generation,
+        "partitions": _partitions(fed),
+        "resolved_at": _at(fed.resolved),
+        "sent": _sent(fed),
+        "prepared": f"{fed.open_branches} XA branches whose outcome is open" if fed.open_branches else None,
+        "each": [_partition(fed, number) for number in range(min(len(fed.rows), _SHOWN))],
+        "more": max(0, len(fed.rows) - _SHOWN),
+        "lag_seconds": fed.lag_seconds,
+        "rates": list(fed.rates),
+        "waiting_for": fed.waiting_for,
+    }
+
+
+def _lag(seen: Snapshot, fed: Fed) -> str:
+    if seen.has_ended:
+        return "the feed has ended"
+    if fed.lag_seconds is None:
+        return f"lag {_UNKNOWN}{' yet' if fed.is_now else ': no sign of life'}"
+    return f"lag {numbers.duration(fed.lag_seconds)}: so old is what is not committed yet"
+
+
+def _broker(seen: Snapshot, fed: Fed) -> str:
+    if seen.has_ended:
+        return "not written to any more"
+    if fed.waiting_for:
+        return f"waited for: {fed.waiting_for}"
+    if seen.is_paused:
+        return "not written to: paused"
+    if fed.committed_seconds is None:
+        return _UNKNOWN
+    is_late = fed.committed_seconds > STALE_SECONDS
+    return f"{'no answer yet' if is_late else 'answers'}: last commit {numbers.duration(fed.committed_seconds)} ago"
+
+
+def _partitions(fed: Fed) -> str:
+    if fed.partitions is None:
+        return "not known yet"
+    asked = f", {fed.wanted} asked for" if fed.wanted not in (None, fed.partitions) else ""
+    return f"{fed.partitions}{asked}"
+
+
+def _sent(fed: Fed) -> str:
+    rate = "" if fed.rows_per_second is None else f", {numbers.fine(fed.rows_per_second)} rows/s"
+    return f"{numbers.count(fed.rows_sent)} rows since its process was started{rate}"
+
+
+def _partition(fed: Fed, number: int) -> Data:
+    rate = fed.rates[number] if number < len(fed.rates) else None
+    return {
+        "number": number,
+        "rows": numbers.count(fed.rows[number]),
+        "rate": _UNKNOWN if rate is None else f"{numbers.fine(rate)} rows/s",
+        "messages": numbers.count(fed.ends[number]) if number < len(fed.ends) else _UNKNOWN,
+    }
+
+
+def _at(micros: int | None) -> str | None:
+    """1: of a feed from the oldest log on, which has resolved nothing yet."""
+    if micros is None or micros <= 1:
+        return None
+    return f"{datetime.fromtimestamp(micros / 1e6, UTC).isoformat(timespec='seconds')[:19]}Z"
+
+
+# -- consumers
+
+
+def consumers(found: Iterable[tuple[str, Consumers]], fed: Fed | None = None) -> list[Data]:
+    """(connection, group) of each; fed: of the feed's own page, where only its own are shown."""
+    mine = [(conn_id, each) for conn_id, each in found if fed is None or each.topic_id == fed.topic_id]
+    return [_group(conn_id, each, fed) for conn_id, each in mine]
+
+
+def _group(conn_id: str, each: Consumers, fed: Fed | None) -> Data:
+    behind = None if fed is None else each.behind(fed)
+    lag = None if each.lag_seconds is None else numbers.duration(each.lag_seconds)
+    return {
+        "conn_id": conn_id,
+        "group": each.group,
+        "topic": each.topic,
+        "mode": each.mode,
+        "generation": each.generation or "not begun",
+        "partitions": each.partitions,
+        "lag_seconds": each.lag_seconds,
+        "lag": lag or "not known yet",
+        "behind": _UNKNOWN if behind is None else f"{numbers.count(behind)} messages",
+        "resolved_at": _at(each.resolved),
+        "stands_at": each.stands_at,
+        "offsets": [{"number": o.number, "next": o.next, "n": o.n} for o in each.state.offsets[:_SHOWN]],
+    }
