@@ -17,7 +17,7 @@ from tabs import OpenTab
 
 from sandbox.databases import Database
 from sandbox.deployment import Deployment
-from tests.support.rows import make_move, workflow_row
+from tests.support.rows import make_consumers, make_feed, make_move, workflow_row
 from vreplication.mysql.session import Session, connect
 from vreplication.phases import Phase
 from vreplication.settings import SIDECAR, Tuning
@@ -31,6 +31,7 @@ WIDTHS = (360, 1_000)
 # What is said just before another page comes is not there any more when that one has come.
 REMEMBER = """state => new MutationObserver(() => state.hidden || sessionStorage.setItem('said', state.textContent))
     .observe(state, {attributes: true, childList: true})"""
+HELD_FEED = "'the brokers do not answer'"
 HELD = "'apply backlog 4,210 changes'"
 LIST, ONE, GONE = "/vreplication/?conn_id=archive", "/vreplication/workflows/{}?conn_id=archive", "gone"
 
@@ -87,7 +88,26 @@ def make_all(session: Session) -> list[str]:
     for name, number in (("moves", 1), ("moved", 2)):
         make_move(session, name, "archive", number=number, source_table=SCRIPT)
         paths.append(ONE.format(name))
+    paths.append(make_stream(session, tables=[f"shop.{SCRIPT}", "shop.orders"]))
     return [LIST, *paths]
+
+
+def make_stream(session: Session, **more: Any) -> str:
+    """A feed that somebody seems to work on for an hour, with consumers; returns the path of its page."""
+    make_feed(session, "shop-feed", "shop", **more)
+    make_consumers(session)
+    make_consumers(session, "reports", applied=903, lag=0.6)
+    session.execute_raw(f"UPDATE {SIDECAR}.feed SET written_at=NOW(6) + INTERVAL 1 HOUR")
+    now = history.slot_now(session)
+    lags = [(ago, 0.4 + ago % 7 / 20 + (ago > 90) * max(0, 150 - ago) * 5) for ago in range(300, 0, -1)]
+    values = ", ".join(
+        f"('shop-feed', {now - ago}, 'streaming', {1_150 + ago % 17 * 9 - 700 * (90 < ago < 150)}, {lag},"
+        f" {'NULL' if not 90 < ago < 150 else HELD_FEED})"
+        for ago, lag in lags
+    )
+    columns = "workflow, slot, phase, rows_per_second, lag_seconds, throttled"
+    session.execute_raw(f"INSERT INTO {SIDECAR}.history ({columns}) VALUES {values}")
+    return ONE.format("shop-feed")
 
 
 def _figures(session: Session, workflow: str) -> None:
@@ -211,6 +231,37 @@ def test_a_switched_move_is_completed_from_its_page(session: Session, open_tab: 
     expect(tab.page.get_by_text("Nothing: complete was asked for by admin (Airflow).")).to_be_visible()
     expect(tab.page.get_by_role("button", name="Reverse")).to_have_count(0)
     assert moves.load(session, "shop-to-new").asked == moves.COMPLETE
+
+
+def test_a_feed_is_shown_with_its_partitions_watermark_and_consumers(session: Session, open_tab: OpenTab) -> None:
+    tab = open_tab(make_stream(session))
+    page = tab.page
+    expect(page.locator("#phase")).to_have_text("streaming")
+    expect(page.locator("#feed")).to_contain_text("answers: last commit 0.1 s ago")
+    expect(page.locator("#partitions tbody tr")).to_have_count(4)
+    expect(page.locator("#partitions")).to_contain_text("12,030,200")
+    groups = page.locator("#consumers tbody tr")
+    expect(groups).to_have_count(2)
+    expect(groups.filter(has_text="copies")).to_contain_text("26 messages")
+    for name in ("Sent, lag, ", "Resolved watermark, "):
+        expect(page.get_by_role("img", name=name).locator("canvas")).to_be_visible()
+    page.get_by_text("Resolved watermark as a table").click()
+    expect(page.get_by_role("table", name="Resolved watermark")).to_contain_text("the brokers do not answer")
+    page.get_by_text("Resolved watermark as a table").click()
+    page.evaluate("scrollTo(0, 0)")
+    tab.picture("feed", 1_120)
+    page.get_by_role("button", name="Cancel").click()
+    expect(page.get_by_role("dialog")).to_contain_text("the topic and what it holds stay")
+    page.get_by_role("button", name="Cancel it").click()
+    expect(page.get_by_text("being cancelled")).to_be_visible()
+    assert workflows.load(session, "shop-feed").is_cancel_requested
+
+
+def test_consumers_are_listed_where_they_write(session: Session, open_tab: OpenTab) -> None:
+    make_stream(session)
+    page = open_tab(LIST).page
+    expect(page.get_by_role("list", name="Migrations")).to_contain_text("48.1M rows sent")
+    expect(page.locator("#consumers tbody tr").filter(has_text="copies")).to_contain_text("26 messages")
 
 
 def test_an_unreachable_source_is_named_and_the_others_are_shown(

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from sandbox.databases import Database, create_database
-from sandbox.deployment import Deployment
+from sandbox.deployment import Deployment, is_there
 from sandbox.kafka import Cluster
 from sandbox.servers import RunningServer
 from tests.support import feeds
@@ -143,7 +143,9 @@ def test_killed_paused_scaled_and_cancelled(
     write(source, 30)
     eaters.wait_for(lambda: rows(target) == rows(source), "the target is not level behind the scaling")
     check_page(feed, source)
+    eating = [consumer(eaters, number)["pid"] for number in (0, 1)]
     eaters.mark("success")
+    feed.wait_for(lambda: not any(map(is_there, eating)), "consumers go on in a run that was ended")
     assert press(feed, "cancel") == 200
     assert feed.end() == "success", feed.story()
     assert feed.result("stream")["event"] == "cancelled"
@@ -168,6 +170,7 @@ def check_page(feed: DagRun, source: Database) -> None:
     assert found["history"]["points"]
 
 
+@pytest.mark.only_on("mariadb")
 def test_what_is_refused_and_what_a_marked_task_leaves(airflow: Deployment, source: Database, sink: str) -> None:
     """A plan refuses with the command's sentence; a stream that a person ends goes on when it is cleared."""
     source.admin.execute_raw("CREATE TABLE u (a INT)")
@@ -179,6 +182,16 @@ def test_what_is_refused_and_what_a_marked_task_leaves(airflow: Deployment, sour
     feed.wait_for(has_begun(source, feed), "the feed does not begin")
     feed.mark_task("stream", "success")
     assert feed.end() == "success", feed.story()
+    feed.wait_for(lambda: page(feed)["is_driven"] is False, "its process goes on")
     write(source, 0)
     feed.clear("stream")
+    feed.wait_for(lambda: feed.stands("stream", "running", tries=2), "it is not tried again")
     feed.wait_for(lambda: fed_of(source, feed).rows_sent == 10, "it does not go on from where it stood")
+    feed.mark_task("stream", "success")
+    feed.wait_for(lambda: page(feed)["is_driven"] is False, "its process goes on")
+    assert press(feed, "cancel") == 200
+    with connect(source.url) as session:
+        assert workflows.load(session, feed.run_id).phase is Phase.CANCELLED
+    feed.clear("stream")
+    feed.wait_for_task("stream", "success")
+    assert feed.result("stream")["reason"] == "It was cancelled."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from vreplication.mysql.session import Session
@@ -23,9 +24,11 @@ def workflow_row(workflow: str, **fields: Any) -> WorkflowRow:
     return WorkflowRow(**{**known, **fields})
 
 
-def make_feed(session: Session, workflow: str, schema: str, *, lag: float = 0.4, **figures: Any) -> None:
+def make_feed(
+    session: Session, workflow: str, schema: str, *, lag: float = 0.4, tables: Sequence[str] = (), **figures: Any
+) -> None:
     """Rows of a change feed that sends this schema into topic `shop`, in its second generation."""
-    spec = {"sink": "kafka://b1.example:9092,b2.example:9092/shop", "tables": [], "dispatch": "index-value"}
+    spec = {"sink": "kafka://b1.example:9092,b2.example:9092/shop", "tables": list(tables), "dispatch": "index-value"}
     row = workflow_row(
         workflow, kind="changefeed", spec=spec, phase=Phase.STREAMING, source_schema=schema, source_table="*",
         shadow_table="", retired_table="", copy_path="rows",

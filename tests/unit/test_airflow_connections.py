@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from vreplication.airflow import connections, request
-from vreplication.airflow.connections import is_marked, spark_master, to_url
+from vreplication.airflow.connections import is_marked, spark_master, to_sink, to_url
 from vreplication.errors import Refused
+from vreplication.feed.address import parse
 
 
 def connection(**fields: Any) -> SimpleNamespace:
@@ -116,3 +117,33 @@ def test_a_window_is_known_to_the_stages_too() -> None:
 def test_cutover_and_window_go_together(params: dict[str, str], words: str) -> None:
     with pytest.raises(Refused, match=words):
         asked(**params)
+
+
+SASL = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "fields", "address"),
+    [
+        ("kafka://b:9093/t", {}, "kafka://b:9093/t"),
+        ("t", {"login": None, "port": None}, "kafka://h:9092/t"),
+        ("t", {"extra_dejson": SASL}, "kafka://h:3307/t?security.protocol=SASL_SSL&sasl.mechanism=PLAIN&sasl.username=u"),
+        (
+            "t",
+            {
+                "host": None, "login": None, "password": None,
+                "extra_dejson": {
+                    "bootstrap.servers": "a:1,b:2", "sasl.username": "x", "sasl.password": "p", "group.id": "g",
+                },
+            },
+            "kafka://a:1,b:2/t?sasl.username=x",
+        ),
+    ],
+)  # fmt: skip
+def test_a_connection_of_brokers(asked: str, fields: dict[str, Any], address: str) -> None:
+    """Ours, or one for Airflow's Kafka provider; what it says becomes an address that a feed takes."""
+    found, password = to_sink(asked, connection(**fields))
+    assert (found, password) == (address, "p")
+    assert parse(found, password).secrets == ("p",)
+    with pytest.raises(Refused, match="'c' names no broker"):
+        to_sink("t", connection(host=None))

@@ -54,7 +54,8 @@ def to_sink(asked: str, connection: Any) -> tuple[str, str]:
     extra = {name: str(value) for name, value in _extra(connection).items() if name not in _NOT_SINK}
     inside = extra.pop("sasl.password", "")
     password = str(connection.password or inside)
-    masking.remember(password)
+    if password:
+        masking.remember(password)
     if "://" in asked:
         return asked, password
     servers = extra.pop("bootstrap.servers", "") or _broker(connection)

@@ -66,7 +66,8 @@ def _consumers(about: About, answers: Sequence[Answer]) -> list[Data]:
     if about.fed is None:
         return []
     well = [answer for answer in answers if answer.problem is None]
-    return feeds.consumers(((a.source.conn_id, each) for a in well for each in a.value), about.fed)
+    found = ((a.source.conn_id, each) for a in well for each in a.value if each.topic_id == about.fed.topic_id)
+    return feeds.consumers(found, [about.fed])
 
 
 def _servers(move: Moved) -> Data:

@@ -95,7 +95,7 @@ def _lag(seen: Snapshot, fed: Fed) -> str:
         return "the feed has ended"
     if fed.lag_seconds is None:
         return f"lag {_UNKNOWN}{' yet' if fed.is_now else ': no sign of life'}"
-    return f"lag {numbers.duration(fed.lag_seconds)}: so old is what is not committed yet"
+    return f"lag {numbers.duration(fed.lag_seconds)}, from what is committed to its present time"
 
 
 def _broker(seen: Snapshot, fed: Fed) -> str:
@@ -143,10 +143,10 @@ def _at(micros: int | None) -> str | None:
 # -- consumers
 
 
-def consumers(found: Iterable[tuple[str, Consumers]], fed: Fed | None = None) -> list[Data]:
-    """(connection, group) of each; fed: of the feed's own page, where only its own are shown."""
-    mine = [(conn_id, each) for conn_id, each in found if fed is None or each.topic_id == fed.topic_id]
-    return [_group(conn_id, each, fed) for conn_id, each in mine]
+def consumers(found: Iterable[tuple[str, Consumers]], known: Iterable[Fed]) -> list[Data]:
+    """(connection, group) of each; known: the feeds of which we know, of which one may be theirs."""
+    by_topic = {fed.topic_id: fed for fed in known if fed.topic_id}
+    return [_group(conn_id, each, by_topic.get(each.topic_id)) for conn_id, each in found]
 
 
 def _group(conn_id: str, each: Consumers, fed: Fed | None) -> Data:

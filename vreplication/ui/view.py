@@ -51,6 +51,7 @@ def listing(answers: list[Answer], *, is_final: bool = True) -> Data:
     """
     well = [answer for answer in answers if answer.problem is None]
     found = [row for answer in well for row in _rows(answer)]
+    known = [each.about.fed for answer in well for each in answer.value.items if each.about.fed]
     groups = [(answer.source.conn_id, group) for answer in well for group in answer.value.consumers]
     found.sort(key=lambda row: _RANK.get(row["state"], 1))
     counts = Counter(row["state"] for row in found)
@@ -59,7 +60,7 @@ def listing(answers: list[Answer], *, is_final: bool = True) -> Data:
         "sources": [_source(answer) for answer in answers if answer not in asking],
         "asking": [answer.source.conn_id for answer in asking],
         "workflows": found,
-        "consumers": feeds.consumers(groups),
+        "consumers": feeds.consumers(groups, known),
         "counts": [{"state": s, "label": label, "count": counts[s]} for s, label in STATES.items()],
     }
 

@@ -173,7 +173,7 @@
       series: [{}, ...lines],
       axes: [
         axis({ grid: { show: false }, size: 22, space: 90, values: (u, splits) => splits.map((at) => (span() > 43200 ? dated : minute).format(new Date(at * 1000))) }),
-        axis({ scale: "y0", grid, size: 44, values, space: 36 }),
+        axis({ scale: "y0", grid, size: isTime ? 66 : 44, values, space: 36 }),
         ...(isTime ? [] : [axis({ scale: "y1", side: 1, grid: { show: false }, size: 44, values, space: 36 })]),
       ],
       hooks: {

@@ -16,6 +16,7 @@ from vreplication.engine.result import Result
 from vreplication.errors import Terminal, VReplicationError
 from vreplication.mysql.session import connect
 from vreplication.mysql.url import SourceUrl
+from vreplication.phases import Phase
 from vreplication.settings import TABLE_SECONDS
 from vreplication.state import workflows
 from vreplication.workflows.changefeed import run
@@ -74,6 +75,8 @@ def stream(stage: FeedStage) -> Result:
     driver = FeedDriver(stage.url, stage.workflow, stage.stop)
     try:
         with told(stage, lambda: driver):
+            if _is_cancelled(stage):
+                return Result(event="cancelled", workflow=stage.workflow, reason="It was cancelled.", exit_code=3)
             _serve(stage, driver)
             raise Terminal("The source's log ended.")
     except Ended as error:
@@ -82,6 +85,13 @@ def stream(stage: FeedStage) -> Result:
         raise
     finally:
         driver.close()
+
+
+def _is_cancelled(stage: FeedStage) -> bool:
+    """Between two tries, by somebody who found nobody at work."""
+    with connect(stage.url) as session:
+        row = workflows.find(session, stage.workflow)
+        return row is not None and row.phase is Phase.CANCELLED
 
 
 def _serve(stage: FeedStage, driver: FeedDriver) -> None:

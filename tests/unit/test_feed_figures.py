@@ -1,0 +1,48 @@
+"""What a feed tells of itself: counts over several runs, rates, and Prometheus' text."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from vreplication.progress.metrics import Sample, down, exposition
+from vreplication.workflows.changefeed.driver import Counts
+
+
+def status(*by_partition: int) -> Any:
+    return SimpleNamespace(rows=sum(by_partition), by_partition=by_partition)
+
+
+def test_counts_go_on_when_a_run_begins_anew_and_when_partitions_come_and_go() -> None:
+    """A counter that goes back would look like a restart of the process."""
+    counts = Counts()
+    for told in (status(5, 5), status(6, 8), status(1, 0), status(1, 2, 3)):
+        counts.told(told)
+    assert (counts.rows, counts.by_partition) == (14 + 6, [7, 10, 3])
+    counts.told(status(0, 1))
+    assert (counts.rows, counts.by_partition) == (21, [7, 11])
+
+
+def test_rates_are_of_the_last_seconds() -> None:
+    counts = Counts()
+    assert counts.look(100.0) == (None, [])
+    counts.told(status(10, 20))
+    assert counts.look(110.0) == (3.0, [1.0, 2.0])
+    for at in range(111, 125):
+        rate, rates = counts.look(float(at))
+    assert (rate, rates) == (0.0, [0.0, 0.0])
+
+
+def test_labels_are_escaped_and_each_name_comes_once() -> None:
+    text = exposition([
+        Sample(name="feed_generation", value=2, labels={"topic": 'a"\\\n'}),
+        *down("h:1"),
+        Sample(name="feed_generation", value=3, labels={"topic": "b"}),
+    ])  # fmt: skip
+    assert text == (
+        "# HELP vreplication_up 1 while the server answers.\n# TYPE vreplication_up gauge\n"
+        'vreplication_up{server="h:1"} 0\n'
+        "# HELP vreplication_feed_generation Generation of the topic's partitions.\n"
+        "# TYPE vreplication_feed_generation gauge\n"
+        'vreplication_feed_generation{topic="a\\"\\\\\\n"} 2\nvreplication_feed_generation{topic="b"} 3\n'
+    )
