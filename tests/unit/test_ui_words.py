@@ -23,7 +23,7 @@ from vreplication.state.workflows import Request
 from vreplication.ui import Run, asking, detail, reading, view, words
 from vreplication.ui.asking import Answer, Asker, Source
 from vreplication.ui.buttons import buttons
-from vreplication.ui.reading import About, Detail, Item
+from vreplication.ui.reading import About, Detail, Item, Overview
 
 URL = SourceUrl(host="h", port=1, user="u", password="s3cr&t-long", database="d")
 ASKED = About(alter="ENGINE=InnoDB", cutover="auto")
@@ -74,7 +74,8 @@ def test_who_waits_for_a_person_is_amber_and_first() -> None:
     assert item(waiting, MANUAL)["words"]["tone"] == "held"
     assert item(waiting)["state"] == "running"
     pairs = [(done, ASKED), (running, ASKED), (waiting, MANUAL)]
-    answer = Answer(source=Source(conn_id="main", url=URL), value=[Item(snapshot=s, about=a) for s, a in pairs])
+    items = [Item(snapshot=s, about=a) for s, a in pairs]
+    answer = Answer(source=Source(conn_id="main", url=URL), value=Overview(items=items, consumers=[]))
     listed = view.listing([answer])
     assert [w["state"] for w in listed["workflows"]] == ["waiting", "running", "done"]
 

@@ -219,7 +219,7 @@ def _moved(session: Session, workflow: str, kind: str) -> Moved | None:
     return moved.find(session, workflow) if kind == MOVES else None
 
 
-def _about_of(asked: Request, about: Moved | None, feed: Fed | None) -> About:
+def _about_of(asked: Request, about: Moved | None, feed: Fed | None = None) -> About:
     return About(
         alter=str(asked.spec.get("alter") or ""),
         cutover=str(asked.spec.get("cutover") or "auto"),
