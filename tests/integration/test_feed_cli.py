@@ -22,7 +22,11 @@ from sandbox.servers import RunningServer
 from tests.support import feeds
 from tests.support.flow import wait_until
 from tests.support.pairs import server_of
+from tests.support.rows import make_feed
 from tests.support.running_airflow import free_port
+from vreplication.mysql.session import connect
+from vreplication.settings import SIDECAR
+from vreplication.state import layout
 
 
 @pytest.fixture
@@ -160,6 +164,20 @@ def _asked(url: str) -> list[str]:
 def test_bad_input_is_one_sentence(words: tuple[str, ...], said: str) -> None:
     code, _, err = call("plan", "changefeed", "--source", "mysql+pymysql://u@127.0.0.1:1/d", *words)
     assert (code, said in err, "geheim" in err) == (2, True, False), err
+
+
+def test_a_feed_whose_process_is_gone_says_so(source: Database) -> None:
+    with connect(source.url) as session:
+        layout.install(session)
+        make_feed(session, "gone", source.name)
+        session.execute_raw(f"UPDATE {SIDECAR}.feed SET written_at=NOW(6) - INTERVAL 60 SECOND")
+    code, out, err = call("status", "gone", source=source)
+    assert code == 0, err
+    assert "no sign of life for 6" in out
+    assert "vreplication resume gone" in out
+    assert "Lag" not in out
+    code, out, _ = call("status", "--json", source=source)
+    assert (code, json.loads(out)["rows_copied"], json.loads(out)["lag_seconds"]) == (0, 48_120_345, None)
 
 
 def test_a_source_that_does_not_describe_its_rows_is_refused(source: Database, kafka: Cluster) -> None:

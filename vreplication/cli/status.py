@@ -26,7 +26,7 @@ from vreplication.masking import mask
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import Phase
-from vreplication.progress import moved, numbers
+from vreplication.progress import fed, moved, numbers
 from vreplication.progress.moved import Moved, MovedTable
 from vreplication.progress.snapshot import Snapshot, find, read, read_all
 from vreplication.state import feeds, groups
@@ -139,8 +139,11 @@ def _all(servers: Servers) -> Look:
         leaving: list[str] = []
         for url in servers.given:
             with connect(url) as session:
+                feeding = fed.read(session)
                 for snapshot in read_all(session):
-                    found.setdefault(snapshot.workflow, Seen(snapshot=snapshot))
+                    one = feeding.get(snapshot.workflow)
+                    seen = Seen(snapshot=fed.as_snapshot(snapshot, one) if one else snapshot)
+                    found.setdefault(snapshot.workflow, seen)
                 leaving += lookup.leaving(session)
         return Overview(each=tuple(found.values()), leaving=tuple(id for id in leaving if id not in found))
 
@@ -161,9 +164,10 @@ def _named(url: SourceUrl, workflow: str, members: Mapping[str, str], *, is_atom
 
 
 def _seen(session: Session, workflow: str) -> Seen:
-    feed = feeds.find(session, workflow)
-    fed = None if feed is None else {**feed[1], "wanted_partitions": feed[0]}
-    return Seen(snapshot=read(session, workflow), moved=moved.find(session, workflow), fed=fed)
+    snapshot, feed, one = read(session, workflow), feeds.find(session, workflow), fed.find(session, workflow)
+    if feed is None or one is None:
+        return Seen(snapshot=snapshot, moved=moved.find(session, workflow))
+    return Seen(snapshot=fed.as_snapshot(snapshot, one), fed={**feed[1], "wanted_partitions": feed[0]})
 
 
 def _json(look: Look, until: _Until) -> None:
@@ -277,13 +281,14 @@ def _facts_of_feed(seen: Seen, fed: Mapping[str, Any]) -> list[RenderableType]:
     wanted = fed.get("wanted_partitions")
     facts = {
         "Feed": f"{snapshot.workflow}: {figures.phase(snapshot)}",
-        "Waiting for": None if snapshot.has_ended else fed.get("waiting_for"),
+        "Silent": numbers.silence(snapshot),
+        "Waiting for": snapshot.waiting_for,
         "Reason": snapshot.reason if snapshot.has_ended else None,
         "Topic": fed.get("topic"),
         "Partitions": _partitions(fed, wanted),
         "Sent": f"{numbers.count(fed['rows_sent'])} rows since it was started" if "rows_sent" in fed else None,
         "Of each": ", ".join(map(numbers.count, fed.get("rows_by_partition") or ())),
-        "Lag": None if fed.get("lag_seconds") is None else numbers.duration(fed["lag_seconds"]),
+        "Lag": None if snapshot.lag_seconds is None else numbers.duration(snapshot.lag_seconds),
         "Resolved": None
         if resolved is None
         else f"{datetime.fromtimestamp(resolved / 1e6, UTC):%Y-%m-%d %H:%M:%S} UTC",

@@ -7,11 +7,11 @@ that is not known is None, and one about now is not known when its writer has be
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from vreplication.mysql.session import Session
-from vreplication.progress.snapshot import STALE_SECONDS
+from vreplication.progress.snapshot import STALE_SECONDS, Snapshot
 from vreplication.state import feed_offsets, feeds
 from vreplication.state.feed_offsets import State
 
@@ -69,6 +69,18 @@ class Consumers:
     def stands_at(self) -> str:
         """What listeners wait at for the others."""
         return ", ".join(sorted({each.stand.value for each in self.state.offsets if each.stand.value}))
+
+
+def as_snapshot(seen: Snapshot, fed: Fed) -> Snapshot:
+    """The snapshot with what a feed keeps elsewhere."""
+    return replace(
+        seen,
+        rows_copied=fed.rows_sent,
+        rows_per_second=fed.rows_per_second,
+        lag_seconds=fed.lag_seconds,
+        waiting_for=fed.waiting_for,
+        updated_seconds_ago=fed.age_seconds,
+    )
 
 
 def find(session: Session, workflow: str) -> Fed | None:

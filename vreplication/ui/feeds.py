@@ -6,7 +6,6 @@ What must stay true: as in `view`: everything is data, and an unknown figure is 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,18 +20,6 @@ STEPS = {Phase.PREPARING: "prepare", Phase.STREAMING: "stream"}
 _SHOWN = 64
 """Partitions, of the first so many."""
 _UNKNOWN = "not known"
-
-
-def seen_as(seen: Snapshot, fed: Fed) -> Snapshot:
-    """The snapshot with what a feed keeps elsewhere."""
-    return replace(
-        seen,
-        rows_copied=fed.rows_sent,
-        rows_per_second=fed.rows_per_second,
-        lag_seconds=fed.lag_seconds,
-        waiting_for=fed.waiting_for,
-        updated_seconds_ago=fed.age_seconds,
-    )
 
 
 def title(spec: Data, source_table: str | None) -> str:

@@ -152,7 +152,7 @@ def _items(session: Session) -> list[Item]:
 
 def _seen(seen: Snapshot, asked: Mapping[str, About]) -> Snapshot:
     about = asked.get(seen.workflow)
-    return feeds.seen_as(seen, about.fed) if about and about.fed else seen
+    return fed.as_snapshot(seen, about.fed) if about and about.fed else seen
 
 
 def _points(session: Session, found: list[Snapshot]) -> dict[str, tuple[Point, ...]]:
