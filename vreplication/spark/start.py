@@ -12,7 +12,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,24 +50,34 @@ _JAVA_OPTIONS = (
     "-Xshare:auto",
     "-Xlog:disable",
 )
+_JAVA_OPTIONS_OF_SQL = tuple(option for option in _JAVA_OPTIONS if "TieredStopAtLevel" not in option)
 _JVM_END_SECONDS = 120.0
 
 
-def spark_context(master: str, parallelism: int, app_name: str, java: Sequence[str] | None = None) -> SparkContext:
+def spark_context(
+    master: str,
+    parallelism: int,
+    app_name: str,
+    java: Sequence[str] | None = None,
+    *,
+    is_sql: bool = False,
+    more: Mapping[str, str] | None = None,
+) -> SparkContext:
     """Spark for `run_copy`. local[*] has as many slots as may be asked for, and binds to this machine alone.
 
     Without an SQL session, which we do not need and which takes as long again to start.
-    java: options of the JVM instead of the archive's.
+    java: options of the JVM instead of the archive's. is_sql: the JVM itself works on rows. more: properties.
     """
     from pyspark import SparkConf, SparkContext
 
     _forget_dead_jvm()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    options = " ".join([*_JAVA_OPTIONS, *(_archive_options() if java is None else java)])
+    fixed = _JAVA_OPTIONS_OF_SQL if is_sql else _JAVA_OPTIONS
+    options = " ".join([*fixed, *(_archive_options() if java is None else java)])
     conf = SparkConf().setMaster(local_master(master, parallelism)).setAppName(app_name)
     conf.set("spark.driver.extraJavaOptions", options)
-    for name, value in {**_PROPERTIES, **_local_properties(master)}.items():
+    for name, value in {**_PROPERTIES, **_local_properties(master), **(more or {})}.items():
         conf.set(name, value)
     context = SparkContext.getOrCreate(conf)
     context.setLogLevel("ERROR")

@@ -1,0 +1,81 @@
+"""Spark where it does the work itself, on files and streams: a session for SQL, and the jars that it reads Kafka with.
+
+What must stay true: times are UTC and names are told apart by case, whoever starts it; jars that are missing are one
+sentence before anything is started.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from vreplication.errors import Refused, Terminal
+from vreplication.spark.start import spark_context
+
+JARS = "VREPLICATION_SPARK_KAFKA_JARS"
+_FOLDER = "~/.cache/vreplication/spark-kafka-4.2.0"
+_POLL_SECONDS = 0.2
+_LEAST_PARTITIONS = 4
+SETTINGS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.caseSensitive": "true",
+    "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
+    "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.streaming.minBatchesToRetain": "3",
+    "spark.sql.catalogImplementation": "in-memory",
+}
+
+
+def jars_folder() -> Path:
+    """Where those of the Kafka connector are."""
+    return Path(os.environ.get(JARS) or _FOLDER).expanduser()
+
+
+def kafka_jars() -> tuple[str, ...]:
+    """Of Spark's Kafka connector. Raises Refused."""
+    folder = jars_folder()
+    found = tuple(str(path) for path in sorted(folder.glob("*.jar")))
+    if not any(Path(path).name.startswith("spark-sql-kafka-") for path in found):
+        raise Refused(
+            f"Spark's Kafka connector is not in {folder}.",
+            cure=f"Run make install-kafka, or name the folder of its jars in {JARS}.",
+        )
+    return found
+
+
+def sql_session(master: str, *, jars: tuple[str, ...] = (), check: Callable[[], None] = lambda: None) -> Any:
+    """A SparkSession. `check` is called while it starts and may raise. Raises Terminal."""
+    found: list[Any] = []
+    starting = threading.Thread(target=_start, args=(found, master, jars), daemon=True)
+    # Not in the main thread, where Spark would put a SIGINT handler of its own over ours.
+    starting.start()
+    while starting.is_alive():
+        starting.join(_POLL_SECONDS)
+        check()
+    if not found or isinstance(found[0], Exception):
+        words = str(found[0]).strip().splitlines() if found else []
+        raise Terminal(
+            f"Spark did not start: {words[0] if words else 'no reason is known'}.",
+            cure="Look at --spark-master and at the Java installation, then run the same command again.",
+        )
+    return found[0]
+
+
+def _start(found: list[Any], master: str, jars: tuple[str, ...]) -> None:
+    from pyspark.sql import SparkSession
+
+    cores = os.cpu_count() or 1
+    # A slot works here, where a copy's waits for a server: as many as there are cores.
+    master = f"local[{cores}]" if master in ("local", "local[*]") else master
+    settings = {**SETTINGS, "spark.sql.shuffle.partitions": str(max(_LEAST_PARTITIONS, cores))}
+    if jars:
+        settings["spark.jars"] = ",".join(jars)
+    try:
+        context = spark_context(master, cores, "vreplication", is_sql=True, more=settings)
+        found.append(SparkSession(context))
+    except Exception as error:
+        found.append(error)
