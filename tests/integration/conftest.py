@@ -13,10 +13,11 @@ import pytest
 from rowcopy_setup import Held
 
 from tests.support.flow import patient, pauses, quick
+from tests.support.lakes import lakes
 from tests.support.pairs import _pair_servers, pair
 from vreplication import pausepoints
 
-__all__ = ["_pair_servers", "pair", "patient", "pauses", "quick"]
+__all__ = ["_pair_servers", "lakes", "pair", "patient", "pauses", "quick"]
 
 
 @pytest.fixture(scope="session")

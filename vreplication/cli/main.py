@@ -21,6 +21,7 @@ from vreplication.cli import (
     backfill,
     changefeed,
     housekeeping,
+    lake,
     logs,
     metrics,
     move_tables,
@@ -96,6 +97,9 @@ app.command("scale", help=changefeed.SCALE_HELP)(changefeed.scale)
 app.command("feed-check", help=changefeed.CHECK_HELP)(changefeed.feed_check)
 app.command("consume", help=changefeed.CONSUME_HELP)(changefeed.consume)
 app.command("metrics", help=metrics.HELP)(metrics.metrics)
+app.command("lake", help=lake.HELP)(lake.lake)
+app.command("lake-read", help=lake.READ_HELP)(lake.lake_read)
+app.command("lake-compact", help=lake.COMPACT_HELP)(lake.lake_compact)
 app.add_typer(plans, name="plan")
 app.command(help=backfill.HELP)(backfill.backfill)
 app.command()(status)

@@ -194,6 +194,11 @@ def read_ddl(key: bytes | None, value: bytes | None) -> tuple[str, str]:
         raise Terminal(f"A DDL of the feed cannot be read ({error!r}).") from None
 
 
+def begins_generation(value: bytes | None) -> bool:
+    """False: an Admin that only says that a snapshot is done."""
+    return b'"snapshot"' not in (value or b"")
+
+
 def read_admin(value: bytes | None) -> tuple[int, int, int]:
     """(generation, partitions, t). Raises Terminal."""
     try:

@@ -1,0 +1,251 @@
+"""What the DDL of a feed does to the names and columns of a lake.
+
+A lake's table is a thing of its own, which names lead to for a time: RENAME moves a name, DROP ends it, and TRUNCATE
+and CREATE lead it to a new table, so that what was there before can still be read as of before.
+
+What must stay true: the same statements in the same order leave the same names; a statement that cannot be read changes
+no name; what it may have done to rows that the log does not show is noted where a reader finds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from vreplication.binlog.control import Query
+from vreplication.binlog.statements import Definition, definition
+from vreplication.errors import Refused
+from vreplication.feed.lake.manifest import FOREVER, Alter, Manifest, Name, Table, Version
+from vreplication.mysql.text import Token, Unreadable, tokens
+from vreplication.schema.alter import AlterClauses, parse_alter
+
+_UTF8MB4 = 45
+_BEFORE_NAME = ("ALTER", "RENAME", "ONLINE", "OFFLINE", "IGNORE", "TABLE", "TABLES", "IF", "EXISTS")
+_SAFE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
+Pair = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statement:
+    """A DDL of the feed. schema: its session's."""
+
+    t: int
+    schema: str
+    sql: str
+
+
+class Catalog:
+    """The names and tables of a manifest, as they become."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self.names = list(manifest.names)
+        self.tables = dict(manifest.tables)
+
+    def find(self, schema: str, name: str) -> int | None:
+        found = self._find((schema, name))
+        return None if found is None else self.names[found].table
+
+    def begin(self, schema: str, name: str, t: int, like: Table | None = None) -> int:
+        """A new table of that name; what had it ends."""
+        self._end((schema, name), t)
+        number = max(self.tables, default=0) + 1
+        taken = {table.folder for table in self.tables.values()}
+        folder = f"{_safe(schema)}.{_safe(name)}"
+        versions = () if like is None else like.versions[-1:]
+        self.tables[number] = Table(folder=folder if folder not in taken else f"{folder}.{number}", versions=versions)
+        self.names.append(Name(schema=schema, name=name, table=number, since=t))
+        return number
+
+    def run(self, statement: Statement) -> None:
+        said = _read(statement)
+        if said is None:
+            return
+        if said.verb == "RENAME":
+            self._rename(_pairs(statement), statement.t)
+        elif said.verb == "CREATE" and said.what == "TABLE":
+            self._create(said, statement)
+        elif said.verb == "TRUNCATE":
+            self._truncate(said.tables[:1], statement.t)
+        elif said.verb == "DROP" and said.what == "TABLE":
+            for pair in said.tables:
+                self._end(pair, statement.t)
+        elif said.verb == "DROP" and said.what == "DATABASE":
+            self._drop_schema(said.tables[0][0], statement.t)
+        elif said.verb == "ALTER" and said.what == "TABLE" and said.tables:
+            self._alter(said.tables[0], statement)
+
+    def _find(self, pair: Pair) -> int | None:
+        """As the server may: where no name is the same, one that differs in case."""
+        live = [(at, each) for at, each in enumerate(self.names) if each.until == FOREVER]
+        for same in (str, str.lower):
+            for at, each in live:
+                if (same(each.schema), same(each.name)) == (same(pair[0]), same(pair[1])):
+                    return at
+        return None
+
+    def _end(self, pair: Pair, t: int) -> int | None:
+        """Returns what had the name."""
+        at = self._find(pair)
+        if at is None:
+            return None
+        self.names[at] = replace(self.names[at], until=t)
+        return self.names[at].table
+
+    def _create(self, said: Definition, statement: Statement) -> None:
+        is_new = any(each.is_word("REPLACE") for each in _tokens(statement.sql)[:4])
+        if self._find(said.tables[0]) is None or is_new:
+            self.begin(*said.tables[0], statement.t)
+
+    def _truncate(self, pairs: tuple[Pair, ...], t: int) -> None:
+        for pair in pairs:
+            number = self.find(*pair)
+            if number is not None:
+                self.begin(*pair, t, like=self.tables[number])
+
+    def _drop_schema(self, schema: str, t: int) -> None:
+        for each in list(self.names):
+            if each.until == FOREVER and each.schema == schema:
+                self._end((each.schema, each.name), t)
+
+    def _rename(self, pairs: list[tuple[Pair, Pair]], t: int) -> None:
+        for old, new in pairs:
+            # Of several sources each tells it; and of a table no row of which has come there is nothing to move.
+            number = self._end(old, t)
+            if number is not None:
+                self._end(new, t)
+                self.names.append(Name(schema=new[0], name=new[1], table=number, since=t))
+
+    def _alter(self, pair: Pair, statement: Statement) -> None:
+        number = self.find(*pair)
+        if number is None:
+            return
+        table = self.tables[number]
+        clauses, new = _clauses(statement)
+        alters = (*table.alters, Alter(t=statement.t, sql=statement.sql[:500]))
+        self.tables[number] = replace(table, alters=alters, versions=_altered(table, clauses, statement.t))
+        if new is not None:
+            self._rename([(pair, new)], statement.t)
+
+
+def _altered(table: Table, clauses: AlterClauses | None, t: int) -> tuple[Version, ...]:
+    """A further version where columns are called otherwise, or are not the same ones any more."""
+    if clauses is None or not table.versions:
+        return table.versions
+    last = table.versions[-1]
+    names = tuple(column.name for column in last.columns)
+    sources = {new: old for new, old in _sources(clauses, names).items() if old in names}
+    if sources == {name: name for name in names}:
+        return table.versions
+    columns = {column.name: column for column in last.columns}
+    renamed = {old: new for new, old in sources.items()}
+    made = Version(
+        number=last.number + 1,
+        t=t,
+        columns=tuple(replace(columns[old], name=new) for new, old in sources.items()),
+        key=tuple(renamed[name] for name in last.key) if set(last.key) <= renamed.keys() else (),
+        sources=sources,
+    )
+    return (*table.versions, made)
+
+
+def _sources(clauses: AlterClauses, names: tuple[str, ...]) -> dict[str, str]:
+    """Column → the one that it was, as they are written; clauses tell it in lower case."""
+    as_written = {new.lower(): new for _, new in clauses.renames} | {
+        name.lower(): name for name in names if name.lower() not in {new.lower() for _, new in clauses.renames}
+    }
+    return {as_written.get(new, new): old for new, old in clauses.sources(names).items()}
+
+
+# Reading statements.
+
+
+def _read(statement: Statement) -> Definition | None:
+    query = Query(schema=statement.schema, text=statement.sql.encode(), collation=_UTF8MB4, sql_mode=0)
+    found = definition(query, "utf-8")
+    return found if found is not None and found.tables else None
+
+
+def _tokens(sql: str) -> list[Token]:
+    try:
+        return tokens(sql)
+    except Unreadable:
+        return []
+
+
+def _name(cut: list[Token], at: int, schema: str) -> tuple[Pair, int] | None:
+    """A table's name, and where it ends."""
+    if at >= len(cut) or not cut[at].is_name:
+        return None
+    if at + 2 < len(cut) and cut[at + 1].is_punct(".") and cut[at + 2].is_name:
+        return (cut[at].value, cut[at + 2].value), at + 3
+    return (schema, cut[at].value), at + 1
+
+
+def _behind(cut: list[Token]) -> int:
+    """Where the first name stands."""
+    at = 0
+    while at < len(cut) and cut[at].is_word(*_BEFORE_NAME):
+        at += 1
+    return at
+
+
+def _pairs(statement: Statement) -> list[tuple[Pair, Pair]]:
+    """Of RENAME TABLE a TO b, c TO d."""
+    cut = _tokens(statement.sql)
+    return list(_renames(cut, _behind(cut), statement.schema))
+
+
+def _renames(cut: list[Token], at: int, schema: str) -> Iterator[tuple[Pair, Pair]]:
+    while old := _name(cut, at, schema):
+        at = old[1]
+        while at < len(cut) and not cut[at].is_word("TO"):
+            at += 1
+        new = _name(cut, at + 1, schema)
+        if new is None:
+            return
+        yield old[0], new[0]
+        at = new[1] + 1
+
+
+def _clauses(statement: Statement) -> tuple[AlterClauses | None, Pair | None]:
+    """Of ALTER TABLE: what is done to columns, None where that cannot be told; and another name."""
+    cut = _tokens(statement.sql)
+    found = _name(cut, _behind(cut), statement.schema)
+    if found is None or found[1] >= len(cut):
+        return None, None
+    parts = [clause for clause in _split(cut[found[1] :]) if clause]
+    new = next((name for clause in parts if (name := _new_name(clause, statement.schema))), None)
+    rest = ",".join(_text(clause, statement.sql) for clause in parts if not _new_name(clause, statement.schema))
+    try:
+        return (parse_alter(rest) if rest else None), new
+    except Refused:
+        return None, new
+
+
+def _split(cut: list[Token]) -> list[list[Token]]:
+    found: list[list[Token]] = [[]]
+    depth = 0
+    for token in cut:
+        depth += token.is_punct("(") - token.is_punct(")")
+        if depth == 0 and token.is_punct(","):
+            found.append([])
+        else:
+            found[-1].append(token)
+    return found
+
+
+def _text(clause: list[Token], sql: str) -> str:
+    return sql[clause[0].start : clause[-1].end]
+
+
+def _new_name(clause: list[Token], schema: str) -> Pair | None:
+    if not clause[0].is_word("RENAME") or len(clause) < 2 or clause[1].is_word("COLUMN", "INDEX", "KEY"):
+        return None
+    at = 1 + (clause[1].is_word("TO", "AS") or clause[1].is_punct("="))
+    found = _name(clause, at, schema)
+    return found[0] if found else None
+
+
+def _safe(name: str) -> str:
+    """As a folder's, in characters that mean nothing to anybody."""
+    return "".join(letter if letter in _SAFE else f"~{ord(letter):x}~" for letter in name)[:120]
