@@ -25,6 +25,7 @@ from vreplication.feed.lake.manifest import Store
 from vreplication.feed.layout import Layout
 from vreplication.feed.messages import Kind
 from vreplication.mysql.session import connect
+from vreplication.state import layout as sidecar
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 KEYS = Rule(way="index-value")
@@ -133,10 +134,13 @@ def test_a_compaction_that_is_killed(
 def test_the_lake_is_the_source_at_every_time(
     begin: Callable[..., Running], database: Database, lakes: LakeServer, lake: Path
 ) -> None:
-    """Under a history with a large transaction, a column that is added, 2 → 4 → 1 partitions, and kills."""
+    """Under a history with a snapshot, a large transaction, an added column, 2 → 4 → 1 partitions, and kills."""
     make_tables(database, "t", "u")
-    feed = begin(KEYS, partitions=2)
-    feed.wait_begun()
+    database.admin.execute_raw("INSERT INTO t VALUES (5,'before',1),(777,'before',2)")
+    with database.server.admin() as session:
+        sidecar.install(session)
+    feed = begin(KEYS, partitions=2, is_snapshot=True)
+    wait_until(lambda: feed.error or is_filled(feed), "the snapshot does not end", 60)
     draw, seen = random.Random(7), {}
     address = feed.feed.address
     for step in range(3):
@@ -171,6 +175,11 @@ def test_the_lake_is_the_source_at_every_time(
     for t in sorted(seen)[1:]:
         for table, rows in seen[t].items():
             assert in_the_lake(lakes, lake, database, table, t) == rows, (t, table)
+
+
+def is_filled(feed: Running) -> bool:
+    found = feed.status.progress.sources[0].filled if feed.status else None
+    return found is not None and found.is_done
 
 
 def sequence(database: Database, count: int) -> str:
