@@ -37,10 +37,12 @@ models: ## Explore the models of the protocol within larger bounds: some minutes
 	@$(PYTHON) -m sandbox.install python
 	@VREPLICATION_MODELS=large $(VENV)/pytest tests/models --timeout 3600
 
-soak: install install-mysql ## kill -9 and hard cases as often as wanted, on both servers (KILLS=30 GROUPS=75 SEED=1)
+soak: install install-mysql install-kafka ## kill -9 and hard cases as often as wanted, on both servers (KILLS=30 GROUPS=75 SEED=1)
 	@$(VENV)/python -m tests.soak $(if $(KILLS),--kills $(KILLS)) $(if $(SEED),--seed $(SEED)) $(SOAK)
 	@VREPLICATION_HARD_GROUPS=$(or $(GROUPS),75) VREPLICATION_HARD_SEED=$(or $(SEED),11) \
 	  $(VENV)/pytest tests/integration/test_flow_hard.py -n 2 --timeout 0 -s
+	@VREPLICATION_FEED_SEEDS=$(or $(KILLS),30) $(VENV)/pytest -n 2 --timeout 0 \
+	  $(foreach each,producer sources snapshot faults,tests/integration/test_feed_$(each).py)
 
 airflow: install ## Airflow with two private servers under a live workload: http://127.0.0.1:8080 (AIRFLOW_PORT)
 	@$(VENV)/python -m sandbox.airflow_demo start

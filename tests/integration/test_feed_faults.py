@@ -22,7 +22,10 @@ from tests.support.running_feed import (
     start_feed,
     write_history,
 )
-from vreplication.feed import producer
+from tests.support.small_disk import make_room, small_disk_at
+from vreplication.errors import Transient
+from vreplication.feed import producer, running
+from vreplication.feed.broker import Broker
 from vreplication.feed.check import check
 
 
@@ -117,3 +120,70 @@ def test_the_source_is_killed_and_comes_back(
     feed.wait_sent(database, 60)
     assert sent(feed.feed) == logged(database, start)
     check_numbers(feed.feed)
+
+
+def test_a_topic_that_was_made_anew_or_a_progress_that_is_gone_stop_the_feed(
+    begin: Callable[..., Running], kafka_cluster: Cluster, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Begun anew, it would send what a consumer takes for the rest of the log."""
+    monkeypatch.setattr(running, "LOST_SECONDS", 1.0)
+    make_tables(database, "t", "u")
+    feed = begin()
+    feed.wait_begun()
+    database.admin.execute_raw("INSERT INTO t VALUES (1,'a',1)")
+    feed.wait_sent(database)
+    feed.stop()
+    topic, address = feed.feed.address.topic, feed.feed.address
+    broker = Broker(address)
+    _delete(broker, topic)
+    broker.create(topic, 1)
+    again = begin()
+    wait_until(lambda: again.error, "it goes on", 60)
+    assert "was deleted and made again" in str(again.error)
+    _delete(broker, feed.feed.progress_topic)
+    last = begin(was_begun=True)
+    wait_until(lambda: last.error, "it goes on", 60)
+    assert "holds no progress of the feed any more" in str(last.error)
+
+
+def _delete(broker: Broker, topic: str) -> None:
+    for done in broker.admin.delete_topics([topic]).values():
+        done.result(30)
+    wait_until(lambda: _is_gone(broker, topic), "the topic is still there", 30)
+
+
+def _is_gone(broker: Broker, topic: str) -> bool:
+    try:
+        return broker.find(topic) is None
+    except Transient:
+        return False
+
+
+@pytest.mark.only_on("mysql")
+def test_a_full_disk_stops_it_and_nothing_is_lost(
+    begin: Callable[..., Running], database: Database, tmp_path: Path
+) -> None:
+    """Where a large transaction waits for its end."""
+    make_tables(database, "t")
+    database.admin.execute_raw("ALTER TABLE t MODIFY a VARCHAR(9000)")
+    start = feeds.here(database)
+    with small_disk_at(tmp_path / "small", 3) as place:
+        feed = begin(home=place, budget_bytes=1 << 20)
+        feed.wait_begun()
+        database.admin.execute_raw("SET autocommit=0")
+        for number in range(4):
+            database.admin.execute_raw(
+                "INSERT INTO t WITH RECURSIVE n AS (SELECT 1 i UNION ALL SELECT i+1 FROM n WHERE i<900) "
+                f"SELECT i+{1000 * number}, REPEAT('x', 9000), 0 FROM n"
+            )
+        database.admin.execute_raw("COMMIT")
+        database.admin.execute_raw("SET autocommit=1")
+        wait_until(lambda: feed.error, "it goes on", 60)
+        assert "cannot be put aside" in str(feed.error)
+        assert not sent(feed.feed)
+        make_room(place, 300)
+        again = begin(home=place, budget_bytes=1 << 20)
+        again.wait_sent(database, 60)
+        assert sent(feed.feed) == logged(database, start)
+        check_numbers(feed.feed)
+        again.stop()

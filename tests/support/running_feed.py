@@ -6,6 +6,7 @@ What must stay true: a feed ends with its test; what is compared is the log, rea
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import secrets
 import threading
@@ -30,6 +31,12 @@ from vreplication.feed.messages import Kind, Tags, read_tags
 from vreplication.feed.running import Feed, Origin, Service
 
 TABLE = Rule(way="table")
+SEEDS = "VREPLICATION_FEED_SEEDS"
+
+
+def seeds(count: int) -> range:
+    """Histories and kills to be drawn: so many, or as many as a soak wants (`make soak`)."""
+    return range(int(os.environ.get(SEEDS, count)))
 
 
 class Running:
@@ -100,8 +107,8 @@ def start_feed(kafka: Cluster, database: Database, folder: Path) -> Iterator[Cal
     def start(rule: Rule = TABLE, partitions: int = 1, wanted: int | None = None, **more: Any) -> Running:
         feed = Feed(
             rule=rule,
-            home=folder / "spool",
             **{
+                "home": folder / "spool",
                 "sources": (origin(database, more.pop("format", None)),),
                 "id": f"feed-{topic}",
                 "address": parse(f"kafka://{kafka.bootstrap}/{topic}"),

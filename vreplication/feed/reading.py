@@ -26,6 +26,7 @@ from vreplication.feed.messages import Format
 from vreplication.feed.progress import Branch, Filled, Followed
 from vreplication.feed.snapshot import MARKED, Snapshot, running
 from vreplication.mysql.server import Xid
+from vreplication.settings import MATCHER_BUDGET_BYTES
 
 _MANY = 500
 """Rows of one piece, for which the dispatcher asks the server at once."""
@@ -38,7 +39,8 @@ OpenLog = Callable[[Position], Tailer]
 class Source:
     """number: of `count`. tables, dispatcher, format: its own, for names, collations and flavor are its server's.
 
-    home: where its sorter's files go. snapshot: of the rows that are there, or None.
+    home: where its sorter's files go; budget_bytes: what open transactions may take in memory. snapshot: of the rows
+    that are there, or None.
     """
 
     number: int = 0
@@ -48,6 +50,7 @@ class Source:
     format: Format
     open_log: OpenLog
     home: Path
+    budget_bytes: int = MATCHER_BUDGET_BYTES
     snapshot: Snapshot | None = None
 
 
@@ -99,7 +102,7 @@ class Reading:
     def __init__(self, name: str, source: Source, sent: Followed) -> None:
         self._name, self.source = name, source
         self.sorter = DiskSorter(source.home)
-        self._matcher = Matcher(is_strict=True, sorter=self.sorter)
+        self._matcher = Matcher(is_strict=True, budget_bytes=source.budget_bytes, sorter=self.sorter)
         self._assigned = sent.assigned
         self._sent = sent
         self._open: _Transaction | None = None

@@ -21,7 +21,16 @@ from vreplication.binlog import position as places
 from vreplication.binlog.events import Position
 from vreplication.binlog.gtids import MariadbGtids, MysqlGtids
 from vreplication.binlog.tailer import Tailer
-from vreplication.errors import Ambiguous, LeaseHeld, Refused, SourceChanged, Superseded, Transient
+from vreplication.errors import (
+    Ambiguous,
+    LeaseHeld,
+    Refused,
+    SourceChanged,
+    Superseded,
+    Terminal,
+    Transient,
+    VReplicationError,
+)
 from vreplication.feed.address import Address
 from vreplication.feed.broker import Broker, Topic
 from vreplication.feed.catalog import Filter, Tables
@@ -35,12 +44,14 @@ from vreplication.feed.snapshot import Snapshot
 from vreplication.mysql.server import identity_of, is_mariadb, prepared_branches
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
+from vreplication.settings import MATCHER_BUDGET_BYTES
 
 log = logging.getLogger(__name__)
 
 _PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0)
 """Seconds between runs that ended by what may pass."""
 _HEARTBEAT_SECONDS = 0.1
+LOST_SECONDS = 30.0
 
 
 _LAYOUTS = 1 << 24
@@ -72,8 +83,12 @@ class Feed:
     start: str = "now"
     commit_seconds: float = 0.2
     xa_wait_seconds: float = 60.0
+    budget_bytes: int = MATCHER_BUDGET_BYTES
+    """What open transactions of all sources may take in memory."""
     is_snapshot: bool = False
     """Rows that are there at the start are sent, too."""
+    was_begun: bool = False
+    """It has sent something before, whatever Kafka says."""
 
     @property
     def progress_topic(self) -> str:
@@ -101,6 +116,8 @@ class Service:
     _commits: int = 0
     """Of the run under way."""
     _told: Callable[[Status], None] = lambda status: None
+    _is_begun: bool = False
+    _missing_since: float = 0.0
 
     def run(self) -> None:
         """Until hooks.check raises, or what cannot pass by itself. Raises Terminal."""
@@ -148,6 +165,9 @@ class Service:
 
     def _progress(self, broker: Broker, producer: FeedProducer, sessions: Sequence[Session], topic: Topic) -> Progress:
         found = broker.last(self.feed.progress_topic)
+        if found is None and (self.feed.was_begun or self._is_begun):
+            raise self._lost()
+        self._is_begun, self._missing_since = True, 0.0
         if found is None:
             return begin(self.feed, producer, sessions, topic, self.hooks.check)
         progress = decode(found)
@@ -157,6 +177,17 @@ class Service:
                 cure="Begin another feed, into another topic.",
             )
         return progress
+
+    def _lost(self) -> VReplicationError:
+        """A leader that is new may show a little less for a moment."""
+        now = time.monotonic()
+        self._missing_since = self._missing_since or now
+        words = f"Topic {self.feed.progress_topic} holds no progress of the feed any more"
+        if now - self._missing_since < LOST_SECONDS:
+            return Transient(f"{words}.")
+        return Terminal(
+            f"{words}: what was sent is not known.", cure="Begin a new feed, with another id and into another topic."
+        )
 
     def _follow(self, broker: Broker, producer: FeedProducer, sources: Sequence[Source], progress: Progress) -> None:
         feed = self.feed
@@ -195,6 +226,7 @@ def _source(feed: Feed, session: Session, number: int, filled: Filled | None) ->
             format=origin.format,
             open_log=lambda start: _open_log(origin.url, session, start),
             home=feed.home / str(number),
+            budget_bytes=feed.budget_bytes // len(feed.sources),
             snapshot=Snapshot(origin.url, feed.id, tables, filled) if filled and not filled.is_done else None,
         )
     finally:

@@ -93,6 +93,7 @@ def feed_of(spec: FeedSpec, sources: Sequence[SourceUrl], password: str) -> Feed
     """Raises Refused."""
     with connect(sources[0]) as session:
         row = workflows.load(session, spec.workflow or "")
+        _, told = feeds.find(session, row.id) or (None, {})
     return Feed(
         id=spec.workflow or "",
         sources=tuple(_origin(spec, source) for source in sources),
@@ -103,7 +104,9 @@ def feed_of(spec: FeedSpec, sources: Sequence[SourceUrl], password: str) -> Feed
         start=spec.start,
         commit_seconds=spec.commit_interval / 1000,
         xa_wait_seconds=spec.xa_wait_seconds,
+        budget_bytes=spool.memory_bytes() // 2,
         is_snapshot=spec.snapshot == "initial",
+        was_begun="topic" in told,
     )
 
 
