@@ -123,6 +123,7 @@ def test_each_change_is_sent_once_wherever_the_feed_is_killed(
     start = feeds.here(database)
     feed = begin(rule=Rule(way=("table", "index-value", "ts")[seed % 3]), partitions=3)
     feed.wait_begun()
+    feed.is_alone = True
     killer = kill(seed, share=0.3)
     while len(killer.killed) < 8 and feed.error is None:
         write_history(database, draw, 4, ("t", "u", "v"))
@@ -141,11 +142,12 @@ def test_partitions_grow_and_shrink_under_load_wherever_it_is_killed(
     start = feeds.here(database)
     feed = begin(rule=Rule(way="index-value"), partitions=2)
     feed.wait_begun()
+    feed.is_alone = True
     killer = kill(seed, (*POINTS, *SCALING), share=0.2)
     for wanted in (5, 2, 3):
         feed.wanted = wanted
         write_history(database, draw, 20, ("t", "u"))
-        wait_until(lambda: feed.error or (feed.status and feed.status.progress.partitions == wanted), "not scaled", 60)  # noqa: B023
+        wait_until(lambda: feed.error or (feed.status and feed.status.progress.partitions == wanted), "not scaled", 150)  # noqa: B023
         write_history(database, draw, 20, ("t", "u"))
     killer.is_on = False
     feed.wait_sent(database)
@@ -172,6 +174,7 @@ def test_a_large_transaction_goes_in_several_and_goes_on_where_it_was_killed(
     start = feeds.here(database)
     feed = begin(rule=Rule(way="index-value"), partitions=3, commit_seconds=0.01)
     feed.wait_begun()
+    feed.is_alone = True
     killer = kill(5, ("feed.before_commit", "feed.after_commit", "feed.before_flush"), share=0.3)
     database.admin.execute_raw(
         "INSERT INTO t WITH RECURSIVE n AS (SELECT 1 i UNION ALL SELECT i+1 FROM n WHERE i<900) "
@@ -216,6 +219,7 @@ def test_partitions_wait_for_a_transaction_that_is_half_sent(
     start = feeds.here(database)
     feed = begin(rule=Rule(way="index-value"), partitions=2, commit_seconds=0.01)
     feed.wait_begun()
+    feed.is_alone = True
     killer = kill(3, ("feed.after_commit",), share=1.0)
     database.admin.execute_raw(
         "INSERT INTO t WITH RECURSIVE n AS (SELECT 1 i UNION ALL SELECT i+1 FROM n WHERE i<900) "
