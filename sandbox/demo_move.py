@@ -12,15 +12,12 @@ import json
 import os
 import secrets
 import shutil
-import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
 from typing import IO, Protocol
 
 from rich.console import Console
@@ -29,6 +26,7 @@ from rich.live import Live
 from sandbox import binaries, servers, shop
 from sandbox.databases import Database, grant_statements
 from sandbox.install import ROOT
+from sandbox.processes import dies_with_us, end, interrupt_once, runs_in, short
 from sandbox.servers import RunningServer
 from sandbox.shop import TABLES, Size
 from sandbox.shop_proof import Proof, Prover, keep_copy
@@ -50,7 +48,6 @@ SEED_VARIABLE = "VREPLICATION_DEMO_SEED"
 DIRECTIONS = ("mariadb-mysql", "mysql-mariadb")
 NAMES = {"mariadb": "MariaDB", "mysql": "MySQL"}
 TICK_SECONDS = 0.25
-END_SECONDS = 30.0
 ASK_SECONDS = 60.0
 
 
@@ -97,7 +94,7 @@ def main() -> int:
     console = Console(highlight=False)
     try:
         demo = read_settings()
-        _interrupt_once()
+        interrupt_once()
         return 0 if run(demo, console).holds else 1
     except (ValueError, binaries.ServerMissing, servers.StartFailed) as error:
         console.print(f"demo-move: {error}", style="red", markup=False)
@@ -105,19 +102,6 @@ def main() -> int:
     except KeyboardInterrupt:
         console.print("demo-move: interrupted; both private servers are stopped")
         return 130
-
-
-def _interrupt_once() -> None:
-    """An end, or a closed terminal, is as Ctrl-C; a second one does not disturb what ends all that was started."""
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        for number in numbers:
-            signal.signal(number, signal.SIG_IGN)
-        raise KeyboardInterrupt
-
-    for number in numbers:
-        signal.signal(number, interrupt)
 
 
 def read_settings() -> Demo:
@@ -149,22 +133,10 @@ def _make_room(folder: Path) -> None:
     """Remove what an earlier demo left; raises ValueError when one is still running."""
     for side in (SOURCE, TARGET):
         with_pid = folder / side / "pid"
-        if with_pid.exists() and _runs_in(int(with_pid.read_text()), folder):
-            raise ValueError(f"another demo runs in {_short(folder)} (process {with_pid.read_text()}); end it first.")
+        if with_pid.exists() and runs_in(int(with_pid.read_text()), folder):
+            raise ValueError(f"another demo runs in {short(folder)} (process {with_pid.read_text()}); end it first.")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-
-
-def _runs_in(pid: int, folder: Path) -> bool:
-    """Process numbers are used again: it must also have been told of this folder."""
-    try:
-        return str(folder.resolve()).encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return False
-
-
-def _short(folder: Path) -> str:
-    return str(folder.relative_to(ROOT)) if folder.is_relative_to(ROOT) else str(folder)
 
 
 # -- the servers ------------------------------------------------------------------------------------------------------
@@ -318,7 +290,7 @@ class _Show:
         try:
             yield process
         finally:
-            _end(process)
+            end(process)
 
     @contextlib.contextmanager
     def ask(self, what: str) -> Iterator[subprocess.Popen[bytes]]:
@@ -335,12 +307,12 @@ class _Show:
         except subprocess.TimeoutExpired:
             raise CommandFailed(f"`vreplication {what}` has not ended, though all is done") from None
         finally:
-            _end(process)
+            end(process)
 
     def _begin(self, command: Sequence[str], output: IO[bytes]) -> subprocess.Popen[bytes]:
         """It has a process group of its own, so that Ctrl-C comes to us alone; it dies with us."""
         return subprocess.Popen(
-            [*_dies_with_us(), *command],
+            [*dies_with_us(), *command],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -500,25 +472,6 @@ class _Turn:
         with self.show.console.status("Proving, while writers are held and readers go on …"):
             proof = self.prover.prove(side, since, is_other_level=is_other_level)
         self.show.show(Stage(title=title, proof=proof, stall_seconds=stall), self.show.pair.name(side))
-
-
-# -- processes --------------------------------------------------------------------------------------------------------
-
-
-def _dies_with_us() -> list[str]:
-    """The kernel ties the signal to the thread that started the process, so only the main thread may ask for it."""
-    program = shutil.which("setpriv")
-    is_main = threading.current_thread() is threading.main_thread()
-    return [program, "--pdeathsig", "TERM"] if program and is_main else []
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Cleanly, then not; what it has started ends with it."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        if process.poll() is None:
-            process.send_signal(number)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(END_SECONDS)
 
 
 if __name__ == "__main__":
