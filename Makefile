@@ -6,7 +6,7 @@ VENV := .venv/bin
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help reference install install-mysql install-kafka install-browser demo demo-move test models soak airflow airflow-stop check bench clean
+.PHONY: help reference install install-mysql install-kafka install-browser demo demo-move demo-feed test models soak airflow airflow-stop check bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,6 +28,9 @@ demo: install ## Change a live table of 1,000,000 rows and prove the result (VRE
 
 demo-move: install install-mysql ## Move three live tables from MariaDB to MySQL, back, and there again (VREPLICATION_DEMO_DIRECTION)
 	@$(VENV)/python -m sandbox.demo_move
+
+demo-feed: install install-mysql install-kafka ## Feed MariaDB and MySQL through Kafka into a third server, scaled and killed under load
+	@$(VENV)/python -m sandbox.demo_feed
 
 test: ## Install what is missing and run all tests, on MariaDB and on MySQL
 	@$(PYTHON) -m sandbox.install python java archive bytecode mariadb keyring mysql kafka chromium browser
