@@ -107,7 +107,7 @@ class Database:
 def create_database(server: RunningServer, name: str = "", *, grants: str = "") -> Database:
     """Make a schema (of a name not used before, unless one is given) and its users.
 
-    grants: what our user may, as sql/grants/ has it: '' for an online DDL, or move_source, move_target.
+    grants: what our user may, as sql/grants/ has it: '' for an online DDL, or move_source, feed_target and so on.
     """
     token = secrets.token_hex(4)
     with server.admin() as session:

@@ -43,7 +43,7 @@ def source(server: RunningServer) -> Iterator[Database]:
 def target(server: RunningServer, source: Database, _pair_servers: None) -> Iterator[Database]:
     """On a server of the other flavor, under the same name."""
     other = server_of("mysql" if server.is_mariadb else "mariadb", "target")
-    made = create_database(other, source.name)
+    made = create_database(other, source.name, grants="feed_target")
     try:
         yield made
     finally:
