@@ -174,9 +174,10 @@ def check_page(feed: DagRun, source: Database) -> None:
 def test_what_is_refused_and_what_a_marked_task_leaves(airflow: Deployment, source: Database, sink: str) -> None:
     """A plan refuses with the command's sentence; a stream that a person ends goes on when it is cleared."""
     source.admin.execute_raw("CREATE TABLE u (a INT)")
-    refused = begin(airflow, sink)
+    refused = begin(airflow, sink, source_2_conn_id="source")
     assert refused.end() == "failed"
     assert "u has no unique key without NULLs" in refused.log("plan")
+    assert "Two of the sources are one server" in refused.log("plan")
     source.admin.execute_raw("DROP TABLE u")
     feed = begin(airflow, sink)
     feed.wait_for(has_begun(source, feed), "the feed does not begin")

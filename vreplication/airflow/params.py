@@ -30,6 +30,10 @@ _ENDS = {
     "source": "Airflow connection of the server; its schema is the default database.",
     "target": "Airflow connection of the server where they go; its schema is theirs there, unless another is given.",
     "replica": "Airflow connection of a replica of the source, on which the copy reads; empty: it reads on the source.",
+    **{
+        f"source_{number}": "Airflow connection of a further server whose changes go into the same topic."
+        for number in (2, 3, 4)
+    },
 }
 _KEPT = ("minimum", "maximum", "enum", "items", "format", "examples")
 

@@ -111,6 +111,7 @@ _ALL = (
         help="Send changes of live tables into Kafka.",
         ends=("source",),
         home="source",
+        optional=changefeed_tasks.FURTHER,
         has_sink=True,
         has_end=False,
     ),

@@ -51,8 +51,7 @@ def run(
     driver: FeedDriver | None = None
     try:
         spec = create_or_resume(spec, sources, password)
-        pulse = max(_LEAST_PULSE_SECONDS, spec.commit_interval / 1000)
-        driver = FeedDriver(sources[0], workflow, stop, others=tuple(sources[1:]), pulse_seconds=pulse)
+        driver = driver_of(spec, sources, stop)
         driver.start()
         watch(driver)
         serve(spec, sources, password, driver, notify)
@@ -65,6 +64,12 @@ def run(
     finally:
         if driver:
             driver.close()
+
+
+def driver_of(spec: FeedSpec, sources: Sequence[SourceUrl], stop: threading.Event) -> FeedDriver:
+    """Not started yet."""
+    pulse = max(_LEAST_PULSE_SECONDS, spec.commit_interval / 1000)
+    return FeedDriver(sources[0], spec.workflow or "", stop, others=tuple(sources[1:]), pulse_seconds=pulse)
 
 
 def serve(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,10 +29,15 @@ from vreplication.workflows.stages import BaseStage, Ended, take_lease, told
 log = logging.getLogger(__name__)
 
 
+FURTHER = ("source_2", "source_3", "source_4")
+"""Roles of the servers that are followed beside the first."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedStage(BaseStage[FeedSpec]):
-    """What every stage of a feed is called with. password: the broker's."""
+    """What every stage of a feed is called with. further: sources behind the first; password: the broker's."""
 
+    further: tuple[SourceUrl, ...] = ()
     password: str = field(default="", repr=False)
 
     @classmethod
@@ -43,7 +49,12 @@ class FeedStage(BaseStage[FeedSpec]):
         notify: Callable[[str], None],
         password: str = "",
     ) -> FeedStage:
-        return cls(url=ends["source"], spec=spec, stop=stop, notify=notify, password=password)
+        further = tuple(ends[name] for name in FURTHER if name in ends)
+        return cls(url=ends["source"], further=further, spec=spec, stop=stop, notify=notify, password=password)
+
+    @property
+    def sources(self) -> tuple[SourceUrl, ...]:
+        return (self.url, *self.further)
 
     def ended(self, driver: FeedDriver | None, error: VReplicationError) -> Result:
         return run.ended(self.spec, self.url, self.password, driver, error)
@@ -54,12 +65,13 @@ class FeedStage(BaseStage[FeedSpec]):
 
 def plan(stage: FeedStage) -> FeedPlan | None:
     """Every check; touches nothing. None: the feed exists and goes on. Raises Ended."""
-    with told(stage, None), connect(stage.url, read_timeout=TABLE_SECONDS) as session:
+    with told(stage, None), ExitStack() as stack:
+        session, *others = (stack.enter_context(connect(url, read_timeout=TABLE_SECONDS)) for url in stage.sources)
         row = workflows.find(session, stage.workflow)
         if row is not None:
             run.resumed(session, row)
             return None
-        made = make_feed_plan([session], stage.spec, stage.password)
+        made = make_feed_plan([session, *others], stage.spec, stage.password)
         run.check(made)
         return made
 
@@ -67,12 +79,12 @@ def plan(stage: FeedStage) -> FeedPlan | None:
 def prepare(stage: FeedStage) -> None:
     """The feed's rows at its source; of one that is there nothing is done again."""
     with told(stage, None):
-        run.create_or_resume(stage.spec, [stage.url], stage.password)
+        run.create_or_resume(stage.spec, stage.sources, stage.password)
 
 
 def stream(stage: FeedStage) -> Result:
     """Until an operator cancels it; returns how it ended. Raises Ended for any other end."""
-    driver = FeedDriver(stage.url, stage.workflow, stage.stop)
+    driver = run.driver_of(stage.spec, stage.sources, stage.stop)
     try:
         with told(stage, lambda: driver):
             if _is_cancelled(stage):
@@ -96,9 +108,9 @@ def _is_cancelled(stage: FeedStage) -> bool:
 
 def _serve(stage: FeedStage, driver: FeedDriver) -> None:
     try:
-        spec = run.create_or_resume(stage.spec, [stage.url], stage.password)
+        spec = run.create_or_resume(stage.spec, stage.sources, stage.password)
         take_lease(driver, stage)
-        run.serve(spec, [stage.url], stage.password, driver, stage.notify)
+        run.serve(spec, stage.sources, stage.password, driver, stage.notify)
     except VReplicationError:
         raise
     except Exception as error:  # a fault of ours comes again: to begin anew for ever would hide it
