@@ -6,7 +6,7 @@ VENV := .venv/bin
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help reference install install-mysql install-kafka install-browser demo demo-move demo-feed test models soak airflow airflow-stop check bench clean
+.PHONY: help reference install install-mysql install-kafka install-browser demo demo-move demo-feed test models soak airflow airflow-stop check bench bench-feed clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,6 +66,9 @@ check: ## Lint, formatting, types and the fast tests: under a minute
 bench: install install-mysql ## Measure us, and us beside gh-ost, spirit and pt-online-schema-change (bench/README.md)
 	@$(PYTHON) -m sandbox.install charts
 	@$(VENV)/python -m bench
+
+bench-feed: install install-mysql install-kafka ## Measure a change feed beside Debezium, about a quarter of an hour (FEED="--only all", bench/README.md)
+	@$(VENV)/python -m bench.feed $(FEED)
 
 clean: ## Remove what demo and tests left: .sandbox, caches (not .venv)
 	@rm -rf .sandbox .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse

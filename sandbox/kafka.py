@@ -51,7 +51,7 @@ _DEFAULTS: dict[str, object] = {
     # Taken from the heap at once; the default is a third of it.
     "log.cleaner.dedupe.buffer.size": 16 << 20,
 }
-_LOGGING = """status = error
+LOGGING = """status = error
 appender.0.type = Console
 appender.0.name = out
 appender.0.layout.type = PatternLayout
@@ -113,20 +113,20 @@ class Broker:
         self.folder.mkdir(parents=True)
         (self.folder / "tmp").mkdir()
         self.log.touch()
-        (self.folder / "log4j2.properties").write_text(_LOGGING)
+        (self.folder / "log4j2.properties").write_text(LOGGING)
         lines = [f"{name}={value}\n" for name, value in properties.items()]
         (self.folder / "server.properties").write_text("".join(lines))
 
     def command(self, program: str, *words: str) -> list[str]:
         """One of Kafka's programs, as it is run for this broker."""
         places = [f"-Djava.io.tmpdir={self.folder}/tmp", f"-Dlog4j2.configurationFile={self.folder}/log4j2.properties"]
-        return [*_java(), *self.java, *places, "-cp", _class_path(), program, *words]
+        return [java_program(), *self.java, *places, "-cp", _class_path(), program, *words]
 
     def launch(self) -> None:
         """Start the process and do not wait for what it answers."""
         with self.log.open("ab") as out:
             self._process = subprocess.Popen(
-                [*_dies_with_us(), *self.command("kafka.Kafka", f"{self.folder}/server.properties")],
+                [*dies_with_us(), *self.command("kafka.Kafka", f"{self.folder}/server.properties")],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,
@@ -244,7 +244,7 @@ def start_cluster(
 def _describe(directory: Path, count: int, java: Sequence[str] | None) -> Cluster:
     heap = "-Xmx512m" if count == 1 else "-Xmx320m"
     archive = [f"-XX:SharedArchiveFile={_ARCHIVE}"] if java is None else java
-    ports = _free_ports(2 * count)
+    ports = free_ports(2 * count)
     return Cluster(
         brokers=tuple(
             Broker(
@@ -298,7 +298,7 @@ def _format(cluster: Cluster) -> None:
     for process in running:
         said = process.communicate(timeout=START_SECONDS)[0]
         if process.returncode:
-            raise StartFailed(f"Formatting Kafka's storage failed:\n{_trouble(said)}")
+            raise StartFailed(f"Formatting Kafka's storage failed:\n{trouble(said)}")
 
 
 def _format_one(broker: Broker, *words: str) -> subprocess.Popen[str]:
@@ -313,10 +313,10 @@ def _wait_until_ready(broker: Broker, *, beside: int) -> None:
     deadline = time.monotonic() + START_SECONDS
     while not _answers(client, broker.number, beside):
         if not broker.is_alive():
-            raise StartFailed(f"broker {broker.number} ended while starting:\n{_trouble(broker.said())}")
+            raise StartFailed(f"broker {broker.number} ended while starting:\n{trouble(broker.said())}")
         if time.monotonic() > deadline:
             raise StartFailed(
-                f"broker {broker.number} did not answer in {START_SECONDS:.0f} s:\n{_trouble(broker.said())}"
+                f"broker {broker.number} did not answer in {START_SECONDS:.0f} s:\n{trouble(broker.said())}"
             )
         time.sleep(0.05)
 
@@ -356,7 +356,7 @@ def _client(addresses: str) -> AdminClient:
     return AdminClient({"bootstrap.servers": addresses, "log_level": 0, "reconnect.backoff.max.ms": 200})
 
 
-def _java() -> list[str]:
+def java_program() -> str:
     """Raises ServerMissing where there is no Java, or no Kafka for it."""
     if not kafka_jars.BROKER.folder.exists():
         raise ServerMissing(f"Kafka is not in {kafka_jars.BROKER.folder}. Run: make install-kafka")
@@ -364,7 +364,7 @@ def _java() -> list[str]:
     program = f"{home}/bin/java" if home else shutil.which("java")
     if program is None or not Path(program).exists():
         raise ServerMissing("Java is not installed. Run: make install-kafka")
-    return [program]
+    return program
 
 
 def _class_path() -> str:
@@ -372,7 +372,7 @@ def _class_path() -> str:
     return os.pathsep.join(map(str, sorted(kafka_jars.BROKER.folder.glob("*.jar"))))
 
 
-def _dies_with_us() -> list[str]:
+def dies_with_us() -> list[str]:
     """As servers do it. SIGKILL, for a frozen one hears nothing else."""
     program = shutil.which("setpriv")
     if program is None or threading.current_thread() is not threading.main_thread():
@@ -380,7 +380,7 @@ def _dies_with_us() -> list[str]:
     return [program, "--pdeathsig", "KILL"]
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     """Below those that the kernel gives to connections, one of which might take the port of a broker that is gone."""
     found: set[int] = set()
     while len(found) < count:
@@ -400,7 +400,7 @@ def _port_was_taken(cluster: Cluster) -> bool:
     return any("Address already in use" in broker.said() for broker in cluster.brokers)
 
 
-def _trouble(log: str, lines: int = 25) -> str:
+def trouble(log: str, lines: int = 25) -> str:
     """The errors, which a broker that ends says much after, or else its last words."""
     said = log.splitlines()
     errors = [line for line in said if " ERROR " in line or " FATAL " in line or "Exception: " in line]

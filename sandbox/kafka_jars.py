@@ -1,4 +1,5 @@
-"""Jars that Maven fetches: Apache Kafka's, which a broker runs from, and the connector by which Spark reads from it.
+"""Jars that Maven fetches: Apache Kafka's, which a broker runs from, and the connector by which Spark reads from it;
+and Kafka Connect with Debezium's connectors, beside which feeds are measured.
 
 Python's standard library only: `sandbox.install` asks for them before anything is installed.
 
@@ -13,6 +14,8 @@ from pathlib import Path
 KAFKA = "4.3.1"
 # Spark 4.3.0, which uv.lock has, has no connector on Maven Central; that of 4.2.0 reads with it.
 CONNECTOR = "4.2.0"
+# The newest of each that Maven Central had whole.
+DEBEZIUM = {"mysql": "3.6.1.Final", "mariadb": "3.5.0.Final"}
 # The version of the log4j that comes with Kafka.
 _LOG4J = "2.25.4"
 # Of the classes that a broker loads, in the folder of its jars; made by its first start there.
@@ -80,6 +83,31 @@ SPARK_CONNECTOR = Jars(
     ),
 )
 ALL = (BROKER, SPARK_CONNECTOR)
+CONNECT = Jars(
+    name=f"connect-{KAFKA}",
+    title=f"Kafka Connect {KAFKA}",
+    artifacts=(
+        f"org.apache.kafka:connect-runtime:{KAFKA}",
+        f"org.apache.kafka:connect-json:{KAFKA}",
+        f"org.apache.logging.log4j:log4j-slf4j-impl:{_LOG4J}",
+    ),
+)
+
+
+def debezium(flavor: str) -> Jars:
+    """Its connector for MariaDB or MySQL, as a plugin of Kafka Connect."""
+    version = DEBEZIUM[flavor]
+    return Jars(
+        name=f"debezium-{flavor}-{version}",
+        title=f"Debezium {version} for {flavor}",
+        artifacts=(f"io.debezium:debezium-connector-{flavor}:{version}",),
+        # A worker has them, and gives a plugin its own.
+        there_already=(
+            "org.apache.kafka:connect-api",
+            "org.apache.kafka:kafka-clients",
+            "org.slf4j:slf4j-api",
+        ),
+    )
 
 
 def _coordinates(artifact: str) -> str:

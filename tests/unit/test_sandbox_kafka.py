@@ -75,6 +75,6 @@ def test_a_missing_kafka_says_how_to_get_it(tmp_path: Path) -> None:
 
 
 def test_ports_are_not_those_of_connections() -> None:
-    found = kafka._free_ports(6)
+    found = kafka.free_ports(6)
     assert len(set(found)) == 6
     assert max(found) < 32_768
