@@ -33,6 +33,9 @@ from vreplication.settings import SIDECAR
 log = logging.getLogger(__name__)
 
 _OWN_TYPES = {"uuid": 16, "inet6": 16, "inet4": 4}
+_BINARY_COLLATION = 63
+_TOLD = frozenset({1, 2, 3, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 245, 246, 247, 248, 252, 253, 254})
+"""Types that the log describes whole: numbers, times, text, bytes, labels, JSON."""
 SYSTEM = frozenset({"mysql", "sys", "information_schema", "performance_schema", SIDECAR})
 _METADATA = "Run SET GLOBAL binlog_row_metadata=FULL on the source, and start the feed again behind that place."
 
@@ -85,12 +88,14 @@ def parse_columns(given: Sequence[str]) -> tuple[tuple[str, tuple[str, ...]], ..
 class Tables:
     """The catalog of one source. connect: opens a session when a definition is to be looked up.
 
-    first: number of its first layout, where a feed has several sources.
+    first: number of its first layout, where a feed has several sources. is_asking: the server is asked of each table,
+    also of those that the log tells whole: for unique keys, and for layouts that are the same from both.
     """
 
     filter: Filter
     connect: Callable[[], Session]
     first: int = 0
+    is_asking: bool = False
     layouts: list[Layout] = field(default_factory=list)
     _by_name: dict[str, list[Layout]] = field(default_factory=dict)
     _known: dict[tuple[object, ...], Watch] = field(default_factory=dict)
@@ -142,7 +147,8 @@ class Tables:
     # Layouts.
 
     def _new_watch(self, found: TableMap, said: Described) -> Watch:
-        table = self._now(found.schema, found.table)
+        is_told = not self.is_asking and tells_all(found, said)
+        table = None if is_told else self._now(found.schema, found.table)
         is_fit = table is not None and self._fits(table, found, said)
         columns = table.columns if table is not None and is_fit else self._told_columns(table, found, said)
         keys = table.keys if table is not None and is_fit else ()
@@ -270,6 +276,20 @@ def _distinct(table: Table | None, names: Sequence[str]) -> tuple[Distinct, ...]
         return None
     found = distinct_of(table.keys)
     return tuple(key for key in found if {name for name, _ in key}.issubset(names))
+
+
+def tells_all(found: TableMap, said: Described) -> bool:
+    """The log alone says what a feed needs, so that the server need not be asked for each of very many tables.
+
+    It does not tell ZEROFILL, which is unsigned, kinds of geometry, and MariaDB's types that look like BINARY.
+    """
+    if said.unsigned:
+        return False
+    for place, (kind, meta) in enumerate(map(real_type, found.types, found.metadata)):
+        is_bytes = said.collations.get(place, _BINARY_COLLATION) == _BINARY_COLLATION
+        if kind not in _TOLD or (kind == 254 and is_bytes and meta & 0xFF in _OWN_TYPES.values()):
+            return False
+    return True
 
 
 def without(layout: Layout, sent: tuple[Column, ...]) -> Layout:

@@ -216,7 +216,12 @@ def _sources(feed: Feed, sessions: Sequence[Session], progress: Progress) -> Ite
 @contextmanager
 def _source(feed: Feed, session: Session, number: int, filled: Filled | None) -> Iterator[Source]:
     origin = feed.sources[number]
-    tables = Tables(filter=origin.filter, connect=lambda: connect(origin.url), first=number * _LAYOUTS)
+    tables = Tables(
+        filter=origin.filter,
+        connect=lambda: connect(origin.url),
+        first=number * _LAYOUTS,
+        is_asking=feed.is_snapshot or feed.rule.way == "conflict",
+    )
     try:
         yield Source(
             number=number,
