@@ -22,9 +22,11 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Literal
+
+import msgspec
 
 from vreplication.errors import Refused
 from vreplication.feed.layout import Layout
@@ -181,8 +183,8 @@ class Dispatcher:
         if before is None or after is None or before == after:
             yield (after if before is None else before) or 0, row
         else:
-            yield before, replace(row, after=None)
-            yield after, replace(row, before=None)
+            yield before, msgspec.structs.replace(row, after=None)
+            yield after, msgspec.structs.replace(row, before=None)
 
     def of(self, layout: Layout, image: tuple[Any, ...], t: int) -> int:
         """From 0 on."""
@@ -218,6 +220,8 @@ def bytes_of(column: Column, value: Any, weights: Weights) -> bytes:
     """Equal for what the server takes for equal."""
     if value is None:
         return b"\0"
+    if isinstance(value, int):
+        return b"%d" % value
     if isinstance(value, bytes):
         return value
     if column.data_type in _TEXT and column.collation:

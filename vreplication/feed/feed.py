@@ -34,6 +34,7 @@ _MOST_ROWS, _MOST_BYTES = 10_000, 8 << 20
 _IDLE_SECONDS = 1.0
 _METADATA_SECONDS = 30.0
 _VISIBLE_SECONDS = 10.0
+_PAUSE_SECONDS = 0.001
 _NOTHING, _ALL = -1, 1 << 62
 """Numbers of rows in a transaction: before the first, behind the last."""
 
@@ -110,6 +111,8 @@ class Run:
     _by_partition: list[int] = field(default_factory=list)
     _committed_at: float = 0.0
     _looked_at: float = 0.0
+    _paused_at: float = 0.0
+    """The last transaction's name, and the headers that its rows share."""
 
     def go(self) -> None:
         """Until `hooks.check` or an error ends it. Raises Transient, Ambiguous, Terminal."""
@@ -185,10 +188,13 @@ class Run:
                 self._send(self._sending[piece.source], piece)
 
     def _pause(self) -> None:
-        """Between two items of the log."""
+        """Between two items of the log, but for those that come close behind each other."""
+        now = time.monotonic()
+        if now - self._paused_at < _PAUSE_SECONDS:
+            return
+        self._paused_at = now
         self.hooks.check()
         self.producer.poll()
-        now = time.monotonic()
         if self._is_due(now):
             self._commit()
         if not any(each.is_open for each in self._sending):

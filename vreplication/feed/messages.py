@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
+import msgspec
+
 from vreplication.feed.layout import Layout
 
 Header = tuple[str, bytes]
@@ -41,8 +43,7 @@ class Place(NamedTuple):
     seq: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class Row(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """before None: INSERT. after None: DELETE. Both are tuples of values (feed/values.py) in the layout's order.
 
     gtid: the transaction's name, or file:offset where the log has no names. commit: what the source says, µs.
@@ -87,8 +88,7 @@ class Admin:
     snapshot: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Encoded:
+class Encoded(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A message's bytes. key None: it has none. value None: a tombstone."""
 
     key: bytes | None
@@ -129,19 +129,22 @@ class Tags:
     """As of an Admin that begins no generation."""
 
 
+_KINDS: dict[Kind, Header] = {kind: ("vr-kind", kind.encode()) for kind in Kind}
+
+
 def headers(
     kind: Kind, place: Place, n: int, generation: int, *, source: str = "", gtid: str = "", part: str = ""
 ) -> list[Header]:
     found: list[Header] = [
-        ("vr-kind", kind.encode()),
+        _KINDS[kind],
         ("vr-t", b"%d" % place.t),
         ("vr-seq", b"%d" % place.seq),
         ("vr-n", b"%d" % n),
         ("vr-gen", b"%d" % generation),
     ]
-    for name, value in (("vr-source", source), ("vr-gtid", gtid), ("vr-part", part)):
-        if value:
-            found.append((name, value.encode()))
+    if source or gtid or part:
+        named = (("vr-source", source), ("vr-gtid", gtid), ("vr-part", part))
+        found += [(name, value.encode()) for name, value in named if value]
     return found
 
 

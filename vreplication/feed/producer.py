@@ -39,6 +39,7 @@ _FENCED = frozenset(
         KafkaError.INVALID_PRODUCER_ID_MAPPING,
     }
 )
+_COUNTED, _LAST = (Kind.ROW, Kind.DDL, Kind.ADMIN), (Kind.RESOLVED, Kind.ADMIN)
 _LEAST_PIECE, _OVERHEAD = 1_000, 2_000
 """Bytes of a message beside key and value: headers, and what a batch adds."""
 
@@ -173,8 +174,9 @@ class FeedProducer:
     def row(self, partition: int, place: Place, messages: Sequence[Encoded], tags: Sequence[Header]) -> None:
         """One row; may be several messages, and those several parts."""
         pieces = [piece for message in messages for piece in self._pieces(message)]
-        there = self._sent.rows(partition, place)
-        for message, part in pieces[there:]:
+        if there := self._sent.rows(partition, place):
+            pieces = pieces[there:]
+        for message, part in pieces:
             self._produce(partition, Kind.ROW, place, message, tags, part)
         self.rows += 1
 
@@ -226,17 +228,18 @@ class FeedProducer:
     def _produce(
         self, partition: int, kind: Kind, place: Place, message: Encoded, tags: Sequence[Header], part: str
     ) -> None:
-        is_counted = kind in (Kind.ROW, Kind.DDL, Kind.ADMIN)
+        is_counted = kind in _COUNTED
         end = self._sent.ends[partition]
         n = end.n + is_counted
         if is_counted:
             self._sent.ends[partition] = End(offset=end.offset, n=n)
         own = headers(kind, place, n, self._generation, part=part)
-        self._put(partition, message, [*own, *tags, *message.headers], is_last=kind in (Kind.RESOLVED, Kind.ADMIN))
+        self._put(partition, message, [*own, *tags, *message.headers], is_last=kind in _LAST)
         self.nbytes += len(message.value or b"") + len(message.key or b"") + 120
 
     def _put(self, partition: int, message: Encoded, tags: list[Header], *, is_last: bool) -> None:
-        self._begin()
+        if not self._is_open:
+            self._begin()
         producer = self._own
         report = self._note_offset if is_last else self._note_error
         while True:
