@@ -334,7 +334,7 @@ def test_the_plan_says_what_fits(
     database.admin.execute_raw(f"CREATE TABLE t ({definition})")
     spec = make_feed_spec(sink=f"kafka://{kafka.bootstrap}/plan", dispatch=dispatch, workflow="plan")
     with database.server.admin(database.name) as session:
-        plan = make_feed_plan(session, spec)
+        plan = make_feed_plan([session], spec)
     (found,) = (check for check in plan.checks if check.name == "dispatch")
     assert found.verdict is verdict
     assert said in f"{found}"
