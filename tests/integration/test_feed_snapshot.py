@@ -36,6 +36,7 @@ def test_a_row_is_the_same_from_the_table_and_from_the_log(database: Database, n
     definition, rows = values.GROUPS.get(name) or (values.TEXTS, values.TEXT_ROWS)
     feeds.describe_fully(database)
     tables, start = feeds.catalog(database), feeds.here(database)
+    tables.is_asking = True
     values.make_table(database, definition, rows)
     logged = [list(after.values()) for name, _, after in feeds.read(database, tables, start) if name == "t"]
     with database.server.admin() as session:
