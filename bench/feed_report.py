@@ -7,6 +7,7 @@ import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from bench import machine
@@ -34,30 +35,43 @@ class Results:
     records: list[dict[str, Any]] = field(default_factory=list)
     at: str = field(default_factory=lambda: time.strftime("%Y%m%d-%H%M%S"))
 
+    def __post_init__(self) -> None:
+        """To what is there under this name records are added; rounds are counted on."""
+        path = self._folder / "results.json"
+        if self.name and path.exists():
+            found = json.loads(path.read_text())
+            self.machine, self.records = found["machine"], found["records"]
+
+    @property
+    def _folder(self) -> Path:
+        return FOLDER / self.name if self.name else FOLDER / "scratch" / f"feed-{self.at}"
+
     def add(
         self, flavor: str, scenario: str, cell: str, contender: str, number: int, figures: dict[str, float]
     ) -> None:
         shown = ", ".join(f"{name} {value:,.1f}" for name, value in figures.items()) or "failed"
         say(f"  {flavor}, {scenario}, {cell}, {contender}: {shown}")
+        # Of a further run under this name rounds are counted on.
+        is_same = {"flavor": flavor, "scenario": scenario, "cell": cell, "contender": contender}
+        number = max(number, 1 + sum(is_same.items() <= record.items() for record in self.records))
         self.records.append(
             {
-                **{"flavor": flavor, "scenario": scenario, "cell": cell, "contender": contender, "round": number},
+                **is_same,
+                "round": number,
                 "figures": {name: round(value, 3) for name, value in figures.items()},
             }
         )
         self.save()
 
     def save(self) -> None:
-        folder = FOLDER / self.name if self.name else FOLDER / "scratch" / f"feed-{self.at}"
-        folder.mkdir(parents=True, exist_ok=True)
+        self._folder.mkdir(parents=True, exist_ok=True)
         found = {"machine": self.machine, "options": self.options, "records": self.records}
-        (folder / "results.json").write_text(json.dumps(found, indent=1) + "\n")
-        (folder / "README.md").write_text(self.in_words() + "\n")
+        (self._folder / "results.json").write_text(json.dumps(found, indent=1) + "\n")
+        (self._folder / "README.md").write_text(self.in_words() + "\n")
 
     def finish(self) -> str:
         self.save()
-        folder = FOLDER / self.name if self.name else FOLDER / "scratch" / f"feed-{self.at}"
-        return f"{self.in_words()}\n\nwritten to {folder.relative_to(ROOT)}"
+        return f"{self.in_words()}\n\nwritten to {self._folder.relative_to(ROOT)}"
 
     def in_words(self) -> str:
         parts = [f"# Measured: {self.name or self.at}"]
