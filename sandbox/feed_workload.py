@@ -117,11 +117,15 @@ class Actor(threading.Thread):
                     self.act(session)
                     self.done += 1
                     self._stopping.wait(max(0.0, self._pause - (time.monotonic() - began)))
+                self.last(session)
         except (VReplicationError, Missing) as error:
             self.errors.append(f"{self.name}: {error}")
 
     def act(self, session: Session) -> None:
         raise NotImplementedError
+
+    def last(self, session: Session) -> None:
+        """Once more, when it was told to end."""
 
     def stop(self) -> None:
         """Ends behind what is under way."""
@@ -256,6 +260,10 @@ class Ticker(Actor):
         number = self.done + 1
         session.execute(f"INSERT INTO {TIMES[self._flavor]} VALUES (%s)", (number,))
         self._moments.commit((self._flavor, number))
+
+    def last(self, session: Session) -> None:
+        """Behind whatever was written until it was told to end: who waits for this row has all."""
+        self.act(session)
 
 
 class Watcher(Actor):
