@@ -233,7 +233,8 @@ class Run:
             fields = {"position": mark.position, "assigned": mark.t, "again_from": again, "branches": mark.branches}
             sending.at = _changed(sending.at, {**fields, "filled": filled})
             if was_filling and not self._is_filling:
-                self._send_filled(Place(piece.t, piece.seq + len(piece.changes)))
+                # Never the place of an Admin that begins a generation, which would then count as sent.
+                self._send_filled(Place(piece.t, piece.seq + len(piece.changes) + 1))
             self._reached = Place(mark.t, _ALL)
 
     @property
