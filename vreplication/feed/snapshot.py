@@ -50,7 +50,8 @@ log = logging.getLogger(__name__)
 MARKED = -8
 """Number of the changes that are markers."""
 KIND = "feed"
-_ROWS, _AHEAD = 2_000, 4
+_ROWS, _FIRST_ROWS, _CHUNK_BYTES, _AHEAD = 2_000, 10, 2 << 20, 4
+"""Rows of a chunk: at the most, at first, and about how many bytes; and chunks that wait for their marker."""
 _POLL_SECONDS, _JOIN_SECONDS = 0.02, 15.0
 _COUNTER = re.compile(r" AUTO_INCREMENT=\d+")
 _RAW = frozenset({"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob", "vector"})
@@ -265,6 +266,7 @@ class _TableReader:
         by_name = {column.name: column for column in self._table.columns}
         self._key = [by_name[column] for column in self.layout.key]
         self._plain = [_plain(session, column) for column in self.layout.columns]
+        self._rows = min(_ROWS, _FIRST_ROWS)
 
     def _defined(self) -> str:
         return _COUNTER.sub("", str((self._session.row(f"SHOW CREATE TABLE {self._name}") or ("", ""))[1]))
@@ -275,14 +277,21 @@ class _TableReader:
         keys = ",".join(bound_sql(column, ident(column.name)) for column in self._key)
         where, order = range_sql(self._key, after, None), order_sql(self._key)
         found = self._session.bytes_rows(
-            f"SELECT {cells},{keys} FROM {self._name} WHERE {where} ORDER BY {order} LIMIT {_ROWS}"
+            f"SELECT {cells},{keys} FROM {self._name} WHERE {where} ORDER BY {order} LIMIT {self._rows}"
         )
+        self._resize(found)
         if self._defined() != self._definition:
             raise Transient(f"Table {self.layout.name} was defined anew while its rows were read.")
         width = len(self.layout.columns)
         rows = [tuple(map(_told, self._plain, row[:width])) for row in found]
         last = tuple(_literal(each) for each in found[-1][width:]) if found else ()
         return rows, last
+
+    def _resize(self, found: Sequence[Row]) -> None:
+        """By what the rows weighed, for the next chunk: some tables have rows of many MiB."""
+        weight = sum(len(cell) for row in found for cell in row if isinstance(cell, bytes | str)) + 1
+        wanted = len(found) * _CHUNK_BYTES // weight
+        self._rows = max(1, min(_ROWS, wanted, 10 * self._rows))
 
 
 def _literal(value: Any) -> str:
