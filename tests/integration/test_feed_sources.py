@@ -166,6 +166,13 @@ def test_rows_wait_for_a_source_that_is_silent_until_its_time_goes_on(
     wait_until(lambda: feed.status is not status or feed.error, "the other's silence ended the feed", 10, 0.05)
     assert not times(feed)
     with mariadb.server.admin() as session:
+        session.execute_raw("RENAME TABLE _vreplication.feed TO _vreplication.feed_away")
+        mute = Pulse([mariadb.url], "feed-of-two", 0.05)
+        mute.start()
+        wait_until(lambda: mute.waits, "it does not say for whom the feed waits", 30)
+        session.execute_raw("RENAME TABLE _vreplication.feed_away TO _vreplication.feed")
+        wait_until(lambda: not mute.waits, "it says so still", 30)
+        mute.close()
         beat = Pulse([mariadb.url], "feed-of-two", 0.05)
         beat.start()
         wait_until(lambda: feed.error or times(feed), "the row does not come", 30)

@@ -211,7 +211,8 @@ class FeedDriver:
         now = int(session.value("SELECT CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED)"))
         status = self._status
         rate, rates = self._counts.look(time.monotonic())
-        found: dict[str, Any] = {"waiting_for": self._waiting or None, "rows_per_second": rate, "rates": rates}
+        waiting = self._waiting or (self._pulse.waits if self._pulse else "")
+        found: dict[str, Any] = {"waiting_for": waiting or None, "rows_per_second": rate, "rates": rates}
         if status is not None:
             progress = status.progress
             found |= {

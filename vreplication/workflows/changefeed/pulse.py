@@ -3,7 +3,7 @@
 A source that writes nothing would hold the others: the feed would not know that nothing of an earlier time comes from
 it. So its time goes on by a row of ours, a few times a second.
 
-What must stay true: it writes nothing but that row; where it cannot, the feed waits and says for whom.
+What must stay true: it writes nothing but that row; where it cannot, the feed waits, and `waits` says for what.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ class Pulse:
 
     def __init__(self, urls: Sequence[SourceUrl], workflow: str, seconds: float) -> None:
         self._workflow, self._seconds = workflow, seconds
+        self._failed: dict[SourceUrl, str] = {}
         self._closing = threading.Event()
         self._threads = [
             threading.Thread(target=self._run, args=(url,), name=f"pulse-{number}", daemon=True)
@@ -43,13 +44,20 @@ class Pulse:
         for thread in self._threads:
             thread.join(10.0)
 
+    @property
+    def waits(self) -> str:
+        """What the first of them that fails meets; '': nothing."""
+        return next((f"No heartbeat into {url}: {text}" for url, text in list(self._failed.items())), "")
+
     def _run(self, url: SourceUrl) -> None:
         while not self._closing.is_set():
             try:
                 with connect(url, read_timeout=BEAT_SECONDS, idle_seconds=ALIVE_SECONDS) as session:
                     while not self._closing.wait(self._seconds):
                         feeds.pulse(session, self._workflow)
+                        self._failed.pop(url, None)
             except VReplicationError as error:
+                self._failed[url] = str(error)
                 log.warning("no heartbeat for %s: %s", url, error)
                 self._closing.wait(_AGAIN_SECONDS)
             except Exception:  # a silent end of this thread would hold the feed for ever
