@@ -283,7 +283,7 @@ class _Show:
             self.commands.ask(*words)
             self._until(lambda count=count: self.topic.partitions == count, "it is not scaled")  # type: ignore[misc]
             took = time.monotonic() - began
-            self.say(f"{count} partitions, {took:.1f} s after the command; nobody had to stop\n", "bold")
+            self.say(f"{count} partitions, {took:.1f} s after the command; no process stopped for it\n", "bold")
             self._wait(self.demo.seconds)
 
     def _kill(self) -> None:

@@ -1,7 +1,7 @@
 """Several sources as one stream, by the times of their transactions.
 
 Each source is read by a thread of its own. What may not go yet waits: in memory up to so many bytes, behind that in the
-source's sorter, and where that is full its log is not read on. (A server ends a dump that nobody reads, after its
+source's sorter, and where that is full its log is not read on. (A server ends a dump that is not read, after its
 net_write_timeout: the feed then begins again at its progress, and has lost nothing but time.)
 
 A piece goes once no other source can have an earlier one: of every other it is known what comes next, or up to when all

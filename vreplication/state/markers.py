@@ -151,5 +151,5 @@ def wait(
 
 
 def remove_kind(session: Session, workflow: str, kind: str) -> None:
-    """All of a kind, for which nobody looks any more."""
+    """All of a kind, when they are not needed any more."""
     rows.remove(session, sidecar.marker, workflow=workflow, kind=kind)

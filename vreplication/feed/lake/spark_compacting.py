@@ -30,7 +30,7 @@ _ROWS_A_FILE = 2_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compacted:
-    """What came of it. files_before, files_after: of all tables; removed: files that nobody reads any more."""
+    """What came of it. files_before, files_after: of all tables; removed: files that no manifest names any more."""
 
     number: int
     files_before: int

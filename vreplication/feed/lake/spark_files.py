@@ -175,7 +175,7 @@ class Files:
         return self.described(written, version.number, (group.count, group.first, group.last)), None
 
     def save(self, frame: Any, folder: str, letter: str) -> list[str]:
-        """Write it; paths of synced files that nobody names yet."""
+        """Write it; paths of synced files that no manifest names yet."""
         out = self._work / f"out-{secrets.token_hex(8)}"
         frame.write.parquet(str(out), compression="zstd")
         place = self._store.directory / TABLES / folder

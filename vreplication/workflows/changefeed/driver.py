@@ -1,6 +1,6 @@
 """A feed's lease and heartbeat at its source, what the operator wants, and what is told of it.
 
-Our heartbeat is in the source's log, too, so that the feed's time goes on while nobody writes.
+Our heartbeat is in the source's log, too, so that the feed's time goes on while the application is silent.
 
 What must stay true: whoever has lost the lease is told at the next look; figures are written under the lease.
 """

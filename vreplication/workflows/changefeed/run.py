@@ -230,7 +230,7 @@ def _told(session: Session, spec: FeedSpec, password: str, driver: FeedDriver, e
 
 
 def cancelled(session: Session, spec: FeedSpec, password: str) -> Result:
-    """End it for good: nobody of ours can send any more. Topics and what they hold stay."""
+    """End it for good: no process of ours can send any more. Topics and what they hold stay."""
     workflow = spec.workflow or ""
     end(feed_of(spec, [session.url], password))
     row = workflows.load(session, workflow)
@@ -257,7 +257,7 @@ def resume(
     notify: Callable[[str], None],
     watch: Callable[[FeedDriver], None] = lambda driver: None,
 ) -> Result | None:
-    """Unpause; run it on when nobody does. None: somebody does."""
+    """Unpause; run it where no process does. None: one does."""
     with connect(sources[0]) as session:
         row = workflows.load(session, workflow)
         spec = resumed(session, row)
@@ -268,7 +268,7 @@ def resume(
 
 
 def cancel(source: SourceUrl, workflow: str, password: str) -> Result:
-    """Of one that nobody works on."""
+    """Of a feed without a process."""
     with connect(source) as session:
         spec = resumed(session, workflows.load(session, workflow))
         held = lease.acquire(session, workflow, lease.DRIVER)

@@ -1,6 +1,6 @@
 """The stages of a change feed: one tuple that the command runs, Airflow's tasks are made from, and a plan prints.
 
-What must stay true: nobody has a list of stages beside this one.
+What must stay true: there is no list of stages beside this one.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ def stream(stage: FeedStage) -> Result:
 
 
 def _is_cancelled(stage: FeedStage) -> bool:
-    """Between two tries, by somebody who found nobody at work."""
+    """Between two tries, by an operator, while no process worked on it."""
     with connect(stage.url) as session:
         row = workflows.find(session, stage.workflow)
         return row is not None and row.phase is Phase.CANCELLED
