@@ -10,7 +10,6 @@ import contextlib
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +18,7 @@ from pathlib import Path
 from bench import cpu, feed_site
 from bench.feed_contenders import OURS, Job, Ours, cpu_of, environment, versions
 from bench.feed_report import Results
-from bench.feed_runs import Figures, Memory, Trickle, read_by
+from bench.feed_runs import Figures, Memory, Peak, Trickle, read_by
 from bench.feed_site import NARROW, SCHEMA, Site
 from bench.load import percentile
 from bench.report import say
@@ -143,25 +142,12 @@ def _note(database: Database, table: str, seen: dict[int, float]) -> None:
 # What is large.
 
 
-class Files:
-    """The most files of the sorter that a process has open at a time."""
+class Files(Peak):
+    """Files of the sorter that a process has open at a time."""
 
     def __init__(self, pid: int, spool: Path) -> None:
-        self.most, self._pid, self._spool = 0, pid, str(spool)
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-
-    def __enter__(self) -> Files:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._over.wait(0.5):
-            self.most = max(self.most, self._now())
+        super().__init__(self._now)
+        self._pid, self._spool = pid, str(spool)
 
     def _now(self) -> int:
         found = 0
@@ -207,7 +193,7 @@ def _giant(site: Site, rows: int) -> Figures:
         "others_behind_at_most_seconds": max(late),
         "cpu_seconds_per_million": 1e6 * used / rows,
         "resident_mib": memory.mib,
-        "sorter_files": float(files.most),
+        "sorter_files": float(files.peak),
     }
 
 
@@ -272,5 +258,5 @@ def _tables(site: Site, count: int) -> Figures:
         "written_per_second": (count - 1) / (max(done.values()) - min(done.values())),
         "cpu_seconds_per_million": 1e6 * used / count,
         "resident_mib": memory.mib,
-        "sorter_files": float(files.most),
+        "sorter_files": float(files.peak),
     }

@@ -10,8 +10,9 @@ import contextlib
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Self
 
 from bench.feed_contenders import Contender, Job
 from bench.feed_reader import Reader, ids
@@ -38,16 +39,16 @@ class Cell:
         return f"{f'{self.kind}, ' if self.kind else ''}{self.partitions} partitions, {interval}"
 
 
-class Memory:
-    """The most that a contender has resident, looked at twice a second."""
+class Peak:
+    """The most that a figure came to, looked at twice a second."""
 
-    def __init__(self, contender: Contender) -> None:
+    def __init__(self, look: Callable[[], int]) -> None:
         self.peak = 0
-        self._contender = contender
+        self._look = look
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
-    def __enter__(self) -> Memory:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
@@ -57,7 +58,14 @@ class Memory:
 
     def _watch(self) -> None:
         while not self._over.wait(0.5):
-            self.peak = max(self.peak, self._contender.resident())
+            self.peak = max(self.peak, self._look())
+
+
+class Memory(Peak):
+    """What a contender has resident."""
+
+    def __init__(self, contender: Contender) -> None:
+        super().__init__(contender.resident)
 
     @property
     def mib(self) -> float:

@@ -115,7 +115,7 @@ def read_table(create_sql: str) -> TableText:
     start = next(i for i, token in enumerate(parts) if token.is_punct("("))
     end = _closing(parts, start)
     columns, keys, checks, others = [], [], [], []
-    for definition in _cut(parts[start + 1 : end]):
+    for definition in cut_at_commas(parts[start + 1 : end]):
         if definition[0].kind == "quoted":
             columns.append(_column(create_sql, definition))
         elif check := _check(create_sql, definition):
@@ -146,8 +146,8 @@ def _closing(parts: list[Token], start: int) -> int:
     raise ValueError("a parenthesis is not closed")
 
 
-def _cut(parts: list[Token]) -> list[list[Token]]:
-    """At the commas outside parentheses."""
+def cut_at_commas(parts: list[Token]) -> list[list[Token]]:
+    """The parts between the commas that are outside parentheses."""
     found: list[list[Token]] = [[]]
     depth = 0
     for token in parts:
@@ -196,7 +196,7 @@ def _key(sql: str, parts: list[Token]) -> KeyText | None:
         return None
     start = next(i for i, token in enumerate(parts) if token.is_punct("("))
     end = _closing(parts, start)
-    inside = _cut(parts[start + 1 : end])
+    inside = cut_at_commas(parts[start + 1 : end])
     return KeyText(
         kind=" ".join(words),
         name=next((token.value for token in parts[:start] if token.kind == "quoted"), ""),

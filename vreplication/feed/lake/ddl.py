@@ -18,6 +18,7 @@ from vreplication.errors import Refused
 from vreplication.feed.lake.manifest import FOREVER, Alter, Manifest, Name, Table, Version
 from vreplication.mysql.text import Token, Unreadable, tokens
 from vreplication.schema.alter import AlterClauses, parse_alter
+from vreplication.schema.written import cut_at_commas
 
 _UTF8MB4 = 45
 _BEFORE_NAME = ("ALTER", "RENAME", "ONLINE", "OFFLINE", "IGNORE", "TABLE", "TABLES", "IF", "EXISTS")
@@ -213,25 +214,13 @@ def _clauses(statement: Statement) -> tuple[AlterClauses | None, Pair | None]:
     found = _name(cut, _behind(cut), statement.schema)
     if found is None or found[1] >= len(cut):
         return None, None
-    parts = [clause for clause in _split(cut[found[1] :]) if clause]
+    parts = [clause for clause in cut_at_commas(cut[found[1] :]) if clause]
     new = next((name for clause in parts if (name := _new_name(clause, statement.schema))), None)
     rest = ",".join(_text(clause, statement.sql) for clause in parts if not _new_name(clause, statement.schema))
     try:
         return (parse_alter(rest) if rest else None), new
     except Refused:
         return None, new
-
-
-def _split(cut: list[Token]) -> list[list[Token]]:
-    found: list[list[Token]] = [[]]
-    depth = 0
-    for token in cut:
-        depth += token.is_punct("(") - token.is_punct(")")
-        if depth == 0 and token.is_punct(","):
-            found.append([])
-        else:
-            found[-1].append(token)
-    return found
 
 
 def _text(clause: list[Token], sql: str) -> str:
