@@ -183,3 +183,18 @@ def test_a_row_that_changes_behind_its_reading_is_not_sent_as_it_was(
     feed = begin(is_snapshot=True)
     wait_until(lambda: feed.error or is_filled(feed), "the snapshot does not end", 60)
     assert state(feed)["t"] == there(database, "t")["t"] == {1: (1, "new", 0), 4: (4, "old", 0)}
+
+
+def test_wide_rows_come_in_few_at_a_time(database: Database) -> None:
+    """Memory holds some chunks, whatever a row weighs."""
+    database.admin.execute_raw("CREATE TABLE t (id INT PRIMARY KEY, b LONGBLOB)")
+    database.admin.execute_raw(
+        "INSERT INTO t WITH RECURSIVE n AS (SELECT 1 i UNION ALL SELECT i+1 FROM n WHERE i<60) "
+        "SELECT i, REPEAT('x', 500000) FROM n"
+    )
+    with database.server.admin() as session:
+        reader, after, counts = snapshot._TableReader(session, feeds.catalog(database), database.name, "t"), None, []
+        while (found := reader.next(after))[0]:
+            counts.append(len(found[0]))
+            after = found[1]
+    assert (sum(counts), max(counts[1:])) == (60, 4)
