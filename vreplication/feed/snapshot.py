@@ -41,7 +41,7 @@ from vreplication.schema.bounds import order_sql, range_sql
 from vreplication.schema.introspect import introspect
 from vreplication.schema.literals import bound_sql
 from vreplication.schema.model import Column
-from vreplication.settings import SIDECAR
+from vreplication.settings import SIDECAR, TABLE_SECONDS
 from vreplication.state import layout as sidecar
 from vreplication.state import markers
 
@@ -159,7 +159,7 @@ class Snapshot:
 
     def _run(self) -> None:
         try:
-            with connect(self._url) as session:
+            with connect(self._url, read_timeout=TABLE_SECONDS) as session:
                 session.execute("SET time_zone='+00:00'")
                 self._read_all(session)
                 markers.remove_kind(session, self._name, KIND)
@@ -263,6 +263,9 @@ class _TableReader:
                 f"Table {self.layout.name} has no unique key without NULLs, by which its rows could be read.",
                 cure="Give it one, leave it out (--exclude), or begin a feed without --snapshot.",
             )
+        # Left to itself, a server with odd statistics sorts the whole table for each chunk.
+        index = next(k.name for k in self._table.keys if k.is_unique and tuple(k.columns) == tuple(self.layout.key))
+        self._from = f"{self._name} FORCE INDEX ({ident(index)})"
         by_name = {column.name: column for column in self._table.columns}
         self._key = [by_name[column] for column in self.layout.key]
         self._plain = [_plain(session, column) for column in self.layout.columns]
@@ -277,7 +280,7 @@ class _TableReader:
         keys = ",".join(bound_sql(column, ident(column.name)) for column in self._key)
         where, order = range_sql(self._key, after, None), order_sql(self._key)
         found = self._session.bytes_rows(
-            f"SELECT {cells},{keys} FROM {self._name} WHERE {where} ORDER BY {order} LIMIT {self._rows}"
+            f"SELECT {cells},{keys} FROM {self._from} WHERE {where} ORDER BY {order} LIMIT {self._rows}"
         )
         self._resize(found)
         if self._defined() != self._definition:
