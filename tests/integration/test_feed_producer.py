@@ -70,11 +70,13 @@ class _Killed(Transient):
 
 
 POINTS = ("feed.commit", "feed.before_flush", "feed.before_progress", "feed.before_commit", "feed.after_commit")
+_MOST_KILLS = 3
+"""At one point."""
 SCALING = ("feed.scale.resolved", "feed.scale.intent", "feed.scale.grown", "feed.scale.done")
 
 
 class Killer:
-    """Ends a run at drawn pause points, without a word to the broker."""
+    """Ends a run at drawn pause points, without a word to the broker; not for ever at one of them."""
 
     def __init__(self, seed: int, points: tuple[str, ...], share: float) -> None:
         self._draw, self._points, self._share = random.Random(seed), points, share
@@ -83,6 +85,8 @@ class Killer:
 
     def __call__(self, point: str) -> None:
         if self.is_on and point in self._points and self._draw.random() < self._share:
+            if self.killed.count(point) >= _MOST_KILLS:
+                return
             self.killed.append(point)
             raise _Killed(f"killed at {point}")
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
@@ -33,6 +33,9 @@ _MESSAGE_SECONDS = 45
 _INIT_SECONDS = 60.0
 _SOCKET_SECONDS = 20
 _SLICE_SECONDS, _TOLD_SECONDS, _LET_GO_SECONDS = 0.5, 5.0, 5.0
+_AGAIN_SECONDS = 0.05
+_BEFORE = frozenset({KafkaError.CONCURRENT_TRANSACTIONS, KafkaError.COORDINATOR_LOAD_IN_PROGRESS})
+"""The coordinator is not ready yet, or still ends what an earlier producer had open: a matter of milliseconds."""
 _FENCED = frozenset(
     {
         *(KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED),
@@ -142,7 +145,7 @@ class FeedProducer:
         )
         with self._calls("The feed's transactions cannot be begun"):
             self._producer = Producer({**settings, "error_cb": self._note_failure}, logger=log)
-            self._patiently(self._producer.init_transactions, _INIT_SECONDS)
+            self._patiently(self._producer.init_transactions, _INIT_SECONDS, _BEFORE)
 
     def begin_from(self, progress: Progress, sent: Sent) -> None:
         self._sent, self._partitions, self._generation = sent, progress.partitions, progress.generation
@@ -279,8 +282,11 @@ class FeedProducer:
                 tell()
         self._check()
 
-    def _patiently(self, call: Callable[[float], object], seconds: float) -> None:
-        """A call that may be made again when its time is up; whoever ends us need not wait for all of it."""
+    def _patiently(self, call: Callable[[float], object], seconds: float, passing: Set[int] = frozenset()) -> None:
+        """A call that may be made again when its time is up; whoever ends us need not wait for all of it.
+
+        passing: other errors behind which it is made again.
+        """
         until = time.monotonic() + seconds
         with self._telling() as tell:
             while True:
@@ -289,9 +295,11 @@ class FeedProducer:
                     return
                 except KafkaException as failure:
                     error: KafkaError = failure.args[0]
-                    if error.code() != KafkaError._TIMED_OUT or not error.retriable() or time.monotonic() > until:
+                    is_passing = error.code() == KafkaError._TIMED_OUT or error.code() in passing
+                    if not is_passing or not error.retriable() or time.monotonic() > until:
                         raise
                 tell()
+                time.sleep(_AGAIN_SECONDS)
 
     @contextlib.contextmanager
     def _telling(self) -> Iterator[Callable[[], None]]:
