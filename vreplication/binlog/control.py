@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from vreplication.binlog.framing import Event, Type, packed_int, uncompressed
@@ -20,6 +20,7 @@ from vreplication.mysql.server import Xid
 _MARIADB_GTID = struct.Struct("<QIB")
 _QUERY = struct.Struct("<IIBHH")
 _XA = struct.Struct("<BIII")
+_BEGIN = b"\0BEGIN"
 
 STANDALONE = 0x01
 _GROUP_COMMIT = 0x02
@@ -33,8 +34,7 @@ _FIXED_STATUS = {0: 4, _SQL_MODE: 8, 3: 4, _CHARSET: 6, 7: 2, 8: 2, 9: 8, 10: 4,
 _TEXT_STATUS = {5, 6}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gtid:
+class Gtid(NamedTuple):
     """What opens a group. `name`: None for an anonymous one. `xid`: of an XA branch, where it is told (MariaDB).
 
     nbytes: of the whole group in the log, this event included, where it is told (MySQL).
@@ -159,6 +159,17 @@ def query(event: Event) -> Query:
     sql_mode, collation = _status(body[_QUERY.size : at])
     schema = body[at : at + schema_size].decode("utf-8", "replace")
     return Query(schema=schema, text=text, collation=collation, sql_mode=sql_mode)
+
+
+def is_begin(event: Event) -> bool:
+    """A QUERY event that says BEGIN, as before most transactions of MySQL."""
+    body = event.body
+    return body.endswith(_BEGIN) and _text_at(body) == len(body) - len(_BEGIN) + 1 and event.type == Type.QUERY
+
+
+def _text_at(body: bytes) -> int:
+    """Where the statement stands: behind the status and the schema's name with its zero."""
+    return _QUERY.size + (body[11] | body[12] << 8) + body[8] + 1
 
 
 def _status(data: bytes) -> tuple[int, int]:

@@ -21,6 +21,8 @@ ARTIFICIAL = 0x20
 """Flag of an event that the server makes up for the reader: it takes no room in the file."""
 IGNORABLE = 0x80
 _WRONG_CHECKSUM = "An event of the binary log arrived with a wrong checksum."
+_RESIDUE = 0x2144DF1C
+"""CRC-32 of whatever ends with its own CRC-32, low byte first."""
 
 
 class Damaged(Transient):
@@ -91,6 +93,10 @@ class Event(NamedTuple):
     spooled: Spooled | None = None
 
 
+_DESCRIPTION, _ROTATE = int(Type.FORMAT_DESCRIPTION), int(Type.ROTATE)
+_new = tuple.__new__
+
+
 class Framer:
     """Packets to events. Knows whether the log carries checksums (told by FORMAT_DESCRIPTION)."""
 
@@ -104,16 +110,24 @@ class Framer:
         timestamp, kind, server_id, size, end, flags = HEADER.unpack_from(packet)
         if size != len(packet):
             raise Damaged(f"An event of {size} bytes arrived with {len(packet)} bytes.")
-        if kind == Type.FORMAT_DESCRIPTION:
-            self.has_checksum = _describes_checksum(packet)
-        stop = size
-        if kind == Type.ROTATE and flags & ARTIFICIAL:
-            stop -= CHECKSUM_BYTES if _is_right(packet) else 0
-        elif self.has_checksum or kind == Type.FORMAT_DESCRIPTION:
-            stop -= CHECKSUM_BYTES
-        if self.has_checksum and stop < size:
-            _verify(packet, stop)
-        return Event(kind, timestamp, size, end, flags, packet[HEADER_BYTES:stop], server_id)
+        if kind == _DESCRIPTION:
+            body = self._description(packet)
+        elif kind == _ROTATE and flags & ARTIFICIAL:
+            body = packet[HEADER_BYTES : size - CHECKSUM_BYTES * _is_right(packet)]
+        elif not self.has_checksum:
+            body = packet[HEADER_BYTES:]
+        elif zlib.crc32(packet) == _RESIDUE:
+            body = packet[HEADER_BYTES:-CHECKSUM_BYTES]
+        else:
+            raise Damaged(_WRONG_CHECKSUM)
+        return _new(Event, (kind, timestamp, size, end, flags, body, server_id, None))
+
+    def _description(self, packet: bytes) -> bytes:
+        """Says whether there are checksums, and has one in any case."""
+        self.has_checksum = _describes_checksum(packet)
+        if self.has_checksum and not (_is_right(packet) or _is_right(_unflagged(packet))):
+            raise Damaged(_WRONG_CHECKSUM)
+        return packet[HEADER_BYTES:-CHECKSUM_BYTES]
 
     def _spooled(self, packet: Spooled) -> Event:
         timestamp, kind, server_id, size, end, flags = HEADER.unpack_from(packet.head)
@@ -138,21 +152,14 @@ def _describes_checksum(packet: bytes) -> bool:
 
 def _is_right(packet: bytes) -> bool:
     """True when the last bytes are a checksum: of an event that stands before the file's own description."""
-    stop = len(packet) - CHECKSUM_BYTES
-    return zlib.crc32(memoryview(packet)[:stop]) == int.from_bytes(packet[stop:], "little")
+    return zlib.crc32(packet) == _RESIDUE
 
 
-def _verify(packet: bytes, stop: int) -> None:
-    told = int.from_bytes(packet[stop:], "little")
-    if zlib.crc32(memoryview(packet)[:stop]) != told and not _is_unflagged(packet, stop, told):
-        raise Damaged(_WRONG_CHECKSUM)
-
-
-def _is_unflagged(packet: bytes, stop: int, told: int) -> bool:
+def _unflagged(packet: bytes) -> bytes:
     """FORMAT_DESCRIPTION of a file in use: its checksum was taken before the in-use flag was set."""
-    cleared = bytearray(packet[:stop])
+    cleared = bytearray(packet)
     cleared[17] &= 0xFE
-    return packet[4] == Type.FORMAT_DESCRIPTION and zlib.crc32(cleared) == told
+    return bytes(cleared)
 
 
 def uncompressed(data: bytes) -> bytes:

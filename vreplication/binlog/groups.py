@@ -12,6 +12,7 @@ from typing import Any
 
 from vreplication.binlog.control import Gtid
 from vreplication.binlog.events import Extent, Group, GroupKind, Position
+from vreplication.binlog.rows import Add
 from vreplication.errors import SourceChanged
 
 _ROW_BYTES = 300
@@ -57,15 +58,16 @@ class OpenGroup:
         self.keep: int | None = None
         self.savepoints: dict[str, int] = {}
 
-    def add_rows(self, decode: Callable[[Callable[[Any], None]], None], nbytes: int) -> None:
-        """Take the items that `decode` gives from a row event of `nbytes`; none of them where it raises."""
-        before = len(self.items)
+    def add_rows(self, decode: Callable[[int, bytes, Add], None], kind: int, body: bytes) -> None:
+        """Take the items that `decode` gives from a row event; none of them where it raises."""
+        items = self.items
+        before = len(items)
         try:
-            decode(self.items.append)
+            decode(kind, body, items.append)
         except BaseException:
-            del self.items[before:]
+            del items[before:]
             raise
-        self.nbytes += _TEXT_FACTOR * nbytes + _ROW_BYTES * (len(self.items) - before)
+        self.nbytes += _TEXT_FACTOR * len(body) + _ROW_BYTES * (len(items) - before)
 
     def is_large(self) -> bool:
         return self.nbytes > self.part_bytes

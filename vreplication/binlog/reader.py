@@ -28,6 +28,7 @@ from vreplication.errors import SourceChanged
 
 Item = Group | Heartbeat | Stopped
 _CURE = "Cancel the workflow and start it again."
+_PAYLOAD = int(Type.TRANSACTION_PAYLOAD)
 _OUTCOMES = {Kind.XA_COMMIT: GroupKind.XA_COMMIT, Kind.XA_ROLLBACK: GroupKind.XA_ROLLBACK}
 _IGNORED = (
     *(Type.STOP, Type.INTVAR, Type.RAND, Type.USER_VAR, Type.IGNORABLE, Type.ROWS_QUERY, Type.PREVIOUS_GTIDS),
@@ -112,11 +113,12 @@ class Reader:
             raise
 
     def _items(self, packets: Iterable[bytes | Spooled]) -> Iterator[Item]:
+        out, handlers = self._out, self._handlers
         try:
             for event in self._events(packets):
-                self._take(event)
-                while self._out:
-                    yield self._out.popleft()
+                handlers.get(event.type, _refuse)(event)
+                while out:
+                    yield out.popleft()
         except LogReplaced:
             raise
         except SourceChanged as error:
@@ -126,20 +128,15 @@ class Reader:
 
     def _events(self, packets: Iterable[bytes | Spooled]) -> Iterator[Event]:
         """Events in log order, those of a compressed transaction one by one in its place."""
+        framed, move = self._framer.event, self._track.move
         for packet in packets:
-            event = self._framer.event(packet)
-            if not self._track.move(event):
+            event = framed(packet)
+            if not move(event):
                 continue
-            if event.type == Type.TRANSACTION_PAYLOAD:
+            if event.type == _PAYLOAD:
                 yield from events_of_payload(event)
             else:
                 yield event
-
-    def _take(self, event: Event) -> None:
-        handler = self._handlers.get(event.type)
-        if handler is None:
-            raise SourceChanged(f"The binary log holds an event of type {event.type}, which we do not read.")
-        handler(event)
 
     @property
     def at(self) -> Position:
@@ -219,7 +216,7 @@ class Reader:
             return
         group = self._current()
         try:
-            group.add_rows(lambda add: decoder.decode(event.type, body, add), len(body))
+            group.add_rows(decoder.decode, event.type, body)
         except SourceChanged as error:
             self._stop_owner(decoder.watch, error)
         if group.is_large():
@@ -282,6 +279,10 @@ class Reader:
     # Statements.
 
     def _query(self, event: Event) -> None:
+        if self._group is not None and control.is_begin(event):
+            # Nearly always.
+            self._group.has_begun = True
+            return
         query = control.query(event)
         found = self._meaning(query, self._guarded)
         if found.kind is Kind.STOP:
@@ -345,6 +346,10 @@ def _stop_text(why: str, tables: Names) -> str:
     if not followed:
         return f"The binary log shows {why}: what it changes is in no row event."
     return f"The binary log shows {why}, which changes or may change {followed} or its copy."
+
+
+def _refuse(event: Event) -> None:
+    raise SourceChanged(f"The binary log holds an event of type {event.type}, which we do not read.")
 
 
 def _ignore(event: Event) -> None:

@@ -48,6 +48,8 @@ class Decoder:
         self._count = len(laid)
         self._full = _full_bitmap(self._count)
         self._functions = _Writer(laid, watch).functions()
+        self._heads: dict[int, bytes] = {}
+        """By kind of event: what stands before its images, once that has been checked."""
 
     def decode(self, kind: int, body: bytes, add: Add) -> None:
         """Hand the items of a row event to `add`. Raises SourceChanged."""
@@ -64,6 +66,13 @@ class Decoder:
 
     def _images_begin(self, kind: int, act: Act, body: bytes) -> int:
         """Check that the images are full and return where they begin."""
+        head = self._heads.get(kind)
+        if head is None or not body.startswith(head, _HEADER_BYTES):
+            at = self._checked_head(kind, act, body)
+            self._heads[kind] = head = body[_HEADER_BYTES:at]
+        return _HEADER_BYTES + len(head)
+
+    def _checked_head(self, kind: int, act: Act, body: bytes) -> int:
         at = _HEADER_BYTES
         if kind in _WITH_EXTRA:
             at += int.from_bytes(body[at : at + 2], "little")
