@@ -25,7 +25,7 @@ from vreplication.feed.merge import Merge
 from vreplication.feed.messages import Admin, Ddl, Format, Header, Kind, Place, Row
 from vreplication.feed.producer import FeedProducer, Sent
 from vreplication.feed.progress import End, Followed, Progress
-from vreplication.feed.reading import Piece, Reading, Source
+from vreplication.feed.reading import Mark, Piece, Reading, Source
 from vreplication.pausepoints import reach
 
 log = logging.getLogger(__name__)
@@ -35,6 +35,8 @@ _IDLE_SECONDS = 1.0
 _METADATA_SECONDS = 30.0
 _VISIBLE_SECONDS = 10.0
 _PAUSE_SECONDS = 0.001
+_LEAST_BETWEEN = 0.5
+"""Between two commits, of the time that the first one took."""
 _NOTHING, _ALL = -1, 1 << 62
 """Numbers of rows in a transaction: before the first, behind the last."""
 
@@ -74,15 +76,40 @@ class _Sending:
     """What was sent of a source. done: the last place that an earlier run has sent; last: of the open transaction."""
 
     source: Source
-    at: Followed
+    _at: Followed
     done: Place
     last: Place | None = None
     is_open: bool = False
+    _mark: Mark | None = None
+    """The last one, until somebody asks where we are: few of many transactions are asked for."""
+
+    @property
+    def name(self) -> str:
+        return self._at.source
+
+    @property
+    def assigned(self) -> int:
+        return self._at.assigned if self._mark is None else self._mark.t
+
+    @property
+    def at(self) -> Followed:
+        mark = self._mark
+        if mark is not None:
+            position = mark.position
+            # The log is read again only on the way to the first place behind it.
+            again = self._at.again_from if position == self._at.position else None
+            fields = {"position": position, "assigned": mark.t, "again_from": again, "branches": mark.branches}
+            self._at, self._mark = _changed(self._at, {**fields, "filled": mark.filled}), None
+        return self._at
+
+    def end(self, mark: Mark) -> None:
+        """Of a transaction."""
+        self.is_open, self.last, self._mark = False, None, mark
 
     @property
     def is_half_sent(self) -> bool:
         """Of the transaction that comes, or is being read, an earlier run has sent rows, and this one none yet."""
-        return self.done.t > self.at.assigned
+        return self.done.t > self.assigned
 
     @property
     def inside(self) -> tuple[int, int] | None:
@@ -109,10 +136,11 @@ class Run:
     """The last place that was gone by, whether it was sent now or stood there."""
     _sent_rows: int = 0
     _by_partition: list[int] = field(default_factory=list)
-    _committed_at: float = 0.0
+    _due_at: float = 0.0
+    """When rows that were sent are to be committed at the latest; _idle_at: without any, to say how far all is sent."""
+    _idle_at: float = 0.0
     _looked_at: float = 0.0
     _paused_at: float = 0.0
-    """The last transaction's name, and the headers that its rows share."""
 
     def go(self) -> None:
         """Until `hooks.check` or an error ends it. Raises Transient, Ambiguous, Terminal."""
@@ -142,7 +170,8 @@ class Run:
             for source, at in zip(self.sources, progress.sources, strict=True)
         ]
         self._by_partition = [0] * len(ends)
-        self._committed_at = self._looked_at = time.monotonic()
+        self._looked_at = time.monotonic()
+        self._plan(self._looked_at)
         readings = [Reading(self.settings.feed, each.source, each.at) for each in self._sending]
         self._stream = readings[0] if len(readings) == 1 else Merge(readings)
 
@@ -202,10 +231,16 @@ class Run:
             self._scale()
 
     def _is_due(self, now: float) -> bool:
-        since = now - self._committed_at
         if self.producer.rows:
-            return since >= self.settings.commit_seconds
-        return since >= _IDLE_SECONDS and self._whole > self.progress.resolved
+            return now >= self._due_at
+        return now >= self._idle_at and self._whole > self.progress.resolved
+
+    def _plan(self, began: float) -> None:
+        """The next commit is an interval behind the begin of the last one; slow ones leave time for the log."""
+        now = time.monotonic()
+        least = min(self.settings.commit_seconds, (now - began) * _LEAST_BETWEEN)
+        self._due_at = max(began + self.settings.commit_seconds, now + least)
+        self._idle_at = now + _IDLE_SECONDS
 
     @property
     def _whole(self) -> int:
@@ -214,8 +249,8 @@ class Run:
 
     def _whole_of(self, sending: _Sending) -> int:
         if sending.is_open:
-            return sending.at.assigned
-        return max(sending.at.assigned, self._stream.next_head(sending.source.number) - 1)
+            return sending.assigned
+        return max(sending.assigned, self._stream.next_head(sending.source.number) - 1)
 
     # Rows.
 
@@ -226,12 +261,8 @@ class Run:
         elif piece.changes:
             self._send_rows(sending, piece)
         if (mark := piece.mark) is not None:
-            sending.is_open, sending.last = False, None
-            # The log is read again only on the way to the first place behind it.
-            again = sending.at.again_from if mark.position == sending.at.position else None
-            was_filling, filled = self._is_filling, mark.filled
-            fields = {"position": mark.position, "assigned": mark.t, "again_from": again, "branches": mark.branches}
-            sending.at = _changed(sending.at, {**fields, "filled": filled})
+            was_filling = mark.filled is not None and self._is_filling
+            sending.end(mark)
             if was_filling and not self._is_filling:
                 # Never the place of an Admin that begins a generation, which would then count as sent.
                 self._send_filled(Place(piece.t, piece.seq + len(piece.changes) + 1))
@@ -268,7 +299,7 @@ class Run:
             before=change.before,
             after=change.after,
             gtid=piece.gtid,
-            source=sending.at.source,
+            source=sending.name,
             commit=piece.commit,
             is_snapshot=piece.is_snapshot,
         )
@@ -301,7 +332,7 @@ class Run:
             what=said["what"],
             tables=tuple((schema, table) for schema, table in said["tables"]),
             gtid=piece.gtid,
-            source=sending.at.source,
+            source=sending.name,
             commit=piece.commit,
         )
         if place > sending.done:
@@ -312,6 +343,7 @@ class Run:
     # The end of a Kafka transaction.
 
     def _commit(self, **changed: Any) -> None:
+        began = time.monotonic()
         self.hooks.check()
         reach("feed.commit")
         resolved = max(self._whole, self.progress.resolved)
@@ -327,7 +359,7 @@ class Run:
         made = _changed(self.progress, fields)
         self.producer.commit(self.settings.progress_topic, made)
         self.progress = made
-        self._committed_at = time.monotonic()
+        self._plan(began)
         self.hooks.told(
             Status(progress=made, rows=self._sent_rows, by_partition=tuple(self._by_partition[: made.partitions]))
         )

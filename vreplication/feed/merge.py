@@ -23,6 +23,7 @@ import msgspec
 from vreplication.changes.encoding import decode_items, encode_items
 from vreplication.changes.sorter import Entry
 from vreplication.errors import Transient
+from vreplication.feed.progress import Branch, Filled
 from vreplication.feed.reading import Mark, Piece, Reading
 
 log = logging.getLogger(__name__)
@@ -198,17 +199,24 @@ class Merge:
 # On disk.
 
 _encoder = msgspec.msgpack.Encoder()
+_Written = tuple[int, str, tuple[Branch, ...], Filled | None]
+"""A Mark, its end as text."""
 _decoder = msgspec.msgpack.Decoder(
-    list[tuple[int, int, int, bytes, str, int, int, Mark | None, bool]]  # a Piece, its changes encoded
+    list[tuple[int, int, int, bytes, str, int, int, _Written | None, bool]]  # a Piece, its changes encoded
 )
 
 
 def _encode(pieces: Sequence[Piece]) -> bytes:
-    return _encoder.encode([piece._replace(changes=encode_items(piece.changes)) for piece in pieces])  # type: ignore[arg-type]
+    return _encoder.encode([_written(piece) for piece in pieces])
+
+
+def _written(piece: Piece) -> Piece:
+    mark = None if piece.mark is None else piece.mark._replace(end=piece.mark.position)
+    return piece._replace(changes=encode_items(piece.changes), mark=mark)  # type: ignore[arg-type]
 
 
 def _decode(data: bytes) -> list[Piece]:
     return [
-        Piece(source, t, seq, decode_items(changes), gtid, commit, nbytes, mark, is_snapshot)
+        Piece(source, t, seq, decode_items(changes), gtid, commit, nbytes, mark and Mark(*mark), is_snapshot)
         for source, t, seq, changes, gtid, commit, nbytes, mark, is_snapshot in _decoder.decode(data)
     ]

@@ -55,12 +55,17 @@ class Source:
 
 
 class Mark(NamedTuple):
-    """Behind a transaction. t: what comes is of later times; position: where the log goes on; filled: a snapshot."""
+    """Behind a transaction. t: what comes is of later times; end: where the log goes on; filled: a snapshot."""
 
     t: int
-    position: str
+    end: Position | str
     branches: tuple[Branch, ...]
     filled: Filled | None
+
+    @property
+    def position(self) -> str:
+        """The end as text, which few of many transactions need."""
+        return self.end if isinstance(self.end, str) else self.end.saved
 
 
 class Piece(NamedTuple):
@@ -228,7 +233,7 @@ class Reading:
         self._open = None
         if self._branches is None:
             self._branches = tuple(_branch(held) for held in self._matcher.held())
-        return Mark(self._assigned, group.end.saved, self._branches, self._filled)
+        return Mark(self._assigned, group.end, self._branches, self._filled)
 
 
 def _gtid_text(group: Group) -> str:
