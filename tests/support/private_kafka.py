@@ -6,7 +6,7 @@ process ids.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -17,14 +17,17 @@ from tests.support.private_server import missing
 
 
 @contextmanager
-def private_kafka(brokers: int = 1) -> Iterator[Cluster]:
+def private_kafka(
+    brokers: int = 1, *, options: Mapping[str, object] | None = None, place: Path | None = None
+) -> Iterator[Cluster]:
+    """options: settings of each broker. place: its folder, where that is not to be any."""
     with in_memory.temporary("vreplication-kafka-") as folder:
-        with closing(_start(Path(folder), brokers)) as started:
+        with closing(_start(place or Path(folder), brokers, options)) as started:
             yield started
 
 
-def _start(folder: Path, brokers: int) -> Cluster:
+def _start(folder: Path, brokers: int, options: Mapping[str, object] | None) -> Cluster:
     try:
-        return start_cluster(folder, brokers)
+        return start_cluster(folder, brokers, options=options)
     except ServerMissing as error:
         missing(str(error))

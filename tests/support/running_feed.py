@@ -133,7 +133,7 @@ def content(feed: Feed) -> dict[int, list[tuple[Tags, bytes | None, bytes | None
     topic = broker.find(feed.address.topic)
     assert topic is not None
     found: dict[int, list[tuple[Tags, bytes | None, bytes | None]]] = {n: [] for n in range(topic.partitions)}
-    for message in broker.behind(topic.name, dict.fromkeys(found, 0)):
+    for message in broker.behind(topic.name, {n: broker.bounds(topic.name, n)[0] for n in found}):
         found[message.partition() or 0].append((read_tags(message.headers()), message.key(), message.value()))
     return found
 

@@ -49,7 +49,7 @@ def test_an_align_may_not_be_missing_in_a_partition() -> None:
 def test_what_retention_has_cut_off_is_not_missing() -> None:
     one = Partition().add(Kind.ALIGN, 3, 2).add(Kind.RESOLVED, 9)
     two = Partition(n=7).add(Kind.ROW, 6).add(Kind.RESOLVED, 9)
-    checked(one, two).end()
+    assert checked(one, two).end().begins == [(1, 0, 8)]
 
 
 def test_an_align_carries_the_last_number() -> None:

@@ -287,6 +287,8 @@ def feed_check(
         f"All rules hold: {numbers.count(report.messages)} messages in {report.partitions} partitions,"
         f" {numbers.count(report.rows)} rows, {report.ddl} DDL, {report.generations} generations.{keys}"
     )
+    for partition, offset, n in report.begins:
+        say(f"Partition {partition} begins at offset {offset}, with n {n}: what was before is not there any more.")
 
 
 def consume(

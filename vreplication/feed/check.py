@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from vreplication.errors import Refused, Terminal
@@ -36,7 +36,10 @@ class Broken(Exception):
 
 @dataclass(slots=True)
 class Report:
-    """What was read. keys None: whether a row stays in its partition was not looked at, or not of all."""
+    """What was read. keys None: whether a row stays in its partition was not looked at, or not of all.
+
+    begins: of partitions whose head is not there any more, the first message: (partition, offset, n).
+    """
 
     partitions: int = 0
     messages: int = 0
@@ -46,6 +49,7 @@ class Report:
     generations: int = 0
     resolved: int | None = None
     are_keys_checked: bool = True
+    begins: list[tuple[int, int, int]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -90,7 +94,7 @@ class Checker:
 
     def _take(self, at: _Partition, tags: Tags, message: Any) -> None:
         self.report.messages += 1
-        self._check_number(at, tags)
+        self._check_number(at, tags, message.offset())
         if tags.kind is Kind.ADMIN and not (tags.snapshot and tags.generation == at.generation):
             self._admin(at, tags, message)
         elif tags.generation < at.generation:
@@ -104,11 +108,13 @@ class Checker:
         elif tags.kind is Kind.ROW:
             self._row(at, tags, message)
 
-    def _check_number(self, at: _Partition, tags: Tags) -> None:
+    def _check_number(self, at: _Partition, tags: Tags, offset: int) -> None:
         if at.n is None:
             # The head may have been cut by the topic's retention.
             at.n = tags.n - (tags.kind in _COUNTED)
             at.is_cut = at.n > 0
+            if at.is_cut:
+                self.report.begins.append((at.number, offset, tags.n))
         wanted = at.n + (tags.kind in _COUNTED)
         if tags.n < wanted:
             raise _Wrong(f"rule 1.2: n is {tags.n} again, {wanted} follows")

@@ -42,7 +42,17 @@ _FENCED = frozenset(
         KafkaError.INVALID_PRODUCER_ID_MAPPING,
     }
 )
+_SPOILED = (KafkaError._FATAL, KafkaError._STATE)
+"""It happened before, in the background, and this call is only the first to hear of it."""
+_OVER = frozenset(
+    {
+        *(KafkaError._FAIL, KafkaError._STATE, KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT),
+        *(KafkaError.INVALID_TXN_STATE, KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, KafkaError.UNKNOWN_PRODUCER_ID),
+    }
+)
+"""Not the transaction that the client takes for open: it was ended from elsewhere, or by a request that came late."""
 _COUNTED, _LAST = (Kind.ROW, Kind.DDL, Kind.ADMIN), (Kind.RESOLVED, Kind.ADMIN)
+_ALL = 1 << 62
 _LEAST_PIECE, _OVERHEAD = 1_000, 2_000
 """Bytes of a message beside key and value: headers, and what a batch adds."""
 
@@ -50,7 +60,8 @@ _LEAST_PIECE, _OVERHEAD = 1_000, 2_000
 class Sent:
     """What stands in the topic behind the progress: rows that are not sent again (P7), and where each partition ends.
 
-    latest: the last place that was found. aligned: the highest number of an Align.
+    latest: the last place that was found. aligned: the highest number of an Align. Where retention has taken the first
+    ones, what is before the first that is left was sent as well.
     """
 
     def __init__(self, ends: Sequence[End]) -> None:
@@ -58,6 +69,7 @@ class Sent:
         self.latest = self.aligned = Place(0, 0)
         self._rows: dict[tuple[int, Place], int] = {}
         self._others: dict[tuple[int, str, Place], int] = {}
+        self._cuts: dict[int, Place] = {}
 
     def take(self, messages: Iterable[Message]) -> None:
         for message in messages:
@@ -71,9 +83,13 @@ class Sent:
                 ) from None
             number, place = message.partition() or 0, Place(tags.t, tags.seq)
             self.latest = max(self.latest, _row_of(tags))
+            missing = tags.n - self.ends[number].n - (tags.kind in _COUNTED)
+            if missing > 0:
+                self._cuts[number] = _first_left(tags)
             self.ends[number] = End(offset=message.offset() or 0, n=tags.n)
             if tags.kind is Kind.ROW:
-                self._rows[number, place] = self._rows.get((number, place), 0) + 1
+                before = tags.part[0] if missing > 0 and tags.part else 0
+                self._rows[number, place] = self._rows.get((number, place), before) + 1
             elif tags.kind is Kind.ALIGN:
                 self.aligned = max(self.aligned, place)
             elif tags.kind is not Kind.RESOLVED:
@@ -81,16 +97,27 @@ class Sent:
                 self._others[key] = self._others.get(key, 0) + 1
 
     def rows(self, partition: int, place: Place) -> int:
-        """How many messages of this row are there."""
+        """How many messages of this row are there, or were."""
+        if self._cuts and place < self._cuts.get(partition, place):
+            return _ALL
         return self._rows.get((partition, place), 0) if self._rows else 0
 
     def others(self, partition: int, kind: Kind, place: Place) -> int:
+        if self._cuts and place < self._cuts.get(partition, place):
+            return _ALL
         return self._others.get((partition, kind.value, place), 0) if self._others else 0
 
 
 def _row_of(tags: Tags) -> Place:
     """The row that a message is, or that it stands before."""
     return Place(tags.t, {Kind.ROW: tags.seq, Kind.ALIGN: tags.seq // 2}.get(tags.kind, 0))
+
+
+def _first_left(tags: Tags) -> Place:
+    """All before this place, of the same partition, was sent before this message."""
+    if tags.kind is Kind.RESOLVED:
+        return Place(tags.t + 1, 0)
+    return Place(tags.t, tags.seq) if tags.kind is Kind.DDL else _row_of(tags)
 
 
 def let_go(producer: Producer, *, abort: bool) -> None:
@@ -359,8 +386,8 @@ class FeedProducer:
             self._sent.ends[number] = End(offset=message.offset() or 0, n=self._sent.ends[number].n)
 
     def _cause(self, error: KafkaError) -> KafkaError:
-        """Once something was fatal the client says of every call only that."""
-        if error.code() != KafkaError._FATAL or self._producer is None:
+        """Once something has gone wrong the client says of every call only that."""
+        if error.code() not in _SPOILED or self._producer is None:
             return error
         return self._cause_of_end(error)
 
@@ -396,6 +423,6 @@ class FeedProducer:
         error = self._cause(error)
         if error.code() in _FENCED or (error.fatal() and "fenced" in error.str().lower()):
             return Superseded("Another process has taken over the feed.", cure="This one has stopped sending.")
-        if error.fatal() or error.txn_requires_abort() or error.code() == KafkaError._FAIL:
+        if error.fatal() or error.txn_requires_abort() or error.code() in _OVER:
             return Ambiguous(f"{what}: {error.str()}.")
         return translated(error, what)

@@ -167,10 +167,11 @@ class Service:
         found = broker.last(self.feed.progress_topic)
         if found is None and (self.feed.was_begun or self._is_begun):
             raise self._lost()
+        begun = None if found else begin(self.feed, producer, sessions, topic, self.hooks.check)
         self._is_begun, self._missing_since = True, 0.0
-        if found is None:
-            return begin(self.feed, producer, sessions, topic, self.hooks.check)
-        progress = decode(found)
+        if begun is not None:
+            return begun
+        progress = decode(found or b"")
         if progress.rules != self.feed.rules:
             raise Refused(
                 f"Feed {self.feed.id} was begun with other tables, columns, protocol or dispatch.",
