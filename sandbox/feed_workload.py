@@ -4,8 +4,11 @@ On MariaDB orders with their items, on MySQL accounts with transfers between the
 50 ms, by which the time is taken. The reader looks at the third server all the time, whether each order has all of its
 items and whether no money is on its way: it must never see half a transaction.
 
+A server may be killed meanwhile: whoever has lost it connects again, and looks there whether what was under way was
+committed, so that it is counted, or not, as it is.
+
 What must stay true: rows that belong together change in one transaction; no row changes its key, so that in a topic no
-change is two messages; what a writer draws follows from the seed and its number alone.
+change is two messages; what a writer draws follows from the seed, its number and its lost transactions alone.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from vreplication.errors import VReplicationError
+from vreplication.errors import Ambiguous, Transient, VReplicationError
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
 
@@ -26,6 +29,8 @@ TABLES = {MARIADB: ("orders", "items", "mariadb_times"), MYSQL: ("accounts", "tr
 TIMES = {MARIADB: "mariadb_times", MYSQL: "mysql_times"}
 BALANCE = 10_000
 WRITERS = 2
+AWAY_SECONDS = 120.0
+"""So long a server may be away."""
 _CHARSET = "ENGINE=InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
 CREATE = {
     "orders": f"(id BIGINT PRIMARY KEY, items INT NOT NULL, cents BIGINT NOT NULL, note VARCHAR(40)) {_CHARSET}",
@@ -99,27 +104,76 @@ def _insert(session: Session, table: str, rows: Sequence[Sequence[Any]]) -> None
 # -- who writes and reads ---------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnderWay:
+    """A transaction. sql, args: tell whether it was committed; where it is open yet, they wait. then: what is so if it
+    was."""
+
+    sql: str
+    args: tuple[Any, ...]
+    then: Callable[[], None] = lambda: None
+
+
 class Actor(threading.Thread):
-    """A connection that does the same again and again; what it meets ends it and is kept."""
+    """A connection that does the same again and again; what it meets ends it and is kept, but a server is waited for.
+
+    done: how often. lost: transactions whose connection was lost; kept: of them, those that were committed.
+    """
 
     def __init__(self, name: str, url: SourceUrl, pause: float) -> None:
         super().__init__(name=name, daemon=True)
         self.errors: list[str] = []
-        self.done = 0
+        self.done = self.lost = self.kept = 0
         self._url, self._pause = url, pause
+        self._under_way: UnderWay | None = None
+        self._away_since = 0.0
         self._stopping = threading.Event()
 
     def run(self) -> None:
         try:
-            with connect(self._url) as session:
-                while not self._stopping.is_set():
-                    began = time.monotonic()
-                    self.act(session)
-                    self.done += 1
-                    self._stopping.wait(max(0.0, self._pause - (time.monotonic() - began)))
-                self.last(session)
+            while not self._has_ended():
+                pass
         except (VReplicationError, Missing) as error:
             self.errors.append(f"{self.name}: {error}")
+
+    def _has_ended(self) -> bool:
+        """One connection. False: it was lost."""
+        try:
+            with connect(self._url) as session:
+                self._settle(session)
+                self._go_on(session)
+                return True
+        except (Transient, Ambiguous):
+            now = time.monotonic()
+            self._away_since = self._away_since or now
+            if now - self._away_since > AWAY_SECONDS:
+                raise
+            threading.Event().wait(0.1)
+            return False
+
+    def _settle(self, session: Session) -> None:
+        """Of what was under way when the last connection was lost only the server knows whether it was committed."""
+        if self._under_way is None:
+            return
+        is_there = bool(session.value(self._under_way.sql, self._under_way.args))
+        self.lost, self.kept = self.lost + 1, self.kept + is_there
+        if is_there:
+            self._count()
+        self._under_way = None
+
+    def _go_on(self, session: Session) -> None:
+        while not self._stopping.is_set():
+            began = time.monotonic()
+            self.act(session)
+            self._count()
+            self._stopping.wait(max(0.0, self._pause - (time.monotonic() - began)))
+        self.last(session)
+
+    def _count(self) -> None:
+        done, self._under_way, self._away_since = self._under_way, None, 0.0
+        if done is not None:
+            done.then()
+        self.done += 1
 
     def act(self, session: Session) -> None:
         raise NotImplementedError
@@ -143,6 +197,9 @@ def _must(session: Session, count: int, sql: str, *args: Any) -> None:
         raise Missing(f"{found} rows instead of {count}: {sql} {args}")
 
 
+_IS_ORDER, _IS_NO_ORDER = (f"SELECT COUNT(*)={n} FROM orders WHERE id=%s FOR UPDATE" for n in (1, 0))
+
+
 class Orders(Actor):
     """New orders, orders with other items, and cancelled ones. One writer has the odd numbers, the other the even."""
 
@@ -153,35 +210,42 @@ class Orders(Actor):
         self._next = max(self._mine, default=number) + WRITERS
 
     def act(self, session: Session) -> None:
+        drawn = self._chance.random()
         with session.transaction():
-            drawn = self._chance.random()
             if drawn < 0.5 or len(self._mine) < 2:
                 self._put(session, self._next)
-                self._mine.append(self._next)
-                self._next += WRITERS
             else:
                 at = self._chance.randrange(len(self._mine))
                 self._change(session, at, is_cancelled=drawn > 0.85)
 
     def _put(self, session: Session, number: int) -> None:
+        self._under_way = UnderWay(sql=_IS_ORDER, args=(number,), then=self._add)
         order, items = draw_order(self._chance, number)
         _insert(session, "orders", [order])
         for item in items:
             _insert(session, "items", [item])
 
+    def _add(self) -> None:
+        self._mine.append(self._next)
+        self._next += WRITERS
+
     def _change(self, session: Session, at: int, *, is_cancelled: bool) -> None:
-        number = self._mine[at]
+        number, note = self._mine[at], f"changed, {self.done}"
+        changed = UnderWay(sql="SELECT COUNT(*) FROM orders WHERE id=%s AND note=%s FOR UPDATE", args=(number, note))
+        gone = UnderWay(sql=_IS_NO_ORDER, args=(number,), then=lambda: self._remove(at))
+        self._under_way = gone if is_cancelled else changed
         session.execute("DELETE FROM items WHERE order_id=%s", (number,))
         if is_cancelled:
-            self._mine[at] = self._mine[-1]
-            self._mine.pop()
             _must(session, 1, "DELETE FROM orders WHERE id=%s", number)
             return
         (_, lines, cents, _), items = draw_order(self._chance, number)
         for item in items:
             _insert(session, "items", [item])
-        note = f"changed, {self.done}"
         _must(session, 1, "UPDATE orders SET items=%s, cents=%s, note=%s WHERE id=%s", lines, cents, note, number)
+
+    def _remove(self, at: int) -> None:
+        self._mine[at] = self._mine[-1]
+        self._mine.pop()
 
 
 class Transfers(Actor):
@@ -196,11 +260,16 @@ class Transfers(Actor):
     def act(self, session: Session) -> None:
         payer, payee = self._chance.sample(self._accounts, 2)
         amount = self._chance.randint(1, 99)
+        self._under_way = UnderWay(
+            sql="SELECT COUNT(*) FROM transfers WHERE id=%s FOR UPDATE", args=(self._next,), then=self._pass
+        )
         sql = "UPDATE accounts SET balance=balance+%s, moves=moves+1 WHERE id=%s"
         with session.transaction():
             _must(session, 1, sql, -amount, payer)
             _insert(session, "transfers", [(self._next, payer, payee, amount, "2026-01-02 03:04:05.678901")])
             _must(session, 1, sql, amount, payee)
+
+    def _pass(self) -> None:
         self._next += WRITERS
 
 
@@ -231,9 +300,9 @@ class Moments:
         """Those from before the first stage came in any order, by a snapshot, and are not all noted."""
         return [row for row in self.committed.keys() - self.in_target.keys() if self.committed[row][1]]
 
-    def commit(self, row: tuple[str, int]) -> None:
+    def commit(self, row: tuple[str, int], at: float) -> None:
         with self._lock:
-            self.committed[row] = (time.monotonic(), self.stage)
+            self.committed[row] = (at, self.stage)
 
     def newest(self) -> dict[str, int]:
         return {flavor: max((n for f, n in list(self.committed) if f == flavor), default=0) for flavor in TIMES}
@@ -257,13 +326,18 @@ class Ticker(Actor):
         self._flavor, self._moments = flavor, moments
 
     def act(self, session: Session) -> None:
-        number = self.done + 1
-        session.execute(f"INSERT INTO {TIMES[self._flavor]} VALUES (%s)", (number,))
-        self._moments.commit((self._flavor, number))
+        """Where its answer was lost the row was committed at some time from here on."""
+        row, table, began = (self._flavor, self.done + 1), TIMES[self._flavor], time.monotonic()
+        sql = f"SELECT COUNT(*) FROM {table} WHERE id=%s FOR UPDATE"
+        self._under_way = UnderWay(sql=sql, args=row[1:], then=lambda: self._moments.commit(row, began))
+        session.execute(f"INSERT INTO {table} VALUES (%s)", row[1:])
+        now = time.monotonic()
+        self._under_way = UnderWay(sql=sql, args=row[1:], then=lambda: self._moments.commit(row, now))
 
     def last(self, session: Session) -> None:
         """Behind whatever was written until it was told to end: who waits for this row has all."""
         self.act(session)
+        self._count()
 
 
 class Watcher(Actor):
@@ -312,6 +386,12 @@ class Workload:
     @property
     def transactions(self) -> int:
         return sum(actor.done for actor in (*self.writers, *self.tickers))
+
+    @property
+    def lost(self) -> tuple[int, int]:
+        """Transactions whose answer was lost with the server, and how many of them were committed."""
+        writing = (*self.writers, *self.tickers)
+        return sum(actor.lost for actor in writing), sum(actor.kept for actor in writing)
 
     @property
     def errors(self) -> list[str]:

@@ -23,7 +23,8 @@ def test_two_servers_into_a_third_are_proved(tmp_path: Path) -> None:
     except (demo_feed.binaries.ServerMissing, servers.StartFailed, kafka.StartFailed) as error:
         pytest.skip(str(error))
     assert result.holds, said.getvalue()
-    assert result.stages == ("3 partitions", "5 partitions", "2 partitions", "everything killed", "afterwards")
+    killed = ("everything killed", "first source killed", "second source killed", "target killed")
+    assert result.stages == ("3 partitions", "5 partitions", "2 partitions", *killed, "afterwards")
     assert "no change was lost, none came twice" in said.getvalue()
     assert not demo.folder.exists()
 
