@@ -297,8 +297,9 @@ class Reader:
     def _define(self, query: Query, catalog: Catalog) -> None:
         """DDL in its place among the rows."""
         found = definition(query, self._codec_of(query.collation))
-        if found is not None and not self._current().is_tentative and catalog.wants(found):
-            self._current().items.append(RowChange(DEFINED, None, found.fields()))
+        if found is not None and not self._current().is_tentative:
+            said = catalog.defined(found)
+            self._current().items.extend(RowChange(DEFINED, None, each.fields()) for each in said)
 
     def _meaning(self, query: Query, names: Names) -> Meaning:
         return meaning(query, self._codec_of(query.collation), names)

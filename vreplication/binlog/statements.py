@@ -126,7 +126,8 @@ class Definition:
     """DDL that defines tables or a database, as names are written there.
 
     verb: CREATE, ALTER, DROP, RENAME or TRUNCATE. what: TABLE, INDEX or DATABASE. tables: (schema, table); of a
-    database the table is ''; none where the text cannot be read. schema: the session's.
+    database the table is ''; none where the text cannot be read. schema: the session's. replaced: of a RENAME, those
+    under whose names other tables stand behind it.
     """
 
     verb: str
@@ -134,6 +135,7 @@ class Definition:
     schema: str
     sql: str
     tables: tuple[tuple[str, str], ...]
+    replaced: tuple[tuple[str, str], ...] = ()
 
     def fields(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__slots__}
@@ -520,7 +522,13 @@ class _Names(_Reader):
             # MySQL writes so of CREATE TABLE … SELECT, whose rows follow.
             sql=_START_TRANSACTION.sub("", sql) if verb == "CREATE" else sql,
             tables=tuple(dict.fromkeys(self.found)),
+            replaced=self._replaced() if verb == "RENAME" else (),
         )
+
+    def _replaced(self) -> tuple[tuple[str, str], ...]:
+        """Given up by one of the pairs, and taken by a later one."""
+        old, new = self.found[::2], self.found[1::2]
+        return tuple(name for at, name in enumerate(old) if name in new[at + 1 :])
 
     def _statement_begins(self) -> int:
         """Of the FOR that is in no parentheses."""

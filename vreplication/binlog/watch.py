@@ -78,8 +78,8 @@ class Catalog(Protocol):
     def watch(self, found: TableMap) -> Watch | None:
         """How the rows of a table are decoded that the log shows; None: it is not followed."""
 
-    def wants(self, found: Definition) -> bool:
-        """Whether this DDL is handed on, in its place, as a change of number DEFINED."""
+    def defined(self, found: Definition) -> Sequence[Definition]:
+        """What is handed on of this DDL, in its place, each as a change of number DEFINED."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,22 +15,26 @@ from collections.abc import Iterable, Sequence
 from vreplication.cutover.probe import WAITING, Probe
 from vreplication.errors import Transient, VReplicationError
 from vreplication.mysql.processes import processes
+from vreplication.mysql.remark import Altered, with_remark
 from vreplication.mysql.session import ConnectionLost, Session
 from vreplication.planning.stages import rename_sql
+from vreplication.schema.alter import parse_alter
 from vreplication.state.workflows import WorkflowRow
 
 _POLL_SECONDS = 0.005
 
 
 class Rename:
-    """`RENAME TABLE t TO retired, shadow TO t, …` on `renamer`, watched through `observer`."""
+    """`RENAME TABLE t TO retired, shadow TO t, …` on `renamer`, watched through `observer`.
+
+    It says by which ALTERs, for change feeds.
+    """
 
     def __init__(self, renamer: Session, observer: Session, rows: Sequence[WorkflowRow]) -> None:
         self._renamer = renamer
         self._observer = observer
-        self._sql = rename_sql(
-            (row.source_schema, row.source_table, row.shadow_table, row.retired_table) for row in rows
-        )
+        sql = rename_sql((row.source_schema, row.source_table, row.shadow_table, row.retired_table) for row in rows)
+        self._sql = with_remark(sql, (_altered(row) for row in rows if row.spec.get("alter")))
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
 
@@ -105,3 +109,8 @@ class Rename:
         self._thread.join(2)
         if self._thread.is_alive():
             self._renamer.abort()
+
+
+def _altered(row: WorkflowRow) -> Altered:
+    clauses = parse_alter(str(row.spec["alter"])).text
+    return Altered(schema=row.source_schema, table=row.source_table, clauses=clauses)

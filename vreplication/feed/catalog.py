@@ -25,6 +25,8 @@ from vreplication.binlog.watch import Watch
 from vreplication.errors import Refused, SourceChanged
 from vreplication.feed.layout import Distinct, Layout, distinct_of, make_layout
 from vreplication.feed.values import Decode, PlainRow, decoder, decoders
+from vreplication.mysql.quoting import ident
+from vreplication.mysql.remark import read_remark
 from vreplication.mysql.session import Session, SqlError
 from vreplication.schema.introspect import introspect
 from vreplication.schema.model import Column, Key, Table
@@ -124,14 +126,30 @@ class Tables:
             self._known[shape] = self._new_watch(found, said)
         return self._known[shape]
 
-    def wants(self, found: Definition) -> bool:
-        """Not what our own workflows do around a table: its new definition is in no statement."""
+    def defined(self, found: Definition) -> tuple[Definition, ...]:
+        """The statement, where it is about what is followed; of a cut-over of ours the ALTERs that it stands for.
+
+        Else what our own workflows do around a table is theirs alone.
+        """
+        if not any(names.is_ours(table) for _, table in found.tables):
+            return (found,) if self._follows(found) else ()
+        if found.verb == "RENAME" and (altered := _altered(found)):
+            return tuple(each for each in altered if self._follows(each))
+        # A followed table is another one now, or gone, and the text is all that can be said of it.
+        theirs = tuple(pair for pair in found.tables if not names.is_ours(pair[1])) if found.verb == "DROP" else ()
+        concerned = found.replaced or theirs
+        return (found,) if concerned and self._follows(replace(found, tables=concerned)) else ()
+
+    def _follows(self, found: Definition) -> bool:
+        """One of its tables is sent, or may be."""
         if not found.tables:
             return self.filter.has_schema(found.schema)
-        if any(names.is_ours(table) for _, table in found.tables):
-            return False
-        pairs = [(schema.lower(), table.lower()) for schema, table in found.tables] if self.is_folded else found.tables
+        pairs = self.stored(found.tables)
         return any(self.filter.has(*pair) if pair[1] else self.filter.has_schema(pair[0]) for pair in pairs)
+
+    def stored(self, tables: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:
+        """Names of a statement as the server stores them, and as its log says them of rows."""
+        return [(schema.lower(), table.lower()) for schema, table in tables] if self.is_folded else tables
 
     @property
     def is_folded(self) -> bool:
@@ -140,7 +158,7 @@ class Tables:
 
     def redefined(self, tables: Sequence[tuple[str, str]]) -> None:
         """A DDL that names these tables has been read: what is known of them may hold no more."""
-        for schema, table in tables:
+        for schema, table in self.stored(tables):
             for shape in [shape for shape in self._known if shape[0] == schema and table in ("", shape[1])]:
                 del self._known[shape]
 
@@ -268,6 +286,20 @@ class Tables:
     def close(self) -> None:
         if self._session is not None:
             self._session.close()
+
+
+def _altered(found: Definition) -> tuple[Definition, ...]:
+    """What a cut-over says that it has done to each of its tables."""
+    return tuple(
+        Definition(
+            verb="ALTER",
+            what="TABLE",
+            schema=each.schema,
+            sql=f"ALTER TABLE {ident(each.table)} {each.clauses}",
+            tables=((each.schema, each.table),),
+        )
+        for each in read_remark(found.sql)
+    )
 
 
 def _distinct(table: Table | None, names: Sequence[str]) -> tuple[Distinct, ...] | None:

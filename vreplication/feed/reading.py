@@ -201,7 +201,7 @@ class Reading:
         tables = [(schema, table) for schema, table in change.after["tables"]]
         self.source.tables.redefined(tables)
         if self._snapshot is not None:
-            self._snapshot.defined(tables)
+            self._snapshot.defined(self.source.tables.stored(tables))
         of.t, of.seq, of.is_fresh = self._next(of.commit), 0, True
         return found
 

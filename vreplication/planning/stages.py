@@ -3,7 +3,7 @@
 What each does is bound to its name: workflows/online_ddl/run.py (`ACTS`), workflows/stages.py (`TASKS`).
 
 What must stay true: nobody has a list of stages beside this one; statements are what the server will see, by their real
-names.
+names (the RENAME that is sent has a comment behind it, mysql/remark.py).
 """
 
 from __future__ import annotations

@@ -1,0 +1,160 @@
+"""A table that a feed follows is changed by an online DDL: the topic says by which ALTER, and consumers run it."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox.databases import Database, create_database
+from sandbox.kafka import Cluster
+from tests.integration.test_feed_producer import POINTS, Killer, kill  # noqa: F401
+from tests.support import feeds, flow
+from tests.support.feed_consumers import Consuming
+from tests.support.flow import wait_until
+from tests.support.pairs import server_of
+from tests.support.running_feed import Running, check_numbers, content, make_tables, rows, start_feed
+from vreplication.feed.check import check
+from vreplication.feed.dispatch import Rule
+from vreplication.feed.formats.open import read_ddl
+from vreplication.feed.messages import Kind
+from vreplication.mysql.remark import Altered, with_remark
+from vreplication.state import layout
+
+ODD = (
+    "ADD COLUMN `z` VARCHAR(40) DEFAULT 'ö*/ /*! \\\\ \" \U0001f600 -- ', -- why\n"
+    " MODIFY n BIGINT COMMENT '/* vreplication {} */'"
+)
+MODES = ("", "ANSI_QUOTES", "NO_BACKSLASH_ESCAPES,ANSI_QUOTES,IGNORE_SPACE", "ORACLE", "MSSQL")
+
+
+@pytest.fixture
+def begin(kafka: Cluster, database: Database, tmp_path: Path) -> Iterator[Callable[..., Running]]:
+    with database.server.admin() as session:
+        layout.install(session)
+    yield from start_feed(kafka, database, tmp_path)
+
+
+@pytest.fixture
+def targets(database: Database, _pair_servers: None) -> Iterator[dict[str, Database]]:
+    """By mode of their consumers: one of each flavor."""
+    flavor = database.server.flavor
+    other = "mysql" if database.server.is_mariadb else "mariadb"
+    with ExitStack() as stack:
+        made = {
+            "transaction": create_database(server_of(flavor, "target"), database.name),
+            "row": create_database(server_of(other, "target"), database.name),
+        }
+        for each in made.values():
+            stack.callback(each.drop)
+        yield made
+
+
+def test_a_rename_says_in_the_log_by_which_alter_whatever_that_holds(database: Database) -> None:
+    feeds.describe_fully(database)
+    make_tables(database, "t", "t__vr_new", "u", "u__vr_new")
+    start = feeds.here(database)
+    here = database.name
+    told = [Altered(schema=here, table="t", clauses=ODD), Altered(schema=here, table="u", clauses="ENGINE=InnoDB")]
+    with database.server.admin(here) as session:
+        session.execute_raw("SET NAMES latin1")
+        for number, mode in enumerate(MODES if database.server.is_mariadb else MODES[:3]):
+            session.execute("SET sql_mode=%s", (mode,))
+            pairs = (f"`{t}` TO `{t}__vr_old_00000{number}`, `{t}__vr_new` TO `{t}`" for t in "tu")
+            session.execute_raw(with_remark(f"RENAME TABLE {', '.join(pairs)}", told))
+            make_tables(database, "t__vr_new", "u__vr_new")
+    ddl = [said for name, _, said in feeds.read(database, feeds.catalog(database), start)]
+    expected = [(here, f"ALTER TABLE `{each.table}` {each.clauses}", ((here, each.table),)) for each in told]
+    assert [(each["schema"], each["sql"], each["tables"]) for each in ddl] == expected * (len(ddl) // 2)
+    assert len(ddl) == 2 * (5 if database.server.is_mariadb else 3)
+
+
+@contextmanager
+def consuming(feed: Running, targets: dict[str, Database]) -> Iterator[list[Consuming]]:
+    with ExitStack() as stack:
+        yield [stack.enter_context(Consuming(feed.feed.address, target.url, mode)) for mode, target in targets.items()]
+
+
+@contextmanager
+def writing(database: Database, *tables: str, seed: int = 0) -> Iterator[None]:
+    """Histories that any definition of the table takes, until the block ends."""
+    is_over, draw = threading.Event(), random.Random(seed)
+
+    def write() -> None:
+        with database.server.admin(database.name) as session:
+            while not is_over.wait(0.005):
+                key = draw.randint(1, 40)
+                for table in tables:
+                    session.execute_raw(
+                        draw.choice(
+                            (
+                                f"REPLACE INTO {table} (id, a) VALUES ({key},'{draw.randint(0, 99)}')",
+                                f"DELETE FROM {table} WHERE id={key}",
+                                f"UPDATE {table} SET a='u{draw.randint(0, 99)}' WHERE id BETWEEN {key} AND {key + 3}",
+                            )
+                        )
+                    )
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        writer.join()
+
+
+def definitions(feed: Running) -> list[str]:
+    return [read_ddl(key, value)[1] for tags, key, value in content(feed.feed)[0] if tags.kind is Kind.DDL]
+
+
+def all_rows(database: Database, table: str = "t") -> list[Any]:
+    return database.admin.rows(f"SELECT * FROM {table} ORDER BY id")
+
+
+def are_level(database: Database, targets: dict[str, Database], consumers: list[Consuming], table: str = "t") -> None:
+    wait_until(
+        lambda: (
+            any(each.error for each in consumers)
+            or all(all_rows(each, table) == all_rows(database, table) for each in targets.values())
+        ),
+        "the targets are not level",
+        60,
+    )
+    for each in consumers:
+        each.raise_error()
+
+
+def test_an_online_ddl_is_an_alter_to_consumers_wherever_the_feed_is_killed(
+    begin: Callable[..., Running],
+    kill: Callable[..., Killer],  # noqa: F811
+    database: Database,
+    targets: dict[str, Database],
+    quick: None,
+) -> None:
+    """Rows before it have the old layout, rows behind it the new one, and none of the shadow's is there."""
+    feed = begin(rule=Rule(way="index-value"), partitions=2)
+    feed.wait_begun()
+    feed.is_alone = True
+    killer = kill(1, POINTS, share=0.1)
+    database.admin.execute_raw("CREATE TABLE t (id INT PRIMARY KEY, a VARCHAR(9), n INT NOT NULL DEFAULT 3)")
+    alter = "ADD COLUMN z VARCHAR(40) DEFAULT 'ö*/ \\\" x' AFTER id, DROP COLUMN n, MODIFY a TEXT, ADD KEY by_z (z)"
+    with consuming(feed, targets) as consumers, writing(database, "t"):
+        run = flow.begin(database, "t", alter)
+        assert run.result().event == "complete"
+        database.admin.execute_raw("INSERT INTO t (id, a, z) VALUES (1000, REPEAT('x', 500), '*/')")
+    with consuming(feed, targets) as consumers:
+        assert killer.killed
+        killer.is_on = False
+        feed.wait_sent(database, 90)
+        are_level(database, targets, consumers)
+    assert definitions(feed)[1:] == [f"ALTER TABLE `t` {alter}"]
+    assert {table for messages in rows(feed.feed).values() for table, _, _ in messages} == {"t"}
+    assert [name for name, *_ in targets["row"].admin.rows("SHOW COLUMNS FROM t")] == ["id", "z", "a"]
+    check_numbers(feed.feed)
+    check(feed.feed.address)
