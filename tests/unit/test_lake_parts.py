@@ -96,6 +96,9 @@ def names(catalog: Catalog) -> dict[str, int]:
     ("sql", "left"),
     [
         ("RENAME TABLE a TO x, b TO a, x TO b", {"s.a": 2, "s.b": 1}),
+        ("RENAME TABLE a TO x, b TO a", {"s.x": 1, "s.a": 2}),
+        # The new one is not followed: rows go on.
+        ("RENAME TABLE a TO _a_del, _a_gho TO a, b TO c", {"s.a": 1, "s.c": 2}),
         ("rename table if exists `a` wait 5 to z.`a`", {"z.a": 1, "s.b": 2}),
         ("ALTER TABLE a RENAME x, ENGINE=InnoDB", {"s.x": 1, "s.b": 2}),
         ("ALTER TABLE s.a RENAME INDEX i TO j", {"s.a": 1, "s.b": 2}),
@@ -127,6 +130,7 @@ def test_what_a_statement_does_to_names(sql: str, left: dict[str, int]) -> None:
         ("ALTER TABLE a RENAME COLUMN id TO b, RENAME COLUMN b TO id", ("b", "id"), {"b": "id", "id": "b"}),
         ("ALTER TABLE a DROP b, ADD b TEXT", ("id",), {"id": "id"}),
         ("ALTER TABLE a ADD c INT, MODIFY b TEXT", ("id", "b"), None),
+        ("ALTER TABLE a ADD B INT, ADD c INT", ("id", "b"), None),
         ("ALTER TABLE a DROP PARTITION p0", ("id", "b"), None),
     ],
 )

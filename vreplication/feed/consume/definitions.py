@@ -78,10 +78,23 @@ def _execute(session: Session, ddl: Ddl, said: Definition | None, *, is_again: b
     except SqlError as error:
         if is_again and error.code in _DONE_BEFORE and _was_done(session, said):
             return
-        raise Terminal(
-            f"A DDL of the feed cannot be run on the target: {error.message}. It is: {ddl.sql[:500]}",
-            cure="Make it possible there, or do by hand what it does; then start the consumer again.",
-        ) from None
+        raise _refused(ddl, said, error) from None
+
+
+def _refused(ddl: Ddl, said: Definition | None, error: SqlError) -> Terminal:
+    if said is not None and said.replaced and error.code in _NO_TABLE:
+        # Of an online schema change of another tool, whose copy is not followed, or was made before the feed began.
+        places = ", ".join(f"{schema}.{table}" for schema, table in said.replaced)
+        return Terminal(
+            f"The source has put another table in the place of {places}, and the target has none: {error.message}."
+            f" It is: {ddl.sql[:500]}",
+            cure="Give it the source's new definition there, by an ALTER TABLE of your own (FORCE where it has it"
+            " already); then start the consumer again.",
+        )
+    return Terminal(
+        f"A DDL of the feed cannot be run on the target: {error.message}. It is: {ddl.sql[:500]}",
+        cure="Make it possible there, or do by hand what it does; then start the consumer again.",
+    )
 
 
 def _was_done(session: Session, said: Definition | None) -> bool:

@@ -62,7 +62,7 @@ class Catalog:
         if said is None:
             return
         if said.verb == "RENAME":
-            self._rename(_pairs(statement), statement.t)
+            self._swap(said, statement)
         elif said.verb == "CREATE" and said.what == "TABLE":
             self._create(said, statement)
         elif said.verb == "TRUNCATE":
@@ -108,6 +108,22 @@ class Catalog:
             if each.until == FOREVER and each.schema == schema:
                 self._end((each.schema, each.name), t)
 
+    def _swap(self, said: Definition, statement: Statement) -> None:
+        """A table that is not followed may take the place of one that is: then that goes on, otherwise defined."""
+        pairs, made, kept = _pairs(statement), set[Pair](), set[Pair]()
+        for old, new in pairs:
+            is_known = old in made or self.find(*old) is not None
+            made.add(new)
+            if new in said.replaced and not is_known and (number := self.find(*new)) is not None:
+                kept.add(new)
+                self._note(number, statement)
+        self._rename([(old, new) for old, new in pairs if old not in kept], statement.t)
+
+    def _note(self, number: int, statement: Statement) -> None:
+        table = self.tables[number]
+        alters = (*table.alters, Alter(t=statement.t, sql=statement.sql[:500]))
+        self.tables[number] = replace(table, alters=alters)
+
     def _rename(self, pairs: list[tuple[Pair, Pair]], t: int) -> None:
         for old, new in pairs:
             # Of several sources each tells it; and of a table no row of which has come there is nothing to move.
@@ -120,10 +136,10 @@ class Catalog:
         number = self.find(*pair)
         if number is None:
             return
+        self._note(number, statement)
         table = self.tables[number]
         clauses, new = _clauses(statement)
-        alters = (*table.alters, Alter(t=statement.t, sql=statement.sql[:500]))
-        self.tables[number] = replace(table, alters=alters, versions=_altered(table, clauses, statement.t))
+        self.tables[number] = replace(table, versions=_altered(table, clauses, statement.t))
         if new is not None:
             self._rename([(pair, new)], statement.t)
 
@@ -151,6 +167,10 @@ def _altered(table: Table, clauses: AlterClauses | None, t: int) -> tuple[Versio
 
 def _sources(clauses: AlterClauses, names: tuple[str, ...]) -> dict[str, str]:
     """Column → the one that it was, as they are written; clauses tell it in lower case."""
+    # Of several sources each adds a column, and rows of the first one have it by then.
+    gone = {name.lower() for name in clauses.dropped} | {old.lower() for old, _ in clauses.renames}
+    there = {name.lower() for name in names} - gone
+    clauses = replace(clauses, added=tuple(name for name in clauses.added if name.lower() not in there))
     as_written = {new.lower(): new for _, new in clauses.renames} | {
         name.lower(): name for name in names if name.lower() not in {new.lower() for _, new in clauses.renames}
     }
