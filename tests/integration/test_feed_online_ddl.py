@@ -16,11 +16,13 @@ import pytest
 from sandbox.databases import Database, create_database
 from sandbox.kafka import Cluster
 from tests.integration.test_feed_producer import POINTS, Killer, kill  # noqa: F401
+from tests.integration.test_feed_snapshot import is_filled
 from tests.support import feeds, flow
 from tests.support.feed_consumers import Consuming
 from tests.support.flow import wait_until
 from tests.support.pairs import server_of
 from tests.support.running_feed import Running, check_numbers, content, make_tables, origin, rows, start_feed
+from vreplication.feed import snapshot
 from vreplication.feed.catalog import Filter
 from vreplication.feed.check import check
 from vreplication.feed.dispatch import Rule
@@ -85,24 +87,20 @@ def consuming(feed: Running, targets: dict[str, Database]) -> Iterator[list[Cons
 
 
 @contextmanager
-def writing(database: Database, *tables: str, seed: int = 0) -> Iterator[None]:
-    """Histories that any definition of the table takes, until the block ends."""
-    is_over, draw = threading.Event(), random.Random(seed)
+def writing(database: Database, column: str) -> Iterator[None]:
+    """Histories of t that its new definition takes as its old one does, until the block ends."""
+    is_over, draw = threading.Event(), random.Random(1)
 
     def write() -> None:
         with database.server.admin(database.name) as session:
             while not is_over.wait(0.005):
-                key = draw.randint(1, 40)
-                for table in tables:
-                    session.execute_raw(
-                        draw.choice(
-                            (
-                                f"REPLACE INTO {table} (id, a) VALUES ({key},'{draw.randint(0, 99)}')",
-                                f"DELETE FROM {table} WHERE id={key}",
-                                f"UPDATE {table} SET a='u{draw.randint(0, 99)}' WHERE id BETWEEN {key} AND {key + 3}",
-                            )
-                        )
-                    )
+                key, value = draw.randint(1, 150), draw.randint(0, 99)
+                statements = (
+                    f"REPLACE INTO t (id, {column}) VALUES ({key},'{value}')",
+                    f"DELETE FROM t WHERE id={key}",
+                    f"UPDATE t SET {column}='{value}' WHERE id BETWEEN {key} AND {key + 3}",
+                )
+                session.execute_raw(draw.choice(statements))
 
     writer = threading.Thread(target=write)
     writer.start()
@@ -146,7 +144,7 @@ def test_an_online_ddl_is_an_alter_to_consumers_wherever_the_feed_is_killed(
     killer = kill(1, POINTS, share=0.1)
     database.admin.execute_raw("CREATE TABLE t (id INT PRIMARY KEY, a VARCHAR(9), n INT NOT NULL DEFAULT 3)")
     alter = "ADD COLUMN z VARCHAR(40) DEFAULT 'ö*/ \\\" x' AFTER id, DROP COLUMN n, MODIFY a TEXT, ADD KEY by_z (z)"
-    with consuming(feed, targets) as consumers, writing(database, "t"):
+    with consuming(feed, targets) as consumers, writing(database, "a"):
         run = flow.begin(database, "t", alter)
         assert run.result().event == "complete"
         database.admin.execute_raw("INSERT INTO t (id, a, z) VALUES (1000, REPEAT('x', 500), '*/')")
@@ -191,3 +189,45 @@ def test_a_swap_by_another_tool_goes_on_or_says_what_to_do(
     with consuming(feed, targets) as consumers:
         are_level(database, targets, consumers)
     assert all_rows(database) == [(1, 5, None), (2, 5, None), (3, 6, 7)]
+
+
+@pytest.mark.parametrize("when", ["before", "behind"])
+def test_a_cut_over_between_two_chunks_of_a_snapshot_loses_no_row(
+    begin: Callable[..., Running],
+    database: Database,
+    targets: dict[str, Database],
+    monkeypatch: pytest.MonkeyPatch,
+    quick: None,
+    when: str,
+) -> None:
+    """Columns go, and rows have another order from there on. A chunk is read before the RENAME or behind it."""
+    monkeypatch.setattr(snapshot, "_ROWS", 10)
+    make_tables(database, "t")
+    for target in targets.values():
+        make_tables(target, "t")
+    database.admin.execute_raw(
+        "INSERT INTO t WITH RECURSIVE n AS (SELECT 1 i UNION ALL SELECT i+1 FROM n WHERE i<99) "
+        "SELECT i, 'b', 999-i FROM n"
+    )
+    keys = "DROP PRIMARY KEY, ADD PRIMARY KEY (n, id), ADD UNIQUE KEY by_id (id)"
+    alter = f"DROP COLUMN a, {keys}, ADD COLUMN z INT DEFAULT 5"
+    reads, read, results = iter(range(1000)), snapshot._TableReader.next, []
+
+    def alter_beside_it(reader: Any, after: Any) -> Any:
+        is_now = next(reads) == 4
+        found = None if is_now and when == "before" else read(reader, after)
+        if is_now:
+            results.append(flow.begin(database, "t", alter).result())
+        return found or read(reader, after)
+
+    monkeypatch.setattr(snapshot._TableReader, "next", alter_beside_it)
+    with writing(database, "n"):
+        feed = begin(is_snapshot=True)
+        with consuming(feed, targets) as consumers:
+            wait_until(lambda: feed.error or is_filled(feed), "the snapshot does not end", 120)
+    assert (feed.error, [each.event for each in results]) == (None, ["complete"])
+    feed.wait_sent(database)
+    with consuming(feed, targets) as consumers:
+        are_level(database, targets, consumers)
+    assert definitions(feed) == [f"ALTER TABLE `t` {alter}"]
+    check(feed.feed.address)

@@ -34,12 +34,16 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Filled(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a snapshot is: all tables before this one were sent, and of it rows up to the key `after` (literals)."""
+    """How far a snapshot is: all tables before this one were sent, and of it rows up to the key `after` (literals).
+
+    key: what that key was, for it means nothing in the order of another one; empty: an older version did not note it.
+    """
 
     schema: str = ""
     table: str = ""
     after: tuple[str, ...] | None = None
     is_done: bool = False
+    key: str = ""
 
 
 class Followed(msgspec.Struct, frozen=True, kw_only=True):

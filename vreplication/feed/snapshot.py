@@ -64,6 +64,8 @@ _SHAPES = frozenset(
 _TEXT = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
 _WHOLE = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint", "bit", "year"})
 _FLOAT = struct.Struct("<f")
+_DEFINED_ANEW = frozenset({1049, 1054, 1146, 1176, 1412})
+"""Schema, column, table or index that is not there any more, or is another one."""
 Row = tuple[Any, ...]
 
 
@@ -175,25 +177,27 @@ class Snapshot:
     def _read_all(self, session: Session) -> None:
         filled = self.filled
         for schema, table in _tables(session, self._tables, filled):
-            after = filled.after if (schema, table) == (filled.schema, filled.table) else None
-            self._read_table(session, schema, table, after)
+            is_begun = (schema, table) == (filled.schema, filled.table)
+            self._read_table(session, filled if is_begun else Filled(schema=schema, table=table))
         self._mark(session, Chunk(layout=None, rows=(), filled=Filled(is_done=True), table=None))
 
-    def _read_table(self, session: Session, schema: str, table: str, after: tuple[str, ...] | None) -> None:
+    def _read_table(self, session: Session, begun: Filled) -> None:
+        schema, table, after = begun.schema, begun.table, begun.after
         here = (schema, table)
-        before = Filled(schema=schema, table=table, after=after)
-        self._mark(session, Chunk(layout=None, rows=(), filled=before, table=here))
+        self._mark(session, Chunk(layout=None, rows=(), filled=begun, table=here))
         try:
             reader = _TableReader(session, self._tables, schema, table)
         except SqlError:
             log.info("table %s.%s is gone", schema, table)
             return
+        if begun.key not in ("", reader.key):
+            after = None
         while True:
             rows, last = reader.next(after)
             if not rows:
                 return
             after = last
-            filled = Filled(schema=schema, table=table, after=after)
+            filled = Filled(schema=schema, table=table, after=after, key=reader.key)
             self._mark(session, Chunk(layout=reader.layout, rows=rows, filled=filled, table=here))
 
     def _mark(self, session: Session, chunk: Chunk) -> None:
@@ -268,6 +272,8 @@ class _TableReader:
         self._from = f"{self._name} FORCE INDEX ({ident(index)})"
         by_name = {column.name: column for column in self._table.columns}
         self._key = [by_name[column] for column in self.layout.key]
+        self.key = ",".join(f"{ident(c.name)} {c.column_type} {c.collation or ''}" for c in self._key)
+        """What decides about the order of the rows."""
         self._plain = [_plain(session, column) for column in self.layout.columns]
         self._rows = min(_ROWS, _FIRST_ROWS)
 
@@ -279,16 +285,25 @@ class _TableReader:
         cells = ",".join(_sql(column) for column in self.layout.columns)
         keys = ",".join(bound_sql(column, ident(column.name)) for column in self._key)
         where, order = range_sql(self._key, after, None), order_sql(self._key)
-        found = self._session.bytes_rows(
-            f"SELECT {cells},{keys} FROM {self._from} WHERE {where} ORDER BY {order} LIMIT {self._rows}"
-        )
+        found = self._read(f"SELECT {cells},{keys} FROM {self._from} WHERE {where} ORDER BY {order} LIMIT {self._rows}")
         self._resize(found)
-        if self._defined() != self._definition:
-            raise Transient(f"Table {self.layout.name} was defined anew while its rows were read.")
         width = len(self.layout.columns)
         rows = [tuple(map(_told, self._plain, row[:width])) for row in found]
         last = tuple(_literal(each) for each in found[-1][width:]) if found else ()
         return rows, last
+
+    def _read(self, sql: str) -> list[Row]:
+        """Of the table as it was defined when this began, whatever has its name by then."""
+        try:
+            found = self._session.bytes_rows(sql)
+            is_same = self._defined() == self._definition
+        except SqlError as error:
+            if error.code not in _DEFINED_ANEW:
+                raise
+            is_same = False
+        if not is_same:
+            raise Transient(f"Table {self.layout.name} was defined anew while its rows were read.")
+        return found
 
     def _resize(self, found: Sequence[Row]) -> None:
         """By what the rows weighed, for the next chunk: some tables have rows of many MiB."""
