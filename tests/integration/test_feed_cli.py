@@ -103,7 +103,7 @@ def test_a_feed_into_a_database_of_the_other_flavor(source: Database, target: Da
     assert code == 0, out + err
     assert "Nothing was touched" in out
     source.admin.execute_raw("CREATE TABLE t (id INT PRIMARY KEY, a VARCHAR(20), n INT)")
-    target.admin.execute_raw("CREATE TABLE t (id INT PRIMARY KEY, a VARCHAR(20), n INT)")
+    target.admin.execute_raw("CREATE TABLE t (id INT PRIMARY KEY, a VARCHAR(20), n INT, KEY there_already (n))")
     with running("changefeed", *asked, "--yes", source=source):
         wait_until(lambda: _status(source, feed).get("topic") or None, "the feed does not begin", 60, 0.5)
         source.admin.execute_raw("INSERT INTO t VALUES (1,'ä',1),(2,'b',2),(3,NULL,3)")
@@ -112,13 +112,14 @@ def test_a_feed_into_a_database_of_the_other_flavor(source: Database, target: Da
         assert code == 0
         wait_until(lambda: _status(source, feed)["partitions"] == 4, "it is not scaled", 60, 0.5)
         source.admin.execute_raw("ALTER TABLE t ADD COLUMN z INT DEFAULT 5")
+        source.admin.execute_raw("CREATE INDEX there_already ON t (n)")
         source.admin.execute_raw("DELETE FROM t WHERE id=3")
         with running("consume", "--from", sink, "--mode", "transaction", target=target):
             wait_until(lambda: _rows(target) == _rows(source), "the target is not level", 60)
             _check_metrics(source, target, feed)
         code, out, err = call("feed-check", "--from", sink, "--json")
         report = json.loads(out)
-        assert (code, report["event"], report["generations"], report["ddl"]) == (0, "checked", 2, 4), out + err
+        assert (code, report["event"], report["generations"], report["ddl"]) == (0, "checked", 2, 8), out + err
     code, out, err = call("cancel", feed, "--yes", source=source)
     assert (code, "the topic and what it holds stay" in out + err) == (0, True)
     code, _, err = call("changefeed", *asked, "--yes", source=source)

@@ -268,7 +268,7 @@ def test_a_ddl_that_fails_ends_it_with_the_servers_words(
 ) -> None:
     feed = FeedWriter(kafka, 2)
     with feed.transaction():
-        feed.ddl(5, database.name, "ALTER TABLE t ADD COLUMN a INT")
+        feed.ddl(5, database.name, "ALTER TABLE t ADD COLUMN a SMALLINT")
         feed.row(0, t, 6, None, (1, 1))
         feed.resolved(6)
     for _ in range(2):

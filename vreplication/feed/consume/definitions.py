@@ -18,6 +18,7 @@ from vreplication.binlog.control import Query
 from vreplication.binlog.statements import Definition, definition
 from vreplication.cutover.identity import table_identity
 from vreplication.errors import Terminal
+from vreplication.feed.consume import repeated
 from vreplication.feed.consume.listener import Ddl
 from vreplication.mysql.quoting import ident
 from vreplication.mysql.server import is_mariadb
@@ -32,7 +33,7 @@ from vreplication.state.feed_offsets import Group, Key, Stand
 _UTF8MB4 = 45
 _NO_TABLE = frozenset({1146, 1049})
 _NO_SCHEMA = 1049
-_DONE_BEFORE = frozenset({1007, 1008, 1050, 1051, 1060, 1061, 1091, 1146})
+_DONE_BEFORE = frozenset({1007, 1008, 1050, 1051, 1054, 1060, 1061, 1068, 1091, 1146})
 """What is made is there already, or what goes is gone."""
 _IDLE_SECONDS = 60
 
@@ -71,14 +72,16 @@ def _run(session: Session, key: Key, group: Group, ddl: Ddl) -> None:
 
 def _execute(session: Session, ddl: Ddl, said: Definition | None, *, is_again: bool) -> None:
     session.execute_raw("SET SESSION foreign_key_checks=0")
-    try:
-        _use(session, ddl.schema)
-        with session.in_the_servers_zone(), session.patient(TABLE_SECONDS):
+    with session.in_the_servers_zone(), session.patient(TABLE_SECONDS):
+        try:
+            _use(session, ddl.schema)
             session.execute_raw(ddl.sql)
-    except SqlError as error:
-        if is_again and error.code in _DONE_BEFORE and _was_done(session, said):
-            return
-        raise _refused(ddl, said, error) from None
+        except SqlError as error:
+            is_done = error.code in _DONE_BEFORE and (
+                (is_again and _was_done(session, said)) or _is_there(session, ddl, said, error.code)
+            )
+            if not is_done:
+                raise _refused(ddl, said, error) from None
 
 
 def _refused(ddl: Ddl, said: Definition | None, error: SqlError) -> Terminal:
@@ -100,6 +103,15 @@ def _refused(ddl: Ddl, said: Definition | None, error: SqlError) -> Terminal:
 def _was_done(session: Session, said: Definition | None) -> bool:
     """Refused when it came again, as what has been done: where we know no table, or all that it drops are gone."""
     return said is None or (said.verb == "DROP" and _has_happened(said, "", _look(session, said)))
+
+
+def _is_there(session: Session, ddl: Ddl, said: Definition | None, code: int) -> bool:
+    """Refused the first time, as what another source has told already, or somebody has done here."""
+    if said is None:
+        return False
+    if said.verb == "DROP" and said.what == "TABLE":
+        return _has_happened(said, "", _look(session, said))
+    return repeated.is_there(session, ddl.sql, said, code)
 
 
 def _use(session: Session, schema: str) -> None:
