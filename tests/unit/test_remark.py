@@ -42,6 +42,7 @@ OURS, GHOST = "t__vr_old_0a1b2c", "_t_gho"
         # By an older version of ours, and by an operator who goes back: it is said, though nobody can run it.
         (SWAP, [SWAP]),
         (f"RENAME TABLE t TO x, {OURS} TO t", [f"RENAME TABLE t TO x, {OURS} TO t"]),
+        (f"RENAME TABLES t WAIT 5 TO x, {OURS} NOWAIT TO t", [f"RENAME TABLES t WAIT 5 TO x, {OURS} NOWAIT TO t"]),
         (f"RENAME TABLE no TO x, {OURS} TO no", []),
         # A move's.
         ("RENAME TABLE t__vr_new TO t, u__vr_new TO u", []),

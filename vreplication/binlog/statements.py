@@ -580,6 +580,8 @@ class _Names(_Reader):
             found, behind = self._name(at)
             yield found
             at = max(behind, at + 1)
+            # MariaDB: `a WAIT 5 TO b`, `a NOWAIT TO b`.
+            at += 2 * self._is(at, "WAIT") + self._is(at, "NOWAIT")
 
 
 def _unknown(what: str) -> Meaning:
