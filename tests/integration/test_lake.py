@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from tests.support.flow import wait_until
 from tests.support.lakes import LakeServer
 from vreplication.errors import Refused, Terminal
 from vreplication.feed.lake.manifest import Store
+from vreplication.feed.large import Fit, parse
 from vreplication.feed.layout import Layout
 from vreplication.feed.messages import Encoded
 from vreplication.schema.model import Column
@@ -488,3 +490,36 @@ def test_compaction_changes_no_state(kafka: Cluster, lakes: LakeServer, lake: Pa
     named = Store(lake).open().paths()
     assert {str(path.relative_to(lake)) for path in lake.glob("tables/*/*.parquet")} == named
     assert read(lakes, lake) == [*before[65][:-1], (6, 7)]
+
+
+def test_values_in_files_are_fetched(kafka: Cluster, lakes: LakeServer, lake: Path, tmp_path: Path) -> None:
+    table = layout("docs", ("id", "int"), ("doc", "longblob"))
+    fit = Fit(policy=parse(f"claim-check:{tmp_path}"), piece=5_000, feed="f", topic="t")
+    data = bytes(range(256)) * 5_000
+    feed = FeedWriter(kafka, 2)
+    with feed.transaction():
+        feed.row(0, table, 1, None, (1, data), fit=fit)
+        feed.row(0, table, 2, (1, data), (1, data[1:]), fit=fit)
+        feed.row(1, table, 3, None, (2, b"small"), fit=fit)
+        feed.row(1, table, 4, None, (3, data), fit=fit)
+        feed.row(1, table, 5, (3, data), None, fit=fit)
+        feed.resolved(5)
+    lakes.fill(feed.address(), lake)
+    found = read(lakes, lake, "id", "doc", table="shop.docs")
+    assert [(id, base64.b64decode(doc)) for id, doc in found] == [(1, data[1:]), (2, b"small")]
+    with feed.transaction():
+        feed.row(1, table, 6, None, (3, data), fit=fit)
+        feed.resolved(6)
+    next(tmp_path.rglob("6-0-*.json")).unlink()
+    with pytest.raises(Terminal, match=r"File .*6-0-.* is gone"):
+        lakes.fill(feed.address(), lake)
+
+
+def test_a_lake_asks_no_source(kafka: Cluster, lakes: LakeServer, lake: Path) -> None:
+    feed = FeedWriter(kafka, 1)
+    fit = Fit(policy=parse("key-only"), piece=0, feed="f", topic="t")
+    with feed.transaction():
+        feed.row(0, layout("w", ("id", "int"), ("a", "text")), 1, None, (1, "x" * 2_000), fit=fit)
+        feed.resolved(1)
+    with pytest.raises(Terminal, match="has the key of a row alone"):
+        lakes.fill(feed.address(), lake)

@@ -12,6 +12,7 @@ import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from vreplication.errors import VReplicationError
 from vreplication.feed.address import Address, parse
@@ -23,12 +24,13 @@ from vreplication.pausepoints import VARIABLE
 
 @dataclass
 class Consuming:
-    """One in a thread. said: what it notified."""
+    """One in a thread. said: what it notified; more: of `consume`."""
 
     address: Address
     target: SourceUrl
     mode: str
     group: str = "g"
+    more: dict[str, Any] = field(default_factory=dict)
     said: list[str] = field(default_factory=list)
     error: BaseException | None = None
     _stop: threading.Event = field(default_factory=threading.Event)
@@ -39,7 +41,15 @@ class Consuming:
 
     def _run(self) -> None:
         try:
-            consume(self.address, self.target, self.mode, group=self.group, stop=self._stop, notify=self.said.append)
+            consume(
+                self.address,
+                self.target,
+                self.mode,
+                group=self.group,
+                stop=self._stop,
+                notify=self.said.append,
+                **self.more,
+            )
         except BaseException as error:
             self.error = error
 

@@ -20,6 +20,7 @@ from sandbox.kafka import Cluster
 from vreplication.feed import address
 from vreplication.feed.address import Address
 from vreplication.feed.formats.open import Open
+from vreplication.feed.large import Fit
 from vreplication.feed.layout import Layout, make_layout
 from vreplication.feed.messages import Admin, Ddl, Encoded, Header, Kind, Place, Row, headers
 from vreplication.mysql.session import Session
@@ -80,10 +81,12 @@ class FeedWriter:
         parts: int = 1,
         since: int = 0,
         until: int | None = None,
+        fit: Fit | None = None,
     ) -> None:
-        """since, until: of its parts."""
+        """since, until: of its parts. fit: what becomes of it where it is too large."""
         row = Row(layout=layout, place=Place(t, seq), before=before, after=after)
-        for encoded in self._open.row(row):
+        made = self._open.row(row)
+        for encoded in fit.row(self._open, row, made) if fit else made:
             for piece, part in list(_pieces(encoded, parts))[since:until]:
                 self._send(partition, Kind.ROW, Place(t, seq), piece, part=part)
 
@@ -130,7 +133,7 @@ class FeedWriter:
 
     def _send(self, partition: int, kind: Kind, place: Place, encoded: Encoded, *, part: str = "") -> None:
         self.n[partition] += kind in (Kind.ROW, Kind.DDL, Kind.ADMIN)
-        tags = headers(kind, place, self.n[partition], self.generation, part=part)
+        tags = [*headers(kind, place, self.n[partition], self.generation, part=part), *encoded.headers]
         if kind is Kind.ROW:
             self._rows.append((partition, encoded, tags))
         elif kind is Kind.ADMIN:

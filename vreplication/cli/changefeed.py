@@ -95,6 +95,23 @@ SinkFileOption = Annotated[
 FromOption = Annotated[
     str, typer.Option("--from", metavar="URL", help="The topic: kafka://host:9092[,host:9092]/topic[?option=value].")
 ]
+ClaimsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--claims",
+        metavar="DIRECTORY",
+        help="Where the feed's claim-check:DIRECTORY is here. \\[default: where the feed says]",
+    ),
+]
+AskedOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--source",
+        metavar="URL",
+        help="The feed's source, to be asked for rows of which the feed sends the key alone (--max-message key-only);"
+        f" several times: several. The password is better given in {options.PASSWORD}.",
+    ),
+]
 _BEFORE = {"source": options.SourcesOption, "source_file": options.SourceFilesOption, "sink_file": SinkFileOption}
 
 
@@ -263,6 +280,7 @@ def feed_check(
     dispatch: Annotated[
         Literal["key", "ts"], typer.Option("--dispatch", help="ts: rows are spread by time, so no key has a partition.")
     ] = "key",
+    claims: ClaimsOption = None,
     sink_file: SinkFileOption = None,
     is_json: options.JsonOption = False,
 ) -> None:
@@ -272,7 +290,7 @@ def feed_check(
 
     address = parse(topic, sink_password(sink_file))
     try:
-        report = check(address, has_keys=dispatch == "key")
+        report = check(address, has_keys=dispatch == "key", claims=claims)
     except Broken as error:
         if is_json:
             json_line({"event": "broken", "partition": error.partition, "offset": error.offset, "reason": error.words})
@@ -301,6 +319,9 @@ def consume(
     ] = "vreplication",
     target: options.TargetOption = None,
     target_file: options.TargetFileOption = None,
+    source: AskedOption = None,
+    source_file: options.SourceFilesOption = None,
+    claims: ClaimsOption = None,
     sink_file: SinkFileOption = None,
     is_json: options.JsonOption = False,
 ) -> None:
@@ -309,11 +330,23 @@ def consume(
     from vreplication.feed.address import parse
 
     password = sink_password(sink_file)
+    sources = options.several(source, source_file) if source or source_file else ()
     url = options.servers(None, None, target, target_file, is_target=True).target
     assert url
+    if sources and mode != "row":
+        raise Refused("Only mode row can ask a source for rows.", cure="Use --mode row, or leave --source out.")
     logs.start(consumer_group)
     stop = threading.Event()
     with stopping_on_signals(stop), Telling(is_json=is_json) as telling:
         telling.note(f"Applying {topic} to {url}, {mode} by {mode}; Ctrl-C stops it, and the same command goes on.")
-        consuming.consume(parse(topic, password), url, mode, group=consumer_group, stop=stop, notify=telling.note)
+        consuming.consume(
+            parse(topic, password),
+            url,
+            mode,
+            group=consumer_group,
+            stop=stop,
+            notify=telling.note,
+            claims=claims,
+            sources=sources,
+        )
     raise Interrupted("Interrupted.")

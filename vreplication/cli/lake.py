@@ -16,7 +16,7 @@ import typer
 
 from vreplication.cli import logs, options
 from vreplication.cli.attend import stopping_on_signals
-from vreplication.cli.changefeed import SINK_PASSWORD, FromOption, SinkFileOption, Telling, sink_password
+from vreplication.cli.changefeed import SINK_PASSWORD, ClaimsOption, FromOption, SinkFileOption, Telling, sink_password
 from vreplication.cli.say import json_line, say, warn
 from vreplication.cli.streams import children_to
 from vreplication.errors import Interrupted, Refused
@@ -95,6 +95,7 @@ def lake(
     until_caught_up: Annotated[
         bool, typer.Option("--until-caught-up", help="End at what stands in the topic now.")
     ] = False,
+    claims: ClaimsOption = None,
     spark_master: MasterOption = "local[*]",
     sink_file: SinkFileOption = None,
     is_json: options.JsonOption = False,
@@ -105,7 +106,7 @@ def lake(
     from vreplication.feed.lake.stream import Filling, fill
 
     address, stop = parse(topic, sink_password(sink_file)), threading.Event()
-    asked = Filling(address=address, store=Store(to), seconds=every, until_caught_up=until_caught_up)
+    asked = Filling(address=address, store=Store(to), seconds=every, until_caught_up=until_caught_up, claims=claims)
     with stopping_on_signals(stop), _spark(spark_master, stop, has_kafka=True) as start, _telling(is_json) as telling:
         telling.note(f"Writing {address} into {to}; Ctrl-C stops it, and the same command goes on.")
         fill(asked, start, stop=stop, notify=telling.note, committed=lambda told: _say_told(told, is_json=is_json))

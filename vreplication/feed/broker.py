@@ -25,6 +25,7 @@ _SECONDS = 15.0
 _READ_SECONDS = 30.0
 _FIRST_LOOK = 50
 """So many offsets from its end the last record of a topic is looked for at first."""
+_DEFAULT_BYTES = 1_048_588
 _MISSING = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})
 _AGAIN = frozenset(
     {
@@ -97,6 +98,14 @@ class Broker:
         entry = found.get("transaction.partition.verification.enable")
         return entry is None or str(entry.value).lower() != "false"
 
+    def most_bytes(self) -> int:
+        """Of a message (rather a batch) of a topic that says nothing of it."""
+        with kafka("The brokers' settings cannot be read"):
+            numbers = list(self.admin.list_topics(timeout=_SECONDS).brokers)
+            found = _result(self.admin.describe_configs([ConfigResource(ResourceType.BROKER, str(numbers[0]))]))
+        entry = found.get("message.max.bytes")
+        return int(entry.value) if entry is not None and entry.value else _DEFAULT_BYTES
+
     def find(self, name: str) -> Topic | None:
         """None: there is no such topic."""
         with kafka(f"Topic {name} cannot be looked at"):
@@ -113,7 +122,7 @@ class Broker:
             partitions=len(found.partitions),
             replicas=min(len(part.replicas) for part in found.partitions.values()),
             least_in_sync=int(settings.get("min.insync.replicas") or 1),
-            most_bytes=int(settings.get("max.message.bytes") or 1_048_588),
+            most_bytes=int(settings.get("max.message.bytes") or _DEFAULT_BYTES),
             is_compacted="compact" in str(settings.get("cleanup.policy")),
         )
 

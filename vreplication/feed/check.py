@@ -14,11 +14,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from vreplication.errors import Refused, Terminal
+from vreplication.errors import Refused, Terminal, Transient
 from vreplication.feed.address import Address
 from vreplication.feed.broker import Broker
+from vreplication.feed.claims import Fetcher
 from vreplication.feed.formats.open import read_admin, read_row
 from vreplication.feed.messages import Kind, NotOurs, Tags, read_tags
 
@@ -50,6 +52,8 @@ class Report:
     resolved: int | None = None
     are_keys_checked: bool = True
     begins: list[tuple[int, int, int]] = field(default_factory=list)
+    claims: int = 0
+    """Values in files, which were read."""
 
 
 @dataclass(slots=True)
@@ -70,7 +74,9 @@ class _Partition:
 class Checker:
     """Feed it the messages of each partition, in order. has_keys: rows are of `open`, not spread by time."""
 
-    def __init__(self, *, has_keys: bool = True) -> None:
+    def __init__(self, *, has_keys: bool = True, fetcher: Fetcher | None = None) -> None:
+        """fetcher: of values that are in files."""
+        self._fetcher = fetcher or Fetcher()
         self.report = Report(are_keys_checked=has_keys)
         self._keys: dict[bytes, int] = {}
         self._counts: dict[int, int] = {}
@@ -95,6 +101,7 @@ class Checker:
     def _take(self, at: _Partition, tags: Tags, message: Any) -> None:
         self.report.messages += 1
         self._check_number(at, tags, message.offset())
+        self._check_claim(tags)
         if tags.kind is Kind.ADMIN and not (tags.snapshot and tags.generation == at.generation):
             self._admin(at, tags, message)
         elif tags.generation < at.generation:
@@ -121,6 +128,14 @@ class Checker:
         if tags.n > wanted:
             raise _Wrong(f"a message is missing: n is {tags.n}, {wanted} follows")
         at.n = tags.n
+
+    def _check_claim(self, tags: Tags) -> None:
+        if tags.claim:
+            self.report.claims += 1
+            try:
+                self._fetcher.get(tags.claim)
+            except (Terminal, Transient) as error:
+                raise _Wrong(f"its value cannot be had: {error.message}") from None
 
     def _admin(self, at: _Partition, tags: Tags, message: Any) -> None:
         try:
@@ -224,13 +239,19 @@ class _Wrong(Exception):
     """In words."""
 
 
-def check(address: Address, *, has_keys: bool = True, note: Callable[[str], None] = lambda text: None) -> Report:
+def check(
+    address: Address,
+    *,
+    has_keys: bool = True,
+    claims: Path | None = None,
+    note: Callable[[str], None] = lambda text: None,
+) -> Report:
     """Raises Broken, Refused where there is no such topic, and what reading raises."""
     broker = Broker(address)
     topic = broker.find(address.topic)
     if topic is None:
         raise Refused(f"There is no topic {address.topic}.", cure="Check the address.")
-    checker = Checker(has_keys=has_keys)
+    checker = Checker(has_keys=has_keys, fetcher=Fetcher(claims))
     for number in range(topic.partitions):
         low, _ = broker.bounds(topic.name, number)
         checker.partition(number, broker.behind(topic.name, {number: low}))

@@ -21,6 +21,7 @@ from vreplication.binlog.events import RowChange
 from vreplication.errors import Terminal, Transient
 from vreplication.feed.broker import Broker, Topic
 from vreplication.feed.conflicts import Conflicts
+from vreplication.feed.large import Fit
 from vreplication.feed.merge import Merge
 from vreplication.feed.messages import Admin, Ddl, Format, Header, Kind, Place, Row
 from vreplication.feed.producer import FeedProducer, Sent
@@ -43,11 +44,15 @@ _NOTHING, _ALL = -1, 1 << 62
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """feed: its id. topic of its progress. commit_seconds: how often at the most. format: of Resolved and Admin."""
+    """feed: its id. topic of its progress. commit_seconds: how often at the most. format: of Resolved and Admin.
+
+    fit: makes rows and DDL no larger than the topic takes.
+    """
 
     feed: str
     progress_topic: str
     format: Format
+    fit: Fit
     commit_seconds: float = 0.2
 
 
@@ -308,7 +313,8 @@ class Run:
         tags = _tags(row)
         for partition, each in sending.source.dispatcher.placed(row):
             self._align(partition, each)
-            self.producer.row(partition, each.place, sending.source.format.row(each), tags)
+            format = sending.source.format
+            self.producer.row(partition, each.place, self.settings.fit.row(format, each, format.row(each)), tags)
             self._sent_rows += 1
             self._by_partition[partition] += 1
 
@@ -336,7 +342,7 @@ class Run:
             commit=piece.commit,
         )
         if place > sending.done:
-            self.producer.broadcast(Kind.DDL, place, sending.source.format.ddl(ddl), _tags(ddl))
+            self.producer.broadcast(Kind.DDL, place, self.settings.fit.ddl(sending.source.format, ddl), _tags(ddl))
             self._pass_barrier()
             sending.last = self._reached = place
 

@@ -97,6 +97,13 @@ class Encoded(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Beside those that every format has."""
 
 
+class KeyOnly(msgspec.Struct, frozen=True, kw_only=True):
+    """Of a row that was too large: only its key is in the message. columns: all that would be; source: has them."""
+
+    source: str
+    columns: tuple[str, ...]
+
+
 class Format(Protocol):
     """What a protocol makes of each kind. One row may be several messages (a key change, a tombstone)."""
 
@@ -111,6 +118,10 @@ class Format(Protocol):
     def admin(self, admin: Admin) -> Encoded: ...
 
     def align(self, number: Place) -> Encoded: ...
+
+    def mark(self, message: Encoded, said: Any) -> Encoded:
+        """Say in a row or a DDL that more of it is elsewhere: said is a Claim (claims.py), or KeyOnly."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +138,9 @@ class Tags:
     part: tuple[int, int] | None = None
     snapshot: str = ""
     """As of an Admin that begins no generation."""
+    claim: bytes = b""
+    """Where the value is, if not here (claims.py)."""
+    is_key_only: bool = False
 
 
 _KINDS: dict[Kind, Header] = {kind: ("vr-kind", kind.encode()) for kind in Kind}
@@ -167,6 +181,8 @@ def read_tags(given: Any) -> Tags:
             gtid=found.get("vr-gtid", b"").decode(),
             part=(int(number), int(of)) if of else None,
             snapshot=found.get("vr-snapshot", b"").decode(),
+            claim=found.get("vr-claim-check", b""),
+            is_key_only="vr-key-only" in found,
         )
     except (KeyError, ValueError, AttributeError, TypeError) as error:
         raise NotOurs(f"a message without the headers of a feed ({error})") from None

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from vreplication.errors import Ambiguous, Superseded, Terminal, Transient
+from vreplication.feed import large
 from vreplication.feed.address import Address
 from vreplication.feed.broker import translated
 from vreplication.feed.messages import Encoded, Header, Kind, NotOurs, Place, Tags, headers, read_tags
@@ -53,8 +54,6 @@ _OVER = frozenset(
 """Not the transaction that the client takes for open: it was ended from elsewhere, or by a request that came late."""
 _COUNTED, _LAST = (Kind.ROW, Kind.DDL, Kind.ADMIN), (Kind.RESOLVED, Kind.ADMIN)
 _ALL = 1 << 62
-_LEAST_PIECE, _OVERHEAD = 1_000, 2_000
-"""Bytes of a message beside key and value: headers, and what a batch adds."""
 
 
 class Sent:
@@ -141,7 +140,7 @@ class FeedProducer:
 
     def __init__(self, address: Address, feed: str, most_bytes: int) -> None:
         self._address, self._feed = address, feed
-        self._most_bytes, self._piece = most_bytes, max(_LEAST_PIECE, most_bytes - _OVERHEAD)
+        self._most_bytes, self._piece = most_bytes, large.piece_of(most_bytes)
         self._producer: Producer | None = None
         self._sent = Sent(())
         self._partitions, self._generation = 0, 0
@@ -164,7 +163,8 @@ class FeedProducer:
             batch_size=min(1_000_000, max(1_000, self._most_bytes - 500)),
             compression_type="lz4",
             queue_buffering_max_messages=200_000,
-            queue_buffering_max_kbytes=64 << 10,
+            # A message that is larger than the queue would wait for ever.
+            queue_buffering_max_kbytes=max(64 << 10, self._most_bytes >> 9),
             message_max_bytes=max(1_000_000, self._most_bytes),
             max_in_flight=5,
             socket_timeout_ms=_SOCKET_SECONDS * 1000,
@@ -246,7 +246,7 @@ class FeedProducer:
     def _pieces(self, message: Encoded) -> list[tuple[Encoded, str]]:
         """Of what is too large for one message, consecutive ones."""
         value = message.value or b""
-        room = max(_LEAST_PIECE, self._piece - len(message.key or b""))
+        room = large.room(message, self._piece)
         if len(value) <= room:
             return [(message, "")]
         cuts = range(0, len(value), room)

@@ -36,6 +36,7 @@ from vreplication.feed.broker import Broker, Topic
 from vreplication.feed.catalog import Filter, Tables
 from vreplication.feed.dispatch import Dispatcher, Rule, Weights
 from vreplication.feed.feed import Hooks, Run, Settings, Status
+from vreplication.feed.large import PARTS, Fit, Policy, pieced
 from vreplication.feed.messages import Admin, Format, Place
 from vreplication.feed.producer import FeedProducer, Sent
 from vreplication.feed.progress import End, Filled, Followed, Progress, decode
@@ -89,6 +90,9 @@ class Feed:
     """Rows that are there at the start are sent, too."""
     was_begun: bool = False
     """It has sent something before, whatever Kafka says."""
+    large: Policy = PARTS
+    most_bytes: int | None = None
+    """Of a message, where that is less than the topic takes."""
 
     @property
     def progress_topic(self) -> str:
@@ -152,7 +156,7 @@ class Service:
         feed = self.feed
         broker = Broker(feed.address)
         topic = prepare_topics(broker, feed)
-        producer = FeedProducer(feed.address, feed.id, topic.most_bytes)
+        producer = FeedProducer(feed.address, feed.id, min(topic.most_bytes, feed.most_bytes or topic.most_bytes))
         producer.check, producer.waits = self.hooks.check, self.notify
         with ExitStack() as stack:
             sessions = [stack.enter_context(connect(each.url)) for each in feed.sources]
@@ -177,7 +181,7 @@ class Service:
                 f"Feed {self.feed.id} was begun with other tables, columns, protocol or dispatch.",
                 cure="Begin another feed, into another topic.",
             )
-        return progress
+        return pieced(progress, self.feed.large, producer.piece)
 
     def _lost(self) -> VReplicationError:
         """A leader that is new may show a little less for a moment."""
@@ -197,6 +201,7 @@ class Service:
             progress_topic=feed.progress_topic,
             format=feed.format,
             commit_seconds=feed.commit_seconds,
+            fit=Fit(policy=feed.large, piece=progress.piece, feed=feed.id, topic=feed.address.topic),
         )
         run = Run(
             settings=settings,

@@ -312,6 +312,12 @@ class _TableReader:
         self._rows = max(1, min(_ROWS, wanted, 10 * self._rows))
 
 
+def plain_reader(session: Session, columns: Sequence[Column]) -> tuple[str, Callable[[Row], Row]]:
+    """SQL that asks for these columns in a session of UTC, and what makes values of a feed of that (feed/values.py)."""
+    plain = [_plain(session, column) for column in columns]
+    return ",".join(map(_sql, columns)), lambda row: tuple(map(_told, plain, row))
+
+
 def _literal(value: Any) -> str:
     return value.decode("ascii") if isinstance(value, bytes) else str(value)
 

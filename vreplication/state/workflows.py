@@ -280,6 +280,10 @@ def set_paused(session: Session, workflow: str, paused: bool) -> None:
     set_fields(session, workflow, paused=int(paused))
 
 
+def set_spec(session: Session, workflow: str, spec: dict[str, Any]) -> None:
+    set_fields(session, workflow, spec=json.dumps(spec))
+
+
 def request_cancel(session: Session, workflow: str) -> None:
     set_fields(session, workflow, cancel_requested=1)
 

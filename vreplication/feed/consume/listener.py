@@ -13,13 +13,15 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import msgspec
 from confluent_kafka import Message
 
-from vreplication.errors import Terminal
+from vreplication.errors import Refused, Terminal
+from vreplication.feed.claims import Fetcher
 from vreplication.feed.consume.waiting import Memory, Queue, Waiting
 from vreplication.feed.formats import open as open_format
 from vreplication.feed.messages import Kind, NotOurs, Tags, read_tags
@@ -83,10 +85,18 @@ class _Parts:
 
 
 class Listener:
-    """Of one partition, in one generation. aligns: it stops at an Align."""
+    """Of one partition, in one generation. aligns: it stops at an Align. fetch: a value that is in a file."""
 
     def __init__(
-        self, topic: str, stored: Offset, *, generation: int, ddl_done: int, memory: Memory, aligns: bool
+        self,
+        topic: str,
+        stored: Offset,
+        *,
+        generation: int,
+        ddl_done: int,
+        memory: Memory,
+        aligns: bool,
+        fetch: Callable[[bytes], bytes] | None = None,
     ) -> None:
         self.topic, self.number = topic, stored.number
         self.stored = stored
@@ -95,6 +105,7 @@ class Listener:
         self.queue = Queue(memory)
         self.stop: Stop | None = None
         self._generation, self._ddl_done, self._aligns = generation, ddl_done, aligns
+        self._fetch = fetch or Fetcher().get
         self._n, self._resolved = stored.n, stored.resolved
         self._last_t = 0
         self._last_resolved = _Resolved(0, 0, 0)
@@ -183,10 +194,21 @@ class Listener:
             _, count, _ = open_format.read_admin(message.value())
             self.stop = self._stop(tags, Stand.ADMIN, offset, offset, count=count)
         else:
+            self._check_key_only(tags, offset)
             n_before, self._n = self._n, tags.n
-            whole = self._whole(tags, offset, n_before, message.value() or b"")
+            value = self._fetch(tags.claim) if tags.claim else message.value() or b""
+            whole = self._whole(tags, offset, n_before, value)
             if whole is not None:
                 self._act_on_whole(tags, *whole, message)
+
+    def _check_key_only(self, tags: Tags, offset: int) -> None:
+        """The source has gone on by now, so that nothing it says is of this transaction."""
+        if tags.is_key_only and not self._aligns:
+            raise Refused(
+                f"Partition {self.number} of topic {self.topic} at offset {offset} has the key of a row alone, which"
+                " cannot be read in mode transaction.",
+                cure="Use --mode row with --source, or begin a feed with --max-message claim-check.",
+            )
 
     def _whole(self, tags: Tags, offset: int, n_before: int, value: bytes) -> tuple[int, int, bytes] | None:
         """Its first offset, the number before it, its value; None: parts of it are still to come."""

@@ -18,7 +18,9 @@ from vreplication.clock import SYSTEM
 from vreplication.errors import Refused, Terminal, Transient, VReplicationError
 from vreplication.feed.address import Address
 from vreplication.feed.broker import Broker
+from vreplication.feed.claims import Fetcher
 from vreplication.feed.consume import definitions
+from vreplication.feed.consume.asking import Asking
 from vreplication.feed.consume.client import Client
 from vreplication.feed.consume.listener import Ddl, Listener
 from vreplication.feed.consume.rows import Target
@@ -74,6 +76,8 @@ class Reading:
         self.address, self.url = address, url
         self.key = Key(group, address.topic)
         self.notify = notify
+        self.fetcher, self.asking = Fetcher(), Asking()
+        """Where values are that are not in their messages."""
         self.listeners: dict[int, Listener] = {}
         self.memory = Memory()
         self._generation = -1
@@ -91,7 +95,7 @@ class Reading:
         self.broker = Broker(self.address)
         topic_id = self._topic_id()
         self.session = self._connect()
-        self.target = Target(self.session)
+        self.target = Target(self.session, self.asking)
         feed_offsets.begin(self.session, self.key, self.mode, topic_id)
         self._check(topic_id)
         self.client = Client(self.address, self.key.consumer_group, told=self.notify, is_alone=not self.aligns)
@@ -109,7 +113,7 @@ class Reading:
         return session
 
     def close(self) -> None:
-        for each in (getattr(self, "client", None), getattr(self, "session", None)):
+        for each in (getattr(self, "client", None), getattr(self, "session", None), self.asking):
             if each is not None:
                 each.close()
 
@@ -160,6 +164,7 @@ class Reading:
                     ddl_done=group.ddl_done,
                     memory=self.memory,
                     aligns=self.aligns,
+                    fetch=self.fetcher.get,
                 )
         self._generation = group.generation
         self.begun(state)

@@ -18,6 +18,7 @@ from itertools import groupby
 from typing import Any
 
 from vreplication.errors import Refused, Terminal
+from vreplication.feed.consume.asking import Asking, same_key
 from vreplication.feed.consume.waiting import Waiting
 from vreplication.feed.formats.open import Cell, Change, read_row
 from vreplication.mysql import values
@@ -114,10 +115,11 @@ class _Plan:
 
 
 class Target:
-    """Tables as they are until `forget`."""
+    """Tables as they are until `forget`. asking: for rows of which only the key was sent."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, asking: Asking | None = None) -> None:
         self._session = session
+        self._asking = asking or Asking()
         self._tables: dict[tuple[str, str], Table] = {}
         self._plans: dict[tuple[Any, ...], _Plan] = {}
 
@@ -130,7 +132,10 @@ class Target:
         """In a transaction. Raises LockWait, Terminal."""
         batches: dict[int, _Batch] = {}
         for row in rows:
-            change = read_row(row.key, row.value)
+            found = read_row(row.key, row.value)
+            change = found if found.only is None else self._whole(found)
+            if change is None:
+                continue
             plan = self._plan(change)
             batch = batches.get(id(plan.table))
             if batch is not None and batch.plan is not plan:
@@ -142,6 +147,10 @@ class Target:
             batch.add(change)
         for batch in batches.values():
             self._run(batch)
+
+    def _whole(self, change: Change) -> Change | None:
+        image = change.after or {}
+        return self._asking.whole(change, same_key([(name, _literal(cell)) for name, cell in image.items()]))
 
     def _run(self, batch: _Batch) -> None:
         table = batch.plan.table

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from vreplication.errors import Ambiguous, Refused, Transient
 from vreplication.feed.address import Address
+from vreplication.feed.claims import Fetcher
+from vreplication.feed.consume.asking import Asking
 from vreplication.feed.consume.by_row import ByRow
 from vreplication.feed.consume.by_transaction import ByTransaction
 from vreplication.feed.consume.reading import Reading
@@ -31,15 +34,19 @@ def consume(
     stop: threading.Event,
     notify: Callable[[str], None],
     until: Callable[[], bool] = lambda: False,
+    claims: Path | None = None,
+    sources: Sequence[SourceUrl] = (),
 ) -> None:
     """Several processes of a group may do so at once. Raises Terminal.
 
-    mode: row, or transaction. until: asked several times a second; True ends it as `stop` does.
+    mode: row, or transaction. until: asked several times a second; True ends it as `stop` does. claims: where files of
+    large values are here (claims.py). sources: asked for rows of which only the key was sent.
     """
     check(mode, group)
     pause, told = _FIRST_PAUSE_SECONDS, ""
     while not stop.is_set():
         reading = MODES[mode](address, target, group, notify)
+        reading.fetcher, reading.asking = Fetcher(claims), Asking(sources)
         try:
             if _consume(reading, stop, until):
                 return

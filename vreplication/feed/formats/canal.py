@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from vreplication.feed.claims import Claim
 from vreplication.feed.formats.encoding import (
     BYTES,
     FLOATS,
@@ -23,6 +24,7 @@ from vreplication.feed.formats.encoding import (
     Write,
     encode,
     first_table,
+    inserted,
     is_of_database,
     is_of_index,
     numbers,
@@ -30,7 +32,7 @@ from vreplication.feed.formats.encoding import (
     text,
 )
 from vreplication.feed.layout import Layout
-from vreplication.feed.messages import Admin, Ddl, Encoded, Place, Row
+from vreplication.feed.messages import Admin, Ddl, Encoded, KeyOnly, Place, Row
 from vreplication.schema.model import Column
 
 _SMALLINT, _INTEGER, _BIGINT, _DECIMAL, _BIT, _VARCHAR, _BLOB, _CLOB = 5, 4, -5, 3, -7, 12, 2004, 2005
@@ -86,7 +88,7 @@ class CanalJson:
 
     def ddl(self, ddl: Ddl) -> list[Encoded]:
         schema, table = first_table(ddl)
-        return [_bare(_definition(ddl), ddl.commit, ddl.place.t, "commitTs", schema, table, ddl.sql)]
+        return [_bare(_definition(ddl), ddl.commit, ddl.place.t, "commitTs", schema, table, ddl.sql, is_ddl=True)]
 
     def resolved(self, t: int) -> Encoded:
         return _bare("TIDB_WATERMARK", 0, t, "watermarkTs")
@@ -100,11 +102,26 @@ class CanalJson:
         found = _bare("ALIGN", 0, number.t, "commitTs")
         return Encoded(key=None, value=(found.value or b"")[:-1] + f',"_align":{encode(number)}}}'.encode())
 
+    def mark(self, message: Encoded, said: Claim | KeyOnly) -> Encoded:
+        if isinstance(said, Claim):
+            return inserted(message, f'"claimCheckLocation":{text(said.location)}', "}}")
+        return inserted(message, '"onlyHandleKey":true', "}}")
 
-def _bare(kind: str, commit: int, t: int, name: str, schema: str = "", table: str = "", sql: str = "") -> Encoded:
+
+def _bare(
+    kind: str,
+    commit: int,
+    t: int,
+    name: str,
+    schema: str = "",
+    table: str = "",
+    sql: str = "",
+    *,
+    is_ddl: bool = False,
+) -> Encoded:
     """A message that holds no row. name: what t is called."""
     value = (
-        f'{_head(schema, table, None)},"isDdl":{str(bool(sql)).lower()},"type":"{kind}",{_times(commit, t)},'
+        f'{_head(schema, table, None)},"isDdl":{str(is_ddl).lower()},"type":"{kind}",{_times(commit, t)},'
         f'"sql":{text(sql)},"sqlType":null,"mysqlType":null,"data":null,"old":null,"_tidb":{{"{name}":{t}}}}}'
     )
     return Encoded(key=None, value=value.encode())

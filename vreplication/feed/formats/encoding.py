@@ -22,7 +22,7 @@ import msgspec
 from vreplication.errors import Terminal
 from vreplication.feed import values
 from vreplication.feed.layout import Layout
-from vreplication.feed.messages import Ddl
+from vreplication.feed.messages import Ddl, Encoded
 from vreplication.schema.model import Column
 
 Write = Callable[[Any], str]
@@ -73,6 +73,16 @@ def in_base64(value: bytes) -> str:
 def members(value: str) -> str:
     """A SET as a list."""
     return encode(value.split(",") if value else [])
+
+
+def inserted(message: Encoded, members: str, ends: str = "}") -> Encoded:
+    """With more members (JSON, without a brace) behind the last one. ends: what closes the object they go into."""
+    value = message.value or b""
+    tail = ends.encode()
+    comma = b"" if value[: -len(tail)].endswith(b"{") else b","
+    return Encoded(
+        key=message.key, value=value[: -len(tail)] + comma + members.encode() + tail, headers=message.headers
+    )
 
 
 # Numbers.

@@ -16,6 +16,7 @@ import uuid
 from dataclasses import dataclass
 from typing import Any
 
+from vreplication.feed.claims import Claim
 from vreplication.feed.formats.encoding import (
     BYTES,
     DECIMALS,
@@ -27,6 +28,7 @@ from vreplication.feed.formats.encoding import (
     encode,
     first_table,
     in_base64,
+    inserted,
     is_of_database,
     is_of_index,
     members,
@@ -35,7 +37,7 @@ from vreplication.feed.formats.encoding import (
     wkt,
 )
 from vreplication.feed.layout import Layout
-from vreplication.feed.messages import Admin, Ddl, Encoded, Place, Row
+from vreplication.feed.messages import Admin, Ddl, Encoded, KeyOnly, Place, Row
 from vreplication.schema.model import Column
 
 _SECOND = 1_000_000
@@ -91,6 +93,9 @@ class Maxwell:
     def align(self, number: Place) -> Encoded:
         said = {"type": "align", "ts": number.t // _SECOND, "t": number.t, "align": number}
         return Encoded(key=b'{"type":"align"}', value=encode(said).encode())
+
+    def mark(self, message: Encoded, said: Claim | KeyOnly) -> Encoded:
+        return inserted(message, f'"claim_check":{encode(said)}' if isinstance(said, Claim) else '"key_only":true')
 
 
 def _table(layout: Layout) -> _Table:

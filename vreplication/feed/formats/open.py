@@ -2,7 +2,8 @@
 
 Key: {"ts":…,"type":"Row","schema":…,"table":…}; type is Row, DDL, Resolved, Admin or Align. Value of a row:
 {"update":{column:{"type":…,"value":…,"unique":true}}}, with "before" beside it where the row was there, or
-{"delete":{…}}. "unique" stands at the columns that tell rows apart. Resolved has no value.
+{"delete":{…}}. "unique" stands at the columns that tell rows apart. Of what was too large only those are there, and
+"claim-check" or "key-only" beside them (large.py). Resolved has no value.
 
 What must stay true: the same row is the same bytes, always; every value reads back as what it was.
 """
@@ -16,9 +17,10 @@ from typing import Any
 import msgspec
 
 from vreplication.errors import Terminal
-from vreplication.feed.formats.encoding import PerLayout, Write, in_base64, members, text
+from vreplication.feed.claims import Claim
+from vreplication.feed.formats.encoding import PerLayout, Write, in_base64, inserted, members, text
 from vreplication.feed.layout import Layout
-from vreplication.feed.messages import Admin, Ddl, Encoded, Place, Row
+from vreplication.feed.messages import Admin, Ddl, Encoded, KeyOnly, Place, Row
 from vreplication.schema.model import Column
 
 _encode = msgspec.json.encode
@@ -82,6 +84,10 @@ class Open:
     def align(self, number: Place) -> Encoded:
         return Encoded(key=_encode({"ts": number.t, "type": "Align"}), value=_encode({"align": number}))
 
+    def mark(self, message: Encoded, said: Claim | KeyOnly) -> Encoded:
+        name = "claim-check" if isinstance(said, Claim) else "key-only"
+        return inserted(message, f'"{name}":{_encode(said).decode()}')
+
 
 def _compiled(layout: Layout) -> tuple[tuple[_Cell, ...], str]:
     key = layout.key if layout.has_key else ()
@@ -136,12 +142,13 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """A row, read back. Cells by column name."""
+    """A row, read back. Cells by column name. only: those of the key are here, and the rest is to be asked for."""
 
     schema: str
     table: str
     before: dict[str, Cell] | None
     after: dict[str, Cell] | None
+    only: KeyOnly | None = None
 
 
 _decode = msgspec.json.Decoder()
@@ -161,6 +168,7 @@ def read_row(key: bytes | None, value: bytes | None) -> Change:
             table=names["table"],
             before=None if before is None else _cells(before),
             after=_cells(said["update"]) if "update" in said else None,
+            only=msgspec.convert(said["key-only"], KeyOnly) if "key-only" in said else None,
         )
     except (*_UNREADABLE, AttributeError) as error:
         raise Terminal(f"A row of the feed cannot be read ({error!r}).") from None

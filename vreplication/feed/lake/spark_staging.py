@@ -16,13 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from vreplication.errors import Terminal
+from vreplication.feed.claims import Fetcher
 from vreplication.feed.formats.open import begins_generation, read_admin, read_ddl
 from vreplication.feed.lake.ddl import Statement
 from vreplication.feed.lake.deciding import Admin, Known, Span
 from vreplication.feed.lake.manifest import Place
 
 SCHEMA = (
-    "p INT, o BIGINT, kind STRING, t BIGINT, seq BIGINT, n BIGINT, gen BIGINT, i INT, m INT, key STRING, value BINARY"
+    "p INT, o BIGINT, kind STRING, t BIGINT, seq BIGINT, n BIGINT, gen BIGINT, i INT, m INT, key STRING, value BINARY,"
+    " claim STRING, bare BOOLEAN"
 )
 _AGAIN = "Begin a new feed into another topic, and a new lake."
 _HEADERS = "map_from_entries(transform(headers, h -> struct(h.key AS name, cast(h.value AS STRING) AS text))) AS h"
@@ -30,13 +32,13 @@ _STAGED = (
     *("p", "o", "h['vr-kind'] AS kind"),
     *(f"try_cast(h['vr-{name}'] AS BIGINT) AS {name}" for name in ("t", "seq", "n", "gen")),
     *(f"try_cast(split_part(h['vr-part'], '/', {at}) AS INT) AS {name}" for at, name in ((1, "i"), (2, "m"))),
-    *("key", "value"),
+    *("key", "value", "h['vr-claim-check'] AS claim", "h['vr-key-only'] IS NOT NULL AS bare"),
 )
 _BEFORE = "ORDER BY o ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
 _COUNTED = "kind IN ('row', 'ddl', 'admin')"
 _LOOK = """
 WITH numbered AS (
-  SELECT p, o, kind, t, n, gen, i, {counted} AS c,
+  SELECT p, o, kind, t, n, gen, i, claim, bare, {counted} AS c,
     greatest(max(IF({counted}, n, NULL)) OVER (PARTITION BY p {before}), {last}) AS m,
     greatest(max(IF(kind = 'resolved', t, NULL)) OVER (PARTITION BY p, gen {before}), {resolved}) AS r
   FROM {staged}),
@@ -45,10 +47,12 @@ judged AS (
     CASE WHEN kind IS NULL OR kind NOT IN ('row', 'ddl', 'admin', 'resolved', 'align')
               OR t IS NULL OR n IS NULL OR gen IS NULL THEN 'foreign'
          WHEN n > m + IF(c, 1, 0) THEN 'lost'
+         WHEN bare AND NOT coalesce(n <= m, FALSE) THEN 'bare'
          WHEN kind IN ('row', 'ddl') AND NOT coalesce(n <= m, FALSE) AND t <= r THEN 'late' END AS wrong
   FROM numbered)
 SELECT p, gen, max(o) AS o, max(t) AS latest, max(IF(c, n, NULL)) AS n, max(IF(kind = 'resolved', t, NULL)) AS resolved,
   count_if(again) AS duplicates, count_if(kind IN ('ddl', 'admin')) AS marks, count_if(i IS NOT NULL) AS parts,
+  count_if(claim IS NOT NULL) AS claims,
   min(IF(kind = 'row', t, NULL)) AS first, max(IF(kind = 'row', t, NULL)) AS last,
   min_by(struct(o, wrong, n, m, t, r), o) FILTER (WHERE wrong IS NOT NULL) AS wrong
 FROM judged GROUP BY p, gen
@@ -58,7 +62,7 @@ SELECT {names} FROM (
   SELECT *, greatest(max(IF({counted}, n, NULL)) OVER (PARTITION BY p {before}), {last}) AS before FROM {staged})
 WHERE NOT coalesce({counted} AND n <= before, FALSE)
 """
-_NAMES = ", ".join(each.split()[0] for each in SCHEMA.split(", "))
+_NAMES = ", ".join(each.split()[0] for each in SCHEMA.split(","))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,13 +84,14 @@ class Batch:
 
 @dataclass(slots=True, kw_only=True)
 class Staging:
-    """places: where each partition has been read to. Everything is of one run."""
+    """places: where each partition has been read to. fetcher: of values in files. Everything is of one run."""
 
     spark: Any
     folder: Path
     topic: str
     known: Known
     places: dict[int, Place]
+    fetcher: Fetcher = field(default_factory=Fetcher)
     statements: dict[int, Statement] = field(default_factory=dict)
     batches: list[Batch] = field(default_factory=list)
     _pieces: dict[tuple[int, int], list[bytes]] = field(default_factory=dict)
@@ -100,6 +105,8 @@ class Staging:
         if any(each.duplicates for each in looked):
             folder = self._once(folder)
             looked = self._look(folder)
+        if any(each.claims for each in looked):
+            folder = self._whole(folder)
         self._learn(folder, looked)
 
     def _view(self, folders: Sequence[str]) -> Any:
@@ -123,6 +130,7 @@ class Staging:
         words = {
             "foreign": "holds a message without the headers of a feed",
             "lost": f"has message {wrong.n} where {(wrong.m or 0) + 1} was to come: what is between is lost",
+            "bare": "has the key of a row alone (--max-message key-only), and a lake asks no source",
             "late": f"has something of {wrong.t} behind what says that all up to {wrong.r} came",
         }[wrong.wrong]
         return Terminal(f"Partition {partition} of topic {self.topic} at offset {wrong.o} {words}.", cure=_AGAIN)
@@ -131,6 +139,21 @@ class Staging:
         """Without what has come before."""
         self._sql(_ONCE, folder).write.mode("overwrite").parquet(f"{folder}-once")
         return f"{folder}-once"
+
+    def _whole(self, folder: str) -> str:
+        """With the values that are in files. Raises Terminal, Transient."""
+        from pyspark.sql.functions import udf
+
+        view = self._view([folder])
+        fetched = view.filter("claim IS NOT NULL").withColumn("value", udf(self.fetcher.get, "binary")("claim"))
+        try:
+            view.filter("claim IS NULL").unionByName(fetched).write.mode("overwrite").parquet(f"{folder}-whole")
+        except Exception:
+            # What went wrong there, in our words.
+            for each in view.filter("claim IS NOT NULL").select("claim").toLocalIterator():
+                self.fetcher.get(each.claim)
+            raise
+        return f"{folder}-whole"
 
     def _learn(self, folder: str, looked: list[Any]) -> None:
         if not looked:
@@ -220,9 +243,15 @@ class Staging:
         known = self.known
         done = [b for b in self.batches if b.latest <= known.watermark and b.generation <= known.generation]
         for batch in done:
-            shutil.rmtree(batch.folder, ignore_errors=True)
-            shutil.rmtree(batch.folder.removesuffix("-once"), ignore_errors=True)
+            _remove(Path(batch.folder))
         self.batches = [batch for batch in self.batches if batch not in done]
+
+
+def _remove(folder: Path) -> None:
+    """A batch as it came, without what came before, and with what is in files."""
+    name = "-".join(folder.name.split("-")[:2])
+    for each in (folder.with_name(name), *folder.parent.glob(f"{name}-*")):
+        shutil.rmtree(each, ignore_errors=True)
 
 
 def _case(what: str, values: dict[str, int]) -> str:

@@ -23,6 +23,7 @@ from typing import Any
 from vreplication.errors import Refused, Superseded, Terminal, Transient, VReplicationError
 from vreplication.feed.address import Address
 from vreplication.feed.broker import Broker, Topic
+from vreplication.feed.claims import Fetcher
 from vreplication.feed.lake import java_client
 from vreplication.feed.lake.ddl import Catalog
 from vreplication.feed.lake.deciding import Known
@@ -44,13 +45,17 @@ _BROKEN = "Begin a new feed into another topic, and a new lake."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filling:
-    """What is asked for. seconds: between two manifests, at least. most: messages of a batch."""
+    """What is asked for. seconds: between two manifests, at least. most: messages of a batch.
+
+    claims: where files of large values are here (feed/claims.py); None: where the messages say.
+    """
 
     address: Address
     store: Store
     seconds: float
     until_caught_up: bool
     most: int = 250_000
+    claims: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +94,7 @@ class Stream:
             known=Known(self._manifest.generation, self._manifest.partitions, self._manifest.watermark),
             # Of what begins at its beginning numbers begin at one.
             places=places | {number: Place(next=0, n=0) for number, at in starts.items() if at == _EARLIEST},
+            fetcher=Fetcher(filling.claims),
         )
         try:
             self._read(java_client.options(filling.address), starts)

@@ -27,6 +27,7 @@ from vreplication.mysql.url import SourceUrl
 from vreplication.phases import ENDED, OVER, Phase
 from vreplication.state import feeds, journal, layout, lease, sidecar, workflows
 from vreplication.state.workflows import WorkflowRow
+from vreplication.workflows.changefeed import policies
 from vreplication.workflows.changefeed.driver import FeedDriver, Paused
 from vreplication.workflows.changefeed.plan import FeedPlan, make_feed_plan
 from vreplication.workflows.changefeed.spec import MOST_PARTITIONS, FeedSpec
@@ -112,6 +113,8 @@ def feed_of(spec: FeedSpec, sources: Sequence[SourceUrl], password: str) -> Feed
         budget_bytes=spool.memory_bytes() // 2,
         is_snapshot=spec.snapshot == "initial",
         was_begun="topic" in told,
+        large=spec.policy,
+        most_bytes=spec.max_message_bytes,
     )
 
 
@@ -135,7 +138,7 @@ def create_or_resume(spec: FeedSpec, sources: Sequence[SourceUrl], password: str
         row = workflows.find(session, workflow)
         if row is not None:
             _check_sources(row, [session, *others])
-            return resumed(session, row)
+            return _with_policy(session, row, resumed(session, row), spec)
         check(make_feed_plan([session, *others], spec, password))
         for each in (session, *others):
             layout.install(each)
@@ -144,6 +147,24 @@ def create_or_resume(spec: FeedSpec, sources: Sequence[SourceUrl], password: str
         workflows.create(session, _row(session, spec))
         journal.write(session, workflow, "started", f"into {spec.sink}", actor=lease.me())
     return spec
+
+
+def _with_policy(session: Session, row: WorkflowRow, was: FeedSpec, asked: FeedSpec) -> FeedSpec:
+    """The one thing that may be another from now on. Raises Refused where it may not."""
+    if asked.max_message is None or asked.max_message == was.max_message:
+        return was
+    if not was.policy.may_become(asked.policy):
+        raise Refused(
+            f"Feed {row.id} has --max-message {was.policy}, which cannot become {asked.policy}: parts of a row may"
+            " stand in the topic already, or a file instead of them.",
+            cure=f"Leave --max-message out, or begin another feed into another topic with {asked.policy}.",
+        )
+    now = was.model_copy(update={"max_message": asked.max_message})
+    if lacking := policies.lacking(now.policy):
+        raise Refused(lacking, cure=policies.DIRECTORY_CURE)
+    workflows.set_spec(session, row.id, now.model_dump(mode="json"))
+    journal.write(session, row.id, "large messages", f"{was.policy} becomes {now.policy}", actor=lease.me())
+    return now
 
 
 def _check_sources(row: WorkflowRow, sessions: Sequence[Session]) -> None:

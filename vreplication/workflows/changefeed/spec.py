@@ -12,7 +12,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from vreplication import names
-from vreplication.feed import address, dispatch
+from vreplication.feed import address, dispatch, large
 from vreplication.feed.catalog import Filter, parse_columns
 from vreplication.planning.spec import ask, make_request
 
@@ -75,6 +75,21 @@ class FeedSpec(BaseModel):
         description="Milliseconds between two commits, at the most.",
         json_schema_extra=ask("how", metavar="MS"),
     )
+    max_message: str | None = Field(
+        default=None,
+        description="What becomes of a message that is larger than the topic takes: parts, claim-check:DIRECTORY,"
+        " key-only or stop.",
+        json_schema_extra=ask(
+            "how", metavar="POLICY", default_words="parts with open; else a row that could be too large is refused"
+        ),
+    )
+    max_message_bytes: int | None = Field(
+        default=None,
+        ge=large.LEAST_BYTES,
+        le=large.MOST_BYTES,
+        description="The largest message, in bytes, where that is less than the topic's max.message.bytes.",
+        json_schema_extra=ask("rare", metavar="N", default_words="what the topic takes"),
+    )
     workflow: str | None = Field(
         default=None,
         description="Id of the feed; an existing one goes on.",
@@ -102,6 +117,11 @@ class FeedSpec(BaseModel):
     def _is_rule(cls, value: str) -> str:
         return str(dispatch.parse(value.strip()))
 
+    @field_validator("max_message")
+    @classmethod
+    def _is_policy(cls, value: str | None) -> str | None:
+        return None if value is None else str(large.parse(value))
+
     @field_validator("tables", "exclude")
     @classmethod
     def _are_patterns(cls, value: tuple[str, ...]) -> tuple[str, ...]:
@@ -116,6 +136,11 @@ class FeedSpec(BaseModel):
         if self.snapshot == "initial" and self.start != "now":
             raise ValueError("--snapshot initial sends what is there now, so --start has to be now")
         return self
+
+    @property
+    def policy(self) -> large.Policy:
+        """What becomes of large messages."""
+        return large.policy_of(self.protocol, self.max_message)
 
     def filter(self, default_schema: str) -> Filter:
         tables = self.tables or ((f"{glob.escape(default_schema)}.*",) if default_schema else ("*.*",))
