@@ -12,6 +12,7 @@ import sys
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -192,3 +193,39 @@ def test_a_source_that_does_not_describe_its_rows_is_refused(source: Database, k
     assert code == 2
     assert "binlog_row_metadata is MINIMAL" in err
     assert "has no unique key without NULLs" in err
+
+
+def test_rows_that_can_be_too_large_are_refused_without_a_policy(
+    source: Database, kafka: Cluster, tmp_path: Path
+) -> None:
+    """And allowed where they cannot; the policy of a feed that lives may become another one."""
+    feed = f"f{secrets.token_hex(3)}"
+    sql = source.admin.execute_raw
+    sql("CREATE TABLE small (id BIGINT PRIMARY KEY, a VARCHAR(255), b TEXT CHARACTER SET latin1)")
+    asked = ("--sink", f"kafka://{kafka.bootstrap}/{feed}", "--protocol", "debezium", "--workflow", feed)
+    code, out, err = call("plan", "changefeed", *asked, source=source)
+    assert (code, "no row can have more" in out) == (0, True), out + err
+    code, out, _ = call("plan", "changefeed", *asked, "--max-message-bytes", "20000", source=source)
+    assert (code, f"Rows of {source.name}.small can have" in out) == (2, True), out
+    sql("CREATE TABLE docs (doc LONGTEXT CHARACTER SET utf8mb4)")
+    for words, said in (
+        ((), f"Rows of {source.name}.docs can have"),
+        (("--max-message", "key-only"), "has no key by which a row could be asked for"),
+        (("--max-message", f"claim-check:{tmp_path}/none"), "is no directory"),
+    ):
+        code, _, err = call("changefeed", *asked, *words, "--yes", source=source)
+        assert code == 2
+        assert said in err
+    with running("changefeed", *asked, "--max-message", "stop", "--yes", source=source):
+        wait_until(lambda: _status(source, feed).get("topic") or None, "the feed does not begin", 60, 0.5)
+        sql("INSERT INTO docs VALUES (REPEAT('ß', 1000000))")
+        wait_until(lambda: json.loads(call("status", feed, "--json", source=source)[1])["phase"] == "failed", "-", 60)
+    code, out, _ = call("status", feed, source=source)
+    assert f"A row of {source.name}.docs (transaction " in out
+    again = ("--max-message", f"claim-check:{tmp_path}", "--yes")
+    with running("changefeed", *asked, *again, source=source):
+        checked = ("feed-check", "--from", asked[1], "--dispatch", "ts", "--json")
+        wait_until(lambda: json.loads(call(*checked)[1])["claims"] == 1, "no message names a file", 60, 0.5)
+    code, _, err = call("changefeed", *asked, "--max-message", "parts", "--yes", source=source)
+    assert code == 2
+    assert "cannot become parts" in err

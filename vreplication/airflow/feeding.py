@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator, Param
@@ -50,6 +51,14 @@ def consume_params() -> dict[str, Param]:
             "vreplication", type="string", minLength=1, section=_HOW,
             description="Consumers of one group share the topic, in this run and elsewhere.",
         ),
+        "claims": Param(
+            None, type=["null", "string"], title="Files of large values", section=_HOW,
+            description="Where the feed's claim-check:DIRECTORY is on the workers, where it has another name there.",
+        ),
+        "source_conn_id": Param(
+            None, type=["null", "string"], title="Source", section=_HOW,
+            description="Airflow connection of the feed's source: asked for rows of a feed with key-only. Mode row.",
+        ),
         "consumers": Param(
             1, type="integer", minimum=1, maximum=_MOST_CONSUMERS, section=_HOW,
             description="Tasks that consume, each with a place in the pool vreplication_feed. In mode transaction one"
@@ -90,7 +99,7 @@ class PlanConsumersOperator(BaseOperator):
         from vreplication.feed.consume.run import check
         from vreplication.mysql.session import connect
 
-        check(params["mode"], params["consumer_group"])
+        check(params["mode"], params["consumer_group"], has_sources=bool(params.get("source_conn_id")))
         address = _address(params)
         with connect(connections.source_url(params["target_conn_id"])) as session:
             log.info("%s is applied to %s, %s by %s", address, session.url, params["mode"], params["mode"])
@@ -116,8 +125,17 @@ class ConsumeOperator(BaseOperator):
         from vreplication.feed.consume import consume
 
         target = connections.source_url(params["target_conn_id"])
-        group = str(params["consumer_group"])
-        consume(_address(params), target, params["mode"], group=group, stop=self._stop, notify=log.info)
+        source, claims = params.get("source_conn_id"), params.get("claims")
+        consume(
+            _address(params),
+            target,
+            params["mode"],
+            group=str(params["consumer_group"]),
+            stop=self._stop,
+            notify=log.info,
+            claims=Path(claims) if claims else None,
+            sources=(connections.source_url(source),) if source else (),
+        )
 
     def on_kill(self) -> None:
         self._stop.set()

@@ -333,8 +333,6 @@ def consume(
     sources = options.several(source, source_file) if source or source_file else ()
     url = options.servers(None, None, target, target_file, is_target=True).target
     assert url
-    if sources and mode != "row":
-        raise Refused("Only mode row can ask a source for rows.", cure="Use --mode row, or leave --source out.")
     logs.start(consumer_group)
     stop = threading.Event()
     with stopping_on_signals(stop), Telling(is_json=is_json) as telling:

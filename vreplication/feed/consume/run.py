@@ -42,7 +42,7 @@ def consume(
     mode: row, or transaction. until: asked several times a second; True ends it as `stop` does. claims: where files of
     large values are here (claims.py). sources: asked for rows of which only the key was sent.
     """
-    check(mode, group)
+    check(mode, group, has_sources=bool(sources))
     pause, told = _FIRST_PAUSE_SECONDS, ""
     while not stop.is_set():
         reading = MODES[mode](address, target, group, notify)
@@ -62,8 +62,10 @@ def consume(
         pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
 
 
-def check(mode: str, group: str) -> None:
+def check(mode: str, group: str, *, has_sources: bool = False) -> None:
     """Raises Refused."""
+    if has_sources and mode != "row":
+        raise Refused("Only mode row can ask a source for rows.", cure="Use mode row, or name no source.")
     if mode not in MODES:
         raise Refused(f"There is no mode {mode!r}.", cure=f"Use one of {', '.join(MODES)}.")
     if not _GROUP.fullmatch(group):
