@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from vreplication.feed.lake import java_client, types
 from vreplication.feed.lake.ddl import Catalog, Statement
 from vreplication.feed.lake.deciding import Admin, Known, Span
 from vreplication.feed.lake.manifest import FOREVER, Column, Manifest, Store, Table, Version
+from vreplication.feed.lake.spark_files import _Cell, _Group, _version
 from vreplication.feed.lake.spark_reading import find, microseconds, shown
 from vreplication.spark import sql
 
@@ -132,6 +134,9 @@ def test_what_a_statement_does_to_names(sql: str, left: dict[str, int]) -> None:
         ("ALTER TABLE a ADD c INT, MODIFY b TEXT", ("id", "b"), None),
         ("ALTER TABLE a ADD B INT, ADD c INT", ("id", "b"), None),
         ("ALTER TABLE a DROP PARTITION p0", ("id", "b"), None),
+        # Another of several sources has told it before.
+        ("ALTER TABLE a ADD COLUMN b INT", ("id", "b"), None),
+        ("ALTER TABLE a ADD COLUMN b INT, DROP id", ("b",), {"b": "b"}),
     ],
 )
 def test_what_alter_does_to_columns(sql: str, columns: tuple[str, ...], sources: dict[str, str] | None) -> None:
@@ -145,6 +150,32 @@ def test_what_alter_does_to_columns(sql: str, columns: tuple[str, ...], sources:
     assert [each.t for each in table.alters] == [5]
     if len(table.versions) > 1:
         assert last.key == tuple(new for new, old in last.sources.items() if old == "id")
+
+
+def cells(*told: tuple[str, str]) -> Any:
+    found = tuple(_Cell(k=name, y=kind, u=name == "id") for name, kind in told)
+    return _Group(schema="s", name="a", at=0, looks=0, cells=found, first=9, last=9, count=1)
+
+
+@pytest.mark.parametrize(
+    ("told", "number", "columns"),
+    [
+        ((("id", "Long"), ("b", "Long")), 1, ("id", "b")),
+        # A source that does not have b yet: what others have of it stays.
+        ((("id", "Long"),), 2, ("id", "b")),
+        ((("id", "Long"), ("b", "Text")), 2, ("id", "b")),
+        ((("id", "Long"), ("b", "Text"), ("c", "Long")), 3, ("id", "b", "c")),
+        ((("b", "Text"), ("id", "Long")), 3, ("b", "id")),
+    ],
+)
+def test_rows_of_several_sources_share_versions(
+    told: tuple[tuple[str, str], ...], number: int, columns: tuple[str, ...]
+) -> None:
+    (first,) = made("id", "b").versions
+    other = replace(first, number=2, columns=(first.columns[0], replace(first.columns[1], kind="Text")))
+    table = replace(made("id", "b"), versions=(first, replace(other, sources={"id": "id", "b": "b"})))
+    found = _version(table, cells(*told))
+    assert (found.number, tuple(column.name for column in found.columns)) == (number, columns)
 
 
 # Manifests.

@@ -174,7 +174,23 @@ def _sources(clauses: AlterClauses, names: tuple[str, ...]) -> dict[str, str]:
     as_written = {new.lower(): new for _, new in clauses.renames} | {
         name.lower(): name for name in names if name.lower() not in {new.lower() for _, new in clauses.renames}
     }
-    return {as_written.get(new, new): old for new, old in clauses.sources(names).items()}
+    found = {as_written.get(new, new): old for new, old in clauses.sources(names).items()}
+    found |= _added_again(clauses, names)
+    return dict(sorted(found.items(), key=lambda pair: names.index(pair[1]) if pair[1] in names else len(names)))
+
+
+def _added_again(clauses: AlterClauses, names: tuple[str, ...]) -> dict[str, str]:
+    """What is added and there already: another source has told it before."""
+    gone = {name.lower() for name in clauses.dropped} | {old.lower() for old, _ in clauses.renames}
+    fresh = {name.lower() for name in clauses.added} - gone
+    return {name: name for name in names if name.lower() in fresh}
+
+
+def has_unread_alter(table: Table) -> bool:
+    """Since its last version: its columns are then what its rows say."""
+    since = table.versions[-1].t if table.versions else 0
+    later = [Statement(t=each.t, schema="", sql=each.sql) for each in table.alters if each.t > since]
+    return any(_clauses(each) == (None, None) for each in later)
 
 
 # Reading statements.

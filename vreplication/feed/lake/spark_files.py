@@ -21,7 +21,7 @@ import msgspec
 
 from vreplication.errors import Terminal
 from vreplication.feed.lake import types
-from vreplication.feed.lake.ddl import Catalog, Statement
+from vreplication.feed.lake.ddl import Catalog, Statement, has_unread_alter
 from vreplication.feed.lake.manifest import TABLES, Column, File, Store, Table, Version, sync, told
 
 OP, T, SEQ = "_vr_op", "_vr_t", "_vr_seq"
@@ -224,22 +224,40 @@ def _same(version: Version, table: Table) -> dict[str, str]:
 
 
 def _version(table: Table, group: _Group) -> Version:
-    """The table's last one, where rows of the group look so; else one that follows it."""
-    key = tuple(cell.k for cell in group.cells if cell.u)
-    last = table.versions[-1] if table.versions else None
-    shown = tuple((cell.k, cell.y) for cell in group.cells)
-    if last is not None and last.key == key and tuple((c.name, c.kind) for c in last.columns) == shown:
-        return last
+    """One that the table has, where rows of the group look so; else one that follows its last."""
     if ours := OURS & {cell.k for cell in group.cells}:
         raise Terminal(f"{group.schema}.{group.name} has a column {min(ours)}, a name that a lake needs for itself.")
+    key = tuple(cell.k for cell in group.cells if cell.u)
+    last = table.versions[-1] if table.versions else None
+    shown = _shown(table, last, group, key)
+    for version in _alike(table):
+        if version.key == key and tuple((c.name, c.kind) for c in version.columns) == shown:
+            return version
     known = {column.name: column for column in last.columns} if last else {}
     return Version(
         number=_next(table),
         t=group.first,
-        columns=tuple(Column(name=c.k, kind=c.y, type=_type(known.get(c.k), c.y)) for c in group.cells),
+        columns=tuple(Column(name=k, kind=y, type=_type(known.get(k), y)) for k, y in shown),
         key=key,
-        sources={cell.k: cell.k for cell in group.cells if cell.k in known},
+        sources={k: k for k, _ in shown if k in known},
     )
+
+
+def _shown(table: Table, last: Version | None, group: _Group, key: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """(column, kind). What no ALTER has dropped stays: rows without it are of a source that does not have it yet."""
+    own = {cell.k: cell.y for cell in group.cells}
+    names = {column.name for column in last.columns} if last else set[str]()
+    if last is None or last.key != key or not own.keys() < names or has_unread_alter(table):
+        return tuple(own.items())
+    return tuple((column.name, own.get(column.name, column.kind)) for column in last.columns)
+
+
+def _alike(table: Table) -> Iterator[Version]:
+    """The last version, and those before it with the same columns: each of several sources may have its own types."""
+    for version in reversed(table.versions):
+        yield version
+        if version.sources != {column.name: column.name for column in table.versions[-1].columns}:
+            return
 
 
 def _type(before: Column | None, kind: str) -> str:
