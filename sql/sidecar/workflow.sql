@@ -1,4 +1,5 @@
 -- One row a workflow: what was asked, where it stands, and what the operator wants of it. Its tables: workflow_table.
+--   cancel_requested  1; 2: of a feed, even where its broker cannot be told
 CREATE TABLE IF NOT EXISTS workflow (
   id                 VARCHAR(48)   CHARACTER SET ascii COLLATE ascii_bin  NOT NULL,
   kind               VARCHAR(24)   CHARACTER SET ascii                    NOT NULL,

@@ -23,11 +23,15 @@ from sandbox.servers import RunningServer
 from tests.support import feeds
 from tests.support.flow import wait_until
 from tests.support.pairs import server_of
+from tests.support.private_kafka import private_kafka
 from tests.support.rows import make_feed
 from tests.support.running_airflow import free_port
+from vreplication.errors import Transient
 from vreplication.mysql.session import connect
 from vreplication.settings import SIDECAR
-from vreplication.state import layout
+from vreplication.state import journal, layout, lease, workflows
+from vreplication.workflows import operate
+from vreplication.workflows.changefeed import run as feeding
 
 
 @pytest.fixture
@@ -125,6 +129,46 @@ def test_a_feed_into_a_database_of_the_other_flavor(source: Database, target: Da
     assert (code, "the topic and what it holds stay" in out + err) == (0, True)
     code, _, err = call("changefeed", *asked, "--yes", source=source)
     assert (code, "has ended (cancelled)" in err) == (2, True), err
+
+
+@pytest.mark.only_on("mariadb")
+def test_a_feed_whose_kafka_is_gone_for_good_is_ended_by_force(
+    source: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it nothing is known to be safe, so it is not cancelled; with it what is not known is said."""
+    monkeypatch.setattr(feeding, "_FENCE_SECONDS", 1.0)
+    source.admin.execute_raw("CREATE TABLE t (id INT PRIMARY KEY)")
+    feed = f"f{secrets.token_hex(3)}"
+    with private_kafka() as kafka:
+        sink = ("--sink", f"kafka://{kafka.bootstrap}/{feed}")
+        with running("changefeed", *sink, "--workflow", feed, "--yes", source=source):
+            wait_until(lambda: _status(source, feed).get("topic") or None, "the feed does not begin", 60, 0.5)
+        kafka.kill(0)
+        with pytest.raises(Transient, match=f"not cancelled yet.*vreplication cancel {feed} --force"):
+            operate.cancel(source.url, feed, "me")
+        assert _phase(source, feed) == "streaming"
+        with running("resume", feed, source=source) as process:
+            wait_until(lambda: _is_driven(source, feed), "nobody works on it", 60)
+            code, out, err = call("cancel", feed, "--force", "--yes", source=source)
+            assert (code, "the producer is not fenced" in out + err) == (0, True), out + err
+            assert process.wait(60) == 3
+        assert _phase(source, feed) == "cancelled"
+        kafka.start(0)
+        code, _, err = call("resume", feed, source=source)
+        assert (code, "has ended (cancelled)" in err) == (2, True), err
+    with connect(source.url) as session:
+        told = [each["details"] or "" for each in journal.read(session, feed) if each["event"] == "cancelled"]
+    assert ["not known" in each for each in told] == [True]
+
+
+def _phase(source: Database, feed: str) -> str:
+    with connect(source.url) as session:
+        return str(workflows.load(session, feed).phase)
+
+
+def _is_driven(source: Database, feed: str) -> bool:
+    with connect(source.url) as session:
+        return lease.is_alive(session, feed, lease.DRIVER)
 
 
 def _check_metrics(source: Database, target: Database, feed: str) -> None:

@@ -28,6 +28,7 @@ from vreplication.ui.reading import About, Detail, Item, Overview
 URL = SourceUrl(host="h", port=1, user="u", password="s3cr&t-long", database="d")
 ASKED = About(alter="ENGINE=InnoDB", cutover="auto")
 MANUAL = About(alter="ENGINE=InnoDB", cutover="manual")
+FEED = About(alter="", cutover="auto", kind="changefeed", spec={"tables": ["s.t"]})
 WINDOWED = About(alter="ENGINE=InnoDB", cutover="manual", window="Sat 02:00-04:00 Europe/Berlin")
 
 
@@ -123,6 +124,7 @@ def test_the_window_comes_from_the_request() -> None:
         (seen(is_paused=True), ASKED, ["Resume", "Cancel"]),
         (seen(), About(alter="", cutover="manual", released_by="x"), ["Pause", "Cancel"]),
         (seen(is_cancel_requested=True), ASKED, ["Pause"]),
+        (seen(Phase.STREAMING, is_cancel_requested=True), FEED, ["Pause", "Cancel without Kafka"]),
         (seen(is_cancel_requested=True, updated_seconds_ago=60.0), ASKED, ["Pause", "Cancel"]),
         (seen(Phase.FAILED), MANUAL, ["Cancel"]),
         (seen(Phase.CUTTING_OVER), About(alter="", cutover="auto", is_cut=True), []),
@@ -133,7 +135,7 @@ def test_the_window_comes_from_the_request() -> None:
 def test_only_buttons_that_make_sense(found: Snapshot, about: About, labels: list[str]) -> None:
     made = buttons(found, about)
     assert [b.label for b in made] == labels
-    assert all(b.will.endswith(".") and b.wont.endswith(".") and "s.t" in b.question for b in made)
+    assert all(b.will.endswith(".") and b.wont.endswith(".") and about.title(found) in b.question for b in made)
 
 
 EFFORT = Effort(limits=Limits(), asked=Tuning())

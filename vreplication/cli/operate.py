@@ -111,6 +111,9 @@ def cancel(
     source_file: options.SourceFileOption = None,
     target: options.TargetOption = None,
     target_file: options.TargetFileOption = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Of a change feed: end it even where Kafka cannot be told.")
+    ] = False,
     yes: options.YesOption = False,
     is_json: options.JsonOption = False,
 ) -> None:
@@ -123,22 +126,24 @@ def cancel(
     logs.start(workflow)
     found = _find(servers, workflow)
     url = found.home
+    if force and not found.is_feed:
+        raise Refused(f"{workflow} is no change feed, and its cancel has nothing to be forced.", cure="Leave it out.")
     if group := found.group:
         _on_each(url, group, "cancelled", lambda each: operate.cancel(url, each, by()), is_json, cancel_requested=1)
         return
     if found.is_feed:
-        raise typer.Exit(_cancel_feed(found, workflow, is_json))
+        raise typer.Exit(_cancel_feed(found, workflow, is_json, is_forced=force))
     result = operate.cancel(url, workflow, by(), found.source)
     code = outcome.finish(result, is_json=is_json, is_move=found.is_move)
     # The run that was cancelled ends with 3; the act of cancelling it has succeeded.
     raise typer.Exit(0 if result.event == "cancelled" else code)
 
 
-def _cancel_feed(found: Found, workflow: str, is_json: bool) -> int:
+def _cancel_feed(found: Found, workflow: str, is_json: bool, *, is_forced: bool) -> int:
     from vreplication.cli.changefeed import sink_password
     from vreplication.workflows import operate
 
-    result = operate.cancel(found.home, workflow, by(), sink_password=sink_password(None))
+    result = operate.cancel(found.home, workflow, by(), sink_password=sink_password(None), is_forced=is_forced)
     code = outcome.finish(result, is_json=is_json, is_move=True)
     return 0 if result.event == "cancelled" else code
 

@@ -153,8 +153,8 @@ class FeedProducer:
         self.rows = self.nbytes = 0
         """In the open transaction."""
 
-    def open(self) -> None:
-        """Fence whoever was there before, and end what he had open. Raises Transient."""
+    def open(self, seconds: float = _INIT_SECONDS) -> None:
+        """Fence whoever was there before, and end what he had open, within so long. Raises Transient."""
         settings = self._address.settings(
             transactional_id=self._feed,
             transaction_timeout_ms=TRANSACTION_SECONDS * 1000,
@@ -172,7 +172,7 @@ class FeedProducer:
         )
         with self._calls("The feed's transactions cannot be begun"):
             self._producer = Producer({**settings, "error_cb": self._note_failure}, logger=log)
-            self._patiently(self._producer.init_transactions, _INIT_SECONDS, _BEFORE)
+            self._patiently(self._producer.init_transactions, seconds, _BEFORE)
 
     def begin_from(self, progress: Progress, sent: Sent) -> None:
         self._sent, self._partitions, self._generation = sent, progress.partitions, progress.generation

@@ -416,10 +416,14 @@ def _wait_for_branches(session: Session, mariadb: bool, seconds: float, check: C
         waited += 0.25
 
 
-def end(feed: Feed) -> None:
-    """Fence whoever sends, so that nothing comes any more; topics stay."""
+def end(feed: Feed, seconds: float = 60.0, check: Callable[[], None] = lambda: None) -> None:
+    """Fence whoever sends, so that nothing comes any more; topics stay. Raises Transient after so long.
+
+    check: asked while the broker is waited for; what it raises ends that.
+    """
     producer = FeedProducer(feed.address, feed.id, 1_000_000)
-    producer.open()
+    producer.check = check
+    producer.open(seconds)
     producer.close()
 
 

@@ -26,6 +26,8 @@ from vreplication.state.sidecar import fetch, fetch_one, now
 _t, _tables = sidecar.workflow, sidecar.workflow_table
 _FIRST = 0
 """Number of the table that an online DDL changes."""
+_FORCED = 2
+"""In cancel_requested."""
 _OF_TABLE = frozenset(_tables.c.keys()) - {"workflow", "number"}
 
 
@@ -59,6 +61,8 @@ class WorkflowRow:
     rows_total: int | None
     created_at: datetime | None = None
     """By the server's clock, UTC."""
+    is_cancel_forced: bool = False
+    """Of a feed: it ends even where its broker cannot be told."""
 
     @property
     def has_ended(self) -> bool:
@@ -88,6 +92,7 @@ def _row(found: dict[str, Any]) -> WorkflowRow:
         is_cut=bool(found["is_cut"]),
         rows_total=found["rows_total"],
         created_at=found["created_at"],
+        is_cancel_forced=found["cancel_requested"] == _FORCED,
     )
 
 
@@ -284,8 +289,8 @@ def set_spec(session: Session, workflow: str, spec: dict[str, Any]) -> None:
     set_fields(session, workflow, spec=json.dumps(spec))
 
 
-def request_cancel(session: Session, workflow: str) -> None:
-    set_fields(session, workflow, cancel_requested=1)
+def request_cancel(session: Session, workflow: str, *, is_forced: bool = False) -> None:
+    set_fields(session, workflow, cancel_requested=_FORCED if is_forced else 1)
 
 
 def forget_run(session: Session, workflow: str) -> None:

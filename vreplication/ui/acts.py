@@ -13,6 +13,7 @@ from vreplication.errors import Refused
 from vreplication.mysql.session import Session
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import OVER, Phase
+from vreplication.progress import fed
 from vreplication.state import gate, journal, lease, workflows
 from vreplication.state.workflows import WorkflowRow
 from vreplication.ui import FEEDS, MOVES
@@ -83,10 +84,18 @@ def _ask_driver(url: SourceUrl, workflow: str, by: str, what: str) -> None:
     moving.ask(moving.Operator(home=url, source=None, workflow=workflow, by=by), what)
 
 
-def cancel(url: SourceUrl, workflow: str, by: str, source: SourceUrl | None = None, sink_password: str = "") -> str:
+def cancel(
+    url: SourceUrl,
+    workflow: str,
+    by: str,
+    source: SourceUrl | None = None,
+    sink_password: str = "",
+    *,
+    is_forced: bool = False,
+) -> str:
     """By its driver when there is one, which is only asked here; else at once, in this request.
 
-    source: the other server of a move, where it is known. sink_password: of a feed's broker.
+    source: the other server of a move, where it is known. sink_password: of a feed's broker. is_forced: of a feed.
     """
     from vreplication.workflows import operate
 
@@ -95,17 +104,33 @@ def cancel(url: SourceUrl, workflow: str, by: str, source: SourceUrl | None = No
         if row.phase is Phase.CANCELLED:
             return "It was cancelled before."
         if lease.is_alive(session, workflow, lease.DRIVER):
-            workflows.request_cancel(session, workflow)
-            journal.write(session, workflow, "cancel requested", actor=by)
+            operate.request_cancel(session, row, by, is_forced=is_forced)
             if row.kind == FEEDS:
-                return "Asked: its process ends it; the topic and what it holds stay."
+                return _asked_to_end(session, workflow, is_forced=is_forced)
             return f"Asked: its process removes what it made; {row.source_table} is untouched."
-    result = operate.cancel(url, workflow, by, source, sink_password=sink_password)
+    result = operate.cancel(url, workflow, by, source, sink_password=sink_password, is_forced=is_forced)
     if result.event != "cancelled":
         raise Refused(f"It could not be cancelled: {result.reason}")
     if row.kind == FEEDS:
-        return "Cancelled: the topic and what it holds stay."
+        return result.reason or "Cancelled."
     return "Cancelled: what it made is removed; the source table is untouched."
+
+
+def force_cancel(
+    url: SourceUrl, workflow: str, by: str, source: SourceUrl | None = None, sink_password: str = ""
+) -> str:
+    """Of a feed whose broker is gone for good."""
+    return cancel(url, workflow, by, source, sink_password, is_forced=True)
+
+
+def _asked_to_end(session: Session, workflow: str, *, is_forced: bool) -> str:
+    found = fed.find(session, workflow)
+    if found is None or found.waiting_for is None or is_forced:
+        return "Asked: its process ends it; the topic and what it holds stay."
+    return (
+        f"Asked, and it ends when Kafka answers. Now it waits: {found.waiting_for}"
+        " Where Kafka is gone for good, press Cancel without Kafka."
+    )
 
 
 ACTS: dict[str, Callable[..., str]] = {
@@ -114,12 +139,13 @@ ACTS: dict[str, Callable[..., str]] = {
     "release": release,
     "tune": tune,
     "cancel": cancel,
+    "force-cancel": force_cancel,
     "reverse": reverse,
     "complete": complete,
 }
 WITH_VALUES = frozenset({"tune"})
 """Acts that take what the form says."""
-AT_BOTH_ENDS = frozenset({"cancel"})
+AT_BOTH_ENDS = frozenset({"cancel", "force-cancel"})
 """Acts that change something on both servers of a move, or in a feed's broker, where nobody drives it."""
 
 

@@ -126,6 +126,15 @@ _CANCEL_FEED = replace(
     "another topic.",
     wont="{table} is untouched; the topic and what it holds stay.",
 )
+_FORCE = Button(
+    act="force-cancel",
+    label="Cancel without Kafka",
+    question="End the feed of {table} although Kafka does not answer?",
+    will="Nothing of ours sends any more, and it cannot be resumed. Kafka is not told: whether the last transaction "
+    "was committed is not known, and a process that is cut off may still commit what it had read.",
+    wont="{table} is untouched; the topic and what it holds stay, where there still is one.",
+    is_grave=True,
+)
 _OF_FEED = {
     _PAUSE: _PAUSE_FEED,
     _RESUME: replace(_RESUME, question="Resume the feed of {table}?"),
@@ -145,7 +154,7 @@ def buttons(seen: Snapshot, about: About, effort: Effort | None = None) -> list[
     if about.moved is not None:
         found = [_OF_MOVE.get(button, button) for button in found]
     if about.kind == FEEDS:
-        found = [_OF_FEED.get(button, button) for button in found]
+        found = [_OF_FEED.get(button, button) for button in found] + [_FORCE] * seen.is_cancel_requested
     return [button.about(about.title(seen)) for button in found]
 
 

@@ -16,7 +16,7 @@ from vreplication.cutover.decide import SWITCHED, settle
 from vreplication.cutover.sentry import remove_sentry
 from vreplication.engine import job, log_kept
 from vreplication.engine.result import Result
-from vreplication.errors import Interrupted, LeaseHeld, Refused, SourceChanged, Terminal
+from vreplication.errors import Interrupted, LeaseHeld, Refused, SourceChanged, Terminal, Transient
 from vreplication.mysql.ends import Route
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
@@ -136,9 +136,18 @@ def resume(
 
 
 def cancel(
-    url: SourceUrl, workflow: str, by: str, source: SourceUrl | None = None, *, sink_password: str = ""
+    url: SourceUrl,
+    workflow: str,
+    by: str,
+    source: SourceUrl | None = None,
+    *,
+    sink_password: str = "",
+    is_forced: bool = False,
 ) -> Result:
-    """Remove what the workflow made: by its driver when there is one, else here. sink_password: of a feed's broker."""
+    """Remove what the workflow made: by its driver when there is one, else here.
+
+    Of a feed: sink_password of its broker; is_forced: it ends even where that cannot be told.
+    """
     with connect(url) as session:
         row = workflows.load(session, workflow)
         if row.phase is Phase.CANCELLED:
@@ -146,14 +155,24 @@ def cancel(
         _refuse_cut(row)
         if row.kind == MOVE and not lease.is_alive(session, workflow, lease.DRIVER):
             moving.route_of(url, source, workflow)
-        workflows.request_cancel(session, workflow)
-        journal.write(session, workflow, "cancel requested", actor=by)
+        request_cancel(session, row, by, is_forced=is_forced)
         if _wait_for_driver(session, workflow):
             untouched = _UNTOUCHED.get(row.kind, "the source table is untouched")
-            return Result(event="cancelled", workflow=workflow, reason=f"Cancelled; {untouched}.")
+            more = feeding.UNFENCED if feeding.UNFENCED in (workflows.load(session, workflow).reason or "") else ""
+            return Result(event="cancelled", workflow=workflow, reason=f"Cancelled; {untouched}. {more}".strip())
         if row.kind == FEED:
             return feeding.cancel(url, workflow, sink_password)
         return _cancel_here(session, workflow) if row.kind != MOVE else moving.cancel(url, source, workflow)
+
+
+def request_cancel(session: Session, row: WorkflowRow, by: str, *, is_forced: bool = False) -> None:
+    """From whoever drives it. Raises Refused."""
+    if is_forced and row.kind != FEED:
+        raise Refused(
+            f"{row.id} is no change feed, and its cancel has nothing to be forced.", cure="Leave --force out."
+        )
+    workflows.request_cancel(session, row.id, is_forced=is_forced)
+    journal.write(session, row.id, "cancel requested", "by force" if is_forced else "", actor=by)
 
 
 def _refuse_cut(row: WorkflowRow) -> None:
@@ -182,6 +201,11 @@ def _wait_for_driver(session: Session, workflow: str) -> bool:
             return False
         waited.wait(0.2)
         seconds += 0.2
+    if row.kind == FEED and not row.is_cancel_forced:
+        raise Transient(
+            f"Feed {workflow} has been asked to end, and has not yet: Kafka may be away.",
+            cure=f"It ends when Kafka answers; `vreplication cancel {workflow} --force` ends it without that.",
+        )
     raise Refused(f"The driver of workflow {workflow} did not respond.", cure="Stop its process and cancel again.")
 
 

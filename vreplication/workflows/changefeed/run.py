@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -36,6 +37,7 @@ from vreplication.workflows.lookup import FEED
 log = logging.getLogger(__name__)
 
 _LEAST_PULSE_SECONDS = 0.2
+_FENCE_SECONDS, _FORCED_FENCE_SECONDS = 60.0, 10.0
 
 
 def run(
@@ -251,14 +253,52 @@ def _told(session: Session, spec: FeedSpec, password: str, driver: FeedDriver, e
 
 
 def cancelled(session: Session, spec: FeedSpec, password: str) -> Result:
-    """End it for good: no process of ours can send any more. Topics and what they hold stay."""
+    """End it for good: no process of ours can send any more. Topics and what they hold stay.
+
+    The lease is held. Raises Transient where the broker cannot be told, unless that was said to be no reason.
+    """
     workflow = spec.workflow or ""
-    end(feed_of(spec, [session.url], password))
     row = workflows.load(session, workflow)
+    unknown = _fenced(session, spec, password)
     spool.forget(row)
-    workflows.move(session, workflow, Phase.CANCELLED, "cancelled by the operator")
-    journal.write(session, workflow, "cancelled", "", actor=lease.me())
-    return _result("cancelled", workflow, "Cancelled; the topic and what it holds stay.", 3)
+    workflows.move(session, workflow, Phase.CANCELLED, f"cancelled by the operator. {unknown}".removesuffix(". "))
+    journal.write(session, workflow, "cancelled", unknown, actor=lease.me())
+    return _result("cancelled", workflow, f"Cancelled; the topic and what it holds stay. {unknown}".strip(), 3)
+
+
+def _fenced(session: Session, spec: FeedSpec, password: str) -> str:
+    """Whoever has sent cannot any more: ''; or what is not known, where that was forced. Raises Transient."""
+
+    def is_forced() -> bool:
+        return workflows.load(session, spec.workflow or "").is_cancel_forced
+
+    seconds, until = (
+        (_FORCED_FENCE_SECONDS if is_forced() else _FENCE_SECONDS),
+        time.monotonic() + _FORCED_FENCE_SECONDS,
+    )
+
+    def check() -> None:
+        if time.monotonic() > until and is_forced():
+            raise Transient("Kafka does not answer.")
+
+    try:
+        end(feed_of(spec, [session.url], password), seconds, check)
+    except VReplicationError as error:
+        log.warning("the feed's producer could not be fenced: %s", error)
+        if is_forced():
+            return UNFENCED
+        cure = f"It ends when Kafka answers; `vreplication cancel {spec.workflow} --force` ends it without that."
+        raise Transient(
+            f"The feed's producer cannot be fenced, so it is not cancelled yet. {error}", cure=cure
+        ) from None
+    return ""
+
+
+UNFENCED = (
+    "Kafka could not be told, so the producer is not fenced: our processes send no more, but not known is whether the"
+    " last transaction was committed; a process that is cut off may still commit what it had read."
+)
+"""Of a feed that was cancelled by force."""
 
 
 def _result(event: str, workflow: str, reason: str, exit_code: int) -> Result:
