@@ -170,24 +170,25 @@ class EndedEarly:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, draw: random.Random) -> None:
         self._draw, self._put, self._commit = draw, FeedProducer._put, FeedProducer.commit
-        self._room: dict[int, int] = {}
+        self._room: dict[tuple[str, int], int] = {}
+        self._is_early = False
         self.times, self.is_on = 0, True
         monkeypatch.setattr(FeedProducer, "_put", lambda *given, **more: self.put(*given, **more))
         monkeypatch.setattr(FeedProducer, "commit", lambda *given: self.commit(*given))
         monkeypatch.setattr(running, "_PAUSES", (0.01,))
 
-    def put(self, producer: FeedProducer, partition: int, *given: Any, **more: Any) -> None:
+    def put(self, producer: FeedProducer, lane: Any, partition: int, *given: Any, **more: Any) -> None:
         if not producer._is_open:
-            is_ended = self.is_on and self._draw.random() < 0.3
-            self._room = {number: self._draw.choice((0, 1, 3, 99)) for number in range(3)} if is_ended else {}
+            self._is_early, self._room = self.is_on and self._draw.random() < 0.3, {}
             producer._begin()
-        if self._room.get(partition, 1) > 0:
-            self._put(producer, partition, *given, **more)
-        if self._room:
-            self._room[partition] -= 1
+        where = (lane.name, partition)
+        if self._is_early:
+            self._room[where] = self._room.get(where, self._draw.choice((0, 1, 3, 99))) - 1
+        if self._room.get(where, 0) >= 0:
+            self._put(producer, lane, partition, *given, **more)
 
     def commit(self, producer: FeedProducer, *given: Any) -> None:
-        if not self._room:
+        if not self._is_early:
             self._commit(producer, *given)
             return
         producer._own.commit_transaction(30)

@@ -387,7 +387,7 @@ def test_partitions_that_somebody_else_has_added_stop_the_feed(
     feed = begin()
     feed.wait_begun()
     feed.stop()
-    Broker(feed.feed.address).grow(feed.feed.address.topic, 3)
+    Broker(feed.feed.address).grow([feed.feed.address.topic], 3)
     again = begin()
     wait_until(lambda: again.error, "it goes on", 30)
     assert "has 3 partitions, the feed uses 1" in str(again.error)

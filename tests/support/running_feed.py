@@ -27,6 +27,7 @@ from vreplication.feed.catalog import Filter
 from vreplication.feed.dispatch import Rule
 from vreplication.feed.feed import Hooks, Status
 from vreplication.feed.formats.open import Open, read_row
+from vreplication.feed.lanes import lanes_of
 from vreplication.feed.messages import Kind, Tags, read_tags
 from vreplication.feed.running import Feed, Origin, Service
 
@@ -100,8 +101,8 @@ def origin(database: Database, format: Any = None) -> Origin:
     )
 
 
-def start_feed(kafka: Cluster, database: Database, folder: Path) -> Iterator[Callable[..., Running]]:
-    """What starts feeds of one id into one topic, which all end with the test."""
+def start_feed(kafka: Cluster, database: Database, folder: Path, **always: Any) -> Iterator[Callable[..., Running]]:
+    """What starts feeds of one id into one topic, which all end with the test. always: as given to each."""
     feeds.describe_fully(database)
     started: list[Running] = []
     topic = f"t{secrets.token_hex(4)}"
@@ -116,6 +117,7 @@ def start_feed(kafka: Cluster, database: Database, folder: Path) -> Iterator[Cal
                 "address": parse(f"kafka://{kafka.bootstrap}/{topic}"),
                 "partitions": partitions,
                 "commit_seconds": 0.05,
+                **always,
                 **more,
             },
         )
@@ -127,10 +129,17 @@ def start_feed(kafka: Cluster, database: Database, folder: Path) -> Iterator[Cal
         each.stop()
 
 
-def content(feed: Feed) -> dict[int, list[tuple[Tags, bytes | None, bytes | None]]]:
-    """Committed messages by partition."""
+def topics(feed: Feed) -> list[str]:
+    """That of its address, and those of its tables."""
+    progress = running.read_progress(feed.address, feed.id)
+    assert progress is not None
+    return [lane.name for lane in lanes_of(progress, is_each=feed.is_each)]
+
+
+def content(feed: Feed, name: str = "") -> dict[int, list[tuple[Tags, bytes | None, bytes | None]]]:
+    """Committed messages by partition. name: of a topic of a table."""
     broker = Broker(feed.address)
-    topic = broker.find(feed.address.topic)
+    topic = broker.find(name or feed.address.topic)
     assert topic is not None
     found: dict[int, list[tuple[Tags, bytes | None, bytes | None]]] = {n: [] for n in range(topic.partitions)}
     for message in broker.behind(topic.name, {n: broker.bounds(topic.name, n)[0] for n in found}):
@@ -156,7 +165,7 @@ def _plain(image: Any) -> Any:
 
 def check_numbers(feed: Feed) -> None:
     """Without gaps in each partition; places rise; nothing up to a Resolved comes behind it."""
-    for messages in content(feed).values():
+    for messages in (each for name in topics(feed) for each in content(feed, name).values()):
         counted = [tags for tags, _, _ in messages if tags.kind in (Kind.ROW, Kind.DDL, Kind.ADMIN)]
         assert [tags.n for tags in counted] == list(range(1, len(counted) + 1))
         places = [(tags.t, tags.seq) for tags, _, _ in messages if tags.kind is Kind.ROW]
@@ -205,7 +214,7 @@ def logged(database: Database, start: Any) -> list[tuple[str, Any, Any]]:
 def sent(feed: Feed, source: str = "") -> list[tuple[str, Any, Any]]:
     """All rows by place, or of one source; a DELETE and an INSERT of one are the UPDATE that left its partition."""
     found: dict[tuple[int, int], tuple[str, Any, Any]] = {}
-    for messages in content(feed).values():
+    for messages in (each for name in topics(feed) for each in content(feed, name).values()):
         for tags, key, value in messages:
             if tags.kind is Kind.ROW and source in ("", tags.source):
                 table, before, after = _row(key, value)

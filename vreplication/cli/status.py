@@ -284,7 +284,7 @@ def _facts_of_feed(seen: Seen, fed: Mapping[str, Any]) -> list[RenderableType]:
         "Silent": numbers.silence(snapshot),
         "Waiting for": snapshot.waiting_for,
         "Reason": snapshot.reason if snapshot.has_ended else None,
-        "Topic": fed.get("topic"),
+        "Topic": _topic(fed),
         "Partitions": _partitions(fed, wanted),
         "Sent": f"{numbers.count(fed['rows_sent'])} rows since it was started" if "rows_sent" in fed else None,
         "Of each": ", ".join(map(numbers.count, fed.get("rows_by_partition") or ())),
@@ -302,6 +302,11 @@ def _facts_of_feed(seen: Seen, fed: Mapping[str, Any]) -> list[RenderableType]:
         if value:
             grid.add_row(Text(name, style="bold"), Text(mask(str(value))))
     return [grid]
+
+
+def _topic(fed: Mapping[str, Any]) -> str | None:
+    more = int(fed.get("topics") or 1) - 1
+    return f"{fed['topic']}, and {more} of tables" if more else fed.get("topic")
 
 
 def _partitions(fed: Mapping[str, Any], wanted: int | None) -> str | None:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
+from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
@@ -23,6 +24,8 @@ from vreplication.feed.address import Address
 
 _SECONDS = 15.0
 _READ_SECONDS = 30.0
+_AT_ONCE = 500
+"""Topics or partitions in one request."""
 _FIRST_LOOK = 50
 """So many offsets from its end the last record of a topic is looked for at first."""
 _DEFAULT_BYTES = 1_048_588
@@ -52,6 +55,15 @@ class Topic:
     least_in_sync: int
     most_bytes: int
     is_compacted: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """Of a topic, what can be asked of many at once. has_leaders: of all its partitions."""
+
+    id: str
+    partitions: int
+    has_leaders: bool
 
 
 def translated(error: KafkaError, what: str) -> VReplicationError:
@@ -126,47 +138,72 @@ class Broker:
             is_compacted="compact" in str(settings.get("cleanup.policy")),
         )
 
+    def look(self, names: Sequence[str]) -> dict[str, Seen]:
+        """Those of them that are there."""
+        found = {}
+        for at in range(0, len(names), _AT_ONCE):
+            some = list(names[at : at + _AT_ONCE])
+            with kafka(f"Topic {some[0]} cannot be looked at"):
+                answers = self.admin.describe_topics(_collection(some), request_timeout=_SECONDS)
+            for name, answer in answers.items():
+                with kafka(f"Topic {name} cannot be looked at"):
+                    said = _unless_missing(answer)
+                if said is not None and said.partitions:
+                    led = all(part.leader is not None and part.leader.id >= 0 for part in said.partitions)
+                    found[name] = Seen(id=str(said.topic_id), partitions=len(said.partitions), has_leaders=led)
+        return found
+
     def create(self, name: str, partitions: int, **config: str) -> None:
         """Unless it is there. Three replicas where there are three brokers, two of them in sync."""
+        self.create_all([name], partitions, **config)
+
+    def create_all(self, names: Sequence[str], partitions: int, **config: str) -> None:
         replicas = min(3, self.brokers())
         settings = {"min.insync.replicas": "2" if replicas == 3 else "1", "unclean.leader.election.enable": "false"}
-        made = NewTopic(
-            name, num_partitions=partitions, replication_factor=replicas, config={**settings, **_dotted(config)}
-        )
-        try:
-            with kafka(f"Topic {name} cannot be created"):
-                _result(self.admin.create_topics([made], operation_timeout=_SECONDS))
-        except Terminal:
-            if self.find(name) is None:
-                raise
-        self.wait_for(name, partitions)
+        settings |= _dotted(config)
+        made = [
+            NewTopic(name, num_partitions=partitions, replication_factor=replicas, config=settings) for name in names
+        ]
+        for at in range(0, len(made), _AT_ONCE):
+            some = made[at : at + _AT_ONCE]
+            with kafka(f"Topic {some[0].topic} cannot be created"):
+                answers = self.admin.create_topics(some, operation_timeout=_SECONDS)
+            self._settle(answers, "cannot be created", 1)
+        self.wait_for(names, partitions)
 
-    def grow(self, name: str, partitions: int) -> None:
-        """Partitions up to this count; it may have them already."""
-        found = self.find(name)
-        if found is None or found.partitions < partitions:
+    def grow(self, names: Sequence[str], partitions: int) -> None:
+        """Partitions up to this count; they may have them already."""
+        seen = self.look(names)
+        fewer = [name for name in names if name not in seen or seen[name].partitions < partitions]
+        for at in range(0, len(fewer), _AT_ONCE):
+            some = [NewPartitions(name, partitions) for name in fewer[at : at + _AT_ONCE]]
+            words = f"cannot be given {partitions} partitions"
+            with kafka(f"Topic {fewer[at]} {words}"):
+                answers = self.admin.create_partitions(some, operation_timeout=_SECONDS)
+            self._settle(answers, words, partitions)
+        self.wait_for(names, partitions)
+
+    def _settle(self, answers: Mapping[str, Any], words: str, partitions: int) -> None:
+        """A refusal is none where the topic is what it was to become."""
+        for name, answer in answers.items():
             try:
-                with kafka(f"Topic {name} cannot be given {partitions} partitions"):
-                    _result(self.admin.create_partitions([NewPartitions(name, partitions)], operation_timeout=_SECONDS))
+                with kafka(f"Topic {name} {words}"):
+                    answer.result(timeout=_SECONDS * 2)
             except Terminal:
-                if (again := self.find(name)) is None or again.partitions < partitions:
+                again = self.look([name]).get(name)
+                if again is None or again.partitions < partitions:
                     raise
-        self.wait_for(name, partitions)
 
-    def wait_for(self, name: str, partitions: int) -> None:
-        """Until each has a leader. Raises Transient."""
-        deadline = time.monotonic() + _READ_SECONDS
-        while not self._has_leaders(name, partitions):
-            if time.monotonic() > deadline:
-                raise Transient(f"Topic {name} has partitions without a leader.")
-            time.sleep(0.1)
-
-    def _has_leaders(self, name: str, partitions: int) -> bool:
-        with kafka(f"Topic {name} cannot be looked at"):
-            found = self.admin.list_topics(name, timeout=_SECONDS).topics.get(name)
-        if found is None or found.error is not None or len(found.partitions) < partitions:
-            return False
-        return all(part.leader >= 0 for part in found.partitions.values())
+    def wait_for(self, names: Sequence[str], partitions: int) -> None:
+        """Until each partition has a leader. Raises Transient."""
+        deadline, missing = time.monotonic() + _READ_SECONDS, list(names)
+        while missing:
+            seen = self.look(missing)
+            missing = [name for name in missing if not _is_led(seen.get(name), partitions)]
+            if missing and time.monotonic() > deadline:
+                raise Transient(f"Topic {missing[0]} has partitions without a leader.")
+            if missing:
+                time.sleep(0.1)
 
     # Reading.
 
@@ -175,6 +212,29 @@ class Broker:
         with self._reader(is_committed=is_committed) as reader, kafka(f"Topic {topic} cannot be read"):
             low, high = reader.get_watermark_offsets(TopicPartition(topic, partition), timeout=_SECONDS)
             return low, high
+
+    def bounds_of(
+        self, partitions: Iterable[tuple[str, int]], *, is_committed: bool = True
+    ) -> dict[tuple[str, int], tuple[int, int]]:
+        """As `bounds`, of many."""
+        wanted = list(partitions)
+        low = self._offsets(wanted, OffsetSpec.earliest(), is_committed=is_committed)  # type: ignore[no-untyped-call]
+        high = self._offsets(wanted, OffsetSpec.latest(), is_committed=is_committed)  # type: ignore[no-untyped-call]
+        return {each: (low[each], high[each]) for each in wanted}
+
+    def _offsets(
+        self, wanted: Sequence[tuple[str, int]], which: OffsetSpec, *, is_committed: bool
+    ) -> dict[tuple[str, int], int]:
+        level = IsolationLevel.READ_COMMITTED if is_committed else IsolationLevel.READ_UNCOMMITTED
+        found = {}
+        for at in range(0, len(wanted), _AT_ONCE):
+            asked = {TopicPartition(*each): which for each in wanted[at : at + _AT_ONCE]}
+            with kafka(f"Topic {wanted[at][0]} cannot be read"):
+                answers = self.admin.list_offsets(asked, isolation_level=level, request_timeout=_SECONDS)
+            for of, answer in answers.items():
+                with kafka(f"Topic {of.topic} cannot be read"):
+                    found[of.topic, of.partition] = int(answer.result(timeout=_SECONDS * 2).offset)
+        return found
 
     def last(self, topic: str) -> bytes | None:
         """The value of the last committed record in a topic of one partition; None: there is none, or no topic."""
@@ -197,10 +257,15 @@ class Broker:
 
     def behind(self, topic: str, starts: dict[int, int]) -> Iterator[Message]:
         """Committed messages from these offsets on, by partition, to the end as it is now."""
+        yield from self.behind_each({(topic, number): offset for number, offset in starts.items()})
+
+    def behind_each(self, starts: Mapping[tuple[str, int], int]) -> Iterator[Message]:
+        """As `behind`, of several topics."""
         if not starts:
             return
+        topic = next(iter(starts))[0]
         with self._reader() as reader:
-            reader.assign([TopicPartition(topic, number, offset) for number, offset in starts.items()])
+            reader.assign([TopicPartition(*each, offset) for each, offset in starts.items()])
             open_ones, deadline = set(starts), time.monotonic() + _READ_SECONDS
             while open_ones:
                 message = reader.poll(0.5)
@@ -213,7 +278,7 @@ class Broker:
                 if error is None:
                     yield message
                 elif error.code() == KafkaError._PARTITION_EOF:
-                    open_ones.discard(message.partition())
+                    open_ones.discard((str(message.topic()), message.partition() or 0))
                 else:
                     raise translated(error, f"Topic {topic} cannot be read")
 
@@ -245,6 +310,20 @@ def _result(futures: dict[Any, Any]) -> Any:
     """Of the one thing that was asked for. Raises KafkaException."""
     (future,) = futures.values()
     return future.result(timeout=_SECONDS * 2)
+
+
+def _unless_missing(answer: Any) -> Any:
+    """What was asked for; None: it is not there. Raises KafkaException."""
+    try:
+        return answer.result(timeout=_SECONDS * 2)
+    except KafkaException as failure:
+        if failure.args[0].code() in _MISSING:
+            return None
+        raise
+
+
+def _is_led(seen: Seen | None, partitions: int) -> bool:
+    return seen is not None and seen.partitions >= partitions and seen.has_leaders
 
 
 def _dotted(config: dict[str, str]) -> dict[str, str]:

@@ -35,6 +35,8 @@ from vreplication.mysql.session import Session
 from vreplication.schema.model import Column
 
 VERSION = 1
+MOST_PARTITIONS = 10_000
+"""Of all topics of a feed: each gets Resolved."""
 _TEXT = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
 _ASK, _KEPT = 500, 200_000
 Way = Literal["table", "index-value", "columns", "ts", "conflict"]

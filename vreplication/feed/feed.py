@@ -11,22 +11,24 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from vreplication.binlog.events import RowChange
-from vreplication.errors import Terminal, Transient
-from vreplication.feed.broker import Broker, Topic
+from vreplication.errors import Terminal
+from vreplication.feed.broker import Broker
 from vreplication.feed.conflicts import Conflicts
+from vreplication.feed.lanes import Lane, Lanes, Named, lanes_of
 from vreplication.feed.large import Fit
 from vreplication.feed.merge import Merge
 from vreplication.feed.messages import Admin, Ddl, Format, Header, Kind, Place, Row
-from vreplication.feed.producer import FeedProducer, Sent
+from vreplication.feed.producer import FeedProducer
 from vreplication.feed.progress import End, Followed, Progress
 from vreplication.feed.reading import Mark, Piece, Reading, Source
+from vreplication.feed.topics import check_topics, find_tails, make_lanes, unfit
 from vreplication.pausepoints import reach
 
 log = logging.getLogger(__name__)
@@ -34,7 +36,6 @@ log = logging.getLogger(__name__)
 _MOST_ROWS, _MOST_BYTES = 10_000, 8 << 20
 _IDLE_SECONDS = 1.0
 _METADATA_SECONDS = 30.0
-_VISIBLE_SECONDS = 10.0
 _PAUSE_SECONDS = 0.001
 _LEAST_BETWEEN = 0.5
 """Between two commits, of the time that the first one took."""
@@ -46,7 +47,7 @@ _NOTHING, _ALL = -1, 1 << 62
 class Settings:
     """feed: its id. topic of its progress. commit_seconds: how often at the most. format: of Resolved and Admin.
 
-    fit: makes rows and DDL no larger than the topic takes.
+    fit: makes rows and DDL no larger than the topic takes. is_each: each table has a topic of its own.
     """
 
     feed: str
@@ -54,6 +55,7 @@ class Settings:
     format: Format
     fit: Fit
     commit_seconds: float = 0.2
+    is_each: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,9 +138,12 @@ class Run:
     progress: Progress
     _stream: Reading | Merge = field(init=False)
     _sending: list[_Sending] = field(init=False)
+    _lanes: Lanes = field(init=False)
     _conflicts: Conflicts | None = None
     _reached: Place = field(init=False)
     """The last place that was gone by, whether it was sent now or stood there."""
+    _is_resolved: bool = False
+    """All topics have had a Resolved of this run."""
     _sent_rows: int = 0
     _by_partition: list[int] = field(default_factory=list)
     _due_at: float = 0.0
@@ -161,55 +166,65 @@ class Run:
     def _begin(self) -> None:
         """What stands in the topic behind the progress is found, and not sent again (P7)."""
         progress = self.progress
-        there = check_topic(self.broker, progress, self.hooks.wanted()).partitions
-        ends = (*progress.ends, *[End()] * (min(there, progress.intent or 0) - len(progress.ends)))
-        sent = Sent(ends)
-        sent.take(self.broker.behind(progress.topic, self._starts(progress.topic, ends)))
-        self.producer.begin_from(progress, sent)
+        self._lanes = lanes = lanes_of(progress, is_each=self.settings.is_each)
+        there = check_topics(self.broker, progress, lanes, self.hooks.wanted())
+        for lane in lanes:
+            more = min(there[lane.name], progress.intent or 0) - len(lane.sent.ends)
+            lane.sent.ends += [End()] * more
+        find_tails(self.broker, lanes)
+        self.producer.begin_from(progress, lanes)
         self._reached = Place(progress.resolved, _ALL)
         self._use(progress.partitions)
         first = self.sources[0].dispatcher
-        self._conflicts = Conflicts(first.weights, sent.aligned) if first.rule.way == "conflict" else None
+        self._conflicts = Conflicts(first.weights, lanes.main.sent.aligned) if first.rule.way == "conflict" else None
         self._sending = [
             _Sending(source, at, Place(*at.inside) if at.inside else Place(0, _NOTHING))
             for source, at in zip(self.sources, progress.sources, strict=True)
         ]
-        self._by_partition = [0] * len(ends)
+        self._by_partition = [0] * len(lanes.main.sent.ends)
         self._looked_at = time.monotonic()
         self._plan(self._looked_at)
         readings = [Reading(self.settings.feed, each.source, each.at) for each in self._sending]
         self._stream = readings[0] if len(readings) == 1 else Merge(readings)
+        self._begin_topics([lane for lane in lanes if lane.begins])
 
     def _use(self, partitions: int) -> None:
         for source in self.sources:
             source.dispatcher.partitions = partitions
 
-    def _starts(self, topic: str, ends: Sequence[End]) -> dict[int, int]:
-        found = {}
-        for number, end in enumerate(ends):
-            low, high = self._bounds(topic, number, end)
-            if end.offset >= high:
-                self._check_open(topic, number, end)
-                raise Terminal(
-                    f"Partition {number} of {topic} ends at {high}, before what the feed has written.",
-                    cure="The topic lost messages or was made anew: begin a new feed into another topic.",
-                )
-            found[number] = max(low, end.offset + 1)
-        return found
+    # Topics of tables.
 
-    def _check_open(self, topic: str, number: int, end: End) -> None:
-        _, written = self.broker.bounds(topic, number, is_committed=False)
-        if end.offset < written:
-            raise Transient(f"A transaction of somebody else in partition {number} of {topic} is open.")
+    def _open_topics(self, tables: Iterable[Named]) -> None:
+        """For those that have none yet. They are recorded first, so that it is known whose they are."""
+        known, progress = self._lanes.by_table, self.progress
+        if not (new := [table for table in dict.fromkeys(tables) if table not in known]):
+            return
+        if words := unfit(progress.topic, [*known, *new], progress.partitions):
+            raise Terminal(words, cure="Begin a feed that leaves tables out (--exclude).")
+        # Everything that comes into them is behind this time.
+        since = max(self._whole, progress.resolved)
+        protocol, count = self.settings.format.name, progress.partitions
+        made = make_lanes(self.broker, progress.topic, new, protocol, partitions=count, since=since)
+        for lane in made:
+            lane.before = progress.generation - 1
+        reach("feed.topic.made")
+        self._commit(opened=made)
+        reach("feed.topic.noted")
+        for lane in made:
+            self._lanes.add(lane)
+            self.producer.add(lane)
+        self._begin_topics(made)
 
-    def _bounds(self, topic: str, number: int, end: End) -> tuple[int, int]:
-        """What was committed a moment ago becomes readable a moment later."""
-        deadline = time.monotonic() + _VISIBLE_SECONDS
-        while True:
-            low, high = self.broker.bounds(topic, number)
-            if end.offset < high or time.monotonic() > deadline:
-                return low, high
-            time.sleep(0.02)
+    def _begin_topics(self, lanes: Sequence[Lane]) -> None:
+        """With Admin(1); of a partition that has it already nothing is sent."""
+        if lanes:
+            self.producer.know(lanes, self.progress.partitions)
+        for lane in lanes:
+            self._begin_generation(lane, lane.since, lane.partitions, lane.generation)
+
+    def _begin_generation(self, lane: Lane, t: int, partitions: int, generation: int) -> None:
+        message = self.settings.format.admin(Admin(t=t, partitions=partitions, generation=generation))
+        self.producer.admin(lane, Place(t, 0), message, partitions=partitions, generation=generation)
 
     # The logs.
 
@@ -280,14 +295,16 @@ class Run:
 
     def _send_filled(self, place: Place) -> None:
         """From here on the topic says all of the tables. Once more where the run is killed before it is committed."""
-        progress = self.progress
-        said = Admin(t=place.t, partitions=progress.partitions, generation=progress.generation, snapshot="done")
-        tags = [("vr-snapshot", said.snapshot.encode())]
-        self.producer.broadcast(Kind.ADMIN, place, [self.settings.format.admin(said)], tags)
+        for lane in self._lanes:
+            said = Admin(t=place.t, partitions=lane.partitions, generation=lane.generation, snapshot="done")
+            tags = [("vr-snapshot", said.snapshot.encode())]
+            self.producer.broadcast(lane, Kind.ADMIN, place, [self.settings.format.admin(said)], tags)
 
     def _send_rows(self, sending: _Sending, piece: Piece) -> None:
         rows = [self._row(sending, piece, seq, change) for seq, change in enumerate(piece.changes, piece.seq)]
         rows = [row for row in rows if row.place > sending.done]
+        if self._lanes.is_each:
+            self._open_topics((row.layout.schema, row.layout.table) for row in rows)
         sending.source.dispatcher.prepare(rows)
         if self._conflicts is not None:
             self._conflicts.prepare(rows)
@@ -310,18 +327,19 @@ class Run:
         )
 
     def _send_row(self, sending: _Sending, row: Row) -> None:
-        tags = _tags(row)
+        tags, lane = _tags(row), self._lanes.of_row(row.layout.schema, row.layout.table)
         for partition, each in sending.source.dispatcher.placed(row):
             self._align(partition, each)
             format = sending.source.format
-            self.producer.row(partition, each.place, self.settings.fit.row(format, each, format.row(each)), tags)
+            messages = self.settings.fit.row(format, each, format.row(each))
+            self.producer.row(lane, partition, each.place, messages, tags)
             self._sent_rows += 1
             self._by_partition[partition] += 1
 
     def _align(self, partition: int, row: Row) -> None:
         number = self._conflicts.meet(partition, row) if self._conflicts is not None else None
         if number is not None:
-            self.producer.align(number, self.settings.format.align(number))
+            self.producer.align(self._lanes.main, number, self.settings.format.align(number))
 
     def _pass_barrier(self) -> None:
         if self._conflicts is not None:
@@ -342,24 +360,38 @@ class Run:
             commit=piece.commit,
         )
         if place > sending.done:
-            self.producer.broadcast(Kind.DDL, place, self.settings.fit.ddl(sending.source.format, ddl), _tags(ddl))
+            messages, tags = self.settings.fit.ddl(sending.source.format, ddl), _tags(ddl)
+            for lane in self._lanes_of(sending, ddl):
+                self.producer.broadcast(lane, Kind.DDL, place, messages, tags)
             self._pass_barrier()
             sending.last = self._reached = place
 
+    def _lanes_of(self, sending: _Sending, ddl: Ddl) -> list[Lane]:
+        """A table that is gone, or never was, gets no topic."""
+        tables, names = sending.source.tables, list(ddl.tables)
+        if self._lanes.is_each and tables.is_folded:
+            names = [(schema.lower(), table.lower()) for schema, table in names]
+        if self._lanes.is_each and ddl.verb != "DROP":
+            self._open_topics(each for each in names if each[1] and tables.filter.has(*each))
+        return self._lanes.of_ddl(names)
+
     # The end of a Kafka transaction.
 
-    def _commit(self, **changed: Any) -> None:
+    def _commit(self, *, opened: Sequence[Lane] = (), **changed: Any) -> None:
+        """opened: topics that are recorded with it and hold nothing yet."""
         began = time.monotonic()
         self.hooks.check()
         reach("feed.commit")
         resolved = max(self._whole, self.progress.resolved)
-        self.producer.resolved(resolved, self.settings.format.resolved(resolved))
+        self._resolve(resolved)
         self.producer.flush()
+        # Until all that was found behind the progress has been gone by, the next run has to find it, too.
+        is_reached = self._reached >= self._lanes.latest
         fields = {
             "sources": tuple(_changed(each.at, {"inside": each.inside}) for each in self._sending),
             "resolved": resolved,
-            # Until all that was found behind the progress has been gone by, the next run has to find it, too.
-            "ends": self.producer.ends if self._reached >= self.producer.latest else self.progress.ends,
+            "ends": tuple(self._lanes.main.sent.ends) if is_reached else self.progress.ends,
+            "topics": (*self._lanes.recorded(is_reached=is_reached), *(lane.record() for lane in opened)),
             **changed,
         }
         made = _changed(self.progress, fields)
@@ -370,13 +402,22 @@ class Run:
             Status(progress=made, rows=self._sent_rows, by_partition=tuple(self._by_partition[: made.partitions]))
         )
 
+    def _resolve(self, t: int) -> None:
+        now, is_first = time.monotonic(), not self._is_resolved
+        message = self.settings.format.resolved(t)
+        for lane in self._lanes.resolvable(now):
+            self.producer.resolved(lane, t, message)
+        if is_first:
+            self._lanes.spread(now)
+        self._is_resolved = True
+
     # Partitions that grow and shrink (E).
 
     def _scale(self) -> None:
         wanted = self.hooks.wanted()
         if wanted is None or wanted == self.progress.partitions:
             return
-        if any(each.is_half_sent for each in self._sending) or self._reached < self.producer.latest:
+        if any(each.is_half_sent for each in self._sending) or self._reached < self._lanes.latest:
             return
         self._check_topic()
         self._commit()
@@ -387,17 +428,17 @@ class Run:
 
     def _scale_on(self, wanted: int) -> None:
         """From where the intent is saved there is only the way forward."""
-        self.broker.grow(self.progress.topic, wanted)
+        self.broker.grow([lane.name for lane in self._lanes], wanted)
         reach("feed.scale.grown")
-        generation = self.progress.generation + 1
         # Everything that was sent is up to this time, and everything that comes is behind it.
-        t = self.progress.resolved
-        message = self.settings.format.admin(Admin(t=t, partitions=wanted, generation=generation))
-        self.producer.admin(Place(t, 0), message, partitions=wanted, generation=generation)
+        t, both = self.progress.resolved, max(self.progress.partitions, wanted)
+        self.producer.know(list(self._lanes), both)
+        for lane in self._lanes:
+            self._begin_generation(lane, t, wanted, lane.generation + 1)
         self._by_partition += [0] * (wanted - len(self._by_partition))
         self._use(wanted)
         self._pass_barrier()
-        self._commit(partitions=wanted, generation=generation, intent=None)
+        self._commit(partitions=wanted, generation=self.progress.generation + 1, intent=None)
         reach("feed.scale.done")
 
     def _look_at_topic(self, now: float) -> None:
@@ -406,30 +447,7 @@ class Run:
             self._check_topic()
 
     def _check_topic(self) -> None:
-        check_topic(self.broker, self.progress, self.hooks.wanted())
-
-
-def check_topic(broker: Broker, progress: Progress, wanted: int | None = None) -> Topic:
-    """Nobody but the feed changes its topic. Raises Terminal, and Transient where it is not there.
-
-    wanted: partitions that the operator asks for.
-    """
-    found = broker.find(progress.topic)
-    if found is None:
-        raise Transient(f"Topic {progress.topic} is not there.")
-    if found.id != progress.topic_id:
-        raise Terminal(
-            f"Topic {progress.topic} was deleted and made again: what it held is gone.",
-            cure="Begin a new feed into another topic.",
-        )
-    most = max(len(progress.ends), progress.intent or 0, wanted or 0)
-    if found.partitions > most:
-        raise Terminal(
-            f"Topic {progress.topic} has {found.partitions} partitions, the feed uses {progress.partitions}:"
-            " somebody else has added some.",
-            cure=f"Run `vreplication scale {progress.feed} --partitions {found.partitions}`.",
-        )
-    return found
+        check_topics(self.broker, self.progress, self._lanes, self.hooks.wanted())
 
 
 def _changed(value: Any, fields: dict[str, Any]) -> Any:

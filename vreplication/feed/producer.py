@@ -23,7 +23,8 @@ from vreplication.errors import Ambiguous, Superseded, Terminal, Transient
 from vreplication.feed import large
 from vreplication.feed.address import Address
 from vreplication.feed.broker import translated
-from vreplication.feed.messages import Encoded, Header, Kind, NotOurs, Place, Tags, headers, read_tags
+from vreplication.feed.lanes import COUNTED, Lane
+from vreplication.feed.messages import Encoded, Header, Kind, Place, headers
 from vreplication.feed.progress import End, Progress
 from vreplication.pausepoints import reach
 
@@ -52,71 +53,7 @@ _OVER = frozenset(
     }
 )
 """Not the transaction that the client takes for open: it was ended from elsewhere, or by a request that came late."""
-_COUNTED, _LAST = (Kind.ROW, Kind.DDL, Kind.ADMIN), (Kind.RESOLVED, Kind.ADMIN)
-_ALL = 1 << 62
-
-
-class Sent:
-    """What stands in the topic behind the progress: rows that are not sent again (P7), and where each partition ends.
-
-    latest: the last place that was found. aligned: the highest number of an Align. Where retention has taken the first
-    ones, what is before the first that is left was sent as well.
-    """
-
-    def __init__(self, ends: Sequence[End]) -> None:
-        self.ends = list(ends)
-        self.latest = self.aligned = Place(0, 0)
-        self._rows: dict[tuple[int, Place], int] = {}
-        self._others: dict[tuple[int, str, Place], int] = {}
-        self._cuts: dict[int, Place] = {}
-
-    def take(self, messages: Iterable[Message]) -> None:
-        for message in messages:
-            try:
-                tags = read_tags(message.headers())
-            except NotOurs:
-                raise Terminal(
-                    f"Somebody else writes into topic {message.topic()}: partition {message.partition()}, offset"
-                    f" {message.offset()} is no message of the feed.",
-                    cure="A feed needs a topic of its own: begin a new one there.",
-                ) from None
-            number, place = message.partition() or 0, Place(tags.t, tags.seq)
-            self.latest = max(self.latest, _row_of(tags))
-            missing = tags.n - self.ends[number].n - (tags.kind in _COUNTED)
-            if missing > 0:
-                self._cuts[number] = _first_left(tags)
-            self.ends[number] = End(offset=message.offset() or 0, n=tags.n)
-            if tags.kind is Kind.ROW:
-                before = tags.part[0] if missing > 0 and tags.part else 0
-                self._rows[number, place] = self._rows.get((number, place), before) + 1
-            elif tags.kind is Kind.ALIGN:
-                self.aligned = max(self.aligned, place)
-            elif tags.kind is not Kind.RESOLVED:
-                key = (number, tags.kind.value, place)
-                self._others[key] = self._others.get(key, 0) + 1
-
-    def rows(self, partition: int, place: Place) -> int:
-        """How many messages of this row are there, or were."""
-        if self._cuts and place < self._cuts.get(partition, place):
-            return _ALL
-        return self._rows.get((partition, place), 0) if self._rows else 0
-
-    def others(self, partition: int, kind: Kind, place: Place) -> int:
-        if self._cuts and place < self._cuts.get(partition, place):
-            return _ALL
-        return self._others.get((partition, kind.value, place), 0) if self._others else 0
-
-
-def _row_of(tags: Tags) -> Place:
-    """The row that a message is, or that it stands before."""
-    return Place(tags.t, {Kind.ROW: tags.seq, Kind.ALIGN: tags.seq // 2}.get(tags.kind, 0))
-
-
-def _first_left(tags: Tags) -> Place:
-    """All before this place, of the same partition, was sent before this message."""
-    if tags.kind is Kind.RESOLVED:
-        return Place(tags.t + 1, 0)
-    return Place(tags.t, tags.seq) if tags.kind is Kind.DDL else _row_of(tags)
+_LAST = (Kind.RESOLVED, Kind.ADMIN)
 
 
 def let_go(producer: Producer, *, abort: bool) -> None:
@@ -142,8 +79,7 @@ class FeedProducer:
         self._address, self._feed = address, feed
         self._most_bytes, self._piece = most_bytes, large.piece_of(most_bytes)
         self._producer: Producer | None = None
-        self._sent = Sent(())
-        self._partitions, self._generation = 0, 0
+        self._lanes: dict[str, Lane] = {}
         self._error: KafkaError | None = None
         self._is_open = False
         self.check: Callable[[], None] = lambda: None
@@ -174,8 +110,8 @@ class FeedProducer:
             self._producer = Producer({**settings, "error_cb": self._note_failure}, logger=log)
             self._patiently(self._producer.init_transactions, seconds, _BEFORE)
 
-    def begin_from(self, progress: Progress, sent: Sent) -> None:
-        self._sent, self._partitions, self._generation = sent, progress.partitions, progress.generation
+    def begin_from(self, progress: Progress, lanes: Iterable[Lane]) -> None:
+        self._lanes = {lane.name: lane for lane in lanes}
         # A value of which some parts are there already has to be cut as it was.
         self._piece = progress.piece or self._piece
 
@@ -190,58 +126,61 @@ class FeedProducer:
     def piece(self) -> int:
         return self._piece
 
-    @property
-    def ends(self) -> tuple[End, ...]:
-        return tuple(self._sent.ends)
-
-    @property
-    def latest(self) -> Place:
-        """The last one that an earlier producer has sent, as far as it was found."""
-        return self._sent.latest
+    def add(self, lane: Lane) -> None:
+        self._lanes[lane.name] = lane
 
     # Messages.
 
-    def row(self, partition: int, place: Place, messages: Sequence[Encoded], tags: Sequence[Header]) -> None:
+    def row(
+        self, lane: Lane, partition: int, place: Place, messages: Sequence[Encoded], tags: Sequence[Header]
+    ) -> None:
         """One row; may be several messages, and those several parts."""
         pieces = [piece for message in messages for piece in self._pieces(message)]
-        if there := self._sent.rows(partition, place):
+        if there := lane.sent.rows(partition, place):
             pieces = pieces[there:]
         for message, part in pieces:
-            self._produce(partition, Kind.ROW, place, message, tags, part)
+            self._produce(lane, partition, Kind.ROW, place, message, tags, part)
+        lane.last = place.t
         self.rows += 1
 
-    def broadcast(self, kind: Kind, place: Place, messages: Sequence[Encoded], tags: Sequence[Header] = ()) -> None:
+    def broadcast(
+        self, lane: Lane, kind: Kind, place: Place, messages: Sequence[Encoded], tags: Sequence[Header] = ()
+    ) -> None:
         """To all partitions in use. Only what is counted can be there already."""
         pieces = [piece for message in messages for piece in self._pieces(message)]
-        for partition in range(self._partitions):
-            there = self._sent.others(partition, kind, place)
+        for partition in range(lane.partitions):
+            there = lane.sent.others(partition, kind, lane.generation, place)
             for message, part in pieces[there:]:
-                self._produce(partition, kind, place, message, tags, part)
+                self._produce(lane, partition, kind, place, message, tags, part)
+        lane.last = max(lane.last, place.t)
 
-    def align(self, number: Place, message: Encoded) -> None:
+    def align(self, lane: Lane, number: Place, message: Encoded) -> None:
         """To all partitions in use, whatever is there."""
-        for partition in range(self._partitions):
-            self._produce(partition, Kind.ALIGN, number, message, (), "")
+        for partition in range(lane.partitions):
+            self._produce(lane, partition, Kind.ALIGN, number, message, (), "")
 
-    def admin(self, place: Place, message: Encoded, *, partitions: int, generation: int) -> None:
-        """A new generation, to the partitions of the old one and of this one."""
-        both = max(self._partitions, partitions)
-        self._await_partitions(both)
-        self._sent.ends += [End()] * (both - len(self._sent.ends))
-        self._partitions, self._generation = both, generation
-        self.broadcast(Kind.ADMIN, place, [message])
-        self._partitions = partitions
+    def admin(self, lane: Lane, place: Place, message: Encoded, *, partitions: int, generation: int) -> None:
+        """A new generation, to the partitions of the old one and of this one, which the client knows."""
+        both = max(lane.partitions, partitions)
+        lane.sent.ends += [End()] * (both - len(lane.sent.ends))
+        lane.partitions, lane.generation = both, generation
+        self.broadcast(lane, Kind.ADMIN, place, [message])
+        lane.partitions = partitions
 
-    def _await_partitions(self, count: int) -> None:
-        """The client learns of new partitions minutes later by itself."""
+    def know(self, lanes: Sequence[Lane], partitions: int) -> None:
+        """The client learns of new partitions minutes later by itself. Raises Transient."""
+        of_all, one = self._own.list_topics, lanes[0].name
         with self._calls("The topic's partitions cannot be looked at"):
-            found = self._own.list_topics(self._address.topic, timeout=15.0).topics[self._address.topic]
-        if len(found.partitions) < count:
-            raise Transient(f"Topic {self._address.topic} has {len(found.partitions)} partitions yet, not {count}.")
+            found = (of_all(timeout=15.0) if len(lanes) > 1 else of_all(one, timeout=15.0)).topics
+        for lane in lanes:
+            there = len(found[lane.name].partitions) if lane.name in found else 0
+            if there < partitions:
+                raise Transient(f"Topic {lane.name} has {there} partitions yet, not {partitions}.")
 
-    def resolved(self, t: int, message: Encoded) -> None:
-        for partition in range(self._partitions):
-            self._produce(partition, Kind.RESOLVED, Place(t, 0), message, (), "")
+    def resolved(self, lane: Lane, t: int, message: Encoded) -> None:
+        for partition in range(lane.partitions):
+            self._produce(lane, partition, Kind.RESOLVED, Place(t, 0), message, (), "")
+        lane.resolved, lane.resolved_at = t, time.monotonic()
 
     def _pieces(self, message: Encoded) -> list[tuple[Encoded, str]]:
         """Of what is too large for one message, consecutive ones."""
@@ -256,18 +195,19 @@ class FeedProducer:
         ]
 
     def _produce(
-        self, partition: int, kind: Kind, place: Place, message: Encoded, tags: Sequence[Header], part: str
+        self, lane: Lane, partition: int, kind: Kind, place: Place, message: Encoded, tags: Sequence[Header], part: str
     ) -> None:
-        is_counted = kind in _COUNTED
-        end = self._sent.ends[partition]
+        is_counted = kind in COUNTED
+        end = lane.sent.ends[partition]
         n = end.n + is_counted
         if is_counted:
-            self._sent.ends[partition] = End(offset=end.offset, n=n)
-        own = headers(kind, place, n, self._generation, part=part)
-        self._put(partition, message, [*own, *tags, *message.headers], is_last=kind in _LAST)
+            lane.sent.ends[partition] = End(offset=end.offset, n=n)
+        lane.is_changed = True
+        own = headers(kind, place, n, lane.generation, part=part)
+        self._put(lane, partition, message, [*own, *tags, *message.headers], is_last=kind in _LAST)
         self.nbytes += len(message.value or b"") + len(message.key or b"") + 120
 
-    def _put(self, partition: int, message: Encoded, tags: list[Header], *, is_last: bool) -> None:
+    def _put(self, lane: Lane, partition: int, message: Encoded, tags: list[Header], *, is_last: bool) -> None:
         if not self._is_open:
             self._begin()
         producer = self._own
@@ -275,7 +215,7 @@ class FeedProducer:
         while True:
             try:
                 producer.produce(
-                    self._address.topic,
+                    lane.name,
                     value=message.value,
                     key=message.key,
                     partition=partition,
@@ -382,8 +322,8 @@ class FeedProducer:
     def _note_offset(self, error: KafkaError | None, message: Message) -> None:
         self._note_error(error, message)
         if error is None:
-            number = message.partition() or 0
-            self._sent.ends[number] = End(offset=message.offset() or 0, n=self._sent.ends[number].n)
+            ends, number = self._lanes[str(message.topic())].sent.ends, message.partition() or 0
+            ends[number] = End(offset=message.offset() or 0, n=ends[number].n)
 
     def _cause(self, error: KafkaError) -> KafkaError:
         """Once something has gone wrong the client says of every call only that."""

@@ -6,11 +6,16 @@ no accident commits it without them; the last committed record is the only truth
 
 from __future__ import annotations
 
+import zlib
+
 import msgspec
 
 from vreplication.errors import Terminal
 
-VERSION = 2
+VERSION = 3
+_READ = (2, VERSION)
+_LONG = 32 << 10
+"""Bytes from which on a record is compressed: one of many topics."""
 
 
 class End(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,10 +68,24 @@ class Followed(msgspec.Struct, frozen=True, kw_only=True):
     filled: Filled | None = None
 
 
+class TableTopic(msgspec.Struct, frozen=True, array_like=True):
+    """A topic that one table has to itself, in few bytes. id: what Kafka tells it by. before: generations that the feed
+    had before it. since: time of its first Admin. ends: as of `Progress`, offset and n of each partition in turn.
+    """
+
+    schema: str
+    table: str
+    id: str
+    before: int
+    since: int
+    ends: tuple[int, ...]
+
+
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """sources: in the order that gives their times (reading.py). ends: of every partition that the topic has.
     partitions: how many of them are in use, as generation `generation`; intent: how many are to be. resolved: what the
     last Resolved said. rules: how rows are dispatched and written. piece: bytes at which a value is cut into parts.
+    topics: of the tables, where each has its own; topic and ends are then of the one beside them.
     """
 
     feed: str
@@ -80,19 +99,21 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     ends: tuple[End, ...] = ()
     rules: str = ""
     piece: int = 0
+    topics: tuple[TableTopic, ...] = ()
     version: int = VERSION
 
     def encoded(self) -> bytes:
-        return msgspec.json.encode(self)
+        data = msgspec.json.encode(self)
+        return zlib.compress(data, 1) if len(data) > _LONG else data
 
 
 def decode(data: bytes) -> Progress:
     """Raises Terminal for a record of another program."""
     try:
-        found = msgspec.json.decode(data, type=Progress)
-    except msgspec.DecodeError as error:
+        found = msgspec.json.decode(data if data[:1] == b"{" else zlib.decompress(data), type=Progress)
+    except (msgspec.DecodeError, zlib.error) as error:
         raise Terminal(f"The feed's progress record cannot be read ({error}).") from None
-    if found.version != VERSION:
+    if found.version not in _READ:
         raise Terminal(
             f"The feed's progress record is of version {found.version}; this program knows {VERSION}.",
             cure="Use the newer vreplication that wrote it.",

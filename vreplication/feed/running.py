@@ -36,12 +36,14 @@ from vreplication.feed.broker import Broker, Topic
 from vreplication.feed.catalog import Filter, Tables
 from vreplication.feed.dispatch import Dispatcher, Rule, Weights
 from vreplication.feed.feed import Hooks, Run, Settings, Status
+from vreplication.feed.lanes import Lanes, lanes_of
 from vreplication.feed.large import PARTS, Fit, Policy, pieced
 from vreplication.feed.messages import Admin, Format, Place
-from vreplication.feed.producer import FeedProducer, Sent
+from vreplication.feed.producer import FeedProducer
 from vreplication.feed.progress import End, Filled, Followed, Progress, decode
 from vreplication.feed.reading import Source
 from vreplication.feed.snapshot import Snapshot
+from vreplication.feed.topics import Missing, followed, holds, make_lanes, unfit
 from vreplication.mysql.server import identity_of, is_mariadb, prepared_branches
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
@@ -88,6 +90,8 @@ class Feed:
     """What open transactions of all sources may take in memory."""
     is_snapshot: bool = False
     """Rows that are there at the start are sent, too."""
+    is_each: bool = False
+    """Each table has a topic of its own, named behind that of the address."""
     was_begun: bool = False
     """It has sent something before, whatever Kafka says."""
     large: Policy = PARTS
@@ -101,7 +105,8 @@ class Feed:
     @property
     def rules(self) -> str:
         """What may not change while the feed lives, for a replay has to give the same."""
-        return " ".join(map(str, (self.format.name, self.rule, *(each.filter for each in self.sources))))
+        own = ("topic-per-table",) if self.is_each else ()
+        return " ".join(map(str, (self.format.name, self.rule, *(each.filter for each in self.sources), *own)))
 
     @property
     def format(self) -> Format:
@@ -122,6 +127,7 @@ class Service:
     _told: Callable[[Status], None] = lambda status: None
     _is_begun: bool = False
     _missing_since: float = 0.0
+    _gone_since: float = 0.0
 
     def run(self) -> None:
         """Until hooks.check raises, or what cannot pass by itself. Raises Terminal."""
@@ -138,6 +144,7 @@ class Service:
             except (Transient, Ambiguous, Superseded) as error:
                 if isinstance(error, Superseded) and not self.hooks.is_ours():
                     raise
+                self._end_if_gone(error)
                 log.warning("the feed begins again at its progress: %s", error)
                 failures = 0 if self._commits else failures
                 if failures and str(error) != told:
@@ -148,8 +155,19 @@ class Service:
             else:
                 return
 
+    def _end_if_gone(self, error: VReplicationError) -> None:
+        """A topic that stays away does not come back. Raises Terminal."""
+        if isinstance(error, Missing):
+            self._gone_since = self._gone_since or time.monotonic()
+            if time.monotonic() - self._gone_since > LOST_SECONDS:
+                raise Terminal(
+                    f"Topic {error.name} was deleted: what it held is gone.",
+                    cure="Begin a new feed into another topic.",
+                ) from None
+
     def _note(self, status: Status) -> None:
         self._commits += 1
+        self._gone_since = 0.0
         self._told(status)
 
     def _run_once(self) -> None:
@@ -178,7 +196,7 @@ class Service:
         progress = decode(found or b"")
         if progress.rules != self.feed.rules:
             raise Refused(
-                f"Feed {self.feed.id} was begun with other tables, columns, protocol or dispatch.",
+                f"Feed {self.feed.id} was begun with other tables, columns, topics, protocol or dispatch.",
                 cure="Begin another feed, into another topic.",
             )
         return pieced(progress, self.feed.large, producer.piece)
@@ -202,6 +220,7 @@ class Service:
             format=feed.format,
             commit_seconds=feed.commit_seconds,
             fit=Fit(policy=feed.large, piece=progress.piece, feed=feed.id, topic=feed.address.topic),
+            is_each=feed.is_each,
         )
         run = Run(
             settings=settings,
@@ -301,7 +320,8 @@ def begin(
     feed: Feed, producer: FeedProducer, sessions: Sequence[Session], topic: Topic, check: Callable[[], None]
 ) -> Progress:
     """Generation 1, in one transaction with the first progress."""
-    _check_empty(Broker(feed.address), topic)
+    broker = Broker(feed.address)
+    _check_empty(broker, topic)
     if feed.partitions not in (None, topic.partitions):
         raise Refused(
             f"Topic {topic.name} has {topic.partitions} partitions, not {feed.partitions}.",
@@ -319,7 +339,21 @@ def begin(
         rules=feed.rules,
         piece=producer.piece,
     )
-    return _first(feed, producer, progress)
+    lanes = lanes_of(progress, is_each=feed.is_each)
+    if feed.is_each:
+        _add_topics(broker, feed, sessions, lanes, progress)
+    return _first(feed, producer, progress, lanes)
+
+
+def _add_topics(broker: Broker, feed: Feed, sessions: Sequence[Session], lanes: Lanes, progress: Progress) -> None:
+    """Of all tables that are there. Raises Refused."""
+    pairs = zip(sessions, feed.sources, strict=True)
+    tables = list(dict.fromkeys(table for session, origin in pairs for table in followed(session, origin.filter)))
+    if words := unfit(progress.topic, tables, progress.partitions):
+        raise Refused(words, cure="Leave tables out (--exclude), or use one topic for all.")
+    prefix, count, since = progress.topic, progress.partitions, progress.resolved
+    for lane in make_lanes(broker, prefix, tables, feed.format.name, partitions=count, since=since):
+        lanes.add(lane)
 
 
 def _begun(feed: Feed, session: Session, check: Callable[[], None]) -> Followed:
@@ -337,27 +371,28 @@ def _now_micros(session: Session) -> int:
     return int(session.value("SELECT CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED)"))
 
 
-def _first(feed: Feed, producer: FeedProducer, progress: Progress) -> Progress:
-    producer.begin_from(progress, Sent(progress.ends))
-    t = progress.resolved
-    admin = Admin(t=t, partitions=progress.partitions, generation=1)
-    producer.admin(Place(t, 0), feed.format.admin(admin), partitions=progress.partitions, generation=1)
-    producer.resolved(t, feed.format.resolved(t))
+def _first(feed: Feed, producer: FeedProducer, progress: Progress, lanes: Lanes) -> Progress:
+    t, count = progress.resolved, progress.partitions
+    admin = feed.format.admin(Admin(t=t, partitions=count, generation=1))
+    producer.begin_from(progress, lanes)
+    producer.know(list(lanes), count)
+    for lane in lanes:
+        producer.admin(lane, Place(t, 0), admin, partitions=count, generation=1)
+        producer.resolved(lane, t, feed.format.resolved(t))
     producer.flush()
-    begun = msgspec.structs.replace(progress, ends=producer.ends)
+    fields = {"ends": tuple(lanes.main.sent.ends), "topics": lanes.recorded(is_reached=True)}
+    begun = msgspec.structs.replace(progress, **fields)
     producer.commit(feed.progress_topic, begun)
     return begun
 
 
 def _check_empty(broker: Broker, topic: Topic) -> None:
     """What is in it is another feed's, or somebody's. Raises Refused."""
-    for number in range(topic.partitions):
-        low, high = broker.bounds(topic.name, number)
-        if high > low and any(True for _ in broker.behind(topic.name, {number: low})):
-            raise Refused(
-                f"Topic {topic.name} holds messages already, and none of them are this feed's.",
-                cure="Name a new topic, or an empty one.",
-            )
+    if holds(broker, topic):
+        raise Refused(
+            f"Topic {topic.name} holds messages already, and none of them are this feed's.",
+            cure="Name a new topic, or an empty one.",
+        )
 
 
 def _start(feed: Feed, session: Session, check: Callable[[], None]) -> tuple[Position | None, Position]:

@@ -19,13 +19,15 @@ from vreplication.state.feed_offsets import State
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fed:
     """rows_sent, rows: since its process was started, rates: of the last seconds, ends: number of the last message; the
-    last three by partition. resolved: microseconds since 1970. committed: seconds since the last commit.
+    last three by partition: rows of all topics, ends of `topic`. topics: how many there are. resolved: microseconds
+    since 1970. committed: seconds since the last commit.
     """
 
     age_seconds: float
     wanted: int | None
     topic: str | None
     topic_id: str | None
+    topics: int
     generation: int | None
     partitions: int | None
     rows_sent: int
@@ -38,6 +40,17 @@ class Fed:
     rates: tuple[float, ...]
     committed_seconds: float | None
     waiting_for: str | None
+
+    @property
+    def named(self) -> str | None:
+        """Its topic, and how many more."""
+        return f"{self.topic}, and {self.topics - 1} of tables" if self.topic and self.topics > 1 else self.topic
+
+    def is_read_by(self, group: Consumers) -> bool:
+        """Where each table has its own topic, by its name."""
+        if group.topic_id == self.topic_id:
+            return True
+        return self.topics > 1 and group.topic.startswith(f"{self.topic}.")
 
     @property
     def is_now(self) -> bool:
@@ -101,6 +114,7 @@ def _fed(wanted: int | None, figures: Mapping[str, Any], age: float) -> Fed:
         wanted=wanted,
         topic=figures.get("topic"),
         topic_id=figures.get("topic_id"),
+        topics=int(figures.get("topics") or 1),
         generation=figures.get("generation"),
         partitions=figures.get("partitions"),
         rows_sent=int(figures.get("rows_sent") or 0),

@@ -28,6 +28,7 @@ _METRICS = {
     "feed_messages_total": ("counter", "Rows, DDL and Admin in the topic, by their own number."),
     "feed_generation": ("gauge", "Generation of the topic's partitions."),
     "feed_partitions": ("gauge", "Partitions in use."),
+    "feed_topics": ("gauge", "Topics; with more than one, partitions are those of each."),
     "feed_open_branches": ("gauge", "Prepared XA branches whose outcome is open."),
     "feed_consumer_lag_seconds": ("gauge", "Age of the oldest change that may not be applied to the target yet."),
     "feed_consumer_resolved_timestamp_seconds": ("gauge", "Everything of the partition up to this time is applied."),
@@ -93,6 +94,7 @@ def _of_feed(labels: dict[str, str], one: Fed, *, is_paused: bool) -> Iterator[S
         "feed_resolved_timestamp_seconds": _seconds(one.resolved),
         "feed_generation": one.generation,
         "feed_partitions": one.partitions,
+        "feed_topics": one.topics,
         "feed_open_branches": one.open_branches,
     }
     yield from _known(values, labels)

@@ -66,7 +66,7 @@ def _consumers(about: About, answers: Sequence[Answer]) -> list[Data]:
     if about.fed is None:
         return []
     well = [answer for answer in answers if answer.problem is None]
-    found = ((a.source.conn_id, each) for a in well for each in a.value if each.topic_id == about.fed.topic_id)
+    found = ((a.source.conn_id, each) for a in well for each in a.value if about.fed.is_read_by(each))
     return feeds.consumers(found, [about.fed])
 
 

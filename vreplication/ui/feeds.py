@@ -63,7 +63,7 @@ def figures(seen: Snapshot, fed: Fed) -> Data:
     return {
         "source": _lag(seen, fed),
         "broker": _broker(seen, fed),
-        "topic": fed.topic,
+        "topic": fed.named,
         "generation": fed.generation,
         "partitions": _partitions(fed),
         "resolved_at": _at(fed.resolved),

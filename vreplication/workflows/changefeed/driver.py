@@ -224,6 +224,7 @@ class FeedDriver:
                 "lag_seconds": max(0.0, (now - progress.resolved) / 1e6),
                 "topic": progress.topic,
                 "topic_id": progress.topic_id,
+                "topics": 1 + len(progress.topics),
                 "partitions": progress.partitions,
                 "generation": progress.generation,
                 "position": progress.sources[0].position,

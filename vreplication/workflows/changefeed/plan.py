@@ -5,17 +5,19 @@ What must stay true: no check is left out because another refused; a plan with a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from vreplication.feed import conflicts, dispatch
 from vreplication.feed.address import Address, parse
-from vreplication.feed.broker import Broker, Topic
-from vreplication.feed.catalog import SYSTEM, Filter, without
+from vreplication.feed.broker import Broker
+from vreplication.feed.catalog import Filter, without
 from vreplication.feed.dispatch import Dispatcher, Weights
+from vreplication.feed.lanes import Named, topic_name
 from vreplication.feed.layout import Layout, make_layout
+from vreplication.feed.topics import KEYLESS, followed, holds, unfit, unusable
 from vreplication.masking import mask
 from vreplication.mysql.server import Server, identity_of, inspect
 from vreplication.mysql.session import Session
@@ -29,6 +31,7 @@ from vreplication.workflows.changefeed.spec import FeedSpec
 from vreplication.workflows.changefeed.stages import STAGES
 
 _CLOCKS_SECONDS = 2.0
+_SHOWN = 20
 _LOOKED_AT = 200
 """Tables whose definitions are read one by one; of more, the first so many."""
 _SERVER = (
@@ -80,6 +83,12 @@ class FeedPlan:
     stages: tuple[tuple[Stage[Any], Explained], ...]
 
     @property
+    def topics(self) -> list[str]:
+        """That the feed writes, as far as its tables are there."""
+        prefix, tables = parse(self.spec.sink).topic, dict.fromkeys(self.tables)
+        return [prefix, *(topics_of(prefix, tables) if self.spec.topic_per_table else ())]
+
+    @property
     def refusals(self) -> tuple[Check, ...]:
         return tuple(check for check in self.checks if check.verdict is Verdict.REFUSE)
 
@@ -106,18 +115,8 @@ def _facts(session: Session, spec: FeedSpec, address: Address, broker: Broker) -
         filter=found,
         address=address,
         broker=broker,
-        tables=tuple(_tables(session, found)),
+        tables=tuple(followed(session, found)),
     )
-
-
-def _tables(session: Session, wanted: Filter) -> Iterator[tuple[str, str]]:
-    marks = ",".join(["%s"] * len(SYSTEM))
-    found = session.rows(
-        "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES WHERE TABLE_TYPE='BASE TABLE'"
-        f" AND TABLE_SCHEMA NOT IN ({marks}) ORDER BY 1, 2",
-        tuple(sorted(SYSTEM)),
-    )
-    return ((str(schema), str(table)) for schema, table in found if wanted.has(str(schema), str(table)))
 
 
 _Checks = tuple[tuple[str, Callable[[FeedFacts], Check]], ...]
@@ -143,6 +142,8 @@ def _checks(sources: Sequence[FeedFacts]) -> Iterator[Check]:
     of_broker: _Checks = (("topic", _topic), ("durability", _durability))
     for name, check in of_broker:
         yield looked(name, partial(check, sources[0]))
+    if sources[0].spec.topic_per_table:
+        yield looked("topics", partial(_topics, sources))
 
 
 def _of(facts: FeedFacts, check: Check) -> Check:
@@ -273,24 +274,41 @@ def _topic(facts: FeedFacts) -> Check:
     found = facts.broker.find(facts.address.topic)
     if found is None:
         return ok("topic", f"Topic {facts.address.topic} is made, with {facts.spec.partitions or 1} partitions.")
-    if found.is_compacted and facts.spec.protocol in ("open", "canal-json"):
+    if found.is_compacted and facts.spec.protocol in KEYLESS:
         return refuse(
             "topic",
             f"Topic {found.name} is compacted; messages of {facts.spec.protocol} have no key that lasts.",
             "Use a topic with cleanup.policy=delete.",
         )
-    if _holds(facts.broker, found):
+    if holds(facts.broker, found):
         return refuse("topic", f"Topic {found.name} holds messages already.", "Name a new topic, or an empty one.")
     return ok("topic", f"Topic {found.name} is there, empty, with {found.partitions} partitions.")
 
 
-def _holds(broker: Broker, topic: Topic) -> bool:
-    """Anything that is committed."""
-    for number in range(topic.partitions):
-        low, high = broker.bounds(topic.name, number)
-        if high > low and any(True for _ in broker.behind(topic.name, {number: low})):
-            return True
-    return False
+def _topics(sources: Sequence[FeedFacts]) -> Check:
+    """One for each table that is there."""
+    facts, tables = sources[0], list(dict.fromkeys(table for each in sources for table in each.tables))
+    prefix, main = facts.address.topic, facts.broker.find(facts.address.topic)
+    count = facts.spec.partitions or (main.partitions if main else 1)
+    if words := unfit(prefix, tables, count):
+        return refuse("topics", words, "Leave tables out (--exclude), or use one topic for all.")
+    names = topics_of(prefix, tables)
+    seen = facts.broker.look(names)
+    for name, each in seen.items():
+        words = unusable(facts.broker, facts.broker.find(name), main, facts.spec.protocol)
+        if not words and each.partitions > count:
+            words = f"Topic {name} has {each.partitions} partitions, the feed's have {count}."
+        if words:
+            return refuse("topics", words, "Delete it, leave its table out, or name another topic in --sink.")
+    made = [name for name in names if name not in seen]
+    shown = ", ".join(made[:_SHOWN]) + (f" and {len(made) - _SHOWN} more" if len(made) > _SHOWN else "")
+    words = f"{len(made)} topics are made for tables ({shown})" if made else "No topic is made for a table"
+    kept = f", {len(seen)} are there, empty" if seen else ""
+    return ok("topics", f"{words}{kept}; each with {count} partitions, and one for each table that comes.")
+
+
+def topics_of(prefix: str, tables: Iterable[Named]) -> list[str]:
+    return [topic_name(prefix, *table) for table in tables]
 
 
 def _durability(facts: FeedFacts) -> Check:
@@ -344,6 +362,7 @@ def plan_json(plan: FeedPlan) -> dict[str, Any]:
         "sink": mask(plan.spec.sink),
         "is_refused": bool(plan.refusals),
         "tables": [f"{schema}.{table}" for schema, table in plan.tables],
+        "topics": plan.topics,
         "checks": [check_json(check) for check in plan.checks],
         "stages": [
             {"name": s.name, "phases": list(s.phases), "sentence": e.sentence, "statements": list(e.statements)}

@@ -19,6 +19,7 @@ from vreplication.engine.result import Result
 from vreplication.errors import Cancelled, Interrupted, LeaseHeld, Refused, Terminal, Transient, VReplicationError
 from vreplication.feed import dispatch
 from vreplication.feed.address import Address, parse
+from vreplication.feed.dispatch import MOST_PARTITIONS
 from vreplication.feed.feed import Hooks
 from vreplication.feed.formats import make_format
 from vreplication.feed.running import Feed, Origin, Service, end
@@ -31,7 +32,7 @@ from vreplication.state.workflows import WorkflowRow
 from vreplication.workflows.changefeed import policies
 from vreplication.workflows.changefeed.driver import FeedDriver, Paused
 from vreplication.workflows.changefeed.plan import FeedPlan, make_feed_plan
-from vreplication.workflows.changefeed.spec import MOST_PARTITIONS, FeedSpec
+from vreplication.workflows.changefeed.spec import FeedSpec
 from vreplication.workflows.lookup import FEED
 
 log = logging.getLogger(__name__)
@@ -114,6 +115,7 @@ def feed_of(spec: FeedSpec, sources: Sequence[SourceUrl], password: str) -> Feed
         xa_wait_seconds=spec.xa_wait_seconds,
         budget_bytes=spool.memory_bytes() // 2,
         is_snapshot=spec.snapshot == "initial",
+        is_each=spec.topic_per_table,
         was_begun="topic" in told,
         large=spec.policy,
         most_bytes=spec.max_message_bytes,
@@ -124,7 +126,9 @@ def _origin(spec: FeedSpec, source: SourceUrl) -> Origin:
     options: dict[str, Any] = {}
     if spec.protocol == "debezium":
         with connect(source) as session:
-            options = {"server": spec.workflow, "connector": "mariadb" if is_mariadb(session) else "mysql"}
+            # As Debezium's, which names its topics so.
+            server = parse(spec.sink).topic if spec.topic_per_table else spec.workflow
+            options = {"server": server, "connector": "mariadb" if is_mariadb(session) else "mysql"}
     return Origin(url=source, filter=spec.filter(source.database), format=make_format(spec.protocol, **options))
 
 
@@ -344,8 +348,11 @@ def scale(source: SourceUrl, workflow: str, partitions: int, by: str) -> str:
     with connect(source) as session:
         row = workflows.load(session, workflow)
         resumed(session, row)
-        if not 1 <= partitions <= MOST_PARTITIONS:
-            raise Refused(f"A feed has from 1 to {MOST_PARTITIONS:,} partitions.")
+        _, figures = feeds.find(session, workflow) or (None, {})
+        topics = int(figures.get("topics") or 1)
+        if not 1 <= partitions <= (most := MOST_PARTITIONS // topics):
+            of_all = f" for each of its {topics:,} topics" if topics > 1 else ""
+            raise Refused(f"A feed has from 1 to {most:,} partitions{of_all}.")
         feeds.want(session, workflow, partitions)
         journal.write(session, workflow, "scale", f"to {partitions} partitions", actor=by)
         if not lease.is_alive(session, workflow, lease.DRIVER):

@@ -14,10 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from vreplication import names
 from vreplication.feed import address, dispatch, large
 from vreplication.feed.catalog import Filter, parse_columns
+from vreplication.feed.dispatch import MOST_PARTITIONS
 from vreplication.planning.spec import ask, make_request
-
-MOST_PARTITIONS = 10_000
-"""Each gets Resolved with every commit."""
 
 
 class FeedSpec(BaseModel):
@@ -57,6 +55,11 @@ class FeedSpec(BaseModel):
         le=MOST_PARTITIONS,
         description="Partitions of a topic that is made.",
         json_schema_extra=ask("how", metavar="N", default_words="those that the topic has, or 1"),
+    )
+    topic_per_table: bool = Field(
+        default=False,
+        description="Give each table a topic of its own, TOPIC.schema.table; DDL goes into TOPIC, too.",
+        json_schema_extra=ask("how"),
     )
     start: str = Field(
         default="now",
@@ -135,6 +138,11 @@ class FeedSpec(BaseModel):
         parse_columns(self.columns)
         if self.snapshot == "initial" and self.start != "now":
             raise ValueError("--snapshot initial sends what is there now, so --start has to be now")
+        if self.topic_per_table and self.dispatch == "conflict":
+            raise ValueError(
+                "--topic-per-table does not go with --dispatch conflict, whose rows wait for each other across"
+                " partitions of one topic: use index-value or table"
+            )
         return self
 
     @property

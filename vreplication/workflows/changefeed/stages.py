@@ -18,10 +18,11 @@ def _prepare(facts: Any) -> Explained:
 def _stream(facts: Any) -> Explained:
     where = {"now": "the end of the binary log", "earliest": "the oldest binary log"}.get(facts.spec.start, "the GTIDs")
     seconds = facts.spec.commit_interval / 1000
+    each = ", one for each table" if facts.spec.topic_per_table else ""
     return Explained(
-        sentence=f"Make topics that are missing, begin at {where} with Admin(1) in every partition; send rows and DDL,"
-        f" dispatched by {facts.spec.dispatch}; each {seconds:g} s at the most a Kafka transaction with Resolved in"
-        " every partition and the feed's progress; until `cancel`.",
+        sentence=f"Make topics that are missing{each}, begin at {where} with Admin(1) in every partition; send rows and"
+        f" DDL, dispatched by {facts.spec.dispatch}; each {seconds:g} s at the most a Kafka transaction with Resolved"
+        " in every partition and the feed's progress; until `cancel`.",
     )
 
 

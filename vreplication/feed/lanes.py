@@ -1,0 +1,246 @@
+"""The topics of a feed as they are written: one, or that one and another for each table.
+
+Each is a feed's topic by itself (docs/feed.md): numbers, generations, Resolved and Admin are its own. Where tables have
+theirs, rows go to the table's, DDL to those of the tables that it names, and all DDL to the one of the address.
+
+What must stay true: of two tables no rows go into one topic; what a topic was recorded with is replaced by what it has
+now only when everything that stands in any topic behind the progress has been gone by.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+
+from confluent_kafka import Message
+
+from vreplication.errors import Terminal
+from vreplication.feed.messages import Kind, NotOurs, Place, Tags, read_tags
+from vreplication.feed.progress import End, Progress, TableTopic
+
+QUIET_SECONDS = 10.0
+"""So often a topic gets Resolved into which nothing else goes."""
+COUNTED = (Kind.ROW, Kind.DDL, Kind.ADMIN)
+"""Kinds of message that `n` counts."""
+_ALL = 1 << 62
+_FOREIGN = re.compile(r"[^A-Za-z0-9._-]")
+_LONGEST = 249
+
+Named = tuple[str, str]
+"""A table: schema and name."""
+
+
+class Sent:
+    """What stands in a topic behind the progress: rows that are not sent again (P7), and where each partition ends.
+
+    latest: the last place that was found. aligned: the highest number of an Align. Where retention has taken the first
+    ones, what is before the first that is left was sent as well.
+    """
+
+    def __init__(self, ends: Sequence[End]) -> None:
+        self.ends = list(ends)
+        self.latest = self.aligned = Place(0, 0)
+        self._rows: dict[tuple[int, Place], int] = {}
+        self._others: dict[tuple[int, str, int, Place], int] = {}
+        self._cuts: dict[int, Place] = {}
+
+    def take(self, message: Message) -> None:
+        """In the order of its partition. Raises Terminal."""
+        try:
+            tags = read_tags(message.headers())
+        except NotOurs:
+            raise Terminal(
+                f"Somebody else writes into topic {message.topic()}: partition {message.partition()}, offset"
+                f" {message.offset()} is no message of the feed.",
+                cure="A feed needs a topic of its own: begin a new one there.",
+            ) from None
+        number, place = message.partition() or 0, Place(tags.t, tags.seq)
+        self.latest = max(self.latest, _row_of(tags))
+        missing = tags.n - self.ends[number].n - (tags.kind in COUNTED)
+        if missing > 0:
+            self._cuts[number] = _first_left(tags)
+        self.ends[number] = End(offset=message.offset() or 0, n=tags.n)
+        if tags.kind is Kind.ROW:
+            before = tags.part[0] if missing > 0 and tags.part else 0
+            self._rows[number, place] = self._rows.get((number, place), before) + 1
+        elif tags.kind is Kind.ALIGN:
+            self.aligned = max(self.aligned, place)
+        elif tags.kind is not Kind.RESOLVED:
+            key = (number, tags.kind.value, tags.generation, place)
+            self._others[key] = self._others.get(key, 0) + 1
+
+    def rows(self, partition: int, place: Place) -> int:
+        """How many messages of this row are there, or were."""
+        if self._cuts and place < self._cuts.get(partition, place):
+            return _ALL
+        return self._rows.get((partition, place), 0) if self._rows else 0
+
+    def others(self, partition: int, kind: Kind, generation: int, place: Place) -> int:
+        if self._cuts and place < self._cuts.get(partition, place):
+            return _ALL
+        return self._others.get((partition, kind.value, generation, place), 0) if self._others else 0
+
+
+def _row_of(tags: Tags) -> Place:
+    """The row that a message is, or that it stands before."""
+    return Place(tags.t, {Kind.ROW: tags.seq, Kind.ALIGN: tags.seq // 2}.get(tags.kind, 0))
+
+
+def _first_left(tags: Tags) -> Place:
+    """All before this place, of the same partition, was sent before this message."""
+    if tags.kind is Kind.RESOLVED:
+        return Place(tags.t + 1, 0)
+    return Place(tags.t, tags.seq) if tags.kind is Kind.DDL else _row_of(tags)
+
+
+@dataclass(slots=True, kw_only=True)
+class Lane:
+    """A topic. table None: that of the address. partitions, generation: in use, and as this topic counts.
+
+    before: generations of the feed that it has not had. since: time of its first Admin.
+    """
+
+    name: str
+    id: str
+    sent: Sent
+    table: Named | None = None
+    before: int = 0
+    since: int = 0
+    partitions: int = 0
+    generation: int = 1
+    recorded: TableTopic | None = None
+    is_changed: bool = False
+    """Something was sent since it was recorded."""
+    last: int = 0
+    """Time of the last row or DDL that was sent, and below of the last Resolved, and when that was."""
+    resolved: int = -1
+    resolved_at: float = float("-inf")
+
+    @property
+    def begins(self) -> bool:
+        """Some partition in use has no Admin yet."""
+        return any(end.n == 0 for end in self.sent.ends[: self.partitions])
+
+    def record(self) -> TableTopic:
+        if self.table is None:
+            raise ValueError("the topic of the address is recorded in the progress itself")
+        if self.recorded is None or self.is_changed:
+            ends = tuple(chain.from_iterable((end.offset, end.n) for end in self.sent.ends))
+            self.recorded = TableTopic(*self.table, self.id, self.before, self.since, ends)
+            self.is_changed = False
+        return self.recorded
+
+
+def main_lane(progress: Progress) -> Lane:
+    return Lane(
+        name=progress.topic,
+        id=progress.topic_id,
+        sent=Sent(progress.ends),
+        partitions=progress.partitions,
+        generation=progress.generation,
+    )
+
+
+def table_lane(progress: Progress, of: TableTopic) -> Lane:
+    ends = [End(offset=offset, n=n) for offset, n in zip(of.ends[::2], of.ends[1::2], strict=True)]
+    return Lane(
+        name=topic_name(progress.topic, of.schema, of.table),
+        id=of.id,
+        sent=Sent(ends),
+        table=(of.schema, of.table),
+        before=of.before,
+        since=of.since,
+        partitions=progress.partitions,
+        generation=progress.generation - of.before,
+        recorded=of,
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class Lanes:
+    """All of a feed's. is_each: tables have their own."""
+
+    main: Lane
+    is_each: bool = False
+    by_table: dict[Named, Lane] = field(default_factory=dict)
+    _names: dict[str, Named] = field(default_factory=dict)
+
+    def __iter__(self) -> Iterator[Lane]:
+        yield self.main
+        yield from self.by_table.values()
+
+    def __len__(self) -> int:
+        return 1 + len(self.by_table)
+
+    @property
+    def latest(self) -> Place:
+        """The last one that an earlier producer has sent, as far as it was found."""
+        return max(lane.sent.latest for lane in self)
+
+    @property
+    def partitions(self) -> int:
+        return sum(len(lane.sent.ends) for lane in self)
+
+    def add(self, lane: Lane) -> None:
+        assert lane.table is not None
+        self.by_table[lane.table] = lane
+
+    def of_row(self, schema: str, table: str) -> Lane:
+        return self.by_table[schema, table] if self.is_each else self.main
+
+    def of_ddl(self, tables: Sequence[Named]) -> list[Lane]:
+        """That of the address first. Of a schema: those of its tables; where the text cannot be read, all."""
+        if not self.is_each:
+            return [self.main]
+        if not tables:
+            return list(self)
+        schemas = {schema for schema, table in tables if not table}
+        return [self.main, *(lane for key, lane in self.by_table.items() if key[0] in schemas or key in tables)]
+
+    def resolvable(self, now: float) -> list[Lane]:
+        """Those that get Resolved with a commit now."""
+        return [
+            lane
+            for lane in self
+            if lane.table is None or lane.last > lane.resolved or now - lane.resolved_at >= QUIET_SECONDS
+        ]
+
+    def spread(self, now: float) -> None:
+        """They all have been told Resolved at once: not again."""
+        for number, lane in enumerate(self):
+            lane.resolved_at = now - QUIET_SECONDS * number / len(self)
+
+    def recorded(self, *, is_reached: bool) -> tuple[TableTopic, ...]:
+        """is_reached: all that stands behind the progress has been gone by."""
+        lanes = self.by_table.values()
+        return tuple(lane.record() if is_reached or lane.recorded is None else lane.recorded for lane in lanes)
+
+
+def lanes_of(progress: Progress, *, is_each: bool) -> Lanes:
+    found = Lanes(main=main_lane(progress), is_each=is_each)
+    for each in progress.topics:
+        found.add(table_lane(progress, each))
+    return found
+
+
+# Names.
+
+
+def topic_name(prefix: str, schema: str, table: str) -> str:
+    """As Debezium names it."""
+    return _FOREIGN.sub("_", f"{prefix}.{schema}.{table}")
+
+
+def check_names(prefix: str, tables: Iterable[Named]) -> str:
+    """'' or why they cannot all have a topic, in words. Kafka takes a dot and an underscore for the same."""
+    known: dict[str, Named] = {}
+    for schema, table in tables:
+        name = topic_name(prefix, schema, table)
+        if len(name) > _LONGEST:
+            return f"Topic {name} of table {schema}.{table} would have a name of more than {_LONGEST} characters."
+        other = known.setdefault(name.replace(".", "_"), (schema, table))
+        if other != (schema, table):
+            return f"Tables {'.'.join(other)} and {schema}.{table} would have one topic ({name})."
+    return ""

@@ -1,0 +1,177 @@
+"""A feed's topics at the broker: made, looked at, and what stands in them behind the progress.
+
+A topic of a table is made before the first message of it, and recorded while it is empty; so whatever a later run finds
+in it is the feed's.
+
+What must stay true: nobody but the feed changes its topics, or it stops; one that holds something is never taken up.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from vreplication.errors import Terminal, Transient
+from vreplication.feed.broker import Broker, Topic
+from vreplication.feed.catalog import SYSTEM, Filter
+from vreplication.feed.dispatch import MOST_PARTITIONS
+from vreplication.feed.lanes import Lane, Lanes, Named, Sent, check_names, topic_name
+from vreplication.feed.progress import End, Progress
+from vreplication.mysql.session import Session
+
+KEYLESS = ("open", "canal-json")
+"""Protocols whose messages have no key that lasts."""
+_VISIBLE_SECONDS = 10.0
+
+
+def followed(session: Session, wanted: Filter) -> Iterator[Named]:
+    """Tables that are there now and go into the feed."""
+    marks = ",".join(["%s"] * len(SYSTEM))
+    found = session.rows(
+        "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES WHERE TABLE_TYPE='BASE TABLE'"
+        f" AND TABLE_SCHEMA NOT IN ({marks}) ORDER BY 1, 2",
+        tuple(sorted(SYSTEM)),
+    )
+    return ((str(schema), str(table)) for schema, table in found if wanted.has(str(schema), str(table)))
+
+
+# Topics of tables.
+
+
+def unfit(prefix: str, tables: Collection[Named], partitions: int) -> str:
+    """'' or why there cannot be a topic for each, in words."""
+    if (1 + len(tables)) * partitions > MOST_PARTITIONS:
+        return (
+            f"{len(tables):,} tables with {partitions} partitions each, and those of {prefix}, are more than"
+            f" {MOST_PARTITIONS:,} partitions."
+        )
+    return check_names(prefix, tables)
+
+
+def make_lanes(
+    broker: Broker, prefix: str, tables: Sequence[Named], protocol: str, *, partitions: int, since: int
+) -> list[Lane]:
+    """Topics for these tables: made, or there already and empty. Raises Terminal, Transient."""
+    named = {topic_name(prefix, *table): table for table in tables}
+    there = broker.look(list(named))
+    main = broker.find(prefix) if there else None
+    for name in there:
+        if words := unusable(broker, broker.find(name), main, protocol):
+            raise Terminal(words, cure="Delete that topic, or leave its table out of a new feed.")
+    broker.create_all([name for name in named if name not in there], partitions)
+    if there:
+        broker.grow(list(there), partitions)
+    seen = broker.look(list(named))
+    if missing := named.keys() - seen.keys():
+        raise Transient(f"Topic {min(missing)} is not there yet.")
+    return [
+        Lane(
+            name=name,
+            id=seen[name].id,
+            sent=Sent([End()] * max(partitions, seen[name].partitions)),
+            table=table,
+            since=since,
+            partitions=partitions,
+        )
+        for name, table in named.items()
+    ]
+
+
+def unusable(broker: Broker, found: Topic | None, main: Topic | None, protocol: str) -> str:
+    """'' or why rows of a table cannot go into this topic, in words. main: the one of the address, if it is there."""
+    if found is None:
+        return ""
+    if holds(broker, found):
+        return f"Topic {found.name} holds messages already, and none of them are this feed's."
+    if found.is_compacted and protocol in KEYLESS:
+        return f"Topic {found.name} is compacted; messages of {protocol} have no key that lasts."
+    if main is not None and found.most_bytes < main.most_bytes:
+        return f"Topic {found.name} takes less than topic {main.name} in one message (max.message.bytes)."
+    return ""
+
+
+def holds(broker: Broker, topic: Topic) -> bool:
+    """Anything that is committed."""
+    bounds = broker.bounds_of((topic.name, number) for number in range(topic.partitions))
+    starts = {each: low for each, (low, high) in bounds.items() if high > low}
+    return any(True for _ in broker.behind_each(starts))
+
+
+# What nobody else may change.
+
+
+class Missing(Transient):
+    """A topic is not there; a leader that is new may say so for a moment."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"Topic {name} is not there.")
+        self.name = name
+
+
+def check_topics(broker: Broker, progress: Progress, lanes: Lanes, wanted: int | None = None) -> Mapping[str, int]:
+    """How many partitions each has. Raises Terminal, Missing.
+
+    wanted: partitions that the operator asks for.
+    """
+    seen = broker.look([lane.name for lane in lanes])
+    for lane in lanes:
+        found = seen.get(lane.name)
+        if found is None:
+            raise Missing(lane.name)
+        if found.id != lane.id:
+            raise Terminal(
+                f"Topic {lane.name} was deleted and made again: what it held is gone.",
+                cure="Begin a new feed into another topic.",
+            )
+        if found.partitions > max(len(lane.sent.ends), progress.intent or 0, wanted or 0):
+            raise Terminal(
+                f"Topic {lane.name} has {found.partitions} partitions, the feed uses {progress.partitions}:"
+                " somebody else has added some.",
+                cure=f"Run `vreplication scale {progress.feed} --partitions {found.partitions}`.",
+            )
+    return {name: each.partitions for name, each in seen.items()}
+
+
+# What stands behind the progress.
+
+
+def find_tails(broker: Broker, lanes: Lanes) -> None:
+    """It is not sent again (P7). Raises Terminal, Transient."""
+    ends = {(lane.name, number): end for lane in lanes for number, end in enumerate(lane.sent.ends)}
+    by_name = {lane.name: lane for lane in lanes}
+    for message in broker.behind_each(_starts(broker, ends)):
+        by_name[str(message.topic())].sent.take(message)
+
+
+_Partition = tuple[str, int]
+
+
+def _starts(broker: Broker, ends: Mapping[_Partition, End]) -> dict[_Partition, int]:
+    bounds = _bounds(broker, ends)
+    for (topic, number), end in ends.items():
+        if end.offset >= (high := bounds[topic, number][1]):
+            _check_open(broker, topic, number, end)
+            raise Terminal(
+                f"Partition {number} of {topic} ends at {high}, before what the feed has written.",
+                cure="The topic lost messages or was made anew: begin a new feed into another topic.",
+            )
+    found = {each: max(low, ends[each].offset + 1) for each, (low, _) in bounds.items()}
+    return {each: start for each, start in found.items() if start < bounds[each][1]}
+
+
+def _bounds(broker: Broker, ends: Mapping[_Partition, End]) -> dict[_Partition, tuple[int, int]]:
+    """What was committed a moment ago becomes readable a moment later."""
+    deadline = time.monotonic() + _VISIBLE_SECONDS
+    found = broker.bounds_of(ends)
+    while late := [each for each, end in ends.items() if end.offset >= found[each][1]]:
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.02)
+        found |= broker.bounds_of(late)
+    return found
+
+
+def _check_open(broker: Broker, topic: str, number: int, end: End) -> None:
+    _, written = broker.bounds(topic, number, is_committed=False)
+    if end.offset < written:
+        raise Transient(f"A transaction of somebody else in partition {number} of {topic} is open.")
