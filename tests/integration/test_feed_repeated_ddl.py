@@ -38,6 +38,7 @@ OTHER = (
     ("ALTER TABLE t ADD INDEX i (a)", "ALTER TABLE t ADD INDEX i (a, n)"),
     ("ALTER TABLE t ADD INDEX i (a)", "CREATE UNIQUE INDEX i ON t (a)"),
     ("CREATE TABLE v (id INT PRIMARY KEY)", "CREATE TABLE v (id BIGINT PRIMARY KEY)"),
+    ("CREATE TABLE v (a INT) SELECT 1 a", "CREATE TABLE v (a INT)"),
     ("RENAME TABLE t TO u", "RENAME TABLE t TO u"),
 )
 

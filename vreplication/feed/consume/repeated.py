@@ -3,8 +3,9 @@
 It is tried on a temporary table that is like the target's, without what the statement adds and with what it takes away.
 Where that becomes what the target has, the statement would change nothing there.
 
-What must stay true: only a definition that is the same, but for the order of its lines, counts as done; whatever cannot
-be read, tried or compared does not. The target's tables are not touched, and nothing is written to its binary log.
+What must stay true: only a definition that is the same, but for the order of its lines, counts as done, and of a table
+that is to be made only an empty one; whatever cannot be read, tried or compared does not. No table of the target's is
+touched.
 """
 
 from __future__ import annotations
@@ -43,8 +44,11 @@ def _makes_the_same(session: Session, sql: str, said: Definition) -> bool:
     schema, table = said.tables[0]
     trial = qualified(schema, _TRIAL)
     start, end = _place(tokens(sql), said)
+    is_new = (said.verb, said.what) == ("CREATE", "TABLE")
+    if is_new and session.value(f"SELECT 1 FROM {qualified(schema, table)} LIMIT 1") is not None:
+        return False
     try:
-        if (said.verb, said.what) == ("CREATE", "TABLE"):
+        if is_new:
             session.execute_raw(f"CREATE TEMPORARY TABLE {trial}{sql[end:]}")
         else:
             session.execute_raw(f"CREATE TEMPORARY TABLE {trial} LIKE {qualified(schema, table)}")
