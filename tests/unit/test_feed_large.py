@@ -27,6 +27,8 @@ from vreplication.feed.formats.open import read_row
 from vreplication.feed.large import OVERHEAD, PARTS, STOP, Fit, fits, parse, piece_of, policy_of, size
 from vreplication.feed.messages import Ddl, Encoded, Format, KeyOnly, Row, read_tags
 from vreplication.feed.producer import FeedProducer
+from vreplication.workflows.changefeed import run
+from vreplication.workflows.changefeed.spec import FeedSpec, make_feed_spec
 
 PIECE = 8_000
 LONG = "zß水🍌" * 900
@@ -253,6 +255,21 @@ def test_what_a_policy_may_become() -> None:
     may = {(a, b) for a in asked for b in asked if asked[a].may_become(asked[b])}
     one = {"stop", "key-only", "claim-check"}
     assert may == {*((a, b) for a in one for b in one), ("parts", "parts"), ("stop", "parts")}
+
+
+def spec(**asked: Any) -> FeedSpec:
+    return make_feed_spec(sink="kafka://b:1/t", **asked)
+
+
+def test_a_limit_may_change_unless_it_is_that_of_parts() -> None:
+    was = spec(protocol="debezium", max_message="key-only")
+    run._check_policy("f", was, spec(protocol="debezium", max_message="stop", max_message_bytes=9_000))
+    for before, now in (
+        (spec(), spec(max_message_bytes=9_000)),
+        (spec(max_message="stop"), spec(max_message="parts", max_message_bytes=9_000)),
+    ):
+        with pytest.raises(Refused, match="parts of one size"):
+            run._check_policy("f", before, now)
 
 
 # What the producer cuts.

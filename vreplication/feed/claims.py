@@ -32,6 +32,7 @@ HEADER = "vr-claim-check"
 MOST_DIRECTORY = 400
 """Bytes of a directory's name as an address: it is in every message that names a file."""
 _FOR_GOOD = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR})
+_NOT_KNOWN = frozenset({errno.EINVAL, errno.ENOTSUP, errno.ENOSYS})
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,9 +98,13 @@ def _write(path: Path, value: bytes) -> None:
 
 
 def _sync(folder: Path) -> None:
+    """Some shares cannot be asked for it, and do it by themselves."""
     found = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(found)
+    except OSError as error:
+        if error.errno not in _NOT_KNOWN:
+            raise
     finally:
         os.close(found)
 

@@ -23,6 +23,8 @@ DIRECTORY_CURE = (
 )
 _BIG = ("json", "geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon")
 _BIG_SQL = ",".join(f"'{kind}'" for kind in (*_BIG, "geometrycollection", "geomcollection", "vector"))
+_MOST_OF_A_KEY = 4_000
+"""Bytes that no column of a key has, of which five times six are counted; of others two times seven."""
 _MOST_OF_A_COLUMN = 400
 """Bytes of a number or a name in both images, and more: rather too many."""
 
@@ -108,7 +110,8 @@ def _candidates(session: Session, schemas: Sequence[str], packet: int, piece: in
     if not schemas:
         return []
     each = (
-        f"IF(DATA_TYPE IN ({_BIG_SQL}), {packet}, COALESCE(LEAST(CHARACTER_OCTET_LENGTH, {packet}), 0)) * 30"
+        f"IF(DATA_TYPE IN ({_BIG_SQL}), {packet}, COALESCE(LEAST(CHARACTER_OCTET_LENGTH, {packet}), 0))"
+        f" * IF(COALESCE(CHARACTER_OCTET_LENGTH, {_MOST_OF_A_KEY}) < {_MOST_OF_A_KEY}, 30, 14)"
         f" + LENGTH(COLUMN_TYPE) * 12 + {_MOST_OF_A_COLUMN} + LENGTH(COLUMN_NAME) * 40"
     )
     marks = ",".join(["%s"] * len(schemas))

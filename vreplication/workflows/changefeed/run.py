@@ -156,21 +156,34 @@ def create_or_resume(spec: FeedSpec, sources: Sequence[SourceUrl], password: str
 
 
 def _with_policy(session: Session, row: WorkflowRow, was: FeedSpec, asked: FeedSpec) -> FeedSpec:
-    """The one thing that may be another from now on. Raises Refused where it may not."""
-    if asked.max_message is None or asked.max_message == was.max_message:
+    """The one thing that may be another from now on, and the limit beside it. Raises Refused where it may not."""
+    given = {"max_message": asked.max_message, "max_message_bytes": asked.max_message_bytes}
+    other = {name: value for name, value in given.items() if value is not None and value != getattr(was, name)}
+    if not other:
         return was
-    if not was.policy.may_become(asked.policy):
+    now = was.model_copy(update=other)
+    _check_policy(row.id, was, now)
+    workflows.set_spec(session, row.id, now.model_dump(mode="json"))
+    told = " and ".join(f"{name}: {getattr(was, name)} becomes {value}" for name, value in other.items())
+    journal.write(session, row.id, "large messages", told, actor=lease.me())
+    return now
+
+
+def _check_policy(workflow: str, was: FeedSpec, now: FeedSpec) -> None:
+    """Raises Refused."""
+    if now.max_message_bytes != was.max_message_bytes and "parts" in (was.policy.way, now.policy.way):
         raise Refused(
-            f"Feed {row.id} has --max-message {was.policy}, which cannot become {asked.policy}: parts of a row may"
-            " stand in the topic already, or a file instead of them.",
-            cure=f"Leave --max-message out, or begin another feed into another topic with {asked.policy}.",
+            f"Feed {workflow} cuts large messages into parts of one size, so --max-message-bytes stays as it was.",
+            cure="Leave it out, or begin another feed into another topic.",
         )
-    now = was.model_copy(update={"max_message": asked.max_message})
+    if not was.policy.may_become(now.policy):
+        raise Refused(
+            f"Feed {workflow} has --max-message {was.policy}, which cannot become {now.policy}: parts of a row may"
+            " stand in the topic already, or a file instead of them.",
+            cure=f"Leave --max-message out, or begin another feed into another topic with {now.policy}.",
+        )
     if lacking := policies.lacking(now.policy):
         raise Refused(lacking, cure=policies.DIRECTORY_CURE)
-    workflows.set_spec(session, row.id, now.model_dump(mode="json"))
-    journal.write(session, row.id, "large messages", f"{was.policy} becomes {now.policy}", actor=lease.me())
-    return now
 
 
 def _check_sources(row: WorkflowRow, sessions: Sequence[Session]) -> None:
