@@ -140,7 +140,7 @@ class Fit:
 
     def row(self, format: Format, row: Row, messages: Sequence[Encoded]) -> Sequence[Encoded]:
         """Raises Terminal."""
-        if self.policy.way == "parts" or all(fits(message, self.piece) for message in messages):
+        if self.policy.way == "parts" or self._all_fit(messages):
             return messages
         bare = format.row(self._key_of(row))
         return [
@@ -151,13 +151,20 @@ class Fit:
     def ddl(self, format: Format, ddl: Ddl) -> Sequence[Encoded]:
         """Raises Terminal. A statement has no key, so there is nobody to ask for it."""
         messages = format.ddl(ddl)
-        if self.policy.way == "parts" or all(fits(message, self.piece) for message in messages):
+        if self.policy.way == "parts" or self._all_fit(messages):
             return messages
         bare = format.ddl(replace(ddl, sql=""))
         return [
             message if fits(message, self.piece) else self._instead(format, ddl, message, bare[number])
             for number, message in enumerate(messages)
         ]
+
+    def _all_fit(self, messages: Sequence[Encoded]) -> bool:
+        """Asked for every row."""
+        for message in messages:  # noqa: SIM110
+            if not fits(message, self.piece):
+                return False
+        return True
 
     def _instead(self, format: Format, of: Row | Ddl, message: Encoded, bare: Encoded) -> Encoded:
         bare = Encoded(key=message.key, value=bare.value, headers=message.headers)
