@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import random
+import secrets
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -27,6 +29,7 @@ from tests.support.running_feed import (
     start_feed,
     write_history,
 )
+from tests.support.small_disk import make_room, small_disk_at
 from vreplication.errors import Ambiguous, Terminal
 from vreplication.feed import producer, running
 from vreplication.feed.broker import Broker
@@ -87,6 +90,36 @@ def _come_late(
 
     wait_until(has_come, "no request came late", 60, 0.05)
     return late
+
+
+@pytest.mark.only_on("mariadb")
+def test_a_broker_whose_disk_is_full_is_waited_for(
+    beside: Callable[[Cluster], Begin], database: Database, tmp_path: Path
+) -> None:
+    """It ends, or takes its logs offline; when there is room and it was started again, the feed goes on by itself."""
+    make_tables(database, "t")
+    database.admin.execute_raw("ALTER TABLE t MODIFY a VARCHAR(9000)")
+    start = feeds.here(database)
+    with small_disk_at(tmp_path / "small", 24) as place, private_kafka(place=place) as kafka:
+        feed = beside(kafka)(rule=Rule(way="index-value"), partitions=2)
+        feed.is_alone = True
+        feed.wait_begun()
+        numbers = itertools.count()
+
+        def has_stopped() -> Any:
+            rows = ((next(numbers), secrets.token_hex(4000), 0) for _ in range(400))
+            database.admin.execute_raw(f"INSERT INTO t VALUES {','.join(map(str, rows))}")
+            return feed.said or feed.error
+
+        wait_until(has_stopped, "there is room without end", 60, 0.2)
+        assert feed.error is None
+        kafka.kill(0)
+        make_room(place, 600)
+        kafka.start(0)
+        feed.wait_sent(database, 120)
+        assert sent(feed.feed) == logged(database, start)
+        check_numbers(feed.feed)
+        assert check(feed.feed.address).partitions == 2
 
 
 @pytest.fixture

@@ -255,16 +255,22 @@ class Broker:
             look *= 10
         return None
 
+    def open_ones(self, partitions: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        """Those in which a transaction is open, and from which offset on."""
+        latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        written, ended = (self._offsets(partitions, latest, is_committed=level) for level in (False, True))
+        return {each: end for each, end in ended.items() if end < written[each]}
+
     def behind(self, topic: str, starts: dict[int, int]) -> Iterator[Message]:
         """Committed messages from these offsets on, by partition, to the end as it is now."""
         yield from self.behind_each({(topic, number): offset for number, offset in starts.items()})
 
-    def behind_each(self, starts: Mapping[tuple[str, int], int]) -> Iterator[Message]:
+    def behind_each(self, starts: Mapping[tuple[str, int], int], *, is_committed: bool = True) -> Iterator[Message]:
         """As `behind`, of several topics."""
         if not starts:
             return
         topic = next(iter(starts))[0]
-        with self._reader() as reader:
+        with self._reader(is_committed=is_committed) as reader:
             reader.assign([TopicPartition(*each, offset) for each, offset in starts.items()])
             open_ones, deadline = set(starts), time.monotonic() + _READ_SECONDS
             while open_ones:
@@ -279,6 +285,8 @@ class Broker:
                     yield message
                 elif error.code() == KafkaError._PARTITION_EOF:
                     open_ones.discard((str(message.topic()), message.partition() or 0))
+                elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+                    raise Transient(f"Retention has removed what was about to be read of topic {message.topic()}.")
                 else:
                     raise translated(error, f"Topic {topic} cannot be read")
 

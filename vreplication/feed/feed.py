@@ -18,10 +18,10 @@ from typing import Any
 import msgspec
 
 from vreplication.binlog.events import RowChange
-from vreplication.errors import Terminal
+from vreplication.errors import Terminal, Transient
 from vreplication.feed.broker import Broker
 from vreplication.feed.conflicts import Conflicts
-from vreplication.feed.lanes import Lane, Lanes, Named, lanes_of
+from vreplication.feed.lanes import Lane, Lanes, Named, lanes_of, tags_of
 from vreplication.feed.large import Fit
 from vreplication.feed.merge import Merge
 from vreplication.feed.messages import Admin, Ddl, Format, Header, Kind, Place, Row
@@ -39,6 +39,7 @@ _METADATA_SECONDS = 30.0
 _PAUSE_SECONDS = 0.001
 _LEAST_BETWEEN = 0.5
 """Between two commits, of the time that the first one took."""
+_SLOW_SECONDS, _VISIBLE_SECONDS = 1.0, 10.0
 _NOTHING, _ALL = -1, 1 << 62
 """Numbers of rows in a transaction: before the first, behind the last."""
 
@@ -171,6 +172,7 @@ class Run:
         for lane in lanes:
             more = min(there[lane.name], progress.intent or 0) - len(lane.sent.ends)
             lane.sent.ends += [End()] * more
+        self._close_open()
         find_tails(self.broker, lanes)
         self.producer.begin_from(progress, lanes)
         self._reached = Place(progress.resolved, _ALL)
@@ -187,6 +189,27 @@ class Run:
         readings = [Reading(self.settings.feed, each.source, each.at) for each in self._sending]
         self._stream = readings[0] if len(readings) == 1 else Merge(readings)
         self._begin_topics([lane for lane in lanes if lane.begins])
+
+    def _close_open(self) -> None:
+        """Committed, whatever became of its transaction: of that the progress tells, and what is behind it is found.
+
+        Left open it would be ended by what this run sends: committed beside the same rows again, or aborted when the
+        progress says that it was sent.
+        """
+        if found := self.broker.open_ones(self._lanes.numbered):
+            messages = self.broker.behind_each(found, is_committed=False)
+            last = {(str(message.topic()), message.partition() or 0): tags_of(message) for message in messages}
+            t = self.progress.resolved
+            self.producer.close_open(last, t, self.settings.format.resolved(t))
+            self._await_closed()
+
+    def _await_closed(self) -> None:
+        deadline = time.monotonic() + _VISIBLE_SECONDS
+        while found := self.broker.open_ones(self._lanes.numbered):
+            if time.monotonic() > deadline:
+                topic, number = min(found)
+                raise Transient(f"A transaction in partition {number} of {topic} is open, and not this feed's.")
+            time.sleep(0.05)
 
     def _use(self, partitions: int) -> None:
         for source in self.sources:
@@ -395,7 +418,11 @@ class Run:
             **changed,
         }
         made = _changed(self.progress, fields)
+        asked = time.monotonic()
         self.producer.commit(self.settings.progress_topic, made)
+        if time.monotonic() - asked > _SLOW_SECONDS:
+            # The broker's coordinator may have moved, and left its mark out somewhere.
+            self._await_closed()
         self.progress = made
         self._plan(began)
         self.hooks.told(

@@ -32,6 +32,18 @@ Named = tuple[str, str]
 """A table: schema and name."""
 
 
+def tags_of(message: Message) -> Tags:
+    """Raises Terminal for a message that is no feed's."""
+    try:
+        return read_tags(message.headers())
+    except NotOurs:
+        raise Terminal(
+            f"Somebody else writes into topic {message.topic()}: partition {message.partition()}, offset"
+            f" {message.offset()} is no message of the feed.",
+            cure="A feed needs a topic of its own: begin a new one there.",
+        ) from None
+
+
 class Sent:
     """What stands in a topic behind the progress: rows that are not sent again (P7), and where each partition ends.
 
@@ -48,14 +60,7 @@ class Sent:
 
     def take(self, message: Message) -> None:
         """In the order of its partition. Raises Terminal."""
-        try:
-            tags = read_tags(message.headers())
-        except NotOurs:
-            raise Terminal(
-                f"Somebody else writes into topic {message.topic()}: partition {message.partition()}, offset"
-                f" {message.offset()} is no message of the feed.",
-                cure="A feed needs a topic of its own: begin a new one there.",
-            ) from None
+        tags = tags_of(message)
         number, place = message.partition() or 0, Place(tags.t, tags.seq)
         self.latest = max(self.latest, _row_of(tags))
         missing = tags.n - self.ends[number].n - (tags.kind in COUNTED)
@@ -182,6 +187,11 @@ class Lanes:
     @property
     def partitions(self) -> int:
         return sum(len(lane.sent.ends) for lane in self)
+
+    @property
+    def numbered(self) -> list[tuple[str, int]]:
+        """All partitions: topic and number."""
+        return [(lane.name, number) for lane in self for number in range(len(lane.sent.ends))]
 
     def add(self, lane: Lane) -> None:
         assert lane.table is not None

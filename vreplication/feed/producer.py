@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
@@ -24,7 +24,7 @@ from vreplication.feed import large
 from vreplication.feed.address import Address
 from vreplication.feed.broker import translated
 from vreplication.feed.lanes import COUNTED, Lane
-from vreplication.feed.messages import Encoded, Header, Kind, Place, headers
+from vreplication.feed.messages import Encoded, Header, Kind, Place, Tags, headers
 from vreplication.feed.progress import End, Progress
 from vreplication.pausepoints import reach
 
@@ -204,10 +204,10 @@ class FeedProducer:
             lane.sent.ends[partition] = End(offset=end.offset, n=n)
         lane.is_changed = True
         own = headers(kind, place, n, lane.generation, part=part)
-        self._put(lane, partition, message, [*own, *tags, *message.headers], is_last=kind in _LAST)
+        self._put(lane.name, partition, message, [*own, *tags, *message.headers], is_last=kind in _LAST)
         self.nbytes += len(message.value or b"") + len(message.key or b"") + 120
 
-    def _put(self, lane: Lane, partition: int, message: Encoded, tags: list[Header], *, is_last: bool) -> None:
+    def _put(self, topic: str, partition: int, message: Encoded, tags: list[Header], *, is_last: bool) -> None:
         if not self._is_open:
             self._begin()
         producer = self._own
@@ -215,7 +215,7 @@ class FeedProducer:
         while True:
             try:
                 producer.produce(
-                    lane.name,
+                    topic,
                     value=message.value,
                     key=message.key,
                     partition=partition,
@@ -299,6 +299,19 @@ class FeedProducer:
         self._is_open = False
         self.rows = self.nbytes = 0
         reach("feed.after_commit")
+
+    def close_open(self, last: Mapping[tuple[str, int], Tags], t: int, message: Encoded) -> None:
+        """Commit what a transaction before has left open there, by a Resolved behind it. last: of that, by partition.
+
+        The broker leaves its mark out in a partition that has no leader when the transaction ends.
+        """
+        for (topic, partition), tags in last.items():
+            own = headers(Kind.RESOLVED, Place(t, 0), tags.n, tags.generation)
+            self._put(topic, partition, message, own, is_last=False)
+        self.flush()
+        with self._calls("What was left open cannot be committed"):
+            self._patiently(self._own.commit_transaction, TRANSACTION_SECONDS + 10)
+        self._is_open = False
 
     def poll(self) -> None:
         """Serve what has come back. Raises Transient where a message was refused."""
