@@ -68,7 +68,6 @@ def test_an_end_that_comes_during_the_next_transaction(beside: Callable[[Cluster
     with KafkaProxy() as proxy, private_kafka(options={"advertised.listeners": proxy.advertised}) as kafka:
         proxy.port = kafka.brokers[0].port
         feed = beside(kafka)(rule=Rule(way="index-value"), partitions=3)
-        feed.is_alone = True
         feed.wait_begun()
         ways: tuple[tuple[Manner, int], ...] = (("reset", 1), ("reset", 3), ("stall", 1))
         lates = [_come_late(proxy, feed, database, draw, *way) for way in ways]
@@ -102,7 +101,6 @@ def test_a_broker_whose_disk_is_full_is_waited_for(
     start = feeds.here(database)
     with small_disk_at(tmp_path / "small", 24) as place, private_kafka(place=place) as kafka:
         feed = beside(kafka)(rule=Rule(way="index-value"), partitions=2)
-        feed.is_alone = True
         feed.wait_begun()
         numbers = itertools.count()
 

@@ -48,7 +48,6 @@ def test_a_transaction_that_ends_beside_a_partition_without_a_leader(
     make_tables(database, "t")
     start = feeds.here(database)
     feed = begin(**options)
-    feed.is_alone = True
     feed.wait_begun()
     commit, close = FeedProducer.commit, FeedProducer.close
     zombies: list[Any] = []

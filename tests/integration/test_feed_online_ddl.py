@@ -147,7 +147,6 @@ def test_an_online_ddl_is_an_alter_to_consumers_wherever_the_feed_is_killed(
     """Rows before it have the old layout, rows behind it the new one, and none of the shadow's is there."""
     feed = begin(rule=Rule(way="index-value"), partitions=2)
     feed.wait_begun()
-    feed.is_alone = True
     killer = kill(1, POINTS, share=0.1)
     database.admin.execute_raw("CREATE TABLE t (id INT PRIMARY KEY, a VARCHAR(9), n INT NOT NULL DEFAULT 3)")
     alter = "ADD COLUMN z VARCHAR(40) DEFAULT 'ö*/ \\\" x' AFTER id, DROP COLUMN n, MODIFY a TEXT, ADD KEY by_z (z)"

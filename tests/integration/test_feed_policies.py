@@ -139,7 +139,6 @@ def test_the_target_gets_what_the_source_has(
 ) -> None:
     draw = random.Random(way)
     feed = begin(KEYS, partitions=2, large=policy(way, tmp_path), most_bytes=LIMIT)
-    feed.is_alone = True
     feed.wait_begun()
     killed = kill_at_times(monkeypatch, draw)
     write(writing, draw, 15)
@@ -192,7 +191,6 @@ def test_a_row_that_does_not_fit_stops_the_feed_until_it_may_go(
     begin: Callable[..., Running], kafka: Cluster, source: Database, target: Database, writing: Session, tmp_path: Path
 ) -> None:
     feed = begin(large=policy("stop", tmp_path))
-    feed.is_alone = True
     feed.wait_begun()
     _set_limit(kafka, feed, LIMIT)
     feed.stop()
@@ -243,7 +241,6 @@ def test_a_row_is_never_read_from_the_source_as_it_was_before_its_message(
 ) -> None:
     """A server puts a transaction into its log a moment before others see it. Who asks then has to wait for it."""
     feed = begin(large=policy("key-only", tmp_path), most_bytes=LIMIT)
-    feed.is_alone = True
     feed.wait_begun()
     writing.execute("INSERT INTO docs (id,t) VALUES (1,%s),(2,%s),(3,%s)", ("a" * 30_000,) * 3)
     feed.wait_sent(source)
@@ -266,7 +263,6 @@ def test_a_source_is_asked_only_where_it_is_the_feeds(
     begin: Callable[..., Running], source: Database, target: Database, writing: Session, tmp_path: Path
 ) -> None:
     feed = begin(large=policy("key-only", tmp_path), most_bytes=LIMIT)
-    feed.is_alone = True
     feed.wait_begun()
     writing.execute("INSERT INTO docs (id,t) VALUES (1,%s)", ("a" * 30_000,))
     feed.wait_sent(source)

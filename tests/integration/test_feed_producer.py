@@ -127,7 +127,6 @@ def test_each_change_is_sent_once_wherever_the_feed_is_killed(
     start = feeds.here(database)
     feed = begin(rule=Rule(way=("table", "index-value", "ts")[seed % 3]), partitions=3)
     feed.wait_begun()
-    feed.is_alone = True
     killer = kill(seed, share=0.3)
     while len(killer.killed) < 8 and feed.error is None:
         write_history(database, draw, 4, ("t", "u", "v"))
@@ -146,7 +145,6 @@ def test_partitions_grow_and_shrink_under_load_wherever_it_is_killed(
     start = feeds.here(database)
     feed = begin(rule=Rule(way="index-value"), partitions=2)
     feed.wait_begun()
-    feed.is_alone = True
     killer = kill(seed, (*POINTS, *SCALING), share=0.2)
     for wanted in (5, 2, 3):
         feed.wanted = wanted
@@ -178,7 +176,6 @@ def test_a_large_transaction_goes_in_several_and_goes_on_where_it_was_killed(
     start = feeds.here(database)
     feed = begin(rule=Rule(way="index-value"), partitions=3, commit_seconds=0.01)
     feed.wait_begun()
-    feed.is_alone = True
     killer = kill(5, ("feed.before_commit", "feed.after_commit", "feed.before_flush"), share=0.3)
     database.admin.execute_raw(
         "INSERT INTO t WITH RECURSIVE n AS (SELECT 1 i UNION ALL SELECT i+1 FROM n WHERE i<900) "
@@ -196,11 +193,11 @@ def test_a_large_transaction_goes_in_several_and_goes_on_where_it_was_killed(
 def test_whoever_comes_next_fences_the_one_before(begin: Callable[..., Running], database: Database) -> None:
     make_tables(database, "t")
     start = feeds.here(database)
-    first = begin()
+    first = begin(is_alone=False)
     first.wait_begun()
     database.admin.execute_raw("INSERT INTO t VALUES (1,'a',1)")
     first.wait_sent(database)
-    second = begin()
+    second = begin(is_alone=False)
 
     def is_one_gone() -> bool:
         database.admin.execute_raw("UPDATE t SET n=n+1")
@@ -223,7 +220,6 @@ def test_partitions_wait_for_a_transaction_that_is_half_sent(
     start = feeds.here(database)
     feed = begin(rule=Rule(way="index-value"), partitions=2, commit_seconds=0.01)
     feed.wait_begun()
-    feed.is_alone = True
     killer = kill(3, ("feed.after_commit",), share=1.0)
     database.admin.execute_raw(
         "INSERT INTO t WITH RECURSIVE n AS (SELECT 1 i UNION ALL SELECT i+1 FROM n WHERE i<900) "

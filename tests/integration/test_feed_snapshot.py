@@ -94,7 +94,6 @@ def test_what_was_there_and_what_is_written_make_the_table(
         )
     feed = begin(rule=Rule(way="index-value"), partitions=2, is_snapshot=True)
     feed.wait_begun()
-    feed.is_alone = True
     killer = kill(seed, (*POINTS, *SCALING) if seed else (), share=0.1)
     is_over = threading.Event()
     writer = threading.Thread(target=_write, args=(database, seed, is_over))

@@ -103,7 +103,6 @@ def test_both_logs_stand_in_the_topic_once_wherever_it_is_killed(
     starts = [feeds.here(each) for each in both]
     feed = begin(rule=Rule(way=("index-value", "table")[seed % 2]), partitions=2)
     feed.wait_begun()
-    feed.is_alone = True
     killer = kill(seed, (*POINTS, *SCALING), share=0.1)
     for wanted in (4, 2, 3):
         feed.wanted = wanted
@@ -138,7 +137,6 @@ def test_a_large_transaction_of_one_does_not_lose_what_the_other_writes(
     starts = [feeds.here(each) for each in both]
     feed = begin(rule=Rule(way="index-value"), partitions=3, commit_seconds=0.01)
     feed.wait_begun()
-    feed.is_alone = True
     killer = kill(2, ("feed.before_commit", "feed.after_commit"), share=0.2)
     for each in both:
         each.admin.execute_raw(

@@ -112,7 +112,6 @@ def test_each_change_is_in_its_topic_once_wherever_the_feed_is_killed(
     start = feeds.here(database)
     feed = begin(rule=Rule(way=("index-value", "ts")[seed % 2]), partitions=2)
     feed.wait_begun()
-    feed.is_alone = True
     killer = kill(seed, (*POINTS, *SCALING, *OPENING), share=0.2)
     tables: tuple[str, ...] = ("t", "u")
     for wanted, comes in ((4, "v"), (1, "w"), (3, "x")):
@@ -141,7 +140,6 @@ def test_what_was_committed_without_progress_is_found_in_every_topic(
     start = feeds.here(database)
     feed = begin(rule=Rule(way="index-value"), partitions=2)
     feed.wait_begun()
-    feed.is_alone = True
     monkeypatch.setattr(feed_module, "_MOST_ROWS", 40)
     ended = EndedEarly(monkeypatch, draw)
     tables: tuple[str, ...] = ("t", "u")

@@ -43,14 +43,14 @@ def seeds(count: int) -> range:
 class Running:
     """A feed in a thread of its own."""
 
-    def __init__(self, feed: Feed, wanted: int | None = None) -> None:
+    def __init__(self, feed: Feed, wanted: int | None = None, *, is_alone: bool = True) -> None:
         self.feed = feed
         self.stopping = threading.Event()
         self.status: Status | None = None
         self.error: VReplicationError | None = None
         self.wanted = wanted
         self.said: list[str] = []
-        self.is_alone = False
+        self.is_alone = is_alone
         """No other process works on it: a broker that says so means an answer of its own that came late."""
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -107,7 +107,9 @@ def start_feed(kafka: Cluster, database: Database, folder: Path, **always: Any) 
     started: list[Running] = []
     topic = f"t{secrets.token_hex(4)}"
 
-    def start(rule: Rule = TABLE, partitions: int = 1, wanted: int | None = None, **more: Any) -> Running:
+    def start(
+        rule: Rule = TABLE, partitions: int = 1, wanted: int | None = None, *, is_alone: bool = True, **more: Any
+    ) -> Running:
         feed = Feed(
             rule=rule,
             **{
@@ -121,7 +123,7 @@ def start_feed(kafka: Cluster, database: Database, folder: Path, **always: Any) 
                 **more,
             },
         )
-        started.append(Running(feed, wanted))
+        started.append(Running(feed, wanted, is_alone=is_alone))
         return started[-1]
 
     yield start
