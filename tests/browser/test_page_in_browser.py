@@ -6,6 +6,7 @@ What must stay true: each test begins with an empty sidecar on a server of its o
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,7 +18,7 @@ from tabs import OpenTab
 
 from sandbox.databases import Database
 from sandbox.deployment import Deployment
-from tests.support.rows import make_consumers, make_feed, make_move, workflow_row
+from tests.support.rows import make_consumers, make_feed, make_move, spread, workflow_row
 from vreplication.mysql.session import Session, connect
 from vreplication.phases import Phase
 from vreplication.settings import SIDECAR, Tuning
@@ -88,7 +89,7 @@ def make_all(session: Session) -> list[str]:
     for name, number in (("moves", 1), ("moved", 2)):
         make_move(session, name, "archive", number=number, source_table=SCRIPT)
         paths.append(ONE.format(name))
-    paths.append(make_stream(session, tables=[f"shop.{SCRIPT}", "shop.orders"]))
+    paths.append(make_stream(session, tables=[f"shop.{SCRIPT}", "shop.orders"], **spread(16)))
     return [LIST, *paths]
 
 
@@ -97,8 +98,13 @@ def make_stream(session: Session, **more: Any) -> str:
     make_feed(session, "shop-feed", "shop", **more)
     make_consumers(session)
     make_consumers(session, "reports", applied=903, lag=0.6)
+    make_consumers(session, "old-copies", applied=400, lag=200_000, seen=190_000)
     session.execute_raw(f"UPDATE {SIDECAR}.feed SET written_at=NOW(6) + INTERVAL 1 HOUR")
+    session.execute_raw(
+        f"UPDATE {SIDECAR}.feed_member SET seen_at=NOW(6) + INTERVAL 1 HOUR WHERE consumer_group<>'old-copies'"
+    )
     now = history.slot_now(session)
+    _rates(session, now, len(more.get("rates", range(4))))
     lags = [(ago, 0.4 + ago % 7 / 20 + (ago > 90) * max(0, 150 - ago) * 5) for ago in range(300, 0, -1)]
     values = ", ".join(
         f"('shop-feed', {now - ago}, 'streaming', {1_150 + ago % 17 * 9 - 700 * (90 < ago < 150)}, {lag},"
@@ -108,6 +114,16 @@ def make_stream(session: Session, **more: Any) -> str:
     columns = "workflow, slot, phase, rows_per_second, lag_seconds, throttled"
     session.execute_raw(f"INSERT INTO {SIDECAR}.history ({columns}) VALUES {values}")
     return ONE.format("shop-feed")
+
+
+def _rates(session: Session, now: int, partitions: int) -> None:
+    """Half of them came with a scaling, half an hour ago; one gets most of the rows."""
+    values = []
+    for ago in range(300, 0, -1):
+        used = range(partitions if ago < 180 else partitions // 2)
+        rates = [800 / (at + 3) + 9 * ((ago + 7 * at) % 11) - 150 * (90 < ago < 150) for at in used]
+        values.append(f"('shop-feed', {now - ago}, '{json.dumps([round(max(0.0, rate), 2) for rate in rates])}')")
+    session.execute_raw(f"INSERT INTO {SIDECAR}.feed_rates VALUES {','.join(values)}")
 
 
 def _figures(session: Session, workflow: str) -> None:
@@ -243,13 +259,23 @@ def test_a_feed_is_shown_with_its_partitions_watermark_and_consumers(session: Se
     groups = page.locator("#consumers tbody tr")
     expect(groups).to_have_count(2)
     expect(groups.filter(has_text="copies")).to_contain_text("26 messages")
+    expect(groups.filter(has_text="copies")).to_contain_text("1 process")
+    gone = page.locator("#gone-groups tbody tr")
+    expect(gone).to_be_hidden()
+    page.get_by_text("1 group of which no process has been heard for an hour").click()
+    expect(gone).to_contain_text("old-copies")
+    page.locator("#gone summary").press("Enter")
+    expect(page.get_by_role("img", name="Partition 3, ").locator("canvas")).to_be_visible()
+    page.get_by_text("Sent by partition as a table").click()
+    expect(page.get_by_role("table", name="Sent by partition")).to_contain_text("not known")
+    page.get_by_text("Sent by partition as a table").click()
     for name in ("Sent, lag, ", "Resolved watermark, "):
         expect(page.get_by_role("img", name=name).locator("canvas")).to_be_visible()
     page.get_by_text("Resolved watermark as a table").click()
     expect(page.get_by_role("table", name="Resolved watermark")).to_contain_text("the brokers do not answer")
     page.get_by_text("Resolved watermark as a table").click()
     page.evaluate("scrollTo(0, 0)")
-    tab.picture("feed", 1_120)
+    tab.picture("feed", 1_320)
     page.get_by_role("button", name="Cancel").click()
     expect(page.get_by_role("dialog")).to_contain_text("the topic and what it holds stay")
     page.get_by_role("button", name="Cancel it").click()

@@ -167,7 +167,8 @@ def check_page(feed: DagRun, source: Database) -> None:
     assert (found["consumers"][0]["conn_id"], found["consumers"][0]["generation"]) == ("target", 2)
     assert found["feed"]["broker"].startswith("answers: last commit")
     assert found["run"]["log_url"].endswith("/tasks/stream")
-    assert found["history"]["points"]
+    assert [len(point[-1]) for point in found["history"]["points"] if point[-1]][-1] == 4
+    assert found["consumers"][0]["at_work"] == "2 processes"
 
 
 @pytest.mark.only_on("mariadb")

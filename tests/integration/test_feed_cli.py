@@ -185,6 +185,7 @@ def _check_metrics(source: Database, target: Database, feed: str) -> None:
     assert 0 <= float(found[f"vreplication_feed_lag_seconds{{{mine}}}"]) < 30
     theirs = f'server="{target.url.host}:{target.url.port}",consumer_group="vreplication",topic="{feed}"'
     assert 0 <= float(found[f"vreplication_feed_consumer_lag_seconds{{{theirs}}}"]) < 30
+    assert found[f"vreplication_feed_consumer_members{{{theirs}}}"] == "1"
 
 
 def _asked(url: str) -> list[str]:

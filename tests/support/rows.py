@@ -8,7 +8,7 @@ from typing import Any
 from vreplication.mysql.session import Session
 from vreplication.phases import Phase
 from vreplication.settings import SIDECAR
-from vreplication.state import feed_offsets, feeds, lease, moves, workflows
+from vreplication.state import feed_members, feed_offsets, feeds, lease, moves, workflows
 from vreplication.state.moves import Decision, Move, Side
 from vreplication.state.workflows import TableRow, WorkflowRow
 
@@ -46,8 +46,10 @@ def make_feed(
     feeds.tell(session, lease.acquire(session, workflow, lease.DRIVER), told | figures)
 
 
-def make_consumers(session: Session, group: str = "copies", *, applied: int = 895, lag: float = 1.5) -> None:
-    """A group that has applied so many messages of each partition of `make_feed`'s topic."""
+def make_consumers(
+    session: Session, group: str = "copies", *, applied: int = 895, lag: float = 1.5, seen: float = 0
+) -> None:
+    """A group that has applied so many messages of each partition of `make_feed`'s topic; heard of `seen` s ago."""
     key = feed_offsets.Key(group, "shop")
     feed_offsets.begin(session, key, "transaction", "topic-1")
     resolved = _micros(session) - int(lag * 1e6)
@@ -57,6 +59,18 @@ def make_consumers(session: Session, group: str = "copies", *, applied: int = 89
     values = ",".join(f"('{group}','shop',{number},2000,{applied},{resolved},2)" for number in range(4))
     columns = "consumer_group, topic, number, next_offset, n, resolved, generation"
     session.execute_raw(f"INSERT INTO {SIDECAR}.feed_offset ({columns}) VALUES {values}")
+    feed_members.beat(session, key, "host:1")
+    session.execute_raw(f"UPDATE {SIDECAR}.feed_member SET seen_at=NOW(6) - INTERVAL {seen} SECOND {where}")
+
+
+def spread(partitions: int) -> dict[str, Any]:
+    """Figures of `make_feed` for so many partitions."""
+    return {
+        "partitions": partitions,
+        "rates": [round(75.0 + 3.5 * number, 2) for number in range(partitions)],
+        "ends": [900 + number for number in range(partitions)],
+        "rows_by_partition": [3_000_000 + 1_000 * number for number in range(partitions)],
+    }
 
 
 def _micros(session: Session) -> int:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
+from vreplication.progress.fed import Consumers
 from vreplication.progress.metrics import Sample, down, exposition
+from vreplication.state import feed_rates, history
 from vreplication.workflows.changefeed.driver import Counts
 
 
@@ -31,6 +34,27 @@ def test_rates_are_of_the_last_seconds() -> None:
     for at in range(111, 125):
         rate, rates = counts.look(float(at))
     assert (rate, rates) == (0.0, [0.0, 0.0])
+
+
+def test_rates_over_time_are_put_together_by_partition() -> None:
+    """One that is not there for a while is not 0 then; nothing is lost where they are put together again."""
+    minute = history.MINUTE
+    first = 10 * history.TEN_MINUTES
+    points = [feed_rates.Rates(slot=first + n, rates=(6.0, 2.0 * n) if n < 3 else (0.0,)) for n in range(minute)]
+    once = history.thinned_by(feed_rates._together, points, first + 2 * history.HOUR)
+    assert once == [feed_rates.Rates(slot=first, rates=(1.5, 2.0))]
+    assert history.thinned_by(feed_rates._together, once, first + 2 * history.HOUR) == once
+
+
+def test_a_group_is_gone_and_later_forgotten() -> None:
+    group = partial(
+        Consumers, group="g", topic="t", topic_id="x", mode="row", generation=1, partitions=1, resolved=None,
+        lag_seconds=None, state=SimpleNamespace(offsets=()),
+    )  # fmt: skip
+    seen = {None: (False, False), 3_599.0: (False, False), 3_601.0: (True, False), 86_401.0: (True, True)}
+    for seconds, said in seen.items():
+        found = group(seen_seconds=seconds)
+        assert (found.is_gone, found.is_forgotten) == said
 
 
 def test_labels_are_escaped_and_each_name_comes_once() -> None:

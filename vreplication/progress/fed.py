@@ -12,7 +12,8 @@ from typing import Any
 
 from vreplication.mysql.session import Session
 from vreplication.progress.snapshot import STALE_SECONDS, Snapshot
-from vreplication.state import feed_offsets, feeds
+from vreplication.state import feed_members, feed_offsets, feeds
+from vreplication.state.feed_members import Members
 from vreplication.state.feed_offsets import State
 
 
@@ -58,9 +59,18 @@ class Fed:
         return self.age_seconds <= STALE_SECONDS
 
 
+GONE_SECONDS = 3_600
+"""A group is gone when none of its processes has been heard of for so long."""
+FORGOTTEN_SECONDS = 86_400
+"""And after so long its figures are told no more."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consumers:
-    """A group. resolved: everything up to then is on the target. lag_seconds: by the target's clock."""
+    """A group. resolved: everything up to then is on the target. lag_seconds: by the target's clock.
+
+    at_work: processes; seen_seconds: since when none was heard of, or, of one that was never, since its last progress.
+    """
 
     group: str
     topic: str
@@ -71,6 +81,16 @@ class Consumers:
     resolved: int | None
     lag_seconds: float | None
     state: State
+    at_work: int = 0
+    seen_seconds: float | None = None
+
+    @property
+    def is_gone(self) -> bool:
+        return self.seen_seconds is not None and self.seen_seconds > GONE_SECONDS
+
+    @property
+    def is_forgotten(self) -> bool:
+        return self.seen_seconds is not None and self.seen_seconds > FORGOTTEN_SECONDS
 
     def behind(self, fed: Fed) -> int | None:
         """Messages of this feed that are not applied yet."""
@@ -133,12 +153,14 @@ def _fed(wanted: int | None, figures: Mapping[str, Any], age: float) -> Fed:
 def consumers(session: Session) -> list[Consumers]:
     """Every group that writes into this server."""
     now, found = feed_offsets.read_all(session)
-    return [_consumers(key, state, now) for key, state in found.items()]
+    members = feed_members.read(session) if found else {}
+    return [_consumers(key, state, now, members.get(key)) for key, state in found.items()]
 
 
-def _consumers(key: feed_offsets.Key, state: State, now: int) -> Consumers:
+def _consumers(key: feed_offsets.Key, state: State, now: int, members: Members | None) -> Consumers:
     group = state.group
     least = min(each.resolved for each in state.offsets) if group.generation else 0
+    lag = max(0.0, (now - least) / 1e6) if least else None
     return Consumers(
         group=key.consumer_group,
         topic=key.topic,
@@ -147,6 +169,8 @@ def _consumers(key: feed_offsets.Key, state: State, now: int) -> Consumers:
         generation=group.generation,
         partitions=group.partitions,
         resolved=least or None,
-        lag_seconds=max(0.0, (now - least) / 1e6) if least else None,
+        lag_seconds=lag,
         state=state,
+        at_work=members.at_work if members else 0,
+        seen_seconds=members.seen_seconds if members else lag,
     )

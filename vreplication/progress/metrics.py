@@ -1,4 +1,4 @@
-"""Change feeds and their consumers as Prometheus reads them, in its text format (version 0.0.4).
+"""Change feeds, their consumers and lakes as Prometheus reads them, in its text format (version 0.0.4).
 
 What must stay true: names, labels and types are relied on from outside (docs/changefeed.md); a figure that is not known
 has no sample, so that an alert can tell it from 0; a server that does not answer is said to be down.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from vreplication.mysql.session import Session
 from vreplication.phases import OVER
@@ -30,11 +31,18 @@ _METRICS = {
     "feed_partitions": ("gauge", "Partitions in use."),
     "feed_topics": ("gauge", "Topics; with more than one, partitions are those of each."),
     "feed_open_branches": ("gauge", "Prepared XA branches whose outcome is open."),
+    "feed_consumer_members": ("gauge", "Processes of the group that were heard of in the last minute."),
     "feed_consumer_lag_seconds": ("gauge", "Age of the oldest change that may not be applied to the target yet."),
     "feed_consumer_resolved_timestamp_seconds": ("gauge", "Everything of the partition up to this time is applied."),
     "feed_consumer_messages_total": ("counter", "Number of the last message that was applied."),
     "feed_consumer_generation": ("gauge", "Generation whose partitions are read."),
     "feed_consumer_partitions": ("gauge", "Partitions that are read."),
+    "lake_up": ("gauge", "1 while a process fills the lake."),
+    "lake_resolved_timestamp_seconds": ("gauge", "The lake is the source at this time."),
+    "lake_manifest": ("counter", "Number of the newest manifest."),
+    "lake_files": ("gauge", "Files that it names."),
+    "lake_changes": ("gauge", "Changes that are in them."),
+    "lake_bytes": ("gauge", "Bytes that they have."),
 }
 """Name behind `vreplication_`: type and help, in the order in which they are written."""
 
@@ -80,7 +88,8 @@ def of_server(session: Session, server: str) -> list[Sample]:
         if name in rows and rows[name].phase not in OVER:
             found += _of_feed({"server": server, "workflow": name}, one, is_paused=rows[name].is_paused)
     for group in fed.consumers(session):
-        found += _of_consumers(server, group)
+        if not group.is_forgotten:
+            found += _of_consumers(server, group)
     return found
 
 
@@ -106,6 +115,7 @@ def _of_feed(labels: dict[str, str], one: Fed, *, is_paused: bool) -> Iterator[S
 def _of_consumers(server: str, group: Consumers) -> Iterator[Sample]:
     labels = {"server": server, "consumer_group": group.group, "topic": group.topic}
     values: dict[str, float | None] = {
+        "feed_consumer_members": group.at_work,
         "feed_consumer_lag_seconds": group.lag_seconds,
         "feed_consumer_generation": group.generation,
         "feed_consumer_partitions": group.partitions,
@@ -117,6 +127,19 @@ def _of_consumers(server: str, group: Consumers) -> Iterator[Sample]:
             "feed_consumer_messages_total": each.n,
         }
         yield from _known(of_each, labels | {"partition": str(each.number)})
+
+
+def of_lake(directory: str, topic: str, told: Mapping[str, Any], *, is_up: bool | None = None) -> Iterator[Sample]:
+    """told: watermark_micros, manifest, files, changes and nbytes. is_up: where that is known."""
+    values: dict[str, float | None] = {
+        "lake_up": None if is_up is None else int(is_up),
+        "lake_resolved_timestamp_seconds": _seconds(told.get("watermark_micros")),
+        "lake_manifest": told.get("manifest"),
+        "lake_files": told.get("files"),
+        "lake_changes": told.get("changes"),
+        "lake_bytes": told.get("nbytes"),
+    }
+    yield from _known(values, {"directory": directory, "topic": topic})
 
 
 def _known(values: Mapping[str, float | None], labels: Mapping[str, str]) -> Iterator[Sample]:

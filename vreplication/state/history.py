@@ -7,12 +7,12 @@ are put together counters stay exact and of lag, backlog and throttling the wors
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from itertools import groupby
 from statistics import fmean
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from sqlalchemy import delete, func, select, text
 from sqlalchemy.dialects.mysql import insert as upsert
@@ -47,10 +47,10 @@ class Point:
     eta_at: datetime | None = None
 
 
-def add(session: Session, workflow: str, *, eta_seconds: float | None, **columns: Any) -> None:
-    """A point for now. `columns`: those of Point but slot and eta_at."""
+def add(session: Session, workflow: str, *, eta_seconds: float | None, slot: int | None = None, **columns: Any) -> None:
+    """A point for now, or for a slot. `columns`: those of Point but slot and eta_at."""
     fields = {**columns, "eta_at": None if eta_seconds is None else _in(eta_seconds)}
-    values = {"workflow": workflow, "slot": _slot_now(), **fields}
+    values = {"workflow": workflow, "slot": _slot_now() if slot is None else slot, **fields}
     execute(session, upsert(_t).values(values).on_duplicate_key_update(**fields))
 
 
@@ -99,8 +99,8 @@ def _point(row: dict[str, Any]) -> Point:
     return Point(**{name: value for name, value in row.items() if name != "workflow"})
 
 
-def thin(session: Session, workflow: str) -> None:
-    """Put older points together. To be called now and then."""
+def thin(session: Session, workflow: str) -> int:
+    """Put older points together. To be called now and then. Returns the slot of now."""
     now = slot_now(session)
     old = [point for point in read(session, workflow) if point.slot < now - HOUR]
     kept = {point.slot: point for point in thinned(old, now)}
@@ -110,17 +110,33 @@ def thin(session: Session, workflow: str) -> None:
         for point in set(kept.values()) - set(old):
             fields = asdict(point)
             execute(session, upsert(_t).values(workflow=workflow, **fields).on_duplicate_key_update(**fields))
+    return now
+
+
+class Slotted(Protocol):
+    """Of a time."""
+
+    @property
+    def slot(self) -> int: ...
+
+
+P = TypeVar("P", bound=Slotted)
 
 
 def thinned(points: Iterable[Point], now: int) -> list[Point]:
     """In the order of time; repeated, it changes nothing more."""
+    return thinned_by(_together, points, now)
+
+
+def thinned_by(together: Callable[[list[P], int], P], points: Iterable[P], now: int) -> list[P]:
+    """together: makes one of several, for a slot."""
     found = sorted(points, key=lambda point: point.slot)
     for age, size in _STEPS:
         # A group goes as a whole, or the same minute would be put together twice.
         before = (now - age) // size * size
         old = [point for point in found if point.slot < before]
         groups = groupby(old, lambda point, size=size: point.slot // size)  # type: ignore[misc]
-        found = [*(_together(list(group), number * size) for number, group in groups), *found[len(old) :]]
+        found = [*(together(list(group), number * size) for number, group in groups), *found[len(old) :]]
     return found
 
 

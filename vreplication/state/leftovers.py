@@ -22,6 +22,7 @@ _OF_NO_LIVING = f"workflow NOT IN (SELECT id FROM {SIDECAR}.workflow WHERE phase
 _OLD = {
     "journal": f"at < NOW(6) - INTERVAL %s DAY AND {_OF_NO_LIVING}",
     "history": f"slot < UNIX_TIMESTAMP(NOW(6) - INTERVAL %s DAY) / {SLOT_SECONDS} AND {_OF_NO_LIVING}",
+    "feed_rates": f"slot < UNIX_TIMESTAMP(NOW(6) - INTERVAL %s DAY) / {SLOT_SECONDS} AND {_OF_NO_LIVING}",
 }
 """Tables that grow old by rows, and which of them are older than so many days."""
 

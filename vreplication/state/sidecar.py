@@ -100,6 +100,8 @@ queue = _table(
 )  # fmt: skip
 
 feed = _table("feed", "workflow", "wanted_partitions", "figures", "written_at")
+feed_rates = _table("feed_rates", "workflow", "slot", "rates")
+feed_member = _table("feed_member", "consumer_group", "topic", "member", "seen_at", "is_going")
 feed_consumer = _table(
     "feed_consumer", "consumer_group", "topic", "mode", "topic_id", "generation", "partitions", "watermark", "ddl_done",
     "ddl_intent", "ddl_before",
@@ -114,7 +116,7 @@ OF_A_WORKFLOW = (
     gate_release, throttle, traffic,
 )  # fmt: skip
 """Tables whose rows of a workflow go when it has ended."""
-REMEMBERED = (progress, verification, tuning, history, forecast, feed)
+REMEMBERED = (progress, verification, tuning, history, forecast, feed, feed_rates)
 """What is kept of one that has ended, beside its own row and the journal."""
 
 

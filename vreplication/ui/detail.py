@@ -19,7 +19,7 @@ from vreplication.state.history import SLOT_SECONDS, Point
 from vreplication.state.workflows import WorkflowRow
 from vreplication.ui import FEEDS, Run, feeds, words
 from vreplication.ui.asking import Answer
-from vreplication.ui.reading import About, Detail
+from vreplication.ui.reading import About, Detail, Past
 from vreplication.ui.view import Data, item, masked_for, utc
 
 _TASKS = {
@@ -98,12 +98,14 @@ def task_path(run: Run, task: str) -> str:
 
 
 def past(answer: Answer) -> Data:
-    """The history in columns: `at` in seconds since 1970."""
-    points: list[Point] = answer.value or []
-    rows = [[_at(p), *(_plain(getattr(p, name)) for name in _PAST), _resolved(p)] for p in points]
-    return masked_for(
-        {"columns": ["at", *_PAST, "resolved_at"], "points": rows, "last": points[-1].slot if points else None}, answer
-    )
+    """The history in columns: `at` in seconds since 1970; rates: of a feed, by partition."""
+    found: Past = answer.value or Past(points=[], rates={})
+    points = found.points
+    rows = [
+        [_at(p), *(_plain(getattr(p, name)) for name in _PAST), _resolved(p), found.rates.get(p.slot)] for p in points
+    ]
+    columns = ["at", *_PAST, "resolved_at", "rates"]
+    return masked_for({"columns": columns, "points": rows, "last": points[-1].slot if points else None}, answer)
 
 
 def _at(point: Point) -> int:

@@ -6,7 +6,7 @@ What must stay true: as in `view`: everything is data, and an unknown figure is 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from vreplication.masking import mask
@@ -66,7 +66,7 @@ def figures(seen: Snapshot, fed: Fed) -> Data:
         "topic": fed.named,
         "generation": fed.generation,
         "partitions": _partitions(fed),
-        "resolved_at": _at(fed.resolved),
+        "resolved_at": at(fed.resolved),
         "sent": _sent(fed),
         "prepared": f"{fed.open_branches} XA branches whose outcome is open" if fed.open_branches else None,
         "each": [_partition(fed, number) for number in range(min(len(fed.rows), _SHOWN))],
@@ -120,7 +120,7 @@ def _partition(fed: Fed, number: int) -> Data:
     }
 
 
-def _at(micros: int | None) -> str | None:
+def at(micros: int | None) -> str | None:
     """1: of a feed from the oldest log on, which has resolved nothing yet."""
     if micros is None or micros <= 1:
         return None
@@ -136,6 +136,18 @@ def consumers(found: Iterable[tuple[str, Consumers]], known: Iterable[Fed]) -> l
     return [_group(conn_id, each, by_topic.get(each.topic_id)) for conn_id, each in found]
 
 
+def _at_work(each: Consumers) -> str:
+    if each.at_work:
+        return f"{each.at_work} process{'' if each.at_work == 1 else 'es'}"
+    if each.seen_seconds is None:
+        return "nobody yet"
+    return f"nobody, for {numbers.duration(each.seen_seconds)}"
+
+
+def _ago(seconds: float) -> str:
+    return f"{(datetime.now(UTC) - timedelta(seconds=seconds)).isoformat(timespec='seconds')[:19]}Z"
+
+
 def _group(conn_id: str, each: Consumers, fed: Fed | None) -> Data:
     behind = None if fed is None else each.behind(fed)
     lag = None if each.lag_seconds is None else numbers.duration(each.lag_seconds)
@@ -146,10 +158,13 @@ def _group(conn_id: str, each: Consumers, fed: Fed | None) -> Data:
         "mode": each.mode,
         "generation": each.generation or "not begun",
         "partitions": each.partitions,
+        "members": each.at_work,
+        "at_work": _at_work(each),
+        "gone_since": None if not each.is_gone or each.seen_seconds is None else _ago(each.seen_seconds),
         "lag_seconds": each.lag_seconds,
         "lag": lag or "not known yet",
         "behind": _UNKNOWN if behind is None else f"{numbers.count(behind)} messages",
-        "resolved_at": _at(each.resolved),
+        "resolved_at": at(each.resolved),
         "stands_at": each.stands_at,
         "offsets": [{"number": o.number, "next": o.next, "n": o.n} for o in each.state.offsets[:_SHOWN]],
     }

@@ -23,7 +23,7 @@ from vreplication.progress.fed import Consumers, Fed
 from vreplication.progress.moved import Moved
 from vreplication.progress.outlook import RECENT
 from vreplication.progress.snapshot import Snapshot
-from vreplication.state import history, journal, lease, ledger, verdicts, workflows
+from vreplication.state import feed_rates, history, journal, lease, ledger, verdicts, workflows
 from vreplication.state.history import Point
 from vreplication.state.moves import Side
 from vreplication.state.verdicts import Verdict
@@ -171,14 +171,32 @@ def _gates(session: Session, found: list[Snapshot], asked: dict[str, About]) -> 
     return {name: _gate(session, row, asked[name]) for name, row in rows.items() if row}
 
 
-def past(session: Session, workflow: str, after: int | None, *, is_whole: bool) -> list[Point]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Past:
+    """rates: of a feed, rows a second by partition, by slot."""
+
+    points: list[Point]
+    rates: dict[int, tuple[float, ...]]
+
+
+def past(session: Session, workflow: str, after: int | None, *, is_whole: bool) -> Past:
     """The last hour, or the whole run, or what has come behind a slot."""
     try:
         if after is not None or is_whole:
-            return history.read(session, workflow, after=after or 0)
-        return history.last_hour(session, workflow)
+            points = history.read(session, workflow, after=after or 0)
+        else:
+            points = history.last_hour(session, workflow)
     except VReplicationError:
-        return []
+        points = []
+    return Past(points=points, rates=_rates(session, workflow, points[0].slot - 1) if points else {})
+
+
+def _rates(session: Session, workflow: str, after: int) -> dict[int, tuple[float, ...]]:
+    try:
+        return {each.slot: each.rates for each in feed_rates.read(session, workflow, after=after)}
+    except VReplicationError:
+        # A sidecar of an earlier release has none until the next driver starts.
+        return {}
 
 
 def detail(session: Session, *, workflow: str) -> Detail | None:

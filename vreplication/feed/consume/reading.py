@@ -9,6 +9,7 @@ from what is stored.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -29,7 +30,7 @@ from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.pausepoints import reach
 from vreplication.settings import WORK_SECONDS
-from vreplication.state import feed_offsets
+from vreplication.state import feed_members, feed_offsets, lease
 from vreplication.state.feed_offsets import Elsewhere, Key, Stand, State
 
 SAVE_SECONDS = 1.0
@@ -83,7 +84,7 @@ class Reading:
         self._generation = -1
         self._held: set[int] = set()
         self._running: _Running | None = None
-        self._looked_at = self._topic_looked_at = 0.0
+        self._looked_at = self._topic_looked_at = self._beaten_at = 0.0
         self._aligning = _LOOK_ALIGNING_SECONDS
         self.has_read = False
         """Something has come, so that what was away is back."""
@@ -98,6 +99,8 @@ class Reading:
         self.target = Target(self.session, self.asking)
         feed_offsets.begin(self.session, self.key, self.mode, topic_id)
         self._check(topic_id)
+        feed_members.forget(self.session, self.key)
+        self.beat()
         self.client = Client(self.address, self.key.consumer_group, told=self.notify, is_alone=not self.aligns)
 
     def _connect(self) -> Session:
@@ -111,6 +114,15 @@ class Reading:
         # The source has checked them, row by row, and other tables of theirs may be in other partitions.
         session.execute_raw("SET SESSION foreign_key_checks=0")
         return session
+
+    def beat(self, *, is_going: bool = True) -> None:
+        """So that people see that somebody is at work."""
+        now = time.monotonic()
+        if is_going and now - self._beaten_at < feed_members.BEAT_SECONDS:
+            return
+        self._beaten_at = now
+        with contextlib.suppress(VReplicationError):
+            feed_members.beat(self.session, self.key, lease.me(), is_going=is_going)
 
     def close(self) -> None:
         for each in (getattr(self, "client", None), getattr(self, "session", None), self.asking):

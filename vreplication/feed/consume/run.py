@@ -77,4 +77,6 @@ def _consume(reading: Reading, stop: threading.Event, until: Callable[[], bool])
     reading.open()
     while not stop.is_set() and not until():
         reading.step()
+        reading.beat()
+    reading.beat(is_going=False)
     return True

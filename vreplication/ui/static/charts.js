@@ -16,6 +16,7 @@
   const FEED = [
     { title: "Sent, lag", lines: [["rows_per_second", "sent", "rows/s"], ["lag_seconds", "lag", "s"]] },
     { title: "Resolved watermark", lines: [["resolved_at", "resolved", "time"], ["at", "now", "time"]], time: true },
+    { title: "Sent by partition", lines: [], isGrid: true },
   ];
   const isFeed = () => document.getElementById("past").dataset.kind === "changefeed";
   let url = null;
@@ -99,7 +100,9 @@
 
   function figure(chart) {
     const found = { chart, figure: element("figure", { class: "card" }), caption: element("figcaption"), plot: null };
-    found.canvas = element("div", { role: "img", "aria-label": `${chart.title}, not drawn yet` });
+    const kind = chart.isGrid ? { class: "grid" } : { role: "img", "aria-label": `${chart.title}, not drawn yet` };
+    found.canvas = element("div", kind);
+    if (chart.isGrid) Object.assign(found, { parts: [] }).figure.classList.add("wide-card");
     found.table = element("table", { class: "data" });
     const details = element("details");
     const scroll = element("div", { class: "scroll", tabindex: "0" });
@@ -205,7 +208,66 @@
     u.ctx.restore();
   }
 
+  // -- a small chart for each partition, all of one scale
+
+  const rate = (point, n) => (point.rates && n < point.rates.length ? point.rates[n] : null);
+  const count = () => Math.max(0, ...points.map((p) => (p.rates ? p.rates.length : 0)));
+
+  function showGrid(found) {
+    const needed = count();
+    while (found.parts.length > needed) found.parts.pop().place.remove();
+    while (found.parts.length < needed) found.parts.push(part(found));
+    found.most = Math.max(1, ...points.flatMap((p) => p.rates || []));
+    found.parts.forEach((made, n) => {
+      const data = [found.seen.map((p) => p.at), found.seen.map((p) => rate(p, n))];
+      if (made.plot) made.plot.setData(data);
+      else made.plot = new uPlot(small(found, made), data, made.canvas);
+    });
+    describeGrid(found, null);
+  }
+
+  function part(found) {
+    const place = element("div", { class: "part" });
+    const made = { place, words: element("p"), canvas: element("div", { role: "img", "aria-label": "not drawn yet" }), plot: null };
+    place.append(made.words, made.canvas);
+    found.canvas.append(place);
+    return made;
+  }
+
+  function small(found, made) {
+    const line = { scale: "y", stroke: () => color("moving"), fill: () => color("moving-back"), width: 1.2, spanGaps: false, points: { show: false } };
+    return {
+      width: Math.max(made.canvas.clientWidth, 80),
+      height: 44,
+      padding: [2, 0, 2, 0],
+      legend: { show: false },
+      cursor: { sync: { key: "vreplication" }, drag: { x: false, y: false }, points: { size: 5 } },
+      scales: { x: { time: true, range: (u, from, to) => [from, Math.max(to, from + 60)] }, y: { range: () => [0, found.most * 1.05] } },
+      series: [{}, line],
+      axes: [{ show: false }, { show: false }],
+      hooks: { drawClear: [(u) => shade(u)], setCursor: [(u) => describeGrid(found, u.cursor.idx)] },
+    };
+  }
+
+  function describeGrid(found, index) {
+    const point = (known(index) && found.seen[index]) || points[points.length - 1];
+    const time = known(index) ? when(point.at) : "now";
+    const scale = element("span", { class: "quiet" }, `${time}; each chart from 0 to ${counted(found.most, "rows/s")}`);
+    found.caption.replaceChildren(element("strong", {}, found.chart.title), scale);
+    found.parts.forEach((made, n) => {
+      const value = rate(point, n);
+      const words = known(value) ? counted(value, "rows/s") : "not in use";
+      made.words.replaceChildren(element("strong", {}, String(n)), ` ${words}`);
+      made.canvas.setAttribute("aria-label", `Partition ${n}, ${when(points[0].at)} to ${when(points[points.length - 1].at)}: ${time} ${words}`);
+    });
+  }
+
+  function fitGrid(found) {
+    for (const { plot, canvas } of found.parts) if (plot && canvas.clientWidth) plot.setSize({ width: canvas.clientWidth, height: 44 });
+  }
+
   function fit(found) {
+    if (found.parts) return fitGrid(found);
     if (found.plot && found.canvas.clientWidth) found.plot.setSize({ width: found.canvas.clientWidth, height: HEIGHT });
   }
 
@@ -215,6 +277,13 @@
     if (!points.length) return;
     const seen = spaced();
     for (const found of made) {
+      if (found.parts) {
+        found.seen = seen;
+        found.figure.hidden = !count();
+        showGrid(found);
+        if (found.details.open) tabulate(found);
+        continue;
+      }
       const data = columns(found.chart, seen);
       if (found.plot) found.plot.setData(data);
       else found.plot = new uPlot(options(found), data, found.canvas);
@@ -241,12 +310,14 @@
     const step = Math.max(1, Math.floor(points.length / 60));
     for (const p of points.filter((_, n) => (points.length - 1 - n) % step === 0).reverse()) {
       const row = element("tr");
-      const cells = [when(p.at), ...found.chart.lines.map(([name, , unit]) => said(p[name], unit)), p.throttled || "no", ...(isFeed() ? [] : [p.cutover_attempts])];
+      const shown = found.parts ? found.parts.map((_, n) => said(rate(p, n), "rows/s")) : found.chart.lines.map(([name, , unit]) => said(p[name], unit));
+      const cells = [when(p.at), ...shown, p.throttled || "no", ...(isFeed() ? [] : [p.cutover_attempts])];
       for (const text of cells) row.append(element("td", {}, String(text)));
       rows.append(row);
     }
     const head = element("tr");
-    for (const word of ["Time", ...found.chart.lines.map(([, w]) => w), "Held back", ...(isFeed() ? [] : ["Cut-overs tried"])]) head.append(element("th", { scope: "col" }, word));
+    const names = found.parts ? found.parts.map((_, n) => `Partition ${n}`) : found.chart.lines.map(([, w]) => w);
+    for (const word of ["Time", ...names, "Held back", ...(isFeed() ? [] : ["Cut-overs tried"])]) head.append(element("th", { scope: "col" }, word));
     const top = element("thead");
     const body = element("tbody");
     top.append(head);
@@ -268,6 +339,6 @@
     update(!isNew);
   }
 
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => made.forEach((m) => m.plot && m.plot.redraw()));
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => made.forEach((m) => (m.parts || [m]).forEach(({ plot }) => plot && plot.redraw())));
   window.vreplicationCharts = { look };
 })();

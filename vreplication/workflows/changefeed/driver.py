@@ -24,7 +24,7 @@ from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import Phase
 from vreplication.settings import ALIVE_SECONDS, BEAT_SECONDS
-from vreplication.state import feeds, history, journal, layout, lease, workflows
+from vreplication.state import feed_rates, feeds, history, journal, layout, lease, workflows
 from vreplication.state.lease import Lease
 from vreplication.workflows.changefeed.pulse import Pulse
 
@@ -183,16 +183,20 @@ class FeedDriver:
             if number % _BEATS_A_POINT == 0:
                 self._remember(session)
             if number % _BEATS_A_THINNING == 0:
-                history.thin(session, self.workflow)
+                feed_rates.thin(session, self.workflow, history.thin(session, self.workflow))
             self._closing.wait(_BEAT_SECONDS)
 
     def _remember(self, session: Session) -> None:
         """A point of the feed's history, and in the journal when partitions have changed."""
         figures = self.figures
         held = "paused by the operator" if self._is_paused else figures.get("waiting_for")
+        slot = history.slot_now(session)
+        if rates := figures.get("rates"):
+            feed_rates.add(session, self.workflow, slot, rates)
         history.add(
             session,
             self.workflow,
+            slot=slot,
             phase=str(Phase.STREAMING),
             rows_copied=figures.get("rows_sent") or 0,
             rows_per_second=figures.get("rows_per_second"),
