@@ -177,15 +177,15 @@ class EndedEarly:
         monkeypatch.setattr(FeedProducer, "commit", lambda *given: self.commit(*given))
         monkeypatch.setattr(running, "_PAUSES", (0.01,))
 
-    def put(self, producer: FeedProducer, lane: Any, partition: int, *given: Any, **more: Any) -> None:
+    def put(self, producer: FeedProducer, topic: str, partition: int, *given: Any, **more: Any) -> None:
         if not producer._is_open:
             self._is_early, self._room = self.is_on and self._draw.random() < 0.3, {}
             producer._begin()
-        where = (lane.name, partition)
+        where = (topic, partition)
         if self._is_early:
             self._room[where] = self._room.get(where, self._draw.choice((0, 1, 3, 99))) - 1
         if self._room.get(where, 0) >= 0:
-            self._put(producer, lane, partition, *given, **more)
+            self._put(producer, topic, partition, *given, **more)
 
     def commit(self, producer: FeedProducer, *given: Any) -> None:
         if not self._is_early:
