@@ -44,8 +44,10 @@ soak: install install-mysql install-kafka ## kill -9 and hard cases as often as 
 	@$(VENV)/python -m tests.soak $(if $(KILLS),--kills $(KILLS)) $(if $(SEED),--seed $(SEED)) $(SOAK)
 	@VREPLICATION_HARD_GROUPS=$(or $(GROUPS),75) VREPLICATION_HARD_SEED=$(or $(SEED),11) \
 	  $(VENV)/pytest tests/integration/test_flow_hard.py -n 2 --timeout 0 -s
-	@VREPLICATION_FEED_SEEDS=$(or $(KILLS),30) $(VENV)/pytest -n 2 --timeout 0 \
-	  $(foreach each,producer sources snapshot faults broker_faults leaderless,tests/integration/test_feed_$(each).py)
+	@rm -f .sandbox/feed-soak; mkdir -p .sandbox
+	@VREPLICATION_FEED_SEEDS=$(or $(KILLS),30) VREPLICATION_FEED_TABLE=$(CURDIR)/.sandbox/feed-soak $(VENV)/pytest -n 2 \
+	  --timeout 0 $(foreach each,producer sources snapshot faults broker_faults leaderless,tests/integration/test_feed_$(each).py); \
+	  code=$$?; $(VENV)/python -m tests.support.soaked .sandbox/feed-soak; exit $$code
 
 airflow: install ## Airflow with two private servers under a live workload: http://127.0.0.1:8080 (AIRFLOW_PORT)
 	@$(VENV)/python -m sandbox.airflow_demo start

@@ -38,12 +38,12 @@ def checksum(found: Rows) -> str:
 
 def latency(moments: Moments, stages: Sequence[str]) -> Iterator[str]:
     """Lines of a table."""
-    yield f"  {'':<17} {'in the topic':^24}   {'in the target':^24}"
-    yield f"  {'':<17} {_HEAD}   {_HEAD}   {'rows':>6}"
+    yield f"  {'':<20} {'in the topic':^24}   {'in the target':^24}"
+    yield f"  {'':<20} {_HEAD}   {_HEAD}   {'rows':>6}"
     for stage in stages:
         topic, target = (moments.delays(stage, seen) for seen in (moments.in_topic, moments.in_target))
         if topic and target:
-            yield f"  {stage:<17} {_figures(topic)}   {_figures(target)}   {len(target):>6,}"
+            yield f"  {stage:<20} {_figures(topic)}   {_figures(target)}   {len(target):>6,}"
 
 
 _HEAD = f"{'p50':>8}{'p99':>8}{'most':>8}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from vreplication.errors import Transient
 from vreplication.feed import producer, running
 from vreplication.feed.broker import Broker
 from vreplication.feed.check import check
+from vreplication.feed.dispatch import Rule
 
 
 @pytest.fixture
@@ -187,3 +189,28 @@ def test_a_full_disk_stops_it_and_nothing_is_lost(
         assert sent(feed.feed) == logged(database, start)
         check_numbers(feed.feed)
         again.stop()
+
+
+@pytest.mark.only_on("mysql")
+def test_brokers_that_stand_still_for_longer_than_a_transaction_may_last(
+    begin: Callable[..., Running], kafka_cluster: Cluster, database: Database
+) -> None:
+    """All of them; their connections stay open. Half as long again as transaction, message and request may take."""
+    draw = random.Random(10)
+    make_tables(database, "t", "u")
+    start = feeds.here(database)
+    feed = begin(rule=Rule(way="index-value"), partitions=2)
+    feed.is_alone = True
+    feed.wait_begun()
+    write_history(database, draw, 5, ("t", "u"))
+    for number in range(3):
+        kafka_cluster.freeze(number)
+    until = time.monotonic() + 1.5 * producer.TRANSACTION_SECONDS
+    _write_until(database, draw, lambda: time.monotonic() > until)
+    assert feed.error is None
+    assert any("does not answer. Waiting for it." in words for words in feed.said)
+    kafka_cluster.restore()
+    feed.wait_sent(database, 120)
+    assert sent(feed.feed) == logged(database, start)
+    check_numbers(feed.feed)
+    assert check(feed.feed.address).partitions == 2

@@ -12,7 +12,7 @@ import pytest
 
 from sandbox.databases import Database
 from sandbox.kafka import Cluster
-from tests.support import feeds
+from tests.support import feeds, soaked
 from tests.support.flow import wait_until
 from tests.support.running_feed import (
     Running,
@@ -134,6 +134,7 @@ def test_each_change_is_sent_once_wherever_the_feed_is_killed(
     feed.wait_sent(database)
     assert sent(feed.feed) == logged(database, start)
     check_numbers(feed.feed)
+    soaked.note("rows of one server", database.server.flavor, len(killer.killed), feed)
 
 
 @pytest.mark.parametrize("seed", seeds(1))
@@ -158,6 +159,7 @@ def test_partitions_grow_and_shrink_under_load_wherever_it_is_killed(
     assert feed.status is not None
     assert feed.status.progress.generation == 4
     check_generations(feed.feed)
+    soaked.note("partitions 2 → 5 → 2 → 3", database.server.flavor, len(killer.killed), feed)
 
 
 def check_generations(feed: Feed) -> None:

@@ -14,7 +14,7 @@ from sandbox.databases import Database
 from sandbox.kafka import Cluster
 from tests.integration import test_feed_values as values
 from tests.integration.test_feed_producer import POINTS, SCALING, Killer, kill  # noqa: F401
-from tests.support import feeds
+from tests.support import feeds, soaked
 from tests.support.flow import wait_until
 from tests.support.running_feed import Running, check_numbers, content, make_tables, seeds, start_feed, write_history
 from vreplication.feed import snapshot
@@ -114,6 +114,7 @@ def test_what_was_there_and_what_is_written_make_the_table(
     check_numbers(feed.feed)
     for messages in content(feed.feed).values():
         assert [tags.snapshot for tags, _, _ in messages if tags.snapshot][-1:] == ["done"]
+    soaked.note("snapshot beside writes", database.server.flavor, len(killer.killed), feed)
 
 
 def _write(database: Database, seed: int, is_over: threading.Event) -> None:

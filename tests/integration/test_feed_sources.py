@@ -15,7 +15,7 @@ from sandbox.databases import Database, create_database
 from sandbox.kafka import Cluster
 from tests.integration.test_feed_cli import call, running
 from tests.integration.test_feed_producer import POINTS, SCALING, Killer, kill  # noqa: F401
-from tests.support import feeds
+from tests.support import feeds, soaked
 from tests.support.flow import wait_until
 from tests.support.pairs import server_of
 from tests.support.running_feed import (
@@ -120,6 +120,7 @@ def test_both_logs_stand_in_the_topic_once_wherever_it_is_killed(
         feed.wait_sent(each, number=number)
     assert killer.killed
     check_each(feed, both, starts)
+    soaked.note("two servers, partitions 2 → 4 → 2 → 3", "both", len(killer.killed), feed)
 
 
 def test_a_large_transaction_of_one_does_not_lose_what_the_other_writes(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,9 @@ from rich.console import Console
 from sandbox import demo_feed, feed_proof, feed_workload, kafka, servers
 from sandbox.databases import Database
 from sandbox.demo_feed import Demo
-from sandbox.feed_workload import MARIADB, MYSQL, TABLES, Missing, Reader, Size
+from sandbox.feed_workload import MARIADB, MYSQL, TABLES, Missing, Orders, Reader, Size, Transfers
+from vreplication.errors import Ambiguous
+from vreplication.mysql.session import Session
 
 
 @pytest.mark.xdist_group("kafka_cluster")
@@ -48,6 +51,27 @@ def test_half_a_transaction_is_seen(database: Database, statement: str) -> None:
     admin.execute_raw(statement)
     with pytest.raises(Missing, match="half a transaction"):
         reader.act(admin)
+
+
+def test_what_was_under_way_counts_where_the_server_has_it(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each second COMMIT is done, and each is without an answer."""
+    admin, size, done = database.admin, Size.of(100), itertools.cycle((True, False))
+    for tables in TABLES.values():
+        feed_workload.create(admin, tables)
+    feed_workload.fill({MARIADB: admin, MYSQL: admin}, size, 1)
+
+    def lose(session: Session) -> None:
+        session.execute_raw("COMMIT" if next(done) else "ROLLBACK")
+        raise Ambiguous("The connection was lost while committing.")
+
+    monkeypatch.setattr(Session, "_commit", lose)
+    for writer in (Orders(0, database.app_url, size, 1, 1.0), Transfers(0, database.app_url, size, 1, 1.0)):
+        for _ in range(40):
+            with pytest.raises(Ambiguous):
+                writer.act(admin)
+            writer._settle(admin)
+        assert (writer.done, writer.lost, writer.kept) == (20, 40, 20)
+    Reader(database.app_url, size).act(admin)
 
 
 def test_a_row_that_is_lost_or_invented_is_named() -> None:
