@@ -203,7 +203,7 @@ _COLUMNS = [
     (column("v", "varchar(60)", charset="utf8mb4", characters=60, length=240), _LETTERS),
     (column("b", "varbinary(60)", length=60), _BYTES),
     (column("e", "set('x','\"')", labels=("x", '"'), charset="utf8mb4"), st.sampled_from(["", "x", 'x,"'])),
-    (column("d", "double"), st.floats(allow_nan=False, allow_infinity=False)),
+    *((column(f"d{n}", "double"), st.sampled_from([-1.7976931348623157e308, -5e-324, 0.1])) for n in range(4)),
     (column("j", "longtext", charset="utf8mb4", length=4294967295, characters=4294967295), _LETTERS),
 ]
 _TABLE = layout(8, "sized", [each for each, _ in _COLUMNS], ("id", "v"))
@@ -215,6 +215,37 @@ def test_no_row_is_larger_than_its_table_says(before: Any, after: Any, name: str
     format = MADE[name]()
     most = sizes.most_bytes(format, _TABLE, packet=240)
     assert max(size(each) for each in format.row(row(_TABLE, before, after))) <= most
+
+
+_PACKET = 240
+_WORST: list[tuple[Any, Any]] = [
+    (column("c", "varchar(60)", charset="utf8mb4", characters=60, length=240), "\x00" * 60),
+    (column("c", "longtext", charset="latin1", characters=4294967295, length=4294967295), "\x1f" * _PACKET),
+    (column("c", "longblob", length=4294967295), b"\x00" * _PACKET),
+    (column("c", "double"), -5e-324),
+    (column("c", "float"), -1.1754944e-38),
+    (column("c", "decimal(65,30)", precision=65, scale=30), "-" + "9" * 35 + "." + "9" * 30),
+    (column("c", "bigint"), -(1 << 63)),
+    (column("c", "bit(64)", precision=64), (1 << 64) - 1),
+    (column("c", "timestamp(6)", fraction=6), "2038-01-19 03:14:07.999999"),
+    (column("c", "set('x','\"')", labels=("x", '"'), charset="utf8mb4"), 'x,"'),
+    (column("c", "json"), '"' + "\\u0001" * _PACKET + '"'),
+    (
+        column("c", "multipoint"),
+        formats.shape(formats.wkb(4, formats.many(*[formats.wkb(1, formats.xy(-5e-324, 1))] * 10))),
+    ),
+    (column("c", "inet6"), "2001:db8:ffff:ffff:ffff:ffff:ffff:ffff"),
+]
+
+
+@pytest.mark.parametrize("name", MADE)
+@pytest.mark.parametrize(("kind", "value"), _WORST, ids=[each.column_type for each, _ in _WORST])
+def test_no_value_is_larger_than_its_column_says(name: str, kind: Any, value: Any) -> None:
+    """Of a table of so many columns that nothing else hides it; the other image differs."""
+    columns = [column("id", "int", null=False), *(replace(kind, name=f"c{n}") for n in range(200))]
+    table = layout(9, "wide", columns)
+    event = row(table, (1, *[value] * 200), (2, *[value] * 199, None))
+    assert max(map(size, MADE[name]().row(event))) <= sizes.most_bytes(MADE[name](), table, _PACKET)
 
 
 def test_every_column_type_has_a_size() -> None:

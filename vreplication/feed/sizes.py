@@ -8,7 +8,7 @@ What must stay true: no row is ever larger than what is said here.
 
 from __future__ import annotations
 
-from vreplication.feed.formats.encoding import BYTES, GEOMETRY, text
+from vreplication.feed.formats.encoding import BYTES, FLOATS, GEOMETRY, text
 from vreplication.feed.large import size
 from vreplication.feed.layout import Layout
 from vreplication.feed.messages import Format, Place, Row
@@ -17,8 +17,8 @@ from vreplication.schema.model import Column
 _TEXT = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
 _WIDE = 6
 """Bytes that a letter, or a byte of what is shown as letters, may need."""
-_NUMBER = 100
-"""Bytes that any number or time may need."""
+_NUMBER, _FLOAT = 100, 400
+"""Bytes that any other value may need; a number without an exponent (Canal) has as many digits as its exponent says."""
 _SLACK = 1_000
 _IMAGES, _KEYS = 2, 3
 """How often a value may be in a message, and a value of the key beside that."""
@@ -50,4 +50,6 @@ def _most(column: Column, packet: int) -> int:
         return (_WIDE + 1) * packet
     if kind in ("enum", "set"):
         return sum(len(text(label).encode()) + 1 for label in column.labels) + 10
+    if kind in FLOATS:
+        return _FLOAT
     return _NUMBER if kind != "vector" else 5 * (column.length or packet) + 2

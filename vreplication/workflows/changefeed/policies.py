@@ -25,7 +25,7 @@ _BIG = ("json", "geometry", "point", "linestring", "polygon", "multipoint", "mul
 _BIG_SQL = ",".join(f"'{kind}'" for kind in (*_BIG, "geometrycollection", "geomcollection", "vector"))
 _MOST_OF_A_KEY = 4_000
 """Bytes that no column of a key has, of which five times six are counted; of others two times seven."""
-_MOST_OF_A_COLUMN = 400
+_MOST_OF_A_COLUMN = 2_100
 """Bytes of a number or a name in both images, and more: rather too many."""
 
 
