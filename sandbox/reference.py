@@ -12,7 +12,7 @@ from typing import Any, get_args
 from sandbox.install import ROOT
 from vreplication.cli import asked
 from vreplication.planning.spec import SECTION, own_fields
-from vreplication.workflows.registry import KINDS, WorkflowKind, connection_param
+from vreplication.workflows.registry import COMMANDS, KINDS, Command, WorkflowKind, connection_param
 
 PATH = ROOT / "docs" / "reference.md"
 _HEAD = """# What can be asked for?
@@ -21,6 +21,7 @@ Made by `make reference` from the registry of workflow kinds (`vreplication/work
 are the options of the command and the form of the DAG; the same stages are run by the command, are the tasks of the
 DAG, and are printed by `plan`.
 """
+Asked = WorkflowKind | Command
 _SECTIONS = {
     "what": "What",
     "when": "When to switch",
@@ -37,7 +38,8 @@ def main() -> int:
 
 def text() -> str:
     """Markdown."""
-    return "\n".join([_HEAD, *(line for kind in KINDS.values() for line in _kind(kind))])
+    kinds = (line for kind in KINDS.values() for line in _kind(kind))
+    return "\n".join([_HEAD, *kinds, *(line for each in COMMANDS.values() for line in _command(each))])
 
 
 def _kind(kind: WorkflowKind) -> Iterator[str]:
@@ -52,10 +54,22 @@ def _kind(kind: WorkflowKind) -> Iterator[str]:
     for end in kind.optional:
         words = f"a {end} of the source, on which the copy reads"
         yield f"| `--{end} URL` | `{connection_param(end)}` | `VREPLICATION_{end.upper()}` | {words} |"
+    yield from _fields(kind)
+
+
+def _command(command: Command) -> Iterator[str]:
+    words = f"`vreplication {command.name.replace('_', '-')}`, DAG `{command.name}`"
+    yield f"## {command.name}\n\n{command.help} {words}.\n"
+    yield "| Option | Param of the DAG | Default | Meaning |\n|---|---|---|---|"
+    yield from _fields(command)
+
+
+def _fields(kind: Asked) -> Iterator[str]:
     own, shared = own_fields(kind.spec)
     for part, title in _SECTIONS.items():
         names = [name for name in (*own, *shared) if _extra(kind, name)[SECTION] == part]
-        yield f"| **{title}** | | | |" if names else ""
+        if names:
+            yield f"| **{title}** | | | |"
         yield from (_field(kind, name) for name in names)
     yield ""
 
@@ -64,13 +78,13 @@ def _words(names: Any) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
-def _extra(kind: WorkflowKind, name: str) -> dict[str, Any]:
+def _extra(kind: Asked, name: str) -> dict[str, Any]:
     found = kind.spec.model_fields[name].json_schema_extra
     assert isinstance(found, dict), name
     return found
 
 
-def _field(kind: WorkflowKind, name: str) -> str:
+def _field(kind: Asked, name: str) -> str:
     field = kind.spec.model_fields[name]
     (_, info) = get_args(asked.option(name, field).annotation)
     flag = str(info.default) + (f" {info.metavar}" if info.metavar else "")

@@ -10,7 +10,7 @@ import pytest
 from alone import OFFLINE, ROOT, in_airflow
 
 from sandbox.deployment import POOLS
-from vreplication.workflows.registry import KINDS, WorkflowKind
+from vreplication.workflows.registry import COMMANDS, KINDS, WorkflowKind
 
 _READ = f"""{OFFLINE}
 from airflow.dag_processing.dagbag import DagBag
@@ -44,6 +44,7 @@ def test_every_file_imports_without_a_connection(found: dict[str, Any]) -> None:
     assert set(found["dags"]) == {
         *KINDS,
         "backfill",
+        *COMMANDS,
         "consume",
         "scale_changefeed",
         "scheduled_migrations",
@@ -86,6 +87,13 @@ def test_consumers_take_the_places_of_feeds_and_are_tried_for_ever(found: dict[s
     assert {n: tasks["consume"][n] for n in ("pool", "retries")} == {
         "pool": "vreplication_feed", "retries": 1_000_000,
     }  # fmt: skip
+
+
+def test_a_lake_takes_the_place_of_a_feed_and_is_tried_for_ever(found: dict[str, Any]) -> None:
+    tasks = found["dags"]["lake"]["tasks"]
+    assert {n: tasks["fill"][n] for n in ("pool", "retries")} == {"pool": "vreplication_feed", "retries": 1_000_000}
+    for name, known in COMMANDS.items():
+        assert set(known.spec.model_fields) <= set(found["dags"][name]["params"])
 
 
 def test_backfills_take_places_of_their_own(found: dict[str, Any]) -> None:

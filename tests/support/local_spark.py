@@ -83,8 +83,8 @@ def install_where_asked() -> None:
 
     real = spark_start.spark_context
 
-    def context(master: str, *more: Any) -> Any:
-        return _without_jvm() if master == WITHOUT else real(master, *more)
+    def context(master: str, *more: Any, **words: Any) -> Any:
+        return _without_jvm() if master == WITHOUT else real(master, *more, **words)
 
     # Where it is, and where it was imported to; backfills import it when they begin.
     spark_start.spark_context = spark.spark_context = context

@@ -40,6 +40,8 @@ def make_deployment(home: Path, environment: Mapping[str, str] | None = None) ->
         "AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / "plugins"),
         # Reading files again that do not change takes a tenth of a core from the tests.
         "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": _NEVER,
+        # Of a lake, whose JVM would optimize more than it does in a test.
+        "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1",
         "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": str(free_port()),
         "AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT": str(free_port()),
         **(environment or {}),

@@ -14,9 +14,16 @@ from airflow.sdk import Param
 from vreplication.airflow.request import SINK_CONNECTION, default_connection
 from vreplication.planning.spec import SECTION, own_fields
 from vreplication.planning.window import CUTOVERS
-from vreplication.workflows.registry import KINDS, WorkflowKind, connection_param
+from vreplication.workflows.registry import COMMANDS, KINDS, Command, WorkflowKind, connection_param
 
-_WHAT = {"online_ddl": "What to change", "move_tables": "What to move", "changefeed": "What to send"}
+Asked = WorkflowKind | Command
+_WHAT = {
+    "online_ddl": "What to change",
+    "move_tables": "What to move",
+    "changefeed": "What to send",
+    "lake": "What to write",
+    "lake_compact": "What to compact",
+}
 _SECTIONS = {
     "what": "",
     "when": "When to switch",
@@ -25,7 +32,11 @@ _SECTIONS = {
     "rare": "Rarely needed",
 }
 """In this order; the first one is the kind's own."""
-_OWN_SECTIONS = {("changefeed", "how"): "How it is sent"}
+_OWN_SECTIONS = {
+    ("changefeed", "how"): "How it is sent",
+    ("lake", "how"): "How it is written",
+    ("lake_compact", "how"): "What is given up",
+}
 _ENDS = {
     "source": "Airflow connection of the server; its schema is the default database.",
     "target": "Airflow connection of the server where they go; its schema is theirs there, unless another is given.",
@@ -56,7 +67,19 @@ def params(kind: str) -> dict[str, Param]:
     return found
 
 
-def _fields(kind: WorkflowKind) -> dict[str, dict[str, Any]]:
+def command_params(name: str) -> dict[str, Param]:
+    """Of what is no workflow. Ids and types are relied on from outside."""
+    known = COMMANDS[name]
+    found = {name: _special(known, name) or _of_spec(known, name, schema) for name, schema in _fields(known).items()}
+    if known.has_sink:
+        topic = found.pop("topic")
+        topic.description = f"{topic.description} Or the topic's name, where a connection of the brokers is given."
+        found = {"topic": topic, SINK_CONNECTION: sink_connection(_section(known, "what")), **found}
+    words = "Airflow connection of the Spark master, instead of spark_master."
+    return found | {"spark_conn_id": _optional(words, _SECTIONS["where"])}
+
+
+def _fields(kind: Asked) -> dict[str, dict[str, Any]]:
     """JSON schema of each field; the kind's own come before those that all kinds have."""
     schema = kind.spec.model_json_schema()
     own, shared = own_fields(kind.spec)
@@ -64,7 +87,7 @@ def _fields(kind: WorkflowKind) -> dict[str, dict[str, Any]]:
     return {name: {**schema["properties"][name], "required": name in schema.get("required", ())} for name in names}
 
 
-def _section(kind: WorkflowKind, part: str) -> str:
+def _section(kind: Asked, part: str) -> str:
     return _OWN_SECTIONS.get((kind.name, part)) or _SECTIONS[part] or _WHAT[kind.name]
 
 
@@ -80,7 +103,7 @@ def _connection(kind: WorkflowKind, end: str) -> Param:
     )
 
 
-def _special(kind: WorkflowKind, name: str) -> Param | None:
+def _special(kind: Asked, name: str) -> Param | None:
     """What a form asks otherwise than a spec: the window is a third way to cut over; Spark may be a connection."""
     field, when = kind.spec.model_fields[name], _SECTIONS["when"]
     if name == "cutover":
@@ -98,7 +121,7 @@ def _optional(description: str, section: str, **more: Any) -> Param:
     return Param(None, type=["null", "string"], section=section, description=description, **more)
 
 
-def _of_spec(kind: WorkflowKind, name: str, schema: Mapping[str, Any]) -> Param:
+def _of_spec(kind: Asked, name: str, schema: Mapping[str, Any]) -> Param:
     """A field with the spec's default, choices and limits; where one has to be filled, an empty one does not start."""
     parts = [schema, *schema.get("anyOf", ())]
     more = {key: part[key] for part in parts for key in _KEPT if key in part}

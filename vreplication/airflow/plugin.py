@@ -7,6 +7,7 @@ else.
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from vreplication.airflow.paths import outside
 if TYPE_CHECKING:
     from vreplication.ui import Run
     from vreplication.ui.asking import Source
+    from vreplication.ui.lakes import Lake
 
 PREFIX = "/vreplication"
 _RUNS = 200
@@ -111,6 +113,29 @@ class AirflowHome:
         with create_session() as session:
             state = session.query(DagRun.state).filter_by(**run._asdict()).scalar()
         return str(state) == "failed"
+
+    def lakes(self, run: Run | None = None) -> list[Lake]:
+        from vreplication.ui.lakes import Lake
+
+        found = _lakes(run)
+        return [Lake(run=each, state=state, told=json.loads(value or "{}")) for each, state, value in found]
+
+
+def _lakes(run: Run | None) -> list[tuple[Any, str, Any]]:
+    """Run, its state and what its task has stored, as text; None: nothing yet. The newest first."""
+    from airflow.models.dagrun import DagRun
+    from airflow.models.task_state_store import TaskStateStoreModel as Stored
+    from airflow.utils.session import create_session
+
+    from vreplication.airflow.lakes import FILL, PROGRESS
+    from vreplication.ui import LAKES, Run
+
+    of_run = (Stored.dag_run_id == DagRun.id) & (Stored.task_id == FILL) & (Stored.key == PROGRESS)
+    with create_session() as session:
+        found = session.query(DagRun.dag_id, DagRun.run_id, DagRun.state, Stored.value).outerjoin(Stored, of_run)
+        found = found.filter(DagRun.dag_id == LAKES) if run is None else found.filter_by(**run._asdict())
+        rows = found.order_by(DagRun.id.desc()).limit(_RUNS).all()
+    return [(Run(str(dag_id), str(run_id)), str(state), value) for dag_id, run_id, state, value in rows]
 
 
 def _conf(run: Run) -> dict[str, Any] | None:

@@ -1,14 +1,17 @@
 """A workflow's progress in Airflow's own task state store, for the Storage tab of a task.
 
-What must stay true: it is a copy for people to look at and nothing reads it; trouble with it never troubles the work.
+What must stay true: it is a copy for people to look at (the page shows a lake's) and nothing that is done follows from
+it; trouble with it never troubles the work.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 from vreplication.mysql.session import connect
@@ -22,15 +25,20 @@ KEY = "progress"
 PERIOD_SECONDS = 4.0
 
 
+def stored(context: Mapping[str, Any], stage: BaseStage[Any]) -> AbstractContextManager[None]:
+    """A workflow's."""
+    return kept(context, functools.partial(_store, stage))
+
+
 @contextlib.contextmanager
-def stored(context: Mapping[str, Any], stage: BaseStage[Any]) -> Iterator[None]:
-    """Every few seconds, as long as the block runs, and at its end."""
+def kept(context: Mapping[str, Any], tell: Callable[[Any], None]) -> Iterator[None]:
+    """Told into the store every few seconds, as long as the block runs, and at its end."""
     store = context.get("task_state_store")
     if store is None:
         yield
         return
     over = threading.Event()
-    thread = threading.Thread(target=_run, args=(store, stage, over), name="storing", daemon=True)
+    thread = threading.Thread(target=_run, args=(store, tell, over), name="storing", daemon=True)
     thread.start()
     try:
         yield
@@ -39,18 +47,18 @@ def stored(context: Mapping[str, Any], stage: BaseStage[Any]) -> Iterator[None]:
         thread.join(2 * PERIOD_SECONDS)
 
 
-def _run(store: Any, stage: BaseStage[Any], over: threading.Event) -> None:
+def _run(store: Any, tell: Callable[[Any], None], over: threading.Event) -> None:
     """A last time when it is over: what stays in the store is how it ended."""
     is_last = False
     while not is_last:
         is_last = over.wait(PERIOD_SECONDS)
         try:
-            _store(store, stage)
+            tell(store)
         except Exception as error:
             log.info("progress was not stored: %s", error)
 
 
-def _store(store: Any, stage: BaseStage[Any]) -> None:
+def _store(stage: BaseStage[Any], store: Any) -> None:
     with connect(stage.url) as session:
         fed = feeds.find(session, stage.workflow)
         seen = None if fed else snapshot.find(session, stage.workflow)

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from vreplication.cli import logs, options
+from vreplication.cli import asked, logs, options
 from vreplication.cli.attend import stopping_on_signals
-from vreplication.cli.changefeed import SINK_PASSWORD, ClaimsOption, FromOption, SinkFileOption, Telling, sink_password
+from vreplication.cli.changefeed import SINK_PASSWORD, SinkFileOption, Telling, sink_password
 from vreplication.cli.say import json_line, say, warn
 from vreplication.cli.streams import children_to
 from vreplication.errors import Interrupted, Refused
 from vreplication.progress import numbers
+from vreplication.workflows.lake.spec import CompactSpec, LakeSpec, make_compact_spec, make_lake_spec
 
 if TYPE_CHECKING:
     from vreplication.feed.lake.spark_reading import Snapshot
@@ -62,61 +63,51 @@ MasterOption = Annotated[str, typer.Option("--spark-master", metavar="URL", help
 
 @contextlib.contextmanager
 def _spark(master: str, stop: threading.Event, *, has_kafka: bool = False) -> Iterator[Any]:
-    """A function that starts it when it is needed; ended at the end."""
-    from vreplication.spark.sql import kafka_jars, sql_session
-    from vreplication.spark.start import end_context
+    """A function that starts it when it is needed; ended at the end. What it says goes into the log."""
+    from vreplication.spark.sql import opened
 
-    jars = kafka_jars() if has_kafka else ()
-    started: list[Any] = []
-
-    def check() -> None:
-        if stop.is_set():
-            raise Interrupted("Interrupted.")
-
-    def start() -> Any:
-        if not started:
-            started.append(sql_session(master, jars=jars, check=check))
-        return started[0]
-
-    with children_to(logs.start("lake")):
-        try:
-            yield start
-        finally:
-            for session in started:
-                end_context(session.sparkContext)
+    with children_to(logs.start("lake")), opened(master, stop, has_kafka=has_kafka) as start:
+        yield start
 
 
-def lake(
-    topic: FromOption,
-    to: Annotated[Path, typer.Option("--to", metavar="DIRECTORY", help="Where the lake is, or will be.")],
-    every: Annotated[
-        float, typer.Option("--every", metavar="SECONDS", min=0.1, help="A manifest at the most so often.")
-    ] = 10.0,
-    until_caught_up: Annotated[
-        bool, typer.Option("--until-caught-up", help="End at what stands in the topic now.")
-    ] = False,
-    claims: ClaimsOption = None,
-    spark_master: MasterOption = "local[*]",
-    sink_file: SinkFileOption = None,
-    is_json: options.JsonOption = False,
-) -> None:
-    """Fill a lake."""
+def _check_given(given: Mapping[str, Any], **flags: str) -> None:
+    for name, flag in flags.items():
+        if not given[name]:
+            raise Refused(f"No {name} is given.", cure=f"Pass {flag}.")
+
+
+def _fill(context: typer.Context, sink_file: Path | None, is_json: bool, **given: Any) -> None:
     from vreplication.feed.address import parse
     from vreplication.feed.lake.manifest import Store
     from vreplication.feed.lake.stream import Filling, fill
 
-    address, stop = parse(topic, sink_password(sink_file)), threading.Event()
-    asked = Filling(address=address, store=Store(to), seconds=every, until_caught_up=until_caught_up, claims=claims)
-    with stopping_on_signals(stop), _spark(spark_master, stop, has_kafka=True) as start, _telling(is_json) as telling:
-        telling.note(f"Writing {address} into {to}; Ctrl-C stops it, and the same command goes on.")
-        fill(asked, start, stop=stop, notify=telling.note, committed=lambda told: _say_told(told, is_json=is_json))
+    _check_given(given, topic="--from URL", directory="--to DIRECTORY")
+    spec = make_lake_spec(**asked.given(LakeSpec, given))
+    address, stop = parse(spec.topic, sink_password(sink_file)), threading.Event()
+    filling = Filling(
+        address=address,
+        store=Store(Path(spec.directory)),
+        seconds=spec.every,
+        until_caught_up=spec.until_caught_up,
+        claims=spec.claims_directory,
+    )
+    with (
+        stopping_on_signals(stop),
+        _spark(spec.spark_master, stop, has_kafka=True) as start,
+        _telling(is_json) as telling,
+    ):
+        telling.note(f"Writing {address} into {spec.directory}; Ctrl-C stops it, and the same command goes on.")
+        fill(filling, start, stop=stop, notify=telling.note, committed=lambda told: _say_told(told, is_json=is_json))
     if stop.is_set():
         raise Interrupted("Interrupted.")
-    newest = asked.store.open()
+    newest = filling.store.open()
     if is_json:
         json_line({"event": "caught_up", "manifest": newest.number, "watermark": newest.watermark})
     else:
         say(f"Caught up: {_shown(newest.watermark)}.")
+
+
+lake = asked.with_options(_fill, LakeSpec, before={"sink_file": SinkFileOption}, after={"is_json": options.JsonOption})
 
 
 def _telling(is_json: bool) -> Telling:
@@ -215,27 +206,21 @@ def _list(manifest: Any) -> None:
     )
 
 
-def lake_compact(
-    of: Annotated[Path, typer.Option("--of", metavar="DIRECTORY", help="Where the lake is.")],
-    fold_before: Annotated[
-        str | None, typer.Option("--fold-before", metavar="TIME", help="Give up what rows were before; as of --as-of.")
-    ] = None,
-    keep_minutes: Annotated[
-        float, typer.Option("--keep-minutes", metavar="N", min=0, help="Replaced files stay so long for readers.")
-    ] = 60.0,
-    spark_master: MasterOption = "local[*]",
-    is_json: options.JsonOption = False,
-) -> None:
-    """Compact a lake."""
+def _compact(context: typer.Context, is_json: bool, **given: Any) -> None:
     from vreplication.feed.lake import spark_reading as reading
     from vreplication.feed.lake.manifest import Store
     from vreplication.feed.lake.spark_compacting import compact
 
-    store, stop = Store(of), threading.Event()
-    upto = None if fold_before is None else reading.microseconds(fold_before)
-    with stopping_on_signals(stop), _spark(spark_master, stop) as start:
-        done = compact(store, start, fold_before=upto, keep_seconds=keep_minutes * 60)
+    _check_given(given, directory="--of DIRECTORY")
+    spec, stop = make_compact_spec(**asked.given(CompactSpec, given)), threading.Event()
+    upto = None if spec.fold_before is None else reading.microseconds(spec.fold_before)
+    store = Store(Path(spec.directory))
+    with stopping_on_signals(stop), _spark(spec.spark_master, stop) as start:
+        done = compact(store, start, fold_before=upto, keep_seconds=spec.keep_minutes * 60)
     if is_json:
         json_line({"event": "compacted", **{name: getattr(done, name) for name in done.__slots__}})
     else:
         say(f"{done.files_before} files are {done.files_after} now; {done.removed} old ones were removed.")
+
+
+lake_compact = asked.with_options(_compact, CompactSpec, before={}, after={"is_json": options.JsonOption})

@@ -10,6 +10,7 @@ import re
 import threading
 from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -23,7 +24,8 @@ from vreplication.mysql.url import SourceUrl
 from vreplication.progress import metrics as figures
 
 HELP = """
-Change feeds of the source, and consumers that write into the target, in Prometheus' text format: once, or over HTTP.
+Change feeds of the source, consumers that write into the target, and lakes, in Prometheus' text format: once, or over
+HTTP.
 
 Examples:
 
@@ -38,6 +40,9 @@ ListenOption = Annotated[
     str | None,
     typer.Option("--listen", metavar="HOST:PORT", help=f"Answer at http://HOST:PORT{_PATH} until it is ended."),
 ]
+LakesOption = Annotated[
+    list[Path] | None, typer.Option("--lake", metavar="DIRECTORY", help="A lake, too. Several times: several.")
+]
 
 
 def metrics(
@@ -45,19 +50,36 @@ def metrics(
     source_file: options.SourceFileOption = None,
     target: options.TargetOption = None,
     target_file: options.TargetFileOption = None,
+    lake: LakesOption = None,
     listen: ListenOption = None,
 ) -> None:
-    servers = options.servers(source, source_file, target, target_file).given
+    found = options.servers(source, source_file, target, target_file, is_none=bool(lake)).given
     if listen is None:
-        print(text(servers), end="")
+        print(text(found, lake or ()), end="")
         return
-    _serve(listen, lambda: text(servers))
+    _serve(listen, lambda: text(found, lake or ()))
     raise Interrupted("Interrupted.")
 
 
-def text(servers: Sequence[SourceUrl]) -> str:
+def text(servers: Sequence[SourceUrl], lakes: Sequence[Path] = ()) -> str:
     """Of all of them."""
-    return figures.exposition(sample for url in servers for sample in _of(url))
+    of_servers = (sample for url in servers for sample in _of(url))
+    return figures.exposition([*of_servers, *(sample for each in lakes for sample in _of_lake(each))])
+
+
+def _of_lake(directory: Path) -> list[figures.Sample]:
+    """None of one that is not there yet."""
+    from vreplication.feed.lake.manifest import Store
+
+    try:
+        found = Store(directory).newest()
+    except VReplicationError:
+        return []
+    if found is None:
+        return []
+    size = {name: getattr(found.size, name) for name in found.size.__slots__}
+    told = {**size, "watermark_micros": found.watermark, "manifest": found.number}
+    return list(figures.of_lake(str(Store(directory).directory), found.topic, told))
 
 
 def _of(url: SourceUrl) -> list[figures.Sample]:

@@ -194,12 +194,15 @@ def servers(
     *,
     is_either: bool = True,
     is_target: bool = False,
+    is_none: bool = False,
 ) -> Servers:
     """Those that are given. Raises Refused when none is; or without `is_either`, when one of them is not; or with
-    `is_target`, when the target is not."""
+    `is_target`, when the target is not; with `is_none` never."""
     of_source, of_target, _ = _SOURCE.take(), _TARGET.take(), _REPLICA.take()
     at_source = _SOURCE.find(source, source_file, of_source)
     at_target = _TARGET.find(target, target_file, of_target)
+    if is_none:
+        return Servers(source=at_source, target=at_target)
     if at_source is None and not is_target and (at_target is None or not is_either):
         raise _SOURCE.missing()
     if at_target is None and (is_target or not is_either):

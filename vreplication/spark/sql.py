@@ -6,14 +6,15 @@ sentence before anything is started.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from vreplication.errors import Refused, Terminal
-from vreplication.spark.start import spark_context
+from vreplication.errors import Interrupted, Refused, Terminal
+from vreplication.spark.start import end_context, spark_context
 
 JARS = "VREPLICATION_SPARK_KAFKA_JARS"
 _FOLDER = "~/.cache/vreplication/spark-kafka-4.2.0"
@@ -63,6 +64,28 @@ def sql_session(master: str, *, jars: tuple[str, ...] = (), check: Callable[[], 
             cure="Look at --spark-master and at the Java installation, then run the same command again.",
         )
     return found[0]
+
+
+@contextlib.contextmanager
+def opened(master: str, stop: threading.Event, *, has_kafka: bool = False) -> Iterator[Callable[[], Any]]:
+    """A function that starts it when it is needed; ended at the end. Raises Refused where jars are missing."""
+    jars = kafka_jars() if has_kafka else ()
+    started: list[Any] = []
+
+    def check() -> None:
+        if stop.is_set():
+            raise Interrupted("Interrupted.")
+
+    def start() -> Any:
+        if not started:
+            started.append(sql_session(master, jars=jars, check=check))
+        return started[0]
+
+    try:
+        yield start
+    finally:
+        for session in started:
+            end_context(session.sparkContext)
 
 
 def _start(found: list[Any], master: str, jars: tuple[str, ...]) -> None:

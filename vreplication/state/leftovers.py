@@ -25,6 +25,8 @@ _OLD = {
     "feed_rates": f"slot < UNIX_TIMESTAMP(NOW(6) - INTERVAL %s DAY) / {SLOT_SECONDS} AND {_OF_NO_LIVING}",
 }
 """Tables that grow old by rows, and which of them are older than so many days."""
+_WITH = {"history": ("feed_rates",)}
+"""What goes with another one's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,5 +97,7 @@ def count_old(session: Session, table: str, days: int) -> int:
 
 
 def remove_old(session: Session, table: str, days: int) -> None:
-    while session.execute(f"DELETE FROM {SIDECAR}.{table} WHERE {_OLD[table]} LIMIT {_ROWS}", (days,)):
-        pass
+    for each in (table, *_WITH.get(table, ())):
+        sql = f"DELETE FROM {SIDECAR}.{each} WHERE {_OLD[each]} LIMIT {_ROWS}"
+        while layout.look(session, lambda sql=sql: session.execute(sql, (days,))):  # type: ignore[misc]
+            pass

@@ -13,6 +13,8 @@ DAG = "online_ddl"
 """Whose rights decide who may look."""
 MOVES = "move_tables"
 FEEDS = "changefeed"
+LAKES = "lake"
+"""The DAG that fills a lake: no server has its state, its runs tell it."""
 DAGS = (DAG, MOVES, FEEDS)
 """Called as the kinds of workflows: a workflow takes the right to edit its kind's DAG; runs have a page of ours as tab.
 """

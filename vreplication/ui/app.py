@@ -7,6 +7,7 @@ What must stay true: every route asks for a login, also the one for what does no
 from __future__ import annotations
 
 import functools
+import time
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol
 
@@ -23,9 +24,10 @@ from vreplication.masking import mask, masked
 from vreplication.mysql.session import Session
 from vreplication.mysql.url import SourceUrl
 from vreplication.progress import metrics
-from vreplication.ui import FEEDS, MOVES, Run, access, detail, reading, view
+from vreplication.ui import FEEDS, LAKES, MOVES, Run, access, detail, lakes, reading, view
 from vreplication.ui.acts import ACTS, AT_BOTH_ENDS, WITH_VALUES
 from vreplication.ui.asking import Answer, Asker, Source
+from vreplication.ui.lakes import Lake
 
 STATIC = {
     "page.css": "text/css",
@@ -71,6 +73,9 @@ class Home(Protocol):
 
     def has_failed(self, run: Run) -> bool:
         """True when that run has ended, and not well."""
+
+    def lakes(self, run: Run | None = None) -> list[Lake]:
+        """What runs that fill lakes have told last, the newest run first; or one of them."""
 
 
 class NotFound(Exception):
@@ -140,6 +145,7 @@ class Page:
     def api(self) -> APIRouter:
         router = APIRouter(prefix="/api", dependencies=[Depends(access.may_look)])
         router.get("/workflows")(self.api_list)
+        router.get("/lakes")(self.api_lakes)
         router.get("/workflows/{workflow}")(self.api_detail)
         guards = [Depends(access.may_act), Depends(access.was_meant)]
         router.post("/workflows/{workflow}/{act}", dependencies=guards)(self.api_act)
@@ -178,6 +184,12 @@ class Page:
         )
         found = detail.detail(answer, self._run_of(answer, workflow), self._consumers(answer))
         return JSONResponse(found | {"history": detail.past(past[0])})
+
+    def api_lakes(self) -> JSONResponse:
+        return JSONResponse({"lakes": self._lakes()})
+
+    def _lakes(self) -> list[view.Data]:
+        return [lakes.shown(each, time.time()) for each in lakes.newest(self._home.lakes())]
 
     def _consumers(self, answer: Answer, seconds: float | None = None) -> list[Answer]:
         """Of every server that we know: who consumes a feed's topic writes into any of them."""
@@ -244,7 +256,8 @@ class Page:
         data = self._list(conn_id, _patience(request))
         poll = _SOON if data["asking"] else 3000 + 1000 * (len(data["workflows"]) // _SMALL)
         groups = data.pop("consumers")
-        return self._render(request, "list.html", poll=poll, editor=editor, groups=groups, **data)
+        more = {"groups": groups, "lakes": self._lakes()}
+        return self._render(request, "list.html", poll=poll, editor=editor, **more, **data)
 
     def html_detail(
         self,
@@ -268,7 +281,9 @@ class Page:
         return NotFound(404, "This run began no migration.", [], run=run)
 
     def html_run(self, request: Request, dag_id: str, run_id: str) -> Response:
-        """The tab of a DAG run: the workflow's page, or why there is none."""
+        """The tab of a DAG run: the workflow's page, a lake's, or why there is none."""
+        if dag_id == LAKES and (told := self._home.lakes(Run(dag_id, run_id))):
+            return self._render(request, "lake.html", poll=4000, l=lakes.shown(told[0], time.time()))
         found = self._home.workflow_of_run(Run(dag_id, run_id))
         if found is None:
             return self._message(request, NotFound(404, f"This run of {dag_id} is no migration.", []))
@@ -280,6 +295,7 @@ class Page:
         """For Prometheus, which has a login as everybody."""
         answers = self._asker.ask(self._sources(conn_id), "metrics", _metrics)
         samples = [s for a in answers for s in (metrics.down(_server(a)) if a.problem is not None else a.value)]
+        samples += [] if conn_id else lakes.samples(lakes.newest(self._home.lakes()), time.time())
         return Response(metrics.exposition(samples), media_type=metrics.CONTENT_TYPE)
 
     def static(self, name: str) -> FileResponse:

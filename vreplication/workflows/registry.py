@@ -21,6 +21,7 @@ from vreplication.workflows.changefeed import plan as changefeed
 from vreplication.workflows.changefeed import stages as changefeed_stages
 from vreplication.workflows.changefeed import tasks as changefeed_tasks
 from vreplication.workflows.changefeed.spec import FeedSpec
+from vreplication.workflows.lake.spec import CompactSpec, LakeSpec
 from vreplication.workflows.move_tables import plan as move_tables
 from vreplication.workflows.move_tables import stages as move_tables_stages
 from vreplication.workflows.move_tables import tasks as move_tables_tasks
@@ -118,9 +119,26 @@ _ALL = (
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """What has a command and a DAG, and is no workflow: no server has its state. has_sink: it reads a broker."""
+
+    name: str
+    spec: type[BaseModel]
+    help: str
+    has_sink: bool = False
+
+
 def connection_param(end: str) -> str:
     """What names the connection of a server, by its role, where a scheduler keeps connections."""
     return f"{end}_conn_id"
 
 
 KINDS = {kind.name: kind for kind in _ALL}
+COMMANDS = {
+    each.name: each
+    for each in (
+        Command(name="lake", spec=LakeSpec, help="Write a feed's topic as Parquet files.", has_sink=True),
+        Command(name="lake_compact", spec=CompactSpec, help="Make few files of a lake's many, and fold its history."),
+    )
+}

@@ -116,6 +116,16 @@ class Retired:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """Of a lake. tables: that have a name now; changes: rows of all files."""
+
+    tables: int
+    files: int
+    changes: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
     """watermark: the lake is the source at this time. horizon: what was earlier can no longer be told.
 
@@ -136,6 +146,16 @@ class Manifest:
     tables: dict[int, Table] = field(default_factory=dict)
     retired: tuple[Retired, ...] = ()
 
+    @property
+    def size(self) -> Size:
+        files = [file for table in self.tables.values() for file in table.files]
+        return Size(
+            tables=sum(each.until == FOREVER for each in self.names),
+            files=len(files),
+            changes=sum(file.rows for file in files),
+            nbytes=sum(file.nbytes for file in files),
+        )
+
     def find(self, schema: str, name: str, at: int) -> Table | None:
         """What was called so then."""
         for each in self.names:
@@ -147,6 +167,10 @@ class Manifest:
         """Of all files that a reader may need, now or from a manifest of before."""
         named = {file.path for table in self.tables.values() for file in table.files}
         return named | {each.path for each in self.retired}
+
+
+class Taken(Refused):
+    """Another process does that now."""
 
 
 class Store:
@@ -237,12 +261,12 @@ class Store:
 
     @contextlib.contextmanager
     def alone(self, what: str, words: str) -> Iterator[None]:
-        """The lock lives as long as the process. words: who holds it otherwise. Raises Refused."""
+        """The lock lives as long as the process. words: who holds it otherwise. Raises Taken."""
         with told(self.directory), open(self.directory / WORK / f"{what}.lock", "w") as held:
             try:
                 fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise Refused(f"{words} {self.directory}.", cure="Let it end, or stop it, first.") from None
+                raise Taken(f"{words} {self.directory}.", cure="Let it end, or stop it, first.") from None
             yield
 
     def remove_strays(self, letter: str, manifest: Manifest) -> None:
