@@ -112,8 +112,14 @@ def test_each_change_is_in_its_topic_once_wherever_the_feed_is_killed(
     start = feeds.here(database)
     feed = begin(rule=Rule(way=("index-value", "ts")[seed % 2]), partitions=2)
     feed.wait_begun()
-    killer = kill(seed, (*POINTS, *SCALING, *OPENING), share=0.2)
     tables: tuple[str, ...] = ("t", "u")
+    killer = kill(seed, OPENING, share=0.5)
+    while len(set(killer.killed)) < len(OPENING):
+        tables += (f"early{len(tables)}",)
+        make_tables(database, tables[-1])
+        database.admin.execute_raw(f"INSERT INTO {tables[-1]} VALUES (1,'a',1)")
+        feed.wait_sent(database)
+    killer = kill(seed, (*POINTS, *SCALING, *OPENING), share=0.2)
     for wanted, comes in ((4, "v"), (1, "w"), (3, "x")):
         feed.wanted = wanted
         make_tables(database, comes)
@@ -235,6 +241,7 @@ def test_a_topic_that_is_not_the_feeds_stops_it_until_it_is_away(
     assert f"Topic {theirs} holds messages already" in str(feed.error)
     delete(broker, theirs)
     again = begin()
+    again.is_alone = True
     database.admin.execute_raw("INSERT INTO u VALUES (1,'a',1)")
     again.wait_sent(database)
     assert sent(feed.feed) == logged(database, start)

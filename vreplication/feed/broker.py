@@ -39,6 +39,7 @@ _AGAIN = frozenset(
         *(KafkaError.NOT_ENOUGH_REPLICAS, KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND, KafkaError.BROKER_NOT_AVAILABLE),
         *(KafkaError.CONCURRENT_TRANSACTIONS, KafkaError.NETWORK_EXCEPTION, KafkaError.NOT_CONTROLLER),
         *(KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART),
+        *(KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT),
         *(KafkaError.REPLICA_NOT_AVAILABLE, KafkaError.OFFSET_NOT_AVAILABLE, KafkaError.KAFKA_STORAGE_ERROR),
     }
 )

@@ -152,6 +152,8 @@ class Checker:
         self.report.generations = max(self.report.generations, generation)
 
     def _check_time(self, at: _Partition, tags: Tags) -> None:
+        if not at.generation and not at.is_cut:
+            raise _Wrong("no Admin stands before it")
         if tags.t <= at.resolved:
             raise _Wrong(f"rule 2.2: its time is {tags.t}, and Resolved({at.resolved}) was before it")
         if (tags.t, tags.seq) < at.place:

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from vreplication.binlog.events import RowChange
-from vreplication.errors import Terminal, Transient
+from vreplication.errors import Transient
 from vreplication.feed.broker import Broker
 from vreplication.feed.conflicts import Conflicts
 from vreplication.feed.lanes import Lane, Lanes, Named, lanes_of, tags_of
@@ -28,7 +28,7 @@ from vreplication.feed.messages import Admin, Ddl, Format, Header, Kind, Place, 
 from vreplication.feed.producer import FeedProducer
 from vreplication.feed.progress import End, Followed, Progress
 from vreplication.feed.reading import Mark, Piece, Reading, Source
-from vreplication.feed.topics import check_topics, find_tails, make_lanes, unfit
+from vreplication.feed.topics import check_topics, find_tails, open_lanes
 from vreplication.pausepoints import reach
 
 log = logging.getLogger(__name__)
@@ -219,17 +219,11 @@ class Run:
 
     def _open_topics(self, tables: Iterable[Named]) -> None:
         """For those that have none yet. They are recorded first, so that it is known whose they are."""
-        known, progress = self._lanes.by_table, self.progress
-        if not (new := [table for table in dict.fromkeys(tables) if table not in known]):
+        if not (new := self._lanes.unknown(tables)):
             return
-        if words := unfit(progress.topic, [*known, *new], progress.partitions):
-            raise Terminal(words, cure="Begin a feed that leaves tables out (--exclude).")
         # Everything that comes into them is behind this time.
-        since = max(self._whole, progress.resolved)
-        protocol, count = self.settings.format.name, progress.partitions
-        made = make_lanes(self.broker, progress.topic, new, protocol, partitions=count, since=since)
-        for lane in made:
-            lane.before = progress.generation - 1
+        since = max(self._whole, self.progress.resolved)
+        made = open_lanes(self.broker, self.progress, self._lanes, new, self.settings.format.name, since)
         reach("feed.topic.made")
         self._commit(opened=made)
         reach("feed.topic.noted")
@@ -391,11 +385,11 @@ class Run:
 
     def _lanes_of(self, sending: _Sending, ddl: Ddl) -> list[Lane]:
         """A table that is gone, or never was, gets no topic."""
-        tables, names = sending.source.tables, list(ddl.tables)
-        if self._lanes.is_each and tables.is_folded:
+        has, names = sending.source.tables.filter.has, list(ddl.tables)
+        if sending.source.is_folded:
             names = [(schema.lower(), table.lower()) for schema, table in names]
         if self._lanes.is_each and ddl.verb != "DROP":
-            self._open_topics(each for each in names if each[1] and tables.filter.has(*each))
+            self._open_topics(each for each in names if each[1] and has(*each))
         return self._lanes.of_ddl(names)
 
     # The end of a Kafka transaction.

@@ -197,6 +197,9 @@ class Lanes:
         assert lane.table is not None
         self.by_table[lane.table] = lane
 
+    def unknown(self, tables: Iterable[Named]) -> list[Named]:
+        return [table for table in dict.fromkeys(tables) if table not in self.by_table]
+
     def of_row(self, schema: str, table: str) -> Lane:
         return self.by_table[schema, table] if self.is_each else self.main
 

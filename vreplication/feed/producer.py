@@ -34,6 +34,7 @@ TRANSACTION_SECONDS = 60
 _MESSAGE_SECONDS = 45
 _INIT_SECONDS = 60.0
 _SOCKET_SECONDS = 20
+_KNOWN_SECONDS = 5.0
 _SLICE_SECONDS, _TOLD_SECONDS, _LET_GO_SECONDS = 0.5, 5.0, 5.0
 _AGAIN_SECONDS = 0.05
 _BEFORE = frozenset({KafkaError.CONCURRENT_TRANSACTIONS, KafkaError.COORDINATOR_LOAD_IN_PROGRESS})
@@ -44,7 +45,7 @@ _FENCED = frozenset(
         KafkaError.INVALID_PRODUCER_ID_MAPPING,
     }
 )
-_SPOILED = (KafkaError._FATAL, KafkaError._STATE)
+_SPOILED = frozenset({KafkaError._FATAL, KafkaError._STATE, KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 """It happened before, in the background, and this call is only the first to hear of it."""
 _OVER = frozenset(
     {
@@ -168,14 +169,19 @@ class FeedProducer:
         lane.partitions = partitions
 
     def know(self, lanes: Sequence[Lane], partitions: int) -> None:
-        """The client learns of new partitions minutes later by itself. Raises Transient."""
+        """The client learns of new partitions minutes later by itself, each broker a moment later. Raises Transient."""
+        until = time.monotonic() + _KNOWN_SECONDS
+        while (lane := self._unknown(lanes, partitions)) is not None:
+            if time.monotonic() > until:
+                raise Transient(f"Topic {lane.name} does not have {partitions} partitions yet.")
+            time.sleep(0.05)
+
+    def _unknown(self, lanes: Sequence[Lane], partitions: int) -> Lane | None:
         of_all, one = self._own.list_topics, lanes[0].name
         with self._calls("The topic's partitions cannot be looked at"):
             found = (of_all(timeout=15.0) if len(lanes) > 1 else of_all(one, timeout=15.0)).topics
-        for lane in lanes:
-            there = len(found[lane.name].partitions) if lane.name in found else 0
-            if there < partitions:
-                raise Transient(f"Topic {lane.name} has {there} partitions yet, not {partitions}.")
+        few = (each for each in lanes if each.name not in found or len(found[each.name].partitions) < partitions)
+        return next(few, None)
 
     def resolved(self, lane: Lane, t: int, message: Encoded) -> None:
         for partition in range(lane.partitions):

@@ -40,7 +40,7 @@ class Source:
     """number: of `count`. tables, dispatcher, format: its own, for names, collations and flavor are its server's.
 
     home: where its sorter's files go; budget_bytes: what open transactions may take in memory. snapshot: of the rows
-    that are there, or None.
+    that are there, or None. is_folded: the server tells tables by names in lower case.
     """
 
     number: int = 0
@@ -52,6 +52,7 @@ class Source:
     home: Path
     budget_bytes: int = MATCHER_BUDGET_BYTES
     snapshot: Snapshot | None = None
+    is_folded: bool = False
 
 
 class Mark(NamedTuple):

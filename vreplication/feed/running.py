@@ -258,6 +258,7 @@ def _source(feed: Feed, session: Session, number: int, filled: Filled | None) ->
             home=feed.home / str(number),
             budget_bytes=feed.budget_bytes // len(feed.sources),
             snapshot=Snapshot(origin.url, feed.id, tables, filled) if filled and not filled.is_done else None,
+            is_folded=bool(int(session.value("SELECT @@lower_case_table_names"))),
         )
     finally:
         tables.close()

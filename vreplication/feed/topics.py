@@ -48,6 +48,19 @@ def unfit(prefix: str, tables: Collection[Named], partitions: int) -> str:
     return check_names(prefix, tables)
 
 
+def open_lanes(
+    broker: Broker, progress: Progress, lanes: Lanes, tables: Sequence[Named], protocol: str, since: int
+) -> list[Lane]:
+    """Topics for tables that came, of which nothing is recorded yet. Raises Terminal, Transient."""
+    count = progress.partitions
+    if words := unfit(progress.topic, [*lanes.by_table, *tables], count):
+        raise Terminal(words, cure="Begin a feed that leaves tables out (--exclude).")
+    made = make_lanes(broker, progress.topic, tables, protocol, partitions=count, since=since)
+    for lane in made:
+        lane.before = progress.generation - 1
+    return made
+
+
 def make_lanes(
     broker: Broker, prefix: str, tables: Sequence[Named], protocol: str, *, partitions: int, since: int
 ) -> list[Lane]:
