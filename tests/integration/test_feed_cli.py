@@ -101,9 +101,11 @@ def _rows(database: Database, table: str = "t") -> list[Any]:
 
 
 def test_a_feed_into_a_database_of_the_other_flavor(source: Database, target: Database, kafka: Cluster) -> None:
+    """One topic for all from MySQL, one for each table from MariaDB."""
     feed = f"f{secrets.token_hex(3)}"
     sink = f"kafka://{kafka.bootstrap}/{feed}"
-    asked = ("--sink", sink, "--workflow", feed, "--partitions", "2", "--dispatch", "index-value")
+    own, topic = (("--topic-per-table",), f".{source.name}.t") if source.server.is_mariadb else ((), "")
+    asked = ("--sink", sink, "--workflow", feed, "--partitions", "2", "--dispatch", "index-value", *own)
     code, out, err = call("plan", "changefeed", *asked, source=source)
     assert code == 0, out + err
     assert "Nothing was touched" in out
@@ -119,10 +121,10 @@ def test_a_feed_into_a_database_of_the_other_flavor(source: Database, target: Da
         source.admin.execute_raw("ALTER TABLE t ADD COLUMN z INT DEFAULT 5")
         source.admin.execute_raw("CREATE INDEX there_already ON t (n)")
         source.admin.execute_raw("DELETE FROM t WHERE id=3")
-        with running("consume", "--from", sink, "--mode", "transaction", target=target):
+        with running("consume", "--from", sink + topic, "--mode", "transaction", target=target):
             wait_until(lambda: _rows(target) == _rows(source), "the target is not level", 60)
-            _check_metrics(source, target, feed)
-        code, out, err = call("feed-check", "--from", sink, "--json")
+            _check_metrics(source, target, feed, feed + topic)
+        code, out, err = call("feed-check", "--from", sink + topic, "--json")
         report = json.loads(out)
         assert (code, report["event"], report["generations"], report["ddl"]) == (0, "checked", 2, 8), out + err
     code, out, err = call("cancel", feed, "--yes", source=source)
@@ -171,7 +173,7 @@ def _is_driven(source: Database, feed: str) -> bool:
         return lease.is_alive(session, feed, lease.DRIVER)
 
 
-def _check_metrics(source: Database, target: Database, feed: str) -> None:
+def _check_metrics(source: Database, target: Database, feed: str, topic: str) -> None:
     """Once, and over HTTP, of both servers."""
     port, said = free_port(), list[str]()
     with running("metrics", "--listen", f"127.0.0.1:{port}", source=source, target=target):
@@ -182,8 +184,10 @@ def _check_metrics(source: Database, target: Database, feed: str) -> None:
     assert found[f"vreplication_feed_partitions{{{mine}}}"] == "4"
     sent = sum(float(v) for k, v in found.items() if k.startswith(f"vreplication_feed_rows_sent_total{{{mine}"))
     assert sent in (5, 6), "three rows, a changed key, which may be two of them, and a deleted row"
+    of_topic = mine.replace(f'topic="{feed}"', f'topic="{topic}"')
+    assert float(found[f'vreplication_feed_messages_total{{{of_topic},partition="3"}}']) >= 1
     assert 0 <= float(found[f"vreplication_feed_lag_seconds{{{mine}}}"]) < 30
-    theirs = f'server="{target.url.host}:{target.url.port}",consumer_group="vreplication",topic="{feed}"'
+    theirs = f'server="{target.url.host}:{target.url.port}",consumer_group="vreplication",topic="{topic}"'
     assert 0 <= float(found[f"vreplication_feed_consumer_lag_seconds{{{theirs}}}"]) < 30
     assert found[f"vreplication_feed_consumer_members{{{theirs}}}"] == "1"
 
@@ -203,6 +207,10 @@ def _asked(url: str) -> list[str]:
         (("--sink", "kafka://x:1/t?sasl.password=geheim"), "holds a secret"),
         (("--sink", "kafka://x:1/t?acks=0"), "is set by the feed itself"),
         (("--sink", "kafka://x:1/t", "--dispatch", "columns:"), "is not known"),
+        (
+            ("--sink", "kafka://x:1/t", "--topic-per-table", "--dispatch", "conflict"),
+            "does not go with --dispatch conflict",
+        ),
         (("--sink", "kafka://x:1/t", "--tables", "shop"), "is no pattern like schema.table"),
         (("--sink", "kafka://x:1/t", "--columns", "shop.t"), "are not valid"),
         ((), "No sink is given"),

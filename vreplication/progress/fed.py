@@ -6,7 +6,7 @@ that is not known is None, and one about now is not known when its writer has be
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,8 +20,9 @@ from vreplication.state.feed_offsets import State
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fed:
     """rows_sent, rows: since its process was started, rates: of the last seconds, ends: number of the last message; the
-    last three by partition: rows of all topics, ends of `topic`. topics: how many there are. resolved: microseconds
-    since 1970. committed: seconds since the last commit.
+    last three by partition: rows of all topics, ends of `topic`. topics: how many there are. tables: of those
+    of tables by name `topic_id`, `generation` and `ends`; none where they are too many. resolved: microseconds since
+    1970. committed: seconds since the last commit.
     """
 
     age_seconds: float
@@ -29,6 +30,7 @@ class Fed:
     topic: str | None
     topic_id: str | None
     topics: int
+    tables: Mapping[str, Mapping[str, Any]]
     generation: int | None
     partitions: int | None
     rows_sent: int
@@ -48,10 +50,20 @@ class Fed:
         return f"{self.topic}, and {self.topics - 1} of tables" if self.topic and self.topics > 1 else self.topic
 
     def is_read_by(self, group: Consumers) -> bool:
-        """Where each table has its own topic, by its name."""
-        if group.topic_id == self.topic_id:
-            return True
-        return self.topics > 1 and group.topic.startswith(f"{self.topic}.")
+        """It reads a topic of the feed; by its name where there are too many to know."""
+        if group.topic_id == self.topic_id or self.topics == 1:
+            return group.topic_id == self.topic_id
+        found = self.tables.get(group.topic)
+        return found["topic_id"] == group.topic_id if found else not self.tables and self._has(group.topic)
+
+    def _has(self, topic: str) -> bool:
+        return topic.startswith(f"{self.topic}.")
+
+    def at(self, topic: str) -> tuple[int | None, Sequence[int]]:
+        """Generation and ends of one of its topics."""
+        if found := self.tables.get(topic):
+            return found["generation"], found["ends"]
+        return (self.generation, self.ends) if topic == self.topic else (None, ())
 
     @property
     def is_now(self) -> bool:
@@ -94,9 +106,10 @@ class Consumers:
 
     def behind(self, fed: Fed) -> int | None:
         """Messages of this feed that are not applied yet."""
-        if self.generation != fed.generation or len(fed.ends) < self.partitions:
+        generation, ends = fed.at(self.topic)
+        if self.generation != generation or len(ends) < self.partitions:
             return None
-        return sum(max(0, fed.ends[each.number] - each.n) for each in self.state.offsets)
+        return sum(max(0, ends[each.number] - each.n) for each in self.state.offsets)
 
     @property
     def stands_at(self) -> str:
@@ -135,6 +148,7 @@ def _fed(wanted: int | None, figures: Mapping[str, Any], age: float) -> Fed:
         topic=figures.get("topic"),
         topic_id=figures.get("topic_id"),
         topics=int(figures.get("topics") or 1),
+        tables=figures.get("table_topics") or {},
         generation=figures.get("generation"),
         partitions=figures.get("partitions"),
         rows_sent=int(figures.get("rows_sent") or 0),

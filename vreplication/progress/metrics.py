@@ -110,6 +110,10 @@ def _of_feed(labels: dict[str, str], one: Fed, *, is_paused: bool) -> Iterator[S
     for name, each in (("feed_rows_sent_total", one.rows), ("feed_messages_total", one.ends)):
         for number, value in enumerate(each):
             yield Sample(name=name, value=value, labels=labels | {"partition": str(number)})
+    for topic, found in one.tables.items():
+        for number, value in enumerate(found["ends"]):
+            each_of = labels | {"topic": topic, "partition": str(number)}
+            yield Sample(name="feed_messages_total", value=value, labels=each_of)
 
 
 def _of_consumers(server: str, group: Consumers) -> Iterator[Sample]:

@@ -132,8 +132,8 @@ def at(micros: int | None) -> str | None:
 
 def consumers(found: Iterable[tuple[str, Consumers]], known: Iterable[Fed]) -> list[Data]:
     """(connection, group) of each; known: the feeds of which we know, of which one may be theirs."""
-    by_topic = {fed.topic_id: fed for fed in known if fed.topic_id}
-    return [_group(conn_id, each, by_topic.get(each.topic_id)) for conn_id, each in found]
+    feeds = [fed for fed in known if fed.topic_id]
+    return [_group(conn_id, each, next((f for f in feeds if f.is_read_by(each)), None)) for conn_id, each in found]
 
 
 def _at_work(each: Consumers) -> str:

@@ -18,6 +18,7 @@ from typing import Any
 
 from vreplication.errors import Ambiguous, Cancelled, Interrupted, Terminal, Transient, VReplicationError
 from vreplication.feed.feed import Status
+from vreplication.feed.lanes import topic_name
 from vreplication.feed.progress import Progress
 from vreplication.masking import mask
 from vreplication.mysql.session import Session, connect
@@ -33,6 +34,8 @@ log = logging.getLogger(__name__)
 _BEAT_SECONDS = 1.0
 _RATE_SECONDS = 10
 """Over which rates are."""
+_MOST_TOLD = 500
+"""Partitions of topics of tables."""
 _BEATS_A_POINT, _BEATS_A_THINNING = history.SLOT_SECONDS, 3_600
 
 
@@ -229,6 +232,7 @@ class FeedDriver:
                 "topic": progress.topic,
                 "topic_id": progress.topic_id,
                 "topics": 1 + len(progress.topics),
+                "table_topics": _table_topics(progress),
                 "partitions": progress.partitions,
                 "generation": progress.generation,
                 "position": progress.sources[0].position,
@@ -241,6 +245,20 @@ class FeedDriver:
             }
         self.figures = self.figures | found
         return self.figures
+
+
+def _table_topics(progress: Progress) -> dict[str, Any]:
+    """Where each of them stands, as long as they are not too many to be written each second."""
+    if sum(len(each.ends) // 2 for each in progress.topics) > _MOST_TOLD:
+        return {}
+    return {
+        topic_name(progress.topic, each.schema, each.table): {
+            "topic_id": each.id,
+            "generation": progress.generation - each.before,
+            "ends": each.ends[1::2],
+        }
+        for each in progress.topics
+    }
 
 
 def _filling(progress: Progress) -> str | None:
