@@ -45,6 +45,7 @@ from vreplication.state import gate, history, journal, layout, lease, moves, pro
 from vreplication.state.workflows import WorkflowRow
 from vreplication.ui import Run, asking
 from vreplication.ui.asking import Source
+from vreplication.ui.lakes import Lake
 
 SCRIPT = "<script>alert(1)</script>"
 WORKFLOW = "wf-1"
@@ -63,6 +64,7 @@ class Home:
     def __init__(self) -> None:
         self.known: list[Source] = []
         self.failed: set[str] = set()
+        self.told: list[Lake] = []
 
     def sources(self) -> list[Source]:
         return self.known
@@ -84,6 +86,9 @@ class Home:
 
     def has_failed(self, run: Run) -> bool:
         return run.run_id in self.failed
+
+    def lakes(self, run: Run | None = None) -> list[Lake]:
+        return [each for each in self.told if run in (None, each.run)]
 
 
 @pytest.fixture(scope="session")
@@ -361,6 +366,50 @@ def test_a_feed_its_consumers_and_their_metrics(
     assert press(clients["user"], "tune", body={"chunk_millis": 100}).status_code == 409
     assert press(clients["user"], "release").status_code == 409
     assert "the topic and what it holds stay" in press(clients["user"], "cancel").json()["done"]
+
+
+def test_a_feed_whose_kafka_does_not_answer_is_ended_by_force(
+    clients: dict[str, Any], session: Session, database: Database, home: Home
+) -> None:
+    home.known = [Source(conn_id="main", url=database.url)]
+    make_feed(session, WORKFLOW, "shop", waiting_for="Kafka (b1:9092) does not answer. Waiting for it.")
+    user = clients["user"]
+    said = press(user, "cancel").json()["done"]
+    assert "Now it waits: Kafka (b1:9092) does not answer." in said
+    assert said.endswith("press Cancel without Kafka.")
+    shown = [b["act"] for b in user.get(f"/api/workflows/{WORKFLOW}").json()["buttons"]]
+    assert shown == ["pause", "force-cancel"]
+    assert press(clients["viewer"], "force-cancel").status_code == 403
+    assert not workflows.load(session, WORKFLOW).is_cancel_forced
+    assert press(user, "force-cancel").status_code == 200
+    assert workflows.load(session, WORKFLOW).is_cancel_forced
+    written = [(e["event"], e["details"]) for e in journal.read(session, WORKFLOW)]
+    assert written == [("cancel requested", ""), ("cancel requested", "by force")]
+
+
+def test_only_a_feed_is_cancelled_by_force(clients: dict[str, Any], session: Session, workflow: WorkflowRow) -> None:
+    assert press(clients["user"], "force-cancel").status_code == 409
+    assert not workflows.load(session, WORKFLOW).is_cancel_requested
+
+
+def test_a_lake_is_listed_and_has_the_tab_of_its_run(
+    clients: dict[str, Any], workflow: WorkflowRow, home: Home
+) -> None:
+    run = Run("lake", "manual__1/x+y")
+    told = {"directory": "/data/<i>lake", "topic": "shop", "at": time.time(), "manifest": 7, "changes": 12_345}
+    home.told = [Lake(run=run, state="running", told=told)]
+    viewer = clients["viewer"]
+    (found,) = viewer.get("/api/lakes").json()["lakes"]
+    assert (found["state"], found["changes"], found["files"], found["lag"]) == (
+        "filled", "12,345", "not known", "not known yet",
+    )  # fmt: skip
+    listed = viewer.get("/").text
+    assert "/data/&lt;i&gt;lake" in listed
+    assert f'href="./{found["page"]}"' in listed
+    page = viewer.get(f"/{found['page']}")
+    assert (page.status_code, "Nothing: it goes on until somebody ends the run." in page.text) == (200, True)
+    assert 'vreplication_lake_up{directory="/data/<i>lake",topic="shop"} 1\n' in viewer.get("/metrics").text
+    assert clients["nobody"].get("/api/lakes").status_code in (401, 403)
 
 
 def test_a_feed_that_waits_and_one_that_is_silent(
@@ -742,6 +791,7 @@ def test_who_comes_to_the_page_is_told_at_once_who_is_still_asked(
     assert "unreachable" not in text
     assert (found.status_code, "Looking for workflow none" in found.text) == (202, True)
     assert 'data-poll="50"' in found.text
+    assert "static/charts.js" in found.text, "what it becomes when the workflow is found has charts"
     assert clients["viewer"].get("/workflows/none").status_code == 503
 
 
