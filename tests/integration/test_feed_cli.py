@@ -133,6 +133,28 @@ def test_a_feed_into_a_database_of_the_other_flavor(source: Database, target: Da
     assert (code, "has ended (cancelled)" in err) == (2, True), err
 
 
+def test_what_a_foreign_key_deletes_is_logged_or_refused(source: Database, kafka: Cluster) -> None:
+    """Otherwise a target would keep the children, and nothing would say so."""
+    sql = source.admin.execute_raw
+    sql("CREATE TABLE `pa-rent` (id INT PRIMARY KEY)")
+    sql(
+        "CREATE TABLE `chi-ld` (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES `pa-rent` (id) ON DELETE CASCADE)"
+    )
+    asked = ("plan", "changefeed", "--sink", f"kafka://{kafka.bootstrap}/{source.name}")
+    code, out, err = call(*asked, source=source)
+    if source.server.is_mariadb:
+        assert (code, f"{source.name}.chi-ld" in out + err, "--cascades ignore" in out + err) == (2, True, True)
+        assert call(*asked, "--exclude", f"{source.name}.chi-ld", source=source)[0] == 0
+        assert call(*asked, "--cascades", "ignore", source=source)[0] == 0
+        return
+    assert code == 0, out + err
+    sql("INSERT INTO `pa-rent` VALUES (1)")
+    sql("INSERT INTO `chi-ld` VALUES (7, 1)")
+    start = feeds.here(source)
+    sql("DELETE FROM `pa-rent`")
+    assert ("chi-ld", {"id": 7, "p": 1}, None) in feeds.read(source, feeds.catalog(source), start)
+
+
 @pytest.mark.only_on("mariadb")
 def test_a_feed_whose_kafka_is_gone_for_good_is_ended_by_force(
     source: Database, monkeypatch: pytest.MonkeyPatch

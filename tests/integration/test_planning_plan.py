@@ -96,20 +96,20 @@ def test_all_refusals_are_listed(database: Database, session: Session) -> None:
     assert plan_json(plan)["is_refused"] is True
 
 
-@pytest.mark.parametrize("child", ["child", "ch-ild é"])
+@pytest.mark.parametrize(("parent", "child"), [("t", "child"), ("pa-rent é", "ch-ild é")])
 def test_parents_are_refused_even_of_children_in_other_schemas(
-    database: Database, session: Session, child: str
+    database: Database, session: Session, parent: str, child: str
 ) -> None:
     other = f"{database.name}_other"
     database.admin.execute_raw(f"CREATE DATABASE {other}")
     try:
-        database.admin.execute_raw(f"CREATE TABLE t {SIMPLE}")
+        database.admin.execute_raw(f"CREATE TABLE `{parent}` {SIMPLE}")
         database.admin.execute_raw(
             f"CREATE TABLE {other}.`{child}` (id INT PRIMARY KEY, p INT,"
-            f" FOREIGN KEY (p) REFERENCES {database.name}.t (id))"
+            f" FOREIGN KEY (p) REFERENCES {database.name}.`{parent}` (id))"
         )
-        plan = make_plan(session, make_spec(table="t", alter="ADD x INT"))
-        assert other in refusal(plan, "foreign keys").sentence
+        plan = make_plan(session, make_spec(table=parent, alter="ADD x INT"))
+        assert f"{other}.{child}" in refusal(plan, "foreign keys").sentence
     finally:
         database.admin.execute_raw(f"DROP DATABASE {other}")
 

@@ -13,6 +13,7 @@ from functools import partial
 from vreplication import names
 from vreplication.mysql.session import Session
 from vreplication.mysql.text import Token, tokens
+from vreplication.planning import foreign
 from vreplication.planning.duplicates import find_duplicates
 from vreplication.planning.facts import Check, Facts, OfTable, looked, ok, refuse, warn
 from vreplication.schema import statistics
@@ -78,13 +79,9 @@ def children(facts: OfTable) -> set[str]:
         " WHERE REFERENCED_TABLE_SCHEMA=%s AND REFERENCED_TABLE_NAME=%s",
         key,
     )
-    # MariaDB keeps names as the file system has them: a@002db.
-    decoded = "CONVERT(CAST({} AS CHAR CHARACTER SET filename) USING utf8mb4)" if facts.server.is_mariadb else "{}"
-    table = "INNODB_SYS_FOREIGN" if facts.server.is_mariadb else "INNODB_FOREIGN"
-    hidden = facts.session.rows(
-        f"SELECT FOR_NAME FROM information_schema.{table} WHERE {decoded.format('REF_NAME')}=%s", ("/".join(key),)
-    )
-    return {".".join(map(str, row)) for row in seen} or {str(row[0]).replace("/", ".", 1) for row in hidden}
+    every = foreign.foreign_keys(facts.session, is_mariadb=facts.server.is_mariadb)
+    hidden = {".".join(each.child) for each in every if each.parent == key}
+    return {".".join(map(str, row)) for row in seen} | hidden
 
 
 def triggers(facts: Facts) -> Check:

@@ -26,7 +26,7 @@ from vreplication.planning.explain import body, check_json
 from vreplication.planning.facts import Check, Verdict, looked, ok, refuse, warn
 from vreplication.planning.stages import Explained, Stage
 from vreplication.schema.introspect import introspect
-from vreplication.workflows.changefeed import policies
+from vreplication.workflows.changefeed import cascades, policies
 from vreplication.workflows.changefeed.spec import FeedSpec
 from vreplication.workflows.changefeed.stages import STAGES
 
@@ -128,6 +128,7 @@ def _checks(sources: Sequence[FeedFacts]) -> Iterator[Check]:
         ("privileges", _privileges),
         ("tables", _has_tables),
         ("dispatch", _dispatch),
+        (cascades.NAME, cascades.check),
         (policies.NAME, lambda facts: policies.check(facts, partial(_layout, facts))),
     )
     is_filled = sources[0].spec.snapshot == "initial"

@@ -93,6 +93,11 @@ class FeedSpec(BaseModel):
         description="The largest message, in bytes, where that is less than the topic's max.message.bytes.",
         json_schema_extra=ask("rare", metavar="N", default_words="what the topic takes"),
     )
+    cascades: Literal["refuse", "ignore"] = Field(
+        default="refuse",
+        description="Of rows that foreign keys change and the server does not log (MariaDB).",
+        json_schema_extra=ask("rare"),
+    )
     workflow: str | None = Field(
         default=None,
         description="Id of the feed; an existing one goes on.",

@@ -1,0 +1,40 @@
+"""Rows that a foreign key deletes or changes by itself, which a server may leave out of its log.
+
+MariaDB's InnoDB does so, and MySQL's did before 9.6 and does with innodb_native_foreign_keys: such a change is in no
+message, and whoever reads the feed keeps the row.
+
+What must stay true: no feed of such a table begins unless somebody has said that this may be.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vreplication.planning.facts import Check, ok, refuse, warn
+from vreplication.planning.foreign import foreign_keys
+
+NAME = "cascades"
+_LOGGED_SINCE = (9, 6, 0)
+
+
+def check(facts: Any) -> Check:
+    """Of one source."""
+    server = facts.server
+    if not server.is_mariadb and server.version >= _LOGGED_SINCE and not server.is_on("innodb_native_foreign_keys"):
+        return ok(NAME, "The server logs what foreign keys do.")
+    children = {key.child for key in foreign_keys(facts.session, is_mariadb=server.is_mariadb) if key.acts}
+    if not (found := sorted(children.intersection(facts.tables))):
+        return ok(NAME, "No foreign key changes rows of these tables by itself.")
+    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+    words = (
+        f"Foreign keys delete or change rows of {'.'.join(found[0])}{more} (ON DELETE, ON UPDATE), and {server} does"
+    )
+    words += " not log it: such changes would be in no message."
+    if facts.spec.cascades == "ignore":
+        return warn(NAME, words, "Delete the children's rows by statements of your own.")
+    return refuse(
+        NAME,
+        words,
+        "Make the keys RESTRICT and delete by statements of your own, leave the tables out (--exclude), or accept it:"
+        " --cascades ignore.",
+    )
