@@ -27,6 +27,8 @@ from tests.support.private_kafka import private_kafka
 from tests.support.rows import make_feed
 from tests.support.running_airflow import free_port
 from vreplication.errors import Transient
+from vreplication.feed.address import parse
+from vreplication.feed.broker import Broker
 from vreplication.mysql.session import connect
 from vreplication.settings import SIDECAR
 from vreplication.state import journal, layout, lease, workflows
@@ -153,6 +155,22 @@ def test_what_a_foreign_key_deletes_is_logged_or_refused(source: Database, kafka
     start = feeds.here(source)
     sql("DELETE FROM `pa-rent`")
     assert ("chi-ld", {"id": 7, "p": 1}, None) in feeds.read(source, feeds.catalog(source), start)
+
+
+@pytest.mark.only_on("mysql")
+def test_brokers_that_make_topics_by_themselves_make_none_of_ours(source: Database) -> None:
+    """Where the feed stands would be in a topic that forgets: with Kafka's defaults a question makes one."""
+    source.admin.execute_raw("CREATE TABLE t (id INT PRIMARY KEY)")
+    feed = f"f{secrets.token_hex(3)}"
+    with private_kafka(options={"auto.create.topics.enable": "true"}) as kafka:
+        asked = ("changefeed", "--sink", f"kafka://{kafka.bootstrap}/{feed}", "--workflow", feed)
+        code, out, err = call("plan", *asked, source=source)
+        assert (code, list(kafka.admin().list_topics(timeout=10).topics)) == (0, []), out + err
+        with running(*asked, "--yes", source=source):
+            wait_until(lambda: _status(source, feed).get("topic") or None, "the feed does not begin", 60, 0.5)
+        found = Broker(parse(f"kafka://{kafka.bootstrap}/{feed}")).find(f"_vreplication.{feed}")
+        assert found is not None
+        assert found.is_compacted
 
 
 @pytest.mark.only_on("mariadb")

@@ -121,19 +121,17 @@ class Broker:
 
     def find(self, name: str) -> Topic | None:
         """None: there is no such topic."""
-        with kafka(f"Topic {name} cannot be looked at"):
-            found = self.admin.list_topics(name, timeout=_SECONDS).topics.get(name)
-        if found is None or found.error is not None or not found.partitions:
+        said = self._described([name]).get(name)
+        if said is None:
             return None
         with kafka(f"Topic {name} cannot be looked at"):
-            said = _result(self.admin.describe_topics(_collection([name])))
             configs = _result(self.admin.describe_configs([ConfigResource(ResourceType.TOPIC, name)]))
         settings = {key: entry.value for key, entry in configs.items()}
         return Topic(
             name=name,
             id=str(said.topic_id),
-            partitions=len(found.partitions),
-            replicas=min(len(part.replicas) for part in found.partitions.values()),
+            partitions=len(said.partitions),
+            replicas=min(len(part.replicas) for part in said.partitions),
             least_in_sync=int(settings.get("min.insync.replicas") or 1),
             most_bytes=int(settings.get("max.message.bytes") or _DEFAULT_BYTES),
             is_compacted="compact" in str(settings.get("cleanup.policy")),
@@ -141,6 +139,14 @@ class Broker:
 
     def look(self, names: Sequence[str]) -> dict[str, Seen]:
         """Those of them that are there."""
+        found = {}
+        for name, said in self._described(names).items():
+            led = all(part.leader is not None and part.leader.id >= 0 for part in said.partitions)
+            found[name] = Seen(id=str(said.topic_id), partitions=len(said.partitions), has_leaders=led)
+        return found
+
+    def _described(self, names: Sequence[str]) -> dict[str, Any]:
+        """Those that are there. To ask for a topic's metadata would make one where the brokers do so by themselves."""
         found = {}
         for at in range(0, len(names), _AT_ONCE):
             some = list(names[at : at + _AT_ONCE])
@@ -150,8 +156,7 @@ class Broker:
                 with kafka(f"Topic {name} cannot be looked at"):
                     said = _unless_missing(answer)
                 if said is not None and said.partitions:
-                    led = all(part.leader is not None and part.leader.id >= 0 for part in said.partitions)
-                    found[name] = Seen(id=str(said.topic_id), partitions=len(said.partitions), has_leaders=led)
+                    found[name] = said
         return found
 
     def create(self, name: str, partitions: int, **config: str) -> None:
@@ -239,12 +244,8 @@ class Broker:
 
     def last(self, topic: str) -> bytes | None:
         """The value of the last committed record in a topic of one partition; None: there is none, or no topic."""
-        with kafka(f"Topic {topic} cannot be looked at"):
-            found = self.admin.list_topics(topic, timeout=_SECONDS).topics.get(topic)
-        if found is not None and found.error is not None and found.error.code() not in _MISSING:
-            # Not the same as none: who takes it for that begins anew.
-            raise translated(found.error, f"Topic {topic} cannot be looked at")
-        if found is None or found.error is not None or not found.partitions:
+        # One that cannot be looked at is not the same as none: who takes it for that begins anew.
+        if topic not in self._described([topic]):
             return None
         low, high = self.bounds(topic, 0)
         look = _FIRST_LOOK

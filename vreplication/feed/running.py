@@ -303,6 +303,7 @@ def prepare_topics(broker: Broker, feed: Feed) -> Topic:
     broker.create(
         feed.progress_topic, 1, cleanup_policy="compact", segment_ms="3600000", min_cleanable_dirty_ratio="0.1"
     )
+    _check_compacted(broker, feed)
     found = broker.find(feed.address.topic)
     if found is None:
         broker.create(feed.address.topic, feed.partitions or 1)
@@ -315,6 +316,16 @@ def prepare_topics(broker: Broker, feed: Feed) -> Topic:
             cure="Use a topic with cleanup.policy=delete.",
         )
     return found
+
+
+def _check_compacted(broker: Broker, feed: Feed) -> None:
+    """Somebody else, or a broker by itself, may have made it. Raises Refused."""
+    found = broker.find(feed.progress_topic)
+    if found is not None and not found.is_compacted:
+        raise Refused(
+            f"Topic {feed.progress_topic} has cleanup.policy=delete: where the feed is would be gone after a while.",
+            cure="Set its cleanup.policy to compact.",
+        )
 
 
 def begin(
