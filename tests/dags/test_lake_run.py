@@ -27,6 +27,7 @@ def lake_of(run: DagRun, directory: Path) -> dict[str, Any]:
     return next((each for each in found["lakes"] if each["directory"] == str(directory)), {})
 
 
+@pytest.mark.only_on("mariadb")
 def test_filled_killed_shown_and_compacted(
     airflow: Deployment, source: Database, sink: str, lakes: LakeServer, tmp_path: Path
 ) -> None:

@@ -131,6 +131,7 @@ def test_a_compaction_that_is_killed(
     assert len(named) == 1
 
 
+@pytest.mark.only_on("mysql")
 def test_the_lake_is_the_source_at_every_time(
     begin: Callable[..., Running], database: Database, lakes: LakeServer, lake: Path
 ) -> None:
