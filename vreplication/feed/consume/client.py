@@ -26,6 +26,7 @@ class Client:
         """is_alone: nobody else reads, so nobody takes anything away from who is slow."""
         self._topic, self._told = address.topic, told
         self._errors: list[KafkaError] = []
+        self._held: set[int] = set()
         self.is_away = False
         patience = {"max_poll_interval_ms": 86_400_000} if is_alone else {}
         settings = {
@@ -55,6 +56,7 @@ class Client:
 
         def gained(consumer: Consumer, parts: list[TopicPartition]) -> None:
             # Else the client would begin where Kafka remembers the group to be.
+            self._let_go()
             consumer.assign([])
             assigned([part.partition for part in parts])
 
@@ -67,16 +69,24 @@ class Client:
         """(partition, offset) of each that is read from now on."""
         parts = [TopicPartition(self._topic, number, offset) for number, offset in offsets]
         with kafka(f"Topic {self._topic} cannot be read"):
+            self._let_go()
             self._consumer.assign(parts)
-            self._consumer.resume(parts)
+
+    def _let_go(self) -> None:
+        """Behind `assign`, which goes on in the background, a resume may overtake it: then nothing comes, for ever."""
+        if self._held:
+            self._consumer.resume([TopicPartition(self._topic, number) for number in sorted(self._held)])
+        self._held.clear()
 
     def hold(self, numbers: Sequence[int]) -> None:
         """Read no more of these partitions."""
+        self._held.update(numbers)
         with kafka(f"Topic {self._topic} cannot be held"):
             self._consumer.pause([TopicPartition(self._topic, number) for number in numbers])
 
     def go_on(self, number: int, offset: int) -> None:
         part = TopicPartition(self._topic, number, offset)
+        self._held.discard(number)
         with kafka(f"Topic {self._topic} cannot be read on"):
             self._consumer.seek(part)
             self._consumer.resume([part])
