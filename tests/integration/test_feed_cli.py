@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from sandbox.databases import Database, create_database
 from sandbox.kafka import Cluster
@@ -170,7 +171,13 @@ def test_brokers_that_make_topics_by_themselves_make_none_of_ours(source: Databa
             wait_until(lambda: _status(source, feed).get("topic") or None, "the feed does not begin", 60, 0.5)
         found = Broker(parse(f"kafka://{kafka.bootstrap}/{feed}")).find(f"_vreplication.{feed}")
         assert found is not None
-        assert found.is_compacted
+        assert (found.is_compacted, found.is_cut) == (True, False)
+        policy = ConfigEntry("cleanup.policy", "compact,delete", incremental_operation=AlterConfigOpType.SET)
+        changed = ConfigResource(ResourceType.TOPIC, f"_vreplication.{feed}", incremental_configs=[policy])
+        admin = kafka.admin()
+        admin.incremental_alter_configs([changed])[changed].result(30)
+        code, out, err = call(*asked, "--yes", source=source)
+        assert (code, "progress would be lost" in out + err) == (1, True), out + err
 
 
 @pytest.mark.only_on("mariadb")

@@ -27,9 +27,9 @@ def lake(state: str = "running", run: str = "r", **told: Any) -> Lake:
     [
         (lake(), "filled", "moving", "12 s", "Nothing: it goes on"),
         (lake(waiting_for="No broker answers."), "waits", "held", "12 s", "Nothing: it goes on"),
-        (lake(at=NOW - 60), "no sign of life", "held", "nobody fills it", "Nothing: Airflow tries"),
-        (lake(state="failed"), "failed", "failed", "nobody fills it", "Clear the task"),
-        (lake(state="success"), "ended", "ended", "nobody fills it", "Nothing. To go on, clear"),
+        (lake(at=NOW - 60), "no sign of life", "held", "not being filled", "Nothing: Airflow tries"),
+        (lake(state="failed"), "failed", "failed", "not being filled", "Clear the task"),
+        (lake(state="success"), "ended", "ended", "not being filled", "Nothing. To go on, clear"),
         (lake(watermark_micros=0), "filled", "moving", "not known yet", "Nothing: it goes on"),
     ],
 )

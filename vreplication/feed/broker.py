@@ -47,7 +47,10 @@ _AGAIN = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topic:
-    """replicas, least_in_sync, most_bytes: of its configuration; id changes when it is deleted and made again."""
+    """replicas, least_in_sync, most_bytes: of its configuration; id changes when it is deleted and made again.
+
+    is_compacted: older messages of a key go. is_cut: the oldest messages go, whatever their key.
+    """
 
     name: str
     id: str
@@ -56,6 +59,7 @@ class Topic:
     least_in_sync: int
     most_bytes: int
     is_compacted: bool
+    is_cut: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +139,7 @@ class Broker:
             least_in_sync=int(settings.get("min.insync.replicas") or 1),
             most_bytes=int(settings.get("max.message.bytes") or _DEFAULT_BYTES),
             is_compacted="compact" in str(settings.get("cleanup.policy")),
+            is_cut="delete" in str(settings.get("cleanup.policy")),
         )
 
     def look(self, names: Sequence[str]) -> dict[str, Seen]:

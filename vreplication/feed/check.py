@@ -22,10 +22,9 @@ from vreplication.feed.address import Address
 from vreplication.feed.broker import Broker
 from vreplication.feed.claims import Fetcher
 from vreplication.feed.formats.open import read_admin, read_row
-from vreplication.feed.messages import Kind, NotOurs, Tags, read_tags
+from vreplication.feed.messages import COUNTED, Kind, NotOurs, Tags, read_tags
 
 _MOST_KEYS = 4_000_000
-_COUNTED = (Kind.ROW, Kind.DDL, Kind.ADMIN)
 
 
 class Broken(Exception):
@@ -118,11 +117,11 @@ class Checker:
     def _check_number(self, at: _Partition, tags: Tags, offset: int) -> None:
         if at.n is None:
             # The head may have been cut by the topic's retention.
-            at.n = tags.n - (tags.kind in _COUNTED)
+            at.n = tags.n - (tags.kind in COUNTED)
             at.is_cut = at.n > 0
             if at.is_cut:
                 self.report.begins.append((at.number, offset, tags.n))
-        wanted = at.n + (tags.kind in _COUNTED)
+        wanted = at.n + (tags.kind in COUNTED)
         if tags.n < wanted:
             raise _Wrong(f"rule 1.2: n is {tags.n} again, {wanted} follows")
         if tags.n > wanted:

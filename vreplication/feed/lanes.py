@@ -17,13 +17,11 @@ from itertools import chain
 from confluent_kafka import Message
 
 from vreplication.errors import Terminal
-from vreplication.feed.messages import Kind, NotOurs, Place, Tags, read_tags
+from vreplication.feed.messages import COUNTED, Kind, NotOurs, Place, Tags, read_tags
 from vreplication.feed.progress import End, Progress, TableTopic
 
 QUIET_SECONDS = 10.0
 """So often a topic gets Resolved into which nothing else goes."""
-COUNTED = (Kind.ROW, Kind.DDL, Kind.ADMIN)
-"""Kinds of message that `n` counts."""
 _ALL = 1 << 62
 _FOREIGN = re.compile(r"[^A-Za-z0-9._-]")
 _LONGEST = 249

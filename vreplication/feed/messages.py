@@ -36,6 +36,10 @@ class Kind(StrEnum):
     ALIGN = "align"
 
 
+COUNTED = (Kind.ROW, Kind.DDL, Kind.ADMIN)
+"""Those that `n` counts."""
+
+
 class Place(NamedTuple):
     """Where a row stands in the log of its source: t in microseconds, and its number in the transaction."""
 

@@ -23,8 +23,8 @@ from vreplication.errors import Ambiguous, Superseded, Terminal, Transient
 from vreplication.feed import large
 from vreplication.feed.address import Address
 from vreplication.feed.broker import translated
-from vreplication.feed.lanes import COUNTED, Lane
-from vreplication.feed.messages import Encoded, Header, Kind, Place, Tags, headers
+from vreplication.feed.lanes import Lane
+from vreplication.feed.messages import COUNTED, Encoded, Header, Kind, Place, Tags, headers
 from vreplication.feed.progress import End, Progress
 from vreplication.pausepoints import reach
 

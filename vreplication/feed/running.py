@@ -321,10 +321,10 @@ def prepare_topics(broker: Broker, feed: Feed) -> Topic:
 def _check_compacted(broker: Broker, feed: Feed) -> None:
     """Somebody else, or a broker by itself, may have made it. Raises Refused."""
     found = broker.find(feed.progress_topic)
-    if found is not None and not found.is_compacted:
+    if found is not None and (found.is_cut or not found.is_compacted):
         raise Refused(
-            f"Topic {feed.progress_topic} has cleanup.policy=delete: where the feed is would be gone after a while.",
-            cure="Set its cleanup.policy to compact.",
+            f"Topic {feed.progress_topic} has delete in its cleanup.policy: the feed's progress would be lost in time.",
+            cure="Set its cleanup.policy to compact alone.",
         )
 
 

@@ -140,8 +140,8 @@ def _at_work(each: Consumers) -> str:
     if each.at_work:
         return f"{each.at_work} process{'' if each.at_work == 1 else 'es'}"
     if each.seen_seconds is None:
-        return "nobody yet"
-    return f"nobody, for {numbers.duration(each.seen_seconds)}"
+        return "none yet"
+    return f"none for {numbers.duration(each.seen_seconds)}"
 
 
 def _ago(seconds: float) -> str:

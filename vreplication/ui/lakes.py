@@ -105,7 +105,7 @@ def _lag_words(told: Mapping[str, Any], now: float, *, is_filled: bool) -> str:
     lag = _lag(told, now)
     if lag is None:
         return "not known yet"
-    return numbers.duration(lag) if is_filled else "nobody fills it"
+    return numbers.duration(lag) if is_filled else "not being filled"
 
 
 def _count(value: Any) -> str:
