@@ -59,9 +59,9 @@ def has_event(pair: Pair, workflow: str, event: str) -> bool:
 
 
 def answer(run: DagRun, option: str, is_heard: Callable[[], bool]) -> None:
-    """Again until it is heard: one that is given in the second of the question may be lost (docs/airflow.md)."""
-    run.wait_for_task("approve", "awaiting_input")
-    run.wait_for(lambda: is_heard() or (run.answer("approve", option, user="editor"), False)[1], "it is not heard")
+    run.wait_for_question("approve")
+    assert run.answer("approve", option, user="editor") == 200
+    run.wait_for(is_heard, "it is not heard")
 
 
 def press(run: DagRun, act: str, user: str = "editor") -> int:

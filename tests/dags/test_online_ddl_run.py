@@ -72,6 +72,7 @@ def test_watched_and_approved_by_rest(shop: Shop) -> None:
     first = verified_at(shop, run)
     run.wait_for(lambda: verified_at(shop, run) > first + 1, "it is not verified again")
     assert run.stored("replicate", "progress")["events_applied"] > caught_up["events_applied"]
+    run.wait_for_question("approve")
     assert run.answer("approve", "Approve", user="viewer") == 403
     assert run.answer("approve", "Approve", user="editor") == 200
     assert run.end() == "success", run.story()
@@ -233,7 +234,7 @@ def killed_and_tried_again(run: DagRun, task: str) -> None:
 def test_tasks_that_are_cleared_go_on_from_the_sidecar(shop: Shop) -> None:
     """Each by itself, while the run waits at its gate: what is done is not done again, and catch-up goes on."""
     run = shop.trigger(cutover="manual", spark_master=WITHOUT, verify_every_minutes=0)
-    run.wait_for_task("approve", "awaiting_input")
+    run.wait_for_question("approve")
     with connect(shop.database.app_url) as app:
         copied = shadow_made_at(app)
     for task, state in (("replicate", "running"), ("prepare", "success"), ("copy", "success"), ("verify", "success")):
@@ -392,6 +393,7 @@ def test_every_other_way_through_the_gate_by_four_runs_at_once(airflow: Deployme
     assert call(database, "release", by_command.run_id).code == 0
     path = f"/vreplication/api/workflows/{by_page.run_id}/release?conn_id={tables.conn_id}"
     assert airflow.call("POST", path, user="editor")[0] == 200
+    rejected.wait_for_question("approve")
     assert rejected.answer("approve", "Reject", user="editor") == 200
 
     for run in (by_command, by_page, in_window):

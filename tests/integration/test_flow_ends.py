@@ -448,3 +448,27 @@ def test_commit_order_switched_off_ends_the_workflow(
 def phase_of(database: Database, workflow: str) -> Phase:
     with connect(database.url) as session:
         return workflows.load(session, workflow).phase
+
+
+def test_a_driver_that_ends_while_it_is_looked_for_has_cancelled(
+    app: Session, database: Database, pauses: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It carries the cancel out and lets go: who asked must not take what has ended for what nobody works on."""
+    is_alive, looks = lease.is_alive, list[bool]()
+
+    def after_its_end(session: Session, workflow: str, role: str) -> bool:
+        looks.append(True)
+        if len(looks) == 1:
+            let_go(pauses, "workflow.copied")
+            assert run.result().event == "cancelled"
+        return is_alive(session, workflow, role)
+
+    with paused_at(pauses, "workflow.copied"):
+        run = begin(database, "t", "ADD COLUMN z INT")
+        wait_reached(pauses, "workflow.copied", run)
+        monkeypatch.setattr(lease, "is_alive", after_its_end)
+        result = operate.cancel(database.url, run.workflow, "ann")
+    assert (result.event, len(looks), ours(app)) == ("cancelled", 1, [])
+    with connect(database.url) as session:
+        told = [each["actor"] for each in journal.read(session, run.workflow) if each["event"] == "cancelled"]
+    assert len(told) == 1

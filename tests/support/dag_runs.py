@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -96,6 +97,18 @@ class DagRun:
 
     def wait_for_task(self, task_id: str, *states: str) -> None:
         self.wait_for(lambda: self.tasks().get(task_id) in states, f"{task_id} does not become {states}")
+
+    def wait_for_question(self, task_id: str) -> None:
+        """Until an answer cannot be lost any more: Airflow has seen that the process which asks has ended.
+
+        It takes that end for the end of the answer where it sees it later (docs/airflow.md), as it may on a busy machine.
+        """
+        self.wait_for_task(task_id, "awaiting_input")
+        ended = re.compile(
+            rf"TaskInstance Finished: dag_id={self.dag_id}, task_id={task_id}, run_id={self.run_id},.* state=awaiting_input"
+        )
+        log = self.airflow.log("scheduler")
+        self.wait_for(lambda: ended.search(log.read_text()) is not None, "Airflow does not see that it has been asked")
 
     def end(self) -> str:
         """The state in which it ends."""

@@ -190,6 +190,8 @@ def _wait_for_driver(session: Session, workflow: str) -> bool:
     waited = threading.Event()
     seconds = 0.0
     while seconds < _CANCEL_PATIENCE_SECONDS:
+        # First: a driver that ends in between has carried it out before it lets go.
+        is_driven = lease.is_alive(session, workflow, lease.DRIVER)
         row = workflows.load(session, workflow)
         if row.phase is Phase.CANCELLED:
             return True
@@ -197,7 +199,7 @@ def _wait_for_driver(session: Session, workflow: str) -> bool:
             # Or it would be cancelled as soon as it has been switched back.
             workflows.set_fields(session, workflow, cancel_requested=0)
         _refuse_cut(row)
-        if not lease.is_alive(session, workflow, lease.DRIVER):
+        if not is_driven:
             return False
         waited.wait(0.2)
         seconds += 0.2
