@@ -150,7 +150,8 @@ def latency(contender: Contender, site: Site, job: Job, seconds: float) -> Figur
         time.sleep(seconds)
         used = contender.cpu_seconds() - early
         trickle.stop()
-        reader.wait(lambda: reader.count >= len(trickle.done), contender, job)
+        # Not reader.count: the table's CREATE is a message, too.
+        reader.wait(lambda: len(reader.copies()) >= len(trickle.done), contender, job)
     found = {number: at for at, number in reader.rows()}
     took = sorted(1000 * (found[n] - at) for n, at in trickle.done.items() if since <= at < since + seconds)
     return {
