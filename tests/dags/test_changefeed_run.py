@@ -112,6 +112,7 @@ def killed(run: DagRun, pid: Callable[[], int | None], is_again: Callable[[], bo
     run.wait_for(is_again, f"{what} is not tried again")
 
 
+@pytest.mark.only_on("mysql")
 def test_killed_paused_scaled_and_cancelled(
     airflow: Deployment, source: Database, target: Database, sink: str, kafka: Cluster
 ) -> None:

@@ -52,6 +52,7 @@ def shop(airflow: Deployment, database: Database) -> Iterator[Shop]:
         yield found
 
 
+@pytest.mark.only_on("mariadb")
 def test_watched_and_approved_by_rest(shop: Shop) -> None:
     """Held at the gate without a worker slot, and verified again, until somebody approves; the result is the command's.
     Its figures are on the page and in Airflow's own store all the time.

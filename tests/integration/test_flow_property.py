@@ -25,7 +25,7 @@ from vreplication.state import workflows
 from vreplication.workflows import operate
 from vreplication.workflows.online_ddl import run as online_ddl
 
-GROUPS, SIDE_BY_SIDE = 30, 4
+GROUPS, SIDE_BY_SIDE = 18, 4
 _LEGAL = frozenset({1062, 1048})
 COPIED, FOLLOWED = "complete by the copy alone", "complete by copy and catch-up"
 

@@ -111,6 +111,7 @@ def test_all_are_changed_with_one_reader_and_nothing_is_lost(tables: Database) -
     assert dumps(tables) == 0
 
 
+@pytest.mark.only_on("mysql")
 def test_one_that_fails_leaves_the_others_alone(tables: Database) -> None:
     with written_to(tables) as workloads:
         running = command(tables, *words("--cutover", "manual"))
@@ -126,6 +127,7 @@ def test_one_that_fails_leaves_the_others_alone(tables: Database) -> None:
             is_proved(tables, name, workloads[name])
 
 
+@pytest.mark.only_on("mariadb")
 def test_killed_it_goes_on_with_those_that_are_left(tables: Database) -> None:
     with written_to(tables) as workloads:
         running = command(tables, *words("--cutover", "manual"))
@@ -158,6 +160,7 @@ def test_cancelled_while_one_of_them_is_planned(tables: Database, tmp_path: Path
         assert [name for (name,) in app.rows("SHOW TABLES") if "__vr_" in str(name)] == []
 
 
+@pytest.mark.only_on("mysql")
 def test_cancelled_together(tables: Database) -> None:
     with written_to(tables) as workloads:
         running = command(tables, *words("--cutover", "manual"))

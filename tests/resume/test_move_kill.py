@@ -33,18 +33,8 @@ SWITCHING = (
 )  # fmt: skip
 IN_CATCH_UP = ("apply.before_flush", "replicate.holding")
 DIRECTIONS = ("mysql-mariadb", "mariadb-mysql")
-MOST_THERE = {
-    "prepare.tables_made", "copy.after_open", "deny.table_denied", "switch.marked", "switch.fenced", "switch.decided",
-    "switch.before_opened", "switch.opened",
-}  # fmt: skip
-MOST_BACK = {
-    "deny.locked",
-    "switch.applied",
-    "switch.before_decided",
-    "switch.decided",
-    "switch.told",
-    "complete.retired",
-}
+MOST_THERE = {"prepare.tables_made", "copy.after_open", "deny.table_denied", "switch.marked", "switch.decided"}
+MOST_BACK = {"switch.applied", "switch.before_decided", "switch.before_opened", "switch.told", "complete.retired"}
 
 
 def cases(points: Sequence[str], most: set[str], turn: int) -> list[ParameterSet]:
