@@ -236,8 +236,9 @@ def standing(target: Database) -> list[Any]:
 
 
 def swap(database: Database) -> None:
-    """Each of eight values goes from row to row. The last row of each is lost where another partition comes after it, so
-    that they would all have to come in the log's order by chance.
+    """Each of eight values goes from row to row.
+
+    The last row of each is lost where another partition comes after it: only by chance are they all in the log's order.
     """
     with database.server.admin(database.name) as session:
         for step in range(20):

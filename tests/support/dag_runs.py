@@ -101,12 +101,11 @@ class DagRun:
     def wait_for_question(self, task_id: str) -> None:
         """Until an answer cannot be lost any more: Airflow has seen that the process which asks has ended.
 
-        It takes that end for the end of the answer where it sees it later (docs/airflow.md), as it may on a busy machine.
+        It takes that end for the end of the answer where it sees it later (docs/airflow.md): on a busy machine it may.
         """
         self.wait_for_task(task_id, "awaiting_input")
-        ended = re.compile(
-            rf"TaskInstance Finished: dag_id={self.dag_id}, task_id={task_id}, run_id={self.run_id},.* state=awaiting_input"
-        )
+        words = f"dag_id={self.dag_id}, task_id={task_id}, run_id={self.run_id}"
+        ended = re.compile(rf"TaskInstance Finished: {words},.* state=awaiting_input")
         log = self.airflow.log("scheduler")
         self.wait_for(lambda: ended.search(log.read_text()) is not None, "Airflow does not see that it has been asked")
 
