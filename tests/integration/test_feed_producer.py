@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import secrets
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,8 @@ def begin(kafka: Cluster, database: Database, tmp_path: Path) -> Iterator[Callab
 
 
 def test_rows_and_ddl_stand_in_the_topic_as_in_the_log(begin: Callable[..., Running], database: Database) -> None:
-    feed = begin()
+    """They come although no interval is over: nothing more is there that could go with them."""
+    feed = begin(commit_seconds=3600.0)
     sql = database.admin.execute_raw
     feed.wait_begun()
     sql("CREATE TABLE t (id INT PRIMARY KEY, a VARCHAR(9))")
@@ -63,6 +65,18 @@ def test_rows_and_ddl_stand_in_the_topic_as_in_the_log(begin: Callable[..., Runn
     ddl = [read_ddl(key, value)[1] for tags, key, value in content(feed.feed)[0] if tags.kind is Kind.DDL]
     assert [text.split()[0] for text in ddl] == ["CREATE", "ALTER"]
     check_numbers(feed.feed)
+
+
+def test_commits_keep_the_gap_that_was_asked_for(begin: Callable[..., Running], database: Database) -> None:
+    database.admin.execute_raw("CREATE TABLE t (id INT PRIMARY KEY)")
+    feed = begin(commit_seconds=0.5, gap_seconds=0.5)
+    feed.wait_begun()
+    began = time.monotonic()
+    for id in range(40):
+        database.admin.execute_raw(f"INSERT INTO t VALUES ({id})")
+    feed.wait_sent(database)
+    most = (time.monotonic() - began) / 0.5 + 3
+    assert sum(tags.kind is Kind.RESOLVED for tags, _, _ in content(feed.feed)[0]) <= most
 
 
 class _Killed(Transient):

@@ -158,7 +158,7 @@ def test_rows_wait_for_a_source_that_is_silent_until_its_time_goes_on(
     mysql, mariadb = both
     for each in both:
         make_tables(each, "t")
-    feed = begin()
+    feed = begin(commit_seconds=3600.0)
     feed.wait_begun()
     mysql.admin.execute_raw("INSERT INTO t VALUES (1,'a',0)")
     status = feed.status

@@ -122,6 +122,10 @@ class Tailer:
     def _note(error: Doubt) -> None:
         log.warning("the binary log is asked for by GTID, for which the server looks through a file: %s", error)
 
+    def is_drained(self, seconds: float) -> bool:
+        """All that the server has sent was handed on, and nothing more comes for so long. Raises Transient."""
+        return self._wire.is_drained(seconds)
+
     def close(self) -> None:
         """Drop the connection; a thread that waits in the iterator gets Transient."""
         self._is_closed = True

@@ -10,9 +10,12 @@ read here.
 from __future__ import annotations
 
 import contextlib
+import io
 import itertools
 import logging
+import select
 import socket
+import ssl
 import struct
 from collections.abc import Iterator
 from dataclasses import replace
@@ -48,6 +51,25 @@ _SHOWN = 200
 """Characters of a set of GTIDs in a message."""
 
 
+class _Counted(io.RawIOBase):
+    """What a socket gives, and how many bytes that were: a BufferedReader does not tell whether it holds any."""
+
+    def __init__(self, raw: io.RawIOBase) -> None:
+        self._socket, self.total = raw, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        count: int | None = self._socket.readinto(buffer)
+        self.total += count or 0
+        return count
+
+    def close(self) -> None:
+        self._socket.close()
+        super().close()
+
+
 class Wire:
     """Packets of one dump.
 
@@ -67,6 +89,9 @@ class Wire:
         self._session: Session | None = None
         self._stream: Any = None
         self._socket: socket.socket | None = None
+        self._raw: _Counted | None = None
+        self._taken = 0
+        """Bytes of what has come that were handed on."""
         self._first: bytes | Spooled | None = None
         self._open(server_id, heartbeat_seconds)
 
@@ -112,6 +137,8 @@ class Wire:
         if self._socket is not None:
             # PyMySQL's last act was to write.
             self._socket.settimeout(READ_TIMEOUT_SECONDS)
+        # What was answered so far has been read; from here on only events come.
+        self._taken = self._raw.total if self._raw else 0
 
     def _asked_place(self) -> dict[str, Any]:
         """A dump by file and offset can ask for no place beyond 4 GiB: then the reader leaves out what is before it."""
@@ -151,7 +178,8 @@ class Wire:
         """What mysql-replication gets for a connection."""
         assert self._session is not None
         connection = self._session._connection
-        connection._rfile = connection._sock.makefile("rb", _BUFFER_BYTES)
+        self._raw = _Counted(connection._sock.makefile("rb", 0))
+        connection._rfile = io.BufferedReader(self._raw, _BUFFER_BYTES)
         self._socket, self._stream = connection._sock, connection._rfile
         return connection
 
@@ -202,7 +230,21 @@ class Wire:
         data: bytes = self._stream.read(size)
         if len(data) < size:
             raise Transient("The server closed the connection that reads the binary log.")
+        self._taken += size
         return data
+
+    def is_drained(self, seconds: float) -> bool:
+        """All that has come was handed on, and nothing more comes for so long. Raises Transient."""
+        if self._socket is None or self._raw is None or self._raw.total > self._taken:
+            return False
+        if isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
+            return False
+        try:
+            poll = select.poll()
+            poll.register(self._socket, select.POLLIN)
+            return not poll.poll(1000 * seconds)
+        except (OSError, ValueError) as error:
+            raise Transient(f"The connection that reads the binary log was lost ({type(error).__name__}).") from None
 
     def _complain(self, body: bytes) -> NoReturn:
         if body[0] == 0xFF:

@@ -36,9 +36,10 @@ log = logging.getLogger(__name__)
 _MOST_ROWS, _MOST_BYTES = 10_000, 8 << 20
 _IDLE_SECONDS = 1.0
 _METADATA_SECONDS = 30.0
-_PAUSE_SECONDS = 0.001
-_LEAST_BETWEEN = 0.5
-"""Between two commits, of the time that the first one took."""
+_PAUSE_SECONDS, _WAIT_SECONDS = 0.001, 0.1
+_LEAST_BETWEEN, _EARLY_BETWEEN = 0.5, 3.0
+"""Between two commits, of the time that the first one took: when the second is due, and when it is an early one."""
+_REMEMBERED = 8
 _SLOW_SECONDS, _VISIBLE_SECONDS = 1.0, 10.0
 _NOTHING, _ALL = -1, 1 << 62
 """Numbers of rows in a transaction: before the first, behind the last."""
@@ -46,7 +47,9 @@ _NOTHING, _ALL = -1, 1 << 62
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """feed: its id. topic of its progress. commit_seconds: how often at the most. format: of Resolved and Admin.
+    """feed: its id. topic of its progress. format: of Resolved and Admin.
+
+    commit_seconds: between two commits at the most; gap_seconds: at the least, while nothing more is there to be sent.
 
     fit: makes rows and DDL no larger than the topic takes. is_each: each table has a topic of its own.
     """
@@ -56,6 +59,7 @@ class Settings:
     format: Format
     fit: Fit
     commit_seconds: float = 0.2
+    gap_seconds: float = 0.0
     is_each: bool = False
 
 
@@ -148,7 +152,11 @@ class Run:
     _sent_rows: int = 0
     _by_partition: list[int] = field(default_factory=list)
     _due_at: float = 0.0
-    """When rows that were sent are to be committed at the latest; _idle_at: without any, to say how far all is sent."""
+    """When rows that were sent are to be committed at the latest; _early_at: where nothing more is there to be sent;
+    _idle_at: without any rows, to say how far all is sent."""
+    _early_at: float = 0.0
+    _commit_seconds: float = 0.0
+    """What a commit takes, about: one that is slow for once holds up the next early one no longer than others."""
     _idle_at: float = 0.0
     _looked_at: float = 0.0
     _paused_at: float = 0.0
@@ -256,7 +264,9 @@ class Run:
     def _pause(self) -> None:
         """Between two items of the log, but for those that come close behind each other."""
         now = time.monotonic()
-        if now - self._paused_at < _PAUSE_SECONDS:
+        if self.producer.rows and self._is_early():
+            self._commit()
+        elif now - self._paused_at < _PAUSE_SECONDS:
             return
         self._paused_at = now
         self.hooks.check()
@@ -267,16 +277,30 @@ class Run:
             self._look_at_topic(now)
             self._scale()
 
+    def _is_early(self) -> bool:
+        """Nothing more is there to be sent, nor comes while commits have to wait for one another."""
+        while (wait := self._early_at - time.monotonic()) > 0:
+            if not self._stream.is_drained(min(wait, _WAIT_SECONDS)):
+                return False
+            self.hooks.check()
+        return self._stream.is_drained(0)
+
     def _is_due(self, now: float) -> bool:
         if self.producer.rows:
             return now >= self._due_at
         return now >= self._idle_at and self._whole > self.progress.resolved
 
     def _plan(self, began: float) -> None:
-        """The next commit is an interval behind the begin of the last one; slow ones leave time for the log."""
+        """The next commit is an interval behind the begin of the last one; slow ones leave time for the log.
+
+        Where all that there is has been sent, nobody has to wait for that: commits take a quarter of the time then.
+        """
         now = time.monotonic()
         least = min(self.settings.commit_seconds, (now - began) * _LEAST_BETWEEN)
         self._due_at = max(began + self.settings.commit_seconds, now + least)
+        self._commit_seconds += (now - began - self._commit_seconds) / _REMEMBERED
+        gap = max(self.settings.gap_seconds, self._commit_seconds * _EARLY_BETWEEN)
+        self._early_at = min(now + gap, self._due_at)
         self._idle_at = now + _IDLE_SECONDS
 
     @property

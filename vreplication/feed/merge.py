@@ -148,6 +148,13 @@ class Merge:
             head = self._backlogs[number].head
             return head.t if head is not None else 0
 
+    def is_drained(self, seconds: float) -> bool:
+        """Nothing may go now, nor for so long; who is woken up looks once."""
+        with self._changed:
+            if self._ready() is None and seconds > 0:
+                self._changed.wait(seconds)
+            return self._ready() is None
+
     def close(self) -> None:
         with self._changed:
             self._is_closed = True
@@ -162,7 +169,11 @@ class Merge:
             reading.remove()
 
     def _next(self) -> Piece | None:
-        """The earliest, once no source can have an earlier one. Times are of one source each."""
+        found = self._ready()
+        return None if found is None else found.pop()
+
+    def _ready(self) -> Backlog | None:
+        """Who has the earliest piece, once no source can have an earlier one. Times are of one source each."""
         found: Backlog | None = None
         least, others = 0, None
         for backlog in self._backlogs:
@@ -173,7 +184,7 @@ class Merge:
                 found, least = backlog, head.t
         if found is None or (others is not None and others < least):
             return None
-        return found.pop()
+        return found
 
     def _pump(self, number: int, reading: Reading) -> None:
         try:

@@ -136,6 +136,10 @@ class Reading:
                 yield from self._take(item)
                 yield None
 
+    def is_drained(self, seconds: float) -> bool:
+        """All that the source has sent was handed on, and nothing more comes for so long. Raises Transient."""
+        return self._tailer is not None and self._tailer.is_drained(seconds)
+
     def close(self) -> None:
         """From any thread: who waits in `pieces` gets Transient."""
         if self._tailer is not None:

@@ -52,6 +52,7 @@ from vreplication.settings import MATCHER_BUDGET_BYTES
 log = logging.getLogger(__name__)
 
 _PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0)
+_TOLD_SECONDS = 5.0
 """Seconds between runs that ended by what may pass."""
 _HEARTBEAT_SECONDS = 0.1
 LOST_SECONDS = 30.0
@@ -85,6 +86,7 @@ class Feed:
     partitions: int | None = None
     start: str = "now"
     commit_seconds: float = 0.2
+    gap_seconds: float = 0.0
     xa_wait_seconds: float = 60.0
     budget_bytes: int = MATCHER_BUDGET_BYTES
     """What open transactions of all sources may take in memory."""
@@ -125,15 +127,22 @@ class Service:
     _commits: int = 0
     """Of the run under way."""
     _told: Callable[[Status], None] = lambda status: None
+    _telling: threading.Timer = field(default_factory=lambda: threading.Timer(0.0, lambda: None))
     _is_begun: bool = False
     _missing_since: float = 0.0
     _gone_since: float = 0.0
 
     def run(self) -> None:
         """Until hooks.check raises, or what cannot pass by itself. Raises Terminal."""
-        failures, told = 0, ""
         inner, self.hooks = self.hooks, replace(self.hooks, told=self._note)
         self._told = inner.told
+        try:
+            self._run()
+        finally:
+            self._telling.cancel()
+
+    def _run(self) -> None:
+        failures, told = 0, ""
         while True:
             self.hooks.check()
             self._commits = 0
@@ -146,14 +155,25 @@ class Service:
                     raise
                 self._end_if_gone(error)
                 log.warning("the feed begins again at its progress: %s", error)
-                failures = 0 if self._commits else failures
-                if failures and str(error) != told:
+                if self._commits:
+                    failures, told = 0, ""
+                if str(error) != told:
                     told = str(error)
-                    self.notify(f"{error} Waiting for it.")
+                    self._tell(f"{error} Waiting for it.", 0.0 if failures else _TOLD_SECONDS)
                 self.stop.wait(_PAUSES[min(failures, len(_PAUSES) - 1)])
                 failures += 1
             else:
                 return
+
+    def _tell(self, text: str, seconds: float) -> None:
+        """What passes within so many seconds is not worth a word; a broker that is frozen lets one call last longer."""
+        self._telling.cancel()
+        if not seconds:
+            self.notify(text)
+            return
+        self._telling = threading.Timer(seconds, self.notify, (text,))
+        self._telling.daemon = True
+        self._telling.start()
 
     def _end_if_gone(self, error: VReplicationError) -> None:
         """A topic that stays away does not come back. Raises Terminal."""
@@ -167,6 +187,7 @@ class Service:
 
     def _note(self, status: Status) -> None:
         self._commits += 1
+        self._telling.cancel()
         self._gone_since = 0.0
         self._told(status)
 
@@ -219,6 +240,7 @@ class Service:
             progress_topic=feed.progress_topic,
             format=feed.format,
             commit_seconds=feed.commit_seconds,
+            gap_seconds=feed.gap_seconds,
             fit=Fit(policy=feed.large, piece=progress.piece, feed=feed.id, topic=feed.address.topic),
             is_each=feed.is_each,
         )

@@ -112,6 +112,7 @@ def feed_of(spec: FeedSpec, sources: Sequence[SourceUrl], password: str) -> Feed
         partitions=spec.partitions,
         start=spec.start,
         commit_seconds=spec.commit_interval / 1000,
+        gap_seconds=spec.commit_gap / 1000,
         xa_wait_seconds=spec.xa_wait_seconds,
         budget_bytes=spool.memory_bytes() // 2,
         is_snapshot=spec.snapshot == "initial",

@@ -78,6 +78,13 @@ class FeedSpec(BaseModel):
         description="Milliseconds between two commits, at the most.",
         json_schema_extra=ask("how", metavar="MS"),
     )
+    commit_gap: int = Field(
+        default=0,
+        ge=0,
+        le=10_000,
+        description="Milliseconds between two commits, at the least, where nothing more is there to be sent.",
+        json_schema_extra=ask("how", metavar="MS", default_words="three times as long as a commit takes"),
+    )
     max_message: str | None = Field(
         default=None,
         description="What becomes of a message that is larger than the topic takes: parts, claim-check:DIRECTORY,"
@@ -148,6 +155,8 @@ class FeedSpec(BaseModel):
                 "--topic-per-table does not go with --dispatch conflict, whose rows wait for each other across"
                 " partitions of one topic: use index-value or table"
             )
+        if self.commit_gap > self.commit_interval:
+            raise ValueError("--commit-gap is longer than --commit-interval")
         return self
 
     @property

@@ -21,8 +21,8 @@ def _stream(facts: Any) -> Explained:
     each = ", one for each table" if facts.spec.topic_per_table else ""
     return Explained(
         sentence=f"Make topics that are missing{each}, begin at {where} with Admin(1) in every partition; send rows and"
-        f" DDL, dispatched by {facts.spec.dispatch}; each {seconds:g} s at the most a Kafka transaction with Resolved"
-        " in every partition and the feed's progress; until `cancel`.",
+        f" DDL, dispatched by {facts.spec.dispatch}; once all that is there is sent, and each {seconds:g} s"
+        " at the latest, a Kafka transaction with Resolved in every partition and the feed's progress; until `cancel`.",
     )
 
 
