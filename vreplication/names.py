@@ -88,6 +88,11 @@ def check_workflow(workflow: str) -> str:
     return workflow
 
 
+def way_back(workflow: str) -> str:
+    """Id of the workflow that can revert this one. Raises Refused where that is too long."""
+    return check_workflow(f"{workflow}.revert")
+
+
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

@@ -47,7 +47,7 @@ class Server:
 
 
 def target() -> Any:
-    mapping = SimpleNamespace(is_written_in_zone=False)
+    mapping = SimpleNamespace(is_written_in_zone=False, is_staged=False)
     columns = {"columns": "`id`,`a`", "key_columns": ["`id`"]}
     return SimpleNamespace(table="`d`.`t`", **columns, packet=1 << 20, lease=LEASE, table_id="w", mapping=mapping)
 

@@ -19,7 +19,7 @@ from vreplication.planning.checks import copy_path_reason, holds_counter
 from vreplication.planning.facts import Check, Facts, Verdict, looked
 from vreplication.planning.privileges import missing, parse_grants
 from vreplication.planning.space import size
-from vreplication.planning.spec import Spec, make_spec, split_table
+from vreplication.planning.spec import Spec, make_spec, seconds_of, split_table
 from vreplication.schema.alter import AlterClauses
 from vreplication.schema.model import Column, Table
 
@@ -289,6 +289,13 @@ def test_wrong_specs_are_one_sentence(given: dict[str, object]) -> None:
     with pytest.raises(Refused) as caught:
         make_spec(**given)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("words", ["24", "h", "0h", "1.5h", "366d", "-1h", "1h 30m", ""])
+def test_a_time_to_revert_that_is_none_is_refused(words: str) -> None:
+    with pytest.raises(Refused, match="write it as 90m, 24h or 7d"):
+        make_spec(table="t", alter="ADD x INT", revert_window=words)
+    assert [seconds_of(each) for each in ("90m", "24H", "7d")] == [5_400, 86_400, 604_800]
 
 
 def test_a_spec_survives_json() -> None:

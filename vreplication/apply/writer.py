@@ -126,17 +126,18 @@ def delete_keys(session: Session, target: Target, keys: list[str]) -> None:
 
 def prepare(session: Session, target: Target) -> None:
     """Make ready a connection that is going to write rows; outside of any transaction."""
-    if target.mapping.is_written_in_zone:
+    if target.mapping.is_staged:
         stage.create(session, target.mapping, target.table_id)
 
 
 def write_rows(session: Session, target: Target, verb: str, table: str, rows: list[str]) -> None:
     """Run `verb` (INSERT, REPLACE) INTO `table`, which has the shadow's columns. Raises SqlError or LostValue.
 
-    Rows are literals in UTC; where the target computes values by the time zone they go by way of state/stage.py.
+    Rows are literals in UTC; where the target computes values by the time zone, or keeps some of what it has, they go
+    by way of state/stage.py.
     """
     mapping, workflow = target.mapping, target.table_id
-    if not mapping.is_written_in_zone:
+    if not mapping.is_staged:
         _write_values(session, target, f"{verb} INTO {table} ({target.columns})", rows)
         return
     stage.clear(session, mapping, workflow)

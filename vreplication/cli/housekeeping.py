@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 HELP = """
 List what is left over, and with --yes remove it.
 
-That is: originals of complete workflows past their time, journal rows and charts older than 90 days, shadow tables
-that no workflow has, leases of workflows that are gone. Nothing of a workflow that goes on, or that has failed and may
-go on, is touched.
+That is: originals of complete workflows past their time, or past their window to revert, journal rows and charts older
+than 90 days, shadow tables that no workflow has, leases of workflows that are gone. Nothing of
+a workflow that goes on, or that has failed and may go on, is touched.
 """
 _Days = Annotated[
     int, typer.Option("--older-than", metavar="DAYS", min=0, help="Keep originals this long after the end.")

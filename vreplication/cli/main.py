@@ -28,6 +28,7 @@ from vreplication.cli import (
     online_ddl,
     operate,
     outcome,
+    revert,
     streams,
     submit,
 )
@@ -105,6 +106,7 @@ app.command(help=backfill.HELP)(backfill.backfill)
 app.command()(status)
 for _act in operate.COMMANDS:
     app.command()(_act)
+app.command()(revert.revert)
 submits.command("online-ddl", help=submit.ONLINE_DDL_HELP)(submit.online_ddl)
 submits.command("move-tables", help=submit.MOVE_HELP)(submit.move_tables)
 app.add_typer(submits, name="submit")

@@ -50,7 +50,7 @@ def pause(
         return
     limit = operate.pause(url, workflow, by())
     words = f"Paused; resume with: {PROGRAM} resume {workflow}"
-    _done("paused", workflow, f"{words}\n{limit}" if limit else words, is_json)
+    done("paused", workflow, f"{words}\n{limit}" if limit else words, is_json)
 
 
 def release(
@@ -71,7 +71,7 @@ def release(
         _on_each(url, group, "released", lambda each: operate.release(url, each, by()), is_json, released_by=by())
         return
     operate.release(url, workflow, by())
-    _done("released", workflow, "Released; the cut-over follows as soon as the gate is open.", is_json)
+    done("released", workflow, "Released; the cut-over follows as soon as the gate is open.", is_json)
 
 
 def tune(
@@ -122,7 +122,7 @@ def cancel(
 
     servers = options.servers(source, source_file, target, target_file)
     names.check_workflow(workflow)
-    _ask(f"Cancel workflow {workflow}? What it made is removed; the source's tables are untouched.", yes or is_json)
+    ask(f"Cancel workflow {workflow}? What it made is removed; the source's tables are untouched.", yes or is_json)
     logs.start(workflow)
     found = _find(servers, workflow)
     url = found.home
@@ -162,7 +162,7 @@ def cleanup(
 
     servers = options.servers(source, source_file, target, target_file)
     names.check_workflow(workflow)
-    _ask(f"Drop the retired table of workflow {workflow}, the original with its rows?", yes or is_json)
+    ask(f"Drop the retired table of workflow {workflow}, the original with its rows?", yes or is_json)
     found = _find(servers, workflow)
     if found.group:
         from vreplication.workflows.online_ddl.group import check_complete
@@ -211,7 +211,7 @@ def _resume_feed(sources: tuple[SourceUrl, ...], workflow: str, args: tuple[str,
             sources, workflow, sink_password(None), stop=stop, notify=telling.note, watch=telling.follow
         )
     if result is None:
-        _done("resumed", workflow, "Resumed; its process goes on.", is_json)
+        done("resumed", workflow, "Resumed; its process goes on.", is_json)
         return 0
     return outcome.finish(result, is_json=is_json, again=outcome.bare_command(args), is_move=True)
 
@@ -222,7 +222,7 @@ def _resume_group(url: SourceUrl, group: Group, args: tuple[str, ...], is_json: 
 
     groups.unpause(url, group, by())
     if groups.is_driven(url, group):
-        _done("resumed", group.id, "Resumed; its process goes on.", is_json)
+        done("resumed", group.id, "Resumed; its process goes on.", is_json)
         return 0
     return several.run(groups.tables_of(group), url, args, is_json=is_json, is_resumed=True)
 
@@ -262,7 +262,7 @@ def _resume(found: Found, workflow: str, args: tuple[str, ...], is_json: bool, r
         watcher=watch(found.home, workflow),
     )
     if result is None:
-        _done("resumed", workflow, "Resumed; its process goes on.", is_json)
+        done("resumed", workflow, "Resumed; its process goes on.", is_json)
         return 0
     code = outcome.finish(result, is_json=is_json, again=outcome.bare_command(args), is_move=found.is_move)
     if not found.is_move:
@@ -283,7 +283,7 @@ def reverse(
     """Of tables that have moved: send the writes back to the source, switched and verified as they came."""
     servers = options.servers(source, source_file, target, target_file)
     names.check_workflow(workflow)
-    _ask(f"Switch the tables of workflow {workflow} back to the source?", yes or is_json)
+    ask(f"Switch the tables of workflow {workflow} back to the source?", yes or is_json)
     raise typer.Exit(_carry_out("reverse", _find(servers, workflow), workflow, invocation.of(context).args, is_json))
 
 
@@ -300,7 +300,7 @@ def complete(
     """Of tables that have moved: end the way back. The source's tables are renamed, or dropped (--retired drop)."""
     servers = options.servers(source, source_file, target, target_file)
     names.check_workflow(workflow)
-    _ask(f"Complete workflow {workflow}? There is no way back to the source afterwards.", yes or is_json)
+    ask(f"Complete workflow {workflow}? There is no way back to the source afterwards.", yes or is_json)
     raise typer.Exit(_carry_out("complete", _find(servers, workflow), workflow, invocation.of(context).args, is_json))
 
 
@@ -390,14 +390,14 @@ def by() -> str:
     return f"{user}@{socket.gethostname()}"
 
 
-def _ask(question: str, is_yes: bool) -> None:
+def ask(question: str, is_yes: bool) -> None:
     if is_yes or not invocation.is_terminal():
         return
     if not typer.confirm(mask(question), err=True):
         raise Refused("Nothing was done.")
 
 
-def _done(event: str, workflow: str, words: str, is_json: bool) -> None:
+def done(event: str, workflow: str, words: str, is_json: bool) -> None:
     if is_json:
         json_line({"event": event, "workflow": workflow})
     else:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 
 from vreplication.cutover.blockers import Blocker, blockers, branch_names, old_snapshots
 from vreplication.mysql.server import Server
@@ -63,23 +64,29 @@ def why_closed(
     ignore_old_snapshots: bool = False,
     needs_release: bool,
     window: str | None = None,
+    level_since: datetime | None = None,
 ) -> list[Reason]:
-    """Everything that holds the cut-over back now; [] when nothing does. Reads only."""
+    """Everything that holds the cut-over back now; [] when nothing does. Reads only.
+
+    level_since: of a table that was not copied, since when it is level.
+    """
     # Appliers use the shadow all the time.
     own = own_connections | lease.connections(session, row.id)
     found = [*_copy_reasons(session, row), *_verdict_reasons(session, row), *catch_up_reasons(session, row.id, server)]
     if workflows.load(session, row.id).is_paused:
         found.append(Reason(code="paused", sentence=f"The workflow is paused; `vreplication resume {row.id}` goes on."))
     if needs_release and gate.released_by(session, row.id) is None:
-        found.append(Reason(code="not_released", sentence=_waiting(row.id, window)))
+        found.append(Reason(code="not_released", sentence=_waiting(row, window)))
     found += _blocker_reasons(session, server, row, own)
     if not ignore_old_snapshots:
-        found += _snapshot_reasons(session, row, own)
+        found += _snapshot_reasons(session, level_since or ledger.last_matched(session, row.id), own)
     return found
 
 
-def _waiting(workflow: str, window: str | None) -> str:
-    release = f"`vreplication release {workflow}`"
+def _waiting(row: WorkflowRow, window: str | None) -> str:
+    if "reverts" in row.spec:
+        return f"Waiting for `vreplication revert {row.spec['reverts']}`, until {str(row.spec['until'])[:16]} UTC."
+    release = f"`vreplication release {row.id}`"
     return f"Waiting for the window {window}, or {release}." if window else f"Waiting for {release}."
 
 
@@ -149,8 +156,7 @@ def _is_lasting(blocker: Blocker) -> bool:
     return blocker.is_certain and (blocker.connection_id is None or blocker.age_seconds >= BLOCKER_SECONDS)
 
 
-def _snapshot_reasons(session: Session, row: WorkflowRow, own: frozenset[int]) -> list[Reason]:
-    since = ledger.last_matched(session, row.id)
+def _snapshot_reasons(session: Session, since: datetime | None, own: frozenset[int]) -> list[Reason]:
     return [Reason(code="old_snapshot", sentence=_sentence(b)) for b in old_snapshots(session, since, own)]
 
 

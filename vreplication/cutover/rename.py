@@ -34,7 +34,7 @@ class Rename:
         self._renamer = renamer
         self._observer = observer
         sql = rename_sql((row.source_schema, row.source_table, row.shadow_table, row.retired_table) for row in rows)
-        self._sql = with_remark(sql, (_altered(row) for row in rows if row.spec.get("alter")))
+        self._sql = with_remark(sql, (_altered(row) for row in rows if _says_how(row)))
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
 
@@ -109,6 +109,11 @@ class Rename:
         self._thread.join(2)
         if self._thread.is_alive():
             self._renamer.abort()
+
+
+def _says_how(row: WorkflowRow) -> bool:
+    """There is an ALTER which leads to the new definition: not where a change is taken back."""
+    return bool(row.spec.get("alter")) and "reverts" not in row.spec
 
 
 def _altered(row: WorkflowRow) -> Altered:

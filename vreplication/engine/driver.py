@@ -130,6 +130,10 @@ class Driver:
         """Start catch-up; `check` keeps it alive from here on."""
         self.child.start()
 
+    def is_stopping(self) -> bool:
+        """A signal has come."""
+        return self._stop.is_set()
+
     def check(self) -> None:
         """To be called by whatever waits."""
         if self._stop.is_set():

@@ -11,16 +11,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from vreplication.changes.stream import FIRST
-from vreplication.errors import SourceChanged
+from vreplication.errors import BadValue, SourceChanged, VReplicationError
 from vreplication.mysql.ends import Ends, Route
 from vreplication.mysql.server import Server, identity, inspect
 from vreplication.mysql.session import Session
 from vreplication.mysql.url import SourceUrl
-from vreplication.planning.spec import Request, Spec
+from vreplication.planning.spec import Request, RevertSpec, Spec, spec_of
 from vreplication.rowcopy.job import CopyJob
 from vreplication.schema.alter import parse_alter
 from vreplication.schema.introspect import introspect
-from vreplication.schema.mapping import map_for
+from vreplication.schema.mapping import map_back, map_for
 from vreplication.schema.model import Table, TableMapping
 from vreplication.schema.shadow import comparable
 from vreplication.settings import MOST_CHUNK_MILLIS, Limits, Tuning
@@ -132,9 +132,11 @@ def stream_of(url: SourceUrl, workflow: str) -> Stream:
             tables=(StreamTable(number=FIRST, id=workflow, mapping=job.mapping),),
             is_mariadb=job.server.is_mariadb,
             packet=job.packet,
-            apply_parallelism=job.limits.apply_parallelism,
+            # Where rows keep some of what they have, all rows of a batch are read before the first is replaced.
+            apply_parallelism=1 if job.mapping.spared else job.limits.apply_parallelism,
             start=row.start_position or "",
             guarded=frozenset({(row.source_schema, row.shadow_table)}),
+            has_copy=not isinstance(job.spec, RevertSpec),
         )
 
     return Stream(
@@ -150,6 +152,18 @@ def request_of(row: WorkflowRow) -> Request:
     """What was asked for, as far as all kinds of workflows have it."""
     known = {name: value for name, value in row.spec.items() if name in Request.model_fields}
     return Request.model_validate(known)
+
+
+def reason_of(row: WorkflowRow, error: VReplicationError) -> str:
+    """Why a workflow ended, and what to do: of a way back there is nothing to begin again."""
+    if "reverts" not in row.spec or not isinstance(error, BadValue | SourceChanged):
+        return str(error)
+    found = error.message.replace("the new definition", "the original's definition")
+    workflow = row.spec["reverts"]
+    return (
+        f"Workflow {workflow} cannot be reverted any more; the table in use is untouched. {found} "
+        f"`vreplication cleanup {workflow}` drops the original."
+    )
 
 
 def limits_of(spec: Request, *, holds_counter: bool) -> Limits:
@@ -180,13 +194,15 @@ def load(session: Session, workflow: str) -> Job:
             f"while workflow {workflow} was under way.",
             cure=f"Run `vreplication cancel {workflow}` and start again.",
         )
-    spec = Spec.model_validate(row.spec)
+    spec = spec_of(row.spec)
     asked, mapping = tuning.read(session, workflow), _mapping(session, row, spec, source, server)
     return Job(row=row, spec=spec, server=server, mapping=mapping, tuning=asked)
 
 
 def _mapping(session: Session, row: WorkflowRow, spec: Spec, source: Table, server: Server) -> TableMapping:
     target = introspect(session, row.source_schema, row.shadow_table)
+    if isinstance(spec, RevertSpec):
+        return map_back(server, source, target, parse_alter(spec.alter))
     return map_for(server, source, target, parse_alter(spec.alter), moment=row.created_at)
 
 

@@ -35,7 +35,7 @@ from vreplication.clock import SYSTEM
 from vreplication.cutover.deny import exempt
 from vreplication.engine import spool
 from vreplication.engine.beater import Beater, server_micros
-from vreplication.engine.job import Stream, StreamJob, stream_of
+from vreplication.engine.job import Stream, StreamJob, reason_of, stream_of
 from vreplication.engine.reading import Intake, SharedReader
 from vreplication.errors import (
     Ambiguous,
@@ -223,8 +223,9 @@ def _note_failure(of: Stream, our_lease: Lease, error: VReplicationError) -> Non
                 # The name may carry the new table by now; the driver finds out, and starts us again if not.
                 return
             if not row.has_ended:
-                workflows.move(session, of.workflow, Phase.FAILED, str(error), our_lease=our_lease)
-                journal.write(session, of.workflow, "failed", str(error), actor=lease.me())
+                reason = reason_of(row, error)
+                workflows.move(session, of.workflow, Phase.FAILED, reason, our_lease=our_lease)
+                journal.write(session, of.workflow, "failed", reason, actor=lease.me())
     except VReplicationError as other:
         log.error("the failure could not be noted in the sidecar: %s", other)
 

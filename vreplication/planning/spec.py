@@ -7,6 +7,9 @@ sentence (`Refused`), whichever face it came through.
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
@@ -154,7 +157,7 @@ class Request(BaseModel):
 
 
 class Spec(Request):
-    """An online DDL."""
+    """An online DDL. As `RevertSpec` where it is the way back of another one."""
 
     table: str = Field(
         min_length=1,
@@ -177,6 +180,18 @@ class Spec(Request):
         description="Switch although a transaction from before the end of the copy is open; it may read half a table.",
         json_schema_extra=ask("rare"),
     )
+    revert_window: str | None = Field(
+        default=None,
+        description="How long `revert` can switch back, such as 24h; the original is dropped afterwards.",
+        json_schema_extra=ask("when", metavar="TIME", default_words="no way back"),
+    )
+
+    @field_validator("revert_window")
+    @classmethod
+    def _is_time(cls, value: str | None) -> str | None:
+        if value is not None:
+            seconds_of(value)
+        return value
 
     @field_validator("alter", "table")
     @classmethod
@@ -191,6 +206,34 @@ class Spec(Request):
     def table_parts(self, default_schema: str) -> tuple[str, str]:
         """(schema, table). Backticks are taken off; a dot inside them is part of the name."""
         return split_table(self.table, default_schema)
+
+
+class RevertSpec(Spec):
+    """The way back of an online DDL that is complete; made by the cut-over, asked for by nobody.
+
+    reverts: id of the workflow that switched. alter: by what that one changed the table. until: by the server's clock.
+    """
+
+    reverts: str
+    until: datetime
+
+
+def spec_of(given: Mapping[str, Any]) -> Spec:
+    """The spec of an online DDL, or of the way back of one, as a workflow's row has it."""
+    return (RevertSpec if "reverts" in given else Spec).model_validate(dict(given))
+
+
+_UNITS = {"m": 60, "h": 3_600, "d": 86_400}
+_LONGEST_DAYS = 365
+
+
+def seconds_of(text: str) -> int:
+    """Of `90m`, `24h` or `7d`. Raises ValueError, in words for people."""
+    found = re.fullmatch(r"(\d{1,9})([mhd])", text.strip().lower())
+    seconds = int(found[1]) * _UNITS[found[2]] if found else 0
+    if not 0 < seconds <= _LONGEST_DAYS * _UNITS["d"]:
+        raise ValueError(f"{text!r} is no time from 1m to {_LONGEST_DAYS}d; write it as 90m, 24h or 7d")
+    return seconds
 
 
 def split_table(text: str, default_schema: str) -> tuple[str, str]:

@@ -16,6 +16,7 @@ from vreplication.mysql.text import Token, tokens
 from vreplication.planning import foreign
 from vreplication.planning.duplicates import find_duplicates
 from vreplication.planning.facts import Check, Facts, OfTable, looked, ok, refuse, warn
+from vreplication.planning.revert_checks import revert
 from vreplication.schema import statistics
 from vreplication.schema.introspect import definitions, exists
 from vreplication.schema.keys import usable_keys
@@ -326,12 +327,13 @@ _ALL: tuple[Callable[[Facts], Check], ...] = (
     null_timestamps,
     json_subtypes,
     optimizer_statistics,
+    revert,
     names_free,
     other_workflow,
 )
 
 
-_ON_TARGET = (engine, duplicates, null_timestamps)
+_ON_TARGET = (engine, duplicates, null_timestamps, revert)
 
 
 def run(facts: Facts) -> Iterator[Check]:

@@ -21,12 +21,14 @@ from vreplication.mysql.server import is_mariadb
 from vreplication.mysql.session import Session
 from vreplication.phases import Phase
 from vreplication.state import journal, keytables, layout, lease, leftovers, workflows
-from vreplication.workflows.online_ddl import steps
+from vreplication.workflows import operate
+from vreplication.workflows.online_ddl import reverting, steps
 
 log = logging.getLogger(__name__)
 
 RETIRED_DAYS, JOURNAL_DAYS = 7, 90
 RETIRED, JOURNAL, HISTORY, SHADOW, LEASE = "retired table", "journal", "history", "shadow table", "lease"
+WINDOW = "revert window"
 _ORPHAN_MINUTES = 60
 """A lease without a workflow is left alone this long after it was taken."""
 _SHADOW_ENDING = names.shadow_table("")
@@ -58,6 +60,7 @@ def find(session: Session, *, retired_days: int = RETIRED_DAYS, journal_days: in
         return []
     layout.complete(session)
     return [
+        *_windows(session),
         *_retired(session, retired_days, is_mariadb(session)),
         *_shadows(session, is_mariadb(session)),
         *_leases(session),
@@ -68,7 +71,10 @@ def find(session: Session, *, retired_days: int = RETIRED_DAYS, journal_days: in
 
 def _retired(session: Session, days: int, is_mariadb: bool) -> list[Item]:
     gone = leftovers.retired(session, days)
-    found = _identities(session, ((one.schema, one.table) for one in gone), is_mariadb)
+    found, claims = (
+        _identities(session, ((one.schema, one.table) for one in gone), is_mariadb),
+        leftovers.claimed(session),
+    )
     return [
         Item(
             kind=RETIRED,
@@ -80,7 +86,24 @@ def _retired(session: Session, days: int, is_mariadb: bool) -> list[Item]:
             identity=one.identity,
         )
         for one in gone
-        if one.identity and found.get((one.schema, one.table)) == one.identity
+        if one.identity
+        and found.get((one.schema, one.table)) == one.identity
+        # While it can be reverted to, it is another workflow's.
+        and (one.schema.casefold(), one.table.casefold()) not in claims
+    ]
+
+
+def _windows(session: Session) -> list[Item]:
+    """Of ways back whose time is over, and that nobody drives, who would end it."""
+    return [
+        Item(
+            kind=WINDOW,
+            what=f"{row.source_schema}.{row.shadow_table}",
+            why=f"the time to revert workflow {row.spec['reverts']} is over",
+            workflow=row.id,
+        )
+        for row in workflows.load_all(session)
+        if reverting.is_to_be_closed(session, row) and not _is_worked_on(session, row.id)
     ]
 
 
@@ -148,15 +171,27 @@ def _old_rows(session: Session, kind: str, words: str, days: int) -> list[Item]:
 
 def remove(session: Session, item: Item, by: str) -> bool:
     """Take one thing away. False: it has changed since it was named, and stays. Raises what the server says."""
-    drop = {RETIRED: _drop_retired, SHADOW: _drop_shadow, LEASE: _drop_lease}.get(item.kind, _drop_rows)
+    drops = {WINDOW: _close_window, RETIRED: _drop_retired, SHADOW: _drop_shadow, LEASE: _drop_lease}
+    drop = drops.get(item.kind, _drop_rows)
     is_gone = drop(session, item)
     if is_gone and item.kind not in _AGEING:
         journal.write(session, item.workflow or "", "dropped", f"{item.kind} {item.what}", actor=by)
     return is_gone
 
 
+def _close_window(session: Session, item: Item) -> bool:
+    row = workflows.find(session, item.workflow or "")
+    if row is None or not reverting.is_to_be_closed(session, row):
+        return False
+    return operate.close_window(session, row.id).event == "cancelled"
+
+
 def _drop_retired(session: Session, item: Item) -> bool:
     row = workflows.find(session, item.workflow or "")
+    if (item.schema.casefold(), item.table.casefold()) in leftovers.claimed(session):
+        return False
+    if row is not None and (back := reverting.closed_way_back(session, row.id)):
+        return reverting.drop_original(session, back)
     return row is not None and row.phase is Phase.COMPLETE and steps.drop_retired(session, row)
 
 

@@ -44,16 +44,22 @@ def map_tables(
     """
     sources = follow_columns(source, target, alter)
     zone = local_zone(global_time_zone, system_time_zone)
-    on_source, on_target = shared_key(source, target, sources)
-    key = tuple(_key_pair(source, target, name, sources) for name in on_source.columns)
+    first = source.column(shared_key(source, target, sources)[0].columns[0])
     filled = {
-        column.name: ColumnPair(source=key[0].source, target=column, convert=_escaped(literal))
+        column.name: ColumnPair(source=first, target=column, convert=_escaped(literal))
         for column in target.columns
         if column.name.lower() not in sources
         and (literal := fill_literal(column, is_json=_is_json(target, column, is_mariadb), zone=zone, moment=moment))
         is not None
     }
-    pairs = tuple(_pairs(target, sources, filled, zone))
+    return _mapping(source, target, sources, tuple(_pairs(target, sources, filled, zone)), zone)
+
+
+def _mapping(
+    source: Table, target: Table, sources: Sources, pairs: tuple[ColumnPair, ...], zone: str | None
+) -> TableMapping:
+    on_source, on_target = shared_key(source, target, sources)
+    key = tuple(_key_pair(source, target, name, sources) for name in on_source.columns)
     is_written_in_zone = zone is not None and computes_by_session(target, pairs)
     if is_written_in_zone and any(pair.source.data_type == "timestamp" for pair in key):
         raise Refused(
@@ -89,6 +95,16 @@ def map_for(
         system_time_zone=server.setting("system_time_zone") or "UTC",
         moment=moment,
     )
+
+
+def map_back(server: Server, source: Table, target: Table, alter: AlterClauses) -> TableMapping:
+    """From `source`, which `alter` has made, to `target`, which it was before. Raises Refused."""
+    zone = local_zone(server.setting("time_zone") or "SYSTEM", server.setting("system_time_zone") or "UTC")
+    was = {new: old for new, old in follow_columns(target, source, alter).items()}
+    sources = {old.name.lower(): source.column(new) for new, old in was.items()}
+    pairs = tuple(_pairs(target, sources, {}, zone))
+    spared = tuple(c for c in target.columns if c.name.lower() not in sources and not c.generated)
+    return replace(_mapping(source, target, sources, pairs, zone), spared=spared)
 
 
 def in_zone(mapping: TableMapping) -> TableMapping:

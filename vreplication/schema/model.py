@@ -136,6 +136,7 @@ class TableMapping:
     kept: stored generated columns that a plain ALTER leaves as they are. They are compared, not written.
     is_written_in_zone: what the target computes or checks may depend on the time zone: rows go in the server's.
     soft: those of `pairs` and `kept` whose equal values two servers do not show alike: compared by `schema/soft.py`.
+    spared: target columns that the source does not know: a row that is there keeps its values of them.
     """
 
     source: Table
@@ -150,6 +151,12 @@ class TableMapping:
     kept: tuple[ColumnPair, ...] = ()
     is_written_in_zone: bool = False
     soft: tuple[ColumnPair, ...] = ()
+    spared: tuple[Column, ...] = ()
+
+    @property
+    def is_staged(self) -> bool:
+        """Rows go by way of a temporary table of the server's (state/stage.py)."""
+        return self.is_written_in_zone or bool(self.spared)
 
     @property
     def is_recollated(self) -> bool:

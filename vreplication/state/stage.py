@@ -1,8 +1,12 @@
-"""A temporary table of a session: rows on their way to a shadow that computes values by the time zone.
+"""A temporary table of a session: rows on their way to a shadow that computes values by the time zone, or that has
+columns which the rows do not have.
 
 A TIMESTAMP comes as a literal in UTC and is exact there; a literal of the server's local time would be ambiguous for an
 hour of each year. So the row is put here in UTC, and moves on inside the server under its own time zone, which changes
 no stored TIMESTAMP and lets generated columns and defaults be what a plain ALTER makes of them.
+
+Of a row that is in the shadow those columns keep their values: all are read before the first row is replaced, so what
+REPLACE takes out of the way for another row of the same statement is not lost. A new row has their defaults.
 
 What must stay true: rows leave in the order in which they came; nothing of it reaches the binary log; whatever inserts
 into the shadow or deletes from it does so in the server's zone: an index over a virtual column is searched by the value
@@ -18,7 +22,7 @@ from vreplication import names
 from vreplication.mysql.quoting import ident, idents, qualified
 from vreplication.mysql.server import is_mariadb
 from vreplication.mysql.session import Session
-from vreplication.schema.model import TableMapping
+from vreplication.schema.model import Column, TableMapping
 
 _NUMBER = ident("vreplication's number")
 
@@ -72,9 +76,27 @@ def move_sql(session: Session, verb: str, into: str, mapping: TableMapping, work
     names = [ident(pair.target.name) for pair in mapping.pairs]
     # A zero timestamp has no zone.
     with_zone = "IF(LEFT({0},4)='0000',{0},CONCAT({0},'+00:00'))"
-    values = ",".join(with_zone.format(name) if name in moments else name for name in names)
-    source = table(mapping, workflow)
-    return f"{verb} INTO {into} ({_columns(mapping)}) SELECT {values} FROM {source} ORDER BY {_NUMBER}"
+    values = [with_zone.format(f"staged.{name}") if name in moments else f"staged.{name}" for name in names]
+    columns, joined = _columns(mapping), ""
+    if mapping.spared:
+        columns = f"{columns},{idents(column.name for column in mapping.spared)}"
+        joined = f" LEFT JOIN {qualified(mapping.target.schema, mapping.target.name)} AS was ON {_same_key(mapping)}"
+        values += [_spared(mapping, column) for column in mapping.spared]
+    rows = f"SELECT {','.join(values)} FROM {table(mapping, workflow)} AS staged{joined} ORDER BY staged.{_NUMBER}"
+    return f"{verb} INTO {into} ({columns}) {rows}"
+
+
+def _same_key(mapping: TableMapping) -> str:
+    names = [ident(pair.target.name) for pair in mapping.key]
+    return " AND ".join(f"was.{name}=staged.{name}" for name in names)
+
+
+def _spared(mapping: TableMapping, column: Column) -> str:
+    """What the row of this key has, or else the default."""
+    default = f"DEFAULT(was.{ident(column.name)})"
+    if (column.default or "").lower().startswith(("current_timestamp", "now(")):
+        default = f"NOW({column.fraction})"
+    return f"IF(was.{ident(mapping.key[0].target.name)} IS NULL,{default},was.{ident(column.name)})"
 
 
 def _columns(mapping: TableMapping) -> str:

@@ -105,6 +105,7 @@ def create(session: Session, row: WorkflowRow) -> None:
         "spec": json.dumps(row.spec),
         "phase": str(row.phase),
         "server_identity": row.server_identity,
+        "start_position": row.start_position,
         "created_at": now(),
         "updated_at": now(),
     }
@@ -115,6 +116,9 @@ def create(session: Session, row: WorkflowRow) -> None:
         "retired_table": row.retired_table,
         "copy_path": row.copy_path,
         "source_definition": row.source_definition,
+        "source_identity": row.source_identity,
+        "shadow_identity": row.shadow_identity,
+        "rows_total": row.rows_total,
     }
     with session.transaction():
         rows.add(session, _t, **values)

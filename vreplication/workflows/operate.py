@@ -12,7 +12,7 @@ import logging
 import threading
 from collections.abc import Callable
 
-from vreplication.cutover.decide import SWITCHED, settle
+from vreplication.cutover.decide import SWITCHED, decide, settle
 from vreplication.cutover.sentry import remove_sentry
 from vreplication.engine import job, log_kept
 from vreplication.engine.result import Result
@@ -21,7 +21,7 @@ from vreplication.mysql.ends import Route
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import Phase
-from vreplication.planning.spec import Spec
+from vreplication.planning.spec import spec_of
 from vreplication.progress import snapshot
 from vreplication.progress.snapshot import Snapshot
 from vreplication.schema.introspect import exists
@@ -34,7 +34,7 @@ from vreplication.verify.verify import verify as verify_rows
 from vreplication.workflows.changefeed import run as feeding
 from vreplication.workflows.lookup import FEED, MOVE, live
 from vreplication.workflows.move_tables import operate as moving
-from vreplication.workflows.online_ddl import ending, failover, steps
+from vreplication.workflows.online_ddl import ending, failover, reverting, steps
 from vreplication.workflows.online_ddl import run as online_ddl
 from vreplication.workflows.online_ddl.resume import check_alone
 
@@ -124,6 +124,7 @@ def resume(
             )
         if ending.is_untold(session, workflows.load(session, workflow)):
             return ending.completed_of(session, workflow)
+        workflow = reverting.going_on(session, workflow)
         row, is_driven = live(session, workflow, "resumed"), lease.is_alive(session, workflow, lease.DRIVER)
         if not (is_driven or row.is_cut):
             check_alone(session, row)
@@ -131,7 +132,7 @@ def resume(
         journal.write(session, workflow, "resumed", actor=by)
         if is_driven:
             return None
-        spec = Spec.model_validate({**row.spec, "workflow": workflow})
+        spec = spec_of({**row.spec, "workflow": workflow})
     return online_ddl.run(spec, url, stop=stop, notify=notify)
 
 
@@ -211,14 +212,19 @@ def _wait_for_driver(session: Session, workflow: str) -> bool:
     raise Refused(f"The driver of workflow {workflow} did not respond.", cure="Stop its process and cancel again.")
 
 
-def _cancel_here(session: Session, workflow: str) -> Result:
+def close_window(session: Session, workflow: str) -> Result:
+    """Of a way back that nobody drives, and whose time is over."""
+    return _cancel_here(session, workflow, reverting.TIME_IS_OVER)
+
+
+def _cancel_here(session: Session, workflow: str, why: str | None = None) -> Result:
     """Nobody drives it: take both leases, so that nobody can write any more, then remove."""
     rights = [lease.acquire(session, workflow, lease.DRIVER), _take_replicate(session, workflow)]
     row = failover.adopt(session, workflows.load(session, workflow))
     if row.shadow_identity and _is_switched(session, row):
         workflows.set_fields(session, workflow, is_cut=1)
         _refuse_cut(workflows.load(session, workflow))
-    result = ending.cancelled(session, row)
+    result = ending.cancelled(session, row, why)
     for right in rights:
         lease.release(session, right)
     return result
@@ -243,6 +249,64 @@ def _is_switched(session: Session, row: WorkflowRow) -> bool:
         return False
 
 
+def check_revert(url: SourceUrl, workflow: str) -> list[str]:
+    """Columns whose values would be lost. Raises Refused where it cannot be reverted (any more)."""
+    with connect(url) as session:
+        row = _way_back(session, workflow)
+        if row.is_cut or decide(session, row) == SWITCHED:
+            # By a process that died before it could say so.
+            return []
+        return reverting.lost(job.load(session, row.id).mapping)
+
+
+def revert(
+    url: SourceUrl, workflow: str, by: str, stop: threading.Event, notify: Callable[[str], None]
+) -> Result | None:
+    """Switch back to the original; None: whoever keeps it level does so."""
+    with connect(url) as session:
+        row = _way_back(session, workflow)
+        if gate.release_first(session, row.id, by):
+            journal.write(session, row.id, "revert", actor=by)
+    return resume(url, row.id, by, stop, notify)
+
+
+def _way_back(session: Session, workflow: str) -> WorkflowRow:
+    row = workflows.load(session, workflow)
+    found = row if reverting.is_way_back(row) else reverting.way_back(session, workflow)
+    if found is None:
+        words = "has no way back" if row.is_cut else "has not switched its tables"
+        raise Refused(
+            f"Workflow {workflow} {words}.",
+            cure="Only one that was started with --revert-window can be reverted, after its cut-over.",
+        )
+    if found.phase is Phase.COMPLETE:
+        raise Refused(f"Workflow {workflow} has been reverted.")
+    if found.phase is Phase.CANCELLED:
+        raise Refused(f"Workflow {workflow} cannot be reverted any more. {found.reason or ''}".strip())
+    if found.phase is Phase.FAILED:
+        raise Refused(found.reason or f"{found.id} has failed.", cure=f"`vreplication resume {found.id}` tries again.")
+    return found
+
+
+def _clean_way_back(url: SourceUrl, row: WorkflowRow, by: str) -> list[str] | None:
+    """End the window of a workflow early, or drop what a revert has put aside. None: it has no way back."""
+    with connect(url) as session:
+        back = reverting.way_back(session, row.id)
+        if back is None:
+            return None
+        if reverting.closed_way_back(session, row.id):
+            is_dropped = reverting.drop_original(session, back)
+            return [f"{back.source_schema}.{back.shadow_table}"] if is_dropped else []
+    if back.phase is Phase.COMPLETE:
+        return cleanup(url, back.id, by)
+    if back.is_cut:
+        raise Refused(f"Workflow {row.id} is being reverted.", cure=f"`vreplication resume {back.id}` ends that first.")
+    result = cancel(url, back.id, by)
+    if result.event != "cancelled":
+        raise Terminal(result.reason or "The window could not be ended.")
+    return [f"{back.source_schema}.{back.shadow_table}"]
+
+
 def cleanup(url: SourceUrl, workflow: str, by: str, source: SourceUrl | None = None) -> list[str]:
     """Drop the retired table of a completed workflow; returns what was dropped."""
     with connect(url) as session:
@@ -255,6 +319,8 @@ def cleanup(url: SourceUrl, workflow: str, by: str, source: SourceUrl | None = N
             )
         if row.kind == MOVE:
             return moving.cleanup(url, source, workflow, by)
+        if (removed := _clean_way_back(url, row, by)) is not None:
+            return removed
         if not exists(session, row.source_schema, row.retired_table):
             return []
         if not steps.drop_retired(session, failover.adopt(session, row)):

@@ -14,6 +14,7 @@ from typing import Any
 from vreplication.cutover.decide import SWITCHED, decide
 from vreplication.engine import log_kept, spool
 from vreplication.engine.driver import Driver
+from vreplication.engine.job import reason_of
 from vreplication.engine.result import Leftover, Result
 from vreplication.errors import (
     Cancelled,
@@ -31,7 +32,7 @@ from vreplication.phases import Phase
 from vreplication.schema.introspect import exists
 from vreplication.state import journal, lease, progress, workflows
 from vreplication.state.workflows import WorkflowRow
-from vreplication.workflows.online_ddl import prepare
+from vreplication.workflows.online_ddl import prepare, reverting
 
 log = logging.getLogger(__name__)
 
@@ -130,12 +131,14 @@ def _ended_with_sidecar(session: Session, workflow: str, driver: Driver, error: 
         reason = f"Interrupted; the source table is untouched. {log_kept.limit(session)}".strip()
         return _result(session, "interrupted", workflow, reason, exit_code=Interrupted.exit_code)
     if isinstance(error, Cancelled):
-        return cancelled(session, row, None if row.is_cancel_requested else error.message)
+        why = None if row.is_cancel_requested else error.message
+        return cancelled(session, row, why, driver)
+    told = reason_of(row, error)
     if not isinstance(error, Superseded) and not row.has_ended:
-        workflows.move(session, workflow, Phase.FAILED, str(error), our_lease=driver.our_lease)
-        journal.write(session, workflow, "failed", str(error), actor=lease.me())
+        workflows.move(session, workflow, Phase.FAILED, told, our_lease=driver.our_lease)
+        journal.write(session, workflow, "failed", told, actor=lease.me())
     # What failed first is the reason; the copy, say, has only seen that the workflow has ended.
-    reason = row.reason if row.phase is Phase.FAILED and row.reason else str(error)
+    reason = row.reason if row.phase is Phase.FAILED and row.reason else told
     return _result(session, "failed", workflow, reason, exit_code=1, leftovers=leftovers(session, row))
 
 
@@ -150,8 +153,10 @@ def _settled(session: Session, row: WorkflowRow) -> WorkflowRow:
     return workflows.load(session, row.id)
 
 
-def cancelled(session: Session, row: WorkflowRow, why: str | None = None) -> Result:
-    """Remove what the workflow made. why: a sentence; None: the operator asked for it."""
+def cancelled(session: Session, row: WorkflowRow, why: str | None = None, driver: Driver | None = None) -> Result:
+    """Remove what the workflow made. why: a sentence; None: the operator asked for it. driver: whose it is."""
+    if reverting.is_way_back(row):
+        return _closed(session, row, why, driver)
     problems = prepare.undo_quietly(session, row)
     if problems:
         return _result(session, "failed", row.id, problems[0], exit_code=1, leftovers=leftovers(session, row))
@@ -163,12 +168,23 @@ def cancelled(session: Session, row: WorkflowRow, why: str | None = None) -> Res
     return _result(session, "cancelled", row.id, words, exit_code=3)
 
 
+def _closed(session: Session, row: WorkflowRow, why: str | None, driver: Driver | None) -> Result:
+    """Of a way back nothing is left but the table in use."""
+    reason = why or "The operator has ended the window to revert."
+    reverting.close(session, row, reason, our_lease=driver.our_lease if driver else None)
+    is_dropped = reverting.drop_original(session, row, driver.is_stopping if driver else lambda: False)
+    rest = "has been dropped" if is_dropped else f"goes with `vreplication cleanup {row.spec['reverts']}`"
+    words = f"{reason} The original {rest}; the source table is untouched."
+    return _result(session, "cancelled", row.id, words, exit_code=0 if why else 3)
+
+
 def leftovers(session: Session, row: WorkflowRow) -> tuple[Leftover, ...]:
     """What of ours is still there."""
     command = f"vreplication cancel {row.id}"
     found = []
     if exists(session, row.source_schema, row.shadow_table):
-        found.append(Leftover(what=f"shadow table {row.source_schema}.{row.shadow_table}", command=command))
+        what = "original" if reverting.is_way_back(row) else "shadow table"
+        found.append(Leftover(what=f"{what} {row.source_schema}.{row.shadow_table}", command=command))
     found.append(Leftover(what=f"rows and key tables of workflow {row.id} in the sidecar", command=command))
     return tuple(found)
 

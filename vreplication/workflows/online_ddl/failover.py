@@ -25,7 +25,7 @@ from vreplication.mysql.server import Server, identity, identity_of, inspect
 from vreplication.mysql.session import Session
 from vreplication.planning import server_checks
 from vreplication.planning.facts import Facts, Verdict
-from vreplication.planning.spec import Spec
+from vreplication.planning.spec import spec_of
 from vreplication.schema.alter import AlterClauses
 from vreplication.schema.introspect import introspect
 from vreplication.state import compared, journal, lease, verdicts, workflows
@@ -91,7 +91,7 @@ def _check_standing(session: Session, row: WorkflowRow, place: Position) -> None
 
 def _check_settings(session: Session, row: WorkflowRow) -> None:
     """The plan has looked at the other server; what it asks of a server must hold here as well."""
-    spec = Spec.model_validate(row.spec)
+    spec = spec_of(row.spec)
     facts = Facts(
         session=session,
         server=inspect(session),

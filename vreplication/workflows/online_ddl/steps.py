@@ -10,6 +10,7 @@ import functools
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from vreplication.clock import SYSTEM
 from vreplication.cutover.reasons import OTHERS, Gate, Reason, why_closed
@@ -25,7 +26,7 @@ from vreplication.mysql.server import Server, inspect, is_mariadb
 from vreplication.mysql.session import ConnectionLost, LockWait, Session
 from vreplication.pausepoints import reach
 from vreplication.phases import Phase
-from vreplication.planning.spec import Spec
+from vreplication.planning.spec import RevertSpec, Spec, spec_of
 from vreplication.rowcopy import ahead
 from vreplication.rowcopy.repair import copy_keys, copy_ranges
 from vreplication.rowcopy.spark_job import run_copy, slots
@@ -53,7 +54,7 @@ from vreplication.verify import beside
 from vreplication.verify.beside import Beside
 from vreplication.verify.rounds import Examiner, markers_of
 from vreplication.verify.verify import Caller, verify
-from vreplication.workflows.online_ddl import conflicts, statistics, switching
+from vreplication.workflows.online_ddl import conflicts, reverting, statistics, switching
 from vreplication.workflows.online_ddl.switching import Company, Member, Tried
 from vreplication.workflows.online_ddl.together import Together
 
@@ -187,7 +188,7 @@ def compare(driver: Driver, spark: Spark, is_enough: Callable[[], bool] = lambda
             Caller(pace=driver.pace, on_tick=comparing.tick, check=driver.check, announce=driver.announce),
             workflow=driver.workflow,
             is_mariadb=found.server.is_mariadb,
-            repair=comparing.repair,
+            repair=None if isinstance(found.spec, RevertSpec) else comparing.repair,
             parallelism=found.parallelism,
         )
     except _Enough as enough:
@@ -265,6 +266,7 @@ class AtGate:
     company: Company
     is_manual: bool
     window: str | None = None
+    level_since: datetime | None = None
 
     @property
     def needs_release(self) -> bool:
@@ -291,6 +293,7 @@ class AtGate:
             ignore_old_snapshots=self.spec.ignore_old_snapshots,
             needs_release=self.needs_release,
             window=self.window,
+            level_since=self.level_since,
         )
         self.company.tell(self.driver.workflow, is_ready=not found)
         return found or self._waits_for_others()
@@ -306,12 +309,18 @@ def at_gate(driver: Driver, company: Company, *, is_manual: bool, window: str | 
     return AtGate(
         driver=driver,
         row=row,
-        spec=Spec.model_validate(row.spec),
+        spec=spec_of(row.spec),
         server=inspect(driver.session),
+        level_since=_level_since(driver, row),
         company=company,
         is_manual=is_manual,
         window=window,
     )
+
+
+def _level_since(driver: Driver, row: WorkflowRow) -> datetime | None:
+    """Of a way back, which is level by now and copies nothing: what an older snapshot shows of it is not."""
+    return driver.session.value("SELECT NOW(6)") if reverting.is_way_back(row) else None
 
 
 def hold_at_gate(driver: Driver, spark: Spark, again: Recheck, at: AtGate) -> None:
@@ -323,6 +332,7 @@ def hold_at_gate(driver: Driver, spark: Spark, again: Recheck, at: AtGate) -> No
     statistics.collect(driver, at.row)
     gate, saying, not_before = Gate(at.reasons), Saying(driver.notify), 0.0
     while not gate.is_open():
+        reverting.check_open(driver, at.spec)
         reasons = "; ".join(r.sentence for r in gate.reasons)
         driver.report(waiting_for=reasons or None)
         if reasons:
@@ -403,7 +413,9 @@ def _recheck(driver: Driver, share: int) -> Recheck:
         is_mariadb=found.server.is_mariadb,
         home=lambda: driver.session,
         check=driver.check,
-        copy_again=functools.partial(copy_again, driver, found, clear=True),
+        copy_again=reverting.not_again
+        if isinstance(found.spec, RevertSpec)
+        else functools.partial(copy_again, driver, found, clear=True),
         share=share,
     )
 
@@ -463,8 +475,9 @@ def clean_up(driver: Driver) -> None:
         # By us, before the server was lost; or by who has taken over, and then the end is not ours to tell.
         lease.fence(driver.session, driver.lease)
         return
+    reverting.open_window(driver, row)
     keytables.drop_all(driver.session, row.id)
-    if row.spec.get("retired") == "drop":
+    if row.spec.get("retired") == "drop" and reverting.way_back(driver.session, row.id) is None:
         _drop_original(driver, row)
     journal.write(driver.session, row.id, "complete", f"{row.source_schema}.{row.source_table}", actor=lease.me())
     workflows.forget_run(driver.session, row.id)

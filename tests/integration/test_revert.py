@@ -1,0 +1,179 @@
+"""`--revert-window`: after the cut-over the original is kept level, and can be switched back to.
+
+What must stay true: whatever was written since the cut-over is in the original afterwards, as far as it has a place for
+it; a row that nobody changed is what it was before the migration.
+"""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from sandbox.databases import Database
+from tests.support.flow import Run, begin, paused_at, wait_reached, wait_until
+from tests.support.revertible import ALTER, fill, make, rows_of, told, writing, written
+from vreplication import names
+from vreplication.errors import Refused
+from vreplication.mysql.session import connect
+from vreplication.phases import Phase
+from vreplication.planning.plan import make_plan
+from vreplication.planning.spec import Spec, spec_of
+from vreplication.scheduler import housekeeping
+from vreplication.settings import SIDECAR
+from vreplication.state import workflows
+from vreplication.workflows import operate
+
+pytestmark = pytest.mark.usefixtures("quick")
+
+
+def migrated(database: Database, alter: str = ALTER, window: str = "24h", **more: str) -> Run:
+    run = begin(database, "t", alter, revert_window=window, **more)
+    result = run.result()
+    assert result.event == "complete", result
+    return run
+
+
+def resumed(database: Database, workflow: str) -> Run:
+    """Keep the original level, in a thread."""
+    with connect(database.url) as session:
+        spec = spec_of(workflows.load(session, names.way_back(workflow)).spec)
+    return Run(spec).start(database.url)
+
+
+def wait_for_phase(database: Database, run: Run, phase: Phase) -> None:
+    def is_there() -> bool:
+        assert run.is_going, run.result()
+        return workflows.load(session, run.workflow).phase is phase
+
+    with connect(database.url) as session:
+        wait_until(is_there, f"it does not come to {phase}: {run.said}")
+
+
+def test_nothing_is_lost_and_unchanged_rows_are_what_they_were(database: Database) -> None:
+    fill(database)
+    before = rows_of(database)
+    with writing(database):
+        run = migrated(database)
+        # Nobody follows the log by now.
+        make(
+            database,
+            "UPDATE t SET amount=-amount, note='x' WHERE id BETWEEN 1001 AND 1010",
+            "DELETE FROM t WHERE id=1100",
+        )
+        make(database, "UPDATE t SET id=2000 WHERE id=1099", "INSERT INTO t (id,u,amount) VALUES (3000,3000,5)")
+        make(database, "INSERT INTO t (id) VALUES (9000)", "DELETE FROM t WHERE id=9000")
+        kept = resumed(database, run.workflow)
+        wait_for_phase(database, kept, Phase.WAITING)
+        # Two rows exchange what is unique.
+        make(database, "UPDATE t SET u=NULL WHERE id=1050", "UPDATE t SET u=1050 WHERE id=1051")
+        make(database, "UPDATE t SET u=1051 WHERE id=1050")
+        assert operate.revert(database.url, run.workflow, "test", threading.Event(), kept.said.append) is None
+        assert kept.result().event == "complete", kept.result()
+    after = rows_of(database)
+    changed = {
+        **{key: (key, -key, str(key)) for key in range(1001, 1011)},
+        1050: (1051, 1050, "1050"),
+        1051: (1050, 1051, "1051"),
+        2000: (1099, 1099, "new"),
+        3000: (3000, 5, "new"),
+    }
+    expected = {key: row for key, row in before.items() if key not in (1099, 1100)} | changed
+    assert {key: row for key, row in after.items() if key > 1000} == expected
+    assert written(database) == told(database)
+    with connect(database.url) as session:
+        new = workflows.load(session, kept.workflow).retired_table
+        assert session.value(f"SELECT note FROM {new} WHERE id=1001") == "x"
+    make(database, "INSERT INTO t () VALUES ()")
+    assert max(rows_of(database)) == 9001
+    assert operate.cleanup(database.url, run.workflow, "test") == [f"{database.name}.{new}"]
+
+
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [
+        ("UPDATE {0}.t SET u=5000000000 WHERE id=1001", "(1001)"),
+        ("ALTER TABLE {0}.t ADD COLUMN later INT", "ALTER TABLE"),
+    ],
+)
+def test_what_cannot_be_taken_back_ends_the_window(database: Database, statement: str, words: str) -> None:
+    """The new table stays in service; the cause is named, and the original goes with `cleanup`."""
+    fill(database)
+    run = migrated(database)
+    kept = resumed(database, run.workflow)
+    wait_for_phase(database, kept, Phase.WAITING)
+    database.admin.execute_raw(statement.format(database.name))
+    result = kept.result()
+    assert (result.event, words in str(result.reason)) == ("failed", True), result
+    assert "cannot be reverted any more" in str(result.reason)
+    with pytest.raises(Refused, match="cannot be reverted"):
+        operate.check_revert(database.url, run.workflow)
+    with connect(database.url) as session:
+        assert session.value("SELECT COUNT(amount) FROM t") == 100
+    assert operate.cleanup(database.url, run.workflow, "test")
+    with connect(database.url) as session:
+        assert len(session.rows("SHOW TABLES LIKE 't\\_\\_%'")) == 0
+        assert session.value("SELECT COUNT(amount) FROM t") == 100
+
+
+def test_after_the_window_the_original_is_emptied_and_dropped(database: Database, pauses: Path) -> None:
+    """Cut off in between it can never be reverted to: half of its rows are gone."""
+    fill(database)
+    run = migrated(database)
+    back = names.way_back(run.workflow)
+    kept = resumed(database, run.workflow)
+    wait_for_phase(database, kept, Phase.WAITING)
+    with connect(database.url) as session, paused_at(pauses, "revert.emptying"):
+        spec = workflows.load(session, back).spec
+        workflows.set_spec(session, back, {**spec, "until": "2000-01-01T00:00:00"})
+        kept.stop.set()
+        assert kept.result().event == "interrupted"
+        over = resumed(database, run.workflow)
+        wait_reached(pauses, "revert.emptying", over)
+        with pytest.raises(Refused, match="window to revert is over"):
+            operate.revert(database.url, run.workflow, "test", threading.Event(), print)
+        over.stop.set()
+    assert (over.result().event, over.result().exit_code) == ("cancelled", 0)
+    assert operate.cleanup(database.url, run.workflow, "test")
+    with connect(database.url) as session:
+        assert len(session.rows("SHOW TABLES LIKE 't\\_\\_%'")) == 0
+        assert session.value("SELECT COUNT(amount) FROM t") == 100
+
+
+def test_housekeeping_ends_a_window_that_nobody_drives(database: Database) -> None:
+    """Before its time the original stays, however old the migration is."""
+    fill(database)
+    run = migrated(database)
+    back = names.way_back(run.workflow)
+    with connect(database.url) as session:
+        session.execute(f"UPDATE {SIDECAR}.workflow SET ended_at=NOW(6) - INTERVAL 30 DAY WHERE id=%s", (run.workflow,))
+        assert [item.kind for item in housekeeping.find(session) if item.workflow in (run.workflow, back)] == []
+        spec = workflows.load(session, back).spec
+        workflows.set_spec(session, back, {**spec, "until": "2000-01-01T00:00:00"})
+        found = housekeeping.find(session)
+        assert [(item.kind, item.workflow) for item in found] == [(housekeeping.WINDOW, back)]
+        assert housekeeping.remove_all(session, found, "test") == []
+        assert len(session.rows("SHOW TABLES LIKE 't\\_\\_%'")) == 0
+
+
+REFUSED = [
+    ("a INT NOT NULL", "DROP COLUMN a", "NOT NULL without a default"),
+    ("a INT, UNIQUE KEY k (a)", "DROP KEY k", "unique key k"),
+    ("a DATETIME(6)", "MODIFY a DATETIME", "does not keep each value"),
+    ("a VARCHAR(9)", "MODIFY a INT", "does not keep each value"),
+    ("a DECIMAL(9,3)", "MODIFY a DECIMAL(9,1)", "does not keep each value"),
+    ("a DOUBLE", "MODIFY a FLOAT", "does not keep each value"),
+    ("a VARCHAR(9)", "MODIFY a CHAR(9)", "does not keep each value"),
+    ("a INT DEFAULT (1+1)", "DROP COLUMN a", "expression"),
+]
+
+
+def test_what_could_not_be_reverted_is_refused_before_anything_is_copied(database: Database) -> None:
+    found = []
+    for number, (column, alter, _) in enumerate(REFUSED):
+        make(database, f"CREATE TABLE r{number} (id INT PRIMARY KEY, x INT, {column})")
+        spec = Spec(table=f"r{number}", alter=alter, workflow=f"r{number}", revert_window="2h")
+        with connect(database.url) as session:
+            found.append(" ".join(check.sentence for check in make_plan(session, spec).refusals))
+    assert [words for (_, _, words), sentence in zip(REFUSED, found, strict=True) if words not in sentence] == []

@@ -1,0 +1,87 @@
+"""Can the change be taken back, once the application has written to the new table? Asked before anything is copied.
+
+What must stay true: what passes here is reverted without losing a value that the original had: a row that nobody
+changed is what it was, and one that changed is what the new table says, as far as the original has a place for it.
+"""
+
+from __future__ import annotations
+
+import re
+
+from vreplication import names
+from vreplication.planning.facts import Check, Facts, ok, refuse, warn
+from vreplication.schema.conversions import family
+from vreplication.schema.literals import APPROXIMATE, TEMPORALS
+from vreplication.schema.mapping import map_back
+from vreplication.schema.model import Column, ColumnPair, TableMapping
+
+_NAME = "revert"
+_CURE = "Leave --revert-window out."
+_PLAIN_DEFAULT = re.compile(r"(?:current_timestamp|now)\b.*|[^(]*", re.I | re.S)
+
+
+def revert(facts: Facts) -> Check:
+    if facts.spec.revert_window is None:
+        return ok(_NAME, "No way back is asked for (--revert-window).")
+    names.way_back(facts.spec.workflow or "w")
+    if facts.target is None:
+        return ok(_NAME, "Whether it can be taken back is checked at prepare.")
+    mapping = map_back(facts.server, facts.target, facts.source, facts.clauses)
+    if why := _why_not(mapping):
+        return refuse(_NAME, f"It could not be reverted: {why}.", _CURE)
+    return _told(facts, mapping)
+
+
+def _why_not(mapping: TableMapping) -> str:
+    if mapping.added_unique:
+        keys = ", ".join(key.name for key in mapping.added_unique)
+        return f"rows may become equal under the unique key {keys}, which the new definition lacks or has wider"
+    for column in mapping.spared:
+        if why := _why_no_default(column, mapping):
+            return f"a new row has no value for column {column.name}, which {why}"
+    changed = (pair for pair in mapping.pairs if not _comes_back(pair))
+    return next((_words(pair) for pair in changed), "")
+
+
+def _why_no_default(column: Column, mapping: TableMapping) -> str:
+    if column.is_auto_increment:
+        return "numbers rows"
+    if not (column.is_nullable or column.has_default):
+        return "is NOT NULL without a default"
+    if column.default and not _PLAIN_DEFAULT.fullmatch(column.default):
+        return "has an expression as its default"
+    if mapping.is_written_in_zone and column.data_type == "timestamp":
+        return "is a TIMESTAMP, beside values that depend on the server's time zone"
+    return ""
+
+
+def _words(pair: ColumnPair) -> str:
+    old, new = pair.target, pair.source
+    return f"column {old.name}: {old.column_type} to {new.column_type} does not keep each value exactly"
+
+
+def _comes_back(pair: ColumnPair) -> bool:
+    """The new column shows each value of the old one as it was, so that a row is the same row on both sides."""
+    old, new = pair.target, pair.source
+    if bool(old.generated) != bool(new.generated) or family(old) != family(new):
+        return False
+    if old.data_type in APPROXIMATE:
+        return (old.data_type, old.column_type) == (new.data_type, new.column_type) or new.column_type == "double"
+    if old.data_type in TEMPORALS:
+        return old.data_type == new.data_type and new.fraction >= old.fraction
+    is_padded = new.data_type in ("char", "binary") and old.data_type != new.data_type
+    return not is_padded and (new.scale or 0) >= (old.scale or 0)
+
+
+def _told(facts: Facts, mapping: TableMapping) -> Check:
+    kept = {pair.source.name for pair in (*mapping.pairs, *mapping.key)}
+    lost = [c.name for c in mapping.source.columns if c.name not in kept and not c.generated]
+    if lost or mapping.spared:
+        parts = []
+        if lost:
+            parts.append(f"What is written into {', '.join(lost)} has no place in the original.")
+        if mapping.spared:
+            spared = ", ".join(c.name for c in mapping.spared)
+            parts.append(f"Rows keep their {spared}; rows that are new by then have the default.")
+        return warn(_NAME, f"It can be reverted for {facts.spec.revert_window}. {' '.join(parts)}")
+    return ok(_NAME, f"It can be reverted for {facts.spec.revert_window}, with all that is written meanwhile.")
