@@ -77,6 +77,10 @@ class Wire:
     they are not. `is_by_file`: that has been done. server: the identity of who sends; began: when, by its clock.
     """
 
+    _raw: _Counted | None = None
+    _taken = 0
+    """Bytes of what has come that were handed on."""
+
     def __init__(
         self, url: SourceUrl, start: Position, *, server_id: int, heartbeat_seconds: float, by_file: bool = False
     ) -> None:
@@ -89,9 +93,6 @@ class Wire:
         self._session: Session | None = None
         self._stream: Any = None
         self._socket: socket.socket | None = None
-        self._raw: _Counted | None = None
-        self._taken = 0
-        """Bytes of what has come that were handed on."""
         self._first: bytes | Spooled | None = None
         self._open(server_id, heartbeat_seconds)
 
