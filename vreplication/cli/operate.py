@@ -74,6 +74,11 @@ def release(
     done("released", workflow, "Released; the cut-over follows as soon as the gate is open.", is_json)
 
 
+def _held(option: str, metavar: str) -> Any:
+    """Of what holds a copy back."""
+    return typer.Option(option, metavar=f"{metavar}|off", help="As of online-ddl, from now on; off: no more.")
+
+
 def tune(
     workflow: options.WorkflowArgument,
     copy_parallelism: Annotated[
@@ -82,17 +87,32 @@ def tune(
     chunk_millis: Annotated[
         int | None, typer.Option("--chunk-millis", metavar="MS", help="Time a chunk may take from now on.")
     ] = None,
+    max_load: Annotated[str | None, _held("--max-load", "NAME=N,…")] = None,
+    critical_load: Annotated[str | None, _held("--critical-load", "NAME=N,…")] = None,
+    max_lag: Annotated[str | None, _held("--max-lag", "SECONDS")] = None,
+    lag_replicas: Annotated[str | None, _held("--lag-replicas", "HOST:PORT,…")] = None,
+    max_history_list: Annotated[str | None, _held("--max-history-list", "N")] = None,
+    throttle_query: Annotated[str | None, _held("--throttle-query", "SQL")] = None,
+    throttle_http: Annotated[str | None, _held("--throttle-http", "URL")] = None,
+    nice_ratio: Annotated[str | None, _held("--nice-ratio", "R")] = None,
+    least_copy_share: Annotated[str | None, _held("--least-copy-share", "SHARE")] = None,
     source: options.SourceOption = None,
     source_file: options.SourceFileOption = None,
     target: options.TargetOption = None,
     target_file: options.TargetFileOption = None,
     is_json: options.JsonOption = False,
 ) -> None:
-    """Let a running copy work harder or less hard; nothing is restarted."""
+    """Let a running copy work harder or less hard, and change what holds it back; nothing is restarted."""
     from vreplication.engine import effort
 
     servers = options.servers(source, source_file, target, target_file)
-    asked_for = {"copy_parallelism": copy_parallelism, "chunk_millis": chunk_millis}
+    held_by = {
+        "max_load": max_load, "critical_load": critical_load, "max_lag": max_lag, "lag_replicas": lag_replicas,
+        "max_history_list": max_history_list, "throttle_query": throttle_query, "throttle_http": throttle_http,
+        "nice_ratio": nice_ratio, "least_copy_share": least_copy_share,
+    }  # fmt: skip
+    asked_for: dict[str, object] = {"copy_parallelism": copy_parallelism, "chunk_millis": chunk_millis}
+    asked_for |= {name: value for name, value in held_by.items() if value is not None}
     found = _find(servers, workflow)
     url = found.home
     if group := found.group:

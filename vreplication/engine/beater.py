@@ -18,7 +18,8 @@ from vreplication.changes.protocol import RulesRenewed
 from vreplication.changes.watermark import Reading, Watermark
 from vreplication.clock import SYSTEM
 from vreplication.engine import log_kept
-from vreplication.engine.job import Stream
+from vreplication.engine.job import Stream, request_of
+from vreplication.engine.throttling import Throttling
 from vreplication.errors import Superseded, Terminal, VReplicationError
 from vreplication.mysql.ends import Ends
 from vreplication.mysql.server import check_commit_order
@@ -36,6 +37,7 @@ from vreplication.state import (
     since,
     source_marks,
     throttle,
+    throttling,
     workers,
     workflows,
 )
@@ -49,7 +51,9 @@ COPY_LAG_SECONDS = 3.0
 COPY_BACKLOG_CHANGES = 4_000
 _THIN_SECONDS = 600
 LOG_CHECK_SECONDS = 3600.0
-_BEATS_A_SECOND = max(1, round(1 / GATE_PERIOD_SECONDS))
+_BEATS_A_SECOND, _BEATS_A_LOOK = max(1, round(1 / GATE_PERIOD_SECONDS)), 2
+THROTTLED = frozenset({Phase.PREPARING, Phase.COPYING, Phase.CATCHING_UP, Phase.VERIFYING})
+"""Later nothing is copied that could be held back, and a critical load ends nothing."""
 
 
 class Beater:
@@ -74,6 +78,10 @@ class Beater:
         self._applied, self._others = _PerSecond(), _PerSecond()
         self._driver_token: int | None = None
         self._log_due = 0.0
+        self._throttling = Throttling(of.route, of.workflow)
+        self._row: WorkflowRow | None = None
+        self._share = 0.0
+        """Of a beat, that the copy has to go on for although catch-up is behind."""
         self.is_over = False
 
     def start(self, connections: list[int]) -> None:
@@ -90,10 +98,12 @@ class Beater:
         self._stop.set()
         if self._thread:
             self._thread.join(10.0)
+        self._throttling.stop()
 
     def check(self) -> None:
         if self._error is not None:
             raise self._error
+        self._throttling.check()
 
     def _run(self, ends: Ends, opened: contextlib.ExitStack) -> None:
         beat = 0
@@ -113,7 +123,9 @@ class Beater:
         state, session = self._state(), ends.home
         now = SYSTEM.monotonic()
         reading = self._watermark.reading(server_micros(ends.source), now)
-        reason = why_closed(reading, state)
+        if beat % _BEATS_A_LOOK == 0:
+            self._ask(session)
+        reason = self._borne(why_closed(reading, state)) or self._throttling.reason
         number = self._watermark.write_beat(now)
         gate.write(session, self._lease, is_open=not reason, reason=reason, beat=number)
         if ends.is_across:
@@ -126,6 +138,24 @@ class Beater:
                 throttle.write_traffic(session, self._of.workflow, others)
             self._remember(session, beat // _BEATS_A_SECOND)
             self._look_around(ends)
+
+    def _ask(self, session: Session) -> None:
+        """How the copy is to be held back, as of now; of what is no copy nothing is asked."""
+        row = self._row = self._row or workflows.load(session, self._of.workflow)
+        is_held = row.phase in THROTTLED
+        self._throttling.ask(request_of(row, throttling.read(session, row.id)) if is_held else None)
+
+    def _borne(self, reason: str) -> str:
+        """'' in the least share of the beats, where the copy is to get on although catch-up is behind."""
+        asked = self._throttling.asked
+        if asked is None or not asked.least_copy_share or not reason.startswith(snapshot.APPLY):
+            self._share = 0.0
+            return reason
+        self._share += asked.least_copy_share
+        if self._share < 1:
+            return reason
+        self._share -= 1
+        return ""
 
     def _write_progress(self, session: Session, reading: Reading, state: dict[str, Any], reason: str) -> None:
         is_known = bool(state["is_fresh"]) and reading.lag_seconds is not None
@@ -163,7 +193,7 @@ class Beater:
     def _look_around(self, ends: Ends) -> None:
         """Has the workflow ended, or has another driver taken over?"""
         session = ends.home
-        row = workflows.load(session, self._of.workflow)
+        row = self._row = workflows.load(session, self._of.workflow)
         self.is_over = row.has_ended or self._of.is_cut(session)
         self._watch_log(ends, row)
         check_commit_order(ends.source)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from vreplication.engine.job import limits_of, request_of
 from vreplication.errors import Refused
@@ -16,12 +17,19 @@ from vreplication.mysql.url import SourceUrl
 from vreplication.phases import OVER, Phase
 from vreplication.planning.spec import make_spec
 from vreplication.settings import Limits, Tuning
-from vreplication.state import journal, layout, lease, tuning, workflows
+from vreplication.state import journal, layout, lease, throttling, tuning, workflows
 from vreplication.state.workflows import WorkflowRow
 
 WHEN = (
     "The time holds from each task's next chunk on. A task more starts within seconds, one less stops behind its chunk."
 )
+EFFORT = ("copy_parallelism", "chunk_millis")
+HELD_BY = (
+    "max_load", "critical_load", "max_lag", "lag_replicas", "max_history_list", "throttle_query", "throttle_http",
+    "nice_ratio", "least_copy_share",
+)  # fmt: skip
+OFF = "off"
+"""Of what holds it back: nothing, as by default."""
 _COPIED = frozenset({Phase.VERIFYING, Phase.WAITING, Phase.CUTTING_OVER, Phase.SWITCHED})
 
 
@@ -59,27 +67,48 @@ def effort(session: Session, row: WorkflowRow) -> Effort:
 
 def tune(url: SourceUrl, workflow: str, by: str, asked_for: Mapping[str, object]) -> str:
     """Set `copy_parallelism`, `chunk_millis` or both; returns what comes of it, in words. Raises Refused."""
-    asked = _checked(asked_for)
+    asked, held = _checked(asked_for)
     with connect(url) as session:
         layout.complete(session)
         row = workflows.load(session, workflow)
         _refuse(row, asked)
         before = effort(session, row)
-        tuning.ask(session, workflow, asked)
-        journal.write(session, workflow, "tuned", _change(before, asked), actor=by)
-        return " ".join([f"Set: {_what(asked)}.", *_remarks(session, row)])
+        words = [_change(before, asked), _held_change(session, row, held)]
+        if asked != Tuning():
+            tuning.ask(session, workflow, asked)
+        if held:
+            throttling.change(session, workflow, held)
+        journal.write(session, workflow, "tuned", ", ".join(filter(None, words)), actor=by)
+        what = ", ".join(filter(None, [_what(asked), *(f"{n.replace('_', '-')} {_shown(v)}" for n, v in held.items())]))
+        return " ".join([f"Set: {what}.", *(_remarks(session, row) if asked != Tuning() else ["It holds at once."])])
 
 
-def _checked(asked_for: Mapping[str, object]) -> Tuning:
-    """By the fields of the Spec, so with its limits and its words."""
+def _checked(asked_for: Mapping[str, object]) -> tuple[Tuning, dict[str, Any]]:
+    """By the fields of the Spec, so with its limits and its words: what of the effort, and what is to hold it back."""
     given = {name: value for name, value in asked_for.items() if value is not None}
-    known = {"copy_parallelism", "chunk_millis"}
-    if unknown := sorted(given.keys() - known):
+    if unknown := sorted(given.keys() - {*EFFORT, *HELD_BY}):
         raise Refused(f"{unknown[0]}: there is no such setting.")
     if not given:
-        raise Refused("Nothing to set is given.", cure="Give copying tasks at a time, milliseconds a chunk, or both.")
-    spec = make_spec(table="t", alter="t", **given)
-    return Tuning(**{name: getattr(spec, name) for name in given})
+        raise Refused(
+            "Nothing to set is given.", cure="Give copying tasks at a time, milliseconds a chunk, or a limit."
+        )
+    wanted = {name: value for name, value in given.items() if value != OFF}
+    if wrong := sorted(name for name in EFFORT if given.get(name) == OFF):
+        raise Refused(f"{wrong[0]} cannot be {OFF}.")
+    spec = make_spec(table="t", alter="t", **wanted)
+    held = {name: getattr(spec, name) for name in HELD_BY if name in given}
+    return Tuning(**{name: getattr(spec, name) for name in EFFORT if name in given}), held
+
+
+def _held_change(session: Session, row: WorkflowRow, held: Mapping[str, Any]) -> str:
+    """For the journal."""
+    before = request_of(row, throttling.read(session, row.id))
+    changes = ((name.replace("_", "-"), value, getattr(before, name)) for name, value in held.items())
+    return ", ".join(f"{name}: {_shown(value)} (was {_shown(old)})" for name, value, old in changes)
+
+
+def _shown(value: object) -> str:
+    return OFF if value is None else str(value)
 
 
 def _refuse(row: WorkflowRow, asked: Tuning) -> None:

@@ -7,8 +7,10 @@ memory. A source table whose definition is not what it was at the start ends the
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
 
 from vreplication.changes.stream import FIRST
 from vreplication.errors import BadValue, SourceChanged, VReplicationError
@@ -148,9 +150,9 @@ def stream_of(url: SourceUrl, workflow: str) -> Stream:
     )
 
 
-def request_of(row: WorkflowRow) -> Request:
-    """What was asked for, as far as all kinds of workflows have it."""
-    known = {name: value for name, value in row.spec.items() if name in Request.model_fields}
+def request_of(row: WorkflowRow, changed: Mapping[str, Any] = MappingProxyType({})) -> Request:
+    """What was asked for, as far as all kinds of workflows have it. changed: what was set since."""
+    known = {name: value for name, value in {**row.spec, **changed}.items() if name in Request.model_fields}
     return Request.model_validate(known)
 
 

@@ -11,9 +11,10 @@ from vreplication.engine.job import request_of
 from vreplication.mysql.session import Session
 from vreplication.phases import Phase
 from vreplication.settings import Limits, Pace
-from vreplication.state import throttle
+from vreplication.state import gate, throttle, throttling
 from vreplication.state.workflows import WorkflowRow
-from vreplication.throttle.pace import Pacer
+from vreplication.throttle.pace import Pacer, spared
+from vreplication.throttle.reasons import BY
 
 PROBED = frozenset({Phase.PLANNING, Phase.PREPARING, Phase.COPYING, Phase.CATCHING_UP, Phase.VERIFYING})
 """While a workflow is only held nobody has to know how the server is."""
@@ -29,6 +30,8 @@ class Steering:
         self._pacer: Pacer | None = None
         self._phase = Phase.PREPARING
         self._decided = float("-inf")
+        self._is_told = False
+        """The pace is one that has to be known, although nobody regards the latency."""
         self.pace: Pace | None = None
 
     def decide(self, session: Session, row: WorkflowRow, limits: Limits) -> None:
@@ -37,20 +40,23 @@ class Steering:
         if (now := SYSTEM.monotonic()) - self._decided < _PERIOD_SECONDS:
             return
         self._decided = now
+        asked = request_of(row, throttling.read(session, self._workflow))
         if self._pacer is None:
-            factor = request_of(row).latency_factor
+            factor = asked.latency_factor
             self._pacer = Pacer(factor=factor, base=throttle.base(session, self._workflow))
         others = throttle.others_per_second(session, self._workflow)
         tasks, millis = limits.copy_parallelism, limits.chunk_millis
         is_first = self.pace is None
-        self.pace = self._pacer.decide(now, others, tasks=tasks, chunk_millis=millis)
-        if is_first and self._pacer.factor:
+        found = self._pacer.decide(now, others, tasks=tasks, chunk_millis=millis)
+        is_held = self._phase is Phase.VERIFYING and gate.read(session, self._workflow).reason.startswith(BY)
+        self.pace, self._is_told = spared(found, asked.nice_ratio, is_held=is_held), bool(asked.nice_ratio) or is_held
+        if is_first:
             throttle.begin(session, self._workflow, self.pace)
 
     def probe(self, session: Session) -> None:
         """Write the pace, and see how long that takes."""
         pacer, pace = self._pacer, self.pace
-        if pacer is None or pace is None or not pacer.factor or self._phase not in PROBED:
+        if pacer is None or pace is None or not (pacer.factor or self._is_told) or self._phase not in PROBED:
             return
         began = SYSTEM.monotonic()
         throttle.write(session, self._workflow, pace, base=pacer.base, latency=pacer.latency)

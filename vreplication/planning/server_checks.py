@@ -13,6 +13,7 @@ from functools import partial
 from vreplication.mysql.server import out_of_turn, prepared_branches
 from vreplication.mysql.session import SqlError
 from vreplication.planning.facts import Check, OfServer, looked, ok, refuse, warn
+from vreplication.planning.throttle_checks import held_back, replica_lag
 
 _OLDEST = {"mariadb": (10, 5, 0), "mysql": (8, 0, 13)}
 _DAY = 86_400.0
@@ -196,6 +197,8 @@ _ALL: tuple[Callable[[OfServer], Check], ...] = (
     writable,
     cluster,
     prepared,
+    held_back,
+    replica_lag,
 )
 
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Literal, TypeVar
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
@@ -26,6 +27,7 @@ from vreplication.settings import (
     MOST_CHUNK_MILLIS,
     MOST_PARALLELISM,
 )
+from vreplication.throttle.reasons import parse_load, parse_places
 
 R = TypeVar("R", bound=BaseModel)
 SECTION, OPTION, METAVAR, AUTO, DEFAULT_WORDS, SAID = "section", "option", "metavar", "auto", "default_words", "said"
@@ -93,6 +95,58 @@ class Request(BaseModel):
         description="How many times as long commits may take while we work beside writers; 0: work on regardless.",
         json_schema_extra=ask("how"),
     )
+    max_load: str | None = Field(
+        default=None,
+        description="Copy nothing while one of these status variables is above its limit.",
+        json_schema_extra=ask("how", metavar="NAME=N,…", said="Hold back above: Threads_running=25,…"),
+    )
+    critical_load: str | None = Field(
+        default=None,
+        description="End, resumable, when one of these is above its limit at two looks in a row.",
+        json_schema_extra=ask("rare", metavar="NAME=N,…", said="End above: Threads_running=1000,…"),
+    )
+    max_lag: float | None = Field(
+        default=None,
+        gt=0,
+        description="Copy nothing while a replica is further behind, seconds.",
+        json_schema_extra=ask("how", metavar="SECONDS"),
+    )
+    lag_replicas: str | None = Field(
+        default=None,
+        description="Replicas whose lag counts, with the user and password of their source.",
+        json_schema_extra=ask("how", metavar="HOST:PORT,…", default_words="those that the server lists"),
+    )
+    max_history_list: int | None = Field(
+        default=None,
+        ge=1,
+        description="Copy nothing while InnoDB's history list is longer.",
+        json_schema_extra=ask("rare", metavar="N"),
+    )
+    throttle_query: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Copy nothing while the first value of this SELECT is above 0.",
+        json_schema_extra=ask("rare", metavar="SQL"),
+    )
+    throttle_http: str | None = Field(
+        default=None,
+        description="Copy nothing while this address answers with anything but 200, or not at all.",
+        json_schema_extra=ask("rare", metavar="URL"),
+    )
+    nice_ratio: float = Field(
+        default=0.0,
+        ge=0,
+        le=100,
+        description="Rest so many times as long as each chunk took.",
+        json_schema_extra=ask("how", metavar="R"),
+    )
+    least_copy_share: float = Field(
+        default=0.0,
+        ge=0,
+        le=1,
+        description="Share of the time in which the copy goes on although catch-up is behind.",
+        json_schema_extra=ask("rare", metavar="SHARE"),
+    )
     apply_parallelism: int = Field(
         default=2,
         ge=1,
@@ -126,6 +180,31 @@ class Request(BaseModel):
     def _is_factor(cls, value: float) -> float:
         if 0 < value < 1:
             raise ValueError("it is 0, for no regard, or at least 1")
+        return value
+
+    @field_validator("max_load", "critical_load")
+    @classmethod
+    def _is_load(cls, value: str | None) -> str | None:
+        if value is not None:
+            parse_load(value)
+        return value
+
+    @field_validator("lag_replicas")
+    @classmethod
+    def _are_places(cls, value: str | None) -> str | None:
+        if value is not None:
+            parse_places(value)
+        return value
+
+    @field_validator("throttle_http")
+    @classmethod
+    def _is_address(cls, value: str | None) -> str | None:
+        if value is not None:
+            found = urlsplit(value)
+            if found.scheme not in ("http", "https") or not found.hostname:
+                raise ValueError("it is no http:// or https:// address")
+            if found.username or found.password:
+                raise ValueError("it holds a user or a password, which would be stored and shown")
         return value
 
     @field_validator("workflow")

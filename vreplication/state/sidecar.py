@@ -83,6 +83,7 @@ forecast = _table(
     "forecast", "workflow", "eta_seconds", "eta_low_seconds", "eta_high_seconds", "eta_of", "eta_reason", "written_at",
 )  # fmt: skip
 pace = _table("pace", "id", "workflow", "part", "source_name", "units", "seconds", "write_rate", "noted_at")
+throttling = _table("throttling", "workflow", "settings")
 tuning = _table("tuning", "workflow", "copy_parallelism", "chunk_millis", "slots", "holds_counter")
 history = _table(
     "history", "workflow", "slot", "phase", "rows_copied", "rows_per_second", "applied_per_second", "lag_seconds",
@@ -116,7 +117,7 @@ OF_A_WORKFLOW = (
     gate_release, throttle, traffic,
 )  # fmt: skip
 """Tables whose rows of a workflow go when it has ended."""
-REMEMBERED = (progress, verification, tuning, history, forecast, feed, feed_rates)
+REMEMBERED = (progress, verification, tuning, throttling, history, forecast, feed, feed_rates)
 """What is kept of one that has ended, beside its own row and the journal."""
 
 

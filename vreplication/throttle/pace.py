@@ -123,3 +123,11 @@ class Pacer:
         self._slowest_since, self._is_falling = None, False
         room = min(self.share * (1.0 - load), _WELL_BELOW * self._too_much - self.share)
         self.share = min(1.0, self.share + max(_RISE, room))
+
+
+def spared(pace: Pace, nice_ratio: float, *, is_held: bool = False) -> Pace:
+    """The same, with rests of nice_ratio times the work at the least; is_held: as little as ever."""
+    if is_held:
+        return Pace(effort=LEAST_EFFORT, tasks=1, chunk_millis=pace.chunk_millis)
+    effort = min(pace.effort, pace.tasks / (1.0 + nice_ratio))
+    return Pace(effort=effort, tasks=pace.tasks, chunk_millis=pace.chunk_millis)

@@ -15,7 +15,7 @@ from vreplication.cutover.hook import check_target
 from vreplication.mysql.quoting import ident
 from vreplication.mysql.server import identity
 from vreplication.mysql.session import SqlError
-from vreplication.planning import privileges, server_checks, space, table_checks
+from vreplication.planning import privileges, server_checks, space, table_checks, throttle_checks
 from vreplication.planning.facts import Check, OfServer, looked, ok, refuse, warn
 from vreplication.schema.literals import BINARIES, CHARACTERS
 from vreplication.settings import MIB
@@ -44,12 +44,15 @@ _ON_SOURCE: tuple[Callable[[OfServer], Check], ...] = (
     server_checks.writable,
     server_checks.cluster,
     server_checks.prepared,
+    throttle_checks.held_back,
 )
 _ON_TARGET: tuple[Callable[[OfServer], Check], ...] = (
     server_checks.version,
     server_checks.lock_order,
     server_checks.writable,
     server_checks.cluster,
+    throttle_checks.held_back,
+    throttle_checks.replica_lag,
 )
 _FOR_THE_WAY_BACK: tuple[Callable[[OfServer], Check], ...] = (
     server_checks.binary_log,

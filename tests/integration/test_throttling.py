@@ -1,0 +1,169 @@
+"""What an operator lets hold a copy back: it stands while that holds, goes on when it has passed, and says why."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox import replicas
+from sandbox.databases import Database, create_database
+from tests.support.flow import Run, begin, wait_until
+from tests.support.private_server import private_server
+from vreplication.engine import effort
+from vreplication.mysql.session import Session, SqlError, connect
+from vreplication.planning.facts import Verdict
+from vreplication.planning.plan import make_plan
+from vreplication.planning.spec import make_spec
+from vreplication.settings import SIDECAR
+from vreplication.state import gate, journal
+from vreplication.workflows import operate
+
+pytestmark = pytest.mark.usefixtures("quick")
+ALTER = "ADD COLUMN z INT"
+
+
+@pytest.fixture
+def app(database: Database) -> Session:
+    return fill(database)
+
+
+def fill(database: Database) -> Session:
+    session = connect(database.app_url)
+    session.execute_raw("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
+    session.execute_raw("INSERT INTO t VALUES " + ",".join(f"({i},{i})" for i in range(1, 301)))
+    return session
+
+
+def held(database: Database, run: Run, words: str) -> None:
+    """Until the copy is held back by this, and nothing of it has come."""
+    with connect(database.url) as session:
+        wait_until(lambda: words in reason(session, run) or not run.is_going, f"it is not held back {words}")
+        assert run.is_going, run.result().reason
+        assert session.value(f"SELECT COUNT(*) FROM {SIDECAR}.chunk WHERE workflow=%s", (run.workflow,)) == 0
+
+
+def reason(session: Session, run: Run) -> str:
+    """'' before our schema is there, too."""
+    with contextlib.suppress(SqlError):
+        return gate.read(session, run.workflow).reason
+    return ""
+
+
+def test_a_query_holds_it_and_lets_it_go(app: Session, database: Database) -> None:
+    app.execute_raw("CREATE TABLE busy (n INT)")
+    app.execute_raw("INSERT INTO busy VALUES (1)")
+    run = begin(database, "t", ALTER, throttle_query="SELECT COUNT(*) FROM busy", chunk_rows=10)
+    held(database, run, "by --throttle-query: its value is 1")
+    app.execute_raw("RENAME TABLE busy TO gone")
+    held(database, run, "by --throttle-query: it cannot be told")
+    app.execute_raw("RENAME TABLE gone TO busy")
+    app.execute_raw("DELETE FROM busy")
+    assert run.result().event == "complete"
+
+
+def test_a_query_that_takes_for_ever_holds_it(app: Session, database: Database) -> None:
+    """It is ended on the server, and no second one comes to be beside it."""
+    run = begin(database, "t", ALTER, max_load="Threads_connected=1", chunk_rows=10)
+    held(database, run, "by --max-load")
+    effort.tune(database.url, run.workflow, "dba", {"max_load": "off", "throttle_query": "SELECT SLEEP(60)"})
+    held(database, run, "by --throttle-query")
+    found = database.admin.rows("SELECT info FROM information_schema.processlist WHERE info LIKE 'SELECT SLEEP%'")
+    assert len(found) <= 1
+    effort.tune(database.url, run.workflow, "dba", {"throttle_query": "off"})
+    assert run.result().event == "complete"
+
+
+def test_load_holds_it_until_it_is_told_otherwise(app: Session, database: Database) -> None:
+    run = begin(database, "t", ALTER, max_load="Threads_connected=1,Uptime=1000000000", chunk_rows=10)
+    held(database, run, "by --max-load: Threads_connected is ")
+    wait_until(lambda: "more than 1" in (operate.status(database.url, run.workflow).throttled or ""), "status is mute")
+    assert effort.tune(database.url, run.workflow, "dba", {"max_load": "off", "nice_ratio": "0.5"})
+    assert run.result().event == "complete"
+    with connect(database.url) as session:
+        (told,) = [e for e in journal.read(session, run.workflow) if e["event"] == "tuned"]
+    assert told["actor"] == "dba"
+    assert told["details"] == ("max-load: off (was Threads_connected=1,Uptime=1000000000), nice-ratio: 0.5 (was 0.0)")
+
+
+def test_a_critical_load_ends_it_and_it_goes_on_later(app: Session, database: Database) -> None:
+    run = begin(database, "t", ALTER, critical_load="Threads_connected=1", chunk_rows=10)
+    result = run.result()
+    assert (result.event, result.exit_code) == ("failed", 1), result
+    assert "critical load: Threads_connected is " in (result.reason or "")
+    effort.tune(database.url, run.workflow, "dba", {"critical_load": "Threads_connected=100000"})
+    again = operate.resume(database.url, run.workflow, "dba", threading.Event(), print)
+    assert again is not None
+    assert again.event == "complete", again
+
+
+class _Answers(BaseHTTPRequestHandler):
+    status = 503
+
+    def do_GET(self) -> None:
+        self.send_response(type(self).status)
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+def test_an_address_holds_it(app: Session, database: Database) -> None:
+    with HTTPServer(("127.0.0.1", 0), _Answers) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}/may-i"
+        run = begin(database, "t", ALTER, throttle_http=address, chunk_rows=10)
+        held(database, run, "by --throttle-http: it answers 503")
+        _Answers.status = 200
+        assert run.result().event == "complete"
+        server.shutdown()
+        _Answers.status = 503
+
+
+@pytest.fixture
+def replicated(server: Any, tmp_path: Path) -> Iterator[tuple[Database, Any]]:
+    """A database on a server of its own, and its replica."""
+    with private_server(server.flavor, {**replicas.GTID_OPTIONS[server.flavor], "server-id": 101}) as source:
+        database = create_database(source)
+        replica = replicas.start_replica(source, tmp_path / "replica")
+        try:
+            replicas.wait_level(source, replica)
+            yield database, replica
+        finally:
+            replica.stop()
+
+
+def test_a_replica_that_is_behind_holds_it(replicated: tuple[Database, Any]) -> None:
+    database, replica = replicated
+    fill(database)
+    word = "SLAVE" if replica.is_mariadb else "REPLICA"
+    with replica.admin() as admin:
+        admin.execute_raw(f"STOP {word} SQL_THREAD")
+        place = f"127.0.0.1:{replica.port}"
+        run = begin(database, "t", ALTER, max_lag=2.0, lag_replicas=place, chunk_rows=10)
+        held(database, run, f"by --max-lag: replica {place} ")
+        admin.execute_raw(f"START {word} SQL_THREAD")
+        assert run.result().event == "complete"
+
+
+REFUSED = [
+    ({"max_load": "Threads_runing=3"}, "no status variable Threads_runing"),
+    ({"critical_load": "Rsa_public_key=3"}, "no status variable Rsa_public_key"),
+    ({"throttle_query": "SELECT nothing FROM nowhere"}, "cannot be asked"),
+    ({"throttle_query": "SELECT 'many'"}, "is no number"),
+    ({"max_lag": 1}, "lists no replica"),
+    ({"max_lag": 1, "lag_replicas": "127.0.0.1:1"}, "Replica 127.0.0.1:1 cannot be asked"),
+]
+
+
+def test_what_can_never_be_asked_is_refused(app: Session, database: Database) -> None:
+    for given, words in REFUSED:
+        with connect(database.url) as session:
+            plan = make_plan(session, make_spec(table="t", alter=ALTER, **given))
+        said = [check.sentence for check in plan.checks if check.verdict is Verdict.REFUSE]
+        assert [words in each for each in said] == [True], (given, said)

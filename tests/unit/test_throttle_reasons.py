@@ -1,0 +1,47 @@
+"""What holds a copy back, as values: how limits are written, and which of several is named."""
+
+from __future__ import annotations
+
+import pytest
+
+from vreplication.errors import Refused
+from vreplication.planning.spec import make_spec
+from vreplication.throttle.reasons import beyond, over_load, parse_load, parse_places, strictest
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"max_load": "25"}, "write it as Threads_running=25"),
+        ({"max_load": "Threads_running=many"}, "write it as"),
+        ({"max_load": "Threads_running=-1"}, "write it as"),
+        ({"max_load": "Threads_running=nan"}, "write it as"),
+        ({"max_load": "a=1,A=2"}, "limited twice"),
+        ({"critical_load": "x;=1"}, "write it as"),
+        ({"max_lag": 0}, "greater than 0"),
+        ({"lag_replicas": "host:0"}, "write it as host:3306"),
+        ({"lag_replicas": "a,,b"}, "write it as host:3306"),
+        ({"throttle_http": "ftp://host/x"}, "no http:// or https://"),
+        ({"throttle_http": "http://ann:secret@host/x"}, "user or a password"),
+        ({"nice_ratio": -1}, "greater than or equal to 0"),
+        ({"least_copy_share": 2}, "less than or equal to 1"),
+    ],
+)
+def test_a_limit_that_is_none_is_one_sentence(given: dict[str, object], words: str) -> None:
+    with pytest.raises(Refused, match=words) as caught:
+        make_spec(table="t", alter="ADD x INT", **given)
+    assert "\n" not in str(caught.value)
+
+
+def test_limits_and_places_are_read() -> None:
+    assert parse_load("Threads_running=25, Uptime=1e9") == {"Threads_running": 25, "Uptime": 1e9}
+    assert parse_places("a, b:3307,[::1]:3308,[::2]") == [("a", 3306), ("b", 3307), ("::1", 3308), ("::2", 3306)]
+
+
+def test_the_one_that_is_furthest_beyond_its_limit_is_named() -> None:
+    found = over_load("max-load", {"A": 10, "B": 100, "C": 5}, {"a": 11, "b": 300, "c": 5})
+    lag = beyond("max-lag", "the lag of replica r:1", 4.25, 2, " s")
+    assert lag is not None
+    assert str(strictest([*found, lag])) == "by --max-load: B is 300, more than 100"
+    assert str(strictest([lag])) == "by --max-lag: the lag of replica r:1 is 4.2 s, more than 2 s"
+    assert strictest([]) is None

@@ -1,0 +1,201 @@
+"""Looks twice a second at what an operator wants copy and verification to be held back by, on connections of its own.
+
+The load of the servers, the lag of replicas, InnoDB's history list, a query, an HTTP address. What holds is read by the
+thread that beats, which keeps the gate closed for it (engine/beater.py).
+
+What must stay true: a look that fails holds back, with the failure named, and ends nothing; only a critical load ends
+the workflow, when it is there at two looks in a row. Nothing here waits for longer than a few seconds, and nothing that
+is to be copied waits for a look that nobody has asked for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+
+from vreplication.errors import Terminal, VReplicationError
+from vreplication.mysql import load
+from vreplication.mysql.ends import Ends, Route
+from vreplication.mysql.server import is_mariadb
+from vreplication.mysql.session import ConnectionLost, Session, connect
+from vreplication.planning.spec import Request
+from vreplication.planning.throttle_checks import at_place, number_of, places_of
+from vreplication.state import throttling
+from vreplication.throttle.reasons import Reason, beyond, over_load, parse_load, strictest
+
+log = logging.getLogger(__name__)
+
+_PERIOD_SECONDS = 0.5
+_ANSWER_SECONDS = 3.0
+_AGAIN_SECONDS = 1.0
+_OPTIONS = ("max_load", "critical_load", "max_lag", "max_history_list", "throttle_query", "throttle_http")
+
+
+class Throttling:
+    """Between `start` and `stop`. `reason`: what holds now, '' nothing; `check` raises a critical load."""
+
+    def __init__(self, route: Route, workflow: str) -> None:
+        self._route, self._workflow = route, workflow
+        self.asked: Request | None = None
+        self._wakes, self._is_over = threading.Event(), False
+        self._thread: threading.Thread | None = None
+        self._replicas: dict[tuple[str, int], Session] = {}
+        self._critical = ""
+        self._error: Terminal | None = None
+        self.reason = ""
+
+    def ask(self, request: Request | None) -> None:
+        """What holds from now on, None: nothing; the first that asks for something starts the thread."""
+        if request == self.asked:
+            return
+        self.asked = request
+        self._wakes.set()
+        if not _is_asked(request):
+            self.reason = ""
+        elif self._thread is None:
+            # Until the first look nothing is known.
+            self.reason = "what is to hold it back is looked at"
+            self._thread = threading.Thread(target=self._run, name="throttling", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        self._is_over = True
+        self._wakes.set()
+        if self._thread is not None:
+            self._thread.join(2 * _ANSWER_SECONDS)
+
+    def check(self) -> None:
+        """Raises Terminal."""
+        if self._error is not None:
+            raise self._error
+
+    def _run(self) -> None:
+        while not self._is_over:
+            try:
+                with self._route.open(read_timeout=2 * _ANSWER_SECONDS) as ends:
+                    self._look_until_over(ends)
+            except VReplicationError as error:
+                self._hold(f"the server cannot be asked: {error}")
+            except Exception as error:  # a silent end of this thread would hold for ever, or never again
+                log.exception("throttling failed")
+                self._hold(f"it failed: {type(error).__name__}: {error}")
+            finally:
+                self._forget()
+            self._wakes.wait(_AGAIN_SECONDS)
+
+    def _hold(self, why: str) -> None:
+        log.warning("workflow %s is held back: %s", self._workflow, why)
+        self.reason = why if _is_asked(self.asked) else ""
+
+    def _look_until_over(self, ends: Ends) -> None:
+        _limit_statements(ends.source)
+        while not self._is_over:
+            self._wakes.clear()
+            if (asked := self.asked) is not None:
+                found = strictest(self._found(ends, asked))
+                self.reason = str(found) if found and asked == self.asked else ""
+            self._wakes.wait(_PERIOD_SECONDS)
+
+    def _found(self, ends: Ends, asked: Request) -> list[Reason]:
+        looks: list[tuple[str, bool, Callable[[], list[Reason]]]] = [
+            ("max-load", asked.max_load is not None, lambda: self._load(ends, "max-load", asked.max_load or "")),
+            ("critical-load", asked.critical_load is not None, lambda: self._look_critical(ends, asked)),
+            ("max-lag", asked.max_lag is not None, lambda: self._lag(ends, asked)),
+            ("max-history-list", asked.max_history_list is not None, lambda: self._history(ends, asked)),
+            ("throttle-query", asked.throttle_query is not None, lambda: self._query(ends, asked)),
+            ("throttle-http", asked.throttle_http is not None, lambda: _http(asked.throttle_http or "")),
+        ]
+        return [reason for option, is_on, look in looks if is_on for reason in _looked(option, look)]
+
+    def _load(self, ends: Ends, option: str, text: str) -> list[Reason]:
+        limits = parse_load(text)
+        return [r for each in _servers(ends) for r in over_load(option, limits, load.status(each, list(limits)))]
+
+    def _look_critical(self, ends: Ends, asked: Request) -> list[Reason]:
+        found = self._load(ends, "critical-load", asked.critical_load or "")
+        worst = strictest(found)
+        if worst is not None and self._critical:
+            self._error = Terminal(
+                f"The server is under critical load: {worst.said} (--critical-load), at two looks in a row.",
+                cure=f"`vreplication resume {self._workflow}` goes on when it has passed.",
+            )
+        self._critical = str(worst or "")
+        return found
+
+    def _history(self, ends: Ends, asked: Request) -> list[Reason]:
+        lengths = [load.history_list(each) for each in _servers(ends)]
+        found = beyond("max-history-list", "InnoDB's history list", max(lengths), asked.max_history_list or 0)
+        return [found] if found else []
+
+    def _query(self, ends: Ends, asked: Request) -> list[Reason]:
+        figure = number_of(ends.source, asked.throttle_query or "")
+        return [Reason(option="throttle-query", said=f"its value is {figure:g}")] if figure > 0 else []
+
+    # Replicas: of the server that is written, whose log they apply.
+
+    def _lag(self, ends: Ends, asked: Request) -> list[Reason]:
+        found = (_looked("max-lag", lambda p=place: self._lag_of(ends, p, asked.max_lag or 0.0))  # type: ignore[misc]
+                 for place in places_of(ends.target, asked))  # fmt: skip
+        return [reason for reasons in found for reason in reasons]
+
+    def _lag_of(self, ends: Ends, place: tuple[str, int], limit: float) -> list[Reason]:
+        named = f"replica {place[0]}:{place[1]}"
+        try:
+            now = str(ends.home.value("SELECT NOW(6)"))
+            micros = throttling.lag_micros(self._replica(ends, place), self._workflow, now)
+        except VReplicationError as error:
+            self._replicas.pop(place, None)
+            return [Reason(option="max-lag", said=f"{named} cannot be asked: {error}")]
+        if micros is None:
+            return [Reason(option="max-lag", said=f"{named} has not come to the beginning of this workflow")]
+        found = beyond("max-lag", f"the lag of {named}", micros / 1e6, limit, " s")
+        return [found] if found else []
+
+    def _replica(self, ends: Ends, place: tuple[str, int]) -> Session:
+        if place not in self._replicas:
+            self._replicas[place] = connect(at_place(ends.home, place), read_timeout=_ANSWER_SECONDS)
+        return self._replicas[place]
+
+    def _forget(self) -> None:
+        while self._replicas:
+            with contextlib.suppress(VReplicationError):
+                self._replicas.popitem()[1].close()
+
+
+def _is_asked(request: Request | None) -> bool:
+    return request is not None and any(getattr(request, name) is not None for name in _OPTIONS)
+
+
+def _looked(option: str, look: Callable[[], list[Reason]]) -> list[Reason]:
+    """A look that fails holds back; a lost connection is the caller's. Raises ConnectionLost."""
+    try:
+        return look()
+    except ConnectionLost:
+        raise
+    except VReplicationError as error:
+        return [Reason(option=option, said=f"it cannot be told: {error}")]
+
+
+def _limit_statements(session: Session) -> None:
+    """A query that takes longer ends there, too, and not only here."""
+    name, unit = ("max_statement_time", 1) if is_mariadb(session) else ("max_execution_time", 1000)
+    session.execute_raw(f"SET SESSION {name}={int(_ANSWER_SECONDS * unit)}")
+
+
+def _servers(ends: Ends) -> list[Session]:
+    return [ends.source, ends.target] if ends.is_across else [ends.home]
+
+
+def _http(address: str) -> list[Reason]:
+    try:
+        with urllib.request.urlopen(address, timeout=_ANSWER_SECONDS) as answer:
+            status = answer.status
+    except urllib.error.HTTPError as error:
+        status = error.code
+    except (OSError, ValueError) as error:
+        return [Reason(option="throttle-http", said=f"it does not answer ({error})")]
+    return [] if status == 200 else [Reason(option="throttle-http", said=f"it answers {status}")]

@@ -1,0 +1,82 @@
+"""What holds copy and verification back, as values: each with its option, its figure and its limit.
+
+What must stay true: pure; of several the strictest is named, that is, the one that is furthest beyond its limit.
+Neither catch-up nor the cut-over asks here: what is late is not made later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import inf
+
+BY = "by --"
+"""Begins the words of each: the option that holds it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reason:
+    """option: without its dashes. said: figure and limit in words. excess: the figure as a multiple of the limit."""
+
+    option: str
+    said: str
+    excess: float = inf
+
+    def __str__(self) -> str:
+        return f"{BY}{self.option}: {self.said}"
+
+
+def strictest(reasons: Iterable[Reason]) -> Reason | None:
+    return max(reasons, key=lambda each: each.excess, default=None)
+
+
+def beyond(option: str, what: str, figure: float, limit: float, unit: str = "") -> Reason | None:
+    """None: it is within its limit."""
+    if figure <= limit:
+        return None
+    said = f"{what} is {_number(figure)}{unit}, more than {_number(limit)}{unit}"
+    return Reason(option=option, said=said, excess=figure / limit if limit else inf)
+
+
+def over_load(option: str, limits: Mapping[str, float], found: Mapping[str, float]) -> list[Reason]:
+    """limits: by a status variable's name; found: by its name in lower case."""
+    reasons = (beyond(option, name, found.get(name.lower(), 0.0), limit) for name, limit in limits.items())
+    return [each for each in reasons if each is not None]
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value == int(value) else f"{value:,.1f}"
+
+
+def parse_load(text: str) -> dict[str, float]:
+    """`Threads_running=25,Threads_connected=500`: the name of a status variable → its limit. Raises ValueError."""
+    found: dict[str, float] = {}
+    for each in text.split(","):
+        name, _, limit = (part.strip() for part in each.partition("="))
+        if not (name.replace("_", "").isalnum() and name.isascii()) or not _is_limit(limit):
+            raise ValueError(f"{each.strip()!r} is no limit: write it as Threads_running=25")
+        if name.lower() in {known.lower() for known in found}:
+            raise ValueError(f"{name} is limited twice")
+        found[name] = float(limit)
+    return found
+
+
+def _is_limit(text: str) -> bool:
+    try:
+        return 0 <= float(text) < inf
+    except ValueError:
+        return False
+
+
+def parse_places(text: str) -> list[tuple[str, int]]:
+    """`host:3306,[::1]:3307`: hosts and ports, 3306 where none is given. Raises ValueError."""
+    return [_place(each.strip()) for each in text.split(",")]
+
+
+def _place(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":") if not text.endswith("]") else (text, "", "")
+    host, port = (host, port) if colon else (text, "3306")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise ValueError(f"{text!r} is no replica: write it as host:3306")
+    return host, int(port)
