@@ -57,10 +57,18 @@ def test_reading_them_loads_nothing_heavy(found: dict[str, Any]) -> None:
     assert found["heavy"] == []
 
 
-_RETRIES = {"replicate": 20, "verify": 20, "gate": 20, "approve": 20, "reverse_stream": 20, "stream": 1_000_000}
+_RETRIES = {
+    "replicate": 20,
+    "verify": 20,
+    "gate": 20,
+    "approve": 20,
+    "reverse_stream": 20,
+    "revert_window": 20,
+    "stream": 1_000_000,
+}
 _POOLS = {
     "replicate": "vreplication_replicate", "reverse_stream": "vreplication_replicate", "copy": "vreplication_copy",
-    "verify": "vreplication_copy", "stream": "vreplication_feed",
+    "verify": "vreplication_copy", "revert_window": "vreplication_replicate", "stream": "vreplication_feed",
 }  # fmt: skip
 
 
@@ -71,6 +79,8 @@ def test_the_shape_of_each_kind(found: dict[str, Any], kind: WorkflowKind) -> No
     behind = {stage.name: sorted(s.name for s in kind.stages if stage.name in s.after) for stage in kind.stages}
     if "gate" in behind:
         behind |= {"verify": ["approve", *behind["verify"]], "approve": []}
+    if kind.tasks.keep_level:
+        behind |= {"clean_up": ["revert_window"], "revert_window": []}
     assert {name: task["down"] for name, task in tasks.items()} == {"plan": ["prepare"], **behind}
     assert {name: task["pool"] for name, task in tasks.items()} == {n: _POOLS.get(n, "default_pool") for n in tasks}
     assert {name: task["retries"] for name, task in tasks.items()} == {name: _RETRIES.get(name, 3) for name in tasks}
@@ -111,7 +121,7 @@ def test_the_form_of_online_ddl(found: dict[str, Any]) -> None:
     assert set(params) == {
         "source_conn_id", "table", "alter", "workflow", "cutover", "cutover_window", "chunk_rows", "chunk_millis",
         "copy_parallelism", "apply_parallelism", "copy_path", "retired", "spark_master", "spark_conn_id",
-        "xa_wait_seconds", "ignore_old_snapshots", "verify_every_minutes", "latency_factor",
+        "xa_wait_seconds", "ignore_old_snapshots", "verify_every_minutes", "latency_factor", "revert_window",
     }  # fmt: skip
     assert params["cutover"]["enum"] == ["auto", "manual", "window"]
     assert params["alter"]["minLength"] == 1

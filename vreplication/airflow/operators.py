@@ -252,6 +252,18 @@ class ReverseStreamOperator(StageOperator):
         super().__init__(**{"pool": REPLICATE_POOL, "retries": PATIENT_RETRIES, **kwargs})
 
 
+class RevertWindowOperator(StageOperator):
+    """Behind the end: keeps the original level for as long as it can be reverted to, and takes a place of catch-up."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**{"pool": REPLICATE_POOL, "retries": PATIENT_RETRIES, **kwargs})
+
+    def work(self, stage: BaseStage[Any]) -> None:
+        assert self.tasks.keep_level
+        if not self.tasks.keep_level(stage):
+            raise AirflowSkipException("No way back was asked for.")
+
+
 class StreamOperator(StageOperator):
     """A change feed, for as long as there is one. Cancelled it has succeeded; paused it waits, and keeps its place."""
 
@@ -334,6 +346,8 @@ def make_flow(kind: str) -> dict[str, Any]:
     tasks = make_tasks(plan, kind, clean_up={"approval": "approve"})
     # Nothing waits for `approve`: the gate waits for the sidecar's release row, which the answer writes.
     tasks["verify"] >> CutOverApproval(task_id="approve", kind=kind)
+    if KINDS[kind].tasks.keep_level is not None:
+        tasks["clean_up"] >> RevertWindowOperator(task_id="revert_window", kind=kind)
     return tasks
 
 

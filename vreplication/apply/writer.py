@@ -143,8 +143,9 @@ def write_rows(session: Session, target: Target, verb: str, table: str, rows: li
     stage.clear(session, mapping, workflow)
     _write_values(session, target, stage.head(mapping, workflow), rows)
     with stage.computing(session, mapping):
-        session.execute_raw(stage.move_sql(session, verb, table, mapping, workflow))
-        _refuse_losses(session, target, 0)
+        for statement in stage.moves(session, verb, table, mapping, workflow):
+            session.execute_raw(statement)
+            _refuse_losses(session, target, 0)
 
 
 def _write_values(session: Session, target: Target, head: str, rows: list[str]) -> None:

@@ -14,7 +14,9 @@ from vreplication.cli import invocation, logs, options, outcome, show
 from vreplication.cli.attend import attend
 from vreplication.cli.operate import ask, by, done
 from vreplication.cli.watcher import watch
+from vreplication.errors import Refused
 from vreplication.mysql.url import SourceUrl
+from vreplication.workflows import lookup
 
 
 def revert(
@@ -29,7 +31,12 @@ def revert(
     from vreplication.workflows import operate
 
     url = options.resolve(source, source_file)
-    names.check_workflow(workflow)
+    found = lookup.find(lookup.Servers(source=url), names.check_workflow(workflow))
+    if found.group:
+        raise Refused(
+            f"{workflow} has {len(found.group.members)} tables, which are reverted one by one.",
+            cure=f"Name one of them: {found.group.members[0]}, …",
+        )
     lost = operate.check_revert(url, workflow)
     words = f"What was written into {', '.join(lost)} is left behind in the new table." if lost else ""
     ask(f"Switch the table of workflow {workflow} back to its original? {words}".strip(), yes or is_json)

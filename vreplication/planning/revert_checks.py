@@ -6,8 +6,6 @@ changed is what it was, and one that changed is what the new table says, as far 
 
 from __future__ import annotations
 
-import re
-
 from vreplication import names
 from vreplication.planning.facts import Check, Facts, ok, refuse, warn
 from vreplication.schema.conversions import family
@@ -17,7 +15,6 @@ from vreplication.schema.model import Column, ColumnPair, TableMapping
 
 _NAME = "revert"
 _CURE = "Leave --revert-window out."
-_PLAIN_DEFAULT = re.compile(r"(?:current_timestamp|now)\b.*|[^(]*", re.I | re.S)
 
 
 def revert(facts: Facts) -> Check:
@@ -48,8 +45,6 @@ def _why_no_default(column: Column, mapping: TableMapping) -> str:
         return "numbers rows"
     if not (column.is_nullable or column.has_default):
         return "is NOT NULL without a default"
-    if column.default and not _PLAIN_DEFAULT.fullmatch(column.default):
-        return "has an expression as its default"
     if mapping.is_written_in_zone and column.data_type == "timestamp":
         return "is a TIMESTAMP, beside values that depend on the server's time zone"
     return ""

@@ -145,7 +145,7 @@ class ZonePath:
 
     def write(self, bounds: KeyRange) -> Copied:
         target = qualified(self.mapping.target.schema, self.mapping.target.name)
-        sql = stage.move_sql(self.session, "INSERT IGNORE", target, self.mapping, self.workflow)
+        (sql,) = stage.moves(self.session, "INSERT IGNORE", target, self.mapping, self.workflow)
         with stage.computing(self.session, self.mapping):
             copied, outcome = run_copying(
                 self.session, self.mapping, lambda: self.session.execute_raw(sql), self._at(bounds)

@@ -5,8 +5,8 @@ A TIMESTAMP comes as a literal in UTC and is exact there; a literal of the serve
 hour of each year. So the row is put here in UTC, and moves on inside the server under its own time zone, which changes
 no stored TIMESTAMP and lets generated columns and defaults be what a plain ALTER makes of them.
 
-Of a row that is in the shadow those columns keep their values: all are read before the first row is replaced, so what
-REPLACE takes out of the way for another row of the same statement is not lost. A new row has their defaults.
+Of a row that is in the shadow those columns keep their values: such rows go first, and all are read before the first is
+replaced, so what REPLACE takes out of the way for another one is not lost. A new row has the defaults of the columns.
 
 What must stay true: rows leave in the order in which they came; nothing of it reaches the binary log; whatever inserts
 into the shadow or deletes from it does so in the server's zone: an index over a virtual column is searched by the value
@@ -22,7 +22,7 @@ from vreplication import names
 from vreplication.mysql.quoting import ident, idents, qualified
 from vreplication.mysql.server import is_mariadb
 from vreplication.mysql.session import Session
-from vreplication.schema.model import Column, TableMapping
+from vreplication.schema.model import TableMapping
 
 _NUMBER = ident("vreplication's number")
 
@@ -70,33 +70,31 @@ def clear(session: Session, mapping: TableMapping, workflow: str) -> None:
     session.execute_raw(f"DELETE FROM {table(mapping, workflow)}")
 
 
-def move_sql(session: Session, verb: str, into: str, mapping: TableMapping, workflow: str) -> str:
-    """The statement that moves all rows on: `verb` INTO `into`, which has the shadow's columns."""
+def moves(session: Session, verb: str, into: str, mapping: TableMapping, workflow: str) -> list[str]:
+    """The statements that move all rows on: `verb` INTO `into`, which has the shadow's columns."""
     moments = _moments(session, mapping)
     names = [ident(pair.target.name) for pair in mapping.pairs]
     # A zero timestamp has no zone.
     with_zone = "IF(LEFT({0},4)='0000',{0},CONCAT({0},'+00:00'))"
-    values = [with_zone.format(f"staged.{name}") if name in moments else f"staged.{name}" for name in names]
-    columns, joined = _columns(mapping), ""
-    if mapping.spared:
-        columns = f"{columns},{idents(column.name for column in mapping.spared)}"
-        joined = f" LEFT JOIN {qualified(mapping.target.schema, mapping.target.name)} AS was ON {_same_key(mapping)}"
-        values += [_spared(mapping, column) for column in mapping.spared]
-    rows = f"SELECT {','.join(values)} FROM {table(mapping, workflow)} AS staged{joined} ORDER BY staged.{_NUMBER}"
-    return f"{verb} INTO {into} ({columns}) {rows}"
+    values = ",".join(with_zone.format(f"staged.{n}") if n in moments else f"staged.{n}" for n in names)
+    head, rows = f"{verb} INTO {into} ({_columns(mapping)}", f"FROM {table(mapping, workflow)} AS staged"
+    order = f"ORDER BY staged.{_NUMBER}"
+    if not mapping.spared:
+        return [f"{head}) SELECT {values} {rows} {order}"]
+    spared, join = idents(column.name for column in mapping.spared), _join(mapping)
+    kept = ",".join(f"was.{ident(column.name)}" for column in mapping.spared)
+    is_new = f"was.{ident(mapping.key[0].target.name)} IS NULL"
+    return [
+        f"{head},{spared}) SELECT {values},{kept} {rows} JOIN {join} {order}",
+        f"{head}) SELECT {values} {rows} LEFT JOIN {join} WHERE {is_new} {order}",
+    ]
 
 
-def _same_key(mapping: TableMapping) -> str:
+def _join(mapping: TableMapping) -> str:
+    """The shadow's row of the same key."""
     names = [ident(pair.target.name) for pair in mapping.key]
-    return " AND ".join(f"was.{name}=staged.{name}" for name in names)
-
-
-def _spared(mapping: TableMapping, column: Column) -> str:
-    """What the row of this key has, or else the default."""
-    default = f"DEFAULT(was.{ident(column.name)})"
-    if (column.default or "").lower().startswith(("current_timestamp", "now(")):
-        default = f"NOW({column.fraction})"
-    return f"IF(was.{ident(mapping.key[0].target.name)} IS NULL,{default},was.{ident(column.name)})"
+    on = " AND ".join(f"was.{name}=staged.{name}" for name in names)
+    return f"{qualified(mapping.target.schema, mapping.target.name)} AS was ON {on}"
 
 
 def _columns(mapping: TableMapping) -> str:

@@ -44,13 +44,22 @@ def resume(url: SourceUrl, workflow: str, by: str) -> str:
 def release(url: SourceUrl, workflow: str, by: str) -> str:
     from vreplication.workflows import operate
 
-    _live(url, workflow, "released")
+    row = _live(url, workflow, "released")
     with quick(url) as session:
         before = gate.released_by(session, workflow)
     if before is not None:
         return f"It was released before, by {before}."
     operate.release(url, workflow, by)
+    if "reverts" in row.spec:
+        return _asked_to_revert(url, row)
     return "Released: the cut-over follows as soon as everything is verified and caught up."
+
+
+def _asked_to_revert(url: SourceUrl, row: WorkflowRow) -> str:
+    with quick(url) as session:
+        if lease.is_alive(session, row.id, lease.DRIVER):
+            return "Asked: the original takes the name again as soon as it is level and verified."
+    return f"Asked, and nobody works on it: `vreplication revert {row.spec['reverts']}` does it."
 
 
 def tune(url: SourceUrl, workflow: str, by: str, asked_for: object = None) -> str:
@@ -108,6 +117,10 @@ def cancel(
             if row.kind == FEEDS:
                 return _asked_to_end(session, workflow, is_forced=is_forced)
             return f"Asked: its process removes what it made; {row.source_table} is untouched."
+        if "reverts" in row.spec:
+            # It is emptied first, for which this request has no time.
+            cure = f"`vreplication cleanup {row.spec['reverts']}` ends the way back."
+            raise Refused(f"Workflow {workflow} has no active worker.", cure=cure)
     result = operate.cancel(url, workflow, by, source, sink_password=sink_password, is_forced=is_forced)
     if result.event != "cancelled":
         raise Refused(f"It could not be cancelled: {result.reason}")

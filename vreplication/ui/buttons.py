@@ -113,6 +113,22 @@ _COMPLETE = Button(
     wont="The tables on the target stay as they are. It cannot be taken back: there is no Reverse any more.",
     is_grave=True,
 )
+_REVERT = replace(
+    _RELEASE,
+    label="Revert",
+    question="Switch {table} back to its original?",
+    will="The original takes the name again as soon as it is level and verified; writers wait for seconds at most. "
+    "Columns that it does not have are left behind in the new table.",
+    wont="No write to the columns that it has is lost. Your name goes into the journal.",
+)
+_END_WINDOW = replace(
+    _CANCEL,
+    label="End the way back",
+    question="End the way back of {table}?",
+    will="The original is emptied and dropped: there is no revert any more.",
+    wont="{table}, as it is now, is untouched.",
+)
+_OF_WAY_BACK = {_RELEASE: _REVERT, _CANCEL: _END_WINDOW}
 _PAUSE_FEED = replace(
     _PAUSE,
     question="Pause the feed of {table}?",
@@ -153,6 +169,8 @@ def buttons(seen: Snapshot, about: About, effort: Effort | None = None) -> list[
         found.append(_CANCEL)
     if about.moved is not None:
         found = [_OF_MOVE.get(button, button) for button in found]
+    if about.reverts:
+        found = [_OF_WAY_BACK.get(button, button) for button in found]
     if about.kind == FEEDS:
         found = [_OF_FEED.get(button, button) for button in found] + [_FORCE] * seen.is_cancel_requested
     return [button.about(about.title(seen)) for button in found]

@@ -241,11 +241,17 @@ _ROWS_TRAVEL = {"server": "inside the server", "rows": "through Spark"}
 def _what_changes(row: WorkflowRow) -> dict[str, str | None]:
     return {
         "Table": f"{row.source_schema}.{row.source_table}",
-        "Change": f"ALTER TABLE {row.source_table} {row.spec.get('alter') or ''}",
-        "Shadow table": row.shadow_table,
+        **_change(row),
         "Original afterwards": f"renamed to {row.retired_table}" if row.retired_table else None,
         "Rows travel": _ROWS_TRAVEL.get(row.copy_path, row.copy_path),
     }
+
+
+def _change(row: WorkflowRow) -> dict[str, str | None]:
+    alter = row.spec.get("alter") or ""
+    if "reverts" in row.spec:
+        return {"Takes back": f"ALTER TABLE {row.source_table} {alter}", "Switches back to": row.shadow_table}
+    return {"Change": f"ALTER TABLE {row.source_table} {alter}", "Shadow table": row.shadow_table}
 
 
 def _plan(found: Detail) -> list[Data]:

@@ -41,7 +41,7 @@ _LISTED_ELSEWHERE = frozenset({"blocked", "old_snapshot"})
 class About:
     """What was asked for and released: not in the Snapshot, which is about progress. window: as it was written.
 
-    moved: of tables that move. fed, spec: of a change feed.
+    moved: of tables that move. fed, spec: of a change feed. reverts: of a way back, whose it is.
     """
 
     alter: str
@@ -53,6 +53,7 @@ class About:
     window: str | None = None
     is_cut: bool = False
     released_by: str | None = None
+    reverts: str = ""
 
     def title(self, seen: Snapshot) -> str:
         """The table, or the tables that move, or are sent."""
@@ -68,6 +69,8 @@ class About:
     def change(self) -> str:
         if self.kind == FEEDS:
             return feeds.change(dict(self.spec))
+        if self.reverts:
+            return f"way back of {self.reverts}"
         return self.alter if self.moved is None else f"move from {self.moved.source_at} to {self.moved.target_at}"
 
     @property
@@ -83,8 +86,8 @@ class About:
 
     @property
     def needs_release(self) -> bool:
-        """Of a person: nothing else will release it."""
-        return self.is_held and (self.window is None or self.is_back)
+        """Of a person: nothing else will release it. A way back is there in case somebody wants it."""
+        return self.is_held and not self.reverts and (self.window is None or self.is_back)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,6 +251,7 @@ def _about_of(asked: Request, about: Moved | None, feed: Fed | None = None) -> A
         window=asked.spec.get("cutover_window"),
         is_cut=asked.is_cut,
         released_by=asked.released_by,
+        reverts=str(asked.spec.get("reverts") or ""),
     )
 
 

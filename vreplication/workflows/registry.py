@@ -35,6 +35,7 @@ class Tasks:
     """What a scheduler calls, each with what `called` makes of the servers' URLs by role and a spec.
 
     check: plans. stages: by name. release: opens the gate. verify_again: at the gate; None: there is no gate.
+    keep_level: behind the end, while there is a way back; False: there is none. None: this kind has no such thing.
     """
 
     called: Callable[..., BaseStage[Any]]
@@ -42,6 +43,7 @@ class Tasks:
     stages: Mapping[str, Callable[[Any], Any]]
     release: Callable[[Any, str], None] | None = None
     verify_again: Callable[[Any, Callable[[], bool]], None] | None = None
+    keep_level: Callable[[Any], bool] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +79,7 @@ _ALL = (
             stages=online_ddl_tasks.TASKS,
             release=stages.release,
             verify_again=online_ddl_tasks.verify_again,
+            keep_level=online_ddl_tasks.keep_level,
         ),
         help="Change a live table's definition.",
         ends=("source",),

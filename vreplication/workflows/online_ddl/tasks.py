@@ -14,28 +14,31 @@ from vreplication.engine.child import CatchUp, Elsewhere
 from vreplication.engine.driver import Driver
 from vreplication.engine.replicate import replicate
 from vreplication.engine.result import Result
-from vreplication.errors import Refused, SourceChanged, Terminal, VReplicationError
+from vreplication.errors import Interrupted, Refused, SourceChanged, Terminal, VReplicationError
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
-from vreplication.phases import Phase
+from vreplication.phases import OVER, Phase
 from vreplication.planning.plan import Plan, make_plan
-from vreplication.planning.spec import Spec
+from vreplication.planning.spec import Spec, spec_of
 from vreplication.settings import TABLE_SECONDS
 from vreplication.spark.session import SparkStart
 from vreplication.state import journal, lease, workflows
 from vreplication.state.workflows import WorkflowRow
-from vreplication.workflows.online_ddl import ending, failover, prepare, resume, run, steps
+from vreplication.workflows.online_ddl import ending, failover, prepare, resume, reverting, run, steps
 from vreplication.workflows.online_ddl.run import ACTS, Work, finish_copying
 from vreplication.workflows.stages import (
     CATCH_UP_SECONDS,
     COPY_PATIENCE_SECONDS,
     BaseStage,
+    Ended,
     check_end,
     drive,
     driven,
     told,
     wait_reopened,
 )
+
+_LOOK_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,6 +159,29 @@ def clean_up(stage: Stage) -> Result:
         return ending.completed(driver)
 
     return drive(stage, Elsewhere(stage.url, stage.workflow, None), act)
+
+
+def keep_level(stage: Stage) -> bool:
+    """Behind the end, until it has been reverted or the time is over. False: there is no way back. Raises Ended."""
+    with told(stage, None), connect(stage.url) as session:
+        back = reverting.way_back(session, stage.workflow)
+        # Somebody may do so at the command line.
+        while back and back.phase not in OVER and lease.is_alive(session, back.id, lease.DRIVER):
+            if stage.stop.wait(_LOOK_SECONDS):
+                raise Interrupted("Interrupted.")
+            back = workflows.load(session, back.id)
+    if back is None or back.phase in OVER:
+        return back is not None
+    result = run.run(spec_of({**back.spec, "workflow": back.id}), stage.url, stop=stage.stop, notify=stage.notify)
+    if result.event not in ("complete", "cancelled"):
+        raise Ended(result, may_retry=not _has_failed(stage, back.id))
+    ending.note_told(stage.url, result)
+    return True
+
+
+def _has_failed(stage: Stage, workflow: str) -> bool:
+    with connect(stage.url) as session:
+        return workflows.load(session, workflow).phase is Phase.FAILED
 
 
 TASKS: Mapping[str, Callable[[Stage], Any]] = {
