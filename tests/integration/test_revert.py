@@ -23,7 +23,7 @@ from vreplication.planning.plan import make_plan
 from vreplication.planning.spec import Spec, make_spec, spec_of
 from vreplication.scheduler import housekeeping
 from vreplication.settings import SIDECAR
-from vreplication.state import workflows
+from vreplication.state import progress, workflows
 from vreplication.workflows import operate
 from vreplication.workflows.online_ddl import tasks
 from vreplication.workflows.online_ddl.tasks import Stage
@@ -153,10 +153,19 @@ def test_a_task_keeps_it_level_until_somebody_reverts(database: Database) -> Non
     fill(database)
     run = migrated(database)
     stage = Stage.at({"source": database.url}, run.spec, threading.Event(), run.said.append)
-    with connect(database.url) as session, ThreadPoolExecutor(1) as pool:
+    with connect(database.url) as session, connect(database.app_url) as reader, ThreadPoolExecutor(1) as pool:
+        reader.execute_raw("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        reader.execute_raw("START TRANSACTION WITH CONSISTENT SNAPSHOT")
         kept, back = pool.submit(tasks.keep_level, stage), names.way_back(run.workflow)
         wait_until(lambda: workflows.load(session, back).phase is Phase.WAITING, f"it does not wait: {run.said}")
         assert operate.revert(database.url, run.workflow, "test", threading.Event(), run.said.append) is None
+        # To that one the original is not level.
+        try:
+            wait_until(lambda: "snapshot" in (progress.read(session, back)["waiting_for"] or ""), "nobody waits", 60)
+        except AssertionError:
+            stage.stop.set()
+            raise
+        reader.close()
         assert kept.result(60)
         assert session.value("SELECT COUNT(gone) FROM t") == 100
         assert tasks.keep_level(stage)
@@ -201,3 +210,9 @@ def test_what_could_not_be_reverted_is_refused_before_anything_is_copied(databas
         with connect(database.url) as session:
             found.append(" ".join(check.sentence for check in make_plan(session, spec).refusals))
     assert [words for (_, _, words), sentence in zip(REFUSED, found, strict=True) if words not in sentence] == []
+    make(database, "CREATE TABLE w (id INT PRIMARY KEY, a DATETIME, b INT)")
+    spec = Spec(table="w", alter="MODIFY a DATETIME(6), ADD c INT", workflow="w", revert_window="2h")
+    with connect(database.url) as session:
+        (sentence,) = (check.sentence for check in make_plan(session, spec).checks if check.name == "revert")
+    assert "into c has no place" in sentence
+    assert "What a has beyond datetime" in sentence

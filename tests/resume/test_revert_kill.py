@@ -45,6 +45,7 @@ def test_killed_at_each_step_until_it_is_reverted(database: Database, tmp_path: 
         for point in OPENING:
             killed(database, tmp_path, pauses, WORDS, point)
         done(database, tmp_path, WORDS)
+        killed(database, tmp_path, pauses, ("resume", "w", "--json"), "workflow.verified")
         for point in SWITCHING:
             killed(database, tmp_path, pauses, REVERT, point)
         done(database, tmp_path, REVERT)

@@ -37,8 +37,7 @@ def revert(
             f"{workflow} has {len(found.group.members)} tables, which are reverted one by one.",
             cure=f"Name one of them: {found.group.members[0]}, …",
         )
-    lost = operate.check_revert(url, workflow)
-    words = f"What was written into {', '.join(lost)} is left behind in the new table." if lost else ""
+    words = " ".join(operate.check_revert(url, workflow))
     ask(f"Switch the table of workflow {workflow} back to its original? {words}".strip(), yes or is_json)
     logs.start(workflow)
     raise typer.Exit(_carry_out(url, workflow, words, invocation.of(context).args, is_json))

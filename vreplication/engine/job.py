@@ -161,6 +161,7 @@ def reason_of(row: WorkflowRow, error: VReplicationError) -> str:
     if "reverts" not in row.spec or not isinstance(error, BadValue | SourceChanged):
         return str(error)
     found = error.message.replace("the new definition", "the original's definition")
+    found = found.replace("The copy differs from the source", "The original differs from the new table")
     workflow = row.spec["reverts"]
     return (
         f"Workflow {workflow} cannot be reverted any more; the table in use is untouched. {found} "

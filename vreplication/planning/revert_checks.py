@@ -68,15 +68,31 @@ def _comes_back(pair: ColumnPair) -> bool:
     return not is_padded and (new.scale or 0) >= (old.scale or 0)
 
 
-def _told(facts: Facts, mapping: TableMapping) -> Check:
+def losses(mapping: TableMapping) -> list[str]:
+    """What of the new definition the original has no place for, in sentences."""
     kept = {pair.source.name for pair in (*mapping.pairs, *mapping.key)}
     lost = [c.name for c in mapping.source.columns if c.name not in kept and not c.generated]
-    if lost or mapping.spared:
-        parts = []
-        if lost:
-            parts.append(f"What is written into {', '.join(lost)} has no place in the original.")
-        if mapping.spared:
-            spared = ", ".join(c.name for c in mapping.spared)
-            parts.append(f"Rows keep their {spared}; rows that are new by then have the default.")
-        return warn(_NAME, f"It can be reverted for {facts.spec.revert_window}. {' '.join(parts)}")
+    found = [f"What is written into {', '.join(lost)} has no place in the original."] if lost else []
+    return found + [_cut(pair) for pair in mapping.pairs if _is_cut(pair)]
+
+
+def _is_cut(pair: ColumnPair) -> bool:
+    """The original takes a longer value without an error, as a plain ALTER does."""
+    old, new = pair.target, pair.source
+    is_padded = old.data_type == "char" and new.data_type != "char"
+    return is_padded or new.fraction > old.fraction or (old.data_type == "float" and new.data_type == "double")
+
+
+def _cut(pair: ColumnPair) -> str:
+    old, new = pair.target, pair.source
+    return f"What {new.name} has beyond {old.column_type} is cut or rounded, as a plain ALTER TABLE does."
+
+
+def _told(facts: Facts, mapping: TableMapping) -> Check:
+    found = losses(mapping)
+    if mapping.spared:
+        spared = ", ".join(c.name for c in mapping.spared)
+        found.append(f"Rows keep their {spared}; rows that are new by then have the default.")
+    if found:
+        return warn(_NAME, f"It can be reverted for {facts.spec.revert_window}. {' '.join(found)}")
     return ok(_NAME, f"It can be reverted for {facts.spec.revert_window}, with all that is written meanwhile.")

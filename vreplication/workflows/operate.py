@@ -21,6 +21,7 @@ from vreplication.mysql.ends import Route
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import Phase
+from vreplication.planning import revert_checks
 from vreplication.planning.spec import spec_of
 from vreplication.progress import snapshot
 from vreplication.progress.snapshot import Snapshot
@@ -250,13 +251,13 @@ def _is_switched(session: Session, row: WorkflowRow) -> bool:
 
 
 def check_revert(url: SourceUrl, workflow: str) -> list[str]:
-    """Columns whose values would be lost. Raises Refused where it cannot be reverted (any more)."""
+    """What would be lost, in sentences. Raises Refused where it cannot be reverted (any more)."""
     with connect(url) as session:
         row = _way_back(session, workflow)
         if row.is_cut or decide(session, row) == SWITCHED:
             # By a process that died before it could say so.
             return []
-        return reverting.lost(job.load(session, row.id).mapping)
+        return revert_checks.losses(job.load(session, row.id).mapping)
 
 
 def revert(
@@ -304,7 +305,9 @@ def _clean_way_back(url: SourceUrl, row: WorkflowRow, by: str) -> list[str] | No
     result = cancel(url, back.id, by)
     if result.event != "cancelled":
         raise Terminal(result.reason or "The window could not be ended.")
-    return [f"{back.source_schema}.{back.shadow_table}"]
+    with connect(url) as session:
+        is_there = exists(session, back.source_schema, back.shadow_table)
+    return [f"{back.source_schema}.{back.shadow_table}{' (its process is emptying it)' if is_there else ''}"]
 
 
 def cleanup(url: SourceUrl, workflow: str, by: str, source: SourceUrl | None = None) -> list[str]:

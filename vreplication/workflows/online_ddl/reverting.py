@@ -35,7 +35,7 @@ from vreplication.rowcopy import splits
 from vreplication.schema.alter import parse_alter
 from vreplication.schema.introspect import introspect
 from vreplication.schema.mapping import map_back
-from vreplication.schema.model import Table, TableMapping
+from vreplication.schema.model import Table
 from vreplication.state import gate, journal, keytables, lease, ledger, sidecar, workflows
 from vreplication.state.lease import Lease
 from vreplication.state.ledger import KeyRange
@@ -211,9 +211,3 @@ def drop_original(session: Session, row: WorkflowRow, is_stopping: Callable[[], 
         return False
     journal.write(session, row.id, "dropped", f"retired table {row.shadow_table}", actor=lease.me())
     return True
-
-
-def lost(mapping: TableMapping) -> list[str]:
-    """Columns of the new definition that the original lacks."""
-    kept = {pair.source.name for pair in (*mapping.pairs, *mapping.key)}
-    return [c.name for c in mapping.source.columns if c.name not in kept and not c.generated]
