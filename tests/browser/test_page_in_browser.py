@@ -219,7 +219,7 @@ def test_tuning_asks_first_and_says_what_is_wrong(session: Session, open_tab: Op
     expect(dialog.get_by_label("Copying tasks at a time")).to_have_value("2")
     dialog.get_by_label("Copying tasks at a time").fill("99")
     dialog.get_by_role("button", name="Set").click()
-    expect(dialog.get_by_role("alert")).to_have_text("copy_parallelism: Input should be less than or equal to 64.")
+    expect(dialog.get_by_role("alert")).to_have_text("copy_parallelism: it has to be at most 64.")
     assert tuning.read(session, "copies") == Tuning()
     tab.problems.clear()
     dialog.get_by_label("Copying tasks at a time").fill("4")

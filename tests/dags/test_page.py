@@ -318,10 +318,10 @@ def test_an_editor_tunes_it(clients: dict[str, Any], session: Session, workflow:
 
 
 WRONG: list[tuple[Any, str]] = [
-    ({"copy_parallelism": 65}, "copy_parallelism: Input should be less than or equal to 64."),
-    ({"copy_parallelism": "x"}, "copy_parallelism: Input should be a valid integer"),
-    ({"chunk_millis": ""}, "chunk_millis: Input should be a valid integer"),
-    ({"chunk_millis": 9.5}, "chunk_millis: Input should be a valid integer"),
+    ({"copy_parallelism": 65}, "copy_parallelism: it has to be at most 64."),
+    ({"copy_parallelism": "x"}, "copy_parallelism: it has to be a whole number"),
+    ({"chunk_millis": ""}, "chunk_millis: it has to be a whole number"),
+    ({"chunk_millis": 9.5}, "chunk_millis: it has to be a whole number"),
     ({"by": "somebody else"}, "by: there is no such setting."),
     ({}, "Nothing to set is given."),
     ([1], "Say what to set as an object"),

@@ -205,9 +205,9 @@ def test_the_command(
     ("words", "sentence"),
     [
         ([], "Nothing to set is given."),
-        (["--copy-parallelism", "0"], "copy_parallelism: Input should be greater than or equal to 1."),
-        (["--copy-parallelism", "65"], "copy_parallelism: Input should be less than or equal to 64."),
-        (["--chunk-millis", "9"], "chunk_millis: Input should be greater than or equal to 10."),
+        (["--copy-parallelism", "0"], "copy_parallelism: it has to be at least 1."),
+        (["--copy-parallelism", "65"], "copy_parallelism: it has to be at most 64."),
+        (["--chunk-millis", "9"], "chunk_millis: it has to be at least 10."),
         (["--chunk-millis", "x"], "should be a valid integer"),
         (["--chunk-millis", "100"], "fixed at 700 rows"),
     ],

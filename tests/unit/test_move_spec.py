@@ -21,7 +21,7 @@ from vreplication.workflows.registry import KINDS
     [
         ({}, "no table is named"),
         ({"tables": ("a",), "all_tables": True}, "choose one"),
-        ({"tables": ("a", " ")}, "tables: Value error, a name is empty"),
+        ({"tables": ("a", " ")}, "tables: a name is empty"),
         ({"tables": ("a", "b", "a")}, "a is named twice"),
         ({"tables": ("a",), "exclude": ("b",)}, "exclude goes with all tables only"),
         ({"tables": ("a",), "target_schema": " "}, "target_schema"),

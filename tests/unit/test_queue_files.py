@@ -62,7 +62,7 @@ def test_a_window(tmp_path: Path) -> None:
         ("{source_conn_id: s, table: t, alter: x, workflow: w, apply_parallelism: 0}", "apply_parallelism: "),
         ("{source_conn_id: s, table: t, alter: x}", "a migration has no workflow."),
         ("{table: t, alter: x, workflow: w}", "a migration has no source_conn_id."),
-        ("{source_conn_id: s, alter: x, workflow: w}", "table: Field required."),
+        ("{source_conn_id: s, alter: x, workflow: w}", "table: it is missing."),
         ("{source_conn_id: s, table: t, alter: x, workflow: w, chunk_rows: 0}", "chunk_rows: "),
         ("{source_conn_id: s, table: t, alter: x, workflow: w, cutover: window}", "cutover_window: '' is no window."),
         ("{source_conn_id: s, table: t, alter: x, workflow: w, cutover_window: x}", "with `cutover: window` only"),

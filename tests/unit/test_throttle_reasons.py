@@ -18,13 +18,13 @@ from vreplication.throttle.reasons import beyond, over_load, parse_load, parse_p
         ({"max_load": "Threads_running=nan"}, "write it as"),
         ({"max_load": "a=1,A=2"}, "limited twice"),
         ({"critical_load": "x;=1"}, "write it as"),
-        ({"max_lag": 0}, "greater than 0"),
+        ({"max_lag": 0}, "more than 0"),
         ({"lag_replicas": "host:0"}, "write it as host:3306"),
         ({"lag_replicas": "a,,b"}, "write it as host:3306"),
         ({"throttle_http": "ftp://host/x"}, "no http:// or https://"),
         ({"throttle_http": "http://ann:secret@host/x"}, "user or a password"),
-        ({"nice_ratio": -1}, "greater than or equal to 0"),
-        ({"least_copy_share": 2}, "less than or equal to 1"),
+        ({"nice_ratio": -1}, "at least 0"),
+        ({"least_copy_share": 2}, "at most 1"),
     ],
 )
 def test_a_limit_that_is_none_is_one_sentence(given: dict[str, object], words: str) -> None:

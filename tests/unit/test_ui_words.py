@@ -55,7 +55,7 @@ def test_an_unknown_figure_says_why_in_every_phase(phase: Phase) -> None:
 @pytest.mark.parametrize("phase", list(Phase))
 def test_where_no_eta_is_to_be_expected_it_says_what_comes_next(phase: Phase) -> None:
     found = seen(phase)
-    assert bool(words.eta_unknown(found)) == (not found.has_ended)
+    assert bool(words.eta_unknown(found, ASKED)) == (not found.has_ended)
 
 
 def test_hundred_means_done() -> None:
@@ -198,7 +198,7 @@ def test_at_the_gate_there_is_nothing_to_foretell() -> None:
     eta = view.item(Item(snapshot=waiting, about=ASKED), "main")["words"]["eta"]
     assert (eta["at"], eta["why"]) == (None, "verified; switched when the gate opens")
     losing = "writes come faster than they are applied"
-    assert words.eta_unknown(seen(eta_reason=losing)) == f"no ETA: {losing}"
+    assert words.eta_unknown(seen(eta_reason=losing), ASKED) == f"no ETA: {losing}"
 
 
 @pytest.mark.parametrize(

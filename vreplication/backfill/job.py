@@ -15,6 +15,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from vreplication.errors import Refused
+from vreplication.planning.spec import said
 
 MAX_BATCH_ROWS = 10_000
 
@@ -69,9 +70,7 @@ def make_job(given: Any, *, where: str = "The job") -> Job:
     try:
         return Job.model_validate(given)
     except ValidationError as error:
-        first = error.errors()[0]
-        words = str(first["msg"]).removeprefix("Value error, ")
-        raise Refused(f"{where}: {'.'.join(map(str, first['loc']))}: {words}.") from None
+        raise Refused(f"{where}: {said(error)}") from None
 
 
 def load_jobs(path: Path) -> dict[str, Job]:

@@ -30,6 +30,7 @@ from vreplication.settings import (
 from vreplication.throttle.reasons import parse_load, parse_places
 
 R = TypeVar("R", bound=BaseModel)
+_WHOLE = "it has to be a whole number"
 SECTION, OPTION, METAVAR, AUTO, DEFAULT_WORDS, SAID = "section", "option", "metavar", "auto", "default_words", "said"
 """What faces read of a field (`json_schema_extra`)."""
 
@@ -349,6 +350,34 @@ def make_request(model: type[R], given: dict[str, Any]) -> R:
     try:
         return model.model_validate({name: value for name, value in given.items() if value is not None})
     except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(map(str, first["loc"])) or "request"
-        raise Refused(f"{field}: {first['msg']}.") from None
+        raise Refused(said(error)) from None
+
+
+_WRONG = {
+    "greater_than_equal": "it has to be at least {ge}",
+    "greater_than": "it has to be more than {gt}",
+    "less_than_equal": "it has to be at most {le}",
+    "less_than": "it has to be less than {lt}",
+    "int_type": _WHOLE,
+    "int_parsing": _WHOLE,
+    "int_from_float": _WHOLE,
+    "float_type": "it has to be a number",
+    "float_parsing": "it has to be a number",
+    "bool_type": "it has to be true or false",
+    "bool_parsing": "it has to be true or false",
+    "string_type": "it has to be text",
+    "string_too_short": "it is empty",
+    "literal_error": "it has to be one of {expected}",
+    "missing": "it is missing",
+    "extra_forbidden": "there is no such option",
+}
+
+
+def said(error: ValidationError) -> str:
+    """The first of what is wrong, as one sentence: the field, and what its value has to be."""
+    first = error.errors()[0]
+    field = ".".join(map(str, first["loc"])) or "request"
+    context = {name: f"{value:,}" if isinstance(value, int) else value for name, value in first.get("ctx", {}).items()}
+    known = _WRONG.get(first["type"])
+    words = known.format(**context) if known else str(first["msg"]).removeprefix("Value error, ")
+    return f"{field}: {words}."

@@ -101,7 +101,7 @@ def item(found: Item, conn_id: str, effort: Effort | None = None) -> Data:
         "cancel_requested": seen.is_cancel_requested,
         "state": words.state(seen, about),
         "unknown": _unknown(seen, data),
-        "words": _words(seen, about) | {"eta": _eta(seen, found.points)},
+        "words": _words(seen, about) | {"eta": _eta(seen, about, found.points)},
         "gate": _gate(found.gate),
         "checks": _checks(seen),
         "buttons": [_button(b, seen.workflow, conn_id) for b in buttons(seen, about, effort)],
@@ -157,12 +157,12 @@ def _words(seen: Snapshot, about: About) -> Data:
     }
 
 
-def _eta(seen: Snapshot, points: Sequence[Point]) -> Data:
+def _eta(seen: Snapshot, about: About, points: Sequence[Point]) -> Data:
     """`at`, between `low_at` and `high_at`: when it has ended or waits; the browser shows them in its own zone."""
     seconds = None if seen.has_ended or seen.has_come_to_the_gate else seen.eta_seconds
     if seconds is None:
         return dict.fromkeys(("at", "low_at", "high_at", "in", "of", "said_at", "said_ago")) | {
-            "why": words.eta_unknown(seen)
+            "why": words.eta_unknown(seen, about)
         }
     low, high = numbers.eta_range(seen) or (seconds, seconds)
     said = said_before(points)

@@ -22,7 +22,7 @@ _PHASES = {
     Phase.SWITCHED: "switched, the way back is open",
 }
 _THEN = {
-    Phase.VERIFYING: "copied; verified next, then switched",
+    Phase.VERIFYING: "copied; being verified",
     Phase.WAITING: "verified; switched when the gate opens",
     Phase.CUTTING_OVER: "verified; being switched now",
     Phase.SWITCHED: "switched; kept level for the way back until it is completed",
@@ -94,8 +94,13 @@ def rows(seen: Snapshot) -> str:
         return "not counted" if seen.has_ended else "not counted yet"
     if seen.rows_total is None:
         return f"{numbers.fine(seen.rows_copied)} rows"
+    copied, total = seen.rows_copied, max(seen.rows_total, seen.rows_copied)
     about = "" if seen.is_rows_total_exact else "about "
-    return f"{numbers.fine(seen.rows_copied)} of {about}{numbers.fine(max(seen.rows_total, seen.rows_copied))} rows"
+    if copied == total:
+        return f"all {about}{total:,} rows" if seen.is_rows_total_exact else f"{copied:,} rows"
+    is_told_apart = numbers.fine(copied) != numbers.fine(total)
+    shown = numbers.fine if is_told_apart else "{:,}".format
+    return f"{shown(copied)} of {about}{shown(total)} rows"
 
 
 def percent_unknown(seen: Snapshot, about: About) -> str:
@@ -121,7 +126,7 @@ def converging(seen: Snapshot) -> str:
     return "" if seen.converging is None else known[seen.converging]
 
 
-def eta_unknown(seen: Snapshot) -> str:
+def eta_unknown(seen: Snapshot, about: About) -> str:
     """Why there is no ETA, or what comes next where none is to be expected."""
     if seen.has_ended:
         return ""
@@ -133,6 +138,8 @@ def eta_unknown(seen: Snapshot) -> str:
         return f"no ETA: {seen.eta_reason}"
     if seen.is_silent:
         return f"ETA {unknown(seen)}"
+    if seen.phase is Phase.VERIFYING:
+        return f"{_THEN[seen.phase]}, then switched {cutover(about)}"
     return _THEN.get(seen.phase, "ETA not known yet")
 
 

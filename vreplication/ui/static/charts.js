@@ -128,9 +128,10 @@
   const short = new Intl.NumberFormat(undefined, { notation: "compact", maximumFractionDigits: 1 });
   const said = (value, unit) => (unit === "time" ? (known(value) ? when(value) : "not known") : counted(value, unit));
   const counted = (value, unit) => (known(value) ? `${value < 10 ? figures.format(value) : figures.format(Math.round(value))} ${unit}` : "not known");
-  const minute = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
-  const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
-  const dated = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });
+  const time = { hour: "2-digit", minute: "2-digit", hourCycle: "h23" };
+  const minute = new Intl.DateTimeFormat(undefined, time);
+  const clock = new Intl.DateTimeFormat(undefined, { second: "2-digit", ...time });
+  const dated = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short", ...time });
   const when = (at) => (span() > 43200 ? dated : clock).format(new Date(at * 1000));
   const span = () => (points.length ? points[points.length - 1].at - points[0].at : 0);
 
@@ -339,6 +340,7 @@
     update(!isNew);
   }
 
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => made.forEach((m) => (m.parts || [m]).forEach(({ plot }) => plot && plot.redraw())));
-  window.vreplicationCharts = { look };
+  const redraw = () => made.forEach((m) => (m.parts || [m]).forEach(({ plot }) => plot && plot.redraw()));
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+  window.vreplicationCharts = { look, redraw };
 })();

@@ -46,16 +46,43 @@ function children(old, now) {
   }
 }
 
-// -- times in the reader's zone
+// -- light or dark: as Airflow around us, else as it was last set there, else as the system
 
+const outer = () => {
+  try {
+    return window.parent === window ? null : window.parent.document.documentElement;
+  } catch {
+    return null;
+  }
+};
+
+function kept() {
+  try {
+    return localStorage.getItem("theme");
+  } catch {
+    return null;
+  }
+}
+
+function theme() {
+  const around = outer();
+  const name = around ? ["dark", "light"].find((each) => around.classList.contains(each)) : kept();
+  document.documentElement.style.colorScheme = name === "dark" || name === "light" ? name : "";
+  if (window.vreplicationCharts) window.vreplicationCharts.redraw();
+}
+
+if (outer()) new MutationObserver(theme).observe(outer(), { attributes: true, attributeFilter: ["class"] });
+window.addEventListener("storage", (event) => event.key === "theme" && theme());
+theme();
+
+// -- times in the reader's zone, of 24 hours as Airflow's own
+
+const clock = { hour: "2-digit", minute: "2-digit", hourCycle: "h23", timeZoneName: "short" };
 const full = new Intl.DateTimeFormat(undefined, {
-  year: "numeric", month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit",
-  timeZoneName: "short",
+  year: "numeric", month: "short", day: "numeric", second: "2-digit", ...clock,
 });
-const brief = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", timeZoneName: "short" });
-const withDay = new Intl.DateTimeFormat(undefined, {
-  weekday: "short", hour: "2-digit", minute: "2-digit", timeZoneName: "short",
-});
+const brief = new Intl.DateTimeFormat(undefined, clock);
+const withDay = new Intl.DateTimeFormat(undefined, { weekday: "short", ...clock });
 
 function localize() {
   for (const time of document.querySelectorAll("time")) {
