@@ -93,6 +93,11 @@ def way_back(workflow: str) -> str:
     return check_workflow(f"{workflow}.revert")
 
 
+def whose_way_back(workflow: str) -> str:
+    """The workflow that this one can revert, by its id; '' where it is no way back."""
+    return workflow.removesuffix(".revert") if workflow.endswith(".revert") else ""
+
+
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

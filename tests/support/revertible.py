@@ -16,8 +16,8 @@ from tests.support.oracle import application
 from vreplication.mysql.session import LockWait, Session, connect
 
 COLUMNS = (
-    "id INT PRIMARY KEY AUTO_INCREMENT, u INT, n INT NOT NULL DEFAULT 7,"
-    " gone VARCHAR(9) NOT NULL DEFAULT 'new', UNIQUE (u)"
+    "id INT PRIMARY KEY AUTO_INCREMENT, u INT, n INT NOT NULL DEFAULT 7, gone VARCHAR(9) NOT NULL DEFAULT 'new',"
+    " UNIQUE (u)"
 )
 ALTER = "DROP COLUMN gone, ADD COLUMN note VARCHAR(9), MODIFY u BIGINT, RENAME COLUMN n TO amount"
 

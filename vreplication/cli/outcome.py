@@ -82,6 +82,8 @@ def report(failure: VReplicationError, *, is_json: bool) -> int:
 
 
 def _complete(result: Result, *, is_move: bool) -> str:
+    if result.reverts:
+        return _taken_back(result)
     lines = [f"Complete: workflow {result.workflow}, {_done(result)}.", *_stall(result, is_move=is_move)]
     if result.retired_table and is_move:
         lines.append(
@@ -90,6 +92,15 @@ def _complete(result: Result, *, is_move: bool) -> str:
     elif result.retired_table:
         lines.append(f"The original is kept as {result.retired_table}; drop it with: {_cleanup(result)}")
     return "\n".join(lines + _leftovers(result))
+
+
+def _taken_back(result: Result) -> str:
+    changes = numbers.count(result.events_applied or 0)
+    lines = [f"Reverted: workflow {result.reverts}, {changes} changes carried back.", *_stall(result, is_move=False)]
+    if result.retired_table:
+        cleanup = f"{PROGRAM} cleanup {result.reverts}"
+        lines.append(f"The new table is kept as {result.retired_table}; drop it with: {cleanup}")
+    return "\n".join(lines)
 
 
 def _stall(result: Result, *, is_move: bool) -> list[str]:

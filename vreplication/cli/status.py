@@ -263,7 +263,7 @@ def _facts(seen: Seen) -> list[RenderableType]:
     snapshot, about = seen.snapshot, seen.moved
     facts = {
         "Shadow table": None if snapshot.has_ended or about else snapshot.shadow_table,
-        "Original": None if about else _original(snapshot),
+        "New table" if names.whose_way_back(snapshot.workflow) else "Original": None if about else _original(snapshot),
         **({} if about is None else _of_move(snapshot, about)),
         "Cut-over": _cutover(snapshot),
         "Next": _next(snapshot) if about is None else _next_of_move(snapshot, about),
@@ -382,4 +382,8 @@ def _next(snapshot: Snapshot) -> str | None:
     }
     if snapshot.is_silent:
         return f"{PROGRAM} resume {name}"
+    if of := names.whose_way_back(name):
+        known[Phase.WAITING] = f"{PROGRAM} revert {of} switches back, {PROGRAM} cleanup {of} ends the way back"
+        known[Phase.COMPLETE] = f"{PROGRAM} cleanup {of} drops the new table, if it was kept"
+        known[Phase.FAILED] = f"{PROGRAM} cleanup {of} drops the original"
     return known.get(snapshot.phase)

@@ -85,7 +85,8 @@ def why_closed(
 
 def _waiting(row: WorkflowRow, window: str | None) -> str:
     if "reverts" in row.spec:
-        return f"Waiting for `vreplication revert {row.spec['reverts']}`, until {str(row.spec['until'])[:16]} UTC."
+        until = str(row.spec["until"])[:16].replace("T", " ")
+        return f"Waiting for `vreplication revert {row.spec['reverts']}`, until {until} UTC."
     release = f"`vreplication release {row.id}`"
     return f"Waiting for the window {window}, or {release}." if window else f"Waiting for {release}."
 

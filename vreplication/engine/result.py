@@ -15,7 +15,10 @@ class Leftover:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """event: complete, refused, failed, cancelled or interrupted. Times in milliseconds; unknown is None."""
+    """event: complete, refused, failed, cancelled or interrupted. Times in milliseconds; unknown is None.
+
+    reverts: of a way back, the workflow whose it is.
+    """
 
     event: str
     workflow: str
@@ -29,3 +32,4 @@ class Result:
     resume_command: str | None = None
     leftovers: tuple[Leftover, ...] = ()
     exit_code: int = 0
+    reverts: str | None = None

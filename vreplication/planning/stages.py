@@ -155,6 +155,11 @@ def retired_name(facts: Facts) -> str:
 
 def _clean_up(facts: Facts) -> Explained:
     retired = qualified(facts.source.schema, retired_name(facts))
+    if facts.spec.revert_window:
+        return Explained(
+            sentence=f"The original stays as {retired}, and `vreplication revert` switches back to it, for "
+            f"{facts.spec.revert_window}; then it is emptied and dropped.",
+        )
     if facts.spec.retired == "drop":
         return Explained(sentence="Drop the retired table.", statements=(f"DROP TABLE {retired}",))
     return Explained(sentence=f"The original stays as {retired} until `vreplication cleanup`.")

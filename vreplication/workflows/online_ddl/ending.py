@@ -206,6 +206,7 @@ def _result(session: Session, event: str, workflow: str, reason: str | None, **m
         events_applied=figures.get("events_applied"),
         cutover_millis=figures.get("cutover_millis"),
         write_stall_millis=figures.get("write_stall_millis"),
+        reverts=row.spec.get("reverts"),
         resume_command=resume_command(workflow) if event in ("failed", "interrupted") else None,
         **more,
     )
