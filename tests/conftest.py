@@ -50,6 +50,8 @@ def pytest_report_header() -> str:
 def pytest_configure(config: pytest.Config) -> None:
     # In the environment, so that the processes of pytest-xdist have the same.
     os.environ.setdefault(SEED_VARIABLE, str(secrets.randbelow(1 << 32)))
+    # Nearly all tests are of the online way, with ALTERs that a server could do in an instant.
+    os.environ.setdefault("VREPLICATION_AUTO_STRATEGY", "online")
     # Logs and what catch-up puts aside: neither into a person's home, nor where another worker's go.
     os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="vreplication-state-")
     _collect_seldom()

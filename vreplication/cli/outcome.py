@@ -17,6 +17,7 @@ from vreplication.cli.say import PROGRAM, error, json_line, say
 from vreplication.errors import Cancelled, Interrupted, Refused, VReplicationError
 from vreplication.masking import without_password
 from vreplication.progress import numbers
+from vreplication.state.workflows import IN_PLACE
 
 if TYPE_CHECKING:
     from vreplication.engine.result import Result
@@ -58,6 +59,7 @@ def _fields(result: Result) -> dict[str, Any]:
         "events_applied": result.events_applied,
         "cutover_millis": result.cutover_millis,
         "write_stall_millis": result.write_stall_millis,
+        "strategy": result.strategy,
         "resume_command": result.resume_command,
         "leftovers": [{"what": left.what, "command": left.command} for left in result.leftovers],
     }
@@ -68,7 +70,7 @@ def error_fields(reason: BaseException, text: str) -> dict[str, Any]:
     event = next((name for kind, name in _EVENTS if isinstance(reason, kind)), "failed")
     names = (
         "shadow_table", "retired_table", "rows_copied", "events_applied", "cutover_millis", "write_stall_millis",
-        "resume_command",
+        "strategy", "resume_command",
     )  # fmt: skip
     return {"event": event, "workflow": None, "reason": text, **dict.fromkeys(names), "leftovers": []}
 
@@ -107,6 +109,8 @@ def _stall(result: Result, *, is_move: bool) -> list[str]:
     if result.write_stall_millis is None:
         return []
     waited = numbers.millis(result.write_stall_millis)
+    if result.strategy in IN_PLACE:
+        return [f"Writers waited at most {waited}."]
     if is_move:
         return [f"The last switch denied writes for {waited}."]
     switch = "" if result.cutover_millis is None else f" (the whole cut-over {numbers.millis(result.cutover_millis)})"
@@ -131,6 +135,8 @@ def _cleanup(result: Result) -> str:
 
 
 def _done(result: Result) -> str:
+    if result.strategy in IN_PLACE:
+        return f"altered in place ({result.strategy})"
     copied = "rows" if result.rows_copied is None else f"{numbers.count(result.rows_copied)} rows"
     if not result.events_applied:
         return f"{copied} copied"

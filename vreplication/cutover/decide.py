@@ -15,6 +15,9 @@ from vreplication.errors import SourceChanged
 from vreplication.mysql.quoting import qualified
 from vreplication.mysql.server import identity_of, is_mariadb
 from vreplication.mysql.session import Session
+from vreplication.schema.in_place import digest
+from vreplication.schema.introspect import read_create_sql
+from vreplication.schema.shadow import definition_digest
 from vreplication.state.workflows import WorkflowRow
 
 Decision = Literal["switched", "not switched"]
@@ -25,6 +28,8 @@ NOT_SWITCHED: Decision = "not switched"
 def decide(session: Session, row: WorkflowRow) -> Decision:
     """Which table carries the name now. Raises SourceChanged when it is neither the source nor our shadow."""
     _check_server(session, row)
+    if row.is_in_place:
+        return _decide_in_place(session, row)
     found = table_identity(session, row.source_schema, row.source_table, is_mariadb(session))
     if found is not None and found == row.shadow_identity:
         return SWITCHED
@@ -35,6 +40,20 @@ def decide(session: Session, row: WorkflowRow) -> Decision:
         f"one that it made (found {found or 'none'}, began with {row.source_identity}, made {row.shadow_identity}).",
         cure=f"Look at {qualified(row.source_schema, row.shadow_table)} and "
         f"{qualified(row.source_schema, row.retired_table)}, then cancel the workflow.",
+    )
+
+
+def _decide_in_place(session: Session, row: WorkflowRow) -> Decision:
+    """By the definition: an ALTER may keep the table's identity."""
+    found = read_create_sql(session, row.source_schema, row.source_table)
+    if digest(found, row.source_table) == row.shadow_identity:
+        return SWITCHED
+    if definition_digest(found, row.source_table) == row.source_definition:
+        return NOT_SWITCHED
+    raise SourceChanged(
+        f"Table {row.source_schema}.{row.source_table} has neither the definition that workflow {row.id} began with nor"
+        " the one that it makes: somebody else has altered it.",
+        cure="Look at SHOW CREATE TABLE, then cancel the workflow.",
     )
 
 

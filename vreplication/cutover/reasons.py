@@ -72,13 +72,16 @@ def why_closed(
     """
     # Appliers use the shadow all the time.
     own = own_connections | lease.connections(session, row.id)
-    found = [*_copy_reasons(session, row), *_verdict_reasons(session, row), *catch_up_reasons(session, row.id, server)]
+    found: list[Reason] = []
+    if not row.is_in_place:
+        found += [*_copy_reasons(session, row), *_verdict_reasons(session, row)]
+        found += catch_up_reasons(session, row.id, server)
     if workflows.load(session, row.id).is_paused:
         found.append(Reason(code="paused", sentence=f"The workflow is paused; `vreplication resume {row.id}` goes on."))
     if needs_release and gate.released_by(session, row.id) is None:
         found.append(Reason(code="not_released", sentence=_waiting(row, window)))
     found += _blocker_reasons(session, server, row, own)
-    if not ignore_old_snapshots:
+    if not (ignore_old_snapshots or row.is_in_place):
         found += _snapshot_reasons(session, level_since or ledger.last_matched(session, row.id), own)
     return found
 

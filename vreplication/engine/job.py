@@ -6,7 +6,6 @@ memory. A source table whose definition is not what it was at the start ends the
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -24,7 +23,7 @@ from vreplication.schema.alter import parse_alter
 from vreplication.schema.introspect import introspect
 from vreplication.schema.mapping import map_back, map_for
 from vreplication.schema.model import Table, TableMapping
-from vreplication.schema.shadow import comparable
+from vreplication.schema.shadow import definition_digest
 from vreplication.settings import MOST_CHUNK_MILLIS, Limits, Tuning
 from vreplication.state import tuning, workflows
 from vreplication.state.workflows import WorkflowRow
@@ -212,7 +211,3 @@ def _mapping(session: Session, row: WorkflowRow, spec: Spec, source: Table, serv
 def definition_of(table: Table) -> str:
     """A digest of the table's definition, AUTO_INCREMENT aside."""
     return definition_digest(table.create_sql, table.name)
-
-
-def definition_digest(create_sql: str, table: str) -> str:
-    return hashlib.sha256(comparable(create_sql, table).encode()).hexdigest()

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from vreplication.engine.job import definition_digest
 from vreplication.errors import BadValue, SourceChanged, Terminal, Transient
 from vreplication.mysql.ends import Ends, Route
 from vreplication.mysql.server import started_at
@@ -19,6 +18,7 @@ from vreplication.mysql.session import Session
 from vreplication.mysql.values import readable, readable_key, split_literals
 from vreplication.schema.introspect import read_create_sql
 from vreplication.schema.model import Table, TableMapping
+from vreplication.schema.shadow import definition_digest
 from vreplication.settings import LONG_IDLE_SECONDS, MAX_HOT_KEYS, WORK_SECONDS
 from vreplication.state import journal, lease, since, verdicts
 from vreplication.state.ledger import KeyRange

@@ -29,6 +29,8 @@ class Result:
     events_applied: int | None = None
     cutover_millis: float | None = None
     write_stall_millis: float | None = None
+    strategy: str | None = None
+    """Of an online DDL: online, instant or inplace."""
     resume_command: str | None = None
     leftovers: tuple[Leftover, ...] = ()
     exit_code: int = 0

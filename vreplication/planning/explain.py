@@ -41,6 +41,10 @@ def body(checks: Sequence[Check], stages: Sequence[tuple[str, Explained]]) -> li
     ]
 
 
+def _path(plan: Plan) -> list[str]:
+    return [] if plan.strategy.is_in_place else [f"  copy path     {plan.copy_path}: {plan.copy_path_reason}"]
+
+
 def _facts(plan: Plan) -> list[str]:
     key = ", ".join(pair.source.name for pair in plan.mapping.key) if plan.mapping else "known at prepare"
     index = f"{plan.mapping.source_index} ({key})" if plan.mapping else key
@@ -49,7 +53,8 @@ def _facts(plan: Plan) -> list[str]:
         f"  rows          about {plan.estimated_rows:,}",
         f"  disk          about {size(plan.copy_bytes)} for the copy, {size(plan.log_bytes)} for the binary log",
         f"  key           {index}",
-        f"  copy path     {plan.copy_path}: {plan.copy_path_reason}",
+        f"  strategy      {plan.strategy.name}: {plan.strategy.reason}",
+        *_path(plan),
         f"  ALTER under   {_session(plan)}",
         *_columns(plan),
     ]
@@ -87,6 +92,8 @@ def _stage(number: int, name: str, found: Explained) -> list[str]:
 def _verdict(plan: Plan) -> str:
     if plan.refusals:
         return f"Refused: {len(plan.refusals)} of {len(plan.checks)} checks say no. Nothing was touched."
+    if plan.strategy.is_in_place:
+        return f"It can be done in place ({plan.strategy.name}). Nothing was touched."
     return "It can be done online. Nothing was touched."
 
 
@@ -98,6 +105,8 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "alter": plan.clauses.text,
         "server": str(plan.server),
         "is_refused": bool(plan.refusals),
+        "strategy": plan.strategy.name,
+        "strategy_reason": plan.strategy.reason,
         "copy_path": plan.copy_path,
         "copy_path_reason": plan.copy_path_reason,
         "sql_mode": plan.server.setting("sql_mode"),

@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 from vreplication.errors import Refused
 from vreplication.mysql.server import Server, inspect
 from vreplication.mysql.session import Session, SqlError
-from vreplication.planning import privileges, space, table_checks
+from vreplication.planning import privileges, server_checks, space, strategy, table_checks
 from vreplication.planning.checks import copy_path_reason, holds_counter, may_collide, run_checks
-from vreplication.planning.facts import Check, Facts, Verdict, ok, refuse
+from vreplication.planning.facts import Check, Facts, Verdict, looked, ok, refuse
 from vreplication.planning.spec import Spec
 from vreplication.planning.stages import CUT_OVER, STAGES, Explained, Stage, switched, together
+from vreplication.planning.strategy import Choice, choose
 from vreplication.schema.alter import AlterClauses, parse_alter
 from vreplication.schema.introspect import introspect
 from vreplication.schema.mapping import map_for
@@ -36,6 +37,7 @@ class Plan:
     clauses: AlterClauses
     copy_path: str
     copy_path_reason: str
+    strategy: Choice
     checks: tuple[Check, ...]
     stages: tuple[tuple[Stage[Facts], Explained], ...]
     estimated_rows: int
@@ -56,7 +58,25 @@ def make_plan(session: Session, spec: Spec) -> Plan:
     source = _introspect(session, server, schema, table)
     facts, alter = _read_alter(session, spec, server, source)
     facts = replace(facts, copy_path=_choose_path(facts))
-    return _plan(facts, run_checks(facts, alter))
+    choice = choose(facts)
+    if choice.is_in_place:
+        return _plan_in_place(facts, choice)
+    return _plan(facts, choice, (*run_checks(facts, alter), strategy.check(choice)))
+
+
+def _plan_in_place(facts: Facts, choice: Choice) -> Plan:
+    """Nothing is copied and no log is read: of the checks those that an ALTER by the server needs."""
+    checks = (
+        *server_checks.run(facts, (server_checks.version, server_checks.writable)),
+        looked("privileges", lambda: privileges.check(facts)),
+        *table_checks.run(facts, table_checks.IN_PLACE),
+        ok("ALTER", "The server takes it."),
+        strategy.check(choice),
+        strategy.check_replicas(facts, choice),
+    )
+    made = _plan(replace(facts, copy_path=choice.name), choice, checks)
+    stages = strategy.stages(facts, choice)
+    return replace(made, copy_path_reason=choice.reason, stages=stages, copy_bytes=0, log_bytes=0)
 
 
 def _introspect(session: Session, server: Server, schema: str, table: str) -> Table:
@@ -68,7 +88,7 @@ def _introspect(session: Session, server: Server, schema: str, table: str) -> Ta
         raise
 
 
-def _plan(facts: Facts, checks: tuple[Check, ...]) -> Plan:
+def _plan(facts: Facts, choice: Choice, checks: tuple[Check, ...]) -> Plan:
     copy_bytes, log_bytes = space.needed(facts)
     return Plan(
         spec=facts.spec,
@@ -79,6 +99,7 @@ def _plan(facts: Facts, checks: tuple[Check, ...]) -> Plan:
         clauses=facts.clauses,
         copy_path=facts.copy_path,
         copy_path_reason=copy_path_reason(facts),
+        strategy=choice,
         checks=checks,
         stages=tuple((stage, stage.explain(facts)) for stage in STAGES),
         estimated_rows=facts.source.estimated_rows,

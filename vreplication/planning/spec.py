@@ -250,6 +250,11 @@ class Spec(Request):
         description="What would follow ALTER TABLE name, several clauses too.",
         json_schema_extra=ask("what", metavar="CLAUSES", format="multiline"),
     )
+    strategy: Literal["auto", "instant", "inplace", "online"] = Field(
+        default="auto",
+        description="instant, inplace: the server alters the table; online: by copy; auto: instant if it can.",
+        json_schema_extra=ask("how"),
+    )
     copy_path: Literal["auto", "server", "rows"] = Field(
         default="auto",
         description="How rows travel. server: INSERT … SELECT; rows: through Spark; auto: the plan decides.",

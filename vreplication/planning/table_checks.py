@@ -334,11 +334,13 @@ _ALL: tuple[Callable[[Facts], Check], ...] = (
 
 
 _ON_TARGET = (engine, duplicates, null_timestamps, revert)
+IN_PLACE: tuple[Callable[[Facts], Check], ...] = (ours, engine, other_workflow)
+"""Those that hold where the server alters the table itself: it keeps its foreign keys, triggers and all."""
 
 
-def run(facts: Facts) -> Iterator[Check]:
-    """All of them; one that cannot be made refuses."""
-    return (looked(_named(check), partial(check, facts)) for check in _ALL)
+def run(facts: Facts, checks: tuple[Callable[[Facts], Check], ...] = _ALL) -> Iterator[Check]:
+    """All of them, unless some are named; one that cannot be made refuses."""
+    return (looked(_named(check), partial(check, facts)) for check in checks)
 
 
 def run_on_target(facts: Facts) -> Iterator[Check]:

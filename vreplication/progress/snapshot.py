@@ -17,6 +17,7 @@ from vreplication.phases import ENDED, Phase
 from vreplication.progress.estimate import UNMATCHED_PERCENT
 from vreplication.settings import GATE_BACKLOG_CHANGES, GATE_LAG_SECONDS
 from vreplication.state import forecasts, history, layout, progress
+from vreplication.state.workflows import strategy_of
 
 STALE_SECONDS = 5.0
 """Both writers write each second; after five of them missed, what they wrote says nothing about now."""
@@ -50,6 +51,8 @@ class Snapshot:
     source_table: str | None = None
     shadow_table: str | None = None
     retired_table: str | None = None
+    strategy: str | None = None
+    """online, or instant or inplace; None: of another kind."""
     reason: str | None = None
     percent: float | None = None
     rows_copied: int = 0
@@ -157,6 +160,7 @@ class Snapshot:
             "source_table": self.source_table,
             "retired_table": self.retired_table,
             "reason": self.reason,
+            "strategy": self.strategy,
             "rows_per_second": self.rows_per_second,
             "chunk_rows": self.chunk_rows,
             "chunk_millis": self.chunk_millis,
@@ -230,6 +234,7 @@ def _snapshot(row: Mapping[str, Any], foretold: Mapping[str, Mapping[str, Any]])
         source_table=f"{row['source_schema']}.{row['source_table']}",
         shadow_table=row["shadow_table"] or None,
         retired_table=row["retired_table"] or None,
+        strategy=strategy_of(str(row["copy_path"])) if row["kind"] == "online_ddl" else None,
         reason=row["reason"],
         events_applied=int(row["events_applied"] or 0),
         verdict=row["verdict"],

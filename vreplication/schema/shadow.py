@@ -8,6 +8,7 @@ that it is refused where a plain one is; a table that we did not make is never d
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import re
 from dataclasses import dataclass
@@ -81,6 +82,11 @@ def comparable(create_sql: str, table: str) -> str:
     body, options = create_sql[:at].partition("\n")[2], create_sql[at:]
     own = re.compile(rf"CONSTRAINT `{re.escape(table.replace('`', '``'))}_chk_(\d+)` ", re.I)
     return own.sub(r"CONSTRAINT `_chk_\1` ", body) + COUNTER.sub("", options)
+
+
+def definition_digest(create_sql: str, table: str) -> str:
+    """AUTO_INCREMENT aside."""
+    return hashlib.sha256(comparable(create_sql, table).encode()).hexdigest()
 
 
 def checks_of(create_sql: str) -> list[Check]:

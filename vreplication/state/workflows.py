@@ -35,6 +35,10 @@ _JOIN = f"JOIN {SIDECAR}.workflow_table t ON t.workflow=w.id AND t.number={_FIRS
 _SELECT = f"SELECT w.*, t.* FROM {SIDECAR}.workflow w {_JOIN}"
 
 
+IN_PLACE = ("instant", "inplace")
+"""In the place of a copy path: nothing is copied."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkflowRow:
     """A workflow as the sidecar knows it. `spec` is the user's request as plain data (no password, no URL)."""
@@ -67,6 +71,15 @@ class WorkflowRow:
     @property
     def has_ended(self) -> bool:
         return self.phase in ENDED
+
+    @property
+    def is_in_place(self) -> bool:
+        """The server alters the table itself; `shadow_identity` is then the definition's digest afterwards."""
+        return self.copy_path in IN_PLACE
+
+
+def strategy_of(copy_path: str) -> str:
+    return copy_path if copy_path in IN_PLACE else "online"
 
 
 def _row(found: dict[str, Any]) -> WorkflowRow:

@@ -16,7 +16,7 @@ from vreplication.progress import numbers
 from vreplication.progress.moved import Moved
 from vreplication.progress.snapshot import Snapshot
 from vreplication.state.history import SLOT_SECONDS, Point
-from vreplication.state.workflows import WorkflowRow
+from vreplication.state.workflows import WorkflowRow, strategy_of
 from vreplication.ui import FEEDS, Run, feeds, words
 from vreplication.ui.asking import Answer
 from vreplication.ui.reading import About, Detail, Past
@@ -236,6 +236,7 @@ def _entry(entry: Data) -> Data:
 
 
 _ROWS_TRAVEL = {"server": "inside the server", "rows": "through Spark"}
+_IN_PLACE = "not at all: the server alters the table itself"
 
 
 def _what_changes(row: WorkflowRow) -> dict[str, str | None]:
@@ -243,7 +244,8 @@ def _what_changes(row: WorkflowRow) -> dict[str, str | None]:
         "Table": f"{row.source_schema}.{row.source_table}",
         **_change(row),
         "Original afterwards": f"renamed to {row.retired_table}" if row.retired_table else None,
-        "Rows travel": _ROWS_TRAVEL.get(row.copy_path, row.copy_path),
+        "Rows travel": _IN_PLACE if row.is_in_place else _ROWS_TRAVEL.get(row.copy_path, row.copy_path),
+        "Strategy": strategy_of(row.copy_path),
     }
 
 

@@ -348,7 +348,10 @@ def verify(
 ) -> Verdict:
     """Compare source and shadow now; repairs nothing. The workflow's catch-up must be running."""
     with connect(url) as session:
-        kind = live(session, workflow, "verified").kind
+        row = live(session, workflow, "verified")
+        if row.is_in_place:
+            raise Refused(f"Workflow {workflow} has no copy to compare: the server alters the table itself.")
+        kind = row.kind
         _refuse_feed(kind, workflow, "verified")
         if kind == MOVE:
             return moving.verify(url, source, workflow, spark_master, stop)

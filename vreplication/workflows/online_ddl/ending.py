@@ -207,6 +207,7 @@ def _result(session: Session, event: str, workflow: str, reason: str | None, **m
         cutover_millis=figures.get("cutover_millis"),
         write_stall_millis=figures.get("write_stall_millis"),
         reverts=row.spec.get("reverts"),
+        strategy=workflows.strategy_of(row.copy_path),
         resume_command=resume_command(workflow) if event in ("failed", "interrupted") else None,
         **more,
     )

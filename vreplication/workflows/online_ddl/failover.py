@@ -112,7 +112,8 @@ def adopt(session: Session, row: WorkflowRow) -> WorkflowRow:
     server = inspect(session)
     if row.server_identity in (None, identity(server)):
         return row
-    found = _Tables.find(session, row, server)
+    # In place the definition tells, which is replicated as the ALTER is.
+    found = _Tables(source=None, shadow=row.shadow_identity) if row.is_in_place else _Tables.find(session, row, server)
     workflows.set_fields(
         session, row.id, server_identity=identity(server), source_identity=found.source, shadow_identity=found.shadow
     )

@@ -30,6 +30,7 @@ from vreplication.spark.session import SparkStart
 from vreplication.state import groups, journal, layout, lease, workflows
 from vreplication.state.groups import Group
 from vreplication.state.operator_requests import OperatorRequests
+from vreplication.state.workflows import IN_PLACE
 from vreplication.workflows.online_ddl import ending
 from vreplication.workflows.online_ddl import run as online_ddl
 from vreplication.workflows.online_ddl.switching import Company
@@ -80,7 +81,7 @@ def plan(tables: Tables, url: SourceUrl, stop: threading.Event | None = None) ->
         for spec in tables.named:
             if stop and stop.is_set():
                 raise Interrupted("Interrupted before anything was made.")
-            found.append(make_plan(session, spec))
+            found.append(make_plan(session, online_ddl.online(spec) if tables.is_atomic else spec))
     return switched_together(found) if tables.is_atomic and len(found) > 1 else found
 
 
@@ -112,6 +113,12 @@ def check(tables: Tables) -> None:
             f"--atomic switches at most {MOST_ATOMIC} tables, and {len(tables.specs)} are given: each is held, with "
             "connections of its own, until all are ready.",
             cure="Leave out the tables that need not be switched in the same moment.",
+        )
+    if named := next((spec for spec in tables.specs if spec.strategy in IN_PLACE), None):
+        raise Refused(
+            f"--atomic switches all tables by one RENAME, and {named.table} is to be altered with --strategy "
+            f"{named.strategy}.",
+            cure="Leave out --atomic, or take --strategy online.",
         )
     windows = {spec.cutover_window for spec in tables.specs}
     if len(windows) > 1:

@@ -71,6 +71,8 @@ def create(session: Session, plan: Plan, workflow: str, asked: OperatorRequests)
     )
     workflows.create(session, row)
     operator_requests.write(session, workflow, asked)
+    words = f"{plan.strategy.name}: {plan.strategy.reason}"
+    journal.write(session, workflow, "strategy", words, actor=lease.me())
     others = [w for w in workflows.live_on_table(session, table.schema, table.name) if w != workflow]
     if others:
         # Planned at the same moment as another one, which did not see us either.

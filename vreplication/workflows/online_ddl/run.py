@@ -26,11 +26,12 @@ from vreplication.phases import Phase
 from vreplication.planning.plan import Plan, make_plan
 from vreplication.planning.spec import Spec
 from vreplication.planning.stages import STAGES
+from vreplication.planning.strategy import ONLINE
 from vreplication.settings import SIGNAL_SECONDS, TABLE_SECONDS
 from vreplication.spark.session import Spark, SparkStart
 from vreplication.state import ledger, operator_requests, workflows
 from vreplication.state.operator_requests import OperatorRequests
-from vreplication.workflows.online_ddl import ending, prepare, resume, steps
+from vreplication.workflows.online_ddl import ending, in_place, prepare, resume, steps
 from vreplication.workflows.online_ddl.switching import Company
 
 log = logging.getLogger(__name__)
@@ -135,6 +136,7 @@ def plan_or_resume(
     Raises Refused, or Interrupted: then nothing was made. One that begins again keeps what was asked of it: it is
     written first, and `prepare` heeds the interrupt.
     """
+    spec = online(spec) if is_together else spec
     with connect(url, read_timeout=TABLE_SECONDS) as session:
         found = workflows.find(session, spec.workflow or "")
         asked = asked_before() if found is None else resume.begin_again(session, found, spec, is_together=is_together)
@@ -151,6 +153,11 @@ def plan_or_resume(
         # What was asked of several while this one was planned: nobody found a row to write it to.
         operator_requests.write(session, spec.workflow or "", asked_before())
         return plan
+
+
+def online(spec: Spec) -> Spec:
+    """The same of a table that is switched together with others: one RENAME does it for all."""
+    return spec.model_copy(update={"strategy": ONLINE})
 
 
 def _heed(stop: threading.Event, is_new: bool) -> None:
@@ -177,8 +184,20 @@ def flow(work: Work) -> None:
 
 
 def _prepare(work: Work) -> None:
-    if work.plan is not None:
+    if work.plan is not None and work.plan.strategy.is_in_place:
+        in_place.prepare(work.driver, work.plan)
+    elif work.plan is not None:
         prepare.prepare(work.driver, work.plan)
+
+
+def _unless_in_place(act: Callable[[Work], None]) -> Callable[[Work], None]:
+    """Where the server alters the table itself nothing is copied, followed and compared."""
+
+    def acting(work: Work) -> None:
+        if not in_place.is_in_place(work.driver):
+            act(work)
+
+    return acting
 
 
 def _replicate(work: Work) -> None:
@@ -203,6 +222,10 @@ def _gate(work: Work) -> None:
 
 def _cut_over(work: Work) -> None:
     """In the window where there is one: what opened a gate may be long ago, and what blocked the cut-over had to go."""
+    if in_place.is_in_place(work.driver):
+        is_held = work.is_whole and work.spec.needs_release
+        in_place.switch(work.driver, is_manual=is_held, window=work.spec.cutover_window)
+        return
     if not work.is_whole:
         work.driver.start_replicate()
         finish_copying(work)
@@ -224,9 +247,9 @@ def finish_copying(work: Work) -> None:
 
 ACTS: Mapping[str, Callable[[Work], None]] = {
     "prepare": _prepare,
-    "replicate": _replicate,
-    "copy": _copy,
-    "verify": _verify,
+    "replicate": _unless_in_place(_replicate),
+    "copy": _unless_in_place(_copy),
+    "verify": _unless_in_place(_verify),
     "gate": _gate,
     "cut_over": _cut_over,
     "clean_up": _clean_up,

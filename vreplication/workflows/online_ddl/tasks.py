@@ -24,7 +24,7 @@ from vreplication.settings import TABLE_SECONDS
 from vreplication.spark.session import SparkStart
 from vreplication.state import journal, lease, workflows
 from vreplication.state.workflows import WorkflowRow
-from vreplication.workflows.online_ddl import ending, failover, prepare, resume, reverting, run, steps
+from vreplication.workflows.online_ddl import ending, failover, in_place, prepare, resume, reverting, run, steps
 from vreplication.workflows.online_ddl.run import ACTS, Work, finish_copying
 from vreplication.workflows.stages import (
     CATCH_UP_SECONDS,
@@ -108,6 +108,8 @@ def catch_up(stage: Stage) -> None:
         wait_reopened(stage)
         with connect(stage.url) as session:
             row = workflows.load(session, stage.workflow)
+            if row.is_in_place:
+                return
             _check_log(session, row)
             failover.follow(session, row)
         replicate(stage.url, stage.workflow, stage.stop, is_alone=True)
@@ -128,7 +130,7 @@ def verify_again(stage: Stage, is_enough: Callable[[], bool]) -> None:
     spark = SparkStart(stage.spec.spark_master, stage.spec.tasks)
 
     def act(driver: Driver) -> None:
-        if not resume.is_switched(driver):
+        if not (in_place.is_in_place(driver) or resume.is_switched(driver)):
             finish_copying(Work(driver=driver, spark=spark, spec=stage.spec, is_whole=False))
             steps.verify_again(driver, spark, is_enough)
 
