@@ -33,7 +33,7 @@ demo-feed: install install-mysql install-kafka ## Feed MariaDB and MySQL through
 	@$(VENV)/python -m sandbox.demo_feed
 
 test: ## Install what is missing and run all tests, on MariaDB and on MySQL
-	@$(PYTHON) -m sandbox.install python java archive bytecode mariadb keyring mysql kafka chromium browser
+	@$(PYTHON) -m sandbox.install python java archive bytecode mariadb postgres keyring mysql kafka chromium browser
 	@$(VENV)/pytest tests -n 4 --dist loadgroup
 
 models: ## Explore the models of the protocol within larger bounds: some minutes, no server
@@ -50,6 +50,7 @@ soak: install install-mysql install-kafka ## kill -9 and hard cases as often as 
 	  code=$$?; $(VENV)/python -m tests.support.soaked .sandbox/feed-soak; exit $$code
 
 airflow: install ## Airflow with two private servers under a live workload: http://127.0.0.1:8080 (AIRFLOW_PORT)
+	@$(PYTHON) -m sandbox.install postgres
 	@$(VENV)/python -m sandbox.airflow_demo start
 
 airflow-stop: ## End what `make airflow` started

@@ -3,7 +3,8 @@
 `orders` has the workload; `customers` may be moved to the second server, and no application has to follow it there.
 
 What must stay true: one process in the background owns all the others and ends them; `start` returns when everything is
-up and prints where, whoever started it; `stop` returns when nothing is left, even of one that was killed. A server's
+up and prints where, whoever started it, or what is silent; `stop` returns when nothing is left, even of one that was
+killed. Tables and Airflow's metadata end together: runs of yesterday would begin against today's tables. A server's
 password is in Airflow's connection only.
 """
 
@@ -19,12 +20,15 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 
 from sandbox import orders, servers
 from sandbox.databases import Database, create_database, grant_statements
-from sandbox.deployment import Deployment, DeploymentFailed, is_there
+from sandbox.deployment import Deployment, DeploymentFailed
 from sandbox.install import ROOT
+from sandbox.keeping import Keeper
+from sandbox.processes import is_there
 from sandbox.workload import Workload
 
 SOURCE, TARGET = "vreplication_source", "vreplication_target"
@@ -69,7 +73,10 @@ def start() -> int:
     (home() / "var").mkdir(parents=True, exist_ok=True)
     with state("lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        was_up = bool(_living()) and state("ready").exists()
         process = None if _living() else _launch()
+    if was_up and (silent := deployment(int(state("ready").read_text())).silent()):
+        return _tell_silent(silent)
     deadline = time.monotonic() + _START_SECONDS
     while not state("ready").exists():
         # Asked for its end, so that a child of ours does not stay as a zombie.
@@ -100,6 +107,15 @@ def _give_up() -> int:
     return 2
 
 
+def _tell_silent(found: dict[str, str]) -> int:
+    for name, wrong in found.items():
+        _say(f"airflow: Airflow's {name} {wrong}; releases will not be acted on.")
+    _say(
+        f"What ended, and when it starts again, is in {state('log')}, their last words in {deployment().var / 'logs'}."
+    )
+    return 2
+
+
 def _print() -> int:
     where = deployment(int(state("ready").read_text()))
     print(f"url: {where.url}\nuser: admin\npassword: {where.password()}", flush=True)
@@ -115,6 +131,7 @@ def stop() -> int:
     deployment().end_left_over()
     for old in ("pid", "ready", "failed"):
         state(old).unlink(missing_ok=True)
+    _say("Stopped. Tables, runs and connections are gone; `make airflow` starts afresh.")
     return 0
 
 
@@ -134,7 +151,9 @@ def serve() -> int:
     signal.signal(signal.SIGTERM, lambda *_: over.set())
     folder, where = home() / ".sandbox" / "airflow", deployment()
     where.end_left_over()
-    shutil.rmtree(folder, ignore_errors=True)
+    # Logs of runs that are gone, under names that come again.
+    for old in (folder, where.var / "logs"):
+        shutil.rmtree(old, ignore_errors=True)
     try:
         with contextlib.ExitStack() as stack:
             source, target = (stack.enter_context(_running(folder / name)) for name in ("source", "target"))
@@ -175,8 +194,9 @@ def _serve(
         where.start()
         _unpause(where, over)
         _tell_ready(where.port)
+        keeper = Keeper(where, lambda text: _say(f"{datetime.now():%Y-%m-%d %H:%M:%S} {text}"))
         while not over.wait(0.5):
-            pass
+            keeper.look(time.monotonic())
 
 
 def _grants_of_a_move(database: Database) -> list[str]:

@@ -1,4 +1,4 @@
-"""Airflow's four components as processes of ours: prepared, started, waited for, ended.
+"""Airflow's four components, and their database, as processes of ours: prepared, started, waited for, ended.
 
 What must stay true: everything is written below `home`/var; keys and passwords are drawn once, readable by the owner
 alone; each component is a process group of its own and is ended by its id, which is noted: an owner may be killed; a
@@ -20,12 +20,15 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from sandbox import postgres
 from sandbox.install import ROOT
+from sandbox.processes import began, descendants, end_all, is_there, of_session, send
 from vreplication.mysql.url import SourceUrl
 
 COMPONENTS = ("api-server", "scheduler", "dag-processor", "triggerer")
@@ -33,8 +36,10 @@ USERS = ("admin", "editor", "viewer")
 POOLS = {"vreplication_copy": 2, "vreplication_replicate": 3, "vreplication_backfill": 2, "vreplication_feed": 4}
 """Replicating tasks take fewer than half of the executor's 12 slots, so that copies are never starved; all of them
 leave one for the short tasks, a cut-over among them. Feeds and consumers keep theirs for as long as they run."""
+_BEATING = {"scheduler": "scheduler", "triggerer": "triggerer", "dag-processor": "dag_processor"}
+"""Components that have heartbeats, and what Airflow's health calls them."""
+_DATABASE = "postgres"
 READY_SECONDS = 180.0
-_LOCKED_SECONDS = 120.0
 _END_SECONDS = 10.0
 """A task that does not end in time is killed: whatever kills it, the same task goes on from the sidecar."""
 
@@ -51,6 +56,7 @@ class Deployment:
     port: int = 8080
     settings: Mapping[str, str] = field(default_factory=dict)
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    metadata: postgres.Postgres | None = field(default=None, repr=False)
     _tokens: dict[str, str] = field(default_factory=dict, repr=False)
 
     @property
@@ -71,18 +77,28 @@ class Deployment:
             "PYTHONUNBUFFERED": "1",
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
         }
+        if self.metadata:
+            ours["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"] = self.metadata.url
         around = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")}
         return {**around, **ours, **self.settings}
 
     def prepare(self) -> None:
-        """Keys, passwords, metadata database, pools. Done again it changes nothing."""
+        """Keys, passwords, metadata database, pools. Done again it changes nothing. Raises DeploymentFailed."""
         self._draw_keys()
+        self._start_metadata()
         self.airflow("db", "migrate")
         pools = {
             name: {"slots": n, "description": "vreplication", "include_deferred": False} for name, n in POOLS.items()
         }
         (self.var / "pools.json").write_text(json.dumps(pools))
         self.airflow("pools", "import", str(self.var / "pools.json"))
+
+    def _start_metadata(self) -> None:
+        """PostgreSQL; it ends, with all that is in it, where `stop` is called."""
+        try:
+            self.metadata = self.metadata or postgres.start(self.var / "postgres.json")
+        except postgres.PostgresFailed as error:
+            raise DeploymentFailed(str(error)) from None
 
     def _draw_keys(self) -> None:
         keys = {
@@ -166,72 +182,89 @@ class Deployment:
             time.sleep(0.5)
 
     def _is_healthy(self) -> bool:
+        found = self._health()
+        return all(found.get(name, {}).get("status") == "healthy" for name in ("metadatabase", *_BEATING.values()))
+
+    def _health(self) -> dict[str, Any]:
+        """As Airflow tells it; empty where it does not answer."""
         try:
             with urllib.request.urlopen(f"{self.url}/api/v2/monitor/health", timeout=5) as answer:
-                found = json.load(answer)
+                return dict(json.load(answer))
         except (OSError, ValueError):
+            return {}
+
+    def silent(self) -> dict[str, str]:
+        """Component → what is wrong, of each that has ended or has no heartbeat, whoever owns it."""
+        found = self._health()
+        if not found:
+            return {"api-server": "does not answer"}
+        if found.get("metadatabase", {}).get("status") != "healthy":
+            return {"database": "does not answer"}
+        told = {name: found.get(key, {}) for name, key in _BEATING.items()}
+        return {
+            name: _since(each.get(f"latest_{_BEATING[name]}_heartbeat"))
+            for name, each in told.items()
+            if each.get("status") != "healthy" or not self._is_noted_alive(name)
+        }
+
+    def _is_noted_alive(self, component: str) -> bool:
+        """Its heartbeat counts as new for half a minute."""
+        try:
+            pid, at = json.loads(self.noted.read_text())[component]
+        except (OSError, ValueError, KeyError):
             return False
-        return all(
-            found.get(name, {}).get("status") == "healthy"
-            for name in ("metadatabase", "scheduler", "triggerer", "dag_processor")
-        )
+        return is_there(pid) and began(pid) == at
+
+    def ended(self) -> dict[str, int]:
+        """Component and exit code of each that has ended by itself."""
+        processes = {**self.processes, **({_DATABASE: self.metadata.process} if self.metadata else {})}
+        codes = {name: process.poll() for name, process in processes.items()}
+        return {name: code for name, code in codes.items() if code is not None}
+
+    def restart(self, component: str) -> None:
+        """What it had started would be in the way of what it starts."""
+        if component == _DATABASE and self.metadata:
+            self.metadata = postgres.again(self.metadata)
+            return
+        end_all(of_session(self.processes[component].pid))
+        self._start(component)
 
     def stop(self) -> None:
         """End each component and every task that it has started; what does not end in time is killed."""
         tasks = [pid for process in self.processes.values() for pid in descendants(process.pid)]
         for pid in [*tasks, *(process.pid for process in self.processes.values())]:
-            _signal(pid, signal.SIGTERM)
+            send(pid, signal.SIGTERM)
         deadline = time.monotonic() + _END_SECONDS
         for process in self.processes.values():
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(max(0.1, deadline - time.monotonic()))
-            _signal(process.pid, signal.SIGKILL)
+            send(process.pid, signal.SIGKILL)
             process.wait()
         while any(map(is_there, tasks)) and time.monotonic() < deadline:
             time.sleep(0.1)
         for pid in filter(is_there, tasks):
-            _signal(pid, signal.SIGKILL)
+            send(pid, signal.SIGKILL)
         self.processes.clear()
         self.noted.unlink(missing_ok=True)
+        if self.metadata:
+            self.metadata.stop()
+            self.metadata = None
 
     def end_left_over(self) -> None:
         """End what an owner that was killed has left running, tasks and all."""
-        try:
+        with contextlib.suppress(OSError, ValueError):
             noted = json.loads(self.noted.read_text()).values()
-        except (OSError, ValueError):
-            return
-        tops = [pid for pid, at in noted if began(pid) == at]
-        _end_all([*(pid for top in tops for pid in descendants(top)), *tops])
-        self.noted.unlink(missing_ok=True)
-
-    @contextlib.contextmanager
-    def at_rest(self) -> Iterator[None]:
-        """Hold everything that writes to the metadata database now and then.
-
-        SQLite cannot let a command that has read and then writes go on when somebody else has written in between.
-        """
-        held = [process.pid for name, process in self.processes.items() if name != "api-server"]
-        tree = [*held, *(pid for parent in held for pid in descendants(parent))]
-        for pid in tree:
-            _signal(pid, signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            for pid in tree:
-                _signal(pid, signal.SIGCONT)
+            tops = [pid for pid, at in noted if began(pid) == at]
+            end_all([*(pid for top in tops for pid in descendants(top)), *tops])
+            self.noted.unlink(missing_ok=True)
+        postgres.end_left_over(self.var / "postgres.json")
 
     def call(self, method: str, path: str, body: object = None, *, user: str | None = "admin") -> tuple[int, Any]:
-        """A request as `user` (None: nobody): status and JSON, or text where it is none.
-
-        Sent again where Airflow answers that its database failed and rolls back, as SQLite makes it under load.
-        """
+        """A request as `user` (None: nobody): status and JSON, or text where it is none."""
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
         if user:
             headers["Authorization"] = f"Bearer {self.token(user)}"
-        deadline = time.monotonic() + _LOCKED_SECONDS
-        while _is_locked(answer := _request(method, self.url + path, headers, body)) and time.monotonic() < deadline:
-            time.sleep(0.5)
-        return answer
+        return _request(method, self.url + path, headers, body)
 
     def token(self, user: str) -> str:
         """A day's login; drawn once."""
@@ -258,9 +291,11 @@ def _request(method: str, url: str, headers: Mapping[str, str], body: object) ->
         return error.code, _read(error.read())
 
 
-def _is_locked(answer: tuple[int, Any]) -> bool:
-    """Airflow's answer to an error of its database; it has rolled back what it had begun."""
-    return answer[0] == 500 and "Database error" in str(answer[1])
+def _since(moment: str | None) -> str:
+    """In the machine's own zone."""
+    if moment is None:
+        return "has been silent since it was started"
+    return f"has been silent since {datetime.fromisoformat(moment).astimezone():%H:%M:%S}"
 
 
 def _read(content: bytes) -> Any:
@@ -280,44 +315,3 @@ def _write_once(path: Path, text: str) -> None:
 def _is_taken(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def descendants(pid: int) -> list[int]:
-    """Process ids, parents first."""
-    found: list[int] = []
-    with contextlib.suppress(OSError):
-        for thread in Path(f"/proc/{pid}/task").iterdir():
-            for child in map(int, (thread / "children").read_text().split()):
-                found += [child, *descendants(child)]
-    return found
-
-
-def _end_all(pids: list[int]) -> None:
-    """None of them is a child of ours that could be waited for."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        deadline = time.monotonic() + _END_SECONDS
-        for pid in filter(is_there, pids):
-            _signal(pid, number)
-        while any(map(is_there, pids)) and time.monotonic() < deadline:
-            time.sleep(0.1)
-
-
-def began(pid: int) -> int | None:
-    """When a process began, in the kernel's ticks; None where there is none."""
-    try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[19])
-    except (OSError, IndexError, ValueError):
-        return None
-
-
-def is_there(pid: int) -> bool:
-    """A process that only waits to be waited for is none any more."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def _signal(pid: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, number)

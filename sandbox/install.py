@@ -29,6 +29,7 @@ PARTS = (
     "archive",
     "bytecode",
     "mariadb",
+    "postgres",
     "keyring",
     "mysql",
     "kafka",
@@ -36,7 +37,7 @@ PARTS = (
     "browser",
     "charts",
 )
-_NOT_FOR_THE_DEMO = ("bytecode", "keyring", "mysql", "kafka", "chromium", "browser", "charts")
+_NOT_FOR_THE_DEMO = ("bytecode", "postgres", "keyring", "mysql", "kafka", "chromium", "browser", "charts")
 NEEDS = {
     "archive": ("python", "java"),
     "bytecode": ("python",),
@@ -73,6 +74,7 @@ def main(arguments: list[str]) -> int:
         "archive": write_archive,
         "bytecode": write_bytecode,
         "mariadb": install_mariadb,
+        "postgres": install_postgres,
         "keyring": install_keyring,
         "mysql": install_mysql,
         "kafka": install_kafka,
@@ -197,6 +199,25 @@ def install_mariadb() -> None:
         raise InstallFailed("mariadbd was installed and does not start; run `mariadbd --version` to see why.")
 
 
+def install_postgres() -> None:
+    """For Airflow's metadata. The package brings a service: it is stopped, unless there was one before."""
+    if postgres_folder():
+        return
+    install_packages([first_available(("postgresql",))], "PostgreSQL's programs, for Airflow's metadata")
+    stop_service("postgresql")
+    if postgres_folder() is None:
+        raise InstallFailed("postgresql was installed and brought no initdb; install PostgreSQL by hand.")
+
+
+def postgres_folder() -> Path | None:
+    """Where its programs are: Debian and Ubuntu keep each version's in a folder of its own; else by PATH."""
+    found = [path for path in Path("/usr/lib/postgresql").glob("*/bin") if (path / "initdb").exists()]
+    if found:
+        return max(found, key=lambda path: float(path.parent.name))
+    program = shutil.which("initdb")
+    return Path(program).resolve().parent if program else None
+
+
 def install_keyring() -> None:
     """MariaDB's plugin that keeps keys in a file. It comes with the whole server: that is unpacked, never installed."""
     if binaries.mariadb_keyring():
@@ -220,11 +241,14 @@ def install_keyring() -> None:
 
 def stop_service(name: str) -> None:
     """We have just installed it, so nobody uses it yet."""
-    if Path("/run/systemd/system").exists():
+    has_systemd = Path("/run/systemd/system").exists()
+    script = Path("/etc/init.d") / name
+    if has_systemd or script.exists():
         print(
             f"install: stopping the {name} service that came along; private servers are started when needed", flush=True
         )
-        run(as_administrator(["systemctl", "disable", "--now", name]), f"systemctl could not stop {name}")
+        command = ["systemctl", "disable", "--now", name] if has_systemd else [str(script), "stop"]
+        run(as_administrator(command), f"{command[0]} could not stop {name}")
 
 
 def install_mysql() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -29,6 +30,11 @@ def phases(where: Deployment) -> dict[str, str]:
     return found
 
 
+def noted(where: Deployment) -> dict[str, int]:
+    """Component → process id."""
+    return {name: pid for name, (pid, _) in json.loads(where.noted.read_text()).items()}
+
+
 class Demo:
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -40,6 +46,13 @@ class Demo:
             [sys.executable, "-m", "sandbox.airflow_demo", word],
             cwd=ROOT, env={**around, **mine, **environment}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
+
+    def is_well(self, **environment: str) -> bool:
+        """As `start` tells who asks again."""
+        process = self.begin("start", **environment)
+        _, err = process.communicate(timeout=300)
+        assert process.returncode == 0 or (process.returncode == 2 and "scheduler has been silent since" in err), err
+        return process.returncode == 0
 
     def end(self, process: subprocess.Popen[str]) -> list[str]:
         """Its lines."""
@@ -70,9 +83,15 @@ def test_started_once_whoever_asks_and_ended_with_all_that_it_started(demo: Demo
     ddl = {"conf": {"table": "orders", "alter": "ADD x INT"}, "logical_date": None, "dag_run_id": "d1"}
     assert where.call("POST", "/api/v2/dags/online_ddl/dagRuns", ddl)[0] == 200
     wait_until(lambda: phases(where) == {"d1": "complete", "m1": "switched"}, f"{phases(where)}", 200.0, 1.0)
-    pids = [pid for pid, _ in json.loads(where.noted.read_text()).values()]
+    killed = noted(where)["scheduler"]
+    os.kill(killed, signal.SIGKILL)
+    wait_until(lambda: not is_there(killed), "it is killed", 30.0)
+    assert not demo.is_well(), "nobody acts, and nobody is told"
+    wait_until(demo.is_well, "it is not started again", 120.0, 0.5)
+    assert noted(where)["scheduler"] != killed
+    pids = [*noted(where).values(), json.loads((where.var / "postgres.json").read_text())["pid"]]
     pids.append(int((demo.home / "var" / "sandbox.pid").read_text()))
-    assert len(pids) == len(COMPONENTS) + 1
+    assert len(pids) == len(COMPONENTS) + 2
     assert all(map(is_there, pids))
     assert demo.end(demo.begin("stop")) == []
     assert [pid for pid in pids if is_there(pid)] == []

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sandbox.databases import Database
-from sandbox.deployment import Deployment, DeploymentFailed
+from sandbox.deployment import Deployment
 from tests.support.dag_runs import unpause
 from tests.support.local_spark import WITHOUT
 from vreplication.mysql.session import Session, connect
@@ -39,16 +39,7 @@ def create(airflow: Deployment, *more: str) -> None:
     conf = json.dumps({"jobs": ["week"]})
     dates = ("--from-date", "2026-01-05", "--to-date", "2026-01-11")
     words = ("backfill", "create", "--dag-id", "backfill", *dates, "--dag-run-conf", conf, *more)
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while True:
-        try:
-            with airflow.at_rest():
-                airflow.airflow(*words)
-            return
-        except DeploymentFailed as error:
-            # Held in the middle of a write.
-            if "database is locked" not in str(error) or time.monotonic() > deadline:
-                raise
+    airflow.airflow(*words)
 
 
 def wait_closed(airflow: Deployment) -> None:
