@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import urljoin
 
@@ -46,6 +46,7 @@ from vreplication.state.workflows import WorkflowRow
 from vreplication.ui import Run, asking
 from vreplication.ui.asking import Source
 from vreplication.ui.lakes import Lake
+from vreplication.ui.pulse import Silence
 
 SCRIPT = "<script>alert(1)</script>"
 WORKFLOW = "wf-1"
@@ -64,6 +65,7 @@ class Home:
     def __init__(self) -> None:
         self.known: list[Source] = []
         self.failed: set[str] = set()
+        self.quiet: list[Silence] = []
         self.told: list[Lake] = []
 
     def sources(self) -> list[Source]:
@@ -86,6 +88,9 @@ class Home:
 
     def has_failed(self, run: Run) -> bool:
         return run.run_id in self.failed
+
+    def silent(self) -> list[Silence]:
+        return self.quiet
 
     def lakes(self, run: Run | None = None) -> list[Lake]:
         return [each for each in self.told if run in (None, each.run)]
@@ -250,6 +255,57 @@ def test_a_failed_workflow_is_told_how_it_goes_on(
     assert answer.status_code == 409
     assert "has failed and cannot be resumed here. Clear the task" in answer.json()["detail"]
     assert f"vreplication resume {WORKFLOW}" in answer.json()["detail"]
+
+
+def at_the_gate(session: Session, seconds_ago: int) -> None:
+    """Released so long ago."""
+    workflows.set_fields(session, WORKFLOW, phase=Phase.WAITING)
+    gate.release(session, WORKFLOW, "somebody")
+    session.execute_raw(f"UPDATE {SIDECAR}.gate_release SET released_at = released_at - INTERVAL {seconds_ago} SECOND")
+
+
+def test_a_release_that_nobody_acts_on_is_told_with_a_command_that_carries_it_on(
+    clients: dict[str, Any],
+    session: Session,
+    workflow: WorkflowRow,
+    database: Database,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(asking, "FRESH_SECONDS", 0.0)
+
+    def told() -> tuple[str | None, str | None]:
+        found = clients["viewer"].get(f"/api/workflows/{WORKFLOW}").json()
+        return found["unheeded"], found["advice"]
+
+    at_the_gate(session, 20)
+    assert told() == (None, None)
+    at_the_gate(session, 40)
+    sentence, advice = told()
+    assert sentence is not None
+    assert sentence.startswith("Released by somebody, and nobody has acted on it for 4")
+    assert advice is not None
+    assert f"`vreplication resume {WORKFLOW} --source {database.url}`" in advice
+    assert database.url.password not in advice
+    assert 'id="unheeded"' in clients["viewer"].get(f"/workflows/{WORKFLOW}").text
+    lease.acquire(session, WORKFLOW, lease.DRIVER)
+    assert told() == (None, None)
+
+
+def test_a_silent_part_of_airflow_is_told_where_somebody_waits_for_it(
+    clients: dict[str, Any], session: Session, workflow: WorkflowRow, home: Home
+) -> None:
+    home.quiet = [Silence(name="scheduler", since=datetime.now(UTC) - timedelta(minutes=1))]
+    for path in ("/api/workflows", f"/api/workflows/{WORKFLOW}"):
+        [sentence] = clients["viewer"].get(path).json()["pulse"]
+        assert sentence.startswith("Airflow's scheduler has been silent since ")
+    assert [
+        path for path in ("/", f"/workflows/{WORKFLOW}") if "data-pulse" not in clients["viewer"].get(path).text
+    ] == []
+    at_the_gate(session, 0)
+    assert "releases will not be acted on" in press(clients["user"], "release").json()["done"]
+    assert "vreplication resume" in clients["viewer"].get(f"/api/workflows/{WORKFLOW}").json()["advice"]
+    home.quiet = []
+    assert clients["viewer"].get("/api/workflows").json()["pulse"] == []
 
 
 FORGED = [

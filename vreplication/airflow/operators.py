@@ -25,8 +25,10 @@ from vreplication.airflow.links import MigrationLink
 from vreplication.airflow.storing import stored
 from vreplication.airflow.triggers import CatchUpTrigger, GateTrigger, look
 from vreplication.engine import maintenance
-from vreplication.errors import Refused
+from vreplication.errors import Refused, VReplicationError
 from vreplication.masking import mask, masked
+from vreplication.mysql.session import connect
+from vreplication.state import journal, lease
 from vreplication.workflows.registry import KINDS, Tasks
 from vreplication.workflows.stages import BaseStage, Ended
 
@@ -211,6 +213,9 @@ class GateSensor(StageOperator):
             raise AirflowException(event["reason"])
         elif event["state"] != "released":
             raise AirflowFailException(event["reason"])
+        else:
+            found = self.read(context)
+            _note(found.stage(self._stop), "release noticed")
         return str(event.get("by") or "")
 
     def _verify(self, context: Any) -> None:
@@ -237,9 +242,17 @@ class GateSensor(StageOperator):
 class CutOverOperator(StageOperator):
     stage_name = "cut_over"
 
+    def work(self, stage: BaseStage[Any]) -> Any:
+        _note(stage, "cut-over begun")
+        return super().work(stage)
+
 
 class SwitchOperator(StageOperator):
     stage_name = "switch"
+
+    def work(self, stage: BaseStage[Any]) -> Any:
+        _note(stage, "cut-over begun")
+        return super().work(stage)
 
 
 class ReverseStreamOperator(StageOperator):
@@ -349,6 +362,12 @@ def make_flow(kind: str) -> dict[str, Any]:
     if KINDS[kind].tasks.keep_level is not None:
         tasks["clean_up"] >> RevertWindowOperator(task_id="revert_window", kind=kind)
     return tasks
+
+
+def _note(stage: BaseStage[Any], event: str) -> None:
+    """A step for people to see when it was; a server that is away just now holds nothing up."""
+    with contextlib.suppress(VReplicationError), connect(stage.url) as session:
+        journal.write(session, stage.workflow, event, actor=lease.me())
 
 
 def _failed(context: Any) -> list[str]:

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.plugins_manager import AirflowPlugin
 
+from vreplication.airflow.beating import Heartbeats
 from vreplication.airflow.paths import outside
 
 if TYPE_CHECKING:
     from vreplication.ui import Run
     from vreplication.ui.asking import Source
     from vreplication.ui.lakes import Lake
+    from vreplication.ui.pulse import Silence
 
 PREFIX = "/vreplication"
 _RUNS = 200
@@ -54,6 +56,7 @@ class AirflowHome:
 
     def __init__(self) -> None:
         self._runs: dict[tuple[str, str], Run] = {}
+        self._heartbeats = Heartbeats()
 
     def sources(self) -> list[Source]:
         from vreplication.airflow.connections import is_marked
@@ -113,6 +116,9 @@ class AirflowHome:
         with create_session() as session:
             state = session.query(DagRun.state).filter_by(**run._asdict()).scalar()
         return str(state) == "failed"
+
+    def silent(self) -> list[Silence]:
+        return self._heartbeats.silent()
 
     def lakes(self, run: Run | None = None) -> list[Lake]:
         from vreplication.ui.lakes import Lake

@@ -13,7 +13,7 @@ from sqlalchemy.dialects.mysql import insert as upsert
 from vreplication.mysql.session import Session
 from vreplication.settings import GATE_STALE_SECONDS, SIDECAR
 from vreplication.state import rows, sidecar
-from vreplication.state.lease import Lease, fence
+from vreplication.state.lease import DRIVER, Lease, fence
 from vreplication.state.sidecar import execute, now
 
 
@@ -70,3 +70,14 @@ def released_by(session: Session, workflow: str) -> str | None:
     """Who released the cut-over, or None."""
     row = rows.find(session, sidecar.gate_release, workflow=workflow)
     return str(row["released_by"]) if row else None
+
+
+def unheeded_seconds(session: Session, workflow: str) -> float | None:
+    """How long ago it was released, or the driver's lease was taken after that; None: it is not released."""
+    sql = (
+        "SELECT TIMESTAMPDIFF(MICROSECOND, GREATEST(r.released_at, COALESCE(l.taken_at, r.released_at)), NOW(6)) / 1e6 "
+        f"FROM {SIDECAR}.gate_release r LEFT JOIN {SIDECAR}.lease l ON l.workflow = r.workflow AND l.role=%s "
+        "WHERE r.workflow=%s"
+    )
+    row = session.row(sql, (DRIVER, workflow))
+    return float(row[0]) if row else None

@@ -11,6 +11,8 @@ from vreplication.mysql.session import Session
 from vreplication.state import rows, sidecar
 from vreplication.state.sidecar import fetch, fetch_one, now
 
+_EACH, _ONE_IN = 10, 60
+
 
 def write(session: Session, workflow: str, event: str, details: str = "", *, actor: str) -> None:
     values = {
@@ -21,6 +23,12 @@ def write(session: Session, workflow: str, event: str, details: str = "", *, act
         "details": mask(details)[:16000],
     }
     rows.add(session, sidecar.journal, **values)
+
+
+def attempted(session: Session, workflow: str, number: int, *, actor: str) -> None:
+    """A cut-over's attempt: each of the first, then about one an hour, for a blocker may stay for days."""
+    if number <= _EACH or number % _ONE_IN == 0:
+        write(session, workflow, "cut-over attempt", f"number {number}", actor=actor)
 
 
 def read(session: Session, workflow: str) -> list[dict[str, Any]]:

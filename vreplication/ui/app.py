@@ -24,7 +24,7 @@ from vreplication.masking import mask, masked
 from vreplication.mysql.session import Session
 from vreplication.mysql.url import SourceUrl
 from vreplication.progress import metrics
-from vreplication.ui import FEEDS, LAKES, MOVES, Run, access, detail, lakes, reading, view
+from vreplication.ui import FEEDS, LAKES, MOVES, Run, access, detail, lakes, pulse, reading, view
 from vreplication.ui.acts import ACTS, AT_BOTH_ENDS, WITH_VALUES
 from vreplication.ui.asking import Answer, Asker, Source
 from vreplication.ui.lakes import Lake
@@ -48,6 +48,8 @@ _FIRST_SECONDS = 0.3
 _SOON = 50
 """Milliseconds after which a page that could not be complete asks again; that question waits for the answers."""
 _LOOKING = 202
+_WAITED_FOR = ("release", "resume", "cancel")
+"""Acts that a task of Airflow's is to carry out."""
 
 
 class Home(Protocol):
@@ -73,6 +75,9 @@ class Home(Protocol):
 
     def has_failed(self, run: Run) -> bool:
         """True when that run has ended, and not well."""
+
+    def silent(self) -> list[pulse.Silence]:
+        """Of Airflow's parts that act on releases, those that have no heartbeat."""
 
     def lakes(self, run: Run | None = None) -> list[Lake]:
         """What runs that fill lakes have told last, the newest run first; or one of them."""
@@ -163,7 +168,7 @@ class Page:
     # -- JSON
 
     def api_list(self, conn_id: str | None = None) -> JSONResponse:
-        return JSONResponse(self._list(conn_id))
+        return JSONResponse(self._list(conn_id) | {"pulse": self._pulse()})
 
     def api_detail(
         self,
@@ -182,8 +187,24 @@ class Page:
             ("past", workflow, history, after),
             lambda session: reading.past(session, workflow, after, is_whole=history == "whole"),
         )
-        found = detail.detail(answer, self._run_of(answer, workflow), self._consumers(answer))
+        found = self._detail(answer, workflow, None)
         return JSONResponse(found | {"history": detail.past(past[0])})
+
+    def _detail(self, answer: Answer, workflow: str, seconds: float | None) -> view.Data:
+        """What Airflow does not act on is for those whose run it is, and advice for those who wait for it."""
+        run = self._run_of(answer, workflow)
+        found = detail.detail(answer, run, self._consumers(answer, seconds))
+        told = self._pulse() if run else []
+        needs_advice = found["unheeded"] or (told and found["phase"] in reading.AT_THE_GATE and not found["is_driven"])
+        return found | {"pulse": told, "advice": self._advice(answer, workflow) if needs_advice else None}
+
+    def _advice(self, answer: Answer, workflow: str) -> str:
+        assert answer.source.url is not None
+        is_move = answer.value.item.about.kind == MOVES
+        return pulse.advice(workflow, answer.source.url, self._other_end(answer, workflow) if is_move else None)
+
+    def _pulse(self) -> list[str]:
+        return pulse.sentences(self._home.silent())
 
     def api_lakes(self) -> JSONResponse:
         return JSONResponse({"lakes": self._lakes()})
@@ -237,7 +258,10 @@ class Page:
             return _problem(status, mask(str(error), source.url.secrets))
         finally:
             self._asker.forget()
-        return JSONResponse({"workflow": workflow, "act": act, "done": masked(done, source.url.secrets)})
+        told = self._pulse() if act in _WAITED_FOR and self._run_of(answer, workflow) else []
+        return JSONResponse(
+            {"workflow": workflow, "act": act, "done": masked(" ".join([done, *told]), source.url.secrets)}
+        )
 
     def _other_end(self, answer: Answer, workflow: str) -> SourceUrl | None:
         run = self._run_of(answer, workflow)
@@ -270,8 +294,8 @@ class Page:
             answer = self._find(workflow, conn_id, _patience(request))
         except NotFound as error:
             return self._message(request, self._explained(error, workflow, conn_id))
-        found = detail.detail(answer, self._run_of(answer, workflow), self._consumers(answer, _patience(request)))
-        return self._render(request, "detail.html", poll=2000, editor=editor, w=found)
+        found = self._detail(answer, workflow, _patience(request))
+        return self._render(request, "detail.html", poll=2000, editor=editor, w=found, pulse=found["pulse"])
 
     def _explained(self, error: NotFound, workflow: str, conn_id: str | None) -> NotFound:
         """A workflow that does not exist because the run that was to begin it was refused."""
@@ -313,6 +337,7 @@ class Page:
 
     def _render(self, request: Request, template: str, *, status: int = 200, **data: Any) -> HTMLResponse:
         token = access.token_of(request)
+        data = {"pulse": self._pulse(), **data} if "pulse" not in data else data
         text = self._templates.get_template(template).render(root=_root(request), token=token, **data)
         response = HTMLResponse(text, status_code=status)
         access.give_token(request, response, token)

@@ -17,7 +17,7 @@ from vreplication.progress.moved import Moved
 from vreplication.progress.snapshot import Snapshot
 from vreplication.state.history import SLOT_SECONDS, Point
 from vreplication.state.workflows import WorkflowRow, strategy_of
-from vreplication.ui import FEEDS, Run, feeds, words
+from vreplication.ui import FEEDS, Run, feeds, pulse, words
 from vreplication.ui.asking import Answer
 from vreplication.ui.reading import About, Detail, Past
 from vreplication.ui.view import Data, item, masked_for, utc
@@ -49,6 +49,7 @@ def detail(answer: Answer, run: Run | None = None, consumers: Sequence[Answer] =
     data = item(found.item, answer.source.conn_id, found.effort) | {
         "steps": _steps(seen, about, found),
         "is_driven": found.is_driven,
+        "unheeded": pulse.unheeded(found.unheeded_seconds, about.released_by),
         "verification": _verification(found),
         "bars": [] if about.fed else [_copy_bar(seen, found.effort), _catch_up_bar(seen), _verify_bar(found)],
         "consumers": _consumers(about, consumers),

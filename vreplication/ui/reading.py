@@ -24,6 +24,7 @@ from vreplication.progress.moved import Moved
 from vreplication.progress.outlook import RECENT
 from vreplication.progress.snapshot import Snapshot
 from vreplication.state import feed_rates, history, journal, lease, ledger, verdicts, workflows
+from vreplication.state import gate as state_of_gate
 from vreplication.state.history import Point
 from vreplication.state.moves import Side
 from vreplication.state.verdicts import Verdict
@@ -119,6 +120,8 @@ class Detail:
     effort: Effort | None
     is_driven: bool
     """Some process works on it now."""
+    unheeded_seconds: float | None = None
+    """For so long it has been released, and no process works on it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,13 +213,16 @@ def detail(session: Session, *, workflow: str) -> Detail | None:
         return None
     seen = _seen(seen, {workflow: asked})
     points, gate = _points(session, [seen]).get(workflow, ()), _gates(session, [seen], {workflow: asked}).get(workflow)
+    is_driven = lease.is_alive(session, workflow, lease.DRIVER)
+    is_standing = seen.phase in AT_THE_GATE and not (is_driven or row.is_paused or row.is_cut)
     return Detail(
         item=Item(snapshot=seen, about=asked, points=points, gate=gate),
         row=row,
         journal=journal.read(session, workflow),
         verdict=verdicts.load(session, workflow),
         effort=None if asked.kind == FEEDS else _effort(session, row),
-        is_driven=lease.is_alive(session, workflow, lease.DRIVER),
+        is_driven=is_driven,
+        unheeded_seconds=state_of_gate.unheeded_seconds(session, workflow) if is_standing else None,
     )
 
 

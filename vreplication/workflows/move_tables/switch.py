@@ -103,6 +103,7 @@ def _attempt(work: Work, job: StreamJob, attempt: int) -> bool:
     driver = work.driver
     driver.move(Phase.CUTTING_OVER)
     driver.report(cutover_attempts=attempt)
+    journal.attempted(driver.session, driver.workflow, attempt, actor=lease.me())
     driver.remember()
     moves.decide(driver.session, driver.lease, Decision.DENYING)
     reach("switch.denying")

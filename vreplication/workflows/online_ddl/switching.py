@@ -105,6 +105,7 @@ class _Attempt:
         driver = member.driver
         driver.move(Phase.CUTTING_OVER)
         driver.report(cutover_attempts=member.number)
+        journal.attempted(driver.session, driver.workflow, member.number, actor=lease.me())
         driver.remember()
         self._jobs[driver.workflow] = job.load(driver.session, driver.workflow)
 
