@@ -6,6 +6,7 @@ its own until it is promoted.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from sandbox import servers
@@ -20,10 +21,12 @@ GTID_OPTIONS: dict[str, dict[str, object]] = {
 """A source takes them, too: it may become a replica, and MySQL gives out no GTIDs without."""
 
 
-def start_replica(source: RunningServer, folder: Path, *, number: int = 2) -> RunningServer:
+def start_replica(
+    source: RunningServer, folder: Path, *, number: int = 2, options: Mapping[str, object] | None = None
+) -> RunningServer:
     """A new server that follows `source` from its first transaction on; `source` has GTID_OPTIONS."""
-    options = {**GTID_OPTIONS[source.flavor], "server-id": number}
-    replica = servers.start(source.flavor, folder, options=options)
+    all_options = {**GTID_OPTIONS[source.flavor], "server-id": number, **(options or {})}
+    replica = servers.start(source.flavor, folder, options=all_options)
     follow(replica, source)
     return replica
 

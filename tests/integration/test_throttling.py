@@ -16,12 +16,14 @@ from sandbox.databases import Database, create_database
 from tests.support.flow import Run, begin, wait_until
 from tests.support.private_server import private_server
 from vreplication.engine import effort
+from vreplication.errors import Refused
+from vreplication.mysql import load
 from vreplication.mysql.session import Session, SqlError, connect
 from vreplication.planning.facts import Verdict
 from vreplication.planning.plan import make_plan
 from vreplication.planning.spec import make_spec
 from vreplication.settings import SIDECAR
-from vreplication.state import gate, journal
+from vreplication.state import gate, journal, throttling
 from vreplication.workflows import operate
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -71,7 +73,9 @@ def test_a_query_that_takes_for_ever_holds_it(app: Session, database: Database) 
     """It is ended on the server, and no second one comes to be beside it."""
     run = begin(database, "t", ALTER, max_load="Threads_connected=1", chunk_rows=10)
     held(database, run, "by --max-load")
-    effort.tune(database.url, run.workflow, "dba", {"max_load": "off", "throttle_query": "SELECT SLEEP(60)"})
+    with connect(database.url) as session:
+        # To `tune` it would say at once that it takes too long; it may come to that later.
+        throttling.change(session, run.workflow, {"max_load": None, "throttle_query": "SELECT SLEEP(60)"})
     held(database, run, "by --throttle-query")
     found = database.admin.rows("SELECT info FROM information_schema.processlist WHERE info LIKE 'SELECT SLEEP%'")
     assert len(found) <= 1
@@ -89,6 +93,19 @@ def test_load_holds_it_until_it_is_told_otherwise(app: Session, database: Databa
         (told,) = [e for e in journal.read(session, run.workflow) if e["event"] == "tuned"]
     assert told["actor"] == "dba"
     assert told["details"] == ("max-load: off (was Threads_connected=1,Uptime=1000000000), nice-ratio: 0.5 (was 0.0)")
+
+
+def test_what_cannot_be_asked_is_refused_by_tune_and_changes_nothing(app: Session, database: Database) -> None:
+    """A name that is wrong would count as 0, and hold nothing."""
+    run = begin(database, "t", ALTER, max_load="Threads_connected=1", chunk_rows=10)
+    held(database, run, "by --max-load")
+    with connect(database.url) as session:
+        for given in ({"max_load": "Threads_runing=3"}, {"throttle_query": "SELECT nothing FROM nowhere"}):
+            with pytest.raises(Refused, match=r"no status variable|cannot be asked"):
+                effort.tune(database.url, run.workflow, "dba", given)
+        stays_held(session, run, "by --max-load: Threads_connected")
+    effort.tune(database.url, run.workflow, "dba", {"max_load": "off"})
+    assert run.result().event == "complete"
 
 
 def test_a_critical_load_ends_it_and_it_goes_on_later(app: Session, database: Database) -> None:
@@ -130,7 +147,7 @@ def replicated(server: Any, tmp_path: Path) -> Iterator[tuple[Database, Any]]:
     """A database on a server of its own, and its replica."""
     with private_server(server.flavor, {**replicas.GTID_OPTIONS[server.flavor], "server-id": 101}) as source:
         database = create_database(source)
-        replica = replicas.start_replica(source, tmp_path / "replica")
+        replica = replicas.start_replica(source, tmp_path / "replica", options={"report-host": "127.0.0.1"})
         try:
             replicas.wait_level(source, replica)
             yield database, replica
@@ -139,19 +156,33 @@ def replicated(server: Any, tmp_path: Path) -> Iterator[tuple[Database, Any]]:
 
 
 def test_a_replica_that_is_behind_holds_it(replicated: tuple[Database, Any]) -> None:
+    """Also when it reads nothing any more: then the server strikes it off its list."""
     database, replica = replicated
     fill(database)
     word = "SLAVE" if replica.is_mariadb else "REPLICA"
-    with replica.admin() as admin:
+    with replica.admin() as admin, connect(database.url) as session:
         admin.execute_raw(f"STOP {word} SQL_THREAD")
         place = f"127.0.0.1:{replica.port}"
-        run = begin(database, "t", ALTER, max_lag=2.0, lag_replicas=place, chunk_rows=10)
+        run = begin(database, "t", ALTER, max_lag=2.0, chunk_rows=10)
         held(database, run, f"by --max-lag: replica {place} ")
-        admin.execute_raw(f"START {word} SQL_THREAD")
+        admin.execute_raw(f"STOP {word}")
+        wait_until(lambda: load.replicas(session) == [], "it is listed as before")
+        stays_held(session, run, place)
+        admin.execute_raw(f"START {word}")
         assert run.result().event == "complete"
 
 
+def stays_held(session: Session, run: Run, words: str) -> None:
+    """For some looks more, which are as many as beats at the most."""
+    sql = f"SELECT beat FROM {SIDECAR}.gate WHERE workflow=%s"
+    until = int(session.value(sql, (run.workflow,))) + 12
+    while int(session.value(sql, (run.workflow,))) < until:
+        assert words in reason(session, run)
+        assert run.is_going
+
+
 REFUSED = [
+    ({"throttle_query": "SELECT writes()"}, "cannot be asked"),
     ({"max_load": "Threads_runing=3"}, "no status variable Threads_runing"),
     ({"critical_load": "Rsa_public_key=3"}, "no status variable Rsa_public_key"),
     ({"throttle_query": "SELECT nothing FROM nowhere"}, "cannot be asked"),
@@ -162,8 +193,15 @@ REFUSED = [
 
 
 def test_what_can_never_be_asked_is_refused(app: Session, database: Database) -> None:
+    """A query that writes is one of them, and has written nothing."""
+    app.execute_raw("CREATE TABLE busy (n INT)")
+    name = f"`{database.name}`.writes"
+    body = "BEGIN INSERT INTO busy VALUES (1); RETURN 0; END"
+    database.admin.execute_raw(f"CREATE FUNCTION {name}() RETURNS INT DETERMINISTIC MODIFIES SQL DATA {body}")
+    database.admin.execute_raw(f"GRANT EXECUTE ON `{database.name}`.* TO `{database.user}`@`%`")
     for given, words in REFUSED:
         with connect(database.url) as session:
             plan = make_plan(session, make_spec(table="t", alter=ALTER, **given))
         said = [check.sentence for check in plan.checks if check.verdict is Verdict.REFUSE]
         assert [words in each for each in said] == [True], (given, said)
+    assert app.value("SELECT COUNT(*) FROM busy") == 0

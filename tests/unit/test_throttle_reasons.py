@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+from typing import Any
+
 import pytest
 
+from vreplication.engine import throttling
 from vreplication.errors import Refused
 from vreplication.planning.spec import make_spec
 from vreplication.throttle.reasons import beyond, over_load, parse_load, parse_places, strictest
@@ -19,6 +23,7 @@ from vreplication.throttle.reasons import beyond, over_load, parse_load, parse_p
         ({"max_load": "a=1,A=2"}, "limited twice"),
         ({"critical_load": "x;=1"}, "write it as"),
         ({"max_lag": 0}, "more than 0"),
+        ({"throttle_query": "DELETE FROM t"}, "it is no query"),
         ({"lag_replicas": "host:0"}, "write it as host:3306"),
         ({"lag_replicas": "a,,b"}, "write it as host:3306"),
         ({"throttle_http": "ftp://host/x"}, "no http:// or https://"),
@@ -40,8 +45,33 @@ def test_limits_and_places_are_read() -> None:
 
 def test_the_one_that_is_furthest_beyond_its_limit_is_named() -> None:
     found = over_load("max-load", {"A": 10, "B": 100, "C": 5}, {"a": 11, "b": 300, "c": 5})
+    assert str(strictest(over_load("max-load", {"D": 9}, {}))) == "by --max-load: the server does not tell D"
     lag = beyond("max-lag", "the lag of replica r:1", 4.25, 2, " s")
     assert lag is not None
     assert str(strictest([*found, lag])) == "by --max-load: B is 300, more than 100"
     assert str(strictest([lag])) == "by --max-lag: the lag of replica r:1 is 4.2 s, more than 2 s"
     assert strictest([]) is None
+
+
+def test_a_look_that_hangs_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was found before says nothing of now."""
+    monkeypatch.setattr(throttling, "_SILENT_SECONDS", 0.0)
+    hangs: Any = _Hanging()
+    found = throttling.Throttling(hangs, "w")
+    found.ask(make_spec(table="t", alter="ADD x INT", max_load="A=1"))
+    assert hangs.is_asked.wait(60)
+    assert found.reason.startswith("by --max-load: no answer for ")
+    hangs.let_go.set()
+    found.stop()
+
+
+class _Hanging:
+    """A route whose server does not answer."""
+
+    def __init__(self) -> None:
+        self.is_asked, self.let_go = threading.Event(), threading.Event()
+
+    def open(self, **_: object) -> Any:
+        self.is_asked.set()
+        self.let_go.wait(60)
+        raise Refused("gone")

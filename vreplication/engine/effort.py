@@ -15,6 +15,7 @@ from vreplication.errors import Refused
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import OVER, Phase
+from vreplication.planning import throttle_checks
 from vreplication.planning.spec import make_spec
 from vreplication.settings import Limits, Tuning
 from vreplication.state import journal, layout, lease, throttling, tuning, workflows
@@ -73,6 +74,9 @@ def tune(url: SourceUrl, workflow: str, by: str, asked_for: Mapping[str, object]
         row = workflows.load(session, workflow)
         _refuse(row, asked)
         before = effort(session, row)
+        now = request_of(row, {**throttling.read(session, workflow), **held})
+        # A move's query is asked on its source, which is not known here.
+        throttle_checks.demand(session, now, held.keys() - ({"throttle_query"} if _is_move(row) else set()))
         words = [_change(before, asked), _held_change(session, row, held)]
         if asked != Tuning():
             tuning.ask(session, workflow, asked)
@@ -98,6 +102,10 @@ def _checked(asked_for: Mapping[str, object]) -> tuple[Tuning, dict[str, Any]]:
     spec = make_spec(table="t", alter="t", **wanted)
     held = {name: getattr(spec, name) for name in HELD_BY if name in given}
     return Tuning(**{name: getattr(spec, name) for name in EFFORT if name in given}), held
+
+
+def _is_move(row: WorkflowRow) -> bool:
+    return "tables" in row.spec
 
 
 def _held_change(session: Session, row: WorkflowRow, held: Mapping[str, Any]) -> str:

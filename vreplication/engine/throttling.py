@@ -16,22 +16,25 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from http.client import HTTPException
 
+from vreplication.clock import SYSTEM
 from vreplication.errors import Terminal, VReplicationError
 from vreplication.mysql import load
 from vreplication.mysql.ends import Ends, Route
-from vreplication.mysql.server import is_mariadb
 from vreplication.mysql.session import ConnectionLost, Session, connect
 from vreplication.planning.spec import Request
 from vreplication.planning.throttle_checks import at_place, number_of, places_of
 from vreplication.state import throttling
-from vreplication.throttle.reasons import Reason, beyond, over_load, parse_load, strictest
+from vreplication.throttle.reasons import BY, Reason, beyond, over_load, parse_load, strictest
 
 log = logging.getLogger(__name__)
 
 _PERIOD_SECONDS = 0.5
 _ANSWER_SECONDS = 3.0
 _AGAIN_SECONDS = 1.0
+_SILENT_SECONDS = 8.0
+"""Longer than the looks take together where each answers."""
 _OPTIONS = ("max_load", "critical_load", "max_lag", "max_history_list", "throttle_query", "throttle_http")
 
 
@@ -44,9 +47,21 @@ class Throttling:
         self._wakes, self._is_over = threading.Event(), False
         self._thread: threading.Thread | None = None
         self._replicas: dict[tuple[str, int], Session] = {}
+        self._seen: set[tuple[str, int]] | None = None
         self._critical = ""
         self._error: Terminal | None = None
-        self.reason = ""
+        self._found_out, self._looked_at, self._asking = "", SYSTEM.monotonic(), ""
+
+    @property
+    def reason(self) -> str:
+        """A look that hangs says nothing, and what was true before it may be so no more."""
+        ago = SYSTEM.monotonic() - self._looked_at
+        if self._thread is None or not _is_asked(self.asked) or ago < _SILENT_SECONDS:
+            return self._found_out
+        return f"{BY}{self._asking}: no answer for {ago:.0f} s"
+
+    def _say(self, reason: str) -> None:
+        self._found_out, self._looked_at = reason, SYSTEM.monotonic()
 
     def ask(self, request: Request | None) -> None:
         """What holds from now on, None: nothing; the first that asks for something starts the thread."""
@@ -55,10 +70,11 @@ class Throttling:
         self.asked = request
         self._wakes.set()
         if not _is_asked(request):
-            self.reason = ""
+            self._say("")
         elif self._thread is None:
             # Until the first look nothing is known.
-            self.reason = "what is to hold it back is looked at"
+            self._say("what is to hold it back is looked at")
+            self._asking = next(name.replace("_", "-") for name in _OPTIONS if getattr(request, name) is not None)
             self._thread = threading.Thread(target=self._run, name="throttling", daemon=True)
             self._thread.start()
 
@@ -89,15 +105,14 @@ class Throttling:
 
     def _hold(self, why: str) -> None:
         log.warning("workflow %s is held back: %s", self._workflow, why)
-        self.reason = why if _is_asked(self.asked) else ""
+        self._say(why if _is_asked(self.asked) else "")
 
     def _look_until_over(self, ends: Ends) -> None:
-        _limit_statements(ends.source)
         while not self._is_over:
             self._wakes.clear()
             if (asked := self.asked) is not None:
                 found = strictest(self._found(ends, asked))
-                self.reason = str(found) if found and asked == self.asked else ""
+                self._say(str(found) if found and asked == self.asked else "")
             self._wakes.wait(_PERIOD_SECONDS)
 
     def _found(self, ends: Ends, asked: Request) -> list[Reason]:
@@ -109,7 +124,11 @@ class Throttling:
             ("throttle-query", asked.throttle_query is not None, lambda: self._query(ends, asked)),
             ("throttle-http", asked.throttle_http is not None, lambda: _http(asked.throttle_http or "")),
         ]
-        return [reason for option, is_on, look in looks if is_on for reason in _looked(option, look)]
+        found: list[Reason] = []
+        for option, _, look in (each for each in looks if each[1]):
+            self._asking = option
+            found += _looked(option, look)
+        return found
 
     def _load(self, ends: Ends, option: str, text: str) -> list[Reason]:
         limits = parse_load(text)
@@ -139,8 +158,20 @@ class Throttling:
 
     def _lag(self, ends: Ends, asked: Request) -> list[Reason]:
         found = (_looked("max-lag", lambda p=place: self._lag_of(ends, p, asked.max_lag or 0.0))  # type: ignore[misc]
-                 for place in places_of(ends.target, asked))  # fmt: skip
+                 for place in self._places(ends, asked))  # fmt: skip
         return [reason for reasons in found for reason in reasons]
+
+    def _places(self, ends: Ends, asked: Request) -> list[tuple[str, int]]:
+        """A replica that has stopped is listed no more, and is just the one that is behind."""
+        places = places_of(ends.target, asked)
+        if asked.lag_replicas:
+            return places
+        if self._seen is None:
+            self._seen = throttling.seen(ends.home, self._workflow)
+        if not self._seen.issuperset(places):
+            self._seen |= set(places)
+            throttling.note_seen(ends.home, self._workflow, self._seen)
+        return sorted(self._seen)
 
     def _lag_of(self, ends: Ends, place: tuple[str, int], limit: float) -> list[Reason]:
         named = f"replica {place[0]}:{place[1]}"
@@ -148,7 +179,8 @@ class Throttling:
             now = str(ends.home.value("SELECT NOW(6)"))
             micros = throttling.lag_micros(self._replica(ends, place), self._workflow, now)
         except VReplicationError as error:
-            self._replicas.pop(place, None)
+            if (lost := self._replicas.pop(place, None)) is not None:
+                lost.close()
             return [Reason(option="max-lag", said=f"{named} cannot be asked: {error}")]
         if micros is None:
             return [Reason(option="max-lag", said=f"{named} has not come to the beginning of this workflow")]
@@ -180,12 +212,6 @@ def _looked(option: str, look: Callable[[], list[Reason]]) -> list[Reason]:
         return [Reason(option=option, said=f"it cannot be told: {error}")]
 
 
-def _limit_statements(session: Session) -> None:
-    """A query that takes longer ends there, too, and not only here."""
-    name, unit = ("max_statement_time", 1) if is_mariadb(session) else ("max_execution_time", 1000)
-    session.execute_raw(f"SET SESSION {name}={int(_ANSWER_SECONDS * unit)}")
-
-
 def _servers(ends: Ends) -> list[Session]:
     return [ends.source, ends.target] if ends.is_across else [ends.home]
 
@@ -196,6 +222,6 @@ def _http(address: str) -> list[Reason]:
             status = answer.status
     except urllib.error.HTTPError as error:
         status = error.code
-    except (OSError, ValueError) as error:
-        return [Reason(option="throttle-http", said=f"it does not answer ({error})")]
+    except (OSError, ValueError, HTTPException) as error:
+        return [Reason(option="throttle-http", said=f"it does not answer ({error or type(error).__name__})")]
     return [] if status == 200 else [Reason(option="throttle-http", said=f"it answers {status}")]

@@ -197,6 +197,13 @@ class Request(BaseModel):
             parse_places(value)
         return value
 
+    @field_validator("throttle_query")
+    @classmethod
+    def _is_query(cls, value: str | None) -> str | None:
+        if value is not None and not re.match(r"[\s(]*(select|with|show|table|values)\b", value, re.I):
+            raise ValueError("it is no query: it begins with SELECT, WITH, SHOW, TABLE or VALUES")
+        return value
+
     @field_validator("throttle_http")
     @classmethod
     def _is_address(cls, value: str | None) -> str | None:

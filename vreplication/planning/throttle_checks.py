@@ -5,22 +5,27 @@ What must stay true: nothing is held back by it here; each look is the one that 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from vreplication.errors import Refused, VReplicationError
 from vreplication.mysql import load
 from vreplication.mysql.session import Session, SqlError, connect
 from vreplication.mysql.url import SourceUrl
-from vreplication.planning.facts import Check, OfServer, ok, refuse
+from vreplication.planning.facts import Check, OfServer, Verdict, ok, refuse, warn
 from vreplication.planning.spec import Request
 from vreplication.throttle.reasons import parse_load, parse_places
 
 _HELD, _LAG = "held back", "replica lag"
+_LOOKED_AT = frozenset({"max_load", "critical_load", "max_history_list", "throttle_query"})
 
 
 def held_back(facts: OfServer) -> Check:
     """By the server's own figures, or by a query."""
-    spec, session = facts.spec, facts.session
+    return _held_back(facts.session, facts.spec)
+
+
+def _held_back(session: Session, spec: Request) -> Check:
     for option, text in (("max-load", spec.max_load), ("critical-load", spec.critical_load)):
         if unknown := _unknown(session, text):
             return refuse(
@@ -50,7 +55,20 @@ def _is_asked(spec: Request) -> bool:
 
 def replica_lag(facts: OfServer) -> Check:
     """Each replica whose lag counts is there, and takes our user."""
-    spec, session = facts.spec, facts.session
+    return _replica_lag(facts.session, facts.spec)
+
+
+def demand(session: Session, asked: Request, changed: Collection[str]) -> None:
+    """Of what is changed while it runs. Raises Refused where it can never be asked."""
+    checks = [_held_back(session, asked.model_copy(update={name: None for name in _LOOKED_AT - set(changed)}))]
+    if {"max_lag", "lag_replicas"} & set(changed):
+        checks.append(_replica_lag(session, asked))
+    for check in checks:
+        if check.verdict is Verdict.REFUSE:
+            raise Refused(check.sentence, cure=check.cure)
+
+
+def _replica_lag(session: Session, spec: Request) -> Check:
     if spec.max_lag is None:
         return ok(_LAG, "No replica is waited for.")
     try:
@@ -69,7 +87,12 @@ def replica_lag(facts: OfServer) -> Check:
             return refuse(
                 _LAG, f"Replica {place[0]}:{place[1]} cannot be asked: {error}", "Correct it, or leave it out."
             )
-    return ok(_LAG, f"Waited for: {', '.join(f'{host}:{port}' for host, port in places)}.")
+    said = f"Waited for: {', '.join(f'{host}:{port}' for host, port in places)}."
+    if not spec.lag_replicas and (others := load.nowhere(session)):
+        numbers = ", ".join(map(str, others))
+        words = f"{said} Not for what is listed without a host (server_id {numbers})."
+        return warn(_LAG, words, "Set report_host there, or give --lag-replicas HOST:PORT,… where that is a replica.")
+    return ok(_LAG, said)
 
 
 def at_place(session: Session, place: tuple[str, int]) -> SourceUrl:
@@ -78,8 +101,9 @@ def at_place(session: Session, place: tuple[str, int]) -> SourceUrl:
 
 
 def number_of(session: Session, query: str) -> float:
-    """The first value of a SELECT. Raises Refused where it gives no number."""
-    value = session.value(query)
+    """The first value of a query, which can write nothing. Raises Refused where it gives no number."""
+    with load.only_reading(session):
+        value = session.value(query)
     try:
         return float(value or 0)
     except (TypeError, ValueError):

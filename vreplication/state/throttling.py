@@ -6,16 +6,31 @@ What must stay true: setting changes a row and nothing else; whoever throttles r
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from vreplication.mysql.session import Session
 from vreplication.settings import SIDECAR
 from vreplication.state import rows, sidecar
 
+_SEEN = "seen replicas"
+
 
 def read(session: Session, workflow: str) -> dict[str, Any]:
     """Name of an option → its value."""
+    return {name: value for name, value in _all(session, workflow).items() if name != _SEEN}
+
+
+def seen(session: Session, workflow: str) -> set[tuple[str, int]]:
+    """Replicas that the server has listed since the workflow began: one that reads no more is listed no more."""
+    return {(str(host), int(port)) for host, port in _all(session, workflow).get(_SEEN, ())}
+
+
+def note_seen(session: Session, workflow: str, places: Collection[tuple[str, int]]) -> None:
+    change(session, workflow, {_SEEN: sorted(places)})
+
+
+def _all(session: Session, workflow: str) -> dict[str, Any]:
     row = rows.find(session, sidecar.throttling, workflow=workflow)
     return dict(json.loads(row["settings"])) if row else {}
 
@@ -24,7 +39,7 @@ def change(session: Session, workflow: str, settings: Mapping[str, Any]) -> None
     """What is not named stays as it is."""
     with session.transaction():
         session.rows(f"SELECT 1 FROM {SIDECAR}.workflow WHERE id=%s FOR UPDATE", (workflow,))
-        found = {**read(session, workflow), **settings}
+        found = {**_all(session, workflow), **settings}
         rows.put(session, sidecar.throttling, {"workflow": workflow}, settings=json.dumps(found))
 
 

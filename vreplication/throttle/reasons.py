@@ -40,8 +40,15 @@ def beyond(option: str, what: str, figure: float, limit: float, unit: str = "") 
 
 def over_load(option: str, limits: Mapping[str, float], found: Mapping[str, float]) -> list[Reason]:
     """limits: by a status variable's name; found: by its name in lower case."""
-    reasons = (beyond(option, name, found.get(name.lower(), 0.0), limit) for name, limit in limits.items())
+    reasons = (_loaded(option, name, found.get(name.lower()), limit) for name, limit in limits.items())
     return [each for each in reasons if each is not None]
+
+
+def _loaded(option: str, name: str, figure: float | None, limit: float) -> Reason | None:
+    """What the server does not tell holds, too."""
+    if figure is None:
+        return Reason(option=option, said=f"the server does not tell {name}")
+    return beyond(option, name, figure, limit)
 
 
 def _number(value: float) -> str:
