@@ -219,11 +219,14 @@ def postgres_folder() -> Path | None:
 
 
 def install_keyring() -> None:
-    """MariaDB's plugin that keeps keys in a file. It comes with the whole server: that is unpacked, never installed."""
-    if binaries.mariadb_keyring():
+    """MariaDB's plugins that keep keys in a file, and that tell who holds a metadata lock.
+
+    They come with the whole server: that is unpacked, never installed.
+    """
+    if binaries.mariadb_keyring() and binaries.mariadb_lock_info():
         return
     folder = binaries.keyring_folder()
-    say(f"MariaDB's plugin file_key_management into {folder}, out of the package mariadb-server")
+    say(f"MariaDB's plugins for keys and for metadata locks into {folder}, out of the package mariadb-server")
     # Not as a user of apt's own, who may not write here.
     fetch = ["apt-get", "-o", "APT::Sandbox::User=root", "-qq", "download"]
     package = first_available(("mariadb-server",))
@@ -232,11 +235,12 @@ def install_keyring() -> None:
             run([*fetch, package], "apt-get could not fetch mariadb-server", folder=unpacked)
         for file in Path(unpacked).glob("*.deb"):
             run(["dpkg-deb", "-x", str(file), unpacked], f"{file.name} could not be unpacked")
-        found = next(Path(unpacked).rglob(binaries.KEYRING), None)
-        if found is None:
-            raise InstallFailed(f"the package mariadb-server holds no {binaries.KEYRING}.")
         folder.mkdir(parents=True, exist_ok=True)
-        shutil.copy(found, folder / binaries.KEYRING)
+        for name in (binaries.KEYRING, binaries.LOCK_INFO):
+            found = next(Path(unpacked).rglob(name), None)
+            if found is None:
+                raise InstallFailed(f"the package mariadb-server holds no {name}.")
+            shutil.copy(found, folder / name)
 
 
 def stop_service(name: str) -> None:

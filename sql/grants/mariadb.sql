@@ -34,3 +34,6 @@ GRANT REPLICATION SLAVE, BINLOG MONITOR, REPLICATION MASTER ADMIN, SLAVE MONITOR
 GRANT SELECT ON mysql.table_stats TO '<user>'@'<host>';
 GRANT SELECT ON mysql.column_stats TO '<user>'@'<host>';
 GRANT SELECT ON mysql.index_stats TO '<user>'@'<host>';
+
+-- Only for --force-cutover-after: end sessions that block the cut-over (take the dashes off).
+-- GRANT CONNECTION ADMIN ON *.* TO '<user>'@'<host>';

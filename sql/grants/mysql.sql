@@ -32,3 +32,6 @@ GRANT REPLICATION SLAVE, REPLICATION CLIENT, PROCESS, XA_RECOVER_ADMIN, SESSION_
 -- Who holds or waits for a metadata lock, and which connection that is.
 GRANT SELECT ON performance_schema.metadata_locks TO '<user>'@'<host>';
 GRANT SELECT ON performance_schema.threads TO '<user>'@'<host>';
+
+-- Only for --force-cutover-after: end sessions that block the cut-over (take the dashes off).
+-- GRANT CONNECTION_ADMIN ON *.* TO '<user>'@'<host>';

@@ -19,6 +19,7 @@ from typer.exceptions import TyperException
 from vreplication import __version__
 from vreplication.cli import (
     backfill,
+    blockers,
     changefeed,
     housekeeping,
     lake,
@@ -104,6 +105,7 @@ app.command("lake-compact", help=lake.COMPACT_HELP)(lake.lake_compact)
 app.add_typer(plans, name="plan")
 app.command(help=backfill.HELP)(backfill.backfill)
 app.command()(status)
+app.command(help=blockers.HELP)(blockers.blockers)
 for _act in operate.COMMANDS:
     app.command()(_act)
 app.command()(revert.revert)

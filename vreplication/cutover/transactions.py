@@ -29,6 +29,7 @@ class Transaction:
     began: datetime
     age_seconds: float
     keeps_snapshot: bool
+    rows_modified: int = 0
 
 
 def open_transactions(session: Session) -> list[Transaction] | None:
@@ -48,7 +49,8 @@ def _listed(session: Session) -> list[Transaction]:
     # trx_started is in the time zone of the server's operating system, whatever our session's is.
     began = "CONVERT_TZ(trx_started, 'SYSTEM', '+00:00')"
     rows = session.rows(
-        f"SELECT trx_mysql_thread_id, {began}, TIMESTAMPDIFF(SECOND, {began}, NOW()), trx_isolation_level "
+        f"SELECT trx_mysql_thread_id, {began}, TIMESTAMPDIFF(SECOND, {began}, NOW()), trx_isolation_level, "
+        "trx_rows_modified "
         "FROM information_schema.innodb_trx WHERE trx_mysql_thread_id > 0"
     )
     return [
@@ -57,6 +59,7 @@ def _listed(session: Session) -> list[Transaction]:
             began=started,
             age_seconds=float(age),
             keeps_snapshot=str(level) not in _KEEPS_NO_SNAPSHOT,
+            rows_modified=int(changed),
         )
-        for number, started, age, level in rows
+        for number, started, age, level, changed in rows
     ]

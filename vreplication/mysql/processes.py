@@ -25,6 +25,8 @@ class Process:
     seconds: float
     state: str
     statement: str
+    command: str = ""
+    """Sleep, Query, Binlog Dump …"""
 
 
 def processes(session: Session, *, is_full: bool = False) -> dict[int, Process]:
@@ -41,7 +43,7 @@ def still_there(session: Session, ids: Iterable[int], *, user: str = "") -> list
 
 
 def _process(row: tuple[object, ...]) -> Process:
-    number, user, host, schema, _, seconds, state, statement = row[:8]
+    number, user, host, schema, command, seconds, state, statement = row[:8]
     return Process(
         id=int(str(number)),
         user=_text(user),
@@ -50,6 +52,7 @@ def _process(row: tuple[object, ...]) -> Process:
         seconds=float(str(seconds or 0)),
         state=_text(state),
         statement=_text(statement),
+        command=_text(command),
     )
 
 

@@ -5,7 +5,7 @@ What must stay true: no check is left out because another refused.
 
 from __future__ import annotations
 
-from vreplication.planning import privileges, server_checks, space, table_checks
+from vreplication.planning import forcing, privileges, server_checks, space, table_checks
 from vreplication.planning.facts import Check, Facts, looked, ok
 
 
@@ -14,6 +14,7 @@ def run_checks(facts: Facts, alter: Check) -> tuple[Check, ...]:
     return (
         *server_checks.run(facts),
         looked("privileges", lambda: privileges.check(facts)),
+        looked("force", lambda: forcing.check(facts)),
         *table_checks.run(facts),
         alter,
         copy_path(facts),

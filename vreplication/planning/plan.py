@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from vreplication.errors import Refused
 from vreplication.mysql.server import Server, inspect
 from vreplication.mysql.session import Session, SqlError
-from vreplication.planning import privileges, server_checks, space, strategy, table_checks
+from vreplication.planning import forcing, privileges, server_checks, space, strategy, table_checks
 from vreplication.planning.checks import copy_path_reason, holds_counter, may_collide, run_checks
 from vreplication.planning.facts import Check, Facts, Verdict, looked, ok, refuse
 from vreplication.planning.spec import Spec
@@ -69,6 +69,7 @@ def _plan_in_place(facts: Facts, choice: Choice) -> Plan:
     checks = (
         *server_checks.run(facts, (server_checks.version, server_checks.writable)),
         looked("privileges", lambda: privileges.check(facts)),
+        looked("force", lambda: forcing.check(facts)),
         *table_checks.run(facts, table_checks.IN_PLACE),
         ok("ALTER", "The server takes it."),
         strategy.check(choice),

@@ -285,6 +285,25 @@ class Spec(Request):
             seconds_of(value)
         return value
 
+    force_cutover_after: int | None = Field(
+        default=None,
+        ge=1,
+        description="End sessions that block the cut-over for so long, seconds; not given: nobody is ended.",
+        json_schema_extra=ask("rare", metavar="SECONDS"),
+    )
+    force_cutover_max_age: int = Field(
+        default=3600,
+        ge=1,
+        description="Never end a session that has been at it for longer, seconds.",
+        json_schema_extra=ask("rare", metavar="SECONDS"),
+    )
+    force_cutover_max_rows: int = Field(
+        default=10_000,
+        ge=0,
+        description="Never end a session whose transaction has changed more rows.",
+        json_schema_extra=ask("rare", metavar="N"),
+    )
+
     @field_validator("alter", "table")
     @classmethod
     def _stripped(cls, value: str) -> str:

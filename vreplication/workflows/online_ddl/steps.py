@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from vreplication.clock import SYSTEM
+from vreplication.cutover.force import Caps, Force
 from vreplication.cutover.reasons import OTHERS, Gate, Reason, why_closed
 from vreplication.cutover.sentry import drop_table
 from vreplication.engine import job, maintenance, recheck, spool
@@ -267,6 +268,7 @@ class AtGate:
     is_manual: bool
     window: str | None = None
     level_since: datetime | None = None
+    force: Force | None = None
 
     @property
     def needs_release(self) -> bool:
@@ -296,7 +298,10 @@ class AtGate:
             level_since=self.level_since,
         )
         self.company.tell(self.driver.workflow, is_ready=not found)
-        return found or self._waits_for_others()
+        found = found or self._waits_for_others()
+        if self.force:
+            self.force.note([reason.code for reason in found])
+        return found
 
     def _waits_for_others(self) -> list[Reason]:
         missing = self.company.missing(self.driver.workflow)
@@ -305,22 +310,39 @@ class AtGate:
 
 
 def at_gate(driver: Driver, company: Company, *, is_manual: bool, window: str | None) -> AtGate:
-    row = workflows.load(driver.session, driver.workflow)
+    row, server = workflows.load(driver.session, driver.workflow), inspect(driver.session)
+    spec = spec_of(row.spec)
     return AtGate(
         driver=driver,
         row=row,
-        spec=spec_of(row.spec),
-        server=inspect(driver.session),
+        spec=spec,
+        server=server,
         level_since=_level_since(driver, row),
         company=company,
         is_manual=is_manual,
         window=window,
+        force=_force(driver, spec, server, row),
     )
 
 
 def _level_since(driver: Driver, row: WorkflowRow) -> datetime | None:
     """Of a way back, which is level by now and copies nothing: what an older snapshot shows of it is not."""
     return driver.session.value("SELECT NOW(6)") if reverting.is_way_back(row) else None
+
+
+def _force(driver: Driver, spec: Spec, server: Server, row: WorkflowRow) -> Force | None:
+    if spec.force_cutover_after is None:
+        return None
+    caps = Caps(
+        after_seconds=spec.force_cutover_after,
+        max_age_seconds=spec.force_cutover_max_age,
+        max_rows=spec.force_cutover_max_rows,
+    )
+
+    def own() -> frozenset[int]:
+        return frozenset(driver.connections) | lease.connections(driver.session, row.id)
+
+    return Force(caps=caps, server=server, row=row, session=lambda: driver.session, own=own, notify=driver.notify)
 
 
 def hold_at_gate(driver: Driver, spark: Spark, again: Recheck, at: AtGate) -> None:
