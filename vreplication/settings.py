@@ -44,6 +44,8 @@ PACE_STALE_SECONDS = 10.0
 CUTOVER_DEADLINE_SECONDS = 3.0
 """Writers wait at most this long, from sending LOCK to UNLOCK."""
 CUTOVER_RETRY_SECONDS = (0.0, 5.0, 10.0, 30.0, 60.0)
+BY = "by --"
+"""Begins the words of what an operator lets hold a copy back: behind it stands the option."""
 GATE_LAG_SECONDS = 1.0
 GATE_BACKLOG_CHANGES = 1_000
 MAX_CHUNK_ROWS = 65_535

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from vreplication.phases import Phase
+from vreplication.progress import snapshot as snapshots
 from vreplication.progress.snapshot import STALE_SECONDS, Snapshot
 
 KEYS = [
@@ -74,3 +75,20 @@ def test_an_ended_workflow_is_never_silent_nor_ages() -> None:
     ended = snapshot(Phase.COMPLETE, updated_seconds_ago=1e6)
     assert not ended.is_silent
     assert ended.aged(100) is ended
+
+
+@pytest.mark.parametrize(
+    ("phase", "said", "throttled", "behind"),
+    [
+        (Phase.COPYING, "by --max-load: A is 2, more than 1", "by --max-load: A is 2, more than 1", None),
+        (Phase.VERIFYING, "by --max-load: A is 2, more than 1", "by --max-load: A is 2, more than 1", None),
+        (Phase.VERIFYING, "apply lag 9.0 s", None, "lag 9.0 s"),
+        (Phase.WAITING, "by --max-load: A is 2, more than 1", None, None),
+    ],
+)
+def test_what_holds_back_is_named_where_it_does(
+    phase: Phase, said: str, throttled: str | None, behind: str | None
+) -> None:
+    row = dict.fromkeys((*snapshots._OF_CATCH_UP, "converging")) | {"throttled": said}
+    found = snapshots._of_catch_up(row, phase, is_fresh=True)
+    assert (found["throttled"], found["behind"]) == (throttled, behind)

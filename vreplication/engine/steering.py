@@ -10,11 +10,10 @@ from vreplication.clock import SYSTEM
 from vreplication.engine.job import request_of
 from vreplication.mysql.session import Session
 from vreplication.phases import Phase
-from vreplication.settings import Limits, Pace
+from vreplication.settings import BY, Limits, Pace
 from vreplication.state import gate, throttle, throttling
 from vreplication.state.workflows import WorkflowRow
 from vreplication.throttle.pace import Pacer, spared
-from vreplication.throttle.reasons import BY
 
 PROBED = frozenset({Phase.PLANNING, Phase.PREPARING, Phase.COPYING, Phase.CATCHING_UP, Phase.VERIFYING})
 """While a workflow is only held nobody has to know how the server is."""

@@ -25,8 +25,9 @@ from vreplication.mysql.ends import Ends, Route
 from vreplication.mysql.session import ConnectionLost, Session, connect
 from vreplication.planning.spec import Request
 from vreplication.planning.throttle_checks import at_place, number_of, places_of
+from vreplication.settings import BY
 from vreplication.state import throttling
-from vreplication.throttle.reasons import BY, Reason, beyond, over_load, parse_load, strictest
+from vreplication.throttle.reasons import Reason, beyond, over_load, parse_load, strictest
 
 log = logging.getLogger(__name__)
 

@@ -11,15 +11,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vreplication.mysql.session import Session
-from vreplication.phases import OVER
-from vreplication.progress import fed
+from vreplication.phases import OVER, Phase
+from vreplication.progress import fed, snapshot
 from vreplication.progress.fed import Consumers, Fed
+from vreplication.progress.snapshot import Snapshot
+from vreplication.settings import BY
 from vreplication.state import workflows
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _MICROS = 1e6
+_HELD = frozenset({Phase.COPYING, Phase.VERIFYING})
 _METRICS = {
     "up": ("gauge", "1 while the server answers."),
+    "throttled": ("gauge", "1 while the copy or the verification is held back; by: the option, pause or apply."),
     "feed_up": ("gauge", "1 while a process works on the feed."),
     "feed_waiting": ("gauge", "1 while the feed waits for its broker or its source."),
     "feed_paused": ("gauge", "1 while the feed is paused by an operator."),
@@ -87,10 +91,26 @@ def of_server(session: Session, server: str) -> list[Sample]:
     for name, one in fed.read(session).items():
         if name in rows and rows[name].phase not in OVER:
             found += _of_feed({"server": server, "workflow": name}, one, is_paused=rows[name].is_paused)
+    found += [_throttled(server, seen) for seen in snapshot.read_all(session) if _why_held(seen)]
     for group in fed.consumers(session):
         if not group.is_forgotten:
             found += _of_consumers(server, group)
     return found
+
+
+def _throttled(server: str, seen: Snapshot) -> Sample:
+    labels = {"server": server, "workflow": seen.workflow, "by": _why_held(seen)}
+    return Sample(name="throttled", value=1, labels=labels)
+
+
+def _why_held(seen: Snapshot) -> str:
+    """Without figures, so that a series lasts as long as its cause; '' where nothing holds."""
+    if seen.has_ended or seen.phase not in _HELD:
+        return ""
+    if seen.is_paused:
+        return "pause"
+    said = seen.throttled or ""
+    return said.removeprefix(BY).partition(":")[0] if said.startswith(BY) else said.partition(" ")[0]
 
 
 def _of_feed(labels: dict[str, str], one: Fed, *, is_paused: bool) -> Iterator[Sample]:

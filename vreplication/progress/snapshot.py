@@ -15,7 +15,7 @@ from vreplication.errors import Refused
 from vreplication.mysql.session import Session
 from vreplication.phases import ENDED, Phase
 from vreplication.progress.estimate import UNMATCHED_PERCENT
-from vreplication.settings import GATE_BACKLOG_CHANGES, GATE_LAG_SECONDS
+from vreplication.settings import BY, GATE_BACKLOG_CHANGES, GATE_LAG_SECONDS
 from vreplication.state import forecasts, history, layout, progress
 from vreplication.state.workflows import strategy_of
 
@@ -279,8 +279,10 @@ def _percent(percent: float | None, phase: Phase) -> float | None:
 def _of_catch_up(row: Mapping[str, Any], phase: Phase, is_fresh: bool) -> dict[str, Any]:
     figures: dict[str, Any] = {name: row[name] if is_fresh else None for name in _OF_CATCH_UP}
     figures["behind"] = None
-    if phase is not Phase.COPYING:
-        # The chunk gate is shut in other phases too, but there it holds nothing back.
+    is_held = phase is Phase.VERIFYING and (figures["throttled"] or "").startswith(BY)
+    if phase is not Phase.COPYING and not is_held:
+        # The chunk gate is shut in other phases too, but there it holds nothing back; an operator's limit also does
+        # the verification.
         reason, figures["throttled"] = figures["throttled"] or "", None
         figures["behind"] = reason.removeprefix(APPLY) if reason.startswith(APPLY) else None
     converging = row["converging"] if is_fresh else None

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import inf
 
-BY = "by --"
-"""Begins the words of each: the option that holds it."""
+from vreplication.settings import BY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
