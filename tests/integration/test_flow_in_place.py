@@ -12,11 +12,12 @@ import pytest
 from sandbox.databases import Database
 from tests.support.flow import begin, command, definition, finish, let_go, paused_at, wait_reached, wait_until
 from vreplication.mysql.session import Session, connect
+from vreplication.planning import strategy
 from vreplication.planning.plan import Plan, make_plan
 from vreplication.planning.spec import Spec
 from vreplication.progress import snapshot
 from vreplication.settings import SIDECAR
-from vreplication.state import journal
+from vreplication.state import journal, layout
 from vreplication.workflows import operate, stages
 from vreplication.workflows.online_ddl import tasks
 from vreplication.workflows.online_ddl.tasks import Stage
@@ -50,6 +51,16 @@ def _is_waited_for(database: Database, workflow: str, words: str) -> bool:
     with connect(database.url) as session:
         found = snapshot.find(session, workflow)
     return found is not None and words in (found.waiting_for or "")
+
+
+def test_a_plan_alone_makes_nothing_where_our_schema_is_missing(
+    app: Session, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layout, "exists", lambda session: False)
+    monkeypatch.setattr(strategy, "empty_copy", None)
+    with connect(database.url) as session:
+        made = make_plan(session, Spec(table="t", alter=ADD), is_dry=True)
+    assert "tried when the run begins" in next(check.sentence for check in made.checks if check.name == "strategy")
 
 
 def test_what_the_server_can_do_in_an_instant_it_does(app: Session, database: Database) -> None:

@@ -209,7 +209,7 @@ def plan(request: Request) -> int:
 
         return several.plan(several.tables(request), request.url, is_json=request.is_json)
     with connect(request.url, read_timeout=TABLE_SECONDS) as session:
-        made: Plan = make_plan(session, request.spec)
+        made: Plan = make_plan(session, request.spec, is_dry=True)
     if request.is_json:
         json_line({"event": "plan", **plan_json(made)})
     else:

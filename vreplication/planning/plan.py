@@ -17,12 +17,13 @@ from vreplication.planning.checks import copy_path_reason, holds_counter, may_co
 from vreplication.planning.facts import Check, Facts, Verdict, looked, ok, refuse
 from vreplication.planning.spec import Spec
 from vreplication.planning.stages import CUT_OVER, STAGES, Explained, Stage, switched, together
-from vreplication.planning.strategy import Choice, choose
+from vreplication.planning.strategy import ONLINE, Choice, choose, not_tried
 from vreplication.schema.alter import AlterClauses, parse_alter
 from vreplication.schema.introspect import introspect
 from vreplication.schema.mapping import map_for
 from vreplication.schema.model import Table, TableMapping
 from vreplication.schema.trial import trial_alter
+from vreplication.state import layout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,14 +52,17 @@ class Plan:
         return tuple(check for check in self.checks if check.verdict is Verdict.REFUSE)
 
 
-def make_plan(session: Session, spec: Spec) -> Plan:
-    """Plan an online DDL. Raises Refused where there is no such table, or it may not be read; else verdicts."""
+def make_plan(session: Session, spec: Spec, *, is_dry: bool = False) -> Plan:
+    """Plan an online DDL. Raises Refused where there is no such table, or it may not be read; else verdicts.
+
+    is_dry: no run follows, and so it leaves nothing on the server, not even our own schema where that is missing.
+    """
     schema, table = spec.table_parts(session.url.database)
     server = inspect(session)
     source = _introspect(session, server, schema, table)
     facts, alter = _read_alter(session, spec, server, source)
     facts = replace(facts, copy_path=_choose_path(facts))
-    choice = choose(facts)
+    choice = not_tried() if is_dry and spec.strategy != ONLINE and not layout.exists(session) else choose(facts)
     if choice.is_in_place:
         return _plan_in_place(facts, choice)
     return _plan(facts, choice, (*run_checks(facts, alter), strategy.check(choice)))

@@ -46,6 +46,7 @@ class Choice:
     reason: str
     algorithm: str = ""
     after: str = ""
+    is_known: bool = True
     is_refused: bool = False
     """What was asked for by name cannot be done."""
 
@@ -88,6 +89,11 @@ def choose(facts: Facts) -> Choice:
         is_refused = facts.spec.strategy != "auto"
         words = f"The server cannot do it with ALGORITHM={_last(facts, asked)}: {no}"
         return Choice(name=ONLINE, reason=words, is_refused=is_refused)
+
+
+def not_tried() -> Choice:
+    """Where our own schema is missing, in which an empty copy would be made."""
+    return Choice(name=ONLINE, reason="What the server can do in place is tried when the run begins.", is_known=False)
 
 
 def _auto() -> tuple[str, str]:
@@ -179,7 +185,7 @@ def row_versions(session: Session, schema: str, table: str) -> int | None:
 def check(choice: Choice) -> Check:
     if choice.is_refused:
         return refuse("strategy", choice.reason, "Take --strategy online, or auto.")
-    return ok("strategy", f"{choice.name}: {choice.reason}")
+    return ok("strategy", f"{choice.name}: {choice.reason}" if choice.is_known else choice.reason)
 
 
 def check_replicas(facts: Facts, choice: Choice) -> Check:

@@ -81,7 +81,7 @@ def plan(tables: Tables, url: SourceUrl, stop: threading.Event | None = None) ->
         for spec in tables.named:
             if stop and stop.is_set():
                 raise Interrupted("Interrupted before anything was made.")
-            found.append(make_plan(session, online_ddl.online(spec) if tables.is_atomic else spec))
+            found.append(make_plan(session, online_ddl.online(spec) if tables.is_atomic else spec, is_dry=True))
     return switched_together(found) if tables.is_atomic and len(found) > 1 else found
 
 
