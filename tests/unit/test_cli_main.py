@@ -123,7 +123,7 @@ def _flow(calls: Calls) -> list[tuple[ModuleType, str, dict[str, Callable[..., A
             "ending",
             {"note_told": lambda url, result: calls("note_told", result=result)},
         ),
-        (vreplication.planning, "plan", {"make_plan": lambda session, spec: calls("make_plan", spec=spec)}),
+        (vreplication.planning, "plan", {"make_plan": lambda session, spec, **_: calls("make_plan", spec=spec)}),
         (
             vreplication.planning,
             "explain",
