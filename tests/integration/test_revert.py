@@ -24,7 +24,7 @@ from vreplication.planning.spec import Spec, make_spec, spec_of
 from vreplication.scheduler import housekeeping
 from vreplication.settings import SIDECAR
 from vreplication.state import progress, workflows
-from vreplication.workflows import operate
+from vreplication.workflows import blocking, operate
 from vreplication.workflows.online_ddl import tasks
 from vreplication.workflows.online_ddl.tasks import Stage
 
@@ -158,6 +158,7 @@ def test_a_task_keeps_it_level_until_somebody_reverts(database: Database) -> Non
         reader.execute_raw("START TRANSACTION WITH CONSISTENT SNAPSHOT")
         kept, back = pool.submit(tasks.keep_level, stage), names.way_back(run.workflow)
         wait_until(lambda: workflows.load(session, back).phase is Phase.WAITING, f"it does not wait: {run.said}")
+        assert blocking.read(session, back).others
         assert operate.revert(database.url, run.workflow, "test", threading.Event(), run.said.append) is None
         # To that one the original is not level.
         try:

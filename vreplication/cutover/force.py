@@ -54,7 +54,7 @@ class Force:
     def note(self, codes: list[str]) -> None:
         """The gate's reasons, read once more; who is in the way for too long is ended."""
         found = set(codes)
-        if found - _PASSING:
+        if found - _PASSING or not found:
             self.since = None
         elif BLOCKED in found:
             self.since = self.clock.monotonic() if self.since is None else self.since

@@ -13,7 +13,7 @@ from vreplication.cutover.reasons import why_closed
 from vreplication.errors import Refused
 from vreplication.mysql.server import inspect
 from vreplication.mysql.session import Session
-from vreplication.planning.spec import Spec
+from vreplication.planning.spec import RevertSpec, spec_of
 from vreplication.state import lease, ledger, workflows
 
 _OF_SESSIONS = ("blocked", "old_snapshot")
@@ -35,14 +35,15 @@ def read(session: Session, workflow: str) -> Blocking:
     row = workflows.load(session, workflow)
     if row.has_ended or row.is_cut:
         raise Refused(f"Workflow {workflow} waits for no cut-over ({row.phase}).")
-    server, spec = inspect(session), Spec.model_validate(row.spec)
+    server, spec = inspect(session), spec_of(row.spec)
     own = lease.connections(session, workflow) | {session.id}
     found = [
         each
         for table in dict.fromkeys((row.source_table, row.shadow_table))
         for each in blockers(session, server, row.source_schema, table, own=own)
     ]
-    if not (spec.ignore_old_snapshots or row.is_in_place):
+    # Of a way back nothing was copied, and its own gate knows since when it is level.
+    if not (spec.ignore_old_snapshots or row.is_in_place or isinstance(spec, RevertSpec)):
         found += old_snapshots(session, ledger.last_matched(session, workflow), own)
     reasons = why_closed(
         session, server, row, own_connections=own, ignore_old_snapshots=True, needs_release=spec.needs_release,
