@@ -21,6 +21,7 @@ from vreplication.cli import (
     backfill,
     blockers,
     changefeed,
+    doctor,
     housekeeping,
     lake,
     logs,
@@ -98,6 +99,7 @@ plans.command("changefeed", help=changefeed.PLAN_HELP)(changefeed.command(change
 app.command("scale", help=changefeed.SCALE_HELP)(changefeed.scale)
 app.command("feed-check", help=changefeed.CHECK_HELP)(changefeed.feed_check)
 app.command("consume", help=changefeed.CONSUME_HELP)(changefeed.consume)
+app.command("doctor", help=doctor.HELP)(doctor.doctor)
 app.command("metrics", help=metrics.HELP)(metrics.metrics)
 app.command("lake", help=lake.HELP)(lake.lake)
 app.command("lake-read", help=lake.READ_HELP)(lake.lake_read)

@@ -69,6 +69,19 @@ def complete(session: Session) -> None:
         install(session)
 
 
+def unlike(session: Session) -> str:
+    """How the sidecar that is there differs from this release's, as a sentence; '' where it does not. Reads only."""
+    sql = "SELECT table_name FROM information_schema.tables WHERE table_schema=%s"
+    there = {str(name) for (name,) in session.rows(sql, (SIDECAR,))}
+    found = _version(session) if "schema_version" in there else None
+    if found is not None and found > VERSION:
+        return f"It is of version {found}, newer than the {VERSION} that this program knows."
+    if found != VERSION:
+        return f"It is of version {found or 'unknown'}, older than the {VERSION} of this program."
+    missing = sorted(names() - there)
+    return f"It has no table {', '.join(missing)}." if missing else ""
+
+
 def install(session: Session) -> None:
     """Create what is missing and run the migrations that are missing.
 

@@ -1,0 +1,135 @@
+"""What is wrong with a server, as far as we are concerned, and the command that fixes each.
+
+What must stay true: it reads and never writes, which the server enforces (a read-only session): a sidecar of another
+release is named and left as it is; no cure drops something that another server's workflow may still need without
+saying so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+from vreplication import names
+from vreplication.engine import log_kept
+from vreplication.mysql.quoting import qualified
+from vreplication.mysql.server import Server, inspect
+from vreplication.mysql.session import Session
+from vreplication.phases import OVER, Phase
+from vreplication.planning import server_checks
+from vreplication.planning.facts import Verdict
+from vreplication.planning.spec import Request
+from vreplication.scheduler import housekeeping
+from vreplication.state import layout, lease, workflows
+from vreplication.state.workflows import WorkflowRow
+
+SETTING, LAYOUT, WORKFLOW, LEASE, LOG, TRIGGER = "setting", "sidecar", "workflow", "lease", "binary log", "trigger"
+_LEFT = (housekeeping.RETIRED, housekeeping.SHADOW, housekeeping.LEASE)
+_ON_ITS_SOURCE = frozenset({"online_ddl"})
+"""Kinds whose state stands beside the log that they read, so that this server alone can tell what is lost."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that is wrong. `why`: a sentence; `cure`: what to run or to set."""
+
+    kind: str
+    what: str
+    why: str
+    cure: str
+
+    def as_json(self) -> dict[str, str]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _OfServer:
+    session: Session
+    server: Server
+    spec: Request
+
+
+def examine(session: Session) -> list[Finding]:
+    """All that is wrong. The session only reads from now on."""
+    session.execute_raw("SET SESSION TRANSACTION READ ONLY")
+    found = [*_settings(session), *_triggers(session)]
+    if not layout.exists(session):
+        return found
+    if wrong := layout.unlike(session):
+        # What is in tables of another layout cannot be told.
+        cure = "End what runs there, then run any workflow command of this release, which brings it up to date."
+        newer = "Use the newer vreplication that made it."
+        return [*found, Finding(kind=LAYOUT, what="sidecar", why=wrong, cure=newer if "newer" in wrong else cure)]
+    return [*found, *_workflows(session), *_left_over(session)]
+
+
+def _settings(session: Session) -> Iterator[Finding]:
+    facts = _OfServer(session=session, server=inspect(session), spec=Request())
+    for check in server_checks.run(facts):
+        if check.verdict is not Verdict.OK:
+            verb = "refused" if check.verdict is Verdict.REFUSE else "warned of"
+            yield Finding(kind=SETTING, what=check.name, why=f"{check.sentence} Plans are {verb}.", cure=check.cure)
+
+
+def _workflows(session: Session) -> Iterator[Finding]:
+    for row in workflows.load_all(session):
+        if row.phase is Phase.FAILED:
+            cure = f"vreplication resume {row.id}, or vreplication cancel {row.id}"
+            yield Finding(
+                kind=WORKFLOW, what=row.id, why=f"It has failed: {row.reason or 'no reason known'}", cure=cure
+            )
+        elif row.phase not in OVER:
+            yield from _at_work(session, row)
+        if row.phase not in OVER and row.kind in _ON_ITS_SOURCE:
+            yield from _log(session, row)
+
+
+def _at_work(session: Session, row: WorkflowRow) -> Iterator[Finding]:
+    """Whoever ends in order takes its heartbeat away; one that stays and is old is of a process that died."""
+    holders = {role: lease.holder_of(session, row.id, role) for role in (lease.DRIVER, lease.REPLICATE)}
+    resume = f"vreplication resume {row.id}"
+    if not any(holder and holder.is_alive for holder in holders.values()):
+        why = f"Nobody works on it ({row.phase}{', paused' if row.is_paused else ''})."
+        yield Finding(kind=WORKFLOW, what=row.id, why=why, cure=resume)
+    for role, holder in holders.items():
+        if holder and not holder.is_alive and lease.has_beat(session, row.id, role):
+            why = f"Its holder {holder.name} has given no sign of life for {holder.age_seconds:.0f} s."
+            yield Finding(kind=LEASE, what=f"{role} of {row.id}", why=why, cure=resume)
+
+
+def _log(session: Session, row: WorkflowRow) -> Iterator[Finding]:
+    if place := log_kept.gone(session, row):
+        why = f"The server has purged its binary log at {place}: a restart could not go on from there."
+        cure = f"Let it end if it is at work, else vreplication cancel {row.id}; keep binary logs for longer."
+        yield Finding(kind=LOG, what=row.id, why=why, cure=cure)
+
+
+def _left_over(session: Session) -> Iterator[Finding]:
+    for item in housekeeping.find(session):
+        if item.kind in _LEFT:
+            is_retired = item.kind == housekeeping.RETIRED
+            cure = f"vreplication cleanup {item.workflow}" if is_retired else "vreplication housekeeping --yes"
+            yield Finding(kind=item.kind, what=item.what, why=f"It is left over: {item.why}.", cure=cure)
+
+
+def _triggers(session: Session) -> Iterator[Finding]:
+    """Of ours, while no workflow that goes on here has them; a move's source has its workflow on the target."""
+    mine = _of_the_living(session)
+    sql = "SELECT TRIGGER_SCHEMA, TRIGGER_NAME, EVENT_OBJECT_TABLE FROM information_schema.TRIGGERS"
+    for schema, name, table in session.rows(f"{sql} WHERE TRIGGER_NAME LIKE 'vr\\_deny\\_%'"):
+        if names.is_deny_trigger(str(name)) and str(name) not in mine:
+            yield Finding(
+                kind=TRIGGER,
+                what=f"{schema}.{name}",
+                why=f"It denies writes to {schema}.{table}, and no workflow on this server has it.",
+                cure="First see on the target of every move from here that none goes on (vreplication status); then "
+                f"DROP TRIGGER {qualified(str(schema), str(name))}",
+            )
+
+
+def _of_the_living(session: Session) -> set[str]:
+    if not layout.exists(session) or layout.unlike(session):
+        return set()
+    living = [row for row in workflows.load_all(session) if row.phase not in OVER]
+    pairs = {(row.id, table.source_table) for row in living for table in workflows.tables(session, row.id)}
+    return {names.deny_trigger(workflow, table, event) for workflow, table in pairs for event in names.DENIED_EVENTS}
