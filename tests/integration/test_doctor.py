@@ -10,11 +10,13 @@ import pytest
 
 from sandbox.databases import Database
 from tests.support.flow import begin, paused_at, wait_reached, wait_until
+from tests.support.rows import make_move
 from vreplication import masking, names
 from vreplication.cli import main, options
 from vreplication.mysql.session import Session, connect
 from vreplication.settings import SIDECAR
 from vreplication.state import lease
+from vreplication.workflows.move_tables.streams import stream_id
 
 pytestmark = pytest.mark.usefixtures("quick")
 Doctor = Callable[[], tuple[int, set[tuple[str, str, str]]]]
@@ -117,6 +119,16 @@ def test_a_workflow_that_is_at_work_is_nothing_wrong(database: Database, doctor:
         _, found = doctor()
     assert {kind for kind, _, _ in found} <= {"setting"}
     assert run.result().event == "complete"
+
+
+def test_a_move_whose_way_back_is_kept_level_is_worked_on(session: Session, database: Database, doctor: Doctor) -> None:
+    """By its catch-up alone, which holds its lease under the name of the way."""
+    make_move(session, "m", database.name, number=2)
+    idle = ("workflow", "m", "vreplication resume m")
+    assert idle in doctor()[1]
+    with connect(database.url) as other:
+        lease.acquire(other, stream_id("m", 2), lease.REPLICATE)
+        assert idle not in doctor()[1]
 
 
 def test_a_setting_that_plans_refuse_is_named(database: Database, doctor: Doctor) -> None:

@@ -20,8 +20,9 @@ from vreplication.planning import server_checks
 from vreplication.planning.facts import Verdict
 from vreplication.planning.spec import Request
 from vreplication.scheduler import housekeeping
-from vreplication.state import layout, lease, workflows
+from vreplication.state import layout, lease, moves, workflows
 from vreplication.state.workflows import WorkflowRow
+from vreplication.workflows.move_tables.streams import stream_id
 
 SETTING, LAYOUT, WORKFLOW, LEASE, LOG, TRIGGER = "setting", "sidecar", "workflow", "lease", "binary log", "trigger"
 _LEFT = (housekeeping.RETIRED, housekeeping.SHADOW, housekeeping.LEASE)
@@ -86,15 +87,22 @@ def _workflows(session: Session) -> Iterator[Finding]:
 
 def _at_work(session: Session, row: WorkflowRow) -> Iterator[Finding]:
     """Whoever ends in order takes its heartbeat away; one that stays and is old is of a process that died."""
-    holders = {role: lease.holder_of(session, row.id, role) for role in (lease.DRIVER, lease.REPLICATE)}
+    held = {lease.DRIVER: row.id, lease.REPLICATE: _stream(session, row)}
+    holders = {role: lease.holder_of(session, each, role) for role, each in held.items()}
     resume = f"vreplication resume {row.id}"
     if not any(holder and holder.is_alive for holder in holders.values()):
         why = f"Nobody works on it ({row.phase}{', paused' if row.is_paused else ''})."
         yield Finding(kind=WORKFLOW, what=row.id, why=why, cure=resume)
     for role, holder in holders.items():
-        if holder and not holder.is_alive and lease.has_beat(session, row.id, role):
+        if holder and not holder.is_alive and lease.has_beat(session, held[role], role):
             why = f"Its holder {holder.name} has given no sign of life for {holder.age_seconds:.0f} s."
-            yield Finding(kind=LEASE, what=f"{role} of {row.id}", why=why, cure=resume)
+            yield Finding(kind=LEASE, what=f"{role} of {held[role]}", why=why, cure=resume)
+
+
+def _stream(session: Session, row: WorkflowRow) -> str:
+    """Under which the catch-up of a workflow holds its lease: of tables that move, that of the way they go now."""
+    move = moves.find(session, row.id)
+    return row.id if move is None else stream_id(row.id, move.number)
 
 
 def _log(session: Session, row: WorkflowRow) -> Iterator[Finding]:
