@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -92,3 +93,33 @@ def test_without_the_right_it_is_refused(app: Session, database: Database) -> No
     result = begin(database, "t", ADD, force_cutover_after=1).result()
     assert (result.event, result.exit_code) == ("refused", 2)
     assert "CONNECTION" in (result.reason or "")
+
+
+@pytest.mark.usefixtures("may_kill")
+def test_a_transaction_that_grows_while_others_look_too_often_lives(app: Session, database: Database) -> None:
+    """InnoDB shows an old copy of its transactions to whoever reads it often: there it has changed one row."""
+    over, seen = threading.Event(), list[int]()
+
+    def look() -> None:
+        sql = "SELECT trx_rows_modified FROM information_schema.innodb_trx WHERE trx_mysql_thread_id=%s"
+        with database.server.admin() as monitor:
+            while not over.wait(0.02):
+                seen.extend(int(rows) for (rows,) in monitor.rows(sql, (busy.id,)))
+
+    with connect(database.app_url) as busy:
+        busy.execute_raw("BEGIN")
+        busy.execute_raw("UPDATE t SET a=9 WHERE id=1")
+        looking = threading.Thread(target=look)
+        looking.start()
+        try:
+            wait_until(lambda: 1 in seen, "it is not seen")
+            busy.execute_raw("UPDATE t SET a=8")
+            run = begin(database, "t", ADD, force_cutover_after=1, force_cutover_max_rows=1)
+            said = (f"connection {busy.id} is not ended", f"ended connection {busy.id} ")
+            wait_until(lambda: any(w.startswith(said) for w in run.said), "nothing is said of it")
+            assert busy.is_alive()
+        finally:
+            over.set()
+            looking.join()
+        busy.execute_raw("ROLLBACK")
+    assert run.result().event == "complete"

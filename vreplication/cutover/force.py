@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from vreplication.clock import SYSTEM, Clock
 from vreplication.cutover.blockers import METADATA_LOCK, Blocker, blockers, branch_names
 from vreplication.cutover.reasons import BLOCKER_SECONDS
-from vreplication.cutover.transactions import Transaction, open_transactions
+from vreplication.cutover.transactions import Transaction, fresh_transactions
 from vreplication.mysql.processes import Process, processes
 from vreplication.mysql.server import Server
 from vreplication.mysql.session import Session, SqlError
@@ -77,7 +77,7 @@ class Force:
             if b.age_seconds >= BLOCKER_SECONDS
         ]
         prepared = branch_names(session, self.server)
-        known, open_ones = processes(session, is_full=True), open_transactions(session)
+        known, open_ones = processes(session, is_full=True), fresh_transactions(session.url)
         by_id = None if open_ones is None else {t.connection_id: t for t in open_ones}
         for blocker in {b.connection_id: b for b in found}.values():
             process = known.get(blocker.connection_id or 0)

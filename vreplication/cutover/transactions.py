@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from vreplication.clock import SYSTEM
-from vreplication.mysql.session import Session, SqlError
+from vreplication.mysql.session import Session, SqlError, connect
+from vreplication.mysql.url import SourceUrl
 
 _CANNOT_CONVERT = 3854
 _KEEPS_NO_SNAPSHOT = ("READ COMMITTED", "READ UNCOMMITTED")
@@ -42,6 +43,21 @@ def open_transactions(session: Session) -> list[Transaction] | None:
         except SqlError as error:
             if error.code != _CANNOT_CONVERT:
                 raise
+    return None
+
+
+def fresh_transactions(url: SourceUrl) -> list[Transaction] | None:
+    """As they are at this moment at the earliest. None: the server shows older ones, for others read them too often.
+
+    A transaction of a new connection stands among them only where they were renewed since it began.
+    """
+    with connect(url) as probe:
+        probe.execute_raw("START TRANSACTION WITH CONSISTENT SNAPSHOT")
+        for _ in range(_LOOKS):
+            found = open_transactions(probe)
+            if found is not None and any(each.connection_id == probe.id for each in found):
+                return [each for each in found if each.connection_id != probe.id]
+            SYSTEM.sleep(_PAUSE_SECONDS)
     return None
 
 
