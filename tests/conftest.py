@@ -13,6 +13,7 @@ import os
 import secrets
 import shutil
 import tempfile
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -41,6 +42,7 @@ DSN_VARIABLE = "VREPLICATION_TEST_DSN"
 
 
 SEED_VARIABLE = "VREPLICATION_SEED"
+EVERY_CASE = "VREPLICATION_EVERY_CASE"
 
 
 def pytest_report_header() -> str:
@@ -56,6 +58,9 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="vreplication-state-")
     _collect_seldom()
     config.addinivalue_line("markers", "only_on(flavor): needs what one flavor alone has ('mariadb' or 'mysql')")
+    config.addinivalue_line(
+        "markers", f"in_turn: half of its cases, each value on both servers or on one in turn; all with {EVERY_CASE}=1"
+    )
 
 
 def _collect_seldom() -> None:
@@ -73,6 +78,7 @@ def pytest_unconfigure() -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    _take_turns(config, items)
     for item in items:
         _skip_other_flavor(item)
         if item.get_closest_marker("spark"):
@@ -83,6 +89,32 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.xdist_group("kafka_cluster"))
         if config.getoption("loadgroup", False):
             _keep_together(item)
+
+
+def _take_turns(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if os.environ.get(EVERY_CASE):
+        return
+    seen: dict[tuple[str, int], list[str]] = defaultdict(list)
+    out = {item for item in items if _is_left_out(item, seen)}
+    items[:] = [item for item in items if item not in out]
+    config.hook.pytest_deselected(items=list(out))
+
+
+def _is_left_out(item: pytest.Item, seen: dict[tuple[str, int], list[str]]) -> bool:
+    """Of a product of values, where their places add up to an odd number: each value stays, of three each pair."""
+    marker = item.get_closest_marker("in_turn")
+    if marker is None:
+        return False
+    return _flavor(item) != marker.args[0] if marker.args else sum(_places(item, seen)) % 2 == 1
+
+
+def _places(item: pytest.Item, seen: dict[tuple[str, int], list[str]]) -> Iterator[int]:
+    """Of each parameter of a test's (the server is one), which of its values this is."""
+    for at, value in enumerate(item.callspec._idlist):  # type: ignore[attr-defined]
+        values = seen[item.nodeid.partition("[")[0], at]
+        if value not in values:
+            values.append(value)
+        yield values.index(value)
 
 
 def pytest_collection_finish() -> None:
@@ -99,10 +131,13 @@ def _keep_together(item: pytest.Item) -> None:
 
 
 def _skip_other_flavor(item: pytest.Item) -> None:
-    marker = item.get_closest_marker("only_on")
-    flavor = getattr(item, "callspec", None) and item.callspec.params.get("server")  # type: ignore[attr-defined]
+    marker, flavor = item.get_closest_marker("only_on"), _flavor(item)
     if marker and flavor and flavor != marker.args[0]:
         item.add_marker(pytest.mark.skip(reason=f"only on {marker.args[0]}"))
+
+
+def _flavor(item: pytest.Item) -> str | None:
+    return getattr(item, "callspec", None) and item.callspec.params.get("server")  # type: ignore[attr-defined]
 
 
 @pytest.fixture(scope="session", params=binaries.FLAVORS)

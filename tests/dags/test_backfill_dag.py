@@ -126,6 +126,7 @@ tell(states)
 
 @pytest.mark.slow
 @pytest.mark.spark
+@pytest.mark.in_turn("mysql")
 def test_runs_of_the_dag(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Airflow itself makes the runs and the mapped task, with connections and Spark, in a database of its own."""
     for table in ("t", "u"):

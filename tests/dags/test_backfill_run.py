@@ -1,4 +1,4 @@
-"""`airflow backfill create` through a real scheduler: a week is copied, and copied again without a change."""
+"""`airflow backfill create` through a real scheduler: three days are copied, and copied again without a change."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from tests.support.local_spark import WITHOUT
 from vreplication.mysql.session import Session, connect
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("airflow")]
-DAYS = 7
+DAYS = 3
 PATIENCE_SECONDS = 280.0
 DEFINITION = "(id INT PRIMARY KEY, at DATETIME(3), v VARCHAR(20))"
 JOB = """
 jobs:
-  - {{name: week, source: {conn}, target: {conn}, table: visits, target_table: visits_copy, time_column: at,
+  - {{name: days, source: {conn}, target: {conn}, table: visits, target_table: visits_copy, time_column: at,
      spark_master: "{master}"}}
 """
 
 
 def fill(session: Session) -> None:
-    """A row every six hours from the day before the week until the day after it, and one without a time."""
+    """A row every six hours from the day before until the day after, and one without a time."""
     for table in ("visits", "visits_copy"):
         session.execute_raw(f"CREATE TABLE {table} {DEFINITION}")
     for n in range((DAYS + 2) * 4):
@@ -35,9 +35,9 @@ def fill(session: Session) -> None:
 
 
 def create(airflow: Deployment, *more: str) -> None:
-    """The week of the fifth; both dates are of logical dates, and inclusive."""
-    conf = json.dumps({"jobs": ["week"]})
-    dates = ("--from-date", "2026-01-05", "--to-date", "2026-01-11")
+    """From the fifth on; both dates are of logical dates, and inclusive."""
+    conf = json.dumps({"jobs": ["days"]})
+    dates = ("--from-date", "2026-01-05", "--to-date", "2026-01-07")
     words = ("backfill", "create", "--dag-id", "backfill", *dates, "--dag-run-conf", conf, *more)
     airflow.airflow(*words)
 
@@ -51,7 +51,7 @@ def wait_closed(airflow: Deployment) -> None:
 
 
 def results(airflow: Deployment, tries: int) -> list[dict[str, Any]]:
-    """Of the runs of the week, once each has ended and was tried so often."""
+    """Of the runs, once each has ended and was tried so often."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         runs = _get(airflow, "/api/v2/dags/backfill/dagRuns?run_type=backfill&limit=100")["dag_runs"]
@@ -92,7 +92,7 @@ def _result(airflow: Deployment, run: str) -> dict[str, Any] | None:
 
 @pytest.mark.only_on("mariadb")
 @pytest.mark.timeout(600)
-def test_a_week_twice(airflow: Deployment, database: Database) -> None:
+def test_three_days_twice(airflow: Deployment, database: Database) -> None:
     with connect(database.app_url) as app:
         fill(app)
         conn = f"shop_{database.name}"
@@ -104,9 +104,9 @@ def test_a_week_twice(airflow: Deployment, database: Database) -> None:
         first = results(airflow, 1)
         assert sum(r["inserted"] for r in first) == 4 * DAYS
         assert all(r["verified"] and r["null_time_rows"] == 1 for r in first)
-        week = "SELECT * FROM {} WHERE at >= '2026-01-05' AND at < '2026-01-12' ORDER BY id"
+        days = "SELECT * FROM {} WHERE at >= '2026-01-05' AND at < '2026-01-08' ORDER BY id"
         copied = app.rows("SELECT * FROM visits_copy ORDER BY id")
-        assert copied == app.rows(week.format("visits"))
+        assert copied == app.rows(days.format("visits"))
         # What is still the same needs no JVM for each day to be found so.
         jobs.write_text(JOB.format(conn=conn, master=WITHOUT))
         wait_closed(airflow)

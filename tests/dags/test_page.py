@@ -798,6 +798,7 @@ def silent() -> Iterator[list[Source]]:
         listener.close()
 
 
+@pytest.mark.in_turn("mariadb")
 def test_unreachable_sources_cost_two_seconds_in_all(
     clients: dict[str, Any],
     workflow: WorkflowRow,

@@ -39,6 +39,7 @@ def case(database: Database) -> Iterator[Case]:
     made.close()
 
 
+@pytest.mark.in_turn("mariadb")
 def test_slices_side_by_side(spark: Any, case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "cut", lambda *a: slices.cut(*a, slice_rows=3_000))
     first = case.run(spark=spark, mirror=True)
@@ -85,6 +86,7 @@ def test_the_command(case: Case, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_to_all", [False, True], ids=["SIGINT", "SIGTERM to all"])
+@pytest.mark.in_turn
 def test_the_command_is_interrupted_and_done_again(spark: Any, case: Case, tmp_path: Path, is_to_all: bool) -> None:
     """By a person, or as a service manager does it: Spark's JVM goes first."""
     (tmp_path / "backfills.yaml").write_text(JOBS)

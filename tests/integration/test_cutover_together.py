@@ -195,6 +195,7 @@ def end(ready: Readies, connection: int) -> None:
 
 @pytest.mark.parametrize("point", ["locked", "rename_pending", "sentry_dropped", "handed_over"])
 @pytest.mark.parametrize("victim", ["renamer", "locker of the last"])
+@pytest.mark.in_turn
 def test_one_connection_dies_and_none_is_switched(
     ready: Readies, points: Points, app: Session, point: str, victim: str
 ) -> None:

@@ -27,6 +27,7 @@ def encrypting(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 
 
 @pytest.mark.parametrize("path", ["server", "rows"])
+@pytest.mark.in_turn
 def test_an_encrypted_table(encrypting: Database, pauses: Path, path: str) -> None:
     table, alter = f"by_{path}", "ADD COLUMN z INT NOT NULL DEFAULT 7, ADD UNIQUE KEY u (v)"
     with connect(encrypting.app_url) as app:

@@ -268,6 +268,7 @@ def test_bad_input_is_one_sentence(words: tuple[str, ...], said: str) -> None:
     assert (code, said in err, "geheim" in err) == (2, True, False), err
 
 
+@pytest.mark.in_turn("mysql")
 def test_a_feed_whose_process_is_gone_says_so(source: Database) -> None:
     with connect(source.url) as session:
         layout.install(session)
@@ -295,6 +296,7 @@ def test_a_source_that_does_not_describe_its_rows_is_refused(source: Database, k
     assert "has no unique key without NULLs" in err
 
 
+@pytest.mark.in_turn("mariadb")
 def test_rows_that_can_be_too_large_are_refused_without_a_policy(
     source: Database, kafka: Cluster, tmp_path: Path
 ) -> None:

@@ -125,6 +125,7 @@ class Processes:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(1))
+@pytest.mark.in_turn("mariadb")
 def test_nothing_is_lost_whoever_is_killed(
     begin: Callable[..., Running],
     _kill: Callable[..., Killer],  # noqa: F811, PT019
@@ -199,6 +200,7 @@ class EndedEarly:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(1))
+@pytest.mark.in_turn("mysql")
 def test_what_a_dead_run_has_left_is_waited_for(
     begin: Callable[..., Running],
     database: Database,

@@ -304,6 +304,7 @@ def test_all_kinds_of_ddl(kafka: Cluster, database: Database, session: Session, 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("point", ["consume.before_ddl", "consume.after_ddl"])
+@pytest.mark.in_turn
 def test_a_consumer_that_is_killed_at_a_ddl(
     kafka: Cluster, database: Database, session: Session, t: Layout, mode: str, point: str, tmp_path: Path
 ) -> None:
@@ -327,6 +328,7 @@ def test_a_consumer_that_is_killed_at_a_ddl(
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("point", ["consume.before_apply", "consume.before_commit", "consume.after_commit"])
+@pytest.mark.in_turn
 def test_a_consumer_that_is_killed_is_replaced(
     kafka: Cluster, database: Database, session: Session, mode: str, point: str, tmp_path: Path
 ) -> None:

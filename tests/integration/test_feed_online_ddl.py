@@ -167,6 +167,7 @@ def test_an_online_ddl_is_an_alter_to_consumers_wherever_the_feed_is_killed(
 
 
 @pytest.mark.parametrize("is_followed", [True, False])
+@pytest.mark.in_turn
 def test_a_swap_by_another_tool_goes_on_or_says_what_to_do(
     begin: Callable[..., Running], database: Database, targets: dict[str, Database], is_followed: bool
 ) -> None:
@@ -198,6 +199,7 @@ def test_a_swap_by_another_tool_goes_on_or_says_what_to_do(
 
 
 @pytest.mark.parametrize("when", ["before", "behind"])
+@pytest.mark.in_turn
 def test_a_cut_over_between_two_chunks_of_a_snapshot_loses_no_row(
     begin: Callable[..., Running],
     database: Database,

@@ -128,6 +128,7 @@ def kill_at_times(monkeypatch: pytest.MonkeyPatch, draw: random.Random) -> list[
 
 
 @pytest.mark.parametrize("way", ["parts", "claim-check", "key-only"])
+@pytest.mark.in_turn
 def test_the_target_gets_what_the_source_has(
     begin: Callable[..., Running],
     source: Database,

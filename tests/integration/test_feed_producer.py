@@ -133,6 +133,7 @@ def _drop(producer: FeedProducer) -> None:
 
 
 @pytest.mark.parametrize("seed", seeds(3))
+@pytest.mark.in_turn
 def test_each_change_is_sent_once_wherever_the_feed_is_killed(
     begin: Callable[..., Running], kill: Callable[..., Killer], database: Database, seed: int
 ) -> None:
@@ -228,6 +229,7 @@ def test_whoever_comes_next_fences_the_one_before(begin: Callable[..., Running],
     check_numbers(first.feed)
 
 
+@pytest.mark.in_turn("mariadb")
 def test_partitions_wait_for_a_transaction_that_is_half_sent(
     begin: Callable[..., Running], kill: Callable[..., Killer], database: Database
 ) -> None:

@@ -78,6 +78,7 @@ def is_filled(feed: Running) -> bool:
 
 
 @pytest.mark.parametrize("seed", seeds(3))
+@pytest.mark.in_turn
 def test_what_was_there_and_what_is_written_make_the_table(
     begin: Callable[..., Running],
     kill: Callable[..., Killer],  # noqa: F811

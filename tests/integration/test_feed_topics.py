@@ -71,6 +71,7 @@ def ddl_of(feed: Feed, name: str) -> list[str]:
     return [" ".join(read_ddl(k, v)[1].split()[:3]) for tags, k, v in messages if tags.kind is Kind.DDL]
 
 
+@pytest.mark.in_turn("mysql")
 def test_rows_and_ddl_go_to_the_topic_of_their_table(begin: Callable[..., Running], database: Database) -> None:
     """A table is made, renamed and dropped while the feed runs."""
     make_tables(database, "t", "quiet")
@@ -100,6 +101,7 @@ def test_rows_and_ddl_go_to_the_topic_of_their_table(begin: Callable[..., Runnin
 
 
 @pytest.mark.parametrize("seed", seeds(1))
+@pytest.mark.in_turn("mariadb")
 def test_each_change_is_in_its_topic_once_wherever_the_feed_is_killed(
     begin: Callable[..., Running],
     kill: Callable[..., Killer],  # noqa: F811
@@ -137,6 +139,7 @@ def test_each_change_is_in_its_topic_once_wherever_the_feed_is_killed(
 
 
 @pytest.mark.parametrize("seed", seeds(1))
+@pytest.mark.in_turn("mysql")
 def test_what_was_committed_without_progress_is_found_in_every_topic(
     begin: Callable[..., Running], database: Database, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
@@ -223,6 +226,7 @@ def rows_of(database: Database) -> Any:
     return database.admin.rows("SELECT * FROM late ORDER BY id")
 
 
+@pytest.mark.in_turn("mysql")
 def test_a_topic_that_is_not_the_feeds_stops_it_until_it_is_away(
     begin: Callable[..., Running], database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -136,6 +136,7 @@ def test_one_that_is_blocked_holds_both(database: Database, app: Session, tmp_pa
     assert (related.differences(app), related.deadlocks) == ([], [])
 
 
+@pytest.mark.in_turn("mysql")
 def test_one_that_fails_ends_both(database: Database, app: Session, tmp_path: Path) -> None:
     """Nothing is switched; the other says which one it was; `cancel` removes what was made."""
     with running(database, tmp_path, "--cutover", "manual") as command:
@@ -174,6 +175,7 @@ def test_a_duplicate_in_one_ends_both(database: Database, app: Session, tmp_path
     assert is_untouched(app)
 
 
+@pytest.mark.in_turn("mariadb")
 def test_one_that_is_cancelled_ends_both(database: Database, app: Session, tmp_path: Path) -> None:
     with running(database, tmp_path, "--cutover", "manual") as command:
         waits_for(database, command, 0, "release")
@@ -185,6 +187,7 @@ def test_one_that_is_cancelled_ends_both(database: Database, app: Session, tmp_p
     assert (is_untouched(app), ours(app)) == (True, [])
 
 
+@pytest.mark.in_turn("mysql")
 def test_killed_at_the_gate_none_goes_on_alone(database: Database, app: Session, tmp_path: Path) -> None:
     """A table's own workflow would be switched by itself: it is refused, and the group goes on."""
     with running(database, tmp_path, "--cutover", "manual") as command:
@@ -249,6 +252,7 @@ def test_of_one_table_it_says_nothing(database: Database, app: Session) -> None:
     assert (with_it.code, with_it.last["stages"]) == (0, without.last["stages"])
 
 
+@pytest.mark.in_turn("mariadb")
 def test_what_cannot_be_switched_together_is_refused(database: Database, app: Session, tmp_path: Path) -> None:
     """One sentence, exit code 2, and nothing is touched."""
     windows = tmp_path / "windows.yaml"

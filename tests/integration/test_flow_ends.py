@@ -69,6 +69,7 @@ def test_a_lock_in_the_drivers_way_is_waited_for(
     ],
 )
 @pytest.mark.parametrize("way", ["copy", "changelog"])
+@pytest.mark.in_turn
 def test_a_value_that_does_not_fit_fails_the_workflow(
     app: Session, database: Database, pauses: Path, alter: str, bad: str, column: str, way: str
 ) -> None:

@@ -252,6 +252,7 @@ def test_who_was_first_has_released_it_and_a_rejection_comes_too_late(held: Run,
         assert "rejected" not in _events(session, held)
 
 
+@pytest.mark.in_turn("mysql")
 def test_an_open_window_releases_and_a_closed_one_holds(database: Database, table: None) -> None:
     """Of the command itself, with nobody else who watches the clock."""
     closed, _ = opens_soon()

@@ -183,6 +183,7 @@ def finish(database: Database, app: Session, run: Run, alter: str) -> None:
 
 
 @pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.in_turn
 def test_keys_of_text_and_unique_values_come_out_exactly(
     database: Database, pauses: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -211,6 +212,7 @@ def test_keys_of_text_and_unique_values_come_out_exactly(
 
 @pytest.mark.parametrize("point", ["apply.between_rounds", "apply.before_checkpoint"])
 @pytest.mark.parametrize("name", ["varchar", "several columns", "new unique key"])
+@pytest.mark.in_turn
 def test_a_batch_that_was_written_in_part_is_written_again(
     database: Database, pauses: Path, monkeypatch: pytest.MonkeyPatch, name: str, point: str
 ) -> None:

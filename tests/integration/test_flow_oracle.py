@@ -62,6 +62,7 @@ def test_a_delete_means_the_row_of_the_source(database: Database, server: Runnin
         ("UPDATE t SET k='B' WHERE k='a'", "UPDATE t SET k='x' WHERE k='b'"),
     ],
 )
+@pytest.mark.in_turn
 def test_keys_that_become_one(database: Database, writes: tuple[str, ...]) -> None:
     make(database, f"CREATE TABLE t (k VARCHAR(20) PRIMARY KEY, n INT) {BIN}")
     make(database, "INSERT INTO t VALUES ('a',1),('b',2),('c',3)")
@@ -143,6 +144,7 @@ def no_pad(server: RunningServer) -> str:
         ("id INT PRIMARY KEY, u DATETIME", "MODIFY u DATE", "(2,'2024-01-01 23:59:59')"),
     ],
 )
+@pytest.mark.in_turn
 def test_narrowed_text(
     database: Database, server: RunningServer, columns: str, alter: str, row: str, is_copied: bool
 ) -> None:
@@ -175,6 +177,7 @@ def test_what_a_plain_alter_cuts_with_a_note_is_refused(
 
 @pytest.mark.parametrize("path", ["server", "rows"])
 @pytest.mark.parametrize("kind", ["STORED", "VIRTUAL"])
+@pytest.mark.in_turn
 def test_what_a_generated_column_rounds_is_no_loss(database: Database, kind: str, path: str) -> None:
     """A price with tax: each write of it is noted by the server, and none is refused."""
     total = f"total DECIMAL(9,2) AS (net*1.0825) {kind}, KEY (total)"
@@ -192,6 +195,7 @@ LATER = ["INSERT INTO t (id,ts) VALUES (3,'2024-05-05 01:00:00')", "UPDATE t SET
 
 @pytest.mark.parametrize("path", ["server", "rows"])
 @pytest.mark.parametrize("zone", ["+09:00", "-05:00"])
+@pytest.mark.in_turn
 def test_generated_columns_by_the_servers_zone(database: Database, zone: str, path: str) -> None:
     with settings(database, time_zone=zone):
         make(database, DATES, TIMES)
@@ -260,6 +264,7 @@ def test_a_unique_key_over_a_generated_date(database: Database) -> None:
         "ADD COLUMN e TIMESTAMP DEFAULT '2024-01-01 00:00:00'",
     ],
 )
+@pytest.mark.in_turn
 def test_added_columns_by_the_servers_zone(database: Database, alter: str) -> None:
     with settings(database, time_zone="+09:00"):
         make(database, "CREATE TABLE t (id INT PRIMARY KEY, ts TIMESTAMP NOT NULL)")
@@ -294,6 +299,7 @@ def test_an_index_over_a_virtual_date_stays_whole(database: Database) -> None:
     [(", CHECK (ts >= '2024-01-01 00:00:00')", "ADD COLUMN x INT"), ("", "ADD CHECK (ts < '2024-01-05 00:00:00')")],
 )
 @pytest.mark.parametrize("last", ["2024-01-02 12:00:00", "2024-01-05 04:00:00"])
+@pytest.mark.in_turn
 def test_checks_by_the_servers_zone(database: Database, check: str, alter: str, last: str, path: str) -> None:
     """In UTC the first row is one of the year before, and the last one of the day before."""
     with settings(database, time_zone="+09:00"):

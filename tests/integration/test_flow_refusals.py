@@ -114,6 +114,7 @@ AT_PREPARE = {
 
 
 @pytest.mark.parametrize("name", AT_PREPARE)
+@pytest.mark.in_turn
 def test_what_is_refused_at_prepare_is_exit_2_and_nothing_of_it_is_left(database: Database, name: str) -> None:
     """The plan cannot try these; of the sidecar, made meanwhile, the tables stay, and they are empty."""
     create, alter, word = AT_PREPARE[name]
@@ -191,6 +192,7 @@ def test_a_missing_privilege_is_named_as_a_grant(database: Database) -> None:
     "words",
     [("pause",), ("resume",), ("release",), ("cancel", "--yes"), ("cleanup", "--yes"), ("verify",), ("status",)],
 )
+@pytest.mark.in_turn
 def test_an_unknown_workflow_is_exit_2(database: Database, words: tuple[str, ...]) -> None:
     ended = call(database, words[0], "nope", *words[1:])
     assert ended.code == 2, (ended.out, ended.err)

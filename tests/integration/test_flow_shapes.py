@@ -65,6 +65,7 @@ KEYS = {
 
 @pytest.mark.parametrize("path", ["server", "rows"])
 @pytest.mark.parametrize("shape", KEYS)
+@pytest.mark.in_turn
 def test_keys_of_every_shape(database: Database, pauses: Path, shape: str, path: str) -> None:
     create, rows, writes = KEYS[shape]
     with connect(database.app_url) as app:
@@ -89,6 +90,7 @@ def test_keys_of_every_shape(database: Database, pauses: Path, shape: str, path:
     [("order", "rows"), ("we`ird %s\"na'me\\", "server"), ("n" * 64, "server"), ("ñ" * 64, "rows")],
     ids=ascii,
 )
+@pytest.mark.in_turn
 def test_tables_of_every_name(database: Database, pauses: Path, name: str, path: str) -> None:
     table = quoted(name)
     with connect(database.app_url) as app:
@@ -266,6 +268,7 @@ ALTERS = [
 
 
 @pytest.mark.parametrize("alter", ALTERS)
+@pytest.mark.in_turn
 def test_alters_give_what_a_plain_alter_gives(database: Database, pauses: Path, alter: str) -> None:
     with connect(database.app_url) as app:
         app.execute_raw(

@@ -118,6 +118,7 @@ def test_a_server_started_since_the_verification_is_verified_again(
     assert tasks.clean_up(stage).event == "complete"
 
 
+@pytest.mark.in_turn("mariadb")
 def test_verify_gives_up_without_catch_up(
     stage: Stage, replicate: CatchUp, monkeypatch: pytest.MonkeyPatch, database: Database
 ) -> None:

@@ -183,6 +183,7 @@ def test_old_rows_go_but_for_those_of_a_workflow_that_goes_on(
     assert events(session, "over") != []
 
 
+@pytest.mark.in_turn("mysql")
 def test_a_running_workflow_beside_it_is_left_alone(
     app: Session, session: Session, database: Database, pauses: Path
 ) -> None:

@@ -61,8 +61,9 @@ def numbers(lakes: LakeServer, lake: Path, bare: Layout) -> list[int]:
 @pytest.mark.only_on("mysql")
 @pytest.mark.parametrize(
     "point",
-    ["lake.before_stage", "lake.staged", "lake.files_written", "lake.before_manifest", "lake.after_manifest"],
+    ["lake.before_stage", "lake.before_manifest", "lake.files_written", "lake.after_manifest", "lake.staged"],
 )
+@pytest.mark.in_turn
 def test_killed_and_gone_on_with(
     kafka: Cluster, bare: Layout, lakes: LakeServer, lake: Path, tmp_path: Path, point: str
 ) -> None:
@@ -98,6 +99,7 @@ def filled(lakes: LakeServer, feed: FeedWriter, lake: Path) -> bool:
 @pytest.mark.parametrize(
     "point", ["lake.compact.before_removal", "lake.compact.before_manifest", "lake.compact.after_manifest"]
 )
+@pytest.mark.in_turn
 def test_a_compaction_that_is_killed(
     kafka: Cluster, bare: Layout, lakes: LakeServer, lake: Path, tmp_path: Path, point: str
 ) -> None:

@@ -29,6 +29,7 @@ def folded(request: pytest.FixtureRequest) -> Iterator[Database]:
 
 
 @pytest.mark.parametrize("asked", ["Orders", "orders", "SHOP.ORDERS"])
+@pytest.mark.in_turn
 def test_a_table_is_found_however_its_name_is_spelled(folded: Database, pauses: Path, asked: str) -> None:
     """And its changes are found in the log, and the cut-over by its name, where it stands in lower case."""
     with connect(folded.app_url) as app:

@@ -111,6 +111,7 @@ def test_a_renamed_away_table_is_an_error(filled: Database) -> None:
 
 
 @pytest.mark.parametrize("end", ["kill", "stop"])
+@pytest.mark.in_turn
 def test_the_workload_outlives_a_restart(server: servers.RunningServer, tmp_path: Path, end: str) -> None:
     if not server.is_ours:
         pytest.skip("kills a server: never one that somebody handed us")

@@ -22,7 +22,7 @@ from sandbox import orders
 from sandbox.databases import Database
 from sandbox.proof import keep_copy, prove
 from sandbox.workload import Workload
-from tests.support.flow import Ended, call, finish, wait_until
+from tests.support.flow import Ended, finish, wait_until
 from tests.support.running_airflow import free_port
 from vreplication.mysql.session import connect
 
@@ -92,22 +92,16 @@ def _submitted(database: Database, cluster: Cluster, *words: str) -> Ended:
     return finish(process)
 
 
-@pytest.mark.only_on("mariadb")
-@pytest.mark.slow
-@pytest.mark.spark
-def test_executors_of_spark_s_own_little_cluster_copy(database: Database) -> None:
-    """From the command line; rows travel through two executors."""
-    words = ("--spark-master", "local-cluster[2,1,1024]", "--copy-path", "rows")
-    copy_live(database, lambda ddl: call(database, *ddl, *words))
-
-
 @pytest.mark.only_on("mysql")
 @pytest.mark.slow
 @pytest.mark.spark
 def test_executors_of_a_cluster_copy(database: Database, cluster: Cluster) -> None:
-    """As a whole by spark-submit, on one that was there before, by the path that the plan chooses."""
+    """As a whole by spark-submit, on one that was there before, and rows travel through them."""
     before = cluster.executors()
-    copy_live(database, lambda ddl: _submitted(database, cluster, *ddl, "--spark-master", cluster.master))
+    copy_live(
+        database,
+        lambda ddl: _submitted(database, cluster, *ddl, "--spark-master", cluster.master, "--copy-path", "rows"),
+    )
     assert cluster.executors() == before + 2
 
 

@@ -39,6 +39,7 @@ def url_of(database: Database, **tls: object) -> str:
     return f"{database.user_url}?" + "&".join(f"{name}={value}" for name, value in tls.items())
 
 
+@pytest.mark.in_turn("mysql")
 def test_a_whole_run_is_encrypted(
     encrypted: Database, certificates: Certificates, tmp_path: Path, pauses: Path
 ) -> None:
@@ -64,6 +65,7 @@ def test_a_whole_run_is_encrypted(
         ({"ssl_ca": "key.pem"}, "The URL's files for TLS cannot be read: "),
     ],
 )
+@pytest.mark.in_turn
 def test_wrong_tls_is_refused(encrypted: Database, tmp_path: Path, tls: dict[str, object], sentence: str) -> None:
     """Of another authority; of no file; of a file that is no certificate."""
     other = make_certificates(tmp_path).ca.parent

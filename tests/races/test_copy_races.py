@@ -27,6 +27,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.in_turn
 def test_a_write_between_select_and_insert(race: Race, change: str) -> None:
     """F4: the copy holds the old image when the change has been applied already."""
     race.make()

@@ -77,6 +77,7 @@ def test_old_snapshots_can_be_waived(race: Race) -> None:
 
 
 @pytest.mark.parametrize("start", range(1, 5))
+@pytest.mark.in_turn
 def test_a_statement_with_characters_of_four_bytes_is_no_hindrance(race: Race, start: int) -> None:
     """MySQL's own list of connections fails while it runs (3854); where it is cut, a character may be, too."""
     race.make()

@@ -25,6 +25,7 @@ EMPTIES = {
 @pytest.mark.parametrize(
     ("kind", "point"), [("truncate", "cutover.locked"), *((kind, "cutover.after_barrier") for kind in EMPTIES)]
 )
+@pytest.mark.in_turn
 def test_a_table_is_emptied_while_it_is_locked_for_the_switch(race: Race, kind: str, point: str) -> None:
     """It is served before RENAME, and by the old table: so there must be no cut-over before it is."""
     table, statement = EMPTIES[kind]

@@ -63,6 +63,7 @@ def prepare(session: Session, name: str, *statements: str) -> None:
 
 @pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])
 @pytest.mark.parametrize("disk", ["kept", "lost", "damaged"])
+@pytest.mark.in_turn
 def test_branches_survive_a_restart(
     race: Race, branch: Session, small_memory: Path, caplog: pytest.LogCaptureFixture, end: str, disk: str
 ) -> None:

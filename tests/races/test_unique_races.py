@@ -35,6 +35,7 @@ LEGAL = {
 @pytest.mark.parametrize(
     ("point", "path"), [("copy.after_select", "rows"), ("copy.after_open", "server"), ("workflow.copied", "server")]
 )
+@pytest.mark.in_turn
 def test_a_legal_change_comes_out_exactly(race: Race, change: str, point: str, path: str) -> None:
     race.make()
     with race.held(point, ALTER, copy_path=path, chunk_rows=7) as run:
@@ -164,6 +165,7 @@ def make_narrow(race: Race, kind: str) -> str:
 
 @pytest.mark.parametrize("kind", NARROWED)
 @pytest.mark.parametrize(("point", "path"), [("copy.after_select", "rows"), ("copy.after_open", "server")])
+@pytest.mark.in_turn
 def test_legal_changes_under_a_narrowed_key_come_out_exactly(race: Race, kind: str, point: str, path: str) -> None:
     alter = make_narrow(race, kind)
     with race.held(point, alter, copy_path=path, chunk_rows=7) as run:

@@ -67,6 +67,7 @@ def test_prepared_before_the_start_and_ended_meanwhile(race: Race, branch: Sessi
 
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("point", ["prepare.done", "copy.after_select", "workflow.copied"])
+@pytest.mark.in_turn
 def test_prepared_during_the_workflow_and_ended_after_the_copy(
     race: Race, branch: Session, end: str, point: str
 ) -> None:

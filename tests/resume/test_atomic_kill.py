@@ -50,6 +50,7 @@ def app(database: Database) -> Iterator[Session]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("points", CHAINS, ids=" ".join)
+@pytest.mark.in_turn
 def test_driver_killed_again_and_again(
     database: Database, app: Session, tmp_path: Path, pauses: Path, points: tuple[str, ...]
 ) -> None:

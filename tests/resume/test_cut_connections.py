@@ -128,6 +128,7 @@ def cutting(live: Live) -> Iterator[Cutting]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("manner", proxy.MANNERS)
+@pytest.mark.in_turn
 def test_each_kind_of_connection_is_cut_once(cutting: Cutting, manner: Manner) -> None:
     with paused_at(cutting.live.pauses, "prepare.done"):
         run = cutting.begin()
@@ -164,6 +165,7 @@ def test_what_is_always_cut_is_given_up(cutting: Cutting, monkeypatch: pytest.Mo
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("is_interrupted", "event", "code"), [(False, "failed", 1), (True, "interrupted", 130)])
+@pytest.mark.in_turn
 def test_a_server_that_stays_away(
     cutting: Cutting, monkeypatch: pytest.MonkeyPatch, is_interrupted: bool, event: str, code: int
 ) -> None:
@@ -187,6 +189,7 @@ def test_a_server_that_stays_away(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("attempts", CUT_OVER, ids=lambda found: " ".join(f"{word} {how}" for word, how, _ in found))
+@pytest.mark.in_turn
 def test_the_switch_is_cut(cutting: Cutting, attempts: tuple[tuple[str, Manner, bool], ...]) -> None:
     """F20: whatever the connection said, it is found out from the tables; and nobody waits for our lock for long."""
     with paused_at(cutting.live.pauses, "cutover.before_lock"):
@@ -199,6 +202,7 @@ def test_the_switch_is_cut(cutting: Cutting, attempts: tuple[tuple[str, Manner, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("point", ["cutover.locked", "cutover.rename_pending", "cutover.sentry_dropped"])
+@pytest.mark.in_turn
 def test_everything_stalls_in_the_middle_of_the_switch(cutting: Cutting, point: str) -> None:
     """Nobody of ours can let go of anything: the server does."""
     with paused_at(cutting.live.pauses, point):

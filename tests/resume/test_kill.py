@@ -64,6 +64,7 @@ OF_ALL_CONNECTIONS = ("prepare.tables_made", "copy.before_land", "workflow.verif
 
 @pytest.mark.slow
 @pytest.mark.parametrize("points", CHAINS, ids=" ".join)
+@pytest.mark.in_turn
 def test_driver_killed_again_and_again(live: Live, points: tuple[str, ...]) -> None:
     """Every step forward ends in a crash; each start goes on where the last one stood."""
     for point in points:
@@ -85,6 +86,7 @@ def kill_driver(live: Live, point: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.in_turn("mysql")
 def test_what_was_asked_before_a_preparation_was_cut_short_still_holds(live: Live) -> None:
     """It is begun again from nothing; the release, the pause and the tuning are the operator's, and stay."""
     url = live.database.url
@@ -110,6 +112,7 @@ def test_what_was_asked_before_a_preparation_was_cut_short_still_holds(live: Liv
 
 @pytest.mark.slow
 @pytest.mark.parametrize("point", ["copy.before_land", "cutover.rename_pending"])
+@pytest.mark.in_turn
 def test_cancel_when_the_driver_was_killed(live: Live, point: str) -> None:
     """Nobody goes on with it: what it made goes, and the table is what the application wrote."""
     with paused_at(live.pauses, point):
@@ -135,6 +138,7 @@ def test_catch_up_killed_again_and_again(live: Live) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.in_turn("mariadb")
 def test_catch_up_killed_while_its_driver_is_elsewhere(live: Live) -> None:
     command = live.start()
     for point in held_in_turn(live, *WHILE_IT_CATCHES_UP):
@@ -256,6 +260,7 @@ def held(live: Live, branches: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.spark
+@pytest.mark.in_turn("mysql")
 def test_ctrl_c_and_kill_while_spark_copies(live: Live) -> None:
     """The JVM and the Python workers end with it; one that is in the middle of a chunk lands nothing."""
     words = ("--copy-path", "rows")
@@ -283,6 +288,7 @@ def interrupt(command: Command) -> None:
 
 @pytest.mark.slow
 @pytest.mark.spark
+@pytest.mark.in_turn("mariadb")
 def test_spark_workers_killed(live: Live) -> None:
     """One with rows in its hands, one that compares: Spark starts others, and the command does not notice."""
     words = ("--copy-path", "rows")

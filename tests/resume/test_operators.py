@@ -37,6 +37,7 @@ def phase(live: Live) -> Phase | None:
 
 
 @pytest.mark.slow
+@pytest.mark.in_turn("mysql")
 def test_killed_then_run_on_by_its_id_alone(live: Live) -> None:
     """Everything but the URL is in the sidecar: the ALTER, the chunk's rows, that it is released by a person."""
     first = live.start("--cutover", "manual")
@@ -60,6 +61,7 @@ def test_killed_then_run_on_by_its_id_alone(live: Live) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.in_turn("mariadb")
 def test_sigterm_ends_it_again_and_again_and_the_same_command_goes_on(live: Live) -> None:
     """In the order of the flow; each start goes on where the last one was ended."""
     for point in ("prepare.tables_made", "copy.before_land", "verify.began", "cutover.locked", "workflow.switched"):

@@ -1,4 +1,4 @@
-"""SIGTERM, SIGINT and SIGHUP to everybody at once, as a service manager or a terminal sends them, with real Spark.
+"""SIGTERM and SIGINT to everybody at once, as a service manager or a terminal sends them, with real Spark.
 
 The JVM, Spark's Python workers and catch-up hear of it at the same moment as the command, or before. That is an
 interrupt and no failure: the same command goes on.
@@ -63,9 +63,7 @@ def descendants(pid: int) -> list[int]:
     ("number", "send"),
     [
         pytest.param(signal.SIGTERM, to_the_group, marks=pytest.mark.only_on("mariadb")),
-        pytest.param(signal.SIGTERM, to_all, marks=pytest.mark.only_on("mysql")),
         pytest.param(signal.SIGTERM, to_spark_first, marks=pytest.mark.only_on("mariadb")),
-        pytest.param(signal.SIGHUP, to_the_group, marks=pytest.mark.only_on("mysql")),
         pytest.param(signal.SIGINT, to_all, marks=pytest.mark.only_on("mysql")),
     ],
     ids=lambda value: getattr(value, "__name__", None) or getattr(value, "name", ""),

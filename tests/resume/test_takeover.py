@@ -37,6 +37,7 @@ class Stopped:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("points", CHAINS, ids=" ".join)
+@pytest.mark.in_turn
 def test_stopped_drivers_are_taken_over_and_continued(live: Live, points: tuple[str, ...]) -> None:
     """Each takes over from the one before, which wakes up behind it, and is stopped itself."""
     first, *others = points

@@ -11,6 +11,7 @@ from live_setup import Live
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(4))
+@pytest.mark.in_turn
 def test_random_kill(live: Live, number: int) -> None:
     kill = kills.draw_moment(int(os.environ["VREPLICATION_SEED"]), number, is_late=number % 2 == 1)
     print(f"kill {number}: {kill.victim}, {kill}")

@@ -45,6 +45,7 @@ def is_verified(live: Live) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("points", CHAINS, ids=" ".join)
+@pytest.mark.in_turn
 def test_server_killed_again_and_again(live: Live, points: tuple[str, ...]) -> None:
     """The same process goes on; what it had verified it verifies again, unless the tables were switched by then."""
     command = live.start()
@@ -56,6 +57,7 @@ def test_server_killed_again_and_again(live: Live, points: tuple[str, ...]) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize("point", ["prepare.tables_made", "prepare.done"])
+@pytest.mark.in_turn
 def test_server_killed_while_preparing(live: Live, point: str) -> None:
     """Nothing is lost yet that could be gone on with: the command ends, and the same command goes on."""
     command = live.start()

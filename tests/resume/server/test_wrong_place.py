@@ -108,6 +108,7 @@ def cut_off(server: RunningServer, end: Position) -> None:
         file.truncate(end.offset)
 
 
+@pytest.mark.in_turn("mysql")
 def test_a_table_made_anew_is_another_one(live: Live) -> None:
     """Of the same name and definition; the copy of the old one is no copy of it."""
     stopped_at(live, "workflow.copied")
