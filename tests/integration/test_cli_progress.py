@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -20,7 +21,7 @@ from vreplication.progress import snapshot as snapshots
 from vreplication.progress.estimate import ApplyEstimate, CopyEstimate
 from vreplication.progress.snapshot import Snapshot
 from vreplication.settings import SIDECAR
-from vreplication.state import layout, progress, verdicts, workflows
+from vreplication.state import journal, layout, progress, verdicts, workflows
 from vreplication.state.workflows import WorkflowRow
 
 ID = "orders-1"
@@ -149,6 +150,7 @@ def test_status_json_shows_one_and_all(
 ) -> None:
     _create(session)
     _write(session)
+    journal.write(session, ID, "triggered", actor="ann")
     for args in (["status", ID, "--json"], ["status", "--json"]):
         _environment(monkeypatch, database)
         assert main.run(args) == 0
@@ -156,6 +158,11 @@ def test_status_json_shows_one_and_all(
         line = json.loads(lines[0])
         assert len(lines) == 1
         assert (line["workflow"], line["source_table"], line["percent"]) == (ID, "shop.orders", 25.0)
+        told = [(each["event"], each["actor"]) for each in line.get("journal", ())]
+        assert told == ([("triggered", "ann")] if ID in args else [])
+    _environment(monkeypatch, database)
+    assert main.run(["status", ID]) == 0
+    assert re.search(r"20\d\d-.* UTC +triggered +by ann", capsys.readouterr().out)
     _environment(monkeypatch, database)
     assert main.run(["status", "other", "--json"]) == 2
     captured = capsys.readouterr()

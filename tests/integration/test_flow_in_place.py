@@ -74,7 +74,7 @@ def test_what_the_server_can_do_in_an_instant_it_does(app: Session, database: Da
     with connect(database.url) as session:
         assert "FOREIGN KEY" in definition(session, "t")
         assert [e["event"] for e in journal.read(session, run.workflow)] == [
-            "strategy", "prepared", "switched", "complete",
+            "strategy", "prepared", "gate reached", "switched", "complete",
         ]  # fmt: skip
         assert snapshot.read(session, run.workflow).strategy == "instant"
         sql = "SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA=%s AND TABLE_NAME LIKE 'tried%%'"

@@ -123,6 +123,8 @@ class Live:
         # What verification had to copy again was wrong before; a later verdict may have taken the place of that one.
         assert verdict.mismatches == 0, verdict
         assert "mismatch" not in events, events
+        # However many drivers have been ended and taken over from.
+        assert [events.count(each) for each in ("triggered", "copied", "verified", "gate reached")] == [1] * 4, events
         return proof.altered.rows
 
     def prove_untouched(self) -> None:

@@ -13,7 +13,7 @@ import os
 import re
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from vreplication.airflow import connections
@@ -41,7 +41,7 @@ def default_connection(end: str) -> str:
 class Request:
     """conn_ids: by the servers' roles. cutover: auto, manual or window. window: as it was written.
 
-    password: the broker's.
+    password: the broker's. by: who triggered the run.
     """
 
     kind: WorkflowKind
@@ -50,6 +50,7 @@ class Request:
     cutover: str
     window: str | None
     password: str = field(default="", repr=False)
+    by: str = ""
 
     @property
     def conn_id(self) -> str:
@@ -60,7 +61,7 @@ class Request:
         ends = {end: source_url(conn_id) for end, conn_id in self.conn_ids.items()}
         more = (self.password,) if self.kind.has_sink else ()
         stage: BaseStage[Any] = self.kind.tasks.called(ends, self.spec, stop, log.info, *more)
-        return stage
+        return replace(stage, by=self.by)
 
 
 def read(context: Mapping[str, Any], kind: str = "online_ddl") -> Request:
@@ -80,7 +81,21 @@ def read(context: Mapping[str, Any], kind: str = "online_ddl") -> Request:
     conn_ids = {end: str(params.get(connection_param(end)) or default_connection(end)) for end in known.ends}
     others = {end: params.get(connection_param(end)) for end in known.optional}
     conn_ids |= {end: str(conn_id) for end, conn_id in others.items() if conn_id}
-    return Request(kind=known, conn_ids=conn_ids, spec=spec, cutover=cutover, window=window, password=password)
+    return Request(
+        kind=known,
+        conn_ids=conn_ids,
+        spec=spec,
+        cutover=cutover,
+        window=window,
+        password=password,
+        by=_triggered_by(context),
+    )
+
+
+def _triggered_by(context: Mapping[str, Any]) -> str:
+    """Nobody, where another run, or a schedule, did."""
+    user = getattr(context.get("dag_run"), "triggering_user_name", None)
+    return f"{user} (Airflow)" if user else "Airflow"
 
 
 def _check_hook(on_switch: object) -> None:

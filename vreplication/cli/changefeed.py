@@ -174,7 +174,9 @@ def run(request: Request) -> int:
     spec, stop = request.spec, threading.Event()
     logs.start(spec.workflow or "")
     with stopping_on_signals(stop), Telling(is_json=request.is_json) as telling:
-        result = feed.run(spec, request.sources, request.password, stop=stop, notify=telling.note, watch=telling.follow)
+        result = feed.run(
+            spec, request.sources, request.password, stop=stop, notify=telling.note, watch=telling.follow, by=by()
+        )
     again = outcome.same_command(request.args, spec.workflow or "")
     return outcome.finish(result, is_json=request.is_json, again=again, is_move=True)
 

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from rich.table import Table
+from rich.text import Text
+
+from vreplication.masking import mask
 from vreplication.phases import Phase
 from vreplication.progress import numbers
 from vreplication.progress.snapshot import Snapshot
 
 _WAITING = "Waiting for "
+_ENTRIES = 20
+"""Of a journal, the newest: a screen has to hold them."""
 _WITHOUT_ETA = frozenset({Phase.PLANNING, Phase.SWITCHED})
 
 
@@ -109,3 +117,21 @@ def _waiting(snapshot: Snapshot) -> str:
     if not text or snapshot.has_ended:
         return ""
     return f"waiting for {text.removeprefix(_WAITING)}" if text.startswith(_WAITING) else f"waiting for: {text}"
+
+
+def entry(told: Mapping[str, Any]) -> dict[str, str | None]:
+    """A journal's, as JSON has it."""
+    at = f"{told['at']:%Y-%m-%dT%H:%M:%SZ}"
+    return {"at": at, "event": told["event"], "actor": told["actor"], "details": told["details"] or None}
+
+
+def journal(told: Sequence[Mapping[str, Any]]) -> list[Table]:
+    """The newest entries; nothing where there are none."""
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    for each in told[-_ENTRIES:]:
+        words = ": ".join(filter(None, [each["event"], each["details"]]))
+        grid.add_row(Text(f"{each['at']:%Y-%m-%d %H:%M:%S} UTC"), Text(mask(words)), Text(f"by {mask(each['actor'])}"))
+    earlier = max(0, len(told) - _ENTRIES)
+    grid.title = f"Journal, without {earlier} earlier entries" if earlier else "Journal"
+    grid.title_justify = "left"
+    return [grid] if told else []

@@ -16,6 +16,7 @@ import typer
 from vreplication import names
 from vreplication.cli import asked, invocation, logs, options, outcome, show
 from vreplication.cli.attend import attend
+from vreplication.cli.operate import by
 from vreplication.cli.say import json_line, say, warn
 from vreplication.cli.watcher import watch
 from vreplication.errors import Refused
@@ -112,7 +113,7 @@ def run(request: Request) -> int:
     logs.start(request.workflow)
     stop, display = threading.Event(), show.choose(is_json=request.is_json)
     result = attend(
-        lambda: flow.run(request.spec, request.route, stop=stop, notify=display.note),
+        lambda: flow.run(request.spec, request.route, stop=stop, notify=display.note, by=by()),
         stop=stop,
         display=display,
         watcher=watch(request.route.home, request.workflow),

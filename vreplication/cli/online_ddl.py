@@ -17,6 +17,7 @@ import typer
 from vreplication import names
 from vreplication.cli import asked, invocation, logs, options, outcome, show
 from vreplication.cli.attend import attend
+from vreplication.cli.operate import by
 from vreplication.cli.say import json_line, say
 from vreplication.cli.tables_file import Named, named
 from vreplication.cli.watcher import watch
@@ -169,7 +170,7 @@ def run(request: Request) -> int:
     display = show.choose(is_json=request.is_json)
     watcher = watch(request.url, workflow, request.spec.table)
     result = attend(
-        lambda: online_ddl.run(request.spec, request.url, stop=stop, notify=display.note),
+        lambda: online_ddl.run(request.spec, request.url, stop=stop, notify=display.note, by=by()),
         stop=stop,
         display=display,
         watcher=watcher,

@@ -20,6 +20,7 @@ from rich.text import Text
 from vreplication.cli import logs, outcome, show
 from vreplication.cli.attend import attend
 from vreplication.cli.bars import QUIET, WAITING
+from vreplication.cli.operate import by
 from vreplication.cli.say import json_line, say
 from vreplication.cli.status import table
 from vreplication.cli.watcher import Watcher
@@ -61,7 +62,7 @@ def run(asked: Tables, url: SourceUrl, args: Sequence[str], *, is_json: bool, is
     logs.start(asked.id)
     stop, display = threading.Event(), choose(is_json=is_json)
     results = attend(
-        lambda: group.run(asked, url, stop=stop, notify=display.note),
+        lambda: group.run(asked, url, stop=stop, notify=display.note, by=by()),
         stop=stop,
         display=display,
         watcher=_watcher(url, asked),

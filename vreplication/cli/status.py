@@ -6,7 +6,7 @@ What must stay true: it reads and never writes; an unknown id is refused (exit 2
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -29,7 +29,7 @@ from vreplication.phases import Phase
 from vreplication.progress import fed, moved, numbers
 from vreplication.progress.moved import Moved, MovedTable
 from vreplication.progress.snapshot import Snapshot, find, read, read_all
-from vreplication.state import feeds, groups
+from vreplication.state import feeds, groups, journal
 from vreplication.state.moves import Side
 from vreplication.workflows import lookup
 from vreplication.workflows.lookup import Servers
@@ -43,18 +43,23 @@ _TABLES_SHOWN = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """A workflow at one moment; moved: of tables that move, where it was asked for; fed: figures of a change feed."""
+    """A workflow at one moment; moved: of tables that move, where it was asked for; fed: figures of a change feed.
+
+    journal: of one that was named, oldest first.
+    """
 
     snapshot: Snapshot
     moved: Moved | None = None
     fed: Mapping[str, Any] | None = None
+    journal: Sequence[Mapping[str, Any]] = ()
 
     def aged(self, seconds: float) -> Seen:
         return replace(self, snapshot=self.snapshot.aged(seconds))
 
     def as_json(self) -> dict[str, Any]:
         fed = {"feed": dict(self.fed)} if self.fed is not None else {}
-        return self.snapshot.as_status_json() | (self.moved.as_json() if self.moved else {}) | fed
+        told = {"journal": [figures.entry(each) for each in self.journal]} if self.journal else {}
+        return self.snapshot.as_status_json() | (self.moved.as_json() if self.moved else {}) | fed | told
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,9 +170,10 @@ def _named(url: SourceUrl, workflow: str, members: Mapping[str, str], *, is_atom
 
 def _seen(session: Session, workflow: str) -> Seen:
     snapshot, feed, one = read(session, workflow), feeds.find(session, workflow), fed.find(session, workflow)
+    told = journal.read(session, workflow)
     if feed is None or one is None:
-        return Seen(snapshot=snapshot, moved=moved.find(session, workflow))
-    return Seen(snapshot=fed.as_snapshot(snapshot, one), fed={**feed[1], "wanted_partitions": feed[0]})
+        return Seen(snapshot=snapshot, moved=moved.find(session, workflow), journal=told)
+    return Seen(snapshot=fed.as_snapshot(snapshot, one), fed={**feed[1], "wanted_partitions": feed[0]}, journal=told)
 
 
 def _json(look: Look, until: _Until) -> None:
@@ -209,9 +215,9 @@ def _page(found: Overview, view: View, *, is_one: bool) -> RenderableType:
     if is_one:
         (seen,) = found.each
         if seen.fed is not None:
-            return Group(*_facts_of_feed(seen, seen.fed))
+            return Group(*_facts_of_feed(seen, seen.fed), *figures.journal(seen.journal))
         view.update(seen.snapshot)
-        return Group(view, *_facts(seen))
+        return Group(view, *_facts(seen), *figures.journal(seen.journal))
     if not found.each:
         return Group(*(map(_leaves, found.leaving))) if found.leaving else Text(EMPTY)
     together = [Text(TOGETHER, style=QUIET)] if found.is_atomic else []

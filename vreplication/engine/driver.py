@@ -27,7 +27,7 @@ from vreplication.progress import snapshot
 from vreplication.progress.estimate import CopyEstimate, total_rows
 from vreplication.schema.model import Table
 from vreplication.settings import ALIVE_SECONDS, BEAT_SECONDS, LONG_IDLE_SECONDS, OUTAGE_SECONDS, Pace, Tuning
-from vreplication.state import gate, layout, lease, ledger, progress, workers, workflows
+from vreplication.state import gate, journal, layout, lease, ledger, progress, workers, workflows
 from vreplication.state.lease import Lease
 from vreplication.state.ledger import Totals, Walked
 
@@ -165,6 +165,8 @@ class Driver:
     def move(self, phase: Phase) -> None:
         self.check()
         workflows.move(self.session, self.workflow, phase, our_lease=self.lease)
+        if phase is Phase.WAITING:
+            journal.once(self.session, self.lease, "gate reached", since=("switched",))
         self._foretelling.enter(phase)
         self._furthest = max(self._furthest, list(Phase).index(phase))
         was_copying, self._is_copying = self._is_copying, phase in (Phase.COPYING, Phase.CATCHING_UP)

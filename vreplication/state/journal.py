@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import select
@@ -9,6 +10,7 @@ from sqlalchemy import select
 from vreplication.masking import mask
 from vreplication.mysql.session import Session
 from vreplication.state import rows, sidecar
+from vreplication.state.lease import Lease, fence, me
 from vreplication.state.sidecar import fetch, fetch_one, now
 
 _EACH, _ONE_IN = 10, 60
@@ -23,6 +25,22 @@ def write(session: Session, workflow: str, event: str, details: str = "", *, act
         "details": mask(details)[:16000],
     }
     rows.add(session, sidecar.journal, **values)
+
+
+def once(session: Session, ours: Lease, event: str, details: str = "", *, since: Sequence[str] = ()) -> None:
+    """Under the lease, and once, however often a step is begun again. since: events after which it is news again."""
+    with session.transaction():
+        fence(session, ours)
+        if not is_told(session, ours.workflow, event, since):
+            write(session, ours.workflow, event, details, actor=me())
+
+
+def is_told(session: Session, workflow: str, event: str, since: Sequence[str] = ()) -> bool:
+    """It is there, and none of `since` behind it."""
+    t = sidecar.journal
+    query = select(t.c.event).where(t.c.workflow == workflow, t.c.event.in_((event, *since)))
+    found = fetch_one(session, query.order_by(t.c.id.desc()).limit(1))
+    return found is not None and found["event"] == event
 
 
 def attempted(session: Session, workflow: str, number: int, *, actor: str) -> None:

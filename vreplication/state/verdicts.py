@@ -26,6 +26,10 @@ class Verdict:
     hot_keys: tuple[tuple[str, ...], ...]
     details: str
 
+    @property
+    def counts(self) -> str:
+        return f"{self.rows_compared:,} rows compared, {self.mismatches:,} differ, {self.repaired:,} repaired"
+
 
 def save(session: Session, workflow: str, verdict: Verdict) -> None:
     fields = {

@@ -207,9 +207,9 @@ def _verification(found: Detail) -> Data:
         share = min(99.9, 100 * seen.verify_rows / seen.verify_total)
     if verdict is None:
         return {"verdict": None, "percent": share, "words": _verifying(seen), "details": ""}
-    rows = f"{verdict.rows_compared:,} rows compared, {verdict.mismatches:,} differ, {verdict.repaired:,} repaired"
     hot = f", {len(verdict.hot_keys):,} compared again at the cut-over" if verdict.hot_keys else ""
-    return {"verdict": verdict.verdict, "percent": 100.0, "words": rows + hot + _when(seen), "details": verdict.details}
+    told = verdict.counts + hot + _when(seen)
+    return {"verdict": verdict.verdict, "percent": 100.0, "words": told, "details": verdict.details}
 
 
 def _when(seen: Snapshot) -> str:

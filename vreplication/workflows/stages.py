@@ -62,12 +62,16 @@ class Ended(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaseStage(Generic[R]):
-    """What every stage is called with. `spec.workflow` is set. url: of the server where the state is."""
+    """What every stage is called with. `spec.workflow` is set. url: of the server where the state is.
+
+    by: who triggered it, for the journal; '' where that is not known.
+    """
 
     url: SourceUrl
     spec: R
     stop: threading.Event
     notify: Callable[[str], None]
+    by: str = ""
 
     @property
     def workflow(self) -> str:

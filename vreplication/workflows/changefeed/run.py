@@ -49,12 +49,13 @@ def run(
     stop: threading.Event,
     notify: Callable[[str], None],
     watch: Callable[[FeedDriver], None] = lambda driver: None,
+    by: str = "",
 ) -> Result:
     """sources: the first has the workflow's state. watch: is told of the driver once it works, for its figures."""
     workflow = spec.workflow or ""
     driver: FeedDriver | None = None
     try:
-        spec = create_or_resume(spec, sources, password)
+        spec = create_or_resume(spec, sources, password, by)
         driver = driver_of(spec, sources, stop)
         driver.start()
         watch(driver)
@@ -137,8 +138,8 @@ def address_of(spec: FeedSpec, password: str) -> Address:
     return parse(spec.sink, password)
 
 
-def create_or_resume(spec: FeedSpec, sources: Sequence[SourceUrl], password: str) -> FeedSpec:
-    """What holds: of one that exists that which it was begun with. Raises Refused."""
+def create_or_resume(spec: FeedSpec, sources: Sequence[SourceUrl], password: str, by: str = "") -> FeedSpec:
+    """What holds: of one that exists that which it was begun with. by: who triggered it. Raises Refused."""
     workflow = spec.workflow or ""
     with ExitStack() as stack:
         session, *others = (stack.enter_context(connect(source)) for source in sources)
@@ -152,7 +153,7 @@ def create_or_resume(spec: FeedSpec, sources: Sequence[SourceUrl], password: str
             with each.transaction():
                 feeds.begin(each, workflow)
         workflows.create(session, _row(session, spec))
-        journal.write(session, workflow, "started", f"into {spec.sink}", actor=lease.me())
+        journal.write(session, workflow, "started", f"into {spec.sink}", actor=by or lease.me())
     return spec
 
 

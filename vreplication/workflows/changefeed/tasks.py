@@ -79,7 +79,7 @@ def plan(stage: FeedStage) -> FeedPlan | None:
 def prepare(stage: FeedStage) -> None:
     """The feed's rows at its source; of one that is there nothing is done again."""
     with told(stage, None):
-        run.create_or_resume(stage.spec, stage.sources, stage.password)
+        run.create_or_resume(stage.spec, stage.sources, stage.password, stage.by)
 
 
 def stream(stage: FeedStage) -> Result:
@@ -108,7 +108,7 @@ def _is_cancelled(stage: FeedStage) -> bool:
 
 def _serve(stage: FeedStage, driver: FeedDriver) -> None:
     try:
-        spec = run.create_or_resume(stage.spec, stage.sources, stage.password)
+        spec = run.create_or_resume(stage.spec, stage.sources, stage.password, stage.by)
         take_lease(driver, stage)
         run.serve(spec, stage.sources, stage.password, driver, stage.notify)
     except VReplicationError:

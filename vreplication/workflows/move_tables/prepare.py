@@ -43,7 +43,7 @@ _COUNTED_ROWS = 200_000
 """Tables estimated smaller than this are counted, so that progress has an exact total."""
 
 
-def create(source: Session, home: Session, plan: MovePlan, workflow: str) -> None:
+def create(source: Session, home: Session, plan: MovePlan, workflow: str, by: str = "") -> None:
     """Install the sidecar and write the workflow's rows."""
     names.check_workflow(f"{stream_id(workflow, 98)}.{len(plan.tables)}")
     layout.install(home)
@@ -68,6 +68,8 @@ def create(source: Session, home: Session, plan: MovePlan, workflow: str) -> Non
         stall_millis=None,
     )
     moves.create(home, move)
+    if by:
+        journal.write(home, workflow, "triggered", actor=by)
 
 
 def place_of(url: SourceUrl) -> str:

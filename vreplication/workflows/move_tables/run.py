@@ -47,13 +47,14 @@ def run(
     stop: threading.Event,
     notify: Callable[[str], None],
     make_child: Callable[[Route, str, int], StreamCatchUp] = StreamProcess,
+    by: str = "",
 ) -> Result:
-    """Move the tables, follow the way back, and complete; or go on where it stopped."""
+    """Move the tables, follow the way back, and complete; or go on where it stopped. by: who triggered it."""
     workflow = spec.workflow or ""
     driver: MoveDriver | None = None
     spark: Spark = SparkStart(spec.spark_master, spec.tasks, at_once=_is_to_be_copied(route, workflow))
     try:
-        plan = plan_or_resume(spec, route)
+        plan = plan_or_resume(spec, route, by)
         with connect(route.home) as home:
             # What was asked for when it began holds on.
             spec = MoveSpec.model_validate(workflows.load(home, workflow).spec)
@@ -84,7 +85,7 @@ def _is_to_be_copied(route: Route, workflow: str) -> bool:
     return row is None or row.phase in (Phase.PREPARING, Phase.COPYING)
 
 
-def plan_or_resume(spec: MoveSpec, route: Route) -> MovePlan | None:
+def plan_or_resume(spec: MoveSpec, route: Route, by: str = "") -> MovePlan | None:
     """A plan that passed, its rows written; None when the workflow exists and goes on. Raises Refused."""
     workflow = spec.workflow or ""
     with route.open(read_timeout=TABLE_SECONDS) as ends:
@@ -93,7 +94,7 @@ def plan_or_resume(spec: MoveSpec, route: Route) -> MovePlan | None:
             return None
         plan = checked_plan(ends, spec, route)
         reach("workflow.planned")
-        prepare.create(ends.source, ends.home, plan, workflow)
+        prepare.create(ends.source, ends.home, plan, workflow, by)
         return plan
 
 

@@ -88,6 +88,8 @@ def copy(work: Work) -> None:
         tuning.note_room(driver.session, driver.workflow, Room(slots=slots(context), holds_counter=False))
         _Several(work=work, job=job, waiting=list(open_tables), context=context).run()
     driver.freshen()
+    rows = sum(ledger.totals(driver.session, table).rows_copied for table in driver.table_ids())
+    journal.once(driver.session, driver.lease, "copied", f"{rows:,} rows")
     reach("workflow.copied")
 
 
@@ -281,18 +283,16 @@ def _compare(work: Work, job: StreamJob, table: StreamTable, done: int) -> Verdi
 def _sum_up(driver: MoveDriver, job: StreamJob) -> None:
     """One verdict of the workflow, for people; each table's own is what counts."""
     found = [v for table in job.tables if (v := verdicts.load(driver.session, table.id)) is not None]
-    verdicts.save(
-        driver.session,
-        driver.workflow,
-        Verdict(
-            verdict=verdicts.CLEAN,
-            rows_compared=sum(v.rows_compared for v in found),
-            mismatches=sum(v.mismatches for v in found),
-            repaired=sum(v.repaired for v in found),
-            hot_keys=(),
-            details="; ".join(v.details for v in found if v.details),
-        ),
+    whole = Verdict(
+        verdict=verdicts.CLEAN,
+        rows_compared=sum(v.rows_compared for v in found),
+        mismatches=sum(v.mismatches for v in found),
+        repaired=sum(v.repaired for v in found),
+        hot_keys=(),
+        details="; ".join(v.details for v in found if v.details),
     )
+    verdicts.save(driver.session, driver.workflow, whole)
+    journal.once(driver.session, driver.lease, "verified", whole.counts, since=("mismatch", "switched"))
 
 
 def _copy_again(work: Work, job: StreamJob, table: StreamTable, ranges: Sequence[KeyRange]) -> None:

@@ -84,7 +84,7 @@ def plan(stage: MoveStage) -> MovePlan | None:
 def prepare_tables(stage: MoveStage) -> None:
     """Tables on the target, sidecar rows, start position; of a workflow that exists nothing is done again."""
     with told(stage, None):
-        made = None if _is_prepared(stage) else run.plan_or_resume(stage.spec, stage.route)
+        made = None if _is_prepared(stage) else run.plan_or_resume(stage.spec, stage.route, stage.by)
     if made is not None:
         spark = SparkStart(stage.spec.spark_master, stage.spec.tasks, at_once=False)
         with driven(stage, _elsewhere(stage, None)) as driver:

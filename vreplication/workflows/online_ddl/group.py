@@ -128,7 +128,7 @@ def check(tables: Tables) -> None:
         )
 
 
-def run(tables: Tables, url: SourceUrl, *, stop: threading.Event, notify: Notify) -> list[Result]:
+def run(tables: Tables, url: SourceUrl, *, stop: threading.Event, notify: Notify, by: str = "") -> list[Result]:
     """How each table's workflow ended, in order. Raises what ends it before the first of them has begun."""
     begin(tables, url, stop)
     first, *_ = tables.specs
@@ -137,7 +137,7 @@ def run(tables: Tables, url: SourceUrl, *, stop: threading.Event, notify: Notify
     process.load()
     several = _Several(
         tables=tables, url=url, stop=stop, notify=notify, process=process, spark=spark, asking=threading.Lock(),
-        slots=threading.Semaphore(tables.at_once), company=_company(tables),
+        slots=threading.Semaphore(tables.at_once), company=_company(tables), by=by,
     )  # fmt: skip
     try:
         with ThreadPoolExecutor(tables.at_most, thread_name_prefix="table") as pool:
@@ -239,6 +239,7 @@ class _Several:
     asking: threading.Lock
     slots: threading.Semaphore
     company: Company | None = None
+    by: str = ""
 
     def run(self, spec: Spec) -> Result:
         result = self._result(spec)
@@ -282,7 +283,12 @@ class _Several:
             company=self.company,
         )
         return online_ddl.run(
-            spec, self.url, stop=self.stop, notify=lambda text: self.notify(f"{spec.table}: {text}"), lent=lent
+            spec,
+            self.url,
+            stop=self.stop,
+            notify=lambda text: self.notify(f"{spec.table}: {text}"),
+            lent=lent,
+            by=self.by,
         )
 
     def _over(self, workflow: str) -> Result | None:

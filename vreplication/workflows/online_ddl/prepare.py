@@ -43,7 +43,7 @@ _COUNTED_ROWS = 200_000
 """Tables estimated smaller than this are counted, so that progress has an exact total."""
 
 
-def create(session: Session, plan: Plan, workflow: str, asked: OperatorRequests) -> None:
+def create(session: Session, plan: Plan, workflow: str, asked: OperatorRequests, by: str = "") -> None:
     """Install the sidecar and write the workflow's row, with what was asked of it under this id before."""
     layout.install(session)
     table = plan.source
@@ -71,6 +71,8 @@ def create(session: Session, plan: Plan, workflow: str, asked: OperatorRequests)
     )
     workflows.create(session, row)
     operator_requests.write(session, workflow, asked)
+    if by:
+        journal.write(session, workflow, "triggered", actor=by)
     words = f"{plan.strategy.name}: {plan.strategy.reason}"
     journal.write(session, workflow, "strategy", words, actor=lease.me())
     others = [w for w in workflows.live_on_table(session, table.schema, table.name) if w != workflow]

@@ -74,9 +74,11 @@ def run(
     stop: threading.Event,
     notify: Callable[[str], None],
     lent: Lent | None = None,
+    by: str = "",
 ) -> Result:
     """Plan, prepare, copy beside catch-up, verify, wait at the gate, switch, clean up; or go on where it stopped.
 
+    by: who triggered it, for the journal.
     Who has told a person of a complete end calls `ending.note_told`; until then the same call returns it again.
     """
     workflow = spec.workflow or ""
@@ -88,7 +90,7 @@ def run(
             return told
         child = lent.child if lent else loaded_catch_up(url, workflow)
         asked, is_together = (lent.asked, lent.company is not None) if lent else (OperatorRequests, False)
-        plan = plan_or_resume(spec, url, stop, asked, is_together=is_together)
+        plan = plan_or_resume(spec, url, stop, asked, is_together=is_together, by=by)
         driver = Driver(url, workflow, stop, notify, child)
         if lent and lent.company:
             driver.check_others = lent.company.check
@@ -127,6 +129,7 @@ def plan_or_resume(
     asked_before: Callable[[], OperatorRequests] = OperatorRequests,
     *,
     is_together: bool = False,
+    by: str = "",
 ) -> Plan | None:
     """A plan that passed, its workflow row written; None when the workflow exists and goes on.
 
@@ -149,7 +152,7 @@ def plan_or_resume(
             raise Refused(" ".join(f"{r.sentence} {r.cure}".strip() for r in plan.refusals))
         reach("workflow.planned")
         _heed(stop, is_new)
-        prepare.create(session, plan, spec.workflow or "", asked)
+        prepare.create(session, plan, spec.workflow or "", asked, by)
         # What was asked of several while this one was planned: nobody found a row to write it to.
         operator_requests.write(session, spec.workflow or "", asked_before())
         return plan

@@ -96,6 +96,8 @@ def copy(driver: Driver, spark: Spark) -> None:
             compare=_beside(driver, found),
         )
     driver.freshen()
+    rows = ledger.totals(driver.session, driver.workflow).rows_copied
+    journal.once(driver.session, driver.lease, "copied", f"{rows:,} rows")
     reach("workflow.copied")
 
 
@@ -251,6 +253,7 @@ def _judge(driver: Driver, verdict: Verdict) -> None:
             f"The copy differs from the source: {verdict.details}",
             cure="The source table is untouched. Cancel this workflow; if it happens again, report it.",
         )
+    journal.once(driver.session, driver.lease, "verified", verdict.counts, since=("mismatch",))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -75,7 +75,7 @@ def plan(stage: Stage) -> Plan | None:
 def prepare_tables(stage: Stage) -> None:
     """Shadow table, sidecar rows, start position; of a workflow that exists nothing is done again."""
     with told(stage, None):
-        made = None if _is_prepared(stage) else run.plan_or_resume(stage.spec, stage.url, stage.stop)
+        made = None if _is_prepared(stage) else run.plan_or_resume(stage.spec, stage.url, stage.stop, by=stage.by)
     if made is not None:
         spark = SparkStart(stage.spec.spark_master, stage.spec.tasks, at_once=False)
         with driven(stage, Elsewhere(stage.url, stage.workflow, None)) as driver:
