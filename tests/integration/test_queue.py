@@ -91,7 +91,7 @@ def test_submit_list_remove_by_the_command_line(command: Any, session: Session) 
     assert (code, line.pop("submitted_at") is not None, line.pop("submitted_by") != "") == (0, True, True)
     assert line == {
         "workflow": "w1", "kind": "online_ddl", "table": f"{session.url.database}.orders", "alter": "ADD x INT",
-        "state": "waiting",
+        "state": "waiting", "moved": False,
         "not_before": "2999-01-01T00:00:00Z", "after": None, "priority": 3, "why": "scheduled for 2999-01-01T00:00:00Z",
         "source_conn_id": None, "started_at": None,
     }  # fmt: skip
@@ -100,6 +100,36 @@ def test_submit_list_remove_by_the_command_line(command: Any, session: Session) 
     assert command("queue", "--remove", "w1")[0] == 2
     assert command(*ddl)[0] == 2
     assert [e["event"] for e in journal.read(session, "w1")] == ["submitted", "removed from the queue"]
+
+
+def test_a_waiting_one_is_moved_and_started_at_its_new_place(command: Any, session: Session) -> None:
+    """Also over one of a greater priority, which stays what it was: files are compared with it."""
+    for name, priority in (("w1", 0), ("w2", 0), ("w3", 5)):
+        submit(session, name, priority=priority)
+    assert list(listed(session)) == ["w3", "w1", "w2"]
+    assert command("queue", "--first", "w2")[:2] == (0, [{"event": "moved", "workflow": "w2"}])
+    assert command("queue", "--later", "w3")[0] == 0
+    code, lines, _ = command("queue")
+    assert [(line["workflow"], line["priority"], line["moved"]) for line in lines] == [
+        ("w2", 0, True), ("w1", 0, True), ("w3", 5, False),
+    ]  # fmt: skip
+    code, _, words = command("queue", "--earlier", "w2")
+    assert (code, words) == (2, "vreplication: Workflow w2 is the first one that waits already.\n")
+    code, _, words = command("queue", "--earlier", "w1", "--remove", "w1")
+    assert (code, words) == (2, "vreplication: --remove and --earlier are two acts. Give one of them at a time.\n")
+    assert claim(session) == ["w2"]
+    assert command("queue", "--earlier", "w2")[0] == 2
+    told = [(e["event"], e["details"]) for e in journal.read(session, "w2")]
+    assert ("moved in the queue", "first: place 1 of 3") in told
+
+
+def test_a_queue_of_an_earlier_release_is_read_and_moved_in(session: Session) -> None:
+    for name in ("w1", "w2"):
+        submit(session, name)
+    session.execute_raw(f"DROP TABLE {SIDECAR}.queue_place")
+    assert list(listed(session)) == ["w1", "w2"]
+    queueing.move(session, "w2", "ann", due.EARLIER)
+    assert list(listed(session)) == ["w2", "w1"]
 
 
 def test_submit_with_a_window_and_everything_that_a_run_may_be_told(command: Any, session: Session) -> None:

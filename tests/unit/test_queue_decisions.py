@@ -24,6 +24,27 @@ def entry(workflow: str, number: int = 1, **more: object) -> Entry:
     return replace(Entry(workflow=workflow, schema="shop", table=workflow, spec={"alter": "x"}, number=number), **more)  # type: ignore[arg-type]
 
 
+@given(
+    st.lists(st.tuples(st.integers(-1, 1), st.none() | st.integers(-1, 2)), min_size=1, max_size=7),
+    st.lists(st.tuples(st.integers(0, 6), st.sampled_from([due.EARLIER, due.LATER, due.FIRST])), max_size=5),
+)
+def test_what_was_moved_goes_where_it_was_moved_to(
+    ranks: list[tuple[int, int | None]], moves: list[tuple[int, str]]
+) -> None:
+    """Whatever was asked for and moved before; the others stay in their order."""
+    waiting = [entry(f"w{n}", n, priority=priority, place=place) for n, (priority, place) in enumerate(ranks)]
+    for at, where in moves:
+        name = f"w{at % len(waiting)}"
+        before = [e.workflow for e in sorted(waiting, key=due.order)]
+        changed = due.places(due.moved(waiting, name, where))
+        waiting = [replace(e, place=changed.get(e.workflow, e.place)) for e in waiting]
+        after = [e.workflow for e in sorted(waiting, key=due.order)]
+        step = {due.EARLIER: -1, due.LATER: 1, due.FIRST: -len(before)}[where]
+        assert after.index(name) == min(max(0, before.index(name) + step), len(before) - 1)
+        assert [w for w in after if w != name] == [w for w in before if w != name]
+        assert bool(changed) == (after != before)
+
+
 def known(workflow: str, phase: Phase, **more: object) -> Known:
     made = Known(workflow=workflow, schema="shop", table=workflow, phase=phase, reason="why", seen_at=NOW)
     return replace(made, **more)  # type: ignore[arg-type]

@@ -48,7 +48,9 @@ Example:
 
   vreplication submit move-tables --source-conn-id shop_old --table orders --table items --workflow shop-1
 """
-QUEUE_HELP = "List the queue in the order of its starts, with what each migration waits for; --remove takes one out."
+QUEUE_HELP = """
+List the queue in the order of its starts, with what each migration waits for; or take one out, or move it.
+"""
 EMPTY = f'Nothing has been submitted; do so with: {PROGRAM} submit --table NAME --alter "CLAUSES"'
 
 _NotBefore = Annotated[
@@ -133,13 +135,22 @@ def queue(
     source: options.SourceOption = None,
     source_file: options.SourceFileOption = None,
     remove: Annotated[str | None, typer.Option("--remove", metavar="ID", help="Take this waiting one out.")] = None,
+    earlier: Annotated[str | None, typer.Option("--earlier", metavar="ID", help="Before the one above.")] = None,
+    later: Annotated[str | None, typer.Option("--later", metavar="ID", help="Behind the one below.")] = None,
+    first: Annotated[str | None, typer.Option("--first", metavar="ID", help="Before all that wait.")] = None,
     is_json: options.JsonOption = False,
 ) -> None:
     url = options.resolve(source, source_file)
-    if remove is not None:
-        _remove(url, names.check_workflow(remove), is_json)
-    else:
-        _list(url, is_json)
+    given = {"remove": remove, "earlier": earlier, "later": later, "first": first}
+    acts = {name: names.check_workflow(workflow) for name, workflow in given.items() if workflow is not None}
+    if len(acts) > 1:
+        raise Refused(f"--{' and --'.join(acts)} are two acts.", cure="Give one of them at a time.")
+    if not acts:
+        return _list(url, is_json)
+    ((act, workflow),) = acts.items()
+    if act == "remove":
+        return _remove(url, workflow, is_json)
+    return _move(url, workflow, act, is_json)
 
 
 def _remove(url: SourceUrl, workflow: str, is_json: bool) -> None:
@@ -151,6 +162,17 @@ def _remove(url: SourceUrl, workflow: str, is_json: bool) -> None:
         json_line({"event": "removed", "workflow": workflow})
     else:
         say(f"Removed {workflow} from the queue.")
+
+
+def _move(url: SourceUrl, workflow: str, where: str, is_json: bool) -> None:
+    from vreplication.scheduler import queueing
+
+    with connect(url) as session:
+        queueing.move(session, workflow, by(), where)
+    if is_json:
+        json_line({"event": "moved", "workflow": workflow})
+    else:
+        say(f"Moved {workflow} {where} in the queue.")
 
 
 def _list(url: SourceUrl, is_json: bool) -> None:
@@ -183,7 +205,7 @@ _HEADER = ("Workflow", "Table", "State", "Not before", "After", "Priority")
 def _cells(standing: Standing) -> tuple[str, ...]:
     fields = standing.as_json()
     shown = (fields["workflow"], fields["table"], fields["state"], fields["not_before"], fields["after"])
-    return (*(str(value or "") for value in shown), str(fields["priority"]))
+    return (*(str(value or "") for value in shown), f"{fields['priority']}{', moved' if fields['moved'] else ''}")
 
 
 def _remarks(standing: Standing) -> list[str]:

@@ -58,6 +58,7 @@ class Standing:
             "not_before": iso(entry.not_before),
             "after": entry.after,
             "priority": entry.priority,
+            "moved": entry.place is not None,
             "why": self.why or None,
             "source_conn_id": entry.conn_id,
             "submitted_by": entry.submitted_by,
@@ -150,7 +151,31 @@ def standings(scene: Scene) -> list[Standing]:
 
 
 def order(entry: Entry) -> tuple[int, int]:
-    return -entry.priority, entry.number
+    return -entry.rank, entry.number
+
+
+EARLIER, LATER, FIRST = "earlier", "later", "first"
+
+
+def moved(waiting: list[Entry], workflow: str, where: str) -> list[Entry]:
+    """In the order that comes of it; the same order where it is at that end already."""
+    was = sorted(waiting, key=order)
+    at = next(n for n, entry in enumerate(was) if entry.workflow == workflow)
+    to = {EARLIER: max(0, at - 1), LATER: min(len(was) - 1, at + 1), FIRST: 0}[where]
+    entry = was.pop(at)
+    return [*was[:to], entry, *was[to:]]
+
+
+def places(wanted: list[Entry]) -> dict[str, int]:
+    """What has to be changed for this order: as few places as will do, from the last to the first."""
+    changed: dict[str, int] = {}
+    behind: tuple[int, int] | None = None
+    for entry in reversed(wanted):
+        rank, number = entry.rank, entry.number
+        if behind is not None and (-rank, number) > (-behind[0], behind[1]):
+            rank = changed[entry.workflow] = behind[0] + (number > behind[1])
+        behind = rank, number
+    return changed
 
 
 def working(scene: Scene) -> frozenset[str]:

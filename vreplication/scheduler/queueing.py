@@ -141,6 +141,34 @@ def remove(session: Session, workflow: str, by: str) -> None:
         journal.write(session, workflow, "removed from the queue", actor=by)
 
 
+def move(session: Session, workflow: str, by: str, where: str) -> None:
+    """Earlier, later or first among what waits. Raises Refused when it does not wait, or is at that end already."""
+    if not queue.is_there(session):
+        raise _unknown(workflow)
+    layout.complete(session)
+    with session.transaction():
+        queue.lock(session)
+        scene = look(session)
+        entry = scene.entry(workflow)
+        if entry is None:
+            raise _unknown(workflow)
+        _check_waits(entry, scene)
+        _move(session, [e for e in scene.entries if e.state == queue.QUEUED], workflow, by, where)
+
+
+def _move(session: Session, waiting: list[Entry], workflow: str, by: str, where: str) -> None:
+    wanted = due.moved(waiting, workflow, where)
+    changed = due.places(wanted)
+    if not changed:
+        end = "last" if where == due.LATER else "first"
+        raise Refused(f"Workflow {workflow} is the {end} one that waits already.")
+    for each, place in changed.items():
+        queue.put_at(session, each, place)
+    at = [entry.workflow for entry in wanted].index(workflow)
+    told = f"{where}: place {at + 1} of {len(wanted)}"
+    journal.write(session, workflow, "moved in the queue", told, actor=by)
+
+
 def _unknown(workflow: str) -> Refused:
     return Refused(f"There is no {workflow!r} in the queue.", cure="`vreplication queue` lists what there is.")
 

@@ -26,12 +26,13 @@ KIND, ONLINE_DDL = "kind", "online_ddl"
 """Key of an entry's spec, and what it means where it is not there."""
 _FEED = "changefeed"
 """The kind of workflow without an end."""
+_NO_SUCH_TABLE = 1146
 _t = sidecar.queue
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A workflow as submitted. Greater priority goes first.
+    """A workflow as submitted. Greater priority goes first; place: what counts instead, where a person has moved it.
 
     spec: what was asked for, as plain data: `kind` where it is no online DDL, and the connections of other servers.
     conn_id None: whoever looks after this server may start it.
@@ -52,6 +53,12 @@ class Entry:
     submitted_at: datetime | None = None
     started_by: str | None = None
     started_at: datetime | None = None
+    place: int | None = None
+
+    @property
+    def rank(self) -> int:
+        """The greatest goes first; of equal ones that which was submitted first."""
+        return self.priority if self.place is None else self.place
 
     @property
     def kind(self) -> str:
@@ -107,15 +114,28 @@ def find(session: Session, workflow: str) -> Entry | None:
     if not is_there(session):
         return None
     found = rows.find(session, _t, workflow=workflow)
-    return _entry(found) if found else None
+    return _entry(found, _places(session)) if found else None
 
 
 def entries(session: Session) -> list[Entry]:
     """All, in the order of their submission."""
-    return [_entry(r) for r in fetch(session, select(_t).order_by(_t.c.number))] if is_there(session) else []
+    if not is_there(session):
+        return []
+    places = _places(session)
+    return [_entry(r, places) for r in fetch(session, select(_t).order_by(_t.c.number))]
 
 
-def _entry(found: dict[str, Any]) -> Entry:
+def _places(session: Session) -> dict[str, int]:
+    try:
+        return {str(r["workflow"]): int(r["place"]) for r in fetch(session, select(sidecar.queue_place))}
+    except SqlError as error:
+        if error.code != _NO_SUCH_TABLE:
+            raise
+        # A sidecar of an earlier release, where nothing was moved.
+        return {}
+
+
+def _entry(found: dict[str, Any], places: dict[str, int]) -> Entry:
     return Entry(
         workflow=found["workflow"],
         schema=found["source_schema"],
@@ -132,6 +152,7 @@ def _entry(found: dict[str, Any]) -> Entry:
         submitted_at=found["submitted_at"],
         started_by=found["started_by"],
         started_at=found["started_at"],
+        place=places.get(found["workflow"]),
     )
 
 
@@ -150,6 +171,11 @@ def fail(session: Session, workflow: str, reason: str) -> None:
 
 def remove(session: Session, workflow: str, by: str) -> None:
     _set(session, workflow, state=REMOVED, reason=f"removed by {by}")
+
+
+def put_at(session: Session, workflow: str, place: int) -> None:
+    """Moved by a person."""
+    rows.put(session, sidecar.queue_place, {"workflow": workflow}, place=place)
 
 
 def _set(session: Session, workflow: str, **fields: Any) -> None:

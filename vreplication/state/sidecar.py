@@ -99,6 +99,7 @@ queue = _table(
     "queue", "number", "workflow", "source_conn_id", "source_schema", "source_table", "spec", "not_before",
     "after_workflow", "priority", "state", "reason", "submitted_by", "submitted_at", "started_by", "started_at",
 )  # fmt: skip
+queue_place = _table("queue_place", "workflow", "place")
 
 feed = _table("feed", "workflow", "wanted_partitions", "figures", "written_at")
 feed_rates = _table("feed_rates", "workflow", "slot", "rates")
