@@ -11,16 +11,11 @@ from playwright.sync_api import Frame, Locator, Page, expect
 
 from sandbox.deployment import Deployment
 
-SECTIONS = {
-    "source_conn_id": "What to change",
-    "table": "What to change",
-    "alter": "What to change",
-    "workflow": "What to change",
-    "cutover": "When to switch",
-    "cutover_window": "When to switch",
-    "chunk_rows": "How hard to work",
-}
-_NUMBERS, _CHOICES = ("chunk_rows",), ("cutover",)
+OPEN = "Run Parameters"
+SECTIONS = {"chunk_rows": "How hard to work"}
+"""Of the fields that are folded at first."""
+_NUMBERS, _CHOICES = {"chunk_rows": "Size of a chunk (rows)"}, {"cutover": "Cut-over"}
+_WORDS = {"manual": "when somebody releases it", "window": "in the maintenance window"}
 
 
 def log_in(page: Page, airflow: Deployment, user: str) -> None:
@@ -40,12 +35,12 @@ def open_form(page: Page) -> Locator:
 
 def fill(form: Locator, **fields: str) -> None:
     for name, value in fields.items():
-        _unfold(form, SECTIONS[name])
+        _unfold(form, SECTIONS.get(name, OPEN))
         if name in _CHOICES:
-            form.get_by_role("combobox", name=name, exact=True).click()
-            form.get_by_role("option", name=value, exact=True).click()
+            form.get_by_role("combobox", name=_CHOICES[name], exact=True).click()
+            form.get_by_role("option", name=_WORDS[value], exact=True).click()
         elif name in _NUMBERS:
-            form.get_by_role("spinbutton", name=name).fill(value)
+            form.get_by_role("spinbutton", name=_NUMBERS[name]).fill(value)
         else:
             form.locator(f"[name=element_{name}]").fill(value)
 

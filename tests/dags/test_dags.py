@@ -26,6 +26,7 @@ tell({{
     "errors": bag.import_errors, "heavy": heavy,
     "dags": {{d.dag_id: {{"tasks": {{t.task_id: task(t) for t in d.tasks}}, "active": d.max_active_runs,
                         "params": {{n: d.params.get_param(n).schema for n in d.params}}, "catchup": d.catchup,
+                        "descriptions": {{n: d.params.get_param(n).description for n in d.params}},
                         "defaults": {{n: d.params.get_param(n).value for n in d.params}}}}
              for d in bag.dags.values()}},
 }})
@@ -128,7 +129,10 @@ def test_the_form_of_online_ddl(found: dict[str, Any]) -> None:
     }  # fmt: skip
     assert params["cutover"]["enum"] == ["auto", "manual", "window"]
     assert params["alter"]["minLength"] == 1
-    assert all("section" in schema and "type" in schema for schema in params.values())
+    # What has no section is unfolded, and Airflow unfolds nothing else by itself.
+    assert [name for name, schema in params.items() if "section" not in schema] == [
+        "source_conn_id", "table", "alter", "cutover", "cutover_window", "workflow",
+    ]  # fmt: skip
     assert params["copy_parallelism"]["maximum"] == 64
 
 
@@ -159,7 +163,8 @@ def test_every_param_is_a_specs_or_a_connection(found: dict[str, Any], kind: Wor
     servers = {f"{end}_conn_id" for end in (*kind.ends, *kind.optional)}
     others = {"sink_conn_id"} if kind.has_sink else {"spark_conn_id"}
     assert set(params) == {*kind.spec.model_fields, *others, *servers}
-    assert all("section" in schema and "type" in schema for schema in params.values())
+    assert all("title" in schema and "type" in schema for schema in params.values())
+    assert [name for name, text in found["dags"][kind.name]["descriptions"].items() if not text or "`" in text] == []
 
 
 def test_catch_up_takes_fewer_than_half_of_the_executors_places() -> None:

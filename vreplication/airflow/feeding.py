@@ -27,28 +27,28 @@ log = logging.getLogger(__name__)
 
 _MODES = ["transaction", "row"]
 _MOST_CONSUMERS = 64
-_WHAT, _HOW = "What to consume", "How"
+_HOW = "How it is applied"
 
 
 def consume_params() -> dict[str, Param]:
     """Relied on from outside."""
     return {
         "topic": Param(
-            type="string", minLength=1, section=_WHAT,
+            type="string", minLength=1, title="Topic",
             description="kafka://host:9092[,host:9092]/topic[?option=value], or the topic's name, where a connection of"
             " the brokers is given.",
         ),
-        SINK_CONNECTION: sink_connection(_WHAT),
+        SINK_CONNECTION: sink_connection(),
         "target_conn_id": Param(
-            default_connection("target"), type="string", minLength=1, title="Target", section=_WHAT,
+            default_connection("target"), type="string", minLength=1, title="Connection of the target",
             description="Airflow connection of the server that the topic is applied to; its user has sql/grants/.",
         ),
         "mode": Param(
-            "transaction", type="string", enum=_MODES, section=_HOW,
+            "transaction", type="string", enum=_MODES, title="Readers see", section=_HOW,
             description="What a reader of the target may see: whole transactions of the source, or rows as they come.",
         ),
         "consumer_group": Param(
-            "vreplication", type="string", minLength=1, section=_HOW,
+            "vreplication", type="string", minLength=1, title="Consumer group", section=_HOW,
             description="Consumers of one group share the topic, in this run and elsewhere.",
         ),
         "claims": Param(
@@ -56,11 +56,11 @@ def consume_params() -> dict[str, Param]:
             description="Where the feed's claim-check:DIRECTORY is on the workers, where it has another name there.",
         ),
         "source_conn_id": Param(
-            None, type=["null", "string"], title="Source", section=_HOW,
+            None, type=["null", "string"], title="Connection of the source", section=_HOW,
             description="Airflow connection of the feed's source: asked for rows of a feed with key-only. Mode row.",
         ),
         "consumers": Param(
-            1, type="integer", minimum=1, maximum=_MOST_CONSUMERS, section=_HOW,
+            1, type="integer", minimum=1, maximum=_MOST_CONSUMERS, title="Consumers", section=_HOW,
             description="Tasks that consume, each with a place in the pool vreplication_feed. In mode transaction one"
             " works, and the others stand by.",
         ),
@@ -70,12 +70,14 @@ def consume_params() -> dict[str, Param]:
 def scale_params() -> dict[str, Param]:
     """Relied on from outside."""
     return {
-        "workflow": Param(type="string", minLength=1, description="Id of the feed."),
+        "workflow": Param(type="string", minLength=1, title="Id of the feed", description="As the page names it."),
         "source_conn_id": Param(
-            default_connection("source"), type="string", minLength=1, title="Source",
+            default_connection("source"), type="string", minLength=1, title="Connection of the source",
             description="Airflow connection of the feed's source.",
         ),
-        "partitions": Param(type="integer", minimum=1, maximum=10_000, description="So many from then on."),
+        "partitions": Param(
+            type="integer", minimum=1, maximum=10_000, title="Partitions", description="So many from then on."
+        ),
     }  # fmt: skip
 
 

@@ -1,12 +1,12 @@
 """The form of a kind's DAG: the fields of its spec with their types, limits and descriptions.
 
-What must stay true: defaults, limits, choices, sections and descriptions are the spec's own, so that form and command
-line cannot drift apart.
+What must stay true: defaults, limits, choices, sections, labels and descriptions are the spec's own, so that form and
+command line cannot drift apart; what has to be filled in has no section: that is what Airflow's form shows unfolded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from airflow.sdk import Param
@@ -17,26 +17,23 @@ from vreplication.planning.window import CUTOVERS
 from vreplication.workflows.registry import COMMANDS, KINDS, Command, WorkflowKind, connection_param
 
 Asked = WorkflowKind | Command
-_WHAT = {
-    "online_ddl": "What to change",
-    "move_tables": "What to move",
-    "changefeed": "What to send",
-    "lake": "What to write",
-    "lake_compact": "What to compact",
-}
+_OPEN = None
+"""Fields without a section are in the one that is open at first; only one can be."""
 _SECTIONS = {
-    "what": "",
-    "when": "When to switch",
+    "what": _OPEN,
+    "when": "How the switch goes",
     "how": "How hard to work",
     "where": "Where Spark runs",
     "rare": "Rarely needed",
 }
-"""In this order; the first one is the kind's own."""
+"""In this order."""
 _OWN_SECTIONS = {
     ("changefeed", "how"): "How it is sent",
     ("lake", "how"): "How it is written",
     ("lake_compact", "how"): "What is given up",
 }
+_ASKED_FIRST = ("cutover", "cutover_window")
+"""Beside what the spec has in the section `what`."""
 _ENDS = {
     "source": "Airflow connection of the server; its schema is the default database.",
     "target": "Airflow connection of the server where they go; its schema is theirs there, unless another is given.",
@@ -46,24 +43,28 @@ _ENDS = {
         for number in (2, 3, 4)
     },
 }
-_KEPT = ("minimum", "maximum", "enum", "items", "format", "examples")
+_KEPT = ("minimum", "maximum", "enum", "items", "format")
+_CUTOVERS = {
+    "auto": "as soon as everything is verified",
+    "manual": "when somebody releases it",
+    "window": "in the maintenance window",
+}
 
 
 def params(kind: str) -> dict[str, Param]:
     """Ids and types are relied on from outside."""
     known = KINDS[kind]
     fields = _fields(known)
-    found = {connection_param(end): _connection(known, end) for end in known.ends}
+    found = {connection_param(end): _connection(end) for end in known.ends}
     if known.has_sink:
-        found[SINK_CONNECTION] = sink_connection(_section(known, "what"))
-    found |= {connection_param(end): _optional(_ENDS[end], _section(known, "what")) for end in known.optional}
+        found[SINK_CONNECTION] = sink_connection()
     for part in _SECTIONS:
-        mine = [name for name, schema in fields.items() if schema[SECTION] == part]
+        mine = sorted((n for n, schema in fields.items() if _part(n, schema) == part), key=lambda n: n == "workflow")
         found |= {name: _special(known, name) or _of_spec(known, name, fields[name]) for name in mine}
+        if part == "what":
+            found |= {connection_param(end): _optional(_ENDS[end], title=_title(end)) for end in known.optional}
         if part == "where" and mine:
-            found["spark_conn_id"] = _optional(
-                "Airflow connection of the Spark master, instead of spark_master.", _SECTIONS[part]
-            )
+            found["spark_conn_id"] = _spark_connection()
     return found
 
 
@@ -74,9 +75,8 @@ def command_params(name: str) -> dict[str, Param]:
     if known.has_sink:
         topic = found.pop("topic")
         topic.description = f"{topic.description} Or the topic's name, where a connection of the brokers is given."
-        found = {"topic": topic, SINK_CONNECTION: sink_connection(_section(known, "what")), **found}
-    words = "Airflow connection of the Spark master, instead of spark_master."
-    return found | {"spark_conn_id": _optional(words, _SECTIONS["where"])}
+        found = {"topic": topic, SINK_CONNECTION: sink_connection(), **found}
+    return found | {"spark_conn_id": _spark_connection()}
 
 
 def _fields(kind: Asked) -> dict[str, dict[str, Any]]:
@@ -87,38 +87,65 @@ def _fields(kind: Asked) -> dict[str, dict[str, Any]]:
     return {name: {**schema["properties"][name], "required": name in schema.get("required", ())} for name in names}
 
 
-def _section(kind: Asked, part: str) -> str:
-    return _OWN_SECTIONS.get((kind.name, part)) or _SECTIONS[part] or _WHAT[kind.name]
+def _part(name: str, schema: Mapping[str, Any]) -> str:
+    return "what" if name in _ASKED_FIRST else str(schema[SECTION])
 
 
-def sink_connection(section: str) -> Param:
+def _section(kind: Asked, part: str) -> str | None:
+    return _OWN_SECTIONS.get((kind.name, part)) or _SECTIONS[part]
+
+
+def _title(end: str) -> str:
+    return f"Connection of {end.replace('_', ' ')}" if "_" in end else f"Connection of the {end}"
+
+
+def sink_connection(section: str | None = _OPEN) -> Param:
     words = "Airflow connection of the brokers: their password, and where they are, if only a topic is named."
-    return _optional(words, section)
+    return _optional(words, section, title="Connection of the brokers")
 
 
-def _connection(kind: WorkflowKind, end: str) -> Param:
-    section, title = _section(kind, "what"), end.capitalize()
-    return Param(
-        default_connection(end), type="string", title=title, section=section, minLength=1, description=_ENDS[end]
-    )
+def _spark_connection() -> Param:
+    words = "Airflow connection of the Spark master, instead of its address."
+    return _optional(words, _SECTIONS["where"], title="Connection of the Spark master")
+
+
+def _connection(end: str) -> Param:
+    return Param(default_connection(end), type="string", title=_title(end), minLength=1, description=_ENDS[end])
 
 
 def _special(kind: Asked, name: str) -> Param | None:
     """What a form asks otherwise than a spec: the window is a third way to cut over; Spark may be a connection."""
-    field, when = kind.spec.model_fields[name], _SECTIONS["when"]
+    field = kind.spec.model_fields[name]
     if name == "cutover":
-        words = "auto: as soon as all is verified; manual: when it is released; window: in the window."
-        return Param(field.default, enum=list(CUTOVERS), type="string", section=when, description=words)
+        return Param(
+            field.default,
+            enum=list(CUTOVERS),
+            type="string",
+            title=field.title,
+            values_display=_CUTOVERS,
+            description="When the new tables take the place of the old.",
+        )
     if name == "cutover_window":
-        return _optional("For window: Sat 02:00-04:00 Europe/Berlin.", when)
+        return _optional("If in the window: Sat 02:00-04:00 Europe/Berlin.", title=field.title)
     if name == "spark_master":
         examples = ["spark://spark.example:7077", "yarn"]
-        return _optional(field.description or "", _SECTIONS["where"], examples=examples)
+        return _optional(field.description or "", _SECTIONS["where"], title=field.title, examples=examples)
     return None
 
 
-def _optional(description: str, section: str, **more: Any) -> Param:
-    return Param(None, type=["null", "string"], section=section, description=description, **more)
+def _optional(description: str, section: str | None = _OPEN, **more: Any) -> Param:
+    more = more if section is _OPEN else {**more, "section": section}
+    return Param(None, type=["null", "string"], description=_plain(description), **more)
+
+
+def _plain(text: str) -> str:
+    """A form shows what would be code as it is written."""
+    return text.replace("`", "")
+
+
+def _such_as(parts: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Airflow's form keeps examples for those who begin to type."""
+    return [f"Such as {example}." for part in parts for example in part.get("examples", ())[:1]]
 
 
 def _of_spec(kind: Asked, name: str, schema: Mapping[str, Any]) -> Param:
@@ -127,7 +154,9 @@ def _of_spec(kind: Asked, name: str, schema: Mapping[str, Any]) -> Param:
     more = {key: part[key] for part in parts for key in _KEPT if key in part}
     types = [part["type"] for part in parts if "type" in part]
     more |= {"type": types[0] if len(types) == 1 else sorted(types, key=lambda one: one != "null")}
-    more |= {"section": _section(kind, schema[SECTION]), "description": schema.get("description", "")}
+    more |= {"title": schema["title"], "description": _plain(" ".join([schema["description"], *_such_as(parts)]))}
+    section = _section(kind, _part(name, schema))
+    more |= {} if section is _OPEN else {"section": section}
     if schema["required"]:
         return Param(minLength=1, **more)
     default = kind.spec.model_fields[name].default

@@ -57,14 +57,19 @@ class Request(BaseModel):
 
     workflow: str | None = Field(
         default=None,
+        title="Id of the workflow",
         description="Id of the workflow; an existing one goes on.",
         json_schema_extra=ask("what", metavar="ID", default_words="made"),
     )
     cutover: Literal["auto", "manual"] = Field(
-        default="auto", description="manual: hold before the cut-over until `release`.", json_schema_extra=ask("when")
+        title="Cut-over",
+        default="auto",
+        description="manual: hold before the cut-over until `release`.",
+        json_schema_extra=ask("when"),
     )
     cutover_window: str | None = Field(
         default=None,
+        title="Maintenance window",
         description="Maintenance window that releases the cut-over.",
         json_schema_extra=ask("when", metavar="WINDOW", said="Switch in a window: Sat 02:00-04:00 Europe/Berlin."),
     )
@@ -72,6 +77,7 @@ class Request(BaseModel):
         default=None,
         ge=1,
         le=MOST_PARALLELISM,
+        title="Copying tasks at a time",
         description="Copying tasks at a time; not given: as many as do good.",
         json_schema_extra=ask("how", metavar="N|auto", auto=True, default_words="auto"),
     )
@@ -79,6 +85,7 @@ class Request(BaseModel):
         default=None,
         ge=1,
         le=MAX_CHUNK_ROWS,
+        title="Size of a chunk (rows)",
         description="Rows a chunk; fixes its size.",
         json_schema_extra=ask("how", default_words="sized by --chunk-millis"),
     )
@@ -86,6 +93,7 @@ class Request(BaseModel):
         default=500,
         ge=LEAST_CHUNK_MILLIS,
         le=MOST_CHUNK_MILLIS,
+        title="Time for a chunk (milliseconds)",
         description="Time a chunk may take, milliseconds.",
         json_schema_extra=ask("how", metavar="MS"),
     )
@@ -93,44 +101,54 @@ class Request(BaseModel):
         default=LATENCY_FACTOR,
         ge=0,
         le=100,
+        title="Commits may take so many times as long",
         description="How many times as long commits may take while we work beside writers; 0: work on regardless.",
         json_schema_extra=ask("how"),
     )
     max_load: str | None = Field(
         default=None,
+        title="Hold back above this load",
+        examples=["Threads_running=25"],
         description="Copy nothing while one of these status variables is above its limit.",
         json_schema_extra=ask("how", metavar="NAME=N,…", said="Hold back above: Threads_running=25,…"),
     )
     critical_load: str | None = Field(
         default=None,
+        title="End above this load",
+        examples=["Threads_running=1000"],
         description="End, resumable, when one of these is above its limit at two looks in a row.",
         json_schema_extra=ask("rare", metavar="NAME=N,…", said="End above: Threads_running=1000,…"),
     )
     max_lag: float | None = Field(
         default=None,
         gt=0,
+        title="Hold back above this lag of replicas (seconds)",
         description="Copy nothing while a replica is further behind, seconds.",
         json_schema_extra=ask("how", metavar="SECONDS"),
     )
     lag_replicas: str | None = Field(
         default=None,
+        title="Replicas whose lag counts",
         description="Replicas whose lag counts, with the user and password of their source.",
         json_schema_extra=ask("how", metavar="HOST:PORT,…", default_words="those that the server lists"),
     )
     max_history_list: int | None = Field(
         default=None,
         ge=1,
+        title="Hold back above this history list (entries)",
         description="Copy nothing while InnoDB's history list is longer.",
         json_schema_extra=ask("rare", metavar="N"),
     )
     throttle_query: str | None = Field(
         default=None,
         min_length=1,
+        title="Hold back by a query",
         description="Copy nothing while the first value of this SELECT is above 0.",
         json_schema_extra=ask("rare", metavar="SQL"),
     )
     throttle_http: str | None = Field(
         default=None,
+        title="Hold back by an HTTP check",
         description="Copy nothing while this address answers with anything but 200, or not at all.",
         json_schema_extra=ask("rare", metavar="URL"),
     )
@@ -138,6 +156,7 @@ class Request(BaseModel):
         default=0.0,
         ge=0,
         le=100,
+        title="Rest so many times as long as a chunk took",
         description="Rest so many times as long as each chunk took.",
         json_schema_extra=ask("how", metavar="R"),
     )
@@ -145,6 +164,7 @@ class Request(BaseModel):
         default=0.0,
         ge=0,
         le=1,
+        title="Least share of time for the copy (0 to 1)",
         description="Share of the time in which the copy goes on although catch-up is behind.",
         json_schema_extra=ask("rare", metavar="SHARE"),
     )
@@ -152,26 +172,34 @@ class Request(BaseModel):
         default=2,
         ge=1,
         le=MAX_APPLY_PARALLELISM,
+        title="Connections that apply changes",
         description="Connections that apply changes.",
         json_schema_extra=ask("how"),
     )
     spark_master: str = Field(
-        default="local[*]", min_length=1, description="Where Spark runs.", json_schema_extra=ask("where", metavar="URL")
+        title="Spark master",
+        default="local[*]",
+        min_length=1,
+        description="Where Spark runs.",
+        json_schema_extra=ask("where", metavar="URL"),
     )
     retired: Literal["keep", "drop"] = Field(
         default="keep",
+        title="The original afterwards",
         description="What becomes of the original in the end: it keeps another name, or goes.",
         json_schema_extra=ask("when"),
     )
     xa_wait_seconds: float = Field(
         default=60.0,
         ge=0,
+        title="Wait for XA branches (seconds)",
         description="Patience with XA branches that were prepared before the start, seconds.",
         json_schema_extra=ask("rare", option="--xa-wait", metavar="SECONDS"),
     )
     verify_every_minutes: float = Field(
         default=60.0,
         ge=0,
+        title="At the gate, verify again every (minutes)",
         description="While it is held at the gate, verify again so often, minutes; 0: never.",
         json_schema_extra=ask("when", option="--verify-every", metavar="MINUTES"),
     )
@@ -248,32 +276,39 @@ class Spec(Request):
 
     table: str = Field(
         min_length=1,
+        title="Table",
         description="Table to change, `name` or `schema.name`.",
         examples=["orders"],
         json_schema_extra=ask("what", metavar="NAME"),
     )
     alter: str = Field(
         min_length=1,
+        title="ALTER TABLE …",
         description="What would follow ALTER TABLE name, several clauses too.",
         json_schema_extra=ask("what", metavar="CLAUSES", format="multiline"),
     )
     strategy: Literal["auto", "instant", "inplace", "online"] = Field(
         default="auto",
+        title="Strategy",
         description="instant, inplace: the server alters the table; online: by copy; auto: instant if it can.",
         json_schema_extra=ask("how"),
     )
     copy_path: Literal["auto", "server", "rows"] = Field(
         default="auto",
+        title="How rows travel",
         description="How rows travel. server: INSERT … SELECT; rows: through Spark; auto: the plan decides.",
         json_schema_extra=ask("rare"),
     )
     ignore_old_snapshots: bool = Field(
         default=False,
+        title="Switch despite old snapshots",
         description="Switch although a transaction from before the end of the copy is open; it may read half a table.",
         json_schema_extra=ask("rare"),
     )
     revert_window: str | None = Field(
         default=None,
+        title="Way back stays open for",
+        examples=["24h"],
         description="How long `revert` can switch back, such as 24h; the original is dropped afterwards.",
         json_schema_extra=ask("when", metavar="TIME", default_words="no way back"),
     )
@@ -288,18 +323,21 @@ class Spec(Request):
     force_cutover_after: int | None = Field(
         default=None,
         ge=1,
+        title="End sessions that block it for (seconds)",
         description="End sessions that block the cut-over for so long, seconds; not given: nobody is ended.",
         json_schema_extra=ask("rare", metavar="SECONDS"),
     )
     force_cutover_max_age: int = Field(
         default=3600,
         ge=1,
+        title="Spare sessions at it for longer than (seconds)",
         description="Never end a session that has been at it for longer, seconds.",
         json_schema_extra=ask("rare", metavar="SECONDS"),
     )
     force_cutover_max_rows: int = Field(
         default=10_000,
         ge=0,
+        title="Spare sessions that changed more than (rows)",
         description="Never end a session whose transaction has changed more rows.",
         json_schema_extra=ask("rare", metavar="N"),
     )

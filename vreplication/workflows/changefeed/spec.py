@@ -25,27 +25,34 @@ class FeedSpec(BaseModel):
 
     sink: str = Field(
         min_length=1,
+        title="Topic",
         description="Where the changes go: kafka://host:9092[,host:9092]/topic[?option=value].",
         json_schema_extra=ask("what", metavar="URL"),
     )
     tables: tuple[str, ...] = Field(
         default=(),
+        title="Tables",
         description="Tables to follow, as schema.table with * and ?. Several times: several patterns.",
         json_schema_extra=ask("what", metavar="PATTERN", default_words="all tables of the source's database"),
     )
     exclude: tuple[str, ...] = Field(
-        default=(), description="Tables to leave out.", json_schema_extra=ask("what", metavar="PATTERN")
+        title="Tables to leave out",
+        default=(),
+        description="Tables to leave out.",
+        json_schema_extra=ask("what", metavar="PATTERN"),
     )
     columns: tuple[str, ...] = Field(
         default=(),
+        title="Columns",
         description="Send these columns of a table only, and its key: schema.table:a,b.",
         json_schema_extra=ask("what", metavar="TABLE:COLUMNS"),
     )
     protocol: Literal["open", "debezium", "canal-json", "maxwell"] = Field(
-        default="open", description="How messages look.", json_schema_extra=ask("how")
+        title="Format of messages", default="open", description="How messages look.", json_schema_extra=ask("how")
     )
     dispatch: str = Field(
         default="table",
+        title="Partition of a row",
         description="Which partition a row goes to: table, index-value, columns:a,b, ts or conflict.",
         json_schema_extra=ask("how", metavar="RULE"),
     )
@@ -53,21 +60,25 @@ class FeedSpec(BaseModel):
         default=None,
         ge=1,
         le=MOST_PARTITIONS,
+        title="Partitions of a new topic",
         description="Partitions of a topic that is made.",
         json_schema_extra=ask("how", metavar="N", default_words="those that the topic has, or 1"),
     )
     topic_per_table: bool = Field(
         default=False,
+        title="A topic for each table",
         description="Give each table a topic of its own, TOPIC.schema.table; DDL goes into TOPIC, too.",
         json_schema_extra=ask("how"),
     )
     start: str = Field(
         default="now",
+        title="Begins at",
         description="Where it begins: now, earliest, or behind these GTIDs.",
         json_schema_extra=ask("what", metavar="now|earliest|GTIDS"),
     )
     snapshot: Literal["initial", "never"] = Field(
         default="never",
+        title="Rows that are there already",
         description="initial: send the rows that are in the tables at the start, too.",
         json_schema_extra=ask("what"),
     )
@@ -75,6 +86,7 @@ class FeedSpec(BaseModel):
         default=200,
         ge=10,
         le=10_000,
+        title="Longest time between commits (milliseconds)",
         description="Milliseconds between two commits, at the most.",
         json_schema_extra=ask("how", metavar="MS"),
     )
@@ -82,11 +94,13 @@ class FeedSpec(BaseModel):
         default=0,
         ge=0,
         le=10_000,
+        title="Shortest time between commits (milliseconds)",
         description="Milliseconds between two commits, at the least, where nothing more is there to be sent.",
         json_schema_extra=ask("how", metavar="MS", default_words="three times as long as a commit takes"),
     )
     max_message: str | None = Field(
         default=None,
+        title="Messages that are too large",
         description="What becomes of a message that is larger than the topic takes: parts, claim-check:DIRECTORY,"
         " key-only or stop.",
         json_schema_extra=ask(
@@ -97,22 +111,26 @@ class FeedSpec(BaseModel):
         default=None,
         ge=large.LEAST_BYTES,
         le=large.MOST_BYTES,
+        title="Largest message (bytes)",
         description="The largest message, in bytes, where that is less than the topic's max.message.bytes.",
         json_schema_extra=ask("rare", metavar="N", default_words="what the topic takes"),
     )
     cascades: Literal["refuse", "ignore"] = Field(
         default="refuse",
+        title="Changes by foreign keys",
         description="Of rows that foreign keys change and the server does not log (MariaDB).",
         json_schema_extra=ask("rare"),
     )
     workflow: str | None = Field(
         default=None,
+        title="Id of the feed",
         description="Id of the feed; an existing one goes on.",
         json_schema_extra=ask("what", metavar="ID", default_words="made"),
     )
     xa_wait_seconds: float = Field(
         default=60.0,
         ge=0,
+        title="Wait for XA branches (seconds)",
         description="Patience with XA branches that were prepared before the start, seconds.",
         json_schema_extra=ask("rare", option="--xa-wait", metavar="SECONDS"),
     )

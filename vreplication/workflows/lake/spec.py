@@ -20,30 +20,38 @@ class LakeSpec(BaseModel):
 
     topic: str = Field(
         min_length=1,
+        title="Topic",
         description="The topic: kafka://host:9092[,host:9092]/topic[?option=value].",
         json_schema_extra=ask("what", option="--from", metavar="URL"),
     )
     directory: str = Field(
         min_length=1,
+        title="Directory",
         description="Where the lake is, or will be.",
         json_schema_extra=ask("what", option="--to", metavar="DIRECTORY"),
     )
     every: float = Field(
         default=10.0,
         ge=0.1,
+        title="Shortest time between manifests (seconds)",
         description="A manifest at the most so often, seconds.",
         json_schema_extra=ask("how", metavar="SECONDS"),
     )
     until_caught_up: bool = Field(
-        default=False, description="End at what stands in the topic now.", json_schema_extra=ask("how")
+        title="End when caught up",
+        default=False,
+        description="End at what stands in the topic now.",
+        json_schema_extra=ask("how"),
     )
     claims: str | None = Field(
         default=None,
+        title="Files of large values",
         description="Where the feed's claim-check:DIRECTORY is here.",
         json_schema_extra=ask("where", metavar="DIRECTORY", default_words="where the feed says"),
     )
     spark_master: str = Field(
         default="local[*]",
+        title="Spark master",
         description="Where Spark runs; its executors need the directory.",
         json_schema_extra=ask("where", metavar="URL"),
     )
@@ -60,22 +68,28 @@ class CompactSpec(BaseModel):
 
     directory: str = Field(
         min_length=1,
+        title="Directory",
         description="Where the lake is.",
         json_schema_extra=ask("what", option="--of", metavar="DIRECTORY"),
     )
     fold_before: str | None = Field(
         default=None,
+        title="Fold history before",
         description="Give up what rows were before this time: ISO 8601, or microseconds.",
         json_schema_extra=ask("how", metavar="TIME"),
     )
     keep_minutes: float = Field(
         default=60.0,
         ge=0,
+        title="Keep replaced files for (minutes)",
         description="Replaced files stay so long for readers, minutes.",
         json_schema_extra=ask("how", metavar="N"),
     )
     spark_master: str = Field(
-        default="local[*]", description="Where Spark runs.", json_schema_extra=ask("where", metavar="URL")
+        title="Spark master",
+        default="local[*]",
+        description="Where Spark runs.",
+        json_schema_extra=ask("where", metavar="URL"),
     )
 
 

@@ -21,6 +21,7 @@ class MoveSpec(Request):
 
     tables: tuple[str, ...] = Field(
         default=(),
+        title="Tables",
         description="Tables to move, by name.",
         json_schema_extra=ask(
             "what",
@@ -30,34 +31,45 @@ class MoveSpec(Request):
         ),
     )
     all_tables: bool = Field(
-        default=False, description="All tables of the source's database.", json_schema_extra=ask("what")
+        title="All tables",
+        default=False,
+        description="All tables of the source's database.",
+        json_schema_extra=ask("what"),
     )
     exclude: tuple[str, ...] = Field(
-        default=(), description="With all tables: one that stays.", json_schema_extra=ask("what", metavar="NAME")
+        title="Tables that stay",
+        default=(),
+        description="With all tables: one that stays.",
+        json_schema_extra=ask("what", metavar="NAME"),
     )
     target_schema: str | None = Field(
         default=None,
+        title="Database on the target",
         description="Where they go on the target.",
         json_schema_extra=ask("what", metavar="NAME", default_words="its URL's database"),
     )
     on_switch: str | None = Field(
         default=None,
+        title="Tells the application",
         description="What tells the application where to write: a command line, or an https:// URL to POST to.",
         json_schema_extra=ask("when", metavar="COMMAND|URL"),
     )
     reverse: bool = Field(
         default=True,
+        title="Keep a way back",
         description="Keep the source level after the switch, for the way back.",
         json_schema_extra=ask("when"),
     )
     deny: Literal["fail", "wait"] = Field(
         default="fail",
+        title="Writers during the switch",
         description="What the switch does to writers until it is decided. fail: they get an error, readers go on; wait:"
         " readers and writers wait, and continue if the switch fails.",
         json_schema_extra=ask("when"),
     )
     resume_into: bool = Field(
         default=False,
+        title="Take tables that are there",
         description="Take tables that are on the target: empty, and defined like the source's.",
         json_schema_extra=ask("rare"),
     )
