@@ -14,6 +14,7 @@ import typer
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from vreplication.cli.completion import of_words
 from vreplication.planning.spec import AUTO, DEFAULT_WORDS, METAVAR, OPTION, SAID, own_fields
 
 _METAVARS = {int: "N", float: "X", str: "TEXT"}
@@ -75,7 +76,8 @@ def option(name: str, field: FieldInfo) -> inspect.Parameter:
                 name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, info]
             )
     else:
-        info = typer.Option(flag, metavar=str(extra.get(METAVAR) or _metavar(field, kind)), help=words)
+        metavar = str(extra.get(METAVAR) or _metavar(field, kind))
+        info = typer.Option(flag, metavar=metavar, help=words, autocompletion=of_words(_words(field)))
     shape: Any = Annotated[kind | None, info]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=shape)
 
@@ -94,9 +96,14 @@ def _kind(field: FieldInfo) -> Any:
     return parts[0]
 
 
+def _words(field: FieldInfo) -> tuple[str, ...]:
+    """All that it may be, where they can be listed."""
+    return tuple(map(str, get_args(field.annotation))) if get_origin(field.annotation) is Literal else ()
+
+
 def _metavar(field: FieldInfo, kind: Any) -> str:
-    if get_origin(field.annotation) is Literal:
-        return "|".join(map(str, get_args(field.annotation)))
+    if words := _words(field):
+        return "|".join(words)
     return "NAME" if kind == list[str] else _METAVARS[kind]
 
 

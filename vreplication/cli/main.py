@@ -21,6 +21,7 @@ from vreplication.cli import (
     backfill,
     blockers,
     changefeed,
+    completion,
     doctor,
     housekeeping,
     lake,
@@ -59,8 +60,9 @@ plans = typer.Typer(
 submits = typer.Typer(help=submit.SUBMIT_HELP, no_args_is_help=True)
 
 
-def _version(is_asked: bool) -> None:
-    if is_asked:
+def _version(context: typer.Context, is_asked: bool) -> None:
+    # A shell that completes what comes behind it asks for no version.
+    if is_asked and not context.resilient_parsing:
         print(f"{PROGRAM} {__version__}")
         raise typer.Exit
 
@@ -116,6 +118,7 @@ submits.command("move-tables", help=submit.MOVE_HELP)(submit.move_tables)
 app.add_typer(submits, name="submit")
 app.command("queue", help=submit.QUEUE_HELP)(submit.queue)
 app.command("housekeeping", help=housekeeping.HELP)(housekeeping.housekeeping)
+app.command("completion", help=completion.HELP)(completion.completion)
 app.command("spark-archive")(_spark_archive)
 app.command("replicate", hidden=True)(_replicate)
 
@@ -123,6 +126,7 @@ app.command("replicate", hidden=True)(_replicate)
 def run(args: Sequence[str]) -> int:
     """Run one command; returns the exit code."""
     is_json = "--json" in args
+    completion.prepare()
     try:
         code = app(_whole(args), prog_name=PROGRAM, standalone_mode=False, obj=Invocation(args=tuple(args)))
     except VReplicationError as failure:
@@ -151,7 +155,7 @@ def interrupted(args: Sequence[str]) -> int:
 
 def _usage(failure: TyperException, *, is_json: bool) -> int:
     """A wrong option or argument: a sentence. No command at all: the help has been printed, there is nothing to add."""
-    text = failure.format_message().strip()
+    text = " ".join(failure.format_message().split())
     if not text:
         return Refused.exit_code
     sentence = text if text[-1] in ".?" else f"{text}."

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from vreplication import names
 from vreplication.cli import asked, options
+from vreplication.cli.completion import of_words
 from vreplication.cli.operate import by
 from vreplication.cli.say import PROGRAM, json_line, say
 from vreplication.errors import Refused
@@ -65,6 +66,7 @@ _Cutover = Annotated[
     typer.Option(
         "--cutover",
         metavar="auto|manual|window",
+        autocompletion=of_words(("auto", "manual", "window")),
         help="manual: hold before the cut-over until `release`; window: until the maintenance window. [default: auto]",
     ),
 ]
