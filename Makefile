@@ -6,7 +6,7 @@ VENV := .venv/bin
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help reference install install-mysql install-kafka install-browser demo demo-move demo-feed test models soak airflow airflow-stop check bench bench-feed clean
+.PHONY: help site man reference install install-mysql install-kafka install-browser demo demo-move demo-feed test models soak airflow airflow-stop check bench bench-feed clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,6 +58,14 @@ airflow-stop: ## End what `make airflow` started
 
 reference: ## Write docs/reference.md anew, from the registry of workflow kinds
 	@$(VENV)/python -m sandbox.reference
+
+site: ## Build the documentation site from docs/ into build/site; a broken link fails
+	@$(PYTHON) -m sandbox.install python
+	@$(VENV)/sphinx-build -q -W --keep-going -b html -d build/doctrees docs build/site && echo build/site/index.html
+
+man: ## Write the manual page from the program's own parser: build/man/vreplication.1
+	@$(PYTHON) -m sandbox.install python
+	@$(VENV)/sphinx-build -q -W --keep-going -b man -d build/doctrees docs build/man && echo build/man/vreplication.1
 
 check: ## Lint, formatting, types and the fast tests: under a minute
 	@$(PYTHON) -m sandbox.install python
