@@ -31,11 +31,11 @@ from tests.support.running_feed import (
 )
 from tests.support.small_disk import make_room, small_disk_at
 from vreplication.errors import Ambiguous, Terminal
-from vreplication.feed import producer, running
+from vreplication.feed import producer, running, topics
 from vreplication.feed.broker import Broker
 from vreplication.feed.check import check
 from vreplication.feed.dispatch import Rule
-from vreplication.feed.messages import Kind
+from vreplication.feed.messages import Kind, read_tags
 from vreplication.feed.producer import FeedProducer
 
 Begin = Callable[..., Running]
@@ -224,3 +224,42 @@ def test_a_beginning_that_failed_is_made_again(
     feed.wait_sent(database)
     assert len(failed) == 2
     assert sent(feed.feed) == logged(database, start)
+
+
+@pytest.mark.only_on("mysql")
+def test_a_log_that_lost_its_end_stops_the_feed(
+    beside: Callable[[Cluster], Begin], database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine has crashed, and its only broker comes back without the end of a transaction: the last row is gone.
+
+    What is left of that stands open, and ended it would be as long as before.
+    """
+    monkeypatch.setattr(topics, "_VISIBLE_SECONDS", 1.0)
+    database.admin.execute_raw("CREATE TABLE t (id INT PRIMARY KEY, a TEXT)")
+    with private_kafka() as kafka:
+        begin = beside(kafka)
+        feed = begin(most_bytes=5_000)
+        feed.wait_begun()
+        database.admin.execute_raw("INSERT INTO t VALUES " + ",".join(f"({n},REPEAT('x',2500))" for n in range(9)))
+        feed.wait_sent(database)
+        feed.stop()
+        messages = Broker(feed.feed.address).behind(feed.feed.address.topic, {0: 0})
+        last = [each.offset() or 0 for each in messages if read_tags(each.headers()).kind is Kind.ROW]
+        kafka.kill(0)
+        (segment,) = (kafka.brokers[0].folder / "data").glob(f"{feed.feed.address.topic}-0/*.log")
+        _cut_off(segment, max(last))
+        kafka.start(0)
+        again = begin(most_bytes=5_000)
+        wait_until(lambda: again.error, "it goes on", 60)
+        assert isinstance(again.error, Terminal)
+        assert "before what the feed has written" in str(again.error)
+
+
+def _cut_off(segment: Path, offset: int) -> None:
+    """Of the log of a partition the batch that begins with this message, and all behind it."""
+    data, at = segment.read_bytes(), 0
+    while int.from_bytes(data[at : at + 8], "big") < offset:
+        at += 12 + int.from_bytes(data[at + 8 : at + 12], "big")
+    assert int.from_bytes(data[at : at + 8], "big") == offset
+    with segment.open("r+b") as file:
+        file.truncate(at)

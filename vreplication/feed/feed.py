@@ -28,7 +28,7 @@ from vreplication.feed.messages import Admin, Ddl, Format, Header, Kind, Place, 
 from vreplication.feed.producer import FeedProducer
 from vreplication.feed.progress import End, Followed, Progress
 from vreplication.feed.reading import Mark, Piece, Reading, Source
-from vreplication.feed.topics import check_topics, find_tails, open_lanes
+from vreplication.feed.topics import check_held, check_topics, find_tails, open_lanes
 from vreplication.pausepoints import reach
 
 log = logging.getLogger(__name__)
@@ -180,8 +180,9 @@ class Run:
         for lane in lanes:
             more = min(there[lane.name], progress.intent or 0) - len(lane.sent.ends)
             lane.sent.ends += [End()] * more
+        check_held(self.broker, lanes)
         self._close_open()
-        find_tails(self.broker, lanes)
+        find_tails(self.broker, lanes, is_scaling=progress.intent is not None)
         self.producer.begin_from(progress, lanes)
         self._reached = Place(progress.resolved, _ALL)
         self._use(progress.partitions)

@@ -45,8 +45,8 @@ def tags_of(message: Message) -> Tags:
 class Sent:
     """What stands in a topic behind the progress: rows that are not sent again (P7), and where each partition ends.
 
-    latest: the last place that was found. aligned: the highest number of an Align. Where retention has taken the first
-    ones, what is before the first that is left was sent as well.
+    latest: the last place that was found. aligned: the highest number of an Align. Where retention or compaction has
+    taken the first ones, what is before the first that is left was sent as well.
     """
 
     def __init__(self, ends: Sequence[End]) -> None:
@@ -56,22 +56,25 @@ class Sent:
         self._others: dict[tuple[int, str, int, Place], int] = {}
         self._cuts: dict[int, Place] = {}
 
-    def take(self, message: Message) -> None:
-        """In the order of its partition. Raises Terminal."""
-        tags = tags_of(message)
-        number, place = message.partition() or 0, Place(tags.t, tags.seq)
+    def missing(self, partition: int, tags: Tags) -> int:
+        """How many numbers are left out in front of it; below 0: it repeats some."""
+        return tags.n - self.ends[partition].n - (tags.kind in COUNTED)
+
+    def take(self, partition: int, offset: int, tags: Tags) -> None:
+        """In the order of its partition."""
+        place = Place(tags.t, tags.seq)
         self.latest = max(self.latest, _row_of(tags))
-        missing = tags.n - self.ends[number].n - (tags.kind in COUNTED)
+        missing = self.missing(partition, tags)
         if missing > 0:
-            self._cuts[number] = _first_left(tags)
-        self.ends[number] = End(offset=message.offset() or 0, n=tags.n)
+            self._cuts[partition] = _first_left(tags)
+        self.ends[partition] = End(offset=offset, n=tags.n)
         if tags.kind is Kind.ROW:
             before = tags.part[0] if missing > 0 and tags.part else 0
-            self._rows[number, place] = self._rows.get((number, place), before) + 1
+            self._rows[partition, place] = self._rows.get((partition, place), before) + 1
         elif tags.kind is Kind.ALIGN:
             self.aligned = max(self.aligned, place)
         elif tags.kind is not Kind.RESOLVED:
-            key = (number, tags.kind.value, tags.generation, place)
+            key = (partition, tags.kind.value, tags.generation, place)
             self._others[key] = self._others.get(key, 0) + 1
 
     def rows(self, partition: int, place: Place) -> int:

@@ -15,7 +15,8 @@ from vreplication.errors import Terminal, Transient
 from vreplication.feed.broker import Broker, Topic
 from vreplication.feed.catalog import SYSTEM, Filter
 from vreplication.feed.dispatch import MOST_PARTITIONS
-from vreplication.feed.lanes import Lane, Lanes, Named, Sent, check_names, topic_name
+from vreplication.feed.lanes import Lane, Lanes, Named, Sent, check_names, tags_of, topic_name
+from vreplication.feed.messages import Tags
 from vreplication.feed.progress import End, Progress
 from vreplication.mysql.session import Session
 
@@ -147,44 +148,111 @@ def check_topics(broker: Broker, progress: Progress, lanes: Lanes, wanted: int |
 
 # What stands behind the progress.
 
-
-def find_tails(broker: Broker, lanes: Lanes) -> None:
-    """It is not sent again (P7). Raises Terminal, Transient."""
-    ends = {(lane.name, number): end for lane in lanes for number, end in enumerate(lane.sent.ends)}
-    by_name = {lane.name: lane for lane in lanes}
-    for message in broker.behind_each(_starts(broker, ends)):
-        by_name[str(message.topic())].sent.take(message)
-
-
 _Partition = tuple[str, int]
+_ANEW = "The topic lost messages or was made anew: begin a new feed into another topic."
+_OTHER = "What was sent is not known: begin a new feed into another topic."
 
 
-def _starts(broker: Broker, ends: Mapping[_Partition, End]) -> dict[_Partition, int]:
-    bounds = _bounds(broker, ends)
-    for (topic, number), end in ends.items():
-        if end.offset >= (high := bounds[topic, number][1]):
-            _check_open(broker, topic, number, end)
-            raise Terminal(
-                f"Partition {number} of {topic} ends at {high}, before what the feed has written.",
-                cure="The topic lost messages or was made anew: begin a new feed into another topic.",
+def check_held(broker: Broker, lanes: Lanes) -> None:
+    """Each partition is as long as the progress says, before anything is written into it. Raises Terminal.
+
+    What was written a moment ago may be seen a moment later, where the leader is new.
+    """
+    deadline, ends = time.monotonic() + _VISIBLE_SECONDS, _ends(lanes)
+    while ends:
+        found = broker.bounds_of(ends, is_committed=False)
+        ends = {each: end for each, end in ends.items() if end.offset >= found[each][1]}
+        if ends and time.monotonic() > deadline:
+            topic, number = min(ends)
+            words = (
+                f"Partition {number} of {topic} ends at {found[topic, number][1]}, before what the feed has written."
             )
-    found = {each: max(low, ends[each].offset + 1) for each, (low, _) in bounds.items()}
-    return {each: start for each, start in found.items() if start < bounds[each][1]}
+            raise Terminal(words, cure=_ANEW)
+        if ends:
+            time.sleep(0.02)
+
+
+def find_tails(broker: Broker, lanes: Lanes, *, is_scaling: bool) -> None:
+    """It is not sent again (P7). Raises Terminal, Transient.
+
+    The last message that the progress tells of is read, too, unless retention has taken it: a topic that lost its end
+    may be as long again by now. is_scaling: another generation may have begun.
+    """
+    by_name, bounds = {lane.name: lane for lane in lanes}, _bounds(broker, _ends(lanes))
+    tails = _Tails(broker, _ends(lanes), bounds, is_scaling)
+    for message in broker.behind_each(tails.starts):
+        each, tags = (str(message.topic()), message.partition() or 0), tags_of(message)
+        if not tails.is_recorded(each, message.offset() or 0, tags):
+            tails.check(each, by_name[each[0]], tags)
+            by_name[each[0]].sent.take(each[1], message.offset() or 0, tags)
+    tails.check_recorded()
+
+
+def _ends(lanes: Lanes) -> dict[_Partition, End]:
+    return {(lane.name, number): end for lane in lanes for number, end in enumerate(lane.sent.ends)}
+
+
+class _Tails:
+    """What may stand in the partitions. starts: where reading begins."""
+
+    def __init__(
+        self, broker: Broker, ends: Mapping[_Partition, End], bounds: Mapping[_Partition, tuple[int, int]], ahead: bool
+    ) -> None:
+        self._broker, self._ahead = broker, ahead
+        found = {each: max(low, ends[each].offset) for each, (low, _) in bounds.items()}
+        self.starts = {each: start for each, start in found.items() if start < bounds[each][1]}
+        self._recorded = {each: ends[each] for each, start in found.items() if start == ends[each].offset}
+        self._cut = {each for each, start in found.items() if start > ends[each].offset + 1}
+        """Their first messages are gone, and the numbers of these."""
+        self._compacted: dict[str, bool] = {}
+
+    def is_recorded(self, each: _Partition, offset: int, tags: Tags) -> bool:
+        """It is the last one that the progress tells of."""
+        end = self._recorded.pop(each, None)
+        if end is None or (offset, tags.n) == (end.offset, end.n):
+            return end is not None
+        self._check_lost(each, end)
+        return offset == end.offset
+
+    def check_recorded(self) -> None:
+        """Those that were not met."""
+        for each, end in self._recorded.items():
+            self._check_lost(each, end)
+
+    def _check_lost(self, each: _Partition, end: End) -> None:
+        topic, number = each
+        if not self._is_compacted(topic):
+            words = f"Partition {number} of {topic} does not hold what the feed has written last"
+            raise Terminal(f"{words} (offset {end.offset}, number {end.n}).", cure=_ANEW)
+
+    def check(self, each: _Partition, lane: Lane, tags: Tags) -> None:
+        """Number and generation of what stands behind that."""
+        (topic, number), last, missing = each, lane.sent.ends[each[1]].n, lane.sent.missing(each[1], tags)
+        if missing < 0:
+            raise Terminal(f"Partition {number} of {topic} holds number {tags.n} behind {last}.", cure=_OTHER)
+        if missing > 0 and each not in self._cut and not self._is_compacted(topic):
+            words = f"Messages of partition {number} of {topic} are missing: behind number {last} comes {tags.n}."
+            raise Terminal(words, cure=_ANEW)
+        self._cut.discard(each)
+        if tags.generation > lane.generation + self._ahead:
+            words = f"Partition {number} of {topic} is of generation {tags.generation}, and the feed's progress of"
+            raise Terminal(f"{words} {lane.generation}: the progress was set back.", cure=_OTHER)
+
+    def _is_compacted(self, topic: str) -> bool:
+        if topic not in self._compacted:
+            found = self._broker.find(topic)
+            self._compacted[topic] = found is not None and found.is_compacted
+        return self._compacted[topic]
 
 
 def _bounds(broker: Broker, ends: Mapping[_Partition, End]) -> dict[_Partition, tuple[int, int]]:
-    """What was committed a moment ago becomes readable a moment later."""
+    """What was committed a moment ago becomes readable a moment later. Raises Transient."""
     deadline = time.monotonic() + _VISIBLE_SECONDS
     found = broker.bounds_of(ends)
     while late := [each for each, end in ends.items() if end.offset >= found[each][1]]:
         if time.monotonic() > deadline:
-            break
+            topic, number = late[0]
+            raise Transient(f"A transaction of somebody else in partition {number} of {topic} is open.")
         time.sleep(0.02)
         found |= broker.bounds_of(late)
     return found
-
-
-def _check_open(broker: Broker, topic: str, number: int, end: End) -> None:
-    _, written = broker.bounds(topic, number, is_committed=False)
-    if end.offset < written:
-        raise Transient(f"A transaction of somebody else in partition {number} of {topic} is open.")
