@@ -10,8 +10,9 @@ from live_setup import Live, make_live
 
 from sandbox.databases import Database
 from tests.support.flow import pauses, quick
+from tests.support.promoted import promoting
 
-__all__ = ["pauses", "quick"]
+__all__ = ["pauses", "promoting", "quick"]
 
 
 @pytest.fixture

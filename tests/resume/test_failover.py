@@ -15,11 +15,10 @@ from typing import Any
 
 import pytest
 
-from sandbox import replicas, servers
 from sandbox.databases import Database, create_database
-from sandbox.servers import RunningServer
 from tests.support import run_ddl
 from tests.support.flow import Run, contents, paused_at, wait_until
+from tests.support.promoted import Promoting
 from tests.support.run_ddl import Command
 from vreplication.engine.result import Result
 from vreplication.mysql.quoting import ident
@@ -46,43 +45,11 @@ AFTER = (
 )
 
 
-@dataclass(slots=True)
-class Pair:
-    """Two servers, one of them the other's replica; a failover changes their parts."""
-
-    source: RunningServer
-    replica: RunningServer
-
-    def fail_over(self) -> None:
-        """Nothing is lost: the replica has all when the source dies. The dead one comes back as the replica."""
-        replicas.wait_level(self.source, self.replica)
-        self.source.kill()
-        replicas.promote(self.replica)
-        dead, self.source = self.source, self.replica
-        self.replica = dead.restart()
-        replicas.follow(self.replica, self.source)
-
-
-@pytest.fixture(
-    scope="module", params=[pytest.param(f, marks=pytest.mark.xdist_group(f"pair-{f}")) for f in ("mariadb", "mysql")]
-)
-def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    flavor, folder = str(request.param), tmp_path_factory.mktemp("pair")
-    source = servers.start(flavor, folder / "one", options={**replicas.GTID_OPTIONS[flavor], "server-id": 1})
-    started = [source]
-    try:
-        started.append(replicas.start_replica(source, folder / "two"))
-        yield Pair(*started)
-    finally:
-        for server in started:
-            server.kill()
-
-
 @dataclass(slots=True, kw_only=True)
 class Scene:
     """A table of 500 rows and the workflow that alters it. `database` is where the application is at home now."""
 
-    pair: Pair
+    pair: Promoting
     database: Database
     logs: Path
     pauses: Path
@@ -171,11 +138,11 @@ class Scene:
 
 
 @pytest.fixture
-def scene(pair: Pair, tmp_path: Path, pauses: Path) -> Iterator[Scene]:
-    database = create_database(pair.source)
+def scene(promoting: Promoting, tmp_path: Path, pauses: Path) -> Iterator[Scene]:
+    database = create_database(promoting.source)
     with connect(database.app_url) as app:
         _fill(app)
-    made = Scene(pair=pair, database=database, logs=tmp_path / "state", pauses=pauses)
+    made = Scene(pair=promoting, database=database, logs=tmp_path / "state", pauses=pauses)
     try:
         yield made
     finally:

@@ -129,6 +129,26 @@ def test_read_again_up_to_a_checkpoint_and_not_behind_it() -> None:
     assert [g for one in (prepared, applied, late) for g in matcher.feed(one)] == [late]
 
 
+def test_read_again_from_a_log_of_another_order() -> None:
+    """A promoted replica has committed 4 before 3, and the checkpoint, of the former source, has 1 to 3."""
+    uuid = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+
+    def at(offset: int, *numbers: int) -> Position:
+        return replace(position(offset), gtids=gtids.parse(",".join(f"{uuid}:{each}" for each in (1, *numbers))))
+
+    def named(kind: GroupKind, number: int, start: Position, end: Position) -> Group:
+        return replace(group(kind, number, xid=A, rows=1), start=start, end=end, gtid=(uuid, number))
+
+    prepared = named(GroupKind.XA_PREPARE, 2, at(1), at(2, 2))
+    further = named(GroupKind.COMMIT, 4, at(2, 2), at(3, 2, 4))
+    applied = named(GroupKind.COMMIT, 3, at(3, 2, 4), at(4, 2, 4, 3))
+    first = Matcher()
+    list(first.feed(prepared))
+    matcher = Matcher(is_strict=True)
+    assert matcher.restore(first.held(), at(9, 2, 3)) == prepared.start
+    assert [g for one in (prepared, further, applied) for g in matcher.feed(one)] == [further]
+
+
 def test_a_branch_without_rows_of_ours_costs_a_restart_nothing() -> None:
     first = Matcher()
     list(first.feed(group(GroupKind.XA_PREPARE, 1, xid=A)))

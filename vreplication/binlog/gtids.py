@@ -37,6 +37,9 @@ class MysqlGtids:
         before = self.ranges.get(source, ())
         return MysqlGtids({**self.ranges, source: _with(before, number)})
 
+    def has(self, name: MysqlName) -> bool:
+        return _has(self.ranges.get(name[0], ()), name[1])
+
     def encoded(self) -> bytes:
         """As COM_BINLOG_DUMP_GTID takes it. Tags came with MySQL 8.3, and with them another head and names."""
         has_tags = any(":" in source for source in self.ranges)

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from vreplication.binlog.events import Group, GroupKind, Position, RowChange
+from vreplication.binlog.gtids import MysqlGtids
 from vreplication.changes.sorter import DiskSorter
 from vreplication.changes.stream import count_changes
 from vreplication.changes.waiting import Budget, Rows
@@ -228,13 +229,15 @@ class Matcher:
         """True on the way from a missing branch to the checkpoint; the first group that comes to it ends the way.
 
         Asked so, numbers that go back (MariaDB, several servers in one domain) let too much through, never too little.
+        MySQL's sets have each name, for a replica's log may have another order than the one that was read before.
         """
-        if self._applied_to is None:
+        if (applied := self._applied_to) is None:
             return False
-        if not self._applied_to.is_within(group.end):
-            return True
-        reached, self._applied_to = self._applied_to, None
-        return group.end.is_within(reached)
+        is_before = True
+        if applied.is_within(group.end):
+            self._applied_to, is_before = None, group.end.is_within(applied)
+        named = _is_named(applied, group)
+        return is_before if named is None else named
 
     def _refuse_unknown(self, group: Group) -> None:
         if group.kind is GroupKind.XA_COMMIT and self._is_applied:
@@ -298,3 +301,10 @@ def _xid(group: Group) -> Xid:
     if group.xid is None:
         raise Terminal(f"An XA group without a name at {group.start}.")
     return group.xid
+
+
+def _is_named(place: Position, group: Group) -> bool | None:
+    """Whether it stands before the place, by its name; None: names do not tell."""
+    if not isinstance(place.gtids, MysqlGtids) or group.gtid is None or len(group.gtid) != 2:
+        return None
+    return place.gtids.has(group.gtid)

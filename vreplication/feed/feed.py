@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from vreplication.binlog.events import RowChange
-from vreplication.errors import Transient
+from vreplication.errors import Terminal, Transient
 from vreplication.feed.broker import Broker
 from vreplication.feed.conflicts import Conflicts
 from vreplication.feed.lanes import Lane, Lanes, Named, lanes_of, tags_of
@@ -133,7 +133,7 @@ class _Sending:
 
 @dataclass(slots=True, kw_only=True)
 class Run:
-    """Between two errors. sources: in the order of the progress."""
+    """Between two errors. sources: in the order of the progress. moved: that, with servers that are others now."""
 
     settings: Settings
     broker: Broker
@@ -141,6 +141,7 @@ class Run:
     sources: Sequence[Source]
     hooks: Hooks
     progress: Progress
+    moved: Progress | None = None
     _stream: Reading | Merge = field(init=False)
     _sending: list[_Sending] = field(init=False)
     _lanes: Lanes = field(init=False)
@@ -184,6 +185,8 @@ class Run:
         self._close_open()
         find_tails(self.broker, lanes, is_scaling=progress.intent is not None)
         self.producer.begin_from(progress, lanes)
+        if self.moved is not None:
+            self.progress = progress = self._move(self.moved)
         self._reached = Place(progress.resolved, _ALL)
         self._use(progress.partitions)
         first = self.sources[0].dispatcher
@@ -198,6 +201,29 @@ class Run:
         readings = [Reading(self.settings.feed, each.source, each.at) for each in self._sending]
         self._stream = readings[0] if len(readings) == 1 else Merge(readings)
         self._begin_topics([lane for lane in lanes if lane.begins])
+
+    def _move(self, moved: Progress) -> Progress:
+        """The switch to another server: nothing but the progress that says so, in a transaction of its own.
+
+        Rows behind the progress have times that the other log need not give them. Raises Terminal.
+        """
+        if self._lanes.has_more:
+            raise Terminal(
+                f"Topic {moved.topic} holds changes of which its feed's progress says nothing (a commit was late), and"
+                " the former server alone gives them the same times.",
+                cure="Start that server once more, and the feed with it; or begin another feed into another topic.",
+            )
+        # A Resolved may stand there.
+        least, before = self._lanes.latest.t, {each.source for each in self.progress.sources}
+        sources = tuple(
+            each if each.source in before else _changed(each, {"assigned": max(each.assigned, least)})
+            for each in moved.sources
+        )
+        made: Progress = _changed(moved, {"sources": sources})
+        reach("feed.moving")
+        self.producer.commit(self.settings.progress_topic, made)
+        reach("feed.moved")
+        return made
 
     def _close_open(self) -> None:
         """Committed, whatever became of its transaction: of that the progress tells, and what is behind it is found.

@@ -77,6 +77,11 @@ class Sent:
             key = (partition, tags.kind.value, tags.generation, place)
             self._others[key] = self._others.get(key, 0) + 1
 
+    @property
+    def has_more(self) -> bool:
+        """Something that is counted stands there."""
+        return bool(self._rows or self._others or self._cuts)
+
     def rows(self, partition: int, place: Place) -> int:
         """How many messages of this row are there, or were."""
         if self._cuts and place < self._cuts.get(partition, place):
@@ -184,6 +189,11 @@ class Lanes:
     def latest(self) -> Place:
         """The last one that an earlier producer has sent, as far as it was found."""
         return max(lane.sent.latest for lane in self)
+
+    @property
+    def has_more(self) -> bool:
+        """Rows, DDL or Admins were found that an earlier producer has sent, and its progress does not tell of."""
+        return any(lane.sent.has_more for lane in self)
 
     @property
     def partitions(self) -> int:

@@ -31,6 +31,7 @@ from vreplication.errors import (
     Transient,
     VReplicationError,
 )
+from vreplication.feed import failover
 from vreplication.feed.address import Address
 from vreplication.feed.broker import Broker, Topic
 from vreplication.feed.catalog import Filter, Tables
@@ -129,6 +130,8 @@ class Service:
     _told: Callable[[Status], None] = lambda status: None
     _telling: threading.Timer = field(default_factory=lambda: threading.Timer(0.0, lambda: None))
     _is_begun: bool = False
+    _has_sent: bool = False
+    """This process has, from the servers that it was given."""
     _missing_since: float = 0.0
     _gone_since: float = 0.0
 
@@ -187,6 +190,7 @@ class Service:
 
     def _note(self, status: Status) -> None:
         self._commits += 1
+        self._has_sent = True
         self._telling.cancel()
         self._gone_since = 0.0
         self._told(status)
@@ -199,12 +203,14 @@ class Service:
         producer.check, producer.waits = self.hooks.check, self.notify
         with ExitStack() as stack:
             sessions = [stack.enter_context(connect(each.url)) for each in feed.sources]
-            check_same(broker, feed, sessions)
+            check_same(broker, feed, sessions, may_move=not self._has_sent)
             stack.callback(producer.close)
             producer.open()
             progress = self._progress(broker, producer, sessions, topic)
             sources = [stack.enter_context(each) for each in _sources(feed, sessions, progress)]
-            self._follow(broker, producer, sources, progress)
+            # Looked at again behind the fence: until then another process may have gone on elsewhere.
+            moved = _moved(feed, progress, sessions, may_move=not self._has_sent)
+            self._follow(broker, producer, sources, progress, moved)
 
     def _progress(self, broker: Broker, producer: FeedProducer, sessions: Sequence[Session], topic: Topic) -> Progress:
         found = broker.last(self.feed.progress_topic)
@@ -233,7 +239,14 @@ class Service:
             f"{words}: what was sent is not known.", cure="Begin a new feed, with another id and into another topic."
         )
 
-    def _follow(self, broker: Broker, producer: FeedProducer, sources: Sequence[Source], progress: Progress) -> None:
+    def _follow(
+        self,
+        broker: Broker,
+        producer: FeedProducer,
+        sources: Sequence[Source],
+        progress: Progress,
+        moved: Progress | None,
+    ) -> None:
         feed = self.feed
         settings = Settings(
             feed=feed.id,
@@ -251,6 +264,7 @@ class Service:
             sources=sources,
             hooks=self.hooks,
             progress=progress,
+            moved=moved,
         )
         run.go()
 
@@ -302,8 +316,11 @@ def _open_log(url: SourceUrl, session: Session, start: Position) -> Tailer:
     )
 
 
-def check_same(broker: Broker, feed: Feed, sessions: Sequence[Session]) -> None:
-    """Before anybody is fenced: what the progress of this id tells of is this feed. Raises Refused."""
+def check_same(broker: Broker, feed: Feed, sessions: Sequence[Session], *, may_move: bool = True) -> None:
+    """Before anybody is fenced: what the progress of this id tells of is this feed. Raises Refused.
+
+    may_move: the sources are those of the progress, or may go on in their places.
+    """
     found = broker.last(feed.progress_topic)
     if found is None:
         return
@@ -313,11 +330,18 @@ def check_same(broker: Broker, feed: Feed, sessions: Sequence[Session]) -> None:
             f"Feed {feed.id} sends to topic {progress.topic}, not {feed.address.topic}.",
             cure="Give the new one another --workflow id.",
         )
-    if [each.source for each in progress.sources] != [identity_of(session) for session in sessions]:
+    _moved(feed, progress, sessions, may_move=may_move)
+
+
+def _moved(feed: Feed, progress: Progress, sessions: Sequence[Session], *, may_move: bool) -> Progress | None:
+    """As `failover.moved`. Who has sent from the former server does not take the feed back there. Raises Refused."""
+    found = failover.moved(progress, sessions)
+    if found is not None and not may_move:
         raise Refused(
-            f"Feed {feed.id} on these brokers is of other source servers, or names them in another order.",
-            cure="Give the same --source options as at its start, or the new feed another id.",
+            f"Feed {feed.id} has gone on with another server than this process reads.",
+            cure="Nothing is to be done: this process has stopped.",
         )
+    return found
 
 
 def prepare_topics(broker: Broker, feed: Feed) -> Topic:

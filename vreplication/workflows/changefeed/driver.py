@@ -28,6 +28,7 @@ from vreplication.settings import ALIVE_SECONDS, BEAT_SECONDS
 from vreplication.state import feed_rates, feeds, history, journal, layout, lease, workflows
 from vreplication.state.lease import Lease
 from vreplication.workflows.changefeed.pulse import Pulse
+from vreplication.workflows.changefeed.replicas import servers_of
 
 log = logging.getLogger(__name__)
 
@@ -95,6 +96,8 @@ class FeedDriver:
     _counts: Counts = field(default_factory=Counts)
     _committed_at: float = 0.0
     _generation: int | None = None
+    _servers: list[str] = field(default_factory=list)
+    """That are known to be read."""
     _closing: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
     _pulse: Pulse | None = None
@@ -106,7 +109,8 @@ class FeedDriver:
             self.our_lease = lease.acquire(session, self.workflow, lease.DRIVER)
             workflows.reopen(session, self.workflow, Phase.STREAMING)
             workflows.move(session, self.workflow, Phase.STREAMING, our_lease=self.our_lease)
-            self._is_paused = workflows.load(session, self.workflow).is_paused
+            row = workflows.load(session, self.workflow)
+            self._is_paused, self._servers = row.is_paused, servers_of(session, row)
         self._thread = threading.Thread(target=self._run, name="driver", daemon=True)
         self._thread.start()
         if self.others:
@@ -182,12 +186,26 @@ class FeedDriver:
                 self._ended = self._ended or Cancelled("Cancelled by the operator.")
             found = feeds.find(session, self.workflow)
             self.wanted = found[0] if found else None
-            feeds.tell(session, self.our_lease, self._figures(session))
+            figures = self._figures(session)
+            self._note_servers(session, [each["server"] for each in figures.get("sources", ())])
+            feeds.tell(session, self.our_lease, figures)
             if number % _BEATS_A_POINT == 0:
                 self._remember(session)
             if number % _BEATS_A_THINNING == 0:
                 feed_rates.thin(session, self.workflow, history.thin(session, self.workflow))
             self._closing.wait(_BEAT_SECONDS)
+
+    def _note_servers(self, session: Session, servers: list[str]) -> None:
+        """A switch to another one was committed in Kafka; it is journaled before the figures tell of it."""
+        if not servers or servers[: len(self._servers)] == self._servers:
+            return
+        for was, server in zip(self._servers, servers, strict=False):
+            if was != server:
+                words = f"from server {was} to {server}"
+                journal.write(session, self.workflow, "moved", words, actor=lease.me())
+                log.warning("feed %s moved %s", self.workflow, words)
+        workflows.set_fields(session, self.workflow, server_identity=servers[0][:64])
+        self._servers = servers
 
     def _remember(self, session: Session) -> None:
         """A point of the feed's history, and in the journal when partitions have changed."""

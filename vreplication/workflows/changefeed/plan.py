@@ -106,6 +106,15 @@ def make_feed_plan(sessions: Sequence[Session], spec: FeedSpec, password: str = 
     )
 
 
+def replica_checks(session: Session, spec: FeedSpec, password: str = "") -> list[Check]:
+    """Of a server that is to go on in the place of a source. Branches may be prepared there: they were read."""
+    address = parse(spec.sink, password)
+    facts = _facts(session, spec, address, Broker(address))
+    asked = tuple(each for each in (*_SERVER, server_checks.writable) if each is not server_checks.prepared)
+    found = [*server_checks.run(facts, asked)]
+    return [*found, *(looked(name, partial(check, facts)) for name, check in _OF_LOG)]
+
+
 def _facts(session: Session, spec: FeedSpec, address: Address, broker: Broker) -> FeedFacts:
     found = spec.filter(session.url.database or "")
     return FeedFacts(
@@ -124,8 +133,7 @@ _Checks = tuple[tuple[str, Callable[[FeedFacts], Check]], ...]
 
 def _checks(sources: Sequence[FeedFacts]) -> Iterator[Check]:
     of_source: _Checks = (
-        ("row metadata", _row_metadata),
-        ("privileges", _privileges),
+        *_OF_LOG,
         ("tables", _has_tables),
         ("dispatch", _dispatch),
         (cascades.NAME, cascades.check),
@@ -215,6 +223,9 @@ def _privileges(facts: FeedFacts) -> Check:
     if lacks:
         return refuse("privileges", "The user lacks privileges.", " ".join(lacks) + " (sql/grants/ has all of them)")
     return ok("privileges", "The user has all that is needed.")
+
+
+_OF_LOG: _Checks = (("row metadata", _row_metadata), ("privileges", _privileges))
 
 
 def _has_tables(facts: FeedFacts) -> Check:

@@ -29,7 +29,7 @@ from vreplication.mysql.url import SourceUrl
 from vreplication.phases import ENDED, OVER, Phase
 from vreplication.state import feeds, journal, layout, lease, sidecar, workflows
 from vreplication.state.workflows import WorkflowRow
-from vreplication.workflows.changefeed import policies
+from vreplication.workflows.changefeed import policies, replicas
 from vreplication.workflows.changefeed.driver import FeedDriver, Paused
 from vreplication.workflows.changefeed.plan import FeedPlan, make_feed_plan
 from vreplication.workflows.changefeed.spec import FeedSpec
@@ -145,7 +145,7 @@ def create_or_resume(spec: FeedSpec, sources: Sequence[SourceUrl], password: str
         session, *others = (stack.enter_context(connect(source)) for source in sources)
         row = workflows.find(session, workflow)
         if row is not None:
-            _check_sources(row, [session, *others])
+            _check_sources(row, [session, *others], password)
             return _with_policy(session, row, resumed(session, row), spec)
         check(make_feed_plan([session, *others], spec, password))
         for each in (session, *others):
@@ -188,15 +188,10 @@ def _check_policy(workflow: str, was: FeedSpec, now: FeedSpec) -> None:
         raise Refused(lacking, cure=policies.DIRECTORY_CURE)
 
 
-def _check_sources(row: WorkflowRow, sessions: Sequence[Session]) -> None:
-    """They are those of its start, as far as it has told. Raises Refused."""
-    _, figures = feeds.find(sessions[0], row.id) or (None, {})
-    known = [each["server"] for each in figures.get("sources", ())]
-    if known and known != [identity_of(session) for session in sessions]:
-        raise Refused(
-            f"Feed {row.id} was begun with {len(known)} source servers, and these are not the same.",
-            cure="Name the same servers, in the same order, as at its start.",
-        )
+def _check_sources(row: WorkflowRow, sessions: Sequence[Session], password: str) -> None:
+    """They are those of its start, or may go on in their places. Raises Refused, Transient."""
+    spec = resumed(sessions[0], row)
+    replicas.check(row, sessions, spec, password, lambda: feed_of(spec, [each.url for each in sessions], password))
 
 
 def check(plan: FeedPlan) -> None:
@@ -341,8 +336,13 @@ def resume(
     with connect(sources[0]) as session:
         row = workflows.load(session, workflow)
         spec = resumed(session, row)
+        is_driven = lease.is_alive(session, workflow, lease.DRIVER)
+        if not is_driven:
+            with ExitStack() as stack:
+                others = [stack.enter_context(connect(source)) for source in sources[1:]]
+                _check_sources(row, [session, *others], password)
         workflows.set_paused(session, workflow, False)
-        if lease.is_alive(session, workflow, lease.DRIVER):
+        if is_driven:
             return None
     return run(spec, sources, password, stop=stop, notify=notify, watch=watch)
 
