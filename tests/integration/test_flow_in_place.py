@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from sandbox.databases import Database
-from tests.support.flow import begin, command, definition, finish, let_go, paused_at, wait_reached, wait_until
+from tests.support import local_spark
+from tests.support.flow import begin, call, command, definition, finish, let_go, paused_at, wait_reached, wait_until
 from vreplication.mysql.session import Session, connect
 from vreplication.planning import strategy
 from vreplication.planning.plan import Plan, make_plan
@@ -158,14 +159,85 @@ def test_a_schedulers_stages(app: Session, database: Database) -> None:
     assert "`z`" in definition(app, "t")
 
 
-@pytest.mark.parametrize("point", ["in_place.before_alter", "in_place.sent"])
+@pytest.fixture
+def hidden(database: Database, app: Session) -> Session:
+    """Table u has a column that nothing shows and no copy has: an index for full text was there once."""
+    database.admin.execute_raw("CREATE TABLE u (id INT PRIMARY KEY, a VARCHAR(30)) ENGINE=InnoDB")
+    database.admin.execute_raw("INSERT INTO u VALUES (1,'a'),(2,'b')")
+    database.admin.execute_raw("ALTER TABLE u ADD FULLTEXT INDEX f (a)")
+    database.admin.execute_raw("ALTER TABLE u DROP INDEX f")
+    return app
+
+
+def _events(database: Database, workflow: str) -> dict[str, str]:
+    with connect(database.url) as session:
+        return {str(e["event"]): str(e["details"]) for e in journal.read(session, workflow)}
+
+
+def test_what_the_table_refuses_goes_on_online_and_holds_again(
+    hidden: Session, database: Database, pauses: Path
+) -> None:
+    """Ended twice meanwhile. It was released for an ALTER of a moment, and the cut-over is another thing."""
+    spec = {"strategy": "auto", "cutover": "manual", "workflow": "w"}
+    assert plan_of(database, ADD).strategy.name == "instant"
+    with paused_at(pauses, "fallback.noted", "prepare.tables_made"):
+        run = begin(database, "u", ADD, **spec)
+        wait_until(lambda: _is_waited_for(database, "w", "release"), "it does not wait")
+        operate.release(database.url, "w", "ann")
+        for point in ("fallback.noted", "prepare.tables_made"):
+            wait_reached(pauses, point, run)
+            run.stop.set()
+            let_go(pauses, point)
+            assert run.result().event == "interrupted"
+            run = begin(database, "u", ADD, **spec)
+    wait_until(lambda: _is_waited_for(database, "w", "release"), "it does not wait again")
+    assert "`z`" not in definition(hidden, "u")
+    seen = call(database, "status", "w", "--json").last
+    hidden.execute_raw("INSERT INTO u VALUES (3,'c')")
+    operate.release(database.url, "w", "ann")
+    result = run.result()
+    assert (result.event, result.strategy, result.is_fallback) == ("complete", "online", True), result
+    assert hidden.rows("SELECT id, a, z FROM u ORDER BY id") == [(1, "a", "x"), (2, "b", "x"), (3, "c", "x")]
+    for words in (result.strategy_reason, seen["strategy_reason"], _events(database, "w")["fallback"]):
+        assert "ALGORITHM=INSTANT is not supported" in str(words)
+
+
+def test_what_the_table_refuses_and_was_asked_for_by_name_fails(hidden: Session, database: Database) -> None:
+    result = begin(database, "u", ADD, strategy="instant").result()
+    assert (result.event, result.strategy) == ("failed", "instant")
+    assert "ALGORITHM=INSTANT is not supported" in (result.reason or "")
+    assert "`z`" not in definition(hidden, "u")
+
+
+def test_what_the_table_refuses_and_cannot_be_copied_says_both(hidden: Session, database: Database) -> None:
+    database.admin.execute_raw("CREATE TRIGGER tu BEFORE INSERT ON u FOR EACH ROW SET NEW.a = NEW.a")
+    result = begin(database, "u", ADD).result()
+    assert result.event == "failed"
+    assert "ALGORITHM=INSTANT is not supported" in (result.reason or "")
+    assert "triggers" in (result.reason or "")
+
+
+def test_a_schedulers_stages_where_the_table_refuses(
+    hidden: Session, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks, "SparkStart", local_spark.LocalStart)
+    spec = Spec(table="u", alter=ADD, workflow="w")
+    stage = Stage(url=database.url, spec=spec, stop=threading.Event(), notify=lambda words: None)
+    tasks.plan(stage)
+    for name in ("prepare", "replicate", "copy", "verify", "gate", "cut_over"):
+        tasks.TASKS[name](stage)
+    assert (tasks.clean_up(stage).event, definition(hidden, "u").count("`z`")) == ("complete", 1)
+
+
+@pytest.mark.parametrize("point", ["in_place.before_alter", "in_place.sent", "in_place.altered"])
 def test_a_kill_at_the_worst_moment_leaves_it_done_once(
     app: Session, database: Database, pauses: Path, point: str
 ) -> None:
     words = ("online-ddl", "--table", "t", "--alter", ADD, "--workflow", "w", "--json")
-    with connect(database.app_url) as blocker, paused_at(pauses, "in_place.before_alter"):
+    held = "in_place.altered" if point == "in_place.altered" else "in_place.before_alter"
+    with connect(database.app_url) as blocker, paused_at(pauses, held):
         process = command(database, *words)
-        wait_reached(pauses, "in_place.before_alter")
+        wait_reached(pauses, held)
         if point == "in_place.sent":
             # It is killed while its statement waits for the lock.
             blocker.execute_raw("BEGIN")
@@ -175,8 +247,11 @@ def test_a_kill_at_the_worst_moment_leaves_it_done_once(
         process.send_signal(signal.SIGKILL)
         process.wait()
         blocker.rollback()
+    if point != "in_place.sent":
+        assert ("`z`" in definition(app, "t")) == (point == "in_place.altered")
+    app.execute_raw("UPDATE t SET a=NULL WHERE id=1")
     ended = finish(command(database, "resume", "w", "--json"))
-    assert ended.code == 0, ended
+    assert (ended.code, ended.last["strategy"]) == (0, "instant"), ended
     assert definition(app, "t").count("`z`") == 1
     with connect(database.url) as session:
         events = [e["event"] for e in journal.read(session, "w")]

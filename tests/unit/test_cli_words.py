@@ -253,7 +253,7 @@ _RESULTS = {
 }  # fmt: skip
 _KEYS = [
     "event", "workflow", "reason", "shadow_table", "retired_table", "rows_copied", "events_applied", "cutover_millis",
-    "write_stall_millis", "strategy", "resume_command", "leftovers",
+    "write_stall_millis", "strategy", "strategy_reason", "resume_command", "leftovers",
 ]  # fmt: skip
 
 

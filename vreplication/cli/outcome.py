@@ -60,6 +60,7 @@ def _fields(result: Result) -> dict[str, Any]:
         "cutover_millis": result.cutover_millis,
         "write_stall_millis": result.write_stall_millis,
         "strategy": result.strategy,
+        "strategy_reason": result.strategy_reason,
         "resume_command": result.resume_command,
         "leftovers": [{"what": left.what, "command": left.command} for left in result.leftovers],
     }
@@ -70,7 +71,7 @@ def error_fields(reason: BaseException, text: str) -> dict[str, Any]:
     event = next((name for kind, name in _EVENTS if isinstance(reason, kind)), "failed")
     names = (
         "shadow_table", "retired_table", "rows_copied", "events_applied", "cutover_millis", "write_stall_millis",
-        "strategy", "resume_command",
+        "strategy", "strategy_reason", "resume_command",
     )  # fmt: skip
     return {"event": event, "workflow": None, "reason": text, **dict.fromkeys(names), "leftovers": []}
 
@@ -87,6 +88,8 @@ def _complete(result: Result, *, is_move: bool) -> str:
     if result.reverts:
         return _taken_back(result)
     lines = [f"Complete: workflow {result.workflow}, {_done(result)}.", *_stall(result, is_move=is_move)]
+    if result.is_fallback:
+        lines.append(f"It was done online. {result.strategy_reason}")
     if result.retired_table and is_move:
         lines.append(
             f"The source's tables are kept there as {result.retired_table}; drop them with: {_cleanup(result)}"

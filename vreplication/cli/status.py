@@ -264,6 +264,10 @@ def _first_line(text: str) -> str:
     return text.splitlines()[0] if text else ""
 
 
+def _strategy(snapshot: Snapshot) -> str | None:
+    return f"{snapshot.strategy}: {snapshot.strategy_reason}" if snapshot.strategy_reason else None
+
+
 def _facts(seen: Seen) -> list[RenderableType]:
     """What the bars do not say."""
     snapshot, about = seen.snapshot, seen.moved
@@ -271,6 +275,7 @@ def _facts(seen: Seen) -> list[RenderableType]:
         "Shadow table": None if snapshot.has_ended or about else snapshot.shadow_table,
         "New table" if names.whose_way_back(snapshot.workflow) else "Original": None if about else _original(snapshot),
         **({} if about is None else _of_move(snapshot, about)),
+        "Strategy": _strategy(snapshot),
         "Cut-over": _cutover(snapshot),
         "Next": _next(snapshot) if about is None else _next_of_move(snapshot, about),
     }

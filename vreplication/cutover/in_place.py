@@ -31,15 +31,21 @@ _LOOK_SECONDS = 0.1
 _GONE_SECONDS = 60.0
 """How long the rest of an ALTER that was ended may take: the server rolls it back."""
 _DAY_SECONDS = 86_400.0
+_UNABLE = frozenset({1845, 1846, 4092, 4157})
+"""Not by this algorithm: at all, for a reason, for the table's row versions, for a row that may get too long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """reason: why it was not done, this time. millis: the statement took so long."""
+    """reason: why it was not done, this time. millis: the statement took so long.
+
+    refusal: the server's words where it cannot do it so, now or later; the table is as it was.
+    """
 
     is_done: bool
     millis: float
     reason: str = ""
+    refusal: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +65,7 @@ class InPlace:
         return self.row.copy_path == "instant"
 
     def attempt(self, fence: Callable[[], None]) -> Tried:
-        """Try once. fence: raises Superseded. Raises Terminal where the server cannot do it, all being as before."""
+        """Try once. fence: raises Superseded. Raises Terminal where it fails, all being as before."""
         with self._sessions() as (worker, spare):
             ids = (worker.id, spare.id)
             # Before anything is sent: who takes over ends them.
@@ -120,6 +126,8 @@ class InPlace:
         if decide(spare, self.row) == SWITCHED:
             return Tried(is_done=True, millis=millis)
         if isinstance(error, SqlError):
+            if error.code in _UNABLE:
+                return Tried(is_done=False, millis=millis, refusal=error.message)
             raise Terminal(
                 f"The server does not alter {self._name} in place, as it did an empty copy: {error.message}",
                 cure=f"The table is as it was. Run `vreplication cancel {self.row.id}`, then take --strategy online.",

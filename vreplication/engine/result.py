@@ -31,6 +31,9 @@ class Result:
     write_stall_millis: float | None = None
     strategy: str | None = None
     """Of an online DDL: online, instant or inplace."""
+    strategy_reason: str | None = None
+    is_fallback: bool = False
+    """It became online when the table refused what its empty copy took."""
     resume_command: str | None = None
     leftovers: tuple[Leftover, ...] = ()
     exit_code: int = 0

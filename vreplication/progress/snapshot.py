@@ -16,7 +16,7 @@ from vreplication.mysql.session import Session
 from vreplication.phases import ENDED, Phase
 from vreplication.progress.estimate import UNMATCHED_PERCENT
 from vreplication.settings import BY, GATE_BACKLOG_CHANGES, GATE_LAG_SECONDS
-from vreplication.state import forecasts, history, layout, progress
+from vreplication.state import forecasts, history, journal, layout, progress
 from vreplication.state.workflows import strategy_of
 
 STALE_SECONDS = 5.0
@@ -53,6 +53,7 @@ class Snapshot:
     retired_table: str | None = None
     strategy: str | None = None
     """online, or instant or inplace; None: of another kind."""
+    strategy_reason: str | None = None
     reason: str | None = None
     percent: float | None = None
     rows_copied: int = 0
@@ -161,6 +162,7 @@ class Snapshot:
             "retired_table": self.retired_table,
             "reason": self.reason,
             "strategy": self.strategy,
+            "strategy_reason": self.strategy_reason,
             "rows_per_second": self.rows_per_second,
             "chunk_rows": self.chunk_rows,
             "chunk_millis": self.chunk_millis,
@@ -235,6 +237,7 @@ def _snapshot(row: Mapping[str, Any], foretold: Mapping[str, Mapping[str, Any]])
         shadow_table=row["shadow_table"] or None,
         retired_table=row["retired_table"] or None,
         strategy=strategy_of(str(row["copy_path"])) if row["kind"] == "online_ddl" else None,
+        strategy_reason=journal.reason_in(row["strategy_details"]) if row.get("strategy_details") else None,
         reason=row["reason"],
         events_applied=int(row["events_applied"] or 0),
         verdict=row["verdict"],

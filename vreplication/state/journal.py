@@ -13,6 +13,8 @@ from vreplication.state import rows, sidecar
 from vreplication.state.lease import Lease, fence, me
 from vreplication.state.sidecar import fetch, fetch_one, now
 
+STRATEGY, FALLBACK = "strategy", "fallback"
+"""What was chosen and why; that the table refused it, and what was chosen then."""
 _EACH, _ONE_IN = 10, 60
 
 
@@ -55,8 +57,19 @@ def read(session: Session, workflow: str) -> list[dict[str, Any]]:
     return fetch(session, select(t).where(t.c.workflow == workflow).order_by(t.c.id))
 
 
-def latest(session: Session, workflow: str, event: str) -> dict[str, Any] | None:
-    """The newest entry of that kind, or None."""
+def strategy_reason(session: Session, workflow: str) -> str | None:
+    """Why an online DDL is done as it is."""
+    found = latest(session, workflow, STRATEGY, FALLBACK)
+    return None if found is None else reason_in(str(found["details"]))
+
+
+def reason_in(details: str) -> str:
+    """Behind the strategy's name."""
+    return details.partition(": ")[2]
+
+
+def latest(session: Session, workflow: str, *events: str) -> dict[str, Any] | None:
+    """The newest entry of these kinds, or None."""
     t = sidecar.journal
-    query = select(t).where(t.c.workflow == workflow, t.c.event == event).order_by(t.c.id.desc()).limit(1)
+    query = select(t).where(t.c.workflow == workflow, t.c.event.in_(events)).order_by(t.c.id.desc()).limit(1)
     return fetch_one(session, query)

@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import select, text
+from sqlalchemy import TableClause, select, text
 from sqlalchemy.sql.functions import func
 
 from vreplication.masking import masked
 from vreplication.mysql.session import Session, SqlError
 from vreplication.settings import SIDECAR
-from vreplication.state import rows, sidecar
+from vreplication.state import journal, rows, sidecar
 from vreplication.state.sidecar import fetch, now
 
 _t = sidecar.progress
@@ -87,7 +87,8 @@ def overview(session: Session, workflow: str | None = None) -> list[dict[str, An
         _age(_t.c.replicate_at, "replicate_age"),
         _age(v.c.finished_at, "verified_age"),
     ]
-    query = select(*about, of.c.rows_total.label("planned_rows"), *figures, *ages, v.c.verdict).select_from(joined)
+    more = (of.c.rows_total.label("planned_rows"), v.c.verdict, _strategy(w).label("strategy_details"))
+    query = select(*about, *figures, *ages, *more).select_from(joined)
     if workflow is not None:
         query = query.where(w.c.id == workflow)
     found = fetch(session, query.order_by(w.c.created_at.desc(), w.c.id))
@@ -96,6 +97,13 @@ def overview(session: Session, workflow: str | None = None) -> list[dict[str, An
         row["keys_since"] = waiting.get(str(row["id"]))
         row |= {name: float(row[name]) for name in _AGES if row[name] is not None}
     return found
+
+
+def _strategy(w: TableClause) -> Any:
+    """What the journal has of it."""
+    j = sidecar.journal
+    one = select(j.c.details).where(j.c.workflow == w.c.id, j.c.event.in_((journal.STRATEGY, journal.FALLBACK)))
+    return one.order_by(j.c.id.desc()).limit(1).scalar_subquery()
 
 
 def _age(column: Any, label: str) -> Any:

@@ -298,6 +298,15 @@ def reopen(session: Session, workflow: str, phase: Phase = Phase.COPYING) -> Non
     rows.change(session, _t, failed, **values)
 
 
+def begin_anew(session: Session, workflow: str, copy_path: str) -> None:
+    """Back to its preparation, on this copy path, with nothing copied. To be called inside a transaction."""
+    for table in (sidecar.split, sidecar.chunk, sidecar.marker, sidecar.marker_applied):
+        rows.remove(session, table, workflow=workflow)
+    one = {"workflow": workflow, "number": _FIRST}
+    rows.change(session, _tables, one, copy_path=copy_path, shadow_identity=None, rows_total=None)
+    rows.change(session, _t, {"id": workflow}, phase=str(Phase.PREPARING), start_position=None, updated_at=now())
+
+
 def set_paused(session: Session, workflow: str, paused: bool) -> None:
     set_fields(session, workflow, paused=int(paused))
 

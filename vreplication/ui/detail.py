@@ -240,13 +240,13 @@ _ROWS_TRAVEL = {"server": "inside the server", "rows": "through Spark"}
 _IN_PLACE = "not at all: the server alters the table itself"
 
 
-def _what_changes(row: WorkflowRow) -> dict[str, str | None]:
+def _what_changes(row: WorkflowRow, reason: str | None) -> dict[str, str | None]:
     return {
         "Table": f"{row.source_schema}.{row.source_table}",
         **_change(row),
         "Original afterwards": f"renamed to {row.retired_table}" if row.retired_table else None,
         "Rows travel": _IN_PLACE if row.is_in_place else _ROWS_TRAVEL.get(row.copy_path, row.copy_path),
-        "Strategy": strategy_of(row.copy_path),
+        "Strategy": f"{strategy_of(row.copy_path)}: {reason}" if reason else strategy_of(row.copy_path),
     }
 
 
@@ -272,7 +272,8 @@ def _facts(found: Detail) -> dict[str, str | None]:
     if found.item.about.kind == FEEDS:
         return {}
     is_move = found.item.about.moved is not None
-    facts = {"Rows travel": _ROWS_TRAVEL["rows"]} if is_move else _what_changes(found.row)
+    why = found.item.snapshot.strategy_reason
+    facts = {"Rows travel": _ROWS_TRAVEL["rows"]} if is_move else _what_changes(found.row, why)
     return {**facts, "Cut-over": _cutover(found)}
 
 

@@ -208,6 +208,8 @@ def _result(session: Session, event: str, workflow: str, reason: str | None, **m
         write_stall_millis=figures.get("write_stall_millis"),
         reverts=row.spec.get("reverts"),
         strategy=workflows.strategy_of(row.copy_path),
+        strategy_reason=journal.strategy_reason(session, workflow),
+        is_fallback=journal.latest(session, workflow, journal.FALLBACK) is not None,
         resume_command=resume_command(workflow) if event in ("failed", "interrupted") else None,
         **more,
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 
-from vreplication.cutover.in_place import InPlace
+from vreplication.cutover.in_place import InPlace, Tried
 from vreplication.cutover.reasons import Gate
 from vreplication.engine.driver import Driver
 from vreplication.engine.saying import Saying
@@ -21,7 +21,7 @@ from vreplication.schema.alter import parse_alter
 from vreplication.settings import CUTOVER_RETRY_SECONDS
 from vreplication.state import journal, lease, workflows
 from vreplication.state.workflows import WorkflowRow
-from vreplication.workflows.online_ddl import steps, switching
+from vreplication.workflows.online_ddl import fallback, steps, switching
 from vreplication.workflows.online_ddl.steps import AtGate
 from vreplication.workflows.online_ddl.together import Together
 
@@ -40,14 +40,18 @@ def prepare(driver: Driver, plan: Plan) -> None:
     reach("prepare.done")
 
 
-def switch(driver: Driver, *, is_manual: bool, window: str | None) -> None:
-    """Hold at the gate, and try until the table is altered."""
+def switch(driver: Driver, *, is_manual: bool, window: str | None) -> bool:
+    """Hold at the gate, and try until the table is altered. False: the server cannot, and it goes on online."""
     at, number = steps.at_gate(driver, Together.alone(driver.workflow), is_manual=is_manual, window=window), 0
     while True:
         _hold(driver, at)
         number += 1
-        if _is_altered(driver, at, number):
-            return
+        tried = _try(driver, at, number)
+        if tried.refusal:
+            fallback.begin(driver, at.row, tried)
+            return False
+        if tried.is_done:
+            return True
         driver.wait(CUTOVER_RETRY_SECONDS[min(number, len(CUTOVER_RETRY_SECONDS)) - 1])
 
 
@@ -64,7 +68,7 @@ def _hold(driver: Driver, at: AtGate) -> None:
     reach("workflow.gate_open")
 
 
-def _is_altered(driver: Driver, at: AtGate, number: int) -> bool:
+def _try(driver: Driver, at: AtGate, number: int) -> Tried:
     driver.move(Phase.CUTTING_OVER)
     driver.report(cutover_attempts=number)
     driver.remember()
@@ -74,12 +78,13 @@ def _is_altered(driver: Driver, at: AtGate, number: int) -> bool:
     )
     tried = attempt.attempt(functools.partial(_fence, driver))
     if not tried.is_done:
-        driver.notify(f"not altered: {tried.reason}")
-        driver.report(waiting_for=tried.reason)
-        return False
+        driver.notify(f"not altered: {tried.reason or tried.refusal}")
+        driver.report(waiting_for=tried.reason or None)
+        return tried
+    reach("in_place.altered")
     switching.note_switched(driver, f"{sql} ({tried.millis:,.0f} ms)")
     driver.report(write_stall_millis=tried.millis if attempt.is_instant else None, cutover_millis=tried.millis)
-    return True
+    return tried
 
 
 def _fence(driver: Driver) -> None:

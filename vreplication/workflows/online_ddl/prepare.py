@@ -74,7 +74,7 @@ def create(session: Session, plan: Plan, workflow: str, asked: OperatorRequests,
     if by:
         journal.write(session, workflow, "triggered", actor=by)
     words = f"{plan.strategy.name}: {plan.strategy.reason}"
-    journal.write(session, workflow, "strategy", words, actor=lease.me())
+    journal.write(session, workflow, journal.STRATEGY, words, actor=lease.me())
     others = [w for w in workflows.live_on_table(session, table.schema, table.name) if w != workflow]
     if others:
         # Planned at the same moment as another one, which did not see us either.

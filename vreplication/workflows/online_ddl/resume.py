@@ -20,7 +20,7 @@ from vreplication.planning.spec import Spec
 from vreplication.state import groups, layout, lease, markers, operator_requests, workflows
 from vreplication.state.operator_requests import OperatorRequests
 from vreplication.state.workflows import WorkflowRow
-from vreplication.workflows.online_ddl import ending, failover, prepare, switching
+from vreplication.workflows.online_ddl import ending, failover, fallback, prepare, switching
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +41,8 @@ def begin_again(
             cure=f"Watch it with `vreplication status {row.id} --watch`.",
         )
     row = failover.follow(session, row)
+    if fallback.is_unprepared(session, row):
+        return None
     if row.phase in (Phase.PLANNING, Phase.PREPARING) or not prepare.is_done(row):
         # Its connections end first: one that is only stopped would go on preparing.
         lease.acquire(session, row.id, lease.DRIVER)
@@ -98,6 +100,9 @@ def is_switched(driver: Driver) -> bool:
     """Find out whether the tables have been switched, and make ready to go on when they have not."""
     session = driver.session
     row = failover.follow(session, workflows.load(session, driver.workflow))
+    if fallback.is_unprepared(session, row):
+        fallback.go_on(driver, row)
+        return False
     if row.is_cut or settle(session, row) == SWITCHED:
         if row.is_cut:
             driver.note_switched()

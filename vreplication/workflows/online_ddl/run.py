@@ -31,7 +31,7 @@ from vreplication.settings import SIGNAL_SECONDS, TABLE_SECONDS
 from vreplication.spark.session import Spark, SparkStart
 from vreplication.state import ledger, operator_requests, workflows
 from vreplication.state.operator_requests import OperatorRequests
-from vreplication.workflows.online_ddl import ending, in_place, prepare, resume, steps
+from vreplication.workflows.online_ddl import ending, fallback, in_place, prepare, resume, steps
 from vreplication.workflows.online_ddl.switching import Company
 
 log = logging.getLogger(__name__)
@@ -227,13 +227,18 @@ def _cut_over(work: Work) -> None:
     """In the window where there is one: what opened a gate may be long ago, and what blocked the cut-over had to go."""
     if in_place.is_in_place(work.driver):
         is_held = work.is_whole and work.spec.needs_release
-        in_place.switch(work.driver, is_manual=is_held, window=work.spec.cutover_window)
-        return
+        if in_place.switch(work.driver, is_manual=is_held, window=work.spec.cutover_window):
+            return
+        if work.is_whole:
+            for name in ("replicate", "copy", "verify", "gate"):
+                ACTS[name](work)
     if not work.is_whole:
         work.driver.start_replicate()
         finish_copying(work)
         steps.wait_matched(work.driver)
-    is_manual = work.is_whole and work.spec.needs_release
+    # Who was asked elsewhere was asked for an ALTER of a moment, where that was to be.
+    is_asked_here = work.is_whole or fallback.has_begun(work.driver.session, work.driver.workflow)
+    is_manual = is_asked_here and work.spec.needs_release
     window = work.spec.cutover_window
     steps.switch(work.driver, work.spark, is_manual=is_manual, window=window, company=work.company)
 
