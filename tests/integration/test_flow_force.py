@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from sandbox import binaries
 from sandbox.databases import Database
 from sandbox.servers import RunningServer
-from tests.support.flow import Run, begin, call, wait_until
+from tests.support.flow import Run, begin, call, let_go, wait_reached, wait_until
 from tests.support.private_server import missing, private_server
 from vreplication.mysql.session import Session, connect
 from vreplication.state import journal
@@ -48,9 +49,18 @@ def may_kill(database: Database) -> None:
     database.admin.execute_raw(f"GRANT {right} ON *.* TO '{database.user}'@'%'")
 
 
-def _killed(database: Database, run: Run) -> list[str]:
+def _of(database: Database, run: Run, event: str) -> list[str]:
     with connect(database.url) as session:
-        return [str(e["details"]) for e in journal.read(session, run.workflow) if e["event"] == "killed"]
+        return [str(e["details"]) for e in journal.read(session, run.workflow) if e["event"] == event]
+
+
+def _begin_anew(session: Session, statement: str) -> None:
+    for each in ("COMMIT", "BEGIN", statement):
+        session.execute_raw(each)
+
+
+def _killed(database: Database, run: Run) -> list[str]:
+    return _of(database, run, "killed")
 
 
 @pytest.mark.usefixtures("may_kill")
@@ -68,6 +78,30 @@ def test_who_blocks_too_long_is_ended_and_journaled(app: Session, database: Data
         (words,) = _killed(database, run)
         assert all(part in words for part in (f"connection {idle.id} ", database.app_user, "1 rows changed"))
         assert app.value("SELECT a FROM t WHERE id=1") == 1
+
+
+@pytest.mark.usefixtures("may_kill")
+def test_who_is_not_what_was_chosen_any_more_lives(app: Session, database: Database, pauses: Path) -> None:
+    """Between choice and KILL: first with another transaction on the table, then with one that is in nobody's way."""
+    point = pauses / "force.chosen"
+    point.touch()
+    with connect(database.app_url) as busy:
+        _begin_anew(busy, "UPDATE t SET a=7 WHERE id=1")
+        run = begin(database, "t", ADD, force_cutover_after=1)
+        wait_reached(pauses, point.name, run)
+        _begin_anew(busy, "UPDATE t SET a=9 WHERE id=1")
+        (pauses / f"{point.name}.reached").unlink()
+        let_go(pauses, point.name)
+        point.touch()
+        wait_until(lambda: len(_of(database, run, "not killed")) == 1, "nothing is said of the first")
+        wait_reached(pauses, point.name, run)
+        _begin_anew(busy, "INSERT INTO other VALUES (1)")
+        let_go(pauses, point.name)
+        assert run.result().event == "complete"
+        assert busy.is_alive()
+        busy.execute_raw("COMMIT")
+    assert [words.count("its transaction") for words in _of(database, run, "not killed")] == [1, 1]
+    assert app.value("SELECT a FROM t WHERE id=1") == 9
 
 
 @pytest.mark.usefixtures("may_kill")

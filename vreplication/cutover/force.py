@@ -3,7 +3,9 @@
 What must stay true: nobody is ended but who certainly holds a lock on the table, when nothing else holds the cut-over
 up, after the time that was asked for; never a statement of a moment, who works for replication or the server, who is
 logged in as we are, whose transaction is older or larger than was allowed, or of whom that is not known; nobody while
-any XA branch is prepared, for it may be theirs; each is in the journal before it is ended.
+any XA branch is prepared, for it may be theirs; each is in the journal before it is ended. And nobody who is not what
+was chosen any more: directly before KILL it is looked at again, its transaction first and its lock last, so that what
+is ended has held the lock in that instant, and what is rolled back is what was chosen or has only just begun.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from vreplication.cutover.transactions import Transaction, fresh_transactions
 from vreplication.mysql.processes import Process, processes
 from vreplication.mysql.server import Server
 from vreplication.mysql.session import Session, SqlError
+from vreplication.pausepoints import reach
 from vreplication.state import journal, lease
 from vreplication.state.workflows import WorkflowRow
 
@@ -35,6 +38,14 @@ class Caps:
     after_seconds: float
     max_age_seconds: float
     max_rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Chosen:
+    """trx: what it had open when it was chosen."""
+
+    blocker: Blocker
+    trx: Transaction | None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -63,19 +74,17 @@ class Force:
 
     def _end_all(self) -> None:
         session = self.session()
-        for blocker, rows in self._chosen(session):
-            self._end(session, blocker, rows)
+        for chosen in list(self._chosen(session)):
+            self._end(session, chosen)
 
-    def _chosen(self, session: Session) -> Iterator[tuple[Blocker, int]]:
-        """Who may be ended, with the rows that it has changed."""
+    def _blockers(self, session: Session) -> list[Blocker]:
         schema, tables = self.row.source_schema, (self.row.source_table, self.row.shadow_table)
         own = self.own() | {session.id}
-        found = [
-            b
-            for table in tables
-            for b in blockers(session, self.server, schema, table, own=own)
-            if b.age_seconds >= BLOCKER_SECONDS
-        ]
+        return [b for table in tables for b in blockers(session, self.server, schema, table, own=own)]
+
+    def _chosen(self, session: Session) -> Iterator[_Chosen]:
+        """Who may be ended."""
+        found = [b for b in self._blockers(session) if b.age_seconds >= BLOCKER_SECONDS]
         prepared = branch_names(session, self.server)
         known, open_ones = processes(session, is_full=True), fresh_transactions(session.url)
         by_id = None if open_ones is None else {t.connection_id: t for t in open_ones}
@@ -85,29 +94,54 @@ class Force:
             if why:
                 self._say(f"connection {blocker.connection_id} is not ended by --force-cutover-after: {why}")
             else:
-                trx = (by_id or {}).get(blocker.connection_id or 0)
-                yield blocker, trx.rows_modified if trx else 0
+                yield _Chosen(blocker=blocker, trx=(by_id or {}).get(blocker.connection_id or 0))
 
-    def _end(self, session: Session, blocker: Blocker, rows: int) -> None:
-        number = blocker.connection_id or 0
+    def _end(self, session: Session, chosen: _Chosen) -> None:
+        blocker, number = chosen.blocker, chosen.blocker.connection_id or 0
+        rows = chosen.trx.rows_modified if chosen.trx else 0
         words = (
             f"connection {number} ({blocker.user}@{blocker.host}), {blocker.age_seconds:.0f} s old, {rows} rows changed"
             f", {f'running {blocker.statement!r}' if blocker.statement else 'idle'}: it held a lock on {blocker.table}"
         )
         journal.write(session, self.row.id, "killed", words, actor=lease.me())
-        try:
-            session.kill(number)
-        except SqlError as error:
-            journal.write(session, self.row.id, "not killed", f"connection {number}: {error.message}", actor=lease.me())
-            self._say(f"connection {number} could not be ended: {error.message}")
+        reach("force.chosen")
+        why = self._changed(session, chosen) or _kill(session, number)
+        if why:
+            journal.write(session, self.row.id, "not killed", f"connection {number}: {why}", actor=lease.me())
+            self._say(f"connection {number} was not ended: {why}")
         else:
             self.notify(f"ended {words}")
+
+    def _changed(self, session: Session, chosen: _Chosen) -> str:
+        """Why it may not be ended any more, a moment later; '' where it may."""
+        number, known = chosen.blocker.connection_id, fresh_transactions(session.url)
+        if known is None:
+            return "the server does not tell any more how much it has changed."
+        trx = next((t for t in known if t.connection_id == number), None)
+        if not (trx.is_same(chosen.trx) if trx else chosen.trx is None):
+            return "its transaction has ended, or written for the first time, since it was chosen."
+        if trx is not None and (why := _too_much(chosen.blocker, trx, self.caps)):
+            return why
+        if branch_names(session, self.server):
+            return "an XA branch is prepared now, which may be its own."
+        if not any(b.connection_id == number and b.is_certain for b in self._blockers(session)):
+            return "it has ended, or given its lock back, since it was chosen."
+        return ""
 
     def _say(self, words: str) -> None:
         """Once."""
         if words not in self.said:
             self.said.add(words)
             self.notify(words)
+
+
+def _kill(session: Session, number: int) -> str:
+    """Why it could not be ended; '' where it is."""
+    try:
+        session.kill(number)
+    except SqlError as error:
+        return error.message
+    return ""
 
 
 def _why_not(

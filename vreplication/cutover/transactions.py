@@ -31,6 +31,11 @@ class Transaction:
     age_seconds: float
     keeps_snapshot: bool
     rows_modified: int = 0
+    id: str = ""
+    """InnoDB's: of one that has written, another one each time. Of one that only reads it may come again."""
+
+    def is_same(self, other: Transaction | None) -> bool:
+        return other is not None and (self.id, self.began) == (other.id, other.began)
 
 
 def open_transactions(session: Session) -> list[Transaction] | None:
@@ -66,7 +71,7 @@ def _listed(session: Session) -> list[Transaction]:
     began = "CONVERT_TZ(trx_started, 'SYSTEM', '+00:00')"
     rows = session.rows(
         f"SELECT trx_mysql_thread_id, {began}, TIMESTAMPDIFF(SECOND, {began}, NOW()), trx_isolation_level, "
-        "trx_rows_modified "
+        "trx_rows_modified, trx_id "
         "FROM information_schema.innodb_trx WHERE trx_mysql_thread_id > 0"
     )
     return [
@@ -76,6 +81,7 @@ def _listed(session: Session) -> list[Transaction]:
             age_seconds=float(age),
             keeps_snapshot=str(level) not in _KEEPS_NO_SNAPSHOT,
             rows_modified=int(changed),
+            id=str(name),
         )
-        for number, started, age, level, changed in rows
+        for number, started, age, level, changed, name in rows
     ]
