@@ -226,17 +226,18 @@ def _check_metrics(source: Database, target: Database, feed: str, topic: str) ->
     with running("metrics", "--listen", f"127.0.0.1:{port}", source=source, target=target):
         wait_until(lambda: said or said.extend(_asked(f"http://127.0.0.1:{port}/metrics")), "nobody answers", 60)
     found = dict(line.rsplit(" ", 1) for line in said if not line.startswith("#"))
-    mine = f'server="{source.url.host}:{source.url.port}",workflow="{feed}",topic="{feed}"'
-    assert found[f"vreplication_feed_generation{{{mine}}}"] == "2"
-    assert found[f"vreplication_feed_partitions{{{mine}}}"] == "4"
-    sent = sum(float(v) for k, v in found.items() if k.startswith(f"vreplication_feed_rows_sent_total{{{mine}"))
+    server = f'server="{source.url.host}:{source.url.port}"'
+    mine = f'{server},topic="{feed}",workflow="{feed}"'
+    assert found[f"vreplication_feed_generation{{{mine}}}"] == "2.0"
+    assert found[f"vreplication_feed_partitions{{{mine}}}"] == "4.0"
+    sent = sum(float(v) for k, v in found.items() if k.startswith("vreplication_feed_rows_sent_total") and mine in k)
     assert sent in (5, 6), "three rows, a changed key, which may be two of them, and a deleted row"
-    of_topic = mine.replace(f'topic="{feed}"', f'topic="{topic}"')
-    assert float(found[f'vreplication_feed_messages_total{{{of_topic},partition="3"}}']) >= 1
+    of_topic = f'partition="3",{server},topic="{topic}",workflow="{feed}"'
+    assert float(found[f"vreplication_feed_messages_total{{{of_topic}}}"]) >= 1
     assert 0 <= float(found[f"vreplication_feed_lag_seconds{{{mine}}}"]) < 30
-    theirs = f'server="{target.url.host}:{target.url.port}",consumer_group="vreplication",topic="{topic}"'
+    theirs = f'consumer_group="vreplication",server="{target.url.host}:{target.url.port}",topic="{topic}"'
     assert 0 <= float(found[f"vreplication_feed_consumer_lag_seconds{{{theirs}}}"]) < 30
-    assert found[f"vreplication_feed_consumer_members{{{theirs}}}"] == "1"
+    assert found[f"vreplication_feed_consumer_members{{{theirs}}}"] == "1.0"
 
 
 def _asked(url: str) -> list[str]:

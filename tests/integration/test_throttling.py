@@ -88,7 +88,8 @@ def test_load_holds_it_until_it_is_told_otherwise(app: Session, database: Databa
     run = begin(database, "t", ALTER, max_load="Threads_connected=1,Uptime=1000000000", chunk_rows=10)
     held(database, run, "by --max-load: Threads_connected is ")
     wait_until(lambda: "more than 1" in (operate.status(database.url, run.workflow).throttled or ""), "status is mute")
-    told_to_prometheus = f'workflow="{run.workflow}",by="max-load"}} 1'
+    where = f'server="{database.url.host}:{database.url.port}",workflow="{run.workflow}"'
+    told_to_prometheus = f'vreplication_throttled{{by="max-load",{where}}} 1.0'
     wait_until(lambda: told_to_prometheus in metrics.text([database.url]), "the metrics are mute")
     assert effort.tune(database.url, run.workflow, "dba", {"max_load": "off", "nice_ratio": "0.5"})
     assert run.result().event == "complete"

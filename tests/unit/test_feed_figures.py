@@ -65,8 +65,8 @@ def test_labels_are_escaped_and_each_name_comes_once() -> None:
     ])  # fmt: skip
     assert text == (
         "# HELP vreplication_up 1 while the server answers.\n# TYPE vreplication_up gauge\n"
-        'vreplication_up{server="h:1"} 0\n'
+        'vreplication_up{server="h:1"} 0.0\n'
         "# HELP vreplication_feed_generation Generation of the topic's partitions.\n"
         "# TYPE vreplication_feed_generation gauge\n"
-        'vreplication_feed_generation{topic="a\\"\\\\\\n"} 2\nvreplication_feed_generation{topic="b"} 3\n'
+        'vreplication_feed_generation{topic="a\\"\\\\\\n"} 2.0\nvreplication_feed_generation{topic="b"} 3.0\n'
     )

@@ -37,6 +37,7 @@ def run_replicate(workflow: str, option: str = "", number: str = "1") -> int:
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     log.info("catch-up of workflow %s begins", workflow)
+    _answer_prometheus(route, stop)
     try:
         if option == SEVERAL:
             _several(route.home, stop, int(number))
@@ -53,6 +54,15 @@ def run_replicate(workflow: str, option: str = "", number: str = "1") -> int:
         return 1
     log.info("catch-up of workflow %s ends", workflow)
     return 0
+
+
+def _answer_prometheus(route: Route, stop: threading.Event) -> None:
+    """Where somebody has asked for it: loading what it takes would cost every start of catch-up."""
+    if not os.environ.get("VREPLICATION_METRICS_LISTEN"):
+        return
+    from vreplication.cli import metrics
+
+    metrics.of_catch_up(route, stop)
 
 
 def _follow(route: Route, workflow: str, number: int | None, stop: threading.Event) -> None:

@@ -69,11 +69,14 @@ def _version(context: typer.Context, is_asked: bool) -> None:
 
 @app.callback()
 def _root(
+    context: typer.Context,
     _: Annotated[
         bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True, show_default=False)
     ] = False,
 ) -> None:
-    """Typer wants a callback where --version can stand."""
+    """What is of every command. Catch-up has been asked for by a command that has looked at it."""
+    if context.invoked_subcommand != "replicate":
+        metrics.check_listen()
 
 
 def _replicate(workflow: str) -> None:

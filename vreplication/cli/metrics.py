@@ -1,4 +1,4 @@
-"""`metrics`: change feeds and consumers for Prometheus, once or over HTTP.
+"""`metrics`: workflows, change feeds and consumers for Prometheus, once or over HTTP; and the same from catch-up.
 
 What must stay true: it reads and never writes; each question of Prometheus asks the servers anew, and one that does not
 answer is told as down within seconds; nothing but figures is served, and by this machine alone unless told otherwise.
@@ -6,9 +6,12 @@ answer is told as down within seconds; nothing but figures is served, and by thi
 
 from __future__ import annotations
 
+import logging
+import os
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Annotated
@@ -19,13 +22,14 @@ from vreplication.cli import options
 from vreplication.cli.attend import stopping_on_signals
 from vreplication.cli.say import say
 from vreplication.errors import Interrupted, Refused, VReplicationError
+from vreplication.mysql.ends import Route
 from vreplication.mysql.session import connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.progress import metrics as figures
 
 HELP = """
-Change feeds of the source, consumers that write into the target, and lakes, in Prometheus' text format: once, or over
-HTTP.
+Workflows of the servers, change feeds, consumers that write into the target, and lakes, in Prometheus' text format:
+once, or over HTTP.
 
 Examples:
 
@@ -33,8 +37,11 @@ Examples:
 
   vreplication metrics --source … --target … --listen 127.0.0.1:9714
 """
+LISTEN = "VREPLICATION_METRICS_LISTEN"
+"""In the environment: where catch-up answers."""
 _PATH = "/metrics"
-_READ_SECONDS = 5.0
+_READ_SECONDS, _AGAIN_SECONDS = 5.0, 15.0
+log = logging.getLogger(__name__)
 
 ListenOption = Annotated[
     str | None,
@@ -61,10 +68,11 @@ def metrics(
     raise Interrupted("Interrupted.")
 
 
-def text(servers: Sequence[SourceUrl], lakes: Sequence[Path] = ()) -> str:
-    """Of all of them."""
-    of_servers = (sample for url in servers for sample in _of(url))
-    return figures.exposition([*of_servers, *(sample for each in lakes for sample in _of_lake(each))])
+def text(servers: Sequence[SourceUrl], lakes: Sequence[Path] = (), *, with_process: bool = False) -> str:
+    """Of all of them; of a server that is two of them once, for a series must not come twice."""
+    each_once = {(url.host, url.port): url for url in servers}.values()
+    samples = [*(s for url in each_once for s in _of(url)), *(s for each in lakes for s in _of_lake(each))]
+    return figures.exposition(samples, with_process=with_process)
 
 
 def _of_lake(directory: Path) -> list[figures.Sample]:
@@ -93,6 +101,15 @@ def _of(url: SourceUrl) -> list[figures.Sample]:
 
 def _serve(listen: str, body: Callable[[], str]) -> None:
     """Until a signal comes."""
+    stop = threading.Event()
+    with answering(listen, body), stopping_on_signals(stop):
+        say(f"Answering at http://{listen}{_PATH}; Ctrl-C ends it.")
+        stop.wait()
+
+
+@contextmanager
+def answering(listen: str, body: Callable[[], str]) -> Iterator[None]:
+    """While this lasts, `body` is asked anew for each who comes. Raises Refused where nobody may listen there."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -107,19 +124,53 @@ def _serve(listen: str, body: Callable[[], str]) -> None:
         def log_message(self, format: str, *args: object) -> None:
             """Prometheus comes every few seconds."""
 
-    stop = threading.Event()
-    with _bound(listen, Handler) as server, stopping_on_signals(stop):
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        say(f"Answering at http://{listen}{_PATH}; Ctrl-C ends it.")
-        stop.wait()
-        server.shutdown()
+    with _bound(listen, Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True, name="metrics").start()
+        try:
+            yield
+        finally:
+            server.shutdown()
+
+
+def of_catch_up(route: Route, stop: threading.Event) -> None:
+    """In a thread of its own: where LISTEN says, the servers' figures and this process's own, until `stop`.
+
+    Catch-up goes on whatever happens here. A port that another has, it may have left in a while.
+    """
+    ends = tuple(dict.fromkeys((route.source, route.target, route.home)))
+    threading.Thread(target=_of_catch_up, args=(os.environ[LISTEN], ends, stop), daemon=True, name="metrics").start()
+
+
+def _of_catch_up(listen: str, ends: Sequence[SourceUrl], stop: threading.Event) -> None:
+    is_told = False
+    while not stop.is_set():
+        try:
+            with answering(listen, lambda: text(ends, with_process=True)):
+                log.info("metrics are answered at http://%s%s", listen, _PATH)
+                stop.wait()
+        except Refused as error:
+            if not is_told:
+                log.warning("metrics are not answered: %s", error)
+            is_told = True
+            stop.wait(_AGAIN_SECONDS)
+
+
+def check_listen() -> None:
+    """Before anything is begun. Raises Refused."""
+    if listen := os.environ.get(LISTEN):
+        _address(listen, LISTEN)
 
 
 def _bound(listen: str, handler: type[BaseHTTPRequestHandler]) -> ThreadingHTTPServer:
-    found = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]]+):(\d{1,5})", listen)
-    if found is None or int(found.group(2)) > 65_535:
-        raise Refused(f"--listen {listen!r} is no HOST:PORT.", cure="Use 127.0.0.1:9714.")
+    address = _address(listen, "--listen")
     try:
-        return ThreadingHTTPServer((found.group(1).strip("[]"), int(found.group(2))), handler)
+        return ThreadingHTTPServer(address, handler)
     except OSError as error:
         raise Refused(f"{listen} cannot be listened on: {error.strerror}.", cure="Choose another port.") from None
+
+
+def _address(listen: str, said_as: str) -> tuple[str, int]:
+    found = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]]+):(\d{1,5})", listen)
+    if found is None or int(found.group(2)) > 65_535:
+        raise Refused(f"{said_as} {listen!r} is no HOST:PORT.", cure="Use 127.0.0.1:9714.")
+    return found.group(1).strip("[]"), int(found.group(2))

@@ -1,14 +1,19 @@
-"""Change feeds, their consumers and lakes as Prometheus reads them, in its text format (version 0.0.4).
+"""Workflows, change feeds, their consumers and lakes as Prometheus reads them, in its text format (version 0.0.4).
 
-What must stay true: names, labels and types are relied on from outside (docs/changefeed.md); a figure that is not known
-has no sample, so that an alert can tell it from 0; a server that does not answer is said to be down.
+What must stay true: names, labels and types are relied on from outside (docs/observability.md, docs/grafana.json); a
+figure that is not known has no sample, so that an alert can tell it from 0; a server that does not answer is said to be
+down; what has ended is told for OVER_SECONDS and then no more, so that series do not pile up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client import exposition as text_format
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from vreplication.mysql.session import Session
 from vreplication.phases import OVER, Phase
@@ -16,13 +21,32 @@ from vreplication.progress import fed, snapshot
 from vreplication.progress.fed import Consumers, Fed
 from vreplication.progress.snapshot import Snapshot
 from vreplication.settings import BY
-from vreplication.state import workflows
+from vreplication.state import layout, lease, workflows
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+CONTENT_TYPE = text_format.CONTENT_TYPE_PLAIN_0_0_4
+OVER_SECONDS = 3600.0
+_PREFIX, _TOTAL = "vreplication_", "_total"
 _MICROS = 1e6
 _HELD = frozenset({Phase.COPYING, Phase.VERIFYING})
 _METRICS = {
     "up": ("gauge", "1 while the server answers."),
+    "workflow_info": ("gauge", "Always 1; phase and table."),
+    "workflow_paused": ("gauge", "1 while an operator holds it."),
+    "workflow_silent": ("gauge", "1 while nobody works on it who should."),
+    "workflow_heartbeat_age_seconds": ("gauge", "Since the last sign of life of that role: driver or replicate."),
+    "workflow_progress_ratio": ("gauge", "Share of the rows that is copied; 1 when it is complete."),
+    "workflow_rows_copied_total": ("counter", "Rows that are copied."),
+    "workflow_rows_expected": ("gauge", "Rows that there are to copy, as far as is known."),
+    "workflow_rows_verified": ("gauge", "Rows that are compared."),
+    "workflow_eta_seconds": ("gauge", "Time to the end or, with of=waiting, to the gate."),
+    "workflow_eta_low_seconds": ("gauge", "The same where all goes well."),
+    "workflow_eta_high_seconds": ("gauge", "The same where it goes badly."),
+    "workflow_lag_seconds": ("gauge", "Age of the oldest change that is not applied."),
+    "workflow_backlog_changes": ("gauge", "Changes that are read and not applied."),
+    "workflow_changes_applied_total": ("counter", "Changes that are applied."),
+    "workflow_converging": ("gauge", "0 while catch-up falls behind and cannot end."),
+    "workflow_cutover_attempts_total": ("counter", "Attempts at the cut-over."),
+    "workflow_write_stall_seconds": ("gauge", "How long writes waited at the cut-over."),
     "throttled": ("gauge", "1 while the copy or the verification is held back; by: the option, pause or apply."),
     "feed_up": ("gauge", "1 while a process works on the feed."),
     "feed_waiting": ("gauge", "1 while the feed waits for its broker or its source."),
@@ -43,7 +67,7 @@ _METRICS = {
     "feed_consumer_partitions": ("gauge", "Partitions that are read."),
     "lake_up": ("gauge", "1 while a process fills the lake."),
     "lake_resolved_timestamp_seconds": ("gauge", "The lake is the source at this time."),
-    "lake_manifest": ("counter", "Number of the newest manifest."),
+    "lake_manifest": ("gauge", "Number of the newest manifest."),
     "lake_files": ("gauge", "Files that it names."),
     "lake_changes": ("gauge", "Changes that are in them."),
     "lake_bytes": ("gauge", "Bytes that they have."),
@@ -60,24 +84,34 @@ class Sample:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
-def exposition(samples: Iterable[Sample]) -> str:
-    """As Prometheus reads it: all of a name together."""
-    found: dict[str, list[Sample]] = {name: [] for name in _METRICS}
-    for sample in samples:
-        found[sample.name].append(sample)
-    return "".join(line for name, some in found.items() if some for line in _family(name, some))
+def exposition(samples: Iterable[Sample], *, with_process: bool = False) -> str:
+    """As Prometheus reads it: all of a name together. with_process: this process's own memory, CPU and files, too."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Families(samples))
+    if with_process:
+        ProcessCollector(namespace="vreplication_catch_up", registry=registry)
+    return text_format.generate_latest(registry).decode()
 
 
-def _family(name: str, samples: list[Sample]) -> Iterator[str]:
+class _Families:
+    """What is known, as a collector of the client library."""
+
+    def __init__(self, samples: Iterable[Sample]) -> None:
+        self._found: dict[str, list[Sample]] = {name: [] for name in _METRICS}
+        for sample in samples:
+            self._found[sample.name].append(sample)
+
+    def collect(self) -> Iterator[Metric]:
+        return (_family(name, some) for name, some in self._found.items() if some)
+
+
+def _family(name: str, samples: Sequence[Sample]) -> Metric:
     kind, words = _METRICS[name]
-    yield f"# HELP vreplication_{name} {words}\n# TYPE vreplication_{name} {kind}\n"
+    of_kind = CounterMetricFamily if kind == "counter" else GaugeMetricFamily
+    family: Metric = of_kind(_PREFIX + name, words)
     for sample in samples:
-        labels = ",".join(f'{label}="{_escaped(value)}"' for label, value in sample.labels.items())
-        yield f"vreplication_{name}{{{labels}}} {sample.value!r}\n"
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+        family.add_sample(_PREFIX + name, dict(sample.labels), sample.value)
+    return family
 
 
 def down(server: str) -> list[Sample]:
@@ -91,16 +125,39 @@ def of_server(session: Session, server: str) -> list[Sample]:
     for name, one in fed.read(session).items():
         if name in rows and rows[name].phase not in OVER:
             found += _of_feed({"server": server, "workflow": name}, one, is_paused=rows[name].is_paused)
-    found += [_throttled(server, seen) for seen in snapshot.read_all(session) if _why_held(seen)]
+    for seen in snapshot.read_all(session, over_seconds=OVER_SECONDS):
+        found += _of_workflow({"server": server, "workflow": seen.workflow}, seen)
+    for workflow, role, age in layout.look(session, lambda: lease.heartbeats(session)) or ():
+        labels = {"server": server, "workflow": workflow, "role": role}
+        found.append(Sample(name="workflow_heartbeat_age_seconds", value=age, labels=labels))
     for group in fed.consumers(session):
         if not group.is_forgotten:
             found += _of_consumers(server, group)
     return found
 
 
-def _throttled(server: str, seen: Snapshot) -> Sample:
-    labels = {"server": server, "workflow": seen.workflow, "by": _why_held(seen)}
-    return Sample(name="throttled", value=1, labels=labels)
+def _of_workflow(labels: dict[str, str], seen: Snapshot) -> Iterator[Sample]:
+    about = {"table": seen.source_table or "", "phase": str(seen.phase)}
+    yield Sample(name="workflow_info", value=1, labels=labels | about)
+    values: dict[str, float | None] = {
+        "workflow_paused": int(seen.is_paused),
+        "workflow_silent": int(seen.is_silent),
+        "workflow_progress_ratio": None if seen.percent is None else seen.percent / 100,
+        "workflow_rows_copied_total": seen.rows_copied,
+        "workflow_rows_expected": seen.rows_total,
+        "workflow_rows_verified": seen.verify_rows,
+        "workflow_lag_seconds": seen.lag_seconds,
+        "workflow_backlog_changes": seen.backlog,
+        "workflow_changes_applied_total": seen.events_applied,
+        "workflow_converging": None if seen.converging is None else int(seen.converging),
+        "workflow_cutover_attempts_total": seen.cutover_attempts,
+        "workflow_write_stall_seconds": None if seen.write_stall_millis is None else seen.write_stall_millis / 1000,
+    }
+    yield from _known(values, labels)
+    etas = {"workflow_eta_seconds": seen.eta_seconds, "workflow_eta_low_seconds": seen.eta_low_seconds}
+    yield from _known(etas | {"workflow_eta_high_seconds": seen.eta_high_seconds}, labels | {"of": str(seen.eta_of)})
+    if by := _why_held(seen):
+        yield Sample(name="throttled", value=1, labels=labels | {"by": by})
 
 
 def _why_held(seen: Snapshot) -> str:

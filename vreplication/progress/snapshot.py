@@ -200,9 +200,9 @@ def read(session: Session, workflow: str) -> Snapshot:
     return found
 
 
-def read_all(session: Session) -> list[Snapshot]:
-    """Every workflow of this server, newest first."""
-    rows = layout.look(session, lambda: progress.overview(session)) or ()
+def read_all(session: Session, *, over_seconds: float | None = None) -> list[Snapshot]:
+    """Every workflow of this server, newest first. over_seconds: of those that are over, what ended within them."""
+    rows = layout.look(session, lambda: progress.overview(session, over_seconds=over_seconds)) or ()
     foretold = forecasts.read(session) if rows else {}
     return [_snapshot(row, foretold) for row in rows]
 

@@ -190,6 +190,13 @@ def has_beat(session: Session, workflow: str, role: str) -> bool:
     return rows.find(session, sidecar.heartbeat, workflow=workflow, role=role) is not None
 
 
+def heartbeats(session: Session) -> list[tuple[str, str, float]]:
+    """Workflow (or a stream of one), role, seconds since its last sign of life: of all who have not gone in order."""
+    age = "TIMESTAMPDIFF(MICROSECOND, at, NOW(6)) / 1e6"
+    sql = f"SELECT workflow, role, {age} FROM {SIDECAR}.heartbeat ORDER BY workflow, role"
+    return [(str(workflow), str(role), float(seconds)) for workflow, role, seconds in session.rows(sql)]
+
+
 def server_run(session: Session) -> int:
     """Which run of which server this is: when it was started, seconds by its own clock, and a digest of its name.
 

@@ -14,6 +14,7 @@ from sqlalchemy.sql.functions import func
 
 from vreplication.masking import masked
 from vreplication.mysql.session import Session, SqlError
+from vreplication.phases import OVER
 from vreplication.settings import SIDECAR
 from vreplication.state import journal, rows, sidecar
 from vreplication.state.sidecar import fetch, now
@@ -72,8 +73,13 @@ def _keys_since(session: Session) -> dict[str, int]:
     return {str(workflow): int(keys) for workflow, keys in found}
 
 
-def overview(session: Session, workflow: str | None = None) -> list[dict[str, Any]]:
-    """Workflows, newest first, each with progress and last verdict, in one statement; ages by the server's clock."""
+def overview(
+    session: Session, workflow: str | None = None, *, over_seconds: float | None = None
+) -> list[dict[str, Any]]:
+    """Workflows, newest first, each with progress and last verdict, in one statement; ages by the server's clock.
+
+    over_seconds: of those that are over, only what ended within them.
+    """
     w, of, v = sidecar.workflow, sidecar.workflow_table, sidecar.verification
     joined = (
         w.join(of, (of.c.workflow == w.c.id) & (of.c.number == 0))
@@ -91,6 +97,9 @@ def overview(session: Session, workflow: str | None = None) -> list[dict[str, An
     query = select(*about, *figures, *ages, *more).select_from(joined)
     if workflow is not None:
         query = query.where(w.c.id == workflow)
+    if over_seconds is not None:
+        is_late = func.timestampdiff(text("SECOND"), w.c.ended_at, now()) <= over_seconds
+        query = query.where(w.c.phase.not_in([str(phase) for phase in OVER]) | is_late)
     found = fetch(session, query.order_by(w.c.created_at.desc(), w.c.id))
     waiting = _keys_since(session)
     for row in found:

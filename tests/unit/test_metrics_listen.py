@@ -1,0 +1,64 @@
+"""Where metrics are answered: bad addresses are refused, and catch-up goes on whatever becomes of the port."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.flow import wait_until
+from vreplication.cli import metrics
+from vreplication.cli.main import run
+from vreplication.mysql.ends import Route
+from vreplication.mysql.url import SourceUrl, parse
+from vreplication.progress.metrics import down
+
+NOBODY = parse("mysql://u@127.0.0.1:1/d")
+
+
+@pytest.fixture
+def stop(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    def of(url: SourceUrl) -> list[object]:
+        return list(down(f"{url.host}:{url.port}"))
+
+    monkeypatch.setattr(metrics, "_of", of)
+    monkeypatch.setattr(metrics, "_AGAIN_SECONDS", 0.01)
+    ended = threading.Event()
+    yield ended
+    ended.set()
+
+
+def test_catch_up_answers_as_soon_as_another_has_left_the_port(
+    stop: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        where = f"127.0.0.1:{other.getsockname()[1]}"
+        monkeypatch.setenv(metrics.LISTEN, where)
+        metrics.of_catch_up(Route.within(NOBODY), stop)
+    said = list[str]()
+
+    def asked() -> bool:
+        try:
+            with urllib.request.urlopen(f"http://{where}/metrics", timeout=5) as answer:
+                said.append(answer.read().decode())
+        except OSError:
+            return False
+        return True
+
+    wait_until(asked, "nobody answers")
+    assert said[0].count('vreplication_up{server="127.0.0.1:1"} 0.0\n') == 1, "source, target and home are one server"
+    assert "vreplication_catch_up_process_resident_memory_bytes " in said[0]
+
+
+@pytest.mark.parametrize("where", ["9714", "127.0.0.1:99999", "a:b:1"])
+def test_a_bad_address_is_refused_before_anything_begins(
+    where: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(metrics.LISTEN, where)
+    assert run(["status", "--source", "mysql://u@127.0.0.1:1/d"]) == 2
+    assert f"{metrics.LISTEN} '{where}' is no HOST:PORT." in capsys.readouterr().err
