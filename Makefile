@@ -33,7 +33,7 @@ demo-feed: install install-mysql install-kafka ## Feed MariaDB and MySQL through
 	@$(VENV)/python -m sandbox.demo_feed
 
 test: ## Install what is missing and run all tests, on MariaDB and on MySQL
-	@$(PYTHON) -m sandbox.install python java archive bytecode mariadb postgres keyring mysql kafka chromium browser
+	@$(PYTHON) -m sandbox.install python java archive bytecode mariadb postgres keyring mysql kafka prometheus chromium browser
 	@$(VENV)/pytest tests -n 4 --dist loadgroup
 
 models: ## Explore the models of the protocol within larger bounds: some minutes, no server

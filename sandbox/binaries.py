@@ -17,6 +17,7 @@ FLAVORS = ("mariadb", "mysql")
 MYSQL_FOLDER_VARIABLE = "VREPLICATION_MYSQL_DIST"
 KEYRING = "file_key_management.so"
 LOCK_INFO = "metadata_lock_info.so"
+PROMETHEUS = ("prometheus", "promtool")
 OLDEST = {"mariadb": (10, 11), "mysql": (9, 7)}
 _LOADERS = {"x86_64": "ld-linux-x86-64.so.2", "aarch64": "ld-linux-aarch64.so.1"}
 
@@ -44,6 +45,17 @@ def mariadb_lock_info() -> Path | None:
 
 def keyring_folder() -> Path:
     return Path("~/.cache/vreplication/mariadb").expanduser()
+
+
+def prometheus_folder() -> Path:
+    return Path("~/.cache/vreplication/prometheus").expanduser()
+
+
+def prometheus(name: str = PROMETHEUS[0]) -> Path | None:
+    """One of Prometheus' programs: of the machine, or where `sandbox.install prometheus` has put it."""
+    found = shutil.which(name)
+    path = Path(found) if found else prometheus_folder() / name
+    return path if path.exists() else None
 
 
 def server_command(flavor: str) -> list[str]:

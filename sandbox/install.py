@@ -33,15 +33,17 @@ PARTS = (
     "keyring",
     "mysql",
     "kafka",
+    "prometheus",
     "chromium",
     "browser",
     "charts",
 )
-_NOT_FOR_THE_DEMO = ("bytecode", "postgres", "keyring", "mysql", "kafka", "chromium", "browser", "charts")
+_NOT_FOR_THE_DEMO = ("bytecode", "postgres", "keyring", "mysql", "kafka", "prometheus", "chromium", "browser", "charts")
 NEEDS = {
     "archive": ("python", "java"),
     "bytecode": ("python",),
     "keyring": ("mariadb",),
+    "prometheus": ("mariadb",),
     "kafka": ("python", "java"),
     "chromium": ("mariadb",),
     "browser": ("python", "chromium"),
@@ -78,6 +80,7 @@ def main(arguments: list[str]) -> int:
         "keyring": install_keyring,
         "mysql": install_mysql,
         "kafka": install_kafka,
+        "prometheus": install_prometheus,
         "chromium": install_chromium,
         "browser": install_browser,
         "charts": install_charts,
@@ -227,20 +230,42 @@ def install_keyring() -> None:
         return
     folder = binaries.keyring_folder()
     say(f"MariaDB's plugins for keys and for metadata locks into {folder}, out of the package mariadb-server")
+    unpack("mariadb-server", (binaries.KEYRING, binaries.LOCK_INFO), folder)
+
+
+def install_prometheus() -> None:
+    """Its programs ask for no library but libc: the package is unpacked, so no service comes along."""
+    if prometheus_starts():
+        return
+    folder = binaries.prometheus_folder()
+    say(f"Prometheus into {folder}, out of the package prometheus")
+    unpack("prometheus", tuple(f"bin/{name}" for name in binaries.PROMETHEUS), folder)
+    if not prometheus_starts():
+        raise InstallFailed(f"{binaries.prometheus()} was unpacked and does not start.")
+
+
+def prometheus_starts() -> bool:
+    return output([str(binaries.prometheus()), "--version"]).startswith("prometheus")
+
+
+def unpack(package: str, names: tuple[str, ...], folder: Path) -> None:
+    """These files of a package of the distribution into a folder; nothing is installed, so nobody has to be root."""
     # Not as a user of apt's own, who may not write here.
     fetch = ["apt-get", "-o", "APT::Sandbox::User=root", "-qq", "download"]
-    package = first_available(("mariadb-server",))
     with tempfile.TemporaryDirectory(prefix="vreplication-") as unpacked:
+        package = first_available((package,))
         with _APT:
-            run([*fetch, package], "apt-get could not fetch mariadb-server", folder=unpacked)
+            run([*fetch, package], f"apt-get could not fetch {package}", folder=unpacked)
         for file in Path(unpacked).glob("*.deb"):
             run(["dpkg-deb", "-x", str(file), unpacked], f"{file.name} could not be unpacked")
         folder.mkdir(parents=True, exist_ok=True)
-        for name in (binaries.KEYRING, binaries.LOCK_INFO):
-            found = next(Path(unpacked).rglob(name), None)
+        for name in names:
+            found = next((path for path in Path(unpacked).rglob(name) if path.is_file()), None)
             if found is None:
-                raise InstallFailed(f"the package mariadb-server holds no {name}.")
-            shutil.copy(found, folder / name)
+                raise InstallFailed(f"the package {package} holds no {name}.")
+            # Never half a program under its name.
+            shutil.copy(found, folder / f"{found.name}.tmp")
+            (folder / f"{found.name}.tmp").rename(folder / found.name)
 
 
 def stop_service(name: str) -> None:

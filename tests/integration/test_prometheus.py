@@ -1,0 +1,86 @@
+"""A real Prometheus takes what a live run tells, and answers every query of the dashboard with a series."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox import binaries, prometheus
+from sandbox.databases import Database
+from sandbox.kafka import free_ports
+from tests.support.flow import begin, wait_until
+from tests.support.private_server import missing
+from tests.support.rows import make_consumers, make_feed, workflow_row
+from vreplication.cli import metrics
+from vreplication.engine import effort
+from vreplication.mysql.ends import Route
+from vreplication.mysql.session import Session, connect
+from vreplication.phases import Phase
+from vreplication.state import forecasts, layout, progress, workflows
+
+pytestmark = pytest.mark.usefixtures("quick")
+DASHBOARD = Path(__file__).resolve().parents[2] / "docs" / "grafana.json"
+OF_GRAFANA = {"$server": ".*", "$workflow": ".*", "$__rate_interval": "1m"}
+
+
+def queries() -> Iterator[str]:
+    """Of all panels, as Grafana would ask them."""
+    for panel in json.loads(DASHBOARD.read_text())["panels"]:
+        for target in panel.get("targets", ()):
+            text = str(target["expr"])
+            for variable, value in OF_GRAFANA.items():
+                text = text.replace(variable, value)
+            yield text
+
+
+def record(session: Session, **columns: Any) -> None:
+    """A workflow in the middle of its copy, a feed and a group of consumers, as their processes would tell of them."""
+    layout.install(session)
+    workflows.create(session, workflow_row("recorded", phase=Phase.COPYING))
+    progress.write_driver(session, "recorded", rows_copied=50, percent=25.0, rows_total=200)
+    progress.write_replicate(session, "recorded", lag_seconds=0.5, backlog=7, events_applied=3, converging=1)
+    figures = {"eta_seconds": 30.0, "eta_low_seconds": 20.0, "eta_high_seconds": 60.0, "eta_of": "complete"}
+    forecasts.write(session, "recorded", **figures)
+    make_feed(session, "feed", "shop", lag=0.4)
+    make_consumers(session)
+
+
+@pytest.mark.only_on("mysql")
+def test_every_query_of_the_dashboard_has_a_series(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Held back first, then let through: the run is seen throttled by its option, and with what its cut-over took."""
+    if binaries.prometheus() is None:
+        missing("Prometheus is not here. Run: python3 -m sandbox.install prometheus")
+    app = connect(database.app_url)
+    app.execute_raw("CREATE TABLE t (id INT PRIMARY KEY)")
+    app.execute_raw("INSERT INTO t VALUES (1),(2),(3)")
+    where, stop = f"127.0.0.1:{free_ports(1)[0]}", threading.Event()
+    monkeypatch.setenv(metrics.LISTEN, where)
+    open_ones = list(dict.fromkeys(queries()))
+    assert len(open_ones) > 20
+    with connect(database.url) as session, prometheus.running(where) as asked:
+        run = begin(database, "t", "ADD COLUMN z INT", max_load="Threads_connected=1")
+        metrics.of_catch_up(Route.within(database.url), stop)
+
+        def is_answered(least: int) -> bool:
+            open_ones[:] = [query for query in open_ones if not asked.query(query)]
+            return len(open_ones) <= least
+
+        try:
+            wait_until(lambda: workflows.find(session, run.workflow) is not None, "it does not begin")
+            record(session)
+            held = f'vreplication_throttled{{workflow="{run.workflow}",by="max-load"}}'
+            wait_until(lambda: bool(asked.query(held)), "what throttles is not told")
+            wait_until(lambda: is_answered(1), f"no series: {open_ones}")
+            effort.tune(database.url, run.workflow, "dba", {"max_load": "off"})
+            assert run.result().event == "complete"
+            wait_until(lambda: is_answered(0), f"no series: {open_ones}")
+            found = asked.query(f'vreplication_workflow_info{{workflow="{run.workflow}",phase="complete"}}')
+            assert [each["metric"]["table"] for each in found] == [f"{database.name}.t"]
+            assert prometheus.lint(metrics.text([database.url], with_process=True)) == ""
+        finally:
+            stop.set()
