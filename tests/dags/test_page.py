@@ -40,12 +40,14 @@ from tests.support.rows import make_consumers, make_feed, make_move, workflow_ro
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import Phase
+from vreplication.scheduler import queueing
 from vreplication.settings import SIDECAR, Tuning
-from vreplication.state import gate, history, journal, layout, lease, moves, progress, tuning, workflows
+from vreplication.state import gate, history, journal, layout, lease, moves, progress, queue, tuning, workflows
 from vreplication.state.workflows import WorkflowRow
 from vreplication.ui import Run, asking
 from vreplication.ui.asking import Source
 from vreplication.ui.lakes import Lake
+from vreplication.ui.pending import AskedRun
 from vreplication.ui.pulse import Silence
 
 SCRIPT = "<script>alert(1)</script>"
@@ -67,6 +69,7 @@ class Home:
         self.failed: set[str] = set()
         self.quiet: list[Silence] = []
         self.told: list[Lake] = []
+        self.asked: list[AskedRun] = []
 
     def sources(self) -> list[Source]:
         return self.known
@@ -88,6 +91,9 @@ class Home:
 
     def has_failed(self, run: Run) -> bool:
         return run.run_id in self.failed
+
+    def asked_runs(self) -> list[AskedRun]:
+        return self.asked
 
     def silent(self) -> list[Silence]:
         return self.quiet
@@ -760,6 +766,56 @@ def test_who_may_edit_one_kind_may_not_act_on_the_other(
     assert "disabled title=" not in client.get(f"/workflows/{WORKFLOW}").text
 
 
+def submit(session: Session, workflow: str, **more: Any) -> None:
+    given = {"table": f"t_{workflow}", "alter": ALTER, "workflow": workflow, **more}
+    queueing.submit(session, queueing.make_entry("shop", given), "ann@host")
+
+
+def test_the_queue_is_in_the_list_and_changed_there(
+    clients: dict[str, Any], session: Session, workflow: WorkflowRow
+) -> None:
+    """What waits, why, after what and not before when; moved and taken out by who may edit the kind's DAG."""
+    submit(session, "w1", not_before="2999-01-01T00:00:00Z")
+    submit(session, "w2", after=WORKFLOW)
+    submit(session, "w3", priority=7)
+    queue.start(session, "w3", "s1")
+    queue.fail(session, "w3", "Its run w3 failed <before> the workflow began.")
+    journal.write(session, WORKFLOW, "triggered", actor="ann@host")
+
+    def listed() -> list[tuple[Any, ...]]:
+        found = clients["viewer"].get("/api/workflows").json()["pending"]
+        return [(p["workflow"], p["phase"], p["place"], p["why"], [b["act"] for b in p["buttons"]]) for p in found]
+
+    first = ("w1", "queued", "1 of 2", "scheduled for 2999-01-01T00:00:00Z", ["later", "remove"])
+    second = ("w2", "queued", "2 of 2", f"waiting for {WORKFLOW}, which is not complete", ["earlier", "remove"])
+    refused = ("w3", "refused", None, "Its run w3 failed <before> the workflow began.", [])
+    assert listed() == [first, second, refused]
+    [row] = clients["viewer"].get("/api/workflows").json()["workflows"]
+    assert (row["followers"], row["owner"]) == (["w2"], "ann@host")
+    text = clients["viewer"].get("/").text
+    assert "since <time" in text
+    assert (text.count("by ann@host"), "not before <time" in text, "waited for by w2" in text) == (4, True, True)
+    assert "failed &lt;before&gt; the" in text
+    assert ("queued 2" in text, "refused 1" in text, text.count("disabled title=") > 3) == (True, True, True)
+
+    def act(client: Any, name: str, entry: str) -> int:
+        client.get("/")
+        token = {"x-csrf-token": client.cookies["vreplication_csrf"]}
+        return int(client.post(f"/api/queue/{entry}/{name}", headers=token).status_code)
+
+    assert clients["nobody"].post("/api/queue/w2/remove").status_code == 401
+    assert act(clients["viewer"], "remove", "w2") == 403
+    assert clients["user"].post("/api/queue/w2/remove").status_code == 403
+    assert (act(clients["user"], "earlier", "w2"), act(clients["user"], "earlier", "w2")) == (200, 409)
+    assert [row[0] for row in listed()] == ["w2", "w1", "w3"]
+    assert (act(clients["user"], "remove", "w2"), act(clients["user"], "remove", "w2")) == (200, 409)
+    assert (act(clients["user"], "remove", "none"), act(clients["user"], "start", "w1")) == (404, 404)
+    assert [row[0] for row in listed()] == ["w1", "w3"]
+    told = [(e["event"], e["actor"]) for e in journal.read(session, "w2")][1:]
+    by = "a-user (Airflow)"
+    assert told == [("moved in the queue", by), ("removed from the queue", by)]
+
+
 def test_what_was_switched_back_goes_there_again_by_a_release_alone(
     clients: dict[str, Any], session: Session, database: Database, home: Home
 ) -> None:
@@ -941,6 +997,45 @@ def test_the_tab_of_a_run_finds_its_workflow(
     assert home.run_of_workflow("elsewhere", place[1]) is None
     with create_session() as store:
         store.query(DagRun).filter_by(run_id=run_id).delete()
+
+
+def test_runs_that_airflow_has_not_begun_or_refused_are_told(airflow: Any, clients: dict[str, Any], home: Home) -> None:
+    """With what they were asked for, and the sentence; one that failed otherwise, or long ago, is not."""
+    from airflow.models.dagrun import DagRun
+    from airflow.models.task_state_store import TaskStateStoreModel as Stored
+    from airflow.utils.session import create_session
+    from airflow.utils.types import DagRunType
+
+    from vreplication.airflow.plugin import AirflowHome
+
+    now, stem = datetime.now(UTC), f"asked-{time.time_ns()}"
+    later, old = now + timedelta(days=1), now - timedelta(days=9)
+    states = {"a": ("queued", later), "b": ("failed", now), "c": ("failed", now), "d": ("failed", old)}
+    conf = {"source_conn_id": "main", "table": SCRIPT, "alter": ALTER}
+    with create_session() as store:
+        for name, (state, at) in states.items():
+            run = DagRun(
+                dag_id="online_ddl", run_id=f"{stem}-{name}", run_type=DagRunType.MANUAL, conf=conf, state=state,
+                run_after=at, triggering_user_name="ann",
+            )  # fmt: skip
+            store.add(run)
+            store.flush()
+            if name in "bd":
+                told = {"dag_run_id": run.id, "dag_id": run.dag_id, "run_id": run.run_id, "task_id": "prepare"}
+                store.add(Stored(**told, map_index=-1, key="refused", value=json.dumps("There is <no> key.")))
+    try:
+        home.asked = [run for run in AirflowHome().asked_runs() if run.run.run_id.startswith(stem)]
+    finally:
+        with create_session() as store:
+            store.query(DagRun).filter(DagRun.run_id.startswith(stem)).delete(synchronize_session=False)
+    first, second = clients["viewer"].get("/api/workflows").json()["pending"]
+    assert (first["state"], first["by"], first["not_before"]) == ("queued", "ann", f"{later:%Y-%m-%dT%H:%M:%SZ}")
+    assert first["why"] == "its time has not come"
+    assert (second["state"], second["why"], second["title"]) == ("refused", "There is <no> key.", SCRIPT)
+    assert second["run"]["log_url"] == f"dags/online_ddl/runs/{stem}-b/tasks/prepare"
+    text = clients["viewer"].get("/").text
+    assert "There is &lt;no&gt; key." in text
+    assert SCRIPT not in text
 
 
 def test_importing_the_plugin_builds_nothing() -> None:

@@ -22,7 +22,7 @@ from vreplication.airflow import assets, connections, request
 from vreplication.airflow.approval import CutOverApproval, end_approval, task_states
 from vreplication.airflow.ending import RETRY_POLICY
 from vreplication.airflow.links import MigrationLink
-from vreplication.airflow.storing import stored
+from vreplication.airflow.storing import store_refusal, stored
 from vreplication.airflow.triggers import CatchUpTrigger, GateTrigger, look
 from vreplication.engine import maintenance
 from vreplication.errors import Refused, VReplicationError
@@ -45,6 +45,14 @@ VERIFY_PAUSE_SECONDS = 300.0
 
 class CatchUpAway(AirflowException):
     """The stage gave up because nobody catches up."""
+
+
+class RunRefused(AirflowFailException):
+    """What was asked for cannot be done, as it is."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(f"refused: {sentence}")
+        self.sentence = sentence
 
 
 class StageOperator(BaseOperator):
@@ -86,7 +94,11 @@ class StageOperator(BaseOperator):
             with stored(context, stage) if self.has_progress else contextlib.nullcontext():
                 return work(stage)
 
-        return self._result(call)
+        try:
+            return self._result(call)
+        except RunRefused as refused:
+            store_refusal(context, refused.sentence)
+            raise
 
     def _result(self, work: Callable[[], Any]) -> Any:
         """Airflow's exceptions for ours."""
@@ -99,9 +111,11 @@ class StageOperator(BaseOperator):
                 log.error("left behind: %s; `%s` removes it", left.what, left.command)
             if error.may_retry:
                 raise AirflowException(mask(str(error))) from None
+            if error.result.event == "refused":
+                raise RunRefused(mask(str(error))) from None
             raise AirflowFailException(mask(f"{error.result.event}: {error}")) from None
         except Refused as error:
-            raise AirflowFailException(f"refused: {error}") from None
+            raise RunRefused(str(error)) from None
 
     def on_kill(self) -> None:
         self._stop.set()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.plugins_manager import AirflowPlugin
@@ -21,10 +22,12 @@ if TYPE_CHECKING:
     from vreplication.ui import Run
     from vreplication.ui.asking import Source
     from vreplication.ui.lakes import Lake
+    from vreplication.ui.pending import AskedRun
     from vreplication.ui.pulse import Silence
 
 PREFIX = "/vreplication"
 _RUNS = 200
+_REFUSED = 20
 _ENVIRONMENT = "AIRFLOW_CONN_"
 _TYPES = ("mysql", "mariadb")
 
@@ -117,6 +120,9 @@ class AirflowHome:
             state = session.query(DagRun.state).filter_by(**run._asdict()).scalar()
         return str(state) == "failed"
 
+    def asked_runs(self) -> list[AskedRun]:
+        return [*_live_runs(), *_refused_runs()]
+
     def silent(self) -> list[Silence]:
         return self._heartbeats.silent()
 
@@ -142,6 +148,58 @@ def _lakes(run: Run | None) -> list[tuple[Any, str, Any]]:
         found = found.filter(DagRun.dag_id == LAKES) if run is None else found.filter_by(**run._asdict())
         rows = found.order_by(DagRun.id.desc()).limit(_RUNS).all()
     return [(Run(str(dag_id), str(run_id)), str(state), value) for dag_id, run_id, state, value in rows]
+
+
+def _live_runs() -> list[AskedRun]:
+    """In the order in which Airflow would start them."""
+    from airflow.models.dag import DagModel
+    from airflow.models.dagrun import DagRun
+    from airflow.utils.session import create_session
+
+    from vreplication.ui import DAGS
+
+    with create_session() as session:
+        found = session.query(DagRun, DagModel.is_paused, DagModel.max_active_runs)
+        found = found.outerjoin(DagModel, DagModel.dag_id == DagRun.dag_id)
+        found = found.filter(DagRun.dag_id.in_(DAGS), DagRun.state.in_(("queued", "running")))
+        rows = found.order_by(DagRun.run_after, DagRun.id).limit(_RUNS).all()
+        return [_asked(row, is_paused=bool(is_paused), limit=limit) for row, is_paused, limit in rows]
+
+
+def _refused_runs() -> list[AskedRun]:
+    """Failed ones whose task has told the sentence; the newest first."""
+    from airflow.models.dagrun import DagRun
+    from airflow.models.task_state_store import TaskStateStoreModel as Stored
+    from airflow.utils.session import create_session
+
+    from vreplication.airflow.storing import REFUSED
+    from vreplication.ui import DAGS
+    from vreplication.ui.reading import RECENT_DAYS
+
+    since = datetime.now(UTC) - timedelta(days=RECENT_DAYS)
+    with create_session() as session:
+        found = session.query(DagRun, Stored.value, Stored.task_id).join(Stored, Stored.dag_run_id == DagRun.id)
+        found = found.filter(DagRun.dag_id.in_(DAGS), DagRun.state == "failed", Stored.key == REFUSED)
+        rows = found.filter(DagRun.run_after > since).order_by(DagRun.id.desc()).limit(_REFUSED).all()
+        return [_asked(row, refused=str(json.loads(value)), task=str(task)) for row, value, task in rows]
+
+
+def _asked(row: Any, **more: Any) -> AskedRun:
+    from vreplication.ui import Run
+    from vreplication.ui.pending import AskedRun
+
+    run, conf = Run(str(row.dag_id), str(row.run_id)), dict(row.conf or {})
+    is_later = row.created_at is not None and row.run_after - row.created_at > timedelta(seconds=1)
+    return AskedRun(
+        run=run,
+        place=_place(run, conf),
+        state=str(row.state),
+        conf=conf,
+        by=str(row.triggering_user_name or ""),
+        at=row.created_at or row.run_after,
+        not_before=row.run_after if is_later else None,
+        **more,
+    )
 
 
 def _conf(run: Run) -> dict[str, Any] | None:

@@ -16,6 +16,7 @@ from vreplication.state.sidecar import fetch, fetch_one, now
 STRATEGY, FALLBACK = "strategy", "fallback"
 """What was chosen and why; that the table refused it, and what was chosen then."""
 _EACH, _ONE_IN = 10, 60
+_ASKED = ("submitted", "triggered", "started")
 
 
 def write(session: Session, workflow: str, event: str, details: str = "", *, actor: str) -> None:
@@ -55,6 +56,13 @@ def read(session: Session, workflow: str) -> list[dict[str, Any]]:
     """Entries of a workflow, oldest first: at, actor, event, details."""
     t = sidecar.journal
     return fetch(session, select(t).where(t.c.workflow == workflow).order_by(t.c.id))
+
+
+def owners(session: Session) -> dict[str, str]:
+    """Who has asked for each workflow: who submitted it, else who triggered it."""
+    t = sidecar.journal
+    query = select(t.c.workflow, t.c.actor).where(t.c.event.in_(_ASKED)).order_by(t.c.id.desc())
+    return {str(each["workflow"]): str(each["actor"]) for each in fetch(session, query)}
 
 
 def strategy_reason(session: Session, workflow: str) -> str | None:

@@ -19,6 +19,8 @@ from vreplication.state.workflows import WorkflowRow
 from vreplication.ui import FEEDS, MOVES
 from vreplication.ui.asking import quick
 
+QUEUE_ACTS = ("first", "earlier", "later", "remove")
+
 
 def pause(url: SourceUrl, workflow: str, by: str) -> str:
     from vreplication.workflows import operate
@@ -156,6 +158,20 @@ ACTS: dict[str, Callable[..., str]] = {
     "reverse": reverse,
     "complete": complete,
 }
+
+
+def in_queue(url: SourceUrl, workflow: str, act: str, by: str) -> str:
+    """One of QUEUE_ACTS on what waits there."""
+    from vreplication.scheduler import queueing
+
+    with quick(url) as session:
+        if act == "remove":
+            queueing.remove(session, workflow, by)
+            return "Removed from the queue."
+        queueing.move(session, workflow, by, act)
+    return f"Moved {act}."
+
+
 WITH_VALUES = frozenset({"tune"})
 """Acts that take what the form says."""
 AT_BOTH_ENDS = frozenset({"cancel", "force-cancel"})

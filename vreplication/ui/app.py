@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import functools
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal
 
 from airflow.api_fastapi.core_api.security import GetUserDep
 from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request, Response
@@ -24,10 +25,11 @@ from vreplication.masking import mask, masked
 from vreplication.mysql.session import Session
 from vreplication.mysql.url import SourceUrl
 from vreplication.progress import metrics
+from vreplication.state import queue
 from vreplication.ui import FEEDS, LAKES, MOVES, Run, access, detail, lakes, pulse, reading, view
-from vreplication.ui.acts import ACTS, AT_BOTH_ENDS, WITH_VALUES
-from vreplication.ui.asking import Answer, Asker, Source
-from vreplication.ui.lakes import Lake
+from vreplication.ui.acts import ACTS, AT_BOTH_ENDS, QUEUE_ACTS, WITH_VALUES, in_queue
+from vreplication.ui.asking import Answer, Asker, Question, Source
+from vreplication.ui.home import Home
 
 STATIC = {
     "page.css": "text/css",
@@ -50,37 +52,6 @@ _SOON = 50
 _LOOKING = 202
 _WAITED_FOR = ("release", "resume", "cancel")
 """Acts that a task of Airflow's is to carry out."""
-
-
-class Home(Protocol):
-    """What the page has to be told: where the sources are, and which workflow a DAG run is about."""
-
-    def sources(self) -> list[Source]:
-        """Every connection that is marked as ours."""
-
-    def source(self, conn_id: str) -> Source | None:
-        """One connection, marked or not; None when it is none of ours."""
-
-    def workflow_of_run(self, run: Run) -> tuple[str | None, str] | None:
-        """Connection and workflow of a run; None when there is no such run, or it is of another DAG."""
-
-    def run_of_workflow(self, conn_id: str, workflow: str) -> Run | None:
-        """The run that works on it; None when none does."""
-
-    def source_of_run(self, run: Run) -> Source | None:
-        """Where the tables of a run come from."""
-
-    def sink_password(self, run: Run) -> str:
-        """Of the broker that a run writes into; '' where it has none."""
-
-    def has_failed(self, run: Run) -> bool:
-        """True when that run has ended, and not well."""
-
-    def silent(self) -> list[pulse.Silence]:
-        """Of Airflow's parts that act on releases, those that have no heartbeat."""
-
-    def lakes(self, run: Run | None = None) -> list[Lake]:
-        """What runs that fill lakes have told last, the newest run first; or one of them."""
 
 
 class NotFound(Exception):
@@ -154,6 +125,7 @@ class Page:
         router.get("/workflows/{workflow}")(self.api_detail)
         guards = [Depends(access.may_act), Depends(access.was_meant)]
         router.post("/workflows/{workflow}/{act}", dependencies=guards)(self.api_act)
+        router.post("/queue/{workflow}/{act}", dependencies=guards)(self.api_queue)
         return router
 
     def html(self) -> APIRouter:
@@ -251,17 +223,46 @@ class Page:
             more = (*more, self._other_end(answer, workflow))
         if act in AT_BOTH_ENDS and kind == FEEDS:
             more = (*more, None, self._sink_password(answer, workflow))
+        url = source.url
+
+        def do() -> str:
+            done = ACTS[act](url, workflow, by, *more)
+            told = self._pulse() if act in _WAITED_FOR and self._run_of(answer, workflow) else []
+            return " ".join([done, *told])
+
+        return self._done(do, url, workflow=workflow, act=act)
+
+    def api_queue(
+        self,
+        workflow: str,
+        act: str,
+        user: GetUserDep,
+        kinds: Annotated[frozenset[str], Depends(access.editable)],
+        conn_id: str | None = None,
+    ) -> JSONResponse:
+        """Move what waits in a queue, or take it out."""
+        if act not in QUEUE_ACTS:
+            return _problem(404, f"There is no act {act!r}.")
         try:
-            done = ACTS[act](source.url, workflow, by, *more)
+            answer = self._find(workflow, conn_id, question=functools.partial(queue.find, workflow=workflow))
+        except NotFound as error:
+            return _problem(error.status, error.title, sources=error.problems)
+        if answer.value.kind not in kinds:
+            return _problem(403, access.NOT_ALLOWED)
+        url = answer.source.url
+        assert url is not None
+        do = functools.partial(in_queue, url, workflow, act, f"{user.get_name()} (Airflow)")
+        return self._done(do, url, workflow=workflow, act=act)
+
+    def _done(self, do: Callable[[], str], url: SourceUrl, **about: str) -> JSONResponse:
+        try:
+            done = do()
         except VReplicationError as error:
             status = 503 if isinstance(error, Transient) else 409
-            return _problem(status, mask(str(error), source.url.secrets))
+            return _problem(status, mask(str(error), url.secrets))
         finally:
             self._asker.forget()
-        told = self._pulse() if act in _WAITED_FOR and self._run_of(answer, workflow) else []
-        return JSONResponse(
-            {"workflow": workflow, "act": act, "done": masked(" ".join([done, *told]), source.url.secrets)}
-        )
+        return JSONResponse({**about, "done": masked(done, url.secrets)})
 
     def _other_end(self, answer: Answer, workflow: str) -> SourceUrl | None:
         run = self._run_of(answer, workflow)
@@ -345,7 +346,8 @@ class Page:
 
     def _list(self, conn_id: str | None, seconds: float | None = None) -> view.Data:
         answers = self._asker.ask(self._sources(conn_id), "list", reading.overview, seconds)
-        return view.listing(answers, is_final=seconds is None)
+        runs = [run for run in self._home.asked_runs() if conn_id in (None, run.place[0])]
+        return view.listing(answers, runs, is_final=seconds is None)
 
     def _sources(self, conn_id: str | None) -> list[Source]:
         if not conn_id:
@@ -353,15 +355,18 @@ class Page:
         found = self._home.source(conn_id)
         return [found or Source(conn_id=conn_id, problem="There is no such connection of type mysql.")]
 
-    def _find(self, workflow: str, conn_id: str | None, seconds: float | None = None) -> Answer:
-        """The answer of the one source that has it. Raises NotFound."""
+    def _find(
+        self, workflow: str, conn_id: str | None, seconds: float | None = None, question: Question | None = None
+    ) -> Answer:
+        """The answer of the one source that has it. question: that finds it; None: a workflow. Raises NotFound."""
         try:
             names.check_workflow(workflow)
         except Refused as error:
             raise NotFound(404, str(error), []) from None
         sources = self._sources(conn_id)
-        question = functools.partial(reading.detail, workflow=workflow)
-        answers = self._asker.ask(sources, ("detail", workflow), question, seconds)
+        about = "detail" if question is None else "queue"
+        question = question or functools.partial(reading.detail, workflow=workflow)
+        answers = self._asker.ask(sources, (about, workflow), question, seconds)
         found = [a for a in answers if a.problem is None and a.value is not None]
         if len(found) == 1:
             return found[0]

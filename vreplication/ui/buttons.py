@@ -29,7 +29,10 @@ class Field:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Button:
-    """`will` and `wont` are whole sentences; {table} stands for the source table."""
+    """`will` and `wont` are whole sentences; {table} stands for the source table.
+
+    is_asked: False for what is done at once, since the button beside it takes it back.
+    """
 
     act: str
     label: str
@@ -38,6 +41,7 @@ class Button:
     wont: str
     is_grave: bool = False
     fields: tuple[Field, ...] = ()
+    is_asked: bool = True
 
     def about(self, table: str | None) -> Button:
         said = {name: getattr(self, name).replace("{table}", table or "") for name in ("question", "will", "wont")}
@@ -157,6 +161,19 @@ _OF_FEED = {
     _CANCEL: _CANCEL_FEED,
 }
 _OF_MOVE = {_RELEASE: _RELEASE_MOVE, _CANCEL: _CANCEL_MOVE}
+_REMOVE = Button(
+    act="remove",
+    label="Remove",
+    question="Take {table} out of the queue?",
+    will="It is not started, and its id stays taken: to change the table after all is to submit it anew. What was to "
+    "come after it stays held.",
+    wont="{table} is untouched. Your name goes into the journal.",
+    is_grave=True,
+)
+_FIRST, _EARLIER, _LATER = (
+    Button(act=act, label=label, question="", will="", wont="", is_asked=False)
+    for act, label in (("first", "First"), ("earlier", "Earlier"), ("later", "Later"))
+)
 _BEFORE_THE_END_OF_THE_COPY = (Phase.PREPARING, Phase.COPYING)
 
 
@@ -174,6 +191,12 @@ def buttons(seen: Snapshot, about: About, effort: Effort | None = None) -> list[
     if about.kind == FEEDS:
         found = [_OF_FEED.get(button, button) for button in found] + [_FORCE] * seen.is_cancel_requested
     return [button.about(about.title(seen)) for button in found]
+
+
+def of_queue(table: str, place: int, count: int) -> list[Button]:
+    """Of what waits at this place, from 1, among so many."""
+    found = [_FIRST] * (place > 2) + [_EARLIER] * (place > 1) + [_LATER] * (place < count)
+    return [*found, _REMOVE.about(table)]
 
 
 def _of_living(seen: Snapshot, about: About, effort: Effort | None) -> list[Button]:

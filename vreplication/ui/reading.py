@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from vreplication.cutover.blockers import Blocker, blockers, old_snapshots
@@ -23,7 +23,9 @@ from vreplication.progress.fed import Consumers, Fed
 from vreplication.progress.moved import Moved
 from vreplication.progress.outlook import RECENT
 from vreplication.progress.snapshot import Snapshot
-from vreplication.state import feed_rates, history, journal, lease, ledger, verdicts, workflows
+from vreplication.scheduler import due, queueing
+from vreplication.scheduler.due import Standing
+from vreplication.state import feed_rates, history, journal, lease, ledger, queue, verdicts, workflows
 from vreplication.state import gate as state_of_gate
 from vreplication.state.history import Point
 from vreplication.state.moves import Side
@@ -33,6 +35,8 @@ from vreplication.ui import DAG, FEEDS, MOVES, feeds
 
 AT_THE_GATE = frozenset({Phase.WAITING, Phase.CUTTING_OVER})
 _GATES = 5
+RECENT_DAYS = 7
+"""What was refused is shown so long."""
 _NAMED = 3
 """Tables of a move that its title names."""
 _LISTED_ELSEWHERE = frozenset({"blocked", "old_snapshot"})
@@ -126,14 +130,43 @@ class Detail:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
-    """Of one server. consumers: those that write into it."""
+    """Of one server. consumers: those that write into it. pending: of its queue, what has no workflow.
+
+    owners: who has asked for each workflow.
+    """
 
     items: list[Item]
     consumers: list[Consumers]
+    pending: list[Standing] = field(default_factory=list)
+    owners: Mapping[str, str] = field(default_factory=dict)
 
 
 def overview(session: Session) -> Overview:
-    return Overview(items=_items(session), consumers=consumers(session))
+    items = _items(session)
+    return Overview(
+        items=items,
+        consumers=consumers(session),
+        pending=_pending(session, {each.snapshot.workflow for each in items}),
+        owners=journal.owners(session) if items else {},
+    )
+
+
+def _pending(session: Session, begun: set[str]) -> list[Standing]:
+    """In the order of its start. What was refused is told for some days."""
+    try:
+        if not any(e.workflow not in begun and e.state != queue.REMOVED for e in queue.entries(session)):
+            return []
+        scene = queueing.look(session)
+    except VReplicationError:
+        return []
+    since = scene.now - timedelta(days=RECENT_DAYS)
+    found = (each for each in due.standings(scene) if each.entry.workflow not in scene.known)
+    return [
+        each
+        for each in found
+        if each.state in (due.WAITING, due.DUE, due.STARTED)
+        or (each.state == due.FAILED and (each.entry.started_at or since) > since)
+    ]
 
 
 def consumers(session: Session) -> list[Consumers]:

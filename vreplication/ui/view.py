@@ -21,14 +21,17 @@ from vreplication.progress.outlook import said_before
 from vreplication.progress.snapshot import Snapshot
 from vreplication.state.history import Point
 from vreplication.state.verdicts import CLEAN
-from vreplication.ui import feeds, words
+from vreplication.ui import feeds, pending, words
 from vreplication.ui.asking import Answer
 from vreplication.ui.buttons import Button, buttons
+from vreplication.ui.pending import AskedRun
 from vreplication.ui.reading import AT_THE_GATE, About, Gate, Item
 
 STATES = {
     "running": "running",
     "waiting": "waiting for you",
+    "queued": "queued",
+    "refused": "refused",
     "failed": "failed",
     "done": "done",
     "cancelled": "cancelled",
@@ -44,29 +47,38 @@ _MINUTE = 60
 Data = dict[str, Any]
 
 
-def listing(answers: list[Answer], *, is_final: bool = True) -> Data:
-    """Every workflow of every source, those that wait for somebody first; and how each source answered.
+def listing(answers: list[Answer], runs: Sequence[AskedRun] = (), *, is_final: bool = True) -> Data:
+    """Every workflow of every source, those that wait for somebody first; what has none; how each source answered.
 
-    `is_final`: False while sources that have not answered may still do so.
+    `is_final`: False while sources that have not answered may still do so. runs: of Airflow, that are not begun.
     """
     well = [answer for answer in answers if answer.problem is None]
     found = [row for answer in well for row in _rows(answer)]
+    waiting = pending.rows(answers, runs)
     known = [each.about.fed for answer in well for each in answer.value.items if each.about.fed]
     groups = [(answer.source.conn_id, group) for answer in well for group in answer.value.consumers]
     found.sort(key=lambda row: _RANK.get(row["state"], 1))
-    counts = Counter(row["state"] for row in found)
+    counts = Counter(row["state"] for row in (*found, *waiting))
     asking = [] if is_final else [answer for answer in answers if answer.is_late]
     return {
         "sources": [_source(answer) for answer in answers if answer not in asking],
         "asking": [answer.source.conn_id for answer in asking],
         "workflows": found,
+        "pending": waiting,
         "consumers": feeds.consumers(groups, known),
         "counts": [{"state": s, "label": label, "count": counts[s]} for s, label in STATES.items()],
     }
 
 
 def _rows(answer: Answer) -> list[Data]:
-    return [masked_for(item(each, answer.source.conn_id), answer) for each in answer.value.items]
+    conn_id, found = answer.source.conn_id, answer.value
+    behind = pending.followers(found.pending)
+    told = [
+        item(each, conn_id) | {"owner": found.owners.get(name), "followers": behind.get(name, [])}
+        for each in found.items
+        if (name := each.snapshot.workflow)
+    ]
+    return [masked_for(row, answer) for row in told]
 
 
 def masked_for(data: Data, *answers: Answer) -> Data:
@@ -105,9 +117,18 @@ def item(found: Item, conn_id: str, effort: Effort | None = None) -> Data:
         "gate": _gate(found.gate),
         "checks": _checks(seen),
         "buttons": [_button(b, seen.workflow, conn_id) for b in buttons(seen, about, effort)],
+        "lasted": _lasted(seen),
         "url": workflow_url(seen.workflow, conn_id),
         "past_url": f"api/{workflow_url(seen.workflow, conn_id)}",
     }
+
+
+def _lasted(seen: Snapshot) -> str | None:
+    """From its begin until now, or its end."""
+    if seen.created_at is None:
+        return None
+    until = seen.ended_at.replace(tzinfo=UTC) if seen.ended_at else datetime.now(UTC)
+    return numbers.duration(max(0.0, (until - seen.created_at.replace(tzinfo=UTC)).total_seconds()))
 
 
 def _checks(seen: Snapshot) -> list[Data]:

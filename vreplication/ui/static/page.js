@@ -166,7 +166,10 @@ async function take(response) {
   if (response.status === 503 && problem && by("past")) return say(`${problem.textContent} What is shown is old.`);
   document.title = fresh.title;
   document.body.dataset.token = fresh.body.dataset.token;
+  const focused = document.activeElement;
   morph(page(), main);
+  // A row that was moved has lost it.
+  if (focused && focused.isConnected && focused !== document.body) focused.focus({ preventScroll: true });
   say("");
   settle();
 }
@@ -213,8 +216,9 @@ function values() {
   return Object.fromEntries(inputs.map((i) => [i.name, i.value]));
 }
 
-function told(text) {
+function told(text, isBad = false) {
   by("done").textContent = text;
+  by("done").classList.toggle("problem", isBad);
   by("done").hidden = false;
   clearTimeout(told.timer);
   told.timer = setTimeout(() => (by("done").hidden = true), 20000);
@@ -233,16 +237,25 @@ async function act() {
     told(answer.done);
     await look();
   } catch (error) {
+    if (!by("ask").open) return told(error.message, true);
     by("ask-problem").textContent = error.message;
     by("ask-problem").hidden = false;
     by("ask-yes").disabled = false;
   }
 }
 
+// What can be taken back by the button beside it is not asked about.
+async function atOnce(button) {
+  asked = button.dataset;
+  by("ask-fields").replaceChildren();
+  await act();
+}
+
 document.addEventListener("click", (event) => {
   const button = event.target.closest("button");
   if (!button) return;
-  if (button.dataset.url) ask(button);
+  if ("now" in button.dataset) atOnce(button);
+  else if (button.dataset.url) ask(button);
   else if (button.dataset.state) choose(button);
   else if (button.id === "ask-no") by("ask").close();
   else if (button.id === "ask-yes") act();
