@@ -61,6 +61,8 @@ def test_from_the_form_to_the_new_table(shop: Shop, pauses: Path, open_tab: Open
     frame = _out_of_the_list(page)
     expect(frame.locator("canvas")).to_have_count(3, timeout=90 * SECOND)
     tab.picture("migration", 1_600)
+    frame.get_by_text("Definition, before and after").click()
+    expect(frame.locator(".diff ins").filter(has_text="`region` varchar(16)")).to_be_visible()
     _release(frame)
     expect(frame.locator("#phase")).to_have_text("complete", timeout=90 * SECOND)
     assert run.end() == "success", run.story()

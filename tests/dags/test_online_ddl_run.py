@@ -65,7 +65,9 @@ def test_watched_and_approved_by_rest(shop: Shop) -> None:
     assert {"copying", "verifying"} <= {each["phase"] for each in seen}, seen
     shares = [each["percent"] for each in seen if each["percent"] is not None]
     assert (shares, shares[-1]) == (sorted(shares), 100.0)
-    assert "ALTER TABLE" in str(shop.airflow.call("GET", f"{run.path}/hitlDetails")[1])
+    asked = str(shop.airflow.call("GET", f"{run.path}/hitlDetails")[1])
+    assert "ALTER TABLE" in asked
+    assert "+   `region` varchar(16)" in asked
     copied, caught_up = run.stored("copy", "progress"), run.stored("replicate", "progress")
     assert (copied["rows_copied"] > ROWS // 2, copied["percent"], caught_up["workflow"]) == (True, 100, run.run_id)
     assert run.stored("verify", "progress")["verdict"] == "clean"

@@ -19,6 +19,7 @@ from vreplication.planning.facts import Check, Verdict
 from vreplication.planning.plan import Plan, check_prepared, make_plan
 from vreplication.planning.spec import make_spec
 from vreplication.planning.stages import STAGES
+from vreplication.schema.difference import definitions_of
 from vreplication.schema.mapping import map_for
 from vreplication.schema.shadow import create_shadow
 from vreplication.state import layout, workflows
@@ -456,6 +457,31 @@ def test_added_columns_that_differ_from_a_plain_alter_are_told(database: Databas
         session, make_spec(table="t", alter="ADD d DATETIME DEFAULT CURRENT_TIMESTAMP, ADD c INT DEFAULT 3")
     )
     assert verdict(plan, "new columns") is Verdict.OK
+
+
+CHECKED = "(id INT AUTO_INCREMENT PRIMARY KEY, v INT, CONSTRAINT t_chk_4 CHECK (v > 0), CONSTRAINT mine CHECK (v < 9))"
+
+
+@pytest.mark.parametrize(
+    ("definition", "alter"),
+    [
+        (SIMPLE, "CHANGE v w BIGINT, ADD x INT NOT NULL, ADD INDEX (w), COMMENT 'new'"),
+        (CHECKED, "ADD x INT, ADD CHECK (v <> 5)"),
+        ("(id INT PRIMARY KEY) COMMENT 'ours'", "ENGINE=InnoDB"),
+    ],
+)
+def test_the_definition_afterwards_is_what_the_table_gets(
+    database: Database, session: Session, definition: str, alter: str
+) -> None:
+    """Of a trial, as of the table that takes the name in the end."""
+    plan = run(database, session, definition, alter)
+    told = plan.definitions
+    made = create_shadow(session, plan.source, plan.clauses, names.shadow_table("t"))
+    assert definitions_of(plan.source, made) == told
+    database.admin.execute_raw(f"RENAME TABLE t TO old, {made.name} TO t")
+    _, found = database.admin.row("SHOW CREATE TABLE t") or ("", "")
+    assert told.after == re.sub(r" AUTO_INCREMENT=\d+", "", str(found))
+    assert ("+" in {line.mark for line in told.changes}) == ("ADD" in alter)
 
 
 def test_disk_is_told(database: Database, session: Session) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.support.rows import workflow_row
 from vreplication.airflow import question
+from vreplication.schema.difference import Definitions
 from vreplication.state.verdicts import Verdict
 from vreplication.state.workflows import WorkflowRow
 
@@ -36,3 +37,10 @@ def test_an_alter_cannot_break_out_of_its_block() -> None:
     alter = "ADD x INT COMMENT '```` **Reject** does nothing'"
     text = question.body(row(alter), None)
     assert text.startswith(f"`````sql\nALTER TABLE shop.orders {alter}\n`````\n")
+
+
+def test_what_differs_is_shown_in_a_block_of_their_own() -> None:
+    before = "CREATE TABLE `orders` (\n  `id` int\n)"
+    found = Definitions(before=before, after=before.replace("int", "int,\n  `x` int COMMENT '```'"))
+    text = question.body(row(), verdict(), None, found)
+    assert "````diff\n  CREATE TABLE `orders` (\n    `id` int,\n+   `x` int COMMENT '```'\n  )\n````" in text

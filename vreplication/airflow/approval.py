@@ -25,7 +25,7 @@ from vreplication.errors import Ambiguous, Transient
 from vreplication.mysql.session import connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.progress import moved
-from vreplication.state import gate, verdicts, workflows
+from vreplication.state import definitions, gate, verdicts, workflows
 from vreplication.workflows import operate
 
 log = logging.getLogger(__name__)
@@ -61,9 +61,10 @@ class CutOverApproval(ApprovalOperator):
         with connect(url) as session:
             row, verdict = workflows.load(session, workflow), verdicts.load(session, workflow)
             by, about = gate.released_by(session, workflow), moved.find(session, workflow)
+            found = definitions.load(session, workflow)
         if by is not None or row.is_cut or row.has_ended:
             raise AirflowSkipException(f"No approval is needed: {f'{by} has released it' if by else 'it has ended'}.")
-        self.subject, self.body = question.subject(row, about), question.body(row, verdict, about)
+        self.subject, self.body = question.subject(row, about), question.body(row, verdict, about, found)
 
     def execute_complete(self, context: Any, event: dict[str, Any]) -> dict[str, str]:
         """Called with the answer; carries it out."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from vreplication.progress.moved import Moved
+from vreplication.schema.difference import Definitions
 from vreplication.state.verdicts import Verdict
 from vreplication.state.workflows import WorkflowRow
 
@@ -24,13 +25,18 @@ def _counted(moved: Moved) -> str:
     return f"{count} table{'' if count == 1 else 's'}"
 
 
-def body(row: WorkflowRow, verdict: Verdict | None, moved: Moved | None = None) -> str:
+def body(
+    row: WorkflowRow, verdict: Verdict | None, moved: Moved | None = None, definitions: Definitions | None = None
+) -> str:
     """Markdown."""
-    return _of_alter(row, verdict) if moved is None else _of_move(row, verdict, moved)
+    return _of_alter(row, verdict, definitions) if moved is None else _of_move(row, verdict, moved)
 
 
-def _of_alter(row: WorkflowRow, verdict: Verdict | None) -> str:
+def _of_alter(row: WorkflowRow, verdict: Verdict | None, definitions: Definitions | None) -> str:
+    differs = _fenced(definitions.text(), "diff") if definitions and definitions.changes else ""
     return f"""{_fenced(f"ALTER TABLE {row.source_schema}.{row.source_table} {row.spec.get('alter', '')}", "sql")}
+
+{differs}
 
 {_verified(verdict)} Every write to the table goes on, and is applied to the copy, until somebody decides.
 

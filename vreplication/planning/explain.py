@@ -12,6 +12,7 @@ from vreplication.planning.facts import Check, Verdict
 from vreplication.planning.plan import Plan
 from vreplication.planning.space import size
 from vreplication.planning.stages import Explained
+from vreplication.schema.difference import Definitions
 
 _MARK = {Verdict.OK: "ok    ", Verdict.WARN: "note  ", Verdict.REFUSE: "REFUSE"}
 
@@ -22,6 +23,8 @@ def explain(plan: Plan) -> str:
         f"ALTER TABLE {plan.source.schema}.{plan.source.name} {plan.clauses.text}",
         "",
         *_facts(plan),
+        "",
+        *_definition(plan),
         "",
         *body(plan.checks, [(stage.name, found) for stage, found in plan.stages]),
         _verdict(plan),
@@ -39,6 +42,29 @@ def body(checks: Sequence[Check], stages: Sequence[tuple[str, Explained]]) -> li
         *(line for number, one in enumerate(stages, 1) for line in _stage(number, *one)),
         "",
     ]
+
+
+def _definition(plan: Plan) -> list[str]:
+    """What differs, as diff writes it."""
+    found = plan.definitions
+    lines = [f"  {line.mark} {line.text}" for line in found.changes]
+    return [
+        "Definition",
+        *(lines or [f"  {stays(found)}."]),
+        *(["  Foreign keys are not shown."] if found.has_foreign else []),
+    ]
+
+
+def stays(found: Definitions) -> str:
+    """Why there is nothing to be shown."""
+    if found.after is None:
+        return "What it becomes is known when the new table is made: a temporary table cannot try it"
+    return "It stays as it is"
+
+
+def definition_json(found: Definitions) -> dict[str, Any]:
+    lines = [{"mark": line.mark, "text": line.text} for line in found.lines]
+    return {"before": found.before, "after": found.after, "lines": lines, "has_foreign": found.has_foreign}
 
 
 def _path(plan: Plan) -> list[str]:
@@ -115,6 +141,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "may_collide": mapping.may_collide if mapping else None,
         "estimated_rows": plan.estimated_rows,
         "copy_bytes": plan.copy_bytes,
+        "definition": definition_json(plan.definitions),
         "log_bytes": plan.log_bytes,
         "checks": [check_json(check) for check in plan.checks],
         "stages": [

@@ -19,6 +19,7 @@ from vreplication.planning.spec import Spec
 from vreplication.planning.stages import CUT_OVER, STAGES, Explained, Stage, switched, together
 from vreplication.planning.strategy import ONLINE, Choice, choose, not_tried
 from vreplication.schema.alter import AlterClauses, parse_alter
+from vreplication.schema.difference import Definitions, definitions_of
 from vreplication.schema.introspect import introspect
 from vreplication.schema.mapping import map_for
 from vreplication.schema.model import Table, TableMapping
@@ -50,6 +51,11 @@ class Plan:
     @property
     def refusals(self) -> tuple[Check, ...]:
         return tuple(check for check in self.checks if check.verdict is Verdict.REFUSE)
+
+    @property
+    def definitions(self) -> Definitions:
+        """Before and after, as far as a trial tells."""
+        return definitions_of(self.source, self.target, is_trial=True)
 
 
 def make_plan(session: Session, spec: Spec, *, is_dry: bool = False) -> Plan:

@@ -89,6 +89,7 @@ history = _table(
     "history", "workflow", "slot", "phase", "rows_copied", "rows_per_second", "applied_per_second", "lag_seconds",
     "backlog", "chunk_rows", "chunk_millis", "throttled", "cutover_attempts", "eta_at",
 )  # fmt: skip
+definition = _table("definition", "workflow", "before_sql", "after_sql", "has_foreign")
 since = _table("since", "workflow", "first_round", "round", "collected", "is_void", "is_verified", "keys_waiting")
 verification = _table(
     "verification", "workflow", "verdict", "rows_compared", "mismatches", "repaired", "hot_keys", "details",
@@ -118,7 +119,7 @@ OF_A_WORKFLOW = (
     gate_release, throttle, traffic,
 )  # fmt: skip
 """Tables whose rows of a workflow go when it has ended."""
-REMEMBERED = (progress, verification, tuning, throttling, history, forecast, feed, feed_rates)
+REMEMBERED = (progress, verification, definition, tuning, throttling, history, forecast, feed, feed_rates)
 """What is kept of one that has ended, beside its own row and the journal."""
 
 

@@ -12,9 +12,11 @@ from urllib.parse import quote
 
 from vreplication.engine.effort import Effort
 from vreplication.phases import ENDED, Phase
+from vreplication.planning.explain import stays
 from vreplication.progress import numbers
 from vreplication.progress.moved import Moved
 from vreplication.progress.snapshot import Snapshot
+from vreplication.schema.difference import GONE, NEW, SAME, Definitions
 from vreplication.state.history import SLOT_SECONDS, Point
 from vreplication.state.workflows import WorkflowRow, strategy_of
 from vreplication.ui import FEEDS, Run, feeds, pulse, words
@@ -55,12 +57,26 @@ def detail(answer: Answer, run: Run | None = None, consumers: Sequence[Answer] =
         "consumers": _consumers(about, consumers),
         "effort": _effort(seen, found.effort),
         "journal": [_entry(e) for e in reversed(found.journal)],
+        "definition": changes(found.definitions) if found.definitions else None,
         "plan": _plan(found),
         "spec": found.row.spec,
         "run": _run(run, seen.phase, about),
         "servers": _servers(about.moved) if about.moved else None,
     }
     return masked_for(data, answer)
+
+
+def changes(found: Definitions) -> Data:
+    """As `plan` tells it; what is far from a change is left out. words: how much differs, or why nothing is shown."""
+    marks = [line.mark for line in found.lines if line.mark != SAME]
+    gone, new = marks.count(GONE), marks.count(NEW)
+    words = f"{_count(gone)} {'goes' if gone == 1 else 'go'}, {_count(new)} {'comes' if new == 1 else 'come'}"
+    lines = [{"mark": line.mark, "text": line.text} for line in found.changes]
+    return {"lines": lines, "words": words if marks else stays(found), "has_foreign": found.has_foreign}
+
+
+def _count(lines: int) -> str:
+    return f"{lines} line{'' if lines == 1 else 's'}"
 
 
 def _consumers(about: About, answers: Sequence[Answer]) -> list[Data]:

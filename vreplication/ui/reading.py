@@ -25,7 +25,8 @@ from vreplication.progress.outlook import RECENT
 from vreplication.progress.snapshot import Snapshot
 from vreplication.scheduler import due, queueing
 from vreplication.scheduler.due import Standing
-from vreplication.state import feed_rates, history, journal, lease, ledger, queue, verdicts, workflows
+from vreplication.schema.difference import Definitions
+from vreplication.state import definitions, feed_rates, history, journal, lease, ledger, queue, verdicts, workflows
 from vreplication.state import gate as state_of_gate
 from vreplication.state.history import Point
 from vreplication.state.moves import Side
@@ -124,6 +125,8 @@ class Detail:
     effort: Effort | None
     is_driven: bool
     """Some process works on it now."""
+    definitions: Definitions | None = None
+    """Of its table, before and after."""
     unheeded_seconds: float | None = None
     """For so long it has been released, and no process works on it."""
 
@@ -255,6 +258,7 @@ def detail(session: Session, *, workflow: str) -> Detail | None:
         verdict=verdicts.load(session, workflow),
         effort=None if asked.kind == FEEDS else _effort(session, row),
         is_driven=is_driven,
+        definitions=definitions.load(session, workflow),
         unheeded_seconds=state_of_gate.unheeded_seconds(session, workflow) if is_standing else None,
     )
 

@@ -19,7 +19,7 @@ from vreplication.planning.plan import Plan
 from vreplication.planning.strategy import algorithms, statement
 from vreplication.schema.alter import parse_alter
 from vreplication.settings import CUTOVER_RETRY_SECONDS
-from vreplication.state import journal, lease, workflows
+from vreplication.state import definitions, journal, lease, workflows
 from vreplication.state.workflows import WorkflowRow
 from vreplication.workflows.online_ddl import fallback, steps, switching
 from vreplication.workflows.online_ddl.steps import AtGate
@@ -35,6 +35,7 @@ def is_in_place(driver: Driver) -> bool:
 def prepare(driver: Driver, plan: Plan) -> None:
     """Note what the definition will be; with the total, which is written last, it is prepared."""
     driver.check()
+    definitions.save(driver.session, driver.workflow, plan.definitions)
     journal.write(driver.session, driver.workflow, "prepared", plan.strategy.algorithm, actor=lease.me())
     workflows.set_fields(driver.session, driver.workflow, shadow_identity=plan.strategy.after, rows_total=0)
     reach("prepare.done")

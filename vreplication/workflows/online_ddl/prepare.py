@@ -25,12 +25,24 @@ from vreplication.pausepoints import reach
 from vreplication.phases import Phase
 from vreplication.planning.plan import Plan, check_prepared, path_of
 from vreplication.rowcopy import splits
+from vreplication.schema.difference import definitions_of
 from vreplication.schema.introspect import exists
 from vreplication.schema.mapping import map_for
 from vreplication.schema.model import Table, TableMapping
 from vreplication.schema.shadow import create_shadow
 from vreplication.settings import TABLE_SECONDS
-from vreplication.state import journal, keytables, layout, lease, ledger, markers, operator_requests, sidecar, workflows
+from vreplication.state import (
+    definitions,
+    journal,
+    keytables,
+    layout,
+    lease,
+    ledger,
+    markers,
+    operator_requests,
+    sidecar,
+    workflows,
+)
 from vreplication.state.operator_requests import OperatorRequests
 from vreplication.state.workflows import WorkflowRow
 
@@ -115,6 +127,7 @@ def is_done(row: WorkflowRow) -> bool:
 
 def _make_tables(session: Session, plan: Plan, row: WorkflowRow) -> TableMapping:
     shadow = _create_shadow(session, plan, row)
+    definitions.save(session, row.id, definitions_of(plan.source, shadow))
     mapping = map_for(plan.server, plan.source, shadow, plan.clauses, moment=row.created_at)
     _check_prepared(session, plan, row, shadow, mapping)
     keytables.create_all(session, mapping, row.id)
