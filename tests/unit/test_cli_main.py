@@ -84,6 +84,7 @@ def calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Calls]:
             f"vreplication.cli.{path}.connect", lambda url, **_: made("connect", url=url) or _NoSession()
         )
     monkeypatch.setattr("vreplication.cli.status.read", lambda session, workflow: made("status", workflow=workflow))
+    monkeypatch.setattr("vreplication.cli.status.journal.read", lambda session, workflow: [])
     monkeypatch.setattr("vreplication.cli.status.read_all", lambda session: made("statuses"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.setenv(options.SOURCE, SOURCE)
@@ -114,7 +115,7 @@ def _flow(calls: Calls) -> list[tuple[ModuleType, str, dict[str, Callable[..., A
         ),
         "verify": lambda url, workflow, master, stop, source: calls("verify", workflow=workflow, master=master),
     }
-    run = {"run": lambda spec, url, *, stop, notify: calls("run", spec=spec, url=url, stop=stop, notify=notify)}
+    run = {"run": lambda spec, url, *, stop, notify, by: calls("run", spec=spec, url=url, stop=stop, notify=notify)}
     return [
         (vreplication.workflows, "operate", workflows),
         (vreplication.workflows.online_ddl, "run", run),
