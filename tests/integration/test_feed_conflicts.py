@@ -18,12 +18,12 @@ from sandbox.databases import Database, create_database
 from sandbox.kafka import Cluster
 from tests.integration.test_feed_producer import Killer
 from tests.integration.test_feed_producer import kill as _kill  # noqa: F401
-from tests.support import feeds
+from tests.support import feeds, running_feed
 from tests.support.feed_consumers import Consuming, ConsumingProcess
 from tests.support.flow import wait_until
 from tests.support.pairs import server_of
 from tests.support.running_feed import Running, check_numbers, content, logged, seeds, sent, start_feed
-from vreplication.errors import Refused, Transient
+from vreplication.errors import Transient
 from vreplication.feed import running
 from vreplication.feed.address import Address, parse
 from vreplication.feed.check import check
@@ -311,14 +311,41 @@ def aligns(feed: Running) -> list[int]:
     return [sum(tags.kind is Kind.ALIGN for tags, _, _ in messages) for messages in content(feed.feed).values()]
 
 
-def test_a_table_without_a_key_is_refused_by_name(begin: Callable[..., Running], database: Database) -> None:
-    database.admin.execute_raw("CREATE TABLE bare (a INT, UNIQUE (a))")
-    feed = begin(rule=CONFLICT)
+def test_a_table_that_has_no_key_while_the_feed_runs_goes_by_table(
+    begin: Callable[..., Running], database: Database, target: Database
+) -> None:
+    """It comes so, or an ALTER makes it so: the order of its rows holds, also across that."""
+    make(database, target)
+    start = feeds.here(database)
+    feed = begin(rule=CONFLICT if database.server.is_mariadb else Rule(way="index-value"), partitions=3)
     feed.wait_begun()
-    database.admin.execute_raw("INSERT INTO bare VALUES (1)")
-    wait_until(lambda: feed.error, "it goes on", 30)
-    assert isinstance(feed.error, Refused)
-    assert f"{database.name}.bare has no unique key without NULLs, so conflict" in str(feed.error)
+    changes = ("REPLACE INTO t (id, w) VALUES " + ",".join(f"({n},0)" for n in range(40)), "UPDATE t SET w=w+1")
+    alters = ("CREATE TABLE bare (a INT, b INT, UNIQUE (a))", "ALTER TABLE t DROP PRIMARY KEY")
+    bare = ("INSERT INTO bare VALUES (1,1),(2,2),(3,3)", "UPDATE bare SET b=9-b", "DELETE FROM bare WHERE a=2")
+    back = ("ALTER TABLE t ADD PRIMARY KEY (id)", changes[1])
+    with Consuming(feed.feed.address, target.server.plain(target.server.url(target.name)), "row") as consuming:
+        for statement in (*changes, *alters, *bare, "UPDATE t SET w=w+1", *back):
+            database.admin.execute_raw(statement)
+
+        def is_level() -> bool:
+            consuming.raise_error()
+            return rows(target) == rows(database) and _bare(target) == _bare(database)
+
+        feed.wait_sent(database)
+        wait_until(is_level, "the target is not level", 60)
+    assert sent(feed.feed) == logged(database, start)
+    assert check(feed.feed.address).rows >= 40 * 4 + 7
+    where: dict[tuple[str, Any], set[int]] = {}
+    for number, found in running_feed.rows(feed.feed).items():
+        for table, before, after in found:
+            where.setdefault((table, (after or before).get("w")), set()).add(number)
+    assert len(where["bare", None]) == len(where["t", 2]) == 1
+    assert len(where["t", 1]) == len(where["t", 3]) == 3
+    assert {words.split()[1].rpartition(".")[2] for words in feed.warned} == {"t", "bare"}, feed.warned
+
+
+def _bare(database: Database) -> Any:
+    return database.admin.rows("SHOW TABLES LIKE 'bare'") and database.admin.rows("SELECT * FROM bare ORDER BY a")
 
 
 @pytest.mark.parametrize(

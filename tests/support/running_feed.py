@@ -50,13 +50,20 @@ class Running:
         self.error: VReplicationError | None = None
         self.wanted = wanted
         self.said: list[str] = []
+        self.warned: list[str] = []
         self.is_alone = is_alone
         """No other process works on it: a broker that says so means an answer of its own that came late."""
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
-        hooks = Hooks(check=self._check, wanted=lambda: self.wanted, told=self._told, is_ours=lambda: self.is_alone)
+        hooks = Hooks(
+            check=self._check,
+            wanted=lambda: self.wanted,
+            told=self._told,
+            warn=self.warned.append,
+            is_ours=lambda: self.is_alone,
+        )
         try:
             Service(feed=self.feed, hooks=hooks, notify=self.said.append, stop=self.stopping).run()
         except VReplicationError as error:

@@ -13,6 +13,8 @@ collation, which the server is asked for.
 | conflict | yes | no | no | yes |
 
 conflict is index-value with Aligns between rows that exchange a value of another unique key (feed/conflicts.py).
+A table that has not got what the rule asks for (it came so while the feed runs, or was altered) goes by table as long
+as that is so: the ALTER holds rows behind it back in every partition.
 
 What must stay true: the same row goes to the same partition as long as neither the generation nor its table's layout
 changes; an UPDATE that would leave its partition is a DELETE there and an INSERT here.
@@ -21,7 +23,7 @@ changes; an UPDATE that would leave its partition is a DELETE there and an INSER
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Literal
@@ -132,33 +134,41 @@ def is_odd(collation: str) -> bool:
 
 
 class Dispatcher:
-    """partitions: how many are in use; may be set anew."""
+    """partitions: how many are in use; may be set anew. warn: is told of each table that goes by table instead."""
 
-    def __init__(self, rule: Rule, partitions: int, weights: Weights) -> None:
-        self.rule, self.partitions, self.weights = rule, partitions, weights
+    def __init__(
+        self, rule: Rule, partitions: int, weights: Weights, warn: Callable[[str], None] = lambda text: None
+    ) -> None:
+        self.rule, self.partitions, self.weights, self._warn = rule, partitions, weights, warn
         self._heads: dict[int, tuple[Layout, bytes, tuple[int, ...]]] = {}
         self._parsed: dict[int, tuple[tuple[int, str], ...]] = {}
 
     def check(self, layout: Layout) -> None:
         """Raises Refused where the rule does not fit the table."""
+        if words := self._unfit(layout):
+            by_key = "Give it a primary key, leave it out (--exclude), or use --dispatch table."
+            by_columns = "Name columns that every table has and that are NOT NULL, or leave the table out."
+            raise Refused(f"{words}.", cure=by_columns if self.rule.way == "columns" else by_key)
+
+    def _unfit(self, layout: Layout) -> str:
+        """'' or why, in words."""
         way = self.rule.way
         if way in ("index-value", "conflict") and not layout.has_key:
-            raise Refused(
-                f"Table {layout.name} has no unique key without NULLs, so {way} cannot tell its rows apart.",
-                cure="Give it a primary key, leave it out (--exclude), or use --dispatch table.",
-            )
-        if way == "columns":
-            self._check_columns(layout)
-
-    def _check_columns(self, layout: Layout) -> None:
+            return f"Table {layout.name} has no unique key without NULLs, so {way} cannot tell its rows apart"
         for name in self.rule.columns:
             column = next((column for column in layout.columns if column.name == name), None)
             if column is None or column.is_nullable:
                 what = "has no column" if column is None else "may hold NULL in column"
-                raise Refused(
-                    f"Table {layout.name} {what} {name}, by which rows are to be dispatched.",
-                    cure="Name columns that every table has and that are NOT NULL, or leave the table out.",
-                )
+                return f"Table {layout.name} {what} {name}, by which rows are to be dispatched"
+        return ""
+
+    def _columns(self, layout: Layout) -> tuple[str, ...]:
+        """Whose values decide; none: the table as a whole."""
+        if words := self._unfit(layout):
+            cure = f"Give it {'such a column' if self.rule.columns else 'a primary key'} to have its rows spread again."
+            self._warn(f"{words}: all of them go into one partition, in order. {cure}")
+            return ()
+        return layout.key if self.rule.way in ("index-value", "conflict") else self.rule.columns
 
     def prepare(self, rows: Sequence[Row]) -> None:
         """Ask the server once for what `of` will want to know of these rows."""
@@ -203,9 +213,7 @@ class Dispatcher:
     def _compiled(self, layout: Layout) -> tuple[Layout, bytes, tuple[int, ...]]:
         found = self._heads.get(layout.number)
         if found is None or found[0] is not layout:
-            self.check(layout)
-            by_key = {"index-value": layout.key, "conflict": layout.key}
-            names = {**by_key, "columns": self.rule.columns}.get(self.rule.way, ())
+            names = self._columns(layout)
             head = b"\0".join((b"%d" % VERSION, layout.schema.encode(), layout.table.encode(), b""))
             found = layout, head, tuple(layout.places[name] for name in names)
             self._heads[layout.number] = found

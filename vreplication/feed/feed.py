@@ -79,6 +79,8 @@ class Hooks:
     check: Callable[[], None] = lambda: None
     wanted: Callable[[], int | None] = lambda: None
     told: Callable[[Status], None] = lambda status: None
+    warn: Callable[[str], None] = lambda text: None
+    """Told what an operator should know and what does not end the run; may be told the same again."""
     is_ours: Callable[[], bool] = lambda: False
     """Whether the feed is known to be ours still, when Kafka says that somebody has taken over."""
 

@@ -207,7 +207,7 @@ class Service:
             stack.callback(producer.close)
             producer.open()
             progress = self._progress(broker, producer, sessions, topic)
-            sources = [stack.enter_context(each) for each in _sources(feed, sessions, progress)]
+            sources = [stack.enter_context(each) for each in _sources(feed, sessions, progress, self.hooks.warn)]
             # Looked at again behind the fence: until then another process may have gone on elsewhere.
             moved = _moved(feed, progress, sessions, may_move=not self._has_sent)
             self._follow(broker, producer, sources, progress, moved)
@@ -269,13 +269,17 @@ class Service:
         run.go()
 
 
-def _sources(feed: Feed, sessions: Sequence[Session], progress: Progress) -> Iterator[AbstractContextManager[Source]]:
+def _sources(
+    feed: Feed, sessions: Sequence[Session], progress: Progress, warn: Callable[[str], None]
+) -> Iterator[AbstractContextManager[Source]]:
     for number, (session, at) in enumerate(zip(sessions, progress.sources, strict=True)):
-        yield _source(feed, session, number, at.filled)
+        yield _source(feed, session, number, at.filled, warn)
 
 
 @contextmanager
-def _source(feed: Feed, session: Session, number: int, filled: Filled | None) -> Iterator[Source]:
+def _source(
+    feed: Feed, session: Session, number: int, filled: Filled | None, warn: Callable[[str], None]
+) -> Iterator[Source]:
     origin = feed.sources[number]
     tables = Tables(
         filter=origin.filter,
@@ -288,7 +292,7 @@ def _source(feed: Feed, session: Session, number: int, filled: Filled | None) ->
             number=number,
             count=len(feed.sources),
             tables=tables,
-            dispatcher=Dispatcher(feed.rule, 1, Weights(session)),
+            dispatcher=Dispatcher(feed.rule, 1, Weights(session), warn),
             format=origin.format,
             open_log=lambda start: _open_log(origin.url, session, start),
             home=feed.home / str(number),

@@ -265,7 +265,7 @@ class _TableReader:
         if not self.layout.has_key:
             raise Refused(
                 f"Table {self.layout.name} has no unique key without NULLs, by which its rows could be read.",
-                cure="Give it one, leave it out (--exclude), or begin a feed without --snapshot.",
+                cure="Give it one and resume the feed, or begin another one without the table or without --snapshot.",
             )
         # Left to itself, a server with odd statistics sorts the whole table for each chunk.
         index = next(k.name for k in self._table.keys if k.is_unique and tuple(k.columns) == tuple(self.layout.key))

@@ -93,6 +93,8 @@ class FeedDriver:
     _is_paused: bool = False
     _status: Status | None = None
     _waiting: str = ""
+    _warned: dict[str, bool] = field(default_factory=dict)
+    """Sentences, and whether they are in the journal."""
     _counts: Counts = field(default_factory=Counts)
     _committed_at: float = 0.0
     _generation: int | None = None
@@ -143,6 +145,12 @@ class FeedDriver:
     def waits(self, text: str) -> None:
         self._waiting = text
 
+    def warn(self, text: str) -> bool:
+        """Into the journal, with the next beat. False: it was told before."""
+        is_new = text not in self._warned
+        self._warned.setdefault(text, False)
+        return is_new
+
     def close(self) -> None:
         """Stop beating, give the lease back."""
         self._closing.set()
@@ -153,6 +161,7 @@ class FeedDriver:
         try:
             with connect(self.url) as session:
                 if self.our_lease and lease.is_held(session, self.our_lease):
+                    self._journal_warnings(session)
                     feeds.tell(session, self.our_lease, self._figures(session))
                     lease.release(session, self.our_lease)
         except VReplicationError as error:
@@ -189,6 +198,7 @@ class FeedDriver:
             figures = self._figures(session)
             self._note_servers(session, [each["server"] for each in figures.get("sources", ())])
             feeds.tell(session, self.our_lease, figures)
+            self._journal_warnings(session)
             if number % _BEATS_A_POINT == 0:
                 self._remember(session)
             if number % _BEATS_A_THINNING == 0:
@@ -206,6 +216,11 @@ class FeedDriver:
                 log.warning("feed %s moved %s", self.workflow, words)
         workflows.set_fields(session, self.workflow, server_identity=servers[0][:64])
         self._servers = servers
+
+    def _journal_warnings(self, session: Session) -> None:
+        for text in [text for text, is_there in list(self._warned.items()) if not is_there]:
+            journal.write(session, self.workflow, "warning", text, actor=lease.me())
+            self._warned[text] = True
 
     def _remember(self, session: Session) -> None:
         """A point of the feed's history, and in the journal when partitions have changed."""

@@ -90,7 +90,11 @@ def serve(
         driver.waits(text)
         notify(text)
 
-    hooks = Hooks(check=driver.check, wanted=lambda: driver.wanted, told=driver.told, is_ours=driver.is_ours)
+    def warn(text: str) -> None:
+        if driver.warn(text):
+            notify(text)
+
+    hooks = Hooks(check=driver.check, wanted=lambda: driver.wanted, told=driver.told, warn=warn, is_ours=driver.is_ours)
     while True:
         try:
             driver.wait_while_paused()
