@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 
+from vreplication import names
 from vreplication.binlog.control import Query
 from vreplication.binlog.statements import Definition, definition
 from vreplication.cutover.identity import table_identity
@@ -35,6 +36,14 @@ _NO_TABLE = frozenset({1146, 1049})
 _NO_SCHEMA = 1049
 _DONE_BEFORE = frozenset({1007, 1008, 1050, 1051, 1054, 1060, 1061, 1068, 1091, 1146})
 """What is made is there already, or what goes is gone."""
+_ALTERED = (
+    "Give it the source's new definition there, by an ALTER TABLE of your own (FORCE where it has it already); then"
+    " start the consumer again."
+)
+_REVERTED = (
+    " An online DDL was reverted there: where it had dropped a column or changed values, rows are on the source as they"
+    " were before it, which no message tells, so copy the table again instead."
+)
 _IDLE_SECONDS = 60
 
 
@@ -91,13 +100,18 @@ def _refused(ddl: Ddl, said: Definition | None, error: SqlError) -> Terminal:
         return Terminal(
             f"The source has put another table in the place of {places}, and the target has none: {error.message}."
             f" It is: {ddl.sql[:500]}",
-            cure="Give it the source's new definition there, by an ALTER TABLE of your own (FORCE where it has it"
-            " already); then start the consumer again.",
+            cure=_ALTERED + (_REVERTED if _is_revert(said) else ""),
         )
     return Terminal(
         f"A DDL of the feed cannot be run on the target: {error.message}. It is: {ddl.sql[:500]}",
         cure="Make it possible there, or do by hand what it does; then start the consumer again.",
     )
+
+
+def _is_revert(said: Definition) -> bool:
+    """A retired table comes back; at a cut-over there is a shadow."""
+    ours = [table for _, table in said.tables if names.is_ours(table)]
+    return bool(ours) and not any(map(names.is_shadow, ours))
 
 
 def _was_done(session: Session, said: Definition | None) -> bool:
