@@ -181,9 +181,19 @@ def test_a_swap_by_another_tool_goes_on_or_says_what_to_do(
             "INSERT INTO t VALUES (1,'x'),(2,'y')",
             "create /* gh-ost */ table `_t_gho` like `t`",
             "alter /* gh-ost */ table `_t_gho` ADD COLUMN z INT DEFAULT 5, DROP COLUMN a, ADD COLUMN b INT",
+            "create /* gh-ost */ table `_t_ghc` (id BIGINT AUTO_INCREMENT PRIMARY KEY, hint VARCHAR(64) NOT NULL,"
+            " value TEXT NOT NULL, UNIQUE KEY hint_uidx (hint)) AUTO_INCREMENT=256",
             "insert /* gh-ost */ ignore into `_t_gho` (id) (select id from `t`)",
+            *(
+                "insert /* gh-ost */ into `_t_ghc` (id, hint, value) values (NULLIF(1, 0), 'heartbeat', 'x')"
+                f" on duplicate key update value={number}"
+                for number in range(3)
+            ),
+            "create /* gh-ost */ table `_t_del` (id INT AUTO_INCREMENT PRIMARY KEY) COMMENT='ghost-cut-over-sentry'",
+            "drop /* gh-ost */ table if exists `_t_del`",
             "rename /* gh-ost */ table `t` to `_t_del`, `_t_gho` to `t`",
             "INSERT INTO t VALUES (3,6,7)",
+            "DROP TABLE _t_ghc",
             "DROP TABLE _t_del",
         ):
             session.execute_raw(sql)
