@@ -37,6 +37,8 @@ os.environ.setdefault("AIRFLOW__API_AUTH__JWT_SECRET", "only-for-tests-" * 5)
 from sandbox.databases import Database
 from tests.support.private_server import missing
 from tests.support.rows import make_consumers, make_feed, make_move, workflow_row
+from vreplication.cutover.identity import table_identity
+from vreplication.mysql.server import is_mariadb
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import Phase
@@ -58,7 +60,7 @@ STATIC = ["/static/page.js", "/static/uplot/uPlot.iife.min.js"]
 PAGES = ["/", "/metrics", f"/workflows/{WORKFLOW}", "/runs/online_ddl/manual__1", *STATIC]
 JSONS = ["/api/workflows", f"/api/workflows/{WORKFLOW}"]
 NOWHERE = ["/docs", "/redoc", "/openapi.json", "/static/../app.py", "/static/nope", "/nope", "/api/nope"]
-ACTS = ["pause", "resume", "release", "tune", "cancel", "reverse", "complete"]
+ACTS = ["pause", "resume", "release", "tune", "cancel", "reverse", "complete", "cleanup", "revert"]
 
 
 class Home:
@@ -764,6 +766,63 @@ def test_who_may_edit_one_kind_may_not_act_on_the_other(
     assert moves.load(session, "move-1").asked is None
     assert "disabled title=" in client.get("/workflows/move-1").text
     assert "disabled title=" not in client.get(f"/workflows/{WORKFLOW}").text
+
+
+def test_a_complete_one_shows_its_figures_and_drops_its_original(
+    clients: dict[str, Any], session: Session, database: Database, home: Home
+) -> None:
+    """With the size that the server tells; by who may edit, and only the table that the workflow began with."""
+    home.known = [Source(conn_id="main", url=database.url)]
+    database.admin.execute_raw(f"CREATE TABLE {database.name}.t__vr_old (id INT PRIMARY KEY, v LONGTEXT)")
+    database.admin.execute_raw(f"INSERT INTO {database.name}.t__vr_old VALUES (1, REPEAT('x', 3000000))")
+    database.admin.execute_raw(f"ANALYZE TABLE {database.name}.t__vr_old")
+    row = make(session, database.name, phase=Phase.WAITING, rows_total=48_000)
+    found = table_identity(session, database.name, "t__vr_old", is_mariadb(session))
+    workflows.set_fields(session, row.id, source_identity=found, is_cut=1)
+    for event in ("triggered", "prepared", "copied"):
+        journal.write(session, row.id, event, actor="ann")
+    session.execute_raw(f"UPDATE {SIDECAR}.journal SET at = at + INTERVAL 20 SECOND WHERE event='copied'")
+    progress.write_driver(session, row.id, rows_copied=48_000, write_stall_millis=41.0, cutover_attempts=2)
+    workflows.move(session, row.id, Phase.COMPLETE)
+
+    def shown() -> dict[str, Any]:
+        found = clients["viewer"].get(f"/api/workflows/{WORKFLOW}").json()
+        return {"acts": [b["act"] for b in found["buttons"]], **found}
+
+    told = shown()
+    size = told["kept"]["size"]
+    assert (told["acts"], 3 <= float(size.split()[0]) < 4, size.split()[1]) == (["cleanup"], True, "MB")
+    assert told["buttons"][0]["question"] == f"Drop the original, {size}?"
+    assert told["outcome"] == [
+        "48,000 rows copied in 20 s (2,400 rows/s)", "writers waited at most 41 ms", "2 attempts at the cut-over",
+    ]  # fmt: skip
+    text = clients["viewer"].get(f"/workflows/{WORKFLOW}").text
+    assert f"{database.name}.t__vr_old kept: {size}" in text
+    assert re.search(r"Ended <time.*</time>, after [\d.]+ s", text)
+    assert press(clients["viewer"], "cleanup").status_code == 403
+    workflows.set_fields(session, row.id, source_identity="another")
+    assert press(clients["user"], "cleanup").status_code == 409
+    workflows.set_fields(session, row.id, source_identity=found)
+    assert press(clients["user"], "cleanup").json()["done"] == f"Dropped: {database.name}.t__vr_old."
+    assert (shown()["acts"], shown()["kept"]) == ([], None)
+    assert journal.latest(session, row.id, "dropped")["actor"] == "a-user (Airflow)"  # type: ignore[index]
+
+
+def test_what_can_be_reverted_is_from_its_own_page(
+    clients: dict[str, Any], session: Session, workflow: WorkflowRow, database: Database
+) -> None:
+    """It is the way back's release, or its end, that is asked for; it is not dropped while it may be wanted."""
+    database.admin.execute_raw(f"CREATE TABLE {database.name}.t__vr_old (id INT PRIMARY KEY)")
+    workflows.move(session, WORKFLOW, Phase.COMPLETE)
+    back = f"{WORKFLOW}.revert"
+    spec = {"table": SCRIPT, "alter": ALTER, "cutover": "manual", "reverts": WORKFLOW}
+    workflows.create(session, workflow_row(back, phase=Phase.WAITING, source_schema=database.name, spec=spec))
+    found = clients["viewer"].get(f"/api/workflows/{WORKFLOW}").json()
+    assert [b["act"] for b in found["buttons"]] == ["revert", "end-window"]
+    assert press(clients["user"], "cleanup").status_code == 409
+    assert press(clients["viewer"], "revert").status_code == 403
+    assert press(clients["user"], "revert").status_code == 200
+    assert gate.released_by(session, back) == "a-user (Airflow)"
 
 
 def submit(session: Session, workflow: str, **more: Any) -> None:

@@ -62,6 +62,15 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes:02d} min" if hours < 48 else f"{hours // 24} days {hours % 24} h"
 
 
+def size(nbytes: int) -> str:
+    """1.2 GB, of a thousand to the next unit, as disks are sold."""
+    value, units = float(nbytes), iter(("B", "kB", "MB", "GB"))
+    unit = next(units)
+    while value >= 1000 and unit != "GB":
+        value, unit = value / 1000, next(units)
+    return f"{value:.0f} {unit}" if unit in ("B", "kB") else f"{value:,.1f} {unit}"
+
+
 def between(low: float, high: float) -> str:
     """12–15 min."""
     first, last = duration(low), duration(high)

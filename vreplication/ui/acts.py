@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from vreplication import names
 from vreplication.engine import effort
 from vreplication.errors import Refused
 from vreplication.mysql.session import Session
@@ -18,6 +19,7 @@ from vreplication.state import gate, journal, lease, workflows
 from vreplication.state.workflows import WorkflowRow
 from vreplication.ui import FEEDS, MOVES
 from vreplication.ui.asking import quick
+from vreplication.workflows.online_ddl import reverting
 
 QUEUE_ACTS = ("first", "earlier", "later", "remove")
 
@@ -148,6 +150,28 @@ def _asked_to_end(session: Session, workflow: str, *, is_forced: bool) -> str:
     )
 
 
+def cleanup(url: SourceUrl, workflow: str, by: str, source: SourceUrl | None = None, sink_password: str = "") -> str:
+    """Of what is emptied first, whoever keeps it level is asked instead."""
+    from vreplication.workflows import operate
+
+    with quick(url) as session:
+        back = reverting.way_back(session, workflow)
+    if back is not None and back.phase is not Phase.COMPLETE:
+        cure = f"`vreplication cleanup {workflow}` does it."
+        raise Refused(f"The original of {workflow} is emptied first, for which this request has no time.", cure=cure)
+    removed = operate.cleanup(url, workflow, by, source)
+    return f"Dropped: {', '.join(removed)}." if removed else "Nothing was left to drop."
+
+
+def revert(url: SourceUrl, workflow: str, by: str) -> str:
+    """Of the workflow that has switched: its way back is released."""
+    return release(url, names.way_back(workflow), by)
+
+
+def end_window(url: SourceUrl, workflow: str, by: str) -> str:
+    return cancel(url, names.way_back(workflow), by)
+
+
 ACTS: dict[str, Callable[..., str]] = {
     "pause": pause,
     "resume": resume,
@@ -157,6 +181,9 @@ ACTS: dict[str, Callable[..., str]] = {
     "force-cancel": force_cancel,
     "reverse": reverse,
     "complete": complete,
+    "cleanup": cleanup,
+    "revert": revert,
+    "end-window": end_window,
 }
 
 
@@ -174,7 +201,7 @@ def in_queue(url: SourceUrl, workflow: str, act: str, by: str) -> str:
 
 WITH_VALUES = frozenset({"tune"})
 """Acts that take what the form says."""
-AT_BOTH_ENDS = frozenset({"cancel", "force-cancel"})
+AT_BOTH_ENDS = frozenset({"cancel", "force-cancel", "cleanup"})
 """Acts that change something on both servers of a move, or in a feed's broker, where nobody drives it."""
 
 

@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 
 from vreplication.engine.effort import WHEN, Effort
 from vreplication.phases import OVER, Phase
+from vreplication.progress import numbers
 from vreplication.progress.snapshot import Snapshot
 from vreplication.settings import LEAST_CHUNK_MILLIS, MOST_CHUNK_MILLIS, MOST_PARALLELISM
 from vreplication.ui import FEEDS
-from vreplication.ui.reading import About
+from vreplication.ui.reading import About, Kept
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +133,14 @@ _END_WINDOW = replace(
     will="The original is emptied and dropped: there is no revert any more.",
     wont="{table}, as it is now, is untouched.",
 )
+_CLEAN_UP = Button(
+    act="cleanup",
+    label="Clean up",
+    question="Drop the original?",
+    will="{kept} is dropped with its rows, for good. Your name goes into the journal.",
+    wont="{table}, as it is now, is untouched.",
+    is_grave=True,
+)
 _OF_WAY_BACK = {_RELEASE: _REVERT, _CANCEL: _END_WINDOW}
 _PAUSE_FEED = replace(
     _PAUSE,
@@ -191,6 +200,18 @@ def buttons(seen: Snapshot, about: About, effort: Effort | None = None) -> list[
     if about.kind == FEEDS:
         found = [_OF_FEED.get(button, button) for button in found] + [_FORCE] * seen.is_cancel_requested
     return [button.about(about.title(seen)) for button in found]
+
+
+def of_kept(about: About, seen: Snapshot, kept: Kept) -> list[Button]:
+    """Behind the end, of what was put aside."""
+    table = about.title(seen)
+    if kept.is_open:
+        back = (replace(_REVERT, act="revert"), replace(_END_WINDOW, act="end-window"))
+        return [button.about(table) for button in back]
+    size = f", {numbers.size(kept.nbytes)}" if kept.nbytes is not None else ""
+    what = "the originals on the source" if about.moved else f"the {'new table' if about.reverts else 'original'}"
+    will = _CLEAN_UP.will.replace("{kept}", kept.table)
+    return [replace(_CLEAN_UP, question=f"Drop {what}{size}?", will=will).about(table)]
 
 
 def of_queue(table: str, place: int, count: int) -> list[Button]:

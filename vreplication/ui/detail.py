@@ -21,8 +21,9 @@ from vreplication.state.history import SLOT_SECONDS, Point
 from vreplication.state.workflows import WorkflowRow, strategy_of
 from vreplication.ui import FEEDS, Run, feeds, pulse, words
 from vreplication.ui.asking import Answer
-from vreplication.ui.reading import About, Detail, Past
-from vreplication.ui.view import Data, item, masked_for, utc
+from vreplication.ui.buttons import of_kept
+from vreplication.ui.reading import About, Detail, Kept, Past
+from vreplication.ui.view import Data, button_of, item, masked_for, utc
 
 _TASKS = {
     Phase.PLANNING: "plan",
@@ -62,7 +63,12 @@ def detail(answer: Answer, run: Run | None = None, consumers: Sequence[Answer] =
         "spec": found.row.spec,
         "run": _run(run, seen.phase, about),
         "servers": _servers(about.moved) if about.moved else None,
+        "kept": _kept(about, found.kept),
+        "outcome": _outcome(found) if seen.phase is Phase.COMPLETE else [],
     }
+    if found.kept:
+        made = of_kept(about, seen, found.kept)
+        data["buttons"] = [button_of(each, seen.workflow, answer.source.conn_id) for each in made]
     return masked_for(data, answer)
 
 
@@ -77,6 +83,30 @@ def changes(found: Definitions) -> Data:
 
 def _count(lines: int) -> str:
     return f"{lines} line{'' if lines == 1 else 's'}"
+
+
+def _kept(about: About, kept: Kept | None) -> Data | None:
+    if kept is None:
+        return None
+    size = None if kept.nbytes is None else numbers.size(kept.nbytes)
+    name = "New table" if about.reverts else "Originals" if about.moved else "Original"
+    return {"name": name, "table": kept.table, "nbytes": kept.nbytes, "size": size, "is_open": kept.is_open}
+
+
+def _outcome(found: Detail) -> list[str]:
+    """What it came to, in figures; those of the copy from the journal, which says when it began and ended."""
+    seen = found.item.snapshot
+    at = {entry["event"]: entry["at"] for entry in reversed(found.journal)}
+    copied = f"{seen.rows_copied:,} rows copied" if seen.rows_copied else ""
+    if copied and "prepared" in at and "copied" in at:
+        seconds = (at["copied"] - at["prepared"]).total_seconds()
+        copied += f" in {numbers.duration(seconds)}"
+        copied += f" ({numbers.fine(seen.rows_copied / seconds)} rows/s)" if seconds >= 1 else ""
+    verified = "" if found.verdict is None else found.verdict.counts
+    stall = "" if seen.write_stall_millis is None else f"writers waited at most {seen.write_stall_millis:,.0f} ms"
+    tries = f"{seen.cutover_attempts} attempts at the cut-over" if (seen.cutover_attempts or 0) > 1 else ""
+    applied = f"{seen.events_applied:,} changes applied" if seen.events_applied else ""
+    return [text for text in (copied, applied, verified, stall, tries) if text]
 
 
 def _consumers(about: About, answers: Sequence[Answer]) -> list[Data]:

@@ -17,7 +17,7 @@ from vreplication.engine.effort import Effort, effort
 from vreplication.errors import VReplicationError
 from vreplication.mysql.server import Server, inspect
 from vreplication.mysql.session import Session
-from vreplication.phases import Phase
+from vreplication.phases import OVER, Phase
 from vreplication.progress import fed, moved, snapshot
 from vreplication.progress.fed import Consumers, Fed
 from vreplication.progress.moved import Moved
@@ -26,6 +26,7 @@ from vreplication.progress.snapshot import Snapshot
 from vreplication.scheduler import due, queueing
 from vreplication.scheduler.due import Standing
 from vreplication.schema.difference import Definitions
+from vreplication.schema.introspect import size_of
 from vreplication.state import definitions, feed_rates, history, journal, lease, ledger, queue, verdicts, workflows
 from vreplication.state import gate as state_of_gate
 from vreplication.state.history import Point
@@ -33,6 +34,7 @@ from vreplication.state.moves import Side
 from vreplication.state.verdicts import Verdict
 from vreplication.state.workflows import Request, WorkflowRow
 from vreplication.ui import DAG, FEEDS, MOVES, feeds
+from vreplication.workflows.online_ddl import reverting
 
 AT_THE_GATE = frozenset({Phase.WAITING, Phase.CUTTING_OVER})
 _GATES = 5
@@ -117,6 +119,18 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """What a complete workflow has put aside. nbytes None: it is on another server, which is not asked.
+
+    is_open: it is kept level, and can be switched back to.
+    """
+
+    table: str
+    nbytes: int | None
+    is_open: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Detail:
     item: Item
     row: WorkflowRow
@@ -129,6 +143,7 @@ class Detail:
     """Of its table, before and after."""
     unheeded_seconds: float | None = None
     """For so long it has been released, and no process works on it."""
+    kept: Kept | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,7 +275,22 @@ def detail(session: Session, *, workflow: str) -> Detail | None:
         is_driven=is_driven,
         definitions=definitions.load(session, workflow),
         unheeded_seconds=state_of_gate.unheeded_seconds(session, workflow) if is_standing else None,
+        kept=_kept(session, row, asked) if row.phase is Phase.COMPLETE else None,
     )
+
+
+def _kept(session: Session, row: WorkflowRow, asked: About) -> Kept | None:
+    if asked.moved is not None:
+        listed = ", ".join(f"{t.source_schema}.{t.retired_table}" for t in workflows.tables(session, row.id))
+        is_gone = row.spec.get("retired") == "drop" or journal.is_told(session, row.id, "dropped")
+        return None if is_gone else Kept(table=listed, nbytes=None)
+    back = reverting.closed_way_back(session, row.id)
+    nbytes = size_of(session, row.source_schema, row.retired_table) if row.retired_table and not back else None
+    if nbytes is None:
+        return None
+    open_back = reverting.way_back(session, row.id)
+    is_open = open_back is not None and open_back.phase not in OVER
+    return Kept(table=f"{row.source_schema}.{row.retired_table}", nbytes=nbytes, is_open=is_open)
 
 
 def _effort(session: Session, row: WorkflowRow) -> Effort | None:

@@ -116,7 +116,7 @@ def item(found: Item, conn_id: str, effort: Effort | None = None) -> Data:
         "words": _words(seen, about) | {"eta": _eta(seen, about, found.points)},
         "gate": _gate(found.gate),
         "checks": _checks(seen),
-        "buttons": [_button(b, seen.workflow, conn_id) for b in buttons(seen, about, effort)],
+        "buttons": [button_of(b, seen.workflow, conn_id) for b in buttons(seen, about, effort)],
         "lasted": _lasted(seen),
         "url": workflow_url(seen.workflow, conn_id),
         "past_url": f"api/{workflow_url(seen.workflow, conn_id)}",
@@ -144,7 +144,7 @@ def workflow_url(workflow: str, conn_id: str | None) -> str:
     return where if conn_id is None else f"{where}?conn_id={quote(conn_id, safe='')}"
 
 
-def _button(button: Button, workflow: str, conn_id: str) -> Data:
+def button_of(button: Button, workflow: str, conn_id: str) -> Data:
     where = f"api/workflows/{quote(workflow)}/{button.act}?conn_id={quote(conn_id, safe='')}"
     return asdict(button) | {"url": where}
 
