@@ -72,6 +72,28 @@ def is_deny_trigger(trigger: str) -> bool:
     return re.fullmatch(r"vr_deny_[0-9a-f]{16}_[0-9a-f]{16}_(insert|update|delete)", trigger) is not None
 
 
+_CARRIED = re.compile(r"__vr\d*$")
+_MOST_CARRIED = 9
+
+
+def carried_triggers(trigger: str) -> list[str]:
+    """Names for a trigger's copy on the new table, to be tried in turn: the old table keeps the trigger's own.
+
+    x, x__vr, x__vr2, …, but for the name that it has: a second change, or a revert, gives `x` back where that is free.
+    """
+    stem = _CARRIED.sub("", trigger) or trigger
+    suffixes = ("", "__vr", *(f"__vr{n}" for n in range(2, _MOST_CARRIED + 1)))
+    return [name for name in (_short(stem, suffix) for suffix in suffixes) if name.lower() != trigger.lower()]
+
+
+def _short(stem: str, suffix: str) -> str:
+    """Of at most 64 characters."""
+    if len(stem) + len(suffix) <= MAX_NAME:
+        return stem + suffix
+    middle = f"_{_digest(stem)[:6]}"
+    return stem[: MAX_NAME - len(middle) - len(suffix)] + middle + suffix
+
+
 def new_workflow(table: str) -> str:
     """A fresh workflow id that says which table it is about."""
     stem = re.sub(r"[^A-Za-z0-9_]", "_", table)[:30].strip("_") or "table"

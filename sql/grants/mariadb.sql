@@ -10,7 +10,8 @@ CREATE USER '<user>'@'<host>' IDENTIFIED BY '<password>';
 --   CREATE, ALTER, DROP      make, alter, rename and remove the shadow, sentry and retired tables
 --   CREATE TEMPORARY TABLES  try the ALTER without leaving a trace
 --   LOCK TABLES              the cut-over
---   TRIGGER                  see triggers: without it they are hidden, not absent, and one would pass unnoticed
+--   TRIGGER                  see triggers: without it they are hidden, not absent, and one would pass unnoticed;
+--                            make them on the new table (--triggers preserve)
 GRANT SELECT, INSERT, DELETE, CREATE, ALTER, DROP, CREATE TEMPORARY TABLES, LOCK TABLES, TRIGGER
   ON `<schema>`.* TO '<user>'@'<host>';
 

@@ -141,6 +141,15 @@ def test_setting_the_counter_alone_passes(rest: str) -> None:
     assert read(f"ALTER TABLE orders {rest}, ADD x INT").kind is not Kind.PASS
 
 
+def test_a_trigger_on_a_table_of_ours_passes() -> None:
+    """The cut-over makes it before it switches; an attempt that failed has left it in the log, wherever it looks."""
+    body = "INSERT INTO log SELECT * FROM a JOIN orders ON orders.id=a.id"
+    for begin in ("CREATE", "CREATE DEFINER=`a`@`b`"):
+        of = f"{begin} TRIGGER `shop`.`x__vr` AFTER INSERT ON"
+        assert read(f"{of} `shop`.`orders__vr_new` FOR EACH ROW {body}").kind is Kind.PASS
+        assert read(f"{of} `shop`.`orders` FOR EACH ROW {body}").kind is Kind.STOP
+
+
 @pytest.mark.parametrize("event", DENIED_EVENTS)
 def test_triggers_that_deny_writes_pass(event: str) -> None:
     """By their names alone; what else makes a trigger on the table ends the workflow."""

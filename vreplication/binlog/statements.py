@@ -17,7 +17,7 @@ from vreplication.binlog.charsets import EXACT
 from vreplication.binlog.control import Query
 from vreplication.mysql.server import Xid
 from vreplication.mysql.text import Token, Unreadable, has_opened_comment, tokens
-from vreplication.names import is_deny_trigger, is_shadow
+from vreplication.names import is_deny_trigger, is_ours, is_shadow
 
 ANSI_QUOTES = 1 << 2
 _NO_BACKSLASH_ESCAPES = 1 << 20
@@ -331,11 +331,16 @@ class _Reader:
         return _PASS if kind in _OBJECTS or kind == "SEQUENCE" else _unknown(f"{verb} {kind[:20]}")
 
     def _trigger(self, verb: str) -> Meaning:
-        """Those of a switch between servers change no row: they refuse writes."""
+        """Those of a switch between servers change no row: they refuse writes. Those on a table of ours are ours: the
+        cut-over makes them before it, and nothing is written to a table that has some.
+        """
         found = self._name(self._behind_if_exists(self.at + 1))[0]
         if verb == "DROP" or (verb == "CREATE" and found and is_deny_trigger(found[1])):
             return _PASS
-        return self._unless_ours(f"{verb} TRIGGER", self._names_behind("ON"))
+        behind_on = self._names_behind("ON")
+        if verb == "CREATE" and behind_on[0] and is_ours(behind_on[0][1]):
+            return _PASS
+        return self._unless_ours(f"{verb} TRIGGER", behind_on)
 
     def _skip_modifiers(self) -> None:
         """OR REPLACE, TEMPORARY, UNIQUE, LOCAL, DEFINER = user, ALGORITHM = …, SQL SECURITY …"""

@@ -22,9 +22,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from vreplication.cutover import sentry
+from vreplication.cutover import carried, sentry
 from vreplication.cutover.ahead import ahead
 from vreplication.cutover.blockers import Blocker, blockers, branch_names
+from vreplication.cutover.carried import Carried
 from vreplication.cutover.decide import SWITCHED, decide_together
 from vreplication.cutover.finish import carry_auto_increment
 from vreplication.cutover.identity import table_identities
@@ -40,7 +41,7 @@ from vreplication.mysql.session import LockWait, Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.pausepoints import reach
 from vreplication.settings import CUTOVER_DEADLINE_SECONDS
-from vreplication.state.lease import Lease, fence
+from vreplication.state.lease import Lease, end_connections, fence
 from vreplication.state.workflows import WorkflowRow
 
 LOCK_SECONDS = 1
@@ -119,7 +120,8 @@ class CutOver:
         """
         with contextlib.ExitStack() as stack:
             stack.callback(self._announce, ())
-            sessions = _Sessions(self._url, self._deadline, len(self._parts), stack)
+            makes = any(carried.is_asked(part.row) for part in self._parts)
+            sessions = _Sessions(self._url, self._deadline, len(self._parts), stack, makes=makes)
             self._announce(sessions.ids)
             return _Attempt(self, sessions, barrier, check_locked).run()
 
@@ -151,24 +153,29 @@ def _in_renames_order(part: Part) -> tuple[bytes, bytes]:
 class _Sessions:
     """The connections of an attempt: lockers (A, one a table), renamer (B), observer (C), spare (the watchdog's).
 
-    prober: of several tables, for where RENAME waits.
+    prober: of several tables, for where RENAME waits. maker: of triggers, where some are to be carried over.
     """
 
-    def __init__(self, url: SourceUrl, deadline: float, tables: int, stack: contextlib.ExitStack) -> None:
+    def __init__(
+        self, url: SourceUrl, deadline: float, tables: int, stack: contextlib.ExitStack, *, makes: bool = False
+    ) -> None:
         first, self.renamer, self.observer, self.spare = (self._open(url, deadline, stack) for _ in range(4))
         self.lockers = (first, *(self._open(url, deadline, stack) for _ in range(tables - 1)))
         self.prober = self._open(url, deadline, stack) if tables > 1 else None
+        self.maker = self._open(url, deadline, stack) if makes else None
 
     @property
     def ids(self) -> tuple[int, ...]:
         first, *others = self.lockers
-        probers = [self.prober] if self.prober else []
-        return tuple(s.id for s in (first, self.renamer, self.observer, self.spare, *others, *probers))
+        return tuple(s.id for s in (first, self.renamer, self.observer, self.spare, *others, *self._seldom))
+
+    @property
+    def _seldom(self) -> list[Session]:
+        return [session for session in (self.prober, self.maker) if session]
 
     def keep_awake(self) -> None:
         """Placing the sentries may have taken nearly as long as the server lets a session be idle."""
-        probers = [self.prober] if self.prober else []
-        for session in (*self.lockers, self.renamer, self.observer, self.spare, *probers):
+        for session in (*self.lockers, self.renamer, self.observer, self.spare, *self._seldom):
             session.execute_raw("DO 0")
 
     @staticmethod
@@ -220,6 +227,7 @@ class _Attempt:
         """As RENAME comes to them."""
         self._rename = Rename(sessions.renamer, sessions.observer, self._rows)
         self._sentries: list[Part] = []
+        self._carried: list[Carried] = []
         self._lock_millis = 0.0
         self._is_locked = False
         self._is_way_free = False
@@ -286,9 +294,11 @@ class _Attempt:
             with self._cut_over.about(each.part.row.id):
                 self._check_locked(each.part, each.locker)
                 self._carry_counter(each.part.row)
+                self._find_triggers(each)
         with self._sessions.observer.transaction():
             # The lease rows stay locked until RENAME has returned: nobody takes over in between.
             self._fence(self._sessions.observer)
+            self._make_triggers()
             self._rename_and_unlock()
 
     def _lock(self, each: _Held) -> None:
@@ -339,6 +349,18 @@ class _Attempt:
             is_mariadb=self._server.is_mariadb,
         )
 
+    def _find_triggers(self, each: _Held) -> None:
+        found = carried.fence_catch_up(each.locker, self._sessions.observer, each.part.row)
+        self._carried += [found] if found else []
+
+    def _make_triggers(self) -> None:
+        """Nobody takes catch-up's lease before RENAME has returned, either."""
+        for each in self._carried:
+            with self._cut_over.about(each.row.id):
+                fence(self._sessions.observer, each.fenced)
+                assert self._sessions.maker is not None
+                carried.make(self._sessions.maker, each)
+
     def _rename_and_unlock(self) -> None:
         """One table after the other is left to RENAME, which has queued for it; with the last one the way is free."""
         last = self._held[-1]
@@ -375,6 +397,8 @@ class _Attempt:
                 f"connection {p.id} ({p.user}@{p.host}), running {mask(p.statement)[:200]!r}" for p in found
             )
             raise _NotNow(f"A DDL statement would be served before the cut-over, by the old table: {who}.")
+        if waiting := carried.dropped_ahead(self._sessions.observer, self._carried):
+            raise _NotNow(f"A trigger would be dropped of the old table alone: {mask('; '.join(waiting))}.")
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
@@ -439,6 +463,9 @@ class _Attempt:
     def _look(self) -> bool:
         with connect(self._cut_over._url) as session:
             self._wait_until_gone(session)
+            if self._sessions.maker is not None:
+                # What it may still be making would come after those that are there have been removed.
+                end_connections(session, (self._sessions.maker.id,))
             if self._has_switched(session):
                 return True
             with contextlib.suppress(LockWait):

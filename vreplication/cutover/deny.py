@@ -27,7 +27,7 @@ from vreplication.mysql.server import is_mariadb, prepared_branches
 from vreplication.mysql.session import ConnectionLost, LockWait, Session, SqlError
 from vreplication.names import DENIED_EVENTS, deny_trigger
 from vreplication.pausepoints import reach
-from vreplication.planning.privileges import missing, read_grants
+from vreplication.planning import privileges
 from vreplication.state.lease import end_connections
 
 LOCK_SECONDS = 1
@@ -304,12 +304,5 @@ def branches(session: Session) -> list[str]:
 
 
 def may_create_triggers(session: Session) -> str:
-    """'' when it may, or one sentence on why not; TRUST_CURE is what to do. TRIGGER is not looked at.
-
-    With binary logging both servers want SUPER or log_bin_trust_function_creators, MariaDB for DROP TRIGGER as well.
-    """
-    is_logged, is_trusted = session.rows("SELECT @@GLOBAL.log_bin, @@GLOBAL.log_bin_trust_function_creators")[0]
-    grants = read_grants(session, is_mariadb=is_mariadb(session))
-    if not int(is_logged) or int(is_trusted) or not missing(grants, frozenset({"SUPER"}), "*"):
-        return ""
-    return _MAY_NOT_CREATE
+    """'' when it may, or one sentence on why not; TRUST_CURE is what to do. TRIGGER is not looked at."""
+    return "" if privileges.may_create_triggers(session, is_mariadb=is_mariadb(session)) else _MAY_NOT_CREATE

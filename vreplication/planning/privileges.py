@@ -114,6 +114,17 @@ def read_grants(session: Session, *, is_mariadb: bool) -> list[Grant]:
     return parse_grants([str(row[0]) for row in session.rows(statement)])
 
 
+def may_create_triggers(session: Session, *, is_mariadb: bool) -> bool:
+    """With binary logging both servers want SUPER or log_bin_trust_function_creators. TRIGGER is not looked at.
+
+    MariaDB wants them for DROP TRIGGER as well.
+    """
+    is_logged, is_trusted = session.rows("SELECT @@GLOBAL.log_bin, @@GLOBAL.log_bin_trust_function_creators")[0]
+    if not int(is_logged) or int(is_trusted):
+        return True
+    return not missing(read_grants(session, is_mariadb=is_mariadb), frozenset({"SUPER"}), "*")
+
+
 def check(facts: Facts) -> Check:
     """One sentence with each GRANT that is missing."""
     try:

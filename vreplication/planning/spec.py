@@ -299,6 +299,11 @@ class Spec(Request):
         description="How rows travel. server: INSERT … SELECT; rows: through Spark; auto: the plan decides.",
         json_schema_extra=ask("rare"),
     )
+    triggers: Literal["refuse", "preserve"] = Field(
+        default="refuse",
+        description="preserve: the table's triggers are made on the new table within the cut-over.",
+        json_schema_extra=ask("how"),
+    )
     ignore_old_snapshots: bool = Field(
         default=False,
         title="Switch despite old snapshots",

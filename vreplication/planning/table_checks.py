@@ -17,6 +17,7 @@ from vreplication.planning import foreign
 from vreplication.planning.duplicates import find_duplicates
 from vreplication.planning.facts import Check, Facts, OfTable, looked, ok, refuse, warn
 from vreplication.planning.revert_checks import revert
+from vreplication.planning.trigger_checks import triggers
 from vreplication.schema import statistics
 from vreplication.schema.introspect import definitions, exists
 from vreplication.schema.keys import usable_keys
@@ -83,16 +84,6 @@ def children(facts: OfTable) -> set[str]:
     every = foreign.foreign_keys(facts.session, is_mariadb=facts.server.is_mariadb)
     hidden = {".".join(each.child) for each in every if each.parent == key}
     return {".".join(map(str, row)) for row in seen} | hidden
-
-
-def triggers(facts: Facts) -> Check:
-    if found := triggers_of(facts.session, facts.source.schema, facts.source.name):
-        return refuse(
-            "triggers",
-            f"{facts.name} has triggers ({', '.join(found)}); they would stay on the retired table.",
-            "Drop them first and create them again after the cut-over.",
-        )
-    return ok("triggers", "No triggers.")
 
 
 def triggers_of(session: Session, schema: str, table: str) -> list[str]:
@@ -333,7 +324,7 @@ _ALL: tuple[Callable[[Facts], Check], ...] = (
 )
 
 
-_ON_TARGET = (engine, duplicates, null_timestamps, revert)
+_ON_TARGET = (engine, duplicates, null_timestamps, revert, triggers)
 IN_PLACE: tuple[Callable[[Facts], Check], ...] = (ours, engine, other_workflow)
 """Those that hold where the server alters the table itself: it keeps its foreign keys, triggers and all."""
 

@@ -120,6 +120,12 @@ def check(tables: Tables) -> None:
             f"{named.strategy}.",
             cure="Leave out --atomic, or take --strategy online.",
         )
+    if len(tables.specs) > 1 and (named := next((s for s in tables.specs if s.triggers == "preserve"), None)):
+        raise Refused(
+            f"--atomic holds the locks of all tables, and with --triggers preserve that of {named.table} takes along "
+            "the tables that its triggers use.",
+            cure="Leave out --atomic, or --triggers preserve.",
+        )
     windows = {spec.cutover_window for spec in tables.specs}
     if len(windows) > 1:
         raise Refused(

@@ -13,6 +13,7 @@ from dataclasses import replace
 from vreplication import names
 from vreplication.binlog import position
 from vreplication.binlog.wire import origin_of
+from vreplication.cutover import carried
 from vreplication.cutover.identity import table_identities, table_identity
 from vreplication.cutover.sentry import drop_if
 from vreplication.engine.driver import Driver
@@ -130,6 +131,9 @@ def _make_tables(session: Session, plan: Plan, row: WorkflowRow) -> TableMapping
     definitions.save(session, row.id, definitions_of(plan.source, shadow))
     mapping = map_for(plan.server, plan.source, shadow, plan.clauses, moment=row.created_at)
     _check_prepared(session, plan, row, shadow, mapping)
+    if carried.is_asked(row):
+        # While it is empty, and nothing is written to it.
+        carried.try_on(session, plan.source, shadow.name)
     keytables.create_all(session, mapping, row.id)
     tables = (plan.source.name, shadow.name)
     found = table_identities(session, plan.source.schema, tables, plan.server.is_mariadb)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 
+from vreplication.cutover import carried
 from vreplication.cutover.decide import SWITCHED, settle
 from vreplication.engine.driver import Driver
 from vreplication.engine.result import Result
@@ -109,5 +110,6 @@ def is_switched(driver: Driver) -> bool:
         else:
             switching.note_switched(driver)
         return True
+    carried.remove(driver.url, row, driver.lease)
     markers.remove_all(session, row.id, markers.CUTOVER)
     return False

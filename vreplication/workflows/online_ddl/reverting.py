@@ -20,6 +20,7 @@ from vreplication import names
 from vreplication.binlog import position
 from vreplication.binlog.events import Position
 from vreplication.binlog.renamed import behind_rename
+from vreplication.cutover import carried
 from vreplication.cutover.emptying import empty
 from vreplication.cutover.sentry import drop_table
 from vreplication.engine import log_kept, spool
@@ -101,6 +102,9 @@ def _open(driver: Driver, row: WorkflowRow, spec: Spec, length: str) -> datetime
     old = introspect(session, row.source_schema, row.retired_table)
     mapping = map_back(server, new, old, parse_alter(spec.alter))
     workflow = names.way_back(row.id)
+    # It is kept level now, and its triggers must not fire for that; a revert makes them again, of the new table's.
+    carried.drop_of_retired(session, row)
+    reach("revert.triggers_dropped")
     keytables.create_all(session, mapping, workflow)
     workflows.create(session, _row(row, spec, server, new, start, until))
     reach("revert.opened")

@@ -13,11 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from vreplication.clock import SYSTEM
+from vreplication.cutover import carried
 from vreplication.cutover.attempt import CutOver, Outcome, Part
 from vreplication.engine import job, recheck
 from vreplication.engine.driver import Driver
 from vreplication.engine.job import Job
-from vreplication.errors import Transient, VReplicationError
+from vreplication.errors import Ambiguous, Transient, VReplicationError
 from vreplication.mysql.ends import Ends
 from vreplication.mysql.session import Session, connect
 from vreplication.pausepoints import reach
@@ -73,6 +74,8 @@ class _Attempt:
         self._not_taken_back: dict[str, Exception] = {}
         """Catch-up stands at such a marker: its driver has to begin again, which takes it back."""
         self._at_fault: str | None = None
+        self._is_unknown = False
+        """Which table carries the name: then it is left to who looks that up."""
 
     def run(self) -> dict[str, Tried | Exception]:
         try:
@@ -116,6 +119,9 @@ class _Attempt:
             outcome = self._cut_over()
             is_switched = outcome.is_switched
             return outcome
+        except Ambiguous:
+            self._is_unknown = True
+            raise
         finally:
             if not is_switched:
                 self._take_back()
@@ -166,8 +172,12 @@ class _Attempt:
         self._counted[workflow] = recheck.compare_locked(locked, ends, found.mapping, workflow, share=share)
 
     def _take_back(self) -> None:
+        """Not before the new table is as it was: catch-up would write to it."""
         for workflow, marker in self._used.items():
+            driver = self._members[workflow].driver
             try:
+                if not self._is_unknown:
+                    carried.remove(driver.url, self._jobs[workflow].row, driver.lease)
                 markers.remove(self._members[workflow].driver.session, workflow, marker)
             except VReplicationError as error:
                 self._not_taken_back[workflow] = error

@@ -1,0 +1,102 @@
+"""`--triggers preserve`: each write fires once, on the old table or on the new one, and what is made is what was."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sandbox.databases import Database
+from tests.support import triggered
+from tests.support.flow import Run, begin, paused_at, settings, wait_reached, wait_until
+from tests.support.triggered import ALTER
+from vreplication import names
+from vreplication.mysql.processes import processes
+from vreplication.mysql.session import connect
+from vreplication.phases import Phase
+from vreplication.planning.spec import spec_of
+from vreplication.state import workflows
+from vreplication.workflows import operate
+
+pytestmark = pytest.mark.usefixtures("quick")
+
+
+@pytest.fixture
+def trusted(database: Database) -> Iterator[None]:
+    """What a user of sql/grants/ needs for it."""
+    right = "SET USER" if database.server.flavor == "mariadb" else "SET_ANY_DEFINER"
+    database.admin.execute_raw(f"GRANT {right} ON *.* TO '{database.user}'@'%'")
+    with settings(database, {"log_bin_trust_function_creators": 1}):
+        yield
+
+
+def lose_every_connection(database: Database) -> None:
+    for process in processes(database.admin).values():
+        if process.user == database.user:
+            database.admin.kill(process.id)
+
+
+@pytest.mark.usefixtures("trusted")
+def test_each_write_fires_once_on_the_way_there_and_back(database: Database, pauses: Path) -> None:
+    """An attempt loses its lock while the new table has a trigger: writes go on, and catch-up with them."""
+    triggered.fill(database)
+    before = triggered.on(database)
+    with triggered.writing(database):
+        with paused_at(pauses, "cutover.trigger_made"):
+            run = begin(database, "t", ALTER, triggers="preserve", revert_window="1d")
+            wait_reached(pauses, "cutover.trigger_made", run)
+            assert len(triggered.on(database, names.shadow_table("t"))) == 1
+            lose_every_connection(database)
+            told = database.admin.value("SELECT COUNT(*) FROM told")
+            wait_until(lambda: database.admin.value("SELECT COUNT(*) FROM told") > told + 20, "writes do not go on")
+        result = run.result()
+        assert result.event == "complete", result
+        after = triggered.on(database)
+        assert triggered.on(database, triggered.retired(database)) == ()
+        kept = _kept_level(database, run.workflow)
+        assert operate.revert(database.url, run.workflow, "test", threading.Event(), kept.said.append) is None
+        assert kept.result().event == "complete", kept.result()
+    triggered.prove(database)
+    assert [each.name for each in after] == [f"{each.name}__vr" for each in before]
+    assert all(new.is_as(old) for new, old in zip(after, before, strict=True))
+    assert triggered.on(database) == before
+
+
+def _kept_level(database: Database, workflow: str) -> Run:
+    back = names.way_back(workflow)
+    with connect(database.url) as session:
+        kept = Run(spec_of(workflows.load(session, back).spec)).start(database.url)
+        wait_until(lambda: workflows.load(session, back).phase is Phase.WAITING, f"it does not wait: {kept.said}")
+    return kept
+
+
+def refused(database: Database, alter: str = ALTER, **more: str) -> str:
+    result = begin(database, "t", alter, **more).result()
+    assert (result.event, result.exit_code) == ("refused", 2), result
+    with connect(database.url) as session:
+        assert session.rows("SHOW TABLES LIKE 't\\_\\_%'") == []
+    return str(result.reason)
+
+
+def test_what_cannot_be_carried_over_is_refused_by_name(database: Database, trusted: None) -> None:
+    with connect(database.app_url) as app:
+        app.execute_raw("CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT) ENGINE=InnoDB")
+        app.execute_raw("CREATE TRIGGER one BEFORE INSERT ON t FOR EACH ROW SET NEW.b=NEW.`A`")
+    assert "one" in refused(database, "ADD COLUMN z INT")
+    assert "column a," in refused(database, "RENAME COLUMN a TO c", triggers="preserve")
+    with settings(database, {"log_bin_trust_function_creators": 0}):
+        assert "log_bin_trust_function_creators" in refused(database, triggers="preserve")
+    database.admin.execute_raw(f"DROP TRIGGER {database.name}.one")
+    # Its column is seen at prepare alone, when the server is asked.
+    database.admin.execute_raw(f"ALTER TABLE {database.name}.t PARTITION BY KEY () PARTITIONS 2")
+    with connect(database.app_url) as app:
+        app.execute_raw("CREATE TRIGGER two BEFORE INSERT ON t FOR EACH ROW SET NEW.b=NEW.a")
+        app.execute_raw("SET SESSION character_set_client=gbk")
+        app.execute_raw("CREATE TRIGGER three BEFORE UPDATE ON t FOR EACH ROW SET @x='é'".encode("gbk"))
+    assert "gbk" in refused(database, "ADD COLUMN z INT", triggers="preserve")
+    with connect(database.app_url) as app:
+        app.execute_raw("DROP TRIGGER three")
+        app.execute_raw("CREATE TRIGGER three BEFORE UPDATE ON t FOR EACH ROW SET NEW.b=1")
+    assert "b" in refused(database, "DROP COLUMN b", triggers="preserve")
