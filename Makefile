@@ -6,7 +6,7 @@ VENV := .venv/bin
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help site man reference install install-mysql install-kafka install-browser demo demo-move demo-feed test models soak airflow airflow-stop check bench bench-feed clean
+.PHONY: help server server-stop site man reference install install-mysql install-kafka install-browser demo demo-move demo-feed test models soak airflow airflow-stop check bench bench-feed clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,6 +48,12 @@ soak: install install-mysql install-kafka ## kill -9 and hard cases as often as 
 	@VREPLICATION_FEED_SEEDS=$(or $(KILLS),30) VREPLICATION_FEED_TABLE=$(CURDIR)/.sandbox/feed-soak $(VENV)/pytest -n 2 \
 	  --timeout 0 $(foreach each,producer sources snapshot faults broker_faults leaderless,tests/integration/test_feed_$(each).py); \
 	  code=$$?; $(VENV)/python -m tests.support.soaked .sandbox/feed-soak; exit $$code
+
+server: install ## A private server with an empty database, for docs/tutorial.md (VREPLICATION_DEMO_FLAVOR)
+	@$(VENV)/python -m sandbox.own_server start
+
+server-stop: ## End what `make server` started, with all that is on it
+	@$(VENV)/python -m sandbox.own_server stop
 
 airflow: install ## Airflow with two private servers under a live workload: http://127.0.0.1:8080 (AIRFLOW_PORT)
 	@$(PYTHON) -m sandbox.install postgres
