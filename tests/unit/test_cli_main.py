@@ -149,13 +149,14 @@ def test_the_request_reaches_the_flow(calls: Calls) -> None:
     calls.answers["run"] = COMPLETE
     given = ["--workflow", "w-1", "--cutover", "manual", "--copy-parallelism", "3", "--chunk-rows", "1000"]
     given += ["--chunk-millis", "250", "--copy-path", "rows", "--spark-master", "local[2]", "--retired", "drop"]
-    given += ["--xa-wait", "5", "--ignore-old-snapshots"]
+    given += ["--xa-wait", "5", "--ignore-old-snapshots", "--allow-nullable-key"]
     assert main.run([*DDL, *given, "--yes", "--json"]) == 0
     spec, url = calls[0][1]["spec"], calls[0][1]["url"]
     assert (spec.table, spec.alter, spec.workflow) == ("orders", "ADD x INT", "w-1")
     assert (str(spec.cutover), spec.copy_parallelism, spec.chunk_rows) == ("manual", 3, 1000)
     assert (spec.chunk_millis, str(spec.copy_path), spec.spark_master) == (250, "rows", "local[2]")
     assert (str(spec.retired), spec.xa_wait_seconds, spec.ignore_old_snapshots) == ("drop", 5, True)
+    assert spec.allow_nullable_key
     assert (url.user, url.password, url.database) == ("joe", PASSWORD, "shop")
 
 
@@ -244,6 +245,7 @@ def test_in_a_terminal_it_asks(calls: Calls, monkeypatch: pytest.MonkeyPatch, an
         ([*MOVE, "--target", SOURCE, "--all-tables"], "choose one"),
         ([*MOVE, "--target", SOURCE, "--exclude", "x"], "exclude goes with all tables only"),
         ([*MOVE, "--target", SOURCE, "--workflow", "no good"], "Workflow id 'no good' is not valid."),
+        ([*DDL, "--allow-nullable-key=maybe"], "'--allow-nullable-key' does not take a value"),
         (["reverse"], "Missing argument 'ID'."),
         (["complete", "../etc"], "Workflow id '../etc' is not valid."),
     ],

@@ -10,15 +10,31 @@ from collections.abc import Sequence
 
 from vreplication import names
 from vreplication.apply import writer
-from vreplication.apply.batch import Batch, Share
+from vreplication.apply.batch import Batch, Share, keys_of
 from vreplication.apply.since import SinceKeys
 from vreplication.apply.unique import UniqueWriter
 from vreplication.apply.writer import Marks, Target
+from vreplication.binlog.events import RowChange
 from vreplication.mysql.session import Session
+from vreplication.schema import nulls
 from vreplication.state import keytables, ledger
 
 Place = tuple[int, int]
 """Split and ordinal of a chunk."""
+
+
+class _KnownKeys(Batch):
+    """Of a table whose key may be NULL: a row with NULL in it has no key, and ends the workflow at its place."""
+
+    def __init__(self, target: Target, *, is_exact_key: bool, takes_out: bool) -> None:
+        super().__init__(is_exact_key=is_exact_key, takes_out=takes_out)
+        self._target = target
+
+    def add(self, change: RowChange) -> None:
+        for key in keys_of(change):
+            if nulls.is_in(key):
+                raise nulls.written(self._target.mapping, key, self._target.table_id)
+        super().add(change)
 
 
 class TableWork:
@@ -59,7 +75,10 @@ class TableWork:
         return not self.may_collide or self.target.mapping.is_found_by_index
 
     def new_batch(self) -> Batch:
-        return Batch(is_exact_key=self.target.mapping.is_exact_key, takes_out=self.may_collide)
+        is_exact_key = self.target.mapping.is_exact_key
+        if self.target.mapping.may_have_null:
+            return _KnownKeys(self.target, is_exact_key=is_exact_key, takes_out=self.may_collide)
+        return Batch(is_exact_key=is_exact_key, takes_out=self.may_collide)
 
     def marks(self, batch: Batch, number: int) -> Marks:
         """What is to be noted of the batch's changes; from here on there may be tombstones of it."""

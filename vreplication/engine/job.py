@@ -207,7 +207,8 @@ def _mapping(session: Session, row: WorkflowRow, spec: Spec, source: Table, serv
     target = introspect(session, row.source_schema, row.shadow_table)
     if isinstance(spec, RevertSpec):
         return map_back(server, source, target, parse_alter(spec.alter))
-    return map_for(server, source, target, parse_alter(spec.alter), moment=row.created_at)
+    may_be_null = spec.allow_nullable_key
+    return map_for(server, source, target, parse_alter(spec.alter), moment=row.created_at, may_be_null=may_be_null)
 
 
 def definition_of(table: Table) -> str:

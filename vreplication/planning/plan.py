@@ -143,10 +143,15 @@ def _read_alter(session: Session, spec: Spec, server: Server, source: Table) -> 
         facts = replace(facts, target=trial_alter(session, source, facts.clauses))
         if facts.target is None:
             return facts, ok("ALTER", "Its definition is checked at prepare: a temporary table cannot try it here.")
-        facts = replace(facts, mapping=map_for(server, source, facts.target, facts.clauses))
+        facts = replace(facts, mapping=_map(facts, facts.target))
     except Refused as error:
         return facts, refuse("ALTER", error.message, error.cure)
     return facts, ok("ALTER", "The server takes it.")
+
+
+def _map(facts: Facts, target: Table) -> TableMapping:
+    may_be_null = facts.spec.allow_nullable_key
+    return map_for(facts.server, facts.source, target, facts.clauses, may_be_null=may_be_null)
 
 
 def _choose_path(facts: Facts) -> str:

@@ -23,6 +23,9 @@ def revert(facts: Facts) -> Check:
     names.way_back(facts.spec.workflow or "w")
     if facts.target is None:
         return ok(_NAME, "Whether it can be taken back is checked at prepare.")
+    if facts.mapping is not None and facts.mapping.may_have_null:
+        why = "it would have to follow a key that may be NULL (--allow-nullable-key)"
+        return refuse(_NAME, f"It could not be reverted: {why}.", _CURE)
     mapping = map_back(facts.server, facts.target, facts.source, facts.clauses)
     if why := _why_not(mapping):
         return refuse(_NAME, f"It could not be reverted: {why}.", _CURE)

@@ -304,6 +304,11 @@ class Spec(Request):
         description="preserve: the table's triggers are made on the new table within the cut-over.",
         json_schema_extra=ask("how"),
     )
+    allow_nullable_key: bool = Field(
+        default=False,
+        description="Where there is no other key take a unique one that may be NULL; a NULL in it ends the workflow.",
+        json_schema_extra=ask("rare"),
+    )
     ignore_old_snapshots: bool = Field(
         default=False,
         title="Switch despite old snapshots",

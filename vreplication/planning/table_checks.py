@@ -18,9 +18,9 @@ from vreplication.planning.duplicates import find_duplicates
 from vreplication.planning.facts import Check, Facts, OfTable, looked, ok, refuse, warn
 from vreplication.planning.revert_checks import revert
 from vreplication.planning.trigger_checks import triggers
-from vreplication.schema import statistics
+from vreplication.schema import nulls, statistics
 from vreplication.schema.introspect import definitions, exists
-from vreplication.schema.keys import usable_keys
+from vreplication.schema.keys import or_nullable, usable_keys
 from vreplication.schema.model import Column, Key, Table, TableMapping
 from vreplication.schema.shadow import checks_of, new_names
 from vreplication.settings import SIDECAR
@@ -171,14 +171,27 @@ def shared_key(facts: Facts) -> Check:
     """Where the target is known the mapping has found it, or has refused."""
     if facts.mapping is not None:
         columns = ", ".join(pair.source.name for pair in facts.mapping.key)
+        if facts.mapping.may_have_null:
+            return _nullable(facts.session, facts.mapping, columns)
         return ok("shared key", f"Rows are told apart by {facts.mapping.source_index} ({columns}).")
-    if not usable_keys(facts.source):
+    if not usable_keys(facts.source, may_be_null=facts.spec.allow_nullable_key):
         return refuse(
             "shared key",
             f"{facts.name} has no unique key over NOT NULL columns of numbers, strings, binaries or dates.",
-            "Add a primary key by a plain ALTER TABLE first.",
+            f"Add a primary key by a plain ALTER TABLE first{or_nullable(facts.source)}.",
         )
     return ok("shared key", "The table has a key; that the new definition shares it is checked at prepare.")
+
+
+def _nullable(session: Session, mapping: TableMapping, columns: str) -> Check:
+    if column := nulls.find(session, mapping):
+        return refuse("shared key", nulls.words(mapping, column), nulls.ADVICE)
+    return warn(
+        "shared key",
+        f"Rows are told apart by {mapping.source_index} ({columns}), which may be NULL. Of no row it is now; the first"
+        " that is written with NULL in it ends the workflow.",
+        "A primary key has no such risk.",
+    )
 
 
 def duplicates(facts: Facts) -> Check:

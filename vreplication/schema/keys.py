@@ -13,19 +13,33 @@ from vreplication.schema.model import Column, Key, KeyPart, Table
 _TIMES = ("date", "time", "datetime", "timestamp", "year", "bit")
 
 
-def usable_keys(table: Table) -> list[Key]:
-    """Unique keys whose columns are NOT NULL and can be told apart by their literals: primary first, then by size."""
-    found = [key for key in table.keys if _is_usable(table, key)]
-    return sorted(found, key=lambda key: (not key.is_primary, _size(table, key), len(key.parts), key.name))
+def usable_keys(table: Table, *, may_be_null: bool = False) -> list[Key]:
+    """Unique keys whose columns are NOT NULL and can be told apart by their literals: primary first, then by size.
+
+    may_be_null: behind these those that have columns which may be NULL, too (`schema.nulls`).
+    """
+    found = [key for key in table.keys if _is_usable(table, key) and (may_be_null or not has_nullable(table, key))]
+    order = lambda key: (has_nullable(table, key), not key.is_primary, _size(table, key), len(key.parts), key.name)  # noqa: E731
+    return sorted(found, key=order)
+
+
+def or_nullable(table: Table) -> str:
+    """What else there is where no key is NOT NULL."""
+    found = usable_keys(table, may_be_null=True)
+    return f", or, if no row has NULL in {found[0].name}, take it with --allow-nullable-key" if found else ""
+
+
+def has_nullable(table: Table, key: Key) -> bool:
+    return any(table.column(name).is_nullable for name in key.columns)
 
 
 def _is_usable(table: Table, key: Key) -> bool:
     if not key.is_unique or key.has_expression or key.index_type != "BTREE":
         return False
-    return all(
-        part.prefix is None and not table.column(part.column).is_nullable and _is_plain(table.column(part.column))
-        for part in key.parts
-    )
+    columns = [table.column(part.column) for part in key.parts]
+    # A generated one that may be NULL: what of it the log has depends on the server.
+    is_told = all(_is_plain(c) and not (c.is_nullable and c.generated) for c in columns)
+    return is_told and all(part.prefix is None for part in key.parts)
 
 
 def _is_plain(column: Column) -> bool:

@@ -19,7 +19,7 @@ from vreplication.schema.conversions import convert_template
 from vreplication.schema.expressions import is_same_everywhere, read_by
 from vreplication.schema.fills import fill_literal
 from vreplication.schema.introspect import check_expressions
-from vreplication.schema.keys import is_implied, is_kept_apart, is_same_value, is_sorted_alike, usable_keys
+from vreplication.schema.keys import is_implied, is_kept_apart, is_same_value, is_sorted_alike, or_nullable, usable_keys
 from vreplication.schema.literals import INTEGERS
 from vreplication.schema.model import Column, ColumnPair, Key, Table, TableMapping
 
@@ -36,15 +36,19 @@ def map_tables(
     global_time_zone: str = "+00:00",
     system_time_zone: str = "UTC",
     moment: datetime | None = None,
+    may_be_null: bool = False,
 ) -> TableMapping:
     """Map `source` to `target`, which is what `alter` makes of it. Raises Refused.
+
+    may_be_null: the shared key may be one whose columns may be NULL, where there is no other.
 
     moment: (UTC) what an added column with DEFAULT CURRENT_TIMESTAMP gets in all rows, as by a plain ALTER; without
     it each row gets the time at which it is written.
     """
     sources = follow_columns(source, target, alter)
     zone = local_zone(global_time_zone, system_time_zone)
-    first = source.column(shared_key(source, target, sources)[0].columns[0])
+    shared = shared_key(source, target, sources, may_be_null=may_be_null)
+    first = source.column(shared[0].columns[0])
     filled = {
         column.name: ColumnPair(source=first, target=column, convert=_escaped(literal))
         for column in target.columns
@@ -52,13 +56,18 @@ def map_tables(
         and (literal := fill_literal(column, is_json=_is_json(target, column, is_mariadb), zone=zone, moment=moment))
         is not None
     }
-    return _mapping(source, target, sources, tuple(_pairs(target, sources, filled, zone)), zone)
+    return _mapping(source, target, sources, tuple(_pairs(target, sources, filled, zone)), zone, shared)
 
 
 def _mapping(
-    source: Table, target: Table, sources: Sources, pairs: tuple[ColumnPair, ...], zone: str | None
+    source: Table,
+    target: Table,
+    sources: Sources,
+    pairs: tuple[ColumnPair, ...],
+    zone: str | None,
+    shared: tuple[Key, Key],
 ) -> TableMapping:
-    on_source, on_target = shared_key(source, target, sources)
+    on_source, on_target = shared
     key = tuple(_key_pair(source, target, name, sources) for name in on_source.columns)
     is_written_in_zone = zone is not None and computes_by_session(target, pairs)
     if is_written_in_zone and any(pair.source.data_type == "timestamp" for pair in key):
@@ -83,7 +92,13 @@ def _mapping(
 
 
 def map_for(
-    server: Server, source: Table, target: Table, alter: AlterClauses, *, moment: datetime | None = None
+    server: Server,
+    source: Table,
+    target: Table,
+    alter: AlterClauses,
+    *,
+    moment: datetime | None = None,
+    may_be_null: bool = False,
 ) -> TableMapping:
     """`map_tables` by the settings of the server that holds both tables."""
     return map_tables(
@@ -94,6 +109,7 @@ def map_for(
         global_time_zone=server.setting("time_zone") or "SYSTEM",
         system_time_zone=server.setting("system_time_zone") or "UTC",
         moment=moment,
+        may_be_null=may_be_null,
     )
 
 
@@ -104,7 +120,8 @@ def map_back(server: Server, source: Table, target: Table, alter: AlterClauses) 
     sources = {old.name.lower(): source.column(new) for new, old in was.items()}
     pairs = tuple(_pairs(target, sources, {}, zone))
     spared = tuple(c for c in target.columns if c.name.lower() not in sources and not c.generated)
-    return replace(_mapping(source, target, sources, pairs, zone), spared=spared)
+    shared = shared_key(source, target, sources)
+    return replace(_mapping(source, target, sources, pairs, zone, shared), spared=spared)
 
 
 def in_zone(mapping: TableMapping) -> TableMapping:
@@ -169,16 +186,17 @@ def _key_pair(source: Table, target: Table, name: str, sources: Sources) -> Colu
     return ColumnPair(source=origin, target=target.column(new))
 
 
-def shared_key(source: Table, target: Table, sources: Sources) -> tuple[Key, Key]:
+def shared_key(source: Table, target: Table, sources: Sources, *, may_be_null: bool = False) -> tuple[Key, Key]:
     """The unique not-null key by which rows are told apart on both sides. Raises Refused when there is none."""
-    for key in usable_keys(source):
+    for key in usable_keys(source, may_be_null=may_be_null):
         for other in target.keys:
             if _is_shared(source, target, key, other, sources):
                 return key, other
+    beside = "" if may_be_null else or_nullable(source)
     raise Refused(
         f"{source.name} and its new definition share no unique key over columns that are NOT NULL.",
         cure="Keep or add one on the table first: a primary key, or a unique key over NOT NULL columns of numbers,"
-        " decimals, strings, binaries or dates, that the ALTER leaves in place.",
+        f" decimals, strings, binaries or dates, that the ALTER leaves in place{beside}.",
     )
 
 

@@ -127,7 +127,7 @@ class TableMapping:
     """How rows of `source` become rows of `target`.
 
     pairs: every target column that takes a value from the source (generated ones take none), in target order.
-    key:   the shared unique not-null key, in key order; rows are told apart by it on both sides.
+    key:   the shared unique key, in key order; rows are told apart by it on both sides; see `may_have_null`.
     source_index, target_index: the names of that key on either side.
     added_unique: unique keys of the target that the source does not have, or has wider: see `may_collide`.
     may_collide: rows that were different may now collide: what is in the way of a write is noted before it goes.
@@ -162,6 +162,11 @@ class TableMapping:
     def is_recollated(self) -> bool:
         """True when the target compares keys by another collation: there "equal" does not mean the same row."""
         return any(pair.is_recollated for pair in self.key)
+
+    @property
+    def may_have_null(self) -> bool:
+        """In its key (`schema.nulls`)."""
+        return any(pair.source.is_nullable for pair in self.key)
 
     @property
     def has_other_unique(self) -> bool:

@@ -12,6 +12,7 @@ from itertools import pairwise
 
 from vreplication.mysql.quoting import ident
 from vreplication.mysql.session import Session
+from vreplication.schema import nulls
 from vreplication.schema.bounds import order_sql, range_sql
 from vreplication.schema.checksum import Side
 from vreplication.schema.literals import bound_sql
@@ -43,7 +44,7 @@ EVERYTHING = Span(lower=None, upper=None)
 
 def where(side: Side, span: Span) -> str:
     """Predicate for the span's rows on this side."""
-    return range_sql(side.columns, span.lower, span.upper)
+    return f"{range_sql(side.columns, span.lower, span.upper)}{nulls.known(side.columns)}"
 
 
 def span_rows(mapping: TableMapping) -> int:

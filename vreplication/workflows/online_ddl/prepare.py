@@ -26,6 +26,7 @@ from vreplication.pausepoints import reach
 from vreplication.phases import Phase
 from vreplication.planning.plan import Plan, check_prepared, path_of
 from vreplication.rowcopy import splits
+from vreplication.schema import nulls
 from vreplication.schema.difference import definitions_of
 from vreplication.schema.introspect import exists
 from vreplication.schema.mapping import map_for
@@ -129,7 +130,10 @@ def is_done(row: WorkflowRow) -> bool:
 def _make_tables(session: Session, plan: Plan, row: WorkflowRow) -> TableMapping:
     shadow = _create_shadow(session, plan, row)
     definitions.save(session, row.id, definitions_of(plan.source, shadow))
-    mapping = map_for(plan.server, plan.source, shadow, plan.clauses, moment=row.created_at)
+    mapping = map_for(
+        plan.server, plan.source, shadow, plan.clauses,
+        moment=row.created_at, may_be_null=plan.spec.allow_nullable_key,
+    )  # fmt: skip
     _check_prepared(session, plan, row, shadow, mapping)
     if carried.is_asked(row):
         # While it is empty, and nothing is written to it.
@@ -195,11 +199,21 @@ def _wait_for_branches(driver: Driver, server: Server, patience_seconds: float) 
 def _cut_range(driver: Driver, mapping: TableMapping, plan: Plan) -> None:
     """Min and max of the key, read after the marker; rows beyond belong to catch-up."""
     session = driver.session
+    if mapping.may_have_null:
+        _refuse_nulls(session, mapping)
     whole = splits.key_range(session, mapping)
     wanted = max(1, plan.spec.tasks) * _SPLITS_PER_SLOT
     found = splits.cut(session, mapping, whole, wanted) if whole else []
     ledger.add_splits(session, driver.workflow, found)
     workflows.set_fields(session, driver.workflow, rows_total=_rows(session, plan.source) if whole else 0)
+
+
+def _refuse_nulls(session: Session, mapping: TableMapping) -> None:
+    """Behind the marker: those that are written from here on are in the log, which ends the workflow."""
+    with session.patient(TABLE_SECONDS):
+        column = nulls.find(session, mapping)
+    if column:
+        raise Refused(nulls.words(mapping, column), cure=nulls.ADVICE)
 
 
 def _rows(session: Session, table: Table) -> int:
