@@ -84,7 +84,10 @@ def test_a_query_that_takes_for_ever_holds_it(app: Session, database: Database) 
     assert run.result().event == "complete"
 
 
-def test_load_holds_it_until_it_is_told_otherwise(app: Session, database: Database) -> None:
+def test_load_holds_it_until_it_is_told_otherwise(
+    app: Session, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vreplication.engine.throttling._LASTING_SECONDS", 0.0)
     run = begin(database, "t", ALTER, max_load="Threads_connected=1,Uptime=1000000000", chunk_rows=10)
     held(database, run, "by --max-load: Threads_connected is ")
     wait_until(lambda: "more than 1" in (operate.status(database.url, run.workflow).throttled or ""), "status is mute")
@@ -94,7 +97,8 @@ def test_load_holds_it_until_it_is_told_otherwise(app: Session, database: Databa
     assert effort.tune(database.url, run.workflow, "dba", {"max_load": "off", "nice_ratio": "0.5"})
     assert run.result().event == "complete"
     with connect(database.url) as session:
-        (told,) = [e for e in journal.read(session, run.workflow) if e["event"] == "tuned"]
+        begun, told = [e for e in journal.read(session, run.workflow) if e["event"] in ("throttled", "tuned")]
+        assert (begun["event"], "Threads_connected is " in begun["details"]) == ("throttled", True)
     assert told["actor"] == "dba"
     assert told["details"] == ("max-load: off (was Threads_connected=1,Uptime=1000000000), nice-ratio: 0.5 (was 0.0)")
 

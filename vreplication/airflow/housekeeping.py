@@ -15,6 +15,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from vreplication.airflow.claiming import find_source
 from vreplication.airflow.migration_files import read_files
 from vreplication.airflow.scheduling import source_params, sources_of
+from vreplication.airflow.telling import events_sent
 from vreplication.errors import Ambiguous, Transient, VReplicationError
 from vreplication.mysql.session import connect
 from vreplication.mysql.url import SourceUrl
@@ -76,7 +77,7 @@ def _conclude(problems: list[str], away: list[str]) -> None:
 
 def _tidy(conn_id: str, url: SourceUrl, params: Any, by: str) -> tuple[dict[str, int], list[str]]:
     """What was found and removed, and what could not be."""
-    with connect(url) as session:
+    with events_sent(url), connect(url) as session:
         days = {"retired_days": int(params["retired_days"]), "journal_days": int(params["journal_days"])}
         items = housekeeping.find(session, **days)
         for item in items:

@@ -23,6 +23,7 @@ from vreplication.airflow.approval import CutOverApproval, end_approval, task_st
 from vreplication.airflow.ending import RETRY_POLICY
 from vreplication.airflow.links import MigrationLink
 from vreplication.airflow.storing import store_refusal, stored
+from vreplication.airflow.telling import events_sent
 from vreplication.airflow.triggers import CatchUpTrigger, GateTrigger, look
 from vreplication.engine import maintenance
 from vreplication.errors import Refused, VReplicationError
@@ -63,6 +64,8 @@ class StageOperator(BaseOperator):
     ui_color = "#e8eef7"
     operator_extra_links = (MigrationLink(),)
     has_progress = False
+    checks_webhook = False
+    """Refuse where it is configured wrongly; later tasks go on without it."""
 
     def __init__(self, *, kind: str = "online_ddl", **kwargs: Any) -> None:
         kwargs.setdefault("retries", 3)
@@ -91,7 +94,10 @@ class StageOperator(BaseOperator):
 
         def call() -> Any:
             stage = self.read(context).stage(self._stop)
-            with stored(context, stage) if self.has_progress else contextlib.nullcontext():
+            with (
+                events_sent(stage.url, is_checked=self.checks_webhook),
+                stored(context, stage) if self.has_progress else contextlib.nullcontext(),
+            ):
                 return work(stage)
 
         try:
@@ -123,6 +129,8 @@ class StageOperator(BaseOperator):
 
 class PlanOperator(StageOperator):
     """All checks; refuses with the sentences that the command line shows, and touches nothing."""
+
+    checks_webhook = True
 
     def work(self, stage: BaseStage[Any]) -> Any:
         return self.tasks.check(stage)

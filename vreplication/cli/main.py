@@ -11,6 +11,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -23,6 +24,7 @@ from vreplication.cli import (
     changefeed,
     completion,
     doctor,
+    hooks,
     housekeeping,
     lake,
     logs,
@@ -38,10 +40,12 @@ from vreplication.cli import (
 from vreplication.cli.invocation import Invocation
 from vreplication.cli.say import PROGRAM, error, json_line, say
 from vreplication.cli.status import status
+from vreplication.engine import webhooks
 from vreplication.errors import Interrupted, Refused, VReplicationError
 from vreplication.masking import mask
 
 DEBUG = "VREPLICATION_DEBUG"
+_OF_ALL = ("--webhook", "--webhook-secret-file")
 HELP = """
 Change and move live MySQL and MariaDB tables without losing a write.
 
@@ -73,10 +77,24 @@ def _root(
     _: Annotated[
         bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True, show_default=False)
     ] = False,
+    webhook: Annotated[
+        str | None,
+        typer.Option("--webhook", metavar="URL", help=f"Send each event there, signed. Or set {webhooks.URL}."),
+    ] = None,
+    webhook_secret_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--webhook-secret-file",
+            metavar="FILE",
+            help=f"What they are signed with. Or set {webhooks.SECRET} or {webhooks.SECRET_FILE}.",
+        ),
+    ] = None,
 ) -> None:
     """What is of every command. Catch-up has been asked for by a command that has looked at it."""
-    if context.invoked_subcommand != "replicate":
-        metrics.check_listen()
+    if context.invoked_subcommand == "replicate":
+        return
+    metrics.check_listen()
+    hooks.configure(context.invoked_subcommand, webhook, webhook_secret_file)
 
 
 def _replicate(workflow: str) -> None:
@@ -142,13 +160,30 @@ def run(args: Sequence[str]) -> int:
         return _closed_pipe()
     except Exception as failure:
         return _unexpected(failure, is_json=is_json)
+    finally:
+        hooks.end()
     return code if isinstance(code, int) else 0
 
 
 def _whole(args: Sequence[str]) -> list[str]:
-    """`submit --table …` is `submit online-ddl --table …`."""
+    """`submit --table …` is `submit online-ddl --table …`; what is of every command may stand behind it, too."""
+    args, of_all = _parted(args)
     is_short = len(args) > 1 and args[0] == "submit" and args[1].startswith("-") and args[1] != "--help"
-    return ["submit", "online-ddl", *args[1:]] if is_short else list(args)
+    rest = ["submit", "online-ddl", *args[1:]] if is_short else args
+    return [*of_all, *rest]
+
+
+def _parted(args: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Of one command, and of all."""
+    rest, of_all, left = list[str](), list[str](), list(args)
+    while left and left[0] != "--":
+        word = left.pop(0)
+        name, sign, _ = word.partition("=")
+        if name not in _OF_ALL:
+            rest.append(word)
+        else:
+            of_all += [word] if sign or not left else [word, left.pop(0)]
+    return [*rest, *left], of_all
 
 
 def interrupted(args: Sequence[str]) -> int:

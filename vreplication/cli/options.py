@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from vreplication import masking
+from vreplication.cli import hooks
 from vreplication.cli.say import warn
 from vreplication.errors import Refused
 from vreplication.mysql.url import SourceUrl, parse
@@ -94,7 +95,10 @@ class _Role:
                 f"A password in --{self.name} can be seen by every user of this machine; {self.password} or "
                 f"--{self.name}-file hides it."
             )
-        return _with_password(url, "" if "://" in content else content, password)
+        chosen = _with_password(url, "" if "://" in content else content, password)
+        if self.name != "replica":
+            hooks.follow(chosen)
+        return chosen
 
     def missing(self) -> Refused:
         return Refused(

@@ -19,7 +19,7 @@ from vreplication.changes.watermark import Reading, Watermark
 from vreplication.clock import SYSTEM
 from vreplication.engine import log_kept
 from vreplication.engine.job import Stream, request_of
-from vreplication.engine.throttling import Throttling
+from vreplication.engine.throttling import Noting, Throttling
 from vreplication.errors import Superseded, Terminal, VReplicationError
 from vreplication.mysql.ends import Ends
 from vreplication.mysql.server import check_commit_order
@@ -79,6 +79,7 @@ class Beater:
         self._driver_token: int | None = None
         self._log_due = 0.0
         self._throttling = Throttling(of.route, of.workflow)
+        self._noting = Noting(of.workflow)
         self._row: WorkflowRow | None = None
         self._share = 0.0
         """Of a beat, that the copy has to go on for although catch-up is behind."""
@@ -133,6 +134,7 @@ class Beater:
         if beat % _BEATS_A_SECOND == 0:
             lease.beat(session, self._lease, self._connections)
             self._write_progress(session, reading, state, reason)
+            self._noting.look(session, self._throttling.reason)
             others = self._others.take(int(state["others"]))
             if others is not None:
                 throttle.write_traffic(session, self._of.workflow, others)

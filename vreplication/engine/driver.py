@@ -41,6 +41,9 @@ _RECONNECT_PAUSE_SECONDS = 0.5
 _OUTAGES = 10
 """Outages with nothing copied and no phase further in between, before we give up."""
 
+_STEPS = {Phase.COPYING: "copy begun", Phase.WAITING: "gate reached"}
+"""Phases that the journal tells of as they are come to; of the others it has what they do."""
+
 
 def loaded_catch_up(url: SourceUrl, workflow: str) -> CatchUp:
     """Catch-up that begins to load now. Who does not hand it to a driver ends it."""
@@ -165,8 +168,8 @@ class Driver:
     def move(self, phase: Phase) -> None:
         self.check()
         workflows.move(self.session, self.workflow, phase, our_lease=self.lease)
-        if phase is Phase.WAITING:
-            journal.once(self.session, self.lease, "gate reached", since=("switched",))
+        if step := _STEPS.get(phase):
+            journal.once(self.session, self.lease, step, since=("switched",))
         self._foretelling.enter(phase)
         self._furthest = max(self._furthest, list(Phase).index(phase))
         was_copying, self._is_copying = self._is_copying, phase in (Phase.COPYING, Phase.CATCHING_UP)

@@ -26,7 +26,7 @@ from vreplication.mysql.session import ConnectionLost, Session, connect
 from vreplication.planning.spec import Request
 from vreplication.planning.throttle_checks import at_place, number_of, places_of
 from vreplication.settings import BY
-from vreplication.state import throttling
+from vreplication.state import journal, lease, throttling
 from vreplication.throttle.reasons import Reason, beyond, over_load, parse_load, strictest
 
 log = logging.getLogger(__name__)
@@ -36,6 +36,8 @@ _ANSWER_SECONDS = 3.0
 _AGAIN_SECONDS = 1.0
 _SILENT_SECONDS = 8.0
 """Longer than the looks take together where each answers."""
+_LASTING_SECONDS, _LONGEST_LASTING_SECONDS = 10.0, 600.0
+_THROTTLED, _OVER = "throttled", "throttling over"
 _OPTIONS = ("max_load", "critical_load", "max_lag", "max_history_list", "throttle_query", "throttle_http")
 
 
@@ -197,6 +199,33 @@ class Throttling:
         while self._replicas:
             with contextlib.suppress(VReplicationError):
                 self._replicas.popitem()[1].close()
+
+
+class Noting:
+    """Tells the journal when throttling has begun and when it is over, each when it has lasted.
+
+    What comes and goes all the time is told of ever more seldom.
+    """
+
+    def __init__(self, workflow: str) -> None:
+        self._workflow = workflow
+        self._is_noted: bool | None = None
+        self._changed_at: float | None = None
+        self._lasting = _LASTING_SECONDS
+
+    def look(self, session: Session, reason: str) -> None:
+        if self._is_noted is None:
+            last = journal.latest(session, self._workflow, _THROTTLED, _OVER)
+            self._is_noted = last is not None and last["event"] == _THROTTLED
+        if bool(reason) == self._is_noted:
+            self._changed_at = None
+            return
+        now = SYSTEM.monotonic()
+        self._changed_at = now if self._changed_at is None else self._changed_at
+        if now - self._changed_at >= self._lasting:
+            journal.write(session, self._workflow, _THROTTLED if reason else _OVER, reason, actor=lease.me())
+            self._is_noted, self._changed_at = bool(reason), None
+            self._lasting = min(2 * self._lasting, _LONGEST_LASTING_SECONDS)
 
 
 def _is_asked(request: Request | None) -> bool:
