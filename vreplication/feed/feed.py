@@ -430,6 +430,7 @@ class Run:
             commit=piece.commit,
         )
         if place > sending.done:
+            sending.source.check_ddl(ddl)
             messages, tags = self.settings.fit.ddl(sending.source.format, ddl), _tags(ddl)
             for lane in self._lanes_of(sending, ddl):
                 self.producer.broadcast(lane, Kind.DDL, place, messages, tags)

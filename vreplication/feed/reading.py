@@ -22,7 +22,7 @@ from vreplication.changes.matcher import Held, Matcher
 from vreplication.changes.sorter import DiskSorter
 from vreplication.feed.catalog import Tables
 from vreplication.feed.dispatch import Dispatcher
-from vreplication.feed.messages import Format
+from vreplication.feed.messages import Ddl, Format
 from vreplication.feed.progress import Branch, Filled, Followed
 from vreplication.feed.snapshot import MARKED, Snapshot, running
 from vreplication.mysql.server import Xid
@@ -40,7 +40,8 @@ class Source:
     """number: of `count`. tables, dispatcher, format: its own, for names, collations and flavor are its server's.
 
     home: where its sorter's files go; budget_bytes: what open transactions may take in memory. snapshot: of the rows
-    that are there, or None. is_folded: the server tells tables by names in lower case.
+    that are there, or None. is_folded: the server tells tables by names in lower case. check_ddl: raises what ends the
+    feed before a statement is sent.
     """
 
     number: int = 0
@@ -53,6 +54,7 @@ class Source:
     budget_bytes: int = MATCHER_BUDGET_BYTES
     snapshot: Snapshot | None = None
     is_folded: bool = False
+    check_ddl: Callable[[Ddl], None] = lambda ddl: None
 
 
 class Mark(NamedTuple):

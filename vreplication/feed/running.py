@@ -34,6 +34,7 @@ from vreplication.errors import (
 from vreplication.feed import failover
 from vreplication.feed.address import Address
 from vreplication.feed.broker import Broker, Topic
+from vreplication.feed.cascades import Cascades
 from vreplication.feed.catalog import Filter, Tables
 from vreplication.feed.dispatch import Dispatcher, Rule, Weights
 from vreplication.feed.feed import Hooks, Run, Settings, Status
@@ -97,6 +98,8 @@ class Feed:
     """Each table has a topic of its own, named behind that of the address."""
     was_begun: bool = False
     """It has sent something before, whatever Kafka says."""
+    are_cascades_ignored: bool = False
+    """What foreign keys do and the server does not log may be missing."""
     large: Policy = PARTS
     most_bytes: int | None = None
     """Of a message, where that is less than the topic takes."""
@@ -287,6 +290,15 @@ def _source(
         first=number * _LAYOUTS,
         is_asking=feed.is_snapshot or feed.rule.way == "conflict",
     )
+    is_folded = bool(int(session.value("SELECT @@lower_case_table_names")))
+    cascades = Cascades(
+        session=session,
+        filter=origin.filter,
+        feed=feed.id,
+        is_ignored=feed.are_cascades_ignored,
+        is_folded=is_folded,
+        warn=warn,
+    )
     try:
         yield Source(
             number=number,
@@ -298,7 +310,8 @@ def _source(
             home=feed.home / str(number),
             budget_bytes=feed.budget_bytes // len(feed.sources),
             snapshot=Snapshot(origin.url, feed.id, tables, filled) if filled and not filled.is_done else None,
-            is_folded=bool(int(session.value("SELECT @@lower_case_table_names"))),
+            is_folded=is_folded,
+            check_ddl=cascades.check,
         )
     finally:
         tables.close()

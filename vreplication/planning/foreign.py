@@ -1,14 +1,23 @@
 """Foreign keys as InnoDB knows them: all of them, also of tables that the user may not see. Needs PROCESS.
 
+MariaDB's InnoDB does not log the rows that a key deletes or changes by itself, and MySQL's did not before 9.6 and does
+not with innodb_native_foreign_keys.
+
 What must stay true: names are those of the tables, whatever characters they have.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
+from vreplication.mysql.server import Server
 from vreplication.mysql.session import Session
 
+_LOGGED_SINCE = (9, 6, 0)
+_NAME = r"`(?:[^`]|``)*`"
+_ACTS_ITSELF = r" ON (?:DELETE|UPDATE) (?:CASCADE|SET NULL)(?: ON UPDATE [A-Z ]+)?"
+_ACTING = re.compile(rf"^  CONSTRAINT {_NAME} FOREIGN KEY .*\)(?: ON DELETE [A-Z ]+?)?{_ACTS_ITSELF},?$", re.M)
 _ACTS = 1 | 2 | 4 | 8
 """Bits of a key's type: ON DELETE CASCADE, SET NULL; ON UPDATE CASCADE, SET NULL."""
 Named = tuple[str, str]
@@ -21,6 +30,16 @@ class ForeignKey:
     child: Named
     parent: Named
     acts: bool
+
+
+def are_logged(server: Server) -> bool:
+    """The server logs what foreign keys do."""
+    return not server.is_mariadb and server.version >= _LOGGED_SINCE and not server.is_on("innodb_native_foreign_keys")
+
+
+def acts_on(create_sql: str) -> bool:
+    """A key of this table, as SHOW CREATE TABLE prints it, deletes or changes its rows by itself."""
+    return _ACTING.search(create_sql) is not None
 
 
 def foreign_keys(session: Session, *, is_mariadb: bool) -> list[ForeignKey]:

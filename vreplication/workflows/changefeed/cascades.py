@@ -1,7 +1,6 @@
 """Rows that a foreign key deletes or changes by itself, which a server may leave out of its log.
 
-MariaDB's InnoDB does so, and MySQL's did before 9.6 and does with innodb_native_foreign_keys: such a change is in no
-message, and whoever reads the feed keeps the row.
+Such a change is in no message, and whoever reads the feed keeps the row. A key that comes later: feed/cascades.py.
 
 What must stay true: no feed of such a table begins unless somebody has said that this may be.
 """
@@ -11,16 +10,15 @@ from __future__ import annotations
 from typing import Any
 
 from vreplication.planning.facts import Check, ok, refuse, warn
-from vreplication.planning.foreign import foreign_keys
+from vreplication.planning.foreign import are_logged, foreign_keys
 
 NAME = "cascades"
-_LOGGED_SINCE = (9, 6, 0)
 
 
 def check(facts: Any) -> Check:
     """Of one source."""
     server = facts.server
-    if not server.is_mariadb and server.version >= _LOGGED_SINCE and not server.is_on("innodb_native_foreign_keys"):
+    if are_logged(server):
         return ok(NAME, "The server logs what foreign keys do.")
     children = {key.child for key in foreign_keys(facts.session, is_mariadb=server.is_mariadb) if key.acts}
     if not (found := sorted(children.intersection(facts.tables))):

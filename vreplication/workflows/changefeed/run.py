@@ -123,6 +123,7 @@ def feed_of(spec: FeedSpec, sources: Sequence[SourceUrl], password: str) -> Feed
         is_snapshot=spec.snapshot == "initial",
         is_each=spec.topic_per_table,
         was_begun="topic" in told,
+        are_cascades_ignored=spec.cascades == "ignore",
         large=spec.policy,
         most_bytes=spec.max_message_bytes,
     )
@@ -150,7 +151,7 @@ def create_or_resume(spec: FeedSpec, sources: Sequence[SourceUrl], password: str
         row = workflows.find(session, workflow)
         if row is not None:
             _check_sources(row, [session, *others], password)
-            return _with_policy(session, row, resumed(session, row), spec)
+            return _with_changes(session, row, resumed(session, row), spec)
         check(make_feed_plan([session, *others], spec, password))
         for each in (session, *others):
             layout.install(each)
@@ -161,9 +162,10 @@ def create_or_resume(spec: FeedSpec, sources: Sequence[SourceUrl], password: str
     return spec
 
 
-def _with_policy(session: Session, row: WorkflowRow, was: FeedSpec, asked: FeedSpec) -> FeedSpec:
-    """The one thing that may be another from now on, and the limit beside it. Raises Refused where it may not."""
+def _with_changes(session: Session, row: WorkflowRow, was: FeedSpec, asked: FeedSpec) -> FeedSpec:
+    """What may be another from now on: the policy, its limit, and what is accepted. Raises Refused where it may not."""
     given = {"max_message": asked.max_message, "max_message_bytes": asked.max_message_bytes}
+    given |= {"cascades": "ignore"} if asked.cascades == "ignore" else {}
     other = {name: value for name, value in given.items() if value is not None and value != getattr(was, name)}
     if not other:
         return was
@@ -171,7 +173,8 @@ def _with_policy(session: Session, row: WorkflowRow, was: FeedSpec, asked: FeedS
     _check_policy(row.id, was, now)
     workflows.set_spec(session, row.id, now.model_dump(mode="json"))
     told = " and ".join(f"{name}: {getattr(was, name)} becomes {value}" for name, value in other.items())
-    journal.write(session, row.id, "large messages", told, actor=lease.me())
+    event = "options" if "cascades" in other else "large messages"
+    journal.write(session, row.id, event, told, actor=lease.me())
     return now
 
 
