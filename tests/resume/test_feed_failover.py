@@ -30,6 +30,8 @@ from vreplication.binlog.events import Position
 from vreplication.engine.result import Result
 from vreplication.errors import Refused, Transient
 from vreplication.feed import failover
+from vreplication.feed import feed as feed_module
+from vreplication.feed import producer as producer_module
 from vreplication.feed.address import parse
 from vreplication.feed.check import check
 from vreplication.feed.messages import Kind
@@ -78,6 +80,19 @@ class Scene:
         self.stop.set()
         if self.thread:
             self.thread.join(60)
+
+    def end_in_the_midst(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Of a transaction, of which a part was sent then."""
+        monkeypatch.setattr(feed_module, "_MOST_ROWS", 3)
+        monkeypatch.setattr(producer_module, "reach", lambda point: self.stop.set() if self._is_half_sent() else None)
+        rows = ",".join(f"({number},'big',1)" for number in range(300, 310))
+        self.database.admin.execute_raw(f"INSERT INTO t VALUES {rows}")
+        wait_until(lambda: self.result is not None, "the feed does not end", 60)
+        assert self._is_half_sent()
+
+    def _is_half_sent(self) -> bool:
+        found = self.read()
+        return found is not None and found.sources[0].inside is not None
 
     @property
     def feed(self) -> Feed:
@@ -150,8 +165,12 @@ def scene(promoting: Promoting, kafka: Cluster) -> Iterator[Scene]:
         made.database.drop()
 
 
-def test_a_feed_goes_on_on_a_promoted_replica(scene: Scene, kill: Callable[..., Killer]) -> None:  # noqa: F811
-    """Killed before and behind the switch; one XA branch commits on the other server, one is rolled back there."""
+def test_a_feed_goes_on_on_a_promoted_replica(
+    scene: Scene,
+    kill: Callable[..., Killer],  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Half of a transaction was sent. Killed before and behind the switch; of two XA branches one commits there."""
     draw, former = random.Random(7), identity_of(scene.database.admin)
     make_tables(scene.database, "t", "u")
     scene.begin()
@@ -161,7 +180,7 @@ def test_a_feed_goes_on_on_a_promoted_replica(scene: Scene, kill: Callable[..., 
     scene.prepare(DROPPED, "INSERT INTO t VALUES (103,'dropped',1)")
     write_history(scene.database, draw, 5, ("t", "u"))
     scene.wait_sent()
-    scene.end()
+    scene.end_in_the_midst(monkeypatch)
     write_history(scene.database, draw, 5, ("t", "u"))
     write("ALTER TABLE u ADD COLUMN z INT DEFAULT 5")
     scene.fail_over()
@@ -201,6 +220,7 @@ def _check(scene: Scene, former: str) -> None:
     sources = [tags.source for tags in sorted(messages, key=lambda tags: (tags.t, tags.seq))]
     assert sources == sorted(sources, key=[former, here].index)
     assert set(sources) == {former, here}
+    assert len({tags.gtid for tags in messages}) == len({tags.t for tags in messages})
     wait_until(lambda: journal.latest(scene.database.admin, scene.id, "moved") is not None, "no word of it", 30)
     assert workflows.load(scene.database.admin, scene.id).server_identity == here
 
@@ -222,7 +242,9 @@ def _check_refused(scene: Scene, former: str) -> None:
     assert failover.moved(at(f"{place} {gtids}"), [scene.database.admin]) is not None
     assert "by file and offset" in scene.refusal(at(place))
     assert "999999" in scene.refusal(at(f"{place} {_one_more(gtids)}"))
-    assert "large transaction" in scene.refusal(at(f"{place} {gtids}", inside=(1, 1)))
+    assert "A part of a transaction was sent" in scene.refusal(at(f"{place} {gtids}", inside=(1, 1)))
+    half = _one_more(gtids).rpartition(",")[2]
+    assert "999999" in scene.refusal(at(f"{place} {gtids}", inside=(1, 1), inside_of=half))
     if scene.database.server.is_mariadb:
         _check_order(scene, at, place)
     for _ in range(2):

@@ -17,7 +17,7 @@ import msgspec
 
 from vreplication.binlog import position as places
 from vreplication.binlog.events import Group, Position, Stopped
-from vreplication.binlog.gtids import MariadbGtids, MysqlGtids, names
+from vreplication.binlog.gtids import Gtids, MariadbGtids, MysqlGtids, names, parse
 from vreplication.binlog.tailer import Tailer
 from vreplication.errors import Refused
 from vreplication.feed.progress import Followed, Progress
@@ -69,18 +69,19 @@ def _check(feed: str, sent: Followed, session: Session) -> None:
         )
     if isinstance(place.gtids, MariadbGtids) is not is_mariadb(session):
         raise Refused(f"{here} is of another flavor than the one that feed {feed} read.", cure=_ANOTHER)
-    if sent.inside is not None:
+    if sent.inside is not None and (not sent.inside_of or not (sent.filled is None or sent.filled.is_done)):
         raise Refused(
-            f"A part of a large transaction was sent by feed {feed}, and its rest can be read on the same server only.",
+            f"A part of a transaction was sent by feed {feed}, and its rest can be read on the same server only.",
             cure=f"Start the former server once more, until the feed has sent it. {_ANOTHER}",
         )
-    _check_log(feed, session, here, place, begins)
+    _check_log(feed, session, here, place, begins, sent.inside_of)
 
 
-def _check_log(feed: str, session: Session, here: str, place: Position, begins: Sequence[Position]) -> None:
+def _check_log(feed: str, session: Session, here: str, place: Position, begins: Sequence[Position], half: str) -> None:
+    """half: a transaction behind the place of which a part was sent."""
     if not is_mariadb(session) and str(session.value("SELECT @@global.gtid_mode")) != "ON":
         raise Refused(f"{here} has gtid_mode OFF.", cure="Set it to ON, in the steps of MySQL's manual.")
-    if lacks := _missing(session, place):
+    if lacks := ",".join(filter(None, (_missing(session, each) for each in (place.gtids, parse(half))))):
         raise Refused(
             f"{here} has not got all that feed {feed} has sent; of these transactions the topic has rows, and the"
             f" server has not: {lacks[:_SHOWN]}.",
@@ -95,15 +96,16 @@ def _check_log(feed: str, session: Session, here: str, place: Position, begins: 
         _check_numbers(session, here, place, place.gtids)
 
 
-def _missing(session: Session, place: Position) -> str:
-    """GTIDs that stand before the place, and are not on the server."""
-    if isinstance(place.gtids, MysqlGtids):
-        sql = "SELECT GTID_SUBTRACT(%s, @@global.gtid_executed)"
-        return "".join(str(session.value(sql, (str(place.gtids),)) or "").split())
-    assert place.gtids is not None
+def _missing(session: Session, gtids: Gtids | None) -> str:
+    """Those that are not on the server."""
+    if gtids is None:
+        return ""
+    if isinstance(gtids, MysqlGtids):
+        found = session.value("SELECT GTID_SUBTRACT(%s, @@global.gtid_executed)", (str(gtids),))
+        return "".join(str(found or "").split())
     state = _state(session, "gtid_binlog_state")
     reached = {(domain, server): number for domain, server, number in state}
-    return ",".join(_beyond(place.gtids, reached))
+    return ",".join(_beyond(gtids, reached))
 
 
 def _beyond(gtids: MariadbGtids, reached: dict[tuple[int, int], int]) -> Iterator[str]:

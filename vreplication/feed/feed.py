@@ -87,12 +87,16 @@ class Hooks:
 
 @dataclass(slots=True)
 class _Sending:
-    """What was sent of a source. done: the last place that an earlier run has sent; last: of the open transaction."""
+    """What was sent of a source. done: the last place that an earlier run has sent; last: of the open transaction.
+
+    of: name of that, as in `Followed.inside_of`.
+    """
 
     source: Source
     _at: Followed
     done: Place
     last: Place | None = None
+    of: str = ""
     is_open: bool = False
     _mark: Mark | None = None
     """The last one, until somebody asks where we are: few of many transactions are asked for."""
@@ -116,6 +120,14 @@ class _Sending:
             self._at, self._mark = _changed(self._at, {**fields, "filled": mark.filled}), None
         return self._at
 
+    def take(self, piece: Piece) -> None:
+        """Of a transaction. With a DDL in it its rows have several times; a chunk's rows are in no log."""
+        if not self.is_open:
+            self.of = piece.gtid
+        if piece.is_ddl or piece.is_snapshot:
+            self.of = ""
+        self.is_open = True
+
     def end(self, mark: Mark) -> None:
         """Of a transaction."""
         self.is_open, self.last, self._mark = False, None, mark
@@ -131,6 +143,15 @@ class _Sending:
         if self.is_open and self.last is not None:
             return self.last.t, self.last.seq
         return (self.done.t, self.done.seq) if self.is_half_sent else None
+
+    @property
+    def told(self) -> Followed:
+        """Where it is, for the progress."""
+        is_ours = self.is_open and self.last is not None
+        inside = self.inside
+        of = "" if inside is None else self.of if is_ours else self._at.inside_of
+        found: Followed = _changed(self.at, {"inside": inside, "inside_of": of})
+        return found
 
 
 @dataclass(slots=True, kw_only=True)
@@ -345,7 +366,7 @@ class Run:
     # Rows.
 
     def _send(self, sending: _Sending, piece: Piece) -> None:
-        sending.is_open = True
+        sending.take(piece)
         if piece.is_ddl:
             self._send_ddl(sending, piece)
         elif piece.changes:
@@ -459,7 +480,7 @@ class Run:
         # Until all that was found behind the progress has been gone by, the next run has to find it, too.
         is_reached = self._reached >= self._lanes.latest
         fields = {
-            "sources": tuple(_changed(each.at, {"inside": each.inside}) for each in self._sending),
+            "sources": tuple(each.told for each in self._sending),
             "resolved": resolved,
             "ends": tuple(self._lanes.main.sent.ends) if is_reached else self.progress.ends,
             "topics": (*self._lanes.recorded(is_reached=is_reached), *(lane.record() for lane in opened)),

@@ -56,7 +56,8 @@ class Followed(msgspec.Struct, frozen=True, kw_only=True):
 
     position: everything before it has been sent, but for open branches. again_from: the log is read from there first,
     for the branches in between. assigned: the time of the last transaction that was sent whole. inside: of one that is
-    being sent, (t, seq) of the last row that was. filled: None: rows that were there before are not sent.
+    being sent, (t, seq) of the last row that was. inside_of: which transaction that is, where its rows have one time by
+    its name in the log; '': not known. filled: None: rows that were there before are not sent.
     """
 
     source: str
@@ -64,6 +65,7 @@ class Followed(msgspec.Struct, frozen=True, kw_only=True):
     again_from: str | None = None
     assigned: int = 0
     inside: tuple[int, int] | None = None
+    inside_of: str = ""
     branches: tuple[Branch, ...] = ()
     filled: Filled | None = None
 

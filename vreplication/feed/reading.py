@@ -20,6 +20,7 @@ from vreplication.binlog.tailer import Tailer
 from vreplication.binlog.watch import DEFINED, Following
 from vreplication.changes.matcher import Held, Matcher
 from vreplication.changes.sorter import DiskSorter
+from vreplication.errors import SourceChanged
 from vreplication.feed.catalog import Tables
 from vreplication.feed.dispatch import Dispatcher
 from vreplication.feed.messages import Ddl, Format
@@ -113,6 +114,8 @@ class Reading:
         self._matcher = Matcher(is_strict=True, budget_bytes=source.budget_bytes, sorter=self.sorter)
         self._assigned = sent.assigned
         self._sent = sent
+        self._half = (sent.inside_of, sent.inside[0]) if sent.inside and sent.inside_of else None
+        """The transaction of which rows were sent already, until it comes: its name, and the time that they have."""
         self._open: _Transaction | None = None
         self._branches: tuple[Branch, ...] | None = None
         """None: to be asked for."""
@@ -166,6 +169,7 @@ class Reading:
 
     def _cut(self, group: Group) -> Iterator[Piece]:
         """A transaction, or a part of one."""
+        self._check_first(group)
         self._open = open_one = self._open or self._new(group)
         each = max(_ROW_BYTES, group.nbytes // max(1, len(group.items)))
         rows: list[RowChange] = []
@@ -187,7 +191,24 @@ class Reading:
             yield self._piece(open_one, rows, each, self._mark(group))
 
     def _new(self, group: Group) -> _Transaction:
-        return _Transaction(self._next(group.time_micros), 0, _gtid_text(group), group.time_micros)
+        """Of one that was sent in part the rest has the same time, whatever the log of another server says of it."""
+        name, commit = _gtid_text(group), group.time_micros
+        if self._half is None:
+            return _Transaction(self._next(commit), 0, name, commit)
+        if name != self._half[0]:
+            return _Transaction(self._assigned, 0, name, commit)
+        (_, t), self._half = self._half, None
+        return _Transaction(self._next(t), 0, name, commit)
+
+    def _check_first(self, group: Group) -> None:
+        """Nothing of ours comes before the one that was sent in part. Raises SourceChanged."""
+        if self._half is None or _gtid_text(group) == self._half[0]:
+            return
+        if any(change.table >= 0 or change.table == DEFINED for change in group.items):
+            raise SourceChanged(
+                f"Of transaction {self._half[0]} a part was sent, and this server's log has {_gtid_text(group)} first.",
+                cure="Start the former server once more, until the feed has sent it; or begin another feed.",
+            )
 
     def _next(self, micros: int) -> int:
         at = max(self._assigned + 1, micros)
