@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,11 +19,25 @@ from tabs import OpenTab
 
 from sandbox.databases import Database
 from sandbox.deployment import Deployment
+from tests.support.flow import wait_until
 from tests.support.rows import make_consumers, make_feed, make_move, spread, workflow_row
 from vreplication.mysql.session import Session, connect
 from vreplication.phases import Phase
+from vreplication.scheduler import queueing
 from vreplication.settings import SIDECAR, Tuning
-from vreplication.state import gate, history, journal, layout, lease, moves, progress, tuning, workflows
+from vreplication.state import (
+    gate,
+    history,
+    journal,
+    layout,
+    lease,
+    moves,
+    progress,
+    queue,
+    throttling,
+    tuning,
+    workflows,
+)
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("airflow")]
 SCRIPT = "<script>alert(1)</script>"
@@ -32,6 +47,12 @@ WIDTHS = (360, 1_000)
 # What is said just before another page comes is not there any more when that one has come.
 REMEMBER = """state => new MutationObserver(() => state.hidden || sessionStorage.setItem('said', state.textContent))
     .observe(state, {attributes: true, childList: true})"""
+DRAWN = """const draw = CanvasRenderingContext2D.prototype.fillText, drawn = window.drawn = [];
+    CanvasRenderingContext2D.prototype.fillText = function (text, x, ...more) {
+        if (x > 0 && x < this.canvas.width) drawn.push(text);
+        return draw.call(this, text, x, ...more);
+    };"""
+TIMES_DRAWN = "drawn.filter(text => /\\d\\d:\\d\\d/.test(text)).length"
 HELD_FEED = "'the brokers do not answer'"
 HELD = "'apply backlog 4,210 changes'"
 LIST, ONE, GONE = "/vreplication/?conn_id=archive", "/vreplication/workflows/{}?conn_id=archive", "gone"
@@ -90,7 +111,23 @@ def make_all(session: Session) -> list[str]:
         make_move(session, name, "archive", number=number, source_table=SCRIPT)
         paths.append(ONE.format(name))
     paths.append(make_stream(session, tables=[f"shop.{SCRIPT}", "shop.orders"], **spread(16)))
+    make_queue(session)
     return [LIST, *paths]
+
+
+def make_queue(session: Session) -> None:
+    """Three that wait, and one that was refused."""
+    asked: dict[str, dict[str, Any]] = {
+        "q-1": {"not_before": "2999-12-24T02:00:00Z"},
+        "q-2": {"after": "copies"},
+        "q-3": {"table": f"`{SCRIPT}`"},
+        "q-4": {"alter": "ADD COLUMN x INT"},
+    }
+    for name, more in asked.items():
+        given = {"table": f"shop.t_{name[-1]}", "alter": ALTER, "workflow": name, **more}
+        queueing.submit(session, queueing.make_entry("shop", given), "ann@host")
+    queue.start(session, "q-4", "s1")
+    queue.fail(session, "q-4", f"{SCRIPT}: the table has no primary key. Add one, or name a unique key.")
 
 
 def make_stream(session: Session, **more: Any) -> str:
@@ -174,6 +211,32 @@ def test_the_list_shows_first_what_waits_and_finds_the_rest(session: Session, op
     tab.picture("migrations", 480)
 
 
+def test_the_queue_is_moved_and_changed_with_the_keyboard(session: Session, open_tab: OpenTab) -> None:
+    """Who has moved one moves it on with the same key; what cannot be taken back is asked about."""
+    make_queue(session)
+    page = open_tab(LIST).page
+    rows = page.get_by_role("list", name="Migrations").get_by_role("listitem")
+    expect(rows.locator("strong")).to_have_text(["shop.t_1", "shop.t_2", f"shop.{SCRIPT}", "shop.t_4"])
+    earlier = rows.filter(has_text="q-3").get_by_role("button", name="Earlier")
+    earlier.focus()
+    page.keyboard.press("Enter")
+    expect(rows.locator("strong")).to_have_text(["shop.t_1", f"shop.{SCRIPT}", "shop.t_2", "shop.t_4"])
+    expect(earlier).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(rows.locator("strong")).to_have_text([f"shop.{SCRIPT}", "shop.t_1", "shop.t_2", "shop.t_4"])
+    rows.filter(has_text="q-1").get_by_role("button", name="Remove").click()
+    expect(page.get_by_role("dialog")).to_contain_text("Take shop.t_1 out of the queue?")
+    page.get_by_role("button", name="Remove it").click()
+    expect(page.get_by_text("Removed from the queue.")).to_be_visible()
+    expect(rows.locator("strong")).to_have_text([f"shop.{SCRIPT}", "shop.t_2", "shop.t_4"])
+    page.get_by_role("button", name="refused 1").click()
+    expect(rows.locator("strong")).to_have_text(["shop.t_4"])
+    expect(rows).to_contain_text("the table has no primary key")
+    entry = queue.find(session, "q-1")
+    assert entry is not None
+    assert (entry.state, entry.reason) == (queue.REMOVED, "removed by admin (Airflow)")
+
+
 # -- states
 
 
@@ -212,6 +275,23 @@ def test_the_past_is_drawn_and_can_be_read(session: Session, open_tab: OpenTab) 
     expect(table.get_by_role("row")).not_to_have_count(hour)
 
 
+def test_a_run_that_has_ended_has_times_below_its_charts(session: Session, open_tab: OpenTab) -> None:
+    """However long it was: between two full five minutes, too."""
+    page = open_tab().page
+    page.add_init_script(DRAWN)
+    for seconds in (200, 20, 3_000, 200_000):
+        path = make(session, f"done-{seconds}", Phase.COMPLETE)
+        begin = history.slot_now(session) // 60 * 60 - 60 - seconds // 300 * 60 + 1
+        slots = {begin + seconds // 5 * part // 8 for part in range(9)}
+        values = ", ".join(f"('done-{seconds}', {slot}, 'copying', 5, 5, 5)" for slot in sorted(slots))
+        columns = "workflow, slot, phase, rows_copied, rows_per_second, applied_per_second"
+        session.execute_raw(f"INSERT INTO {SIDECAR}.history ({columns}) VALUES {values}")
+        page.goto(path)
+        page.get_by_role("button", name="Whole run").click()
+        expect(page.locator("#charts")).not_to_have_attribute("aria-busy", "true")
+        wait_until(lambda: page.evaluate(TIMES_DRAWN) >= 3, f"no times below the charts of {seconds} s")
+
+
 def test_tuning_asks_first_and_says_what_is_wrong(session: Session, open_tab: OpenTab) -> None:
     tab = open_tab(make(session, "copies", Phase.COPYING))
     dialog = tab.page.get_by_role("dialog")
@@ -227,7 +307,21 @@ def test_tuning_asks_first_and_says_what_is_wrong(session: Session, open_tab: Op
     expect(tab.page.get_by_text("Set: 4 copying tasks at a time.")).to_be_visible()
     expect(tab.page.get_by_text("It may work with 4 tasks at a time, 500 ms a chunk")).to_be_visible()
     assert tuning.read(session, "copies") == Tuning(copy_parallelism=4)
-    assert [entry["actor"] for entry in journal.read(session, "copies")] == ["admin (Airflow)"]
+    for value in ("Threads_running=60", ""):
+        button = tab.page.get_by_role("button", name="Tune")
+        expect(button).to_have_attribute(
+            "data-fields", re.compile('"value": "Threads_running=60"' if not value else "max_load")
+        )
+        button.click()
+        if value:
+            dialog.get_by_text("What holds it back").click()
+        dialog.get_by_label("Copy nothing while one of these status").fill(value)
+        dialog.get_by_role("button", name="Set").click()
+        expect(tab.page.get_by_text(f"Set: max-load {value or 'off'}. It holds at once.")).to_be_visible()
+    assert throttling.read(session, "copies") == {"max_load": None}
+    told = [entry["details"] for entry in journal.read(session, "copies")][1:]
+    assert told == ["max-load: Threads_running=60 (was off)", "max-load: off (was Threads_running=60)"]
+    assert {entry["actor"] for entry in journal.read(session, "copies")} == {"admin (Airflow)"}
 
 
 def test_a_switched_move_is_completed_from_its_page(session: Session, open_tab: OpenTab) -> None:

@@ -379,7 +379,12 @@ def test_an_editor_tunes_it(clients: dict[str, Any], session: Session, workflow:
     found = clients["viewer"].get(f"/api/workflows/{WORKFLOW}").json()
     assert (found["effort"]["copy_parallelism"], found["effort"]["chunk_millis"]) == (4, 200)
     fields = next(b["fields"] for b in found["buttons"] if b["act"] == "tune")
-    assert [(f["name"], f["value"]) for f in fields] == [("copy_parallelism", 4), ("chunk_millis", 200)]
+    assert [(f["name"], f["value"]) for f in fields][:2] == [("copy_parallelism", 4), ("chunk_millis", 200)]
+    press(clients["user"], "tune", body={"max_load": "Threads_running=60", "nice_ratio": "0.5"})
+    press(clients["user"], "tune", body={"nice_ratio": "off"})
+    found = clients["viewer"].get(f"/api/workflows/{WORKFLOW}").json()
+    fields = next(b["fields"] for b in found["buttons"] if b["act"] == "tune")
+    assert {f["name"]: f["value"] for f in fields[2:] if f["value"]} == {"max_load": "Threads_running=60"}
 
 
 WRONG: list[tuple[Any, str]] = [
@@ -845,7 +850,7 @@ def test_the_queue_is_in_the_list_and_changed_there(
         found = clients["viewer"].get("/api/workflows").json()["pending"]
         return [(p["workflow"], p["phase"], p["place"], p["why"], [b["act"] for b in p["buttons"]]) for p in found]
 
-    first = ("w1", "queued", "1 of 2", "scheduled for 2999-01-01T00:00:00Z", ["later", "remove"])
+    first = ("w1", "queued", "1 of 2", "its time has not come", ["later", "remove"])
     second = ("w2", "queued", "2 of 2", f"waiting for {WORKFLOW}, which is not complete", ["earlier", "remove"])
     refused = ("w3", "refused", None, "Its run w3 failed <before> the workflow began.", [])
     assert listed() == [first, second, refused]

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.rows import workflow_row
 from vreplication.cutover.blockers import METADATA_LOCK, Blocker
-from vreplication.engine.effort import Effort
+from vreplication.engine.effort import HELD_BY, Effort
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import Phase
 from vreplication.progress import numbers
@@ -143,13 +143,21 @@ EFFORT = Effort(limits=Limits(), asked=Tuning())
 
 def test_what_can_be_tuned_is_asked_for_with_its_value() -> None:
     made = next(b for b in buttons(seen(), ASKED, EFFORT) if b.act == "tune")
-    assert [(f.name, f.value, f.least, f.most) for f in made.fields] == [
+    assert [(f.name, f.value, f.least, f.most) for f in made.fields if not f.shape] == [
         ("copy_parallelism", 2, 1, 64),
         ("chunk_millis", 500, 10, 60_000),
     ]
+    # Every limit that `tune` takes, empty where nothing is asked for.
+    assert {f.name: f.value for f in made.fields if f.shape} == dict.fromkeys(HELD_BY, "")
+    now = {"max_load": "Threads_running=25", "max_lag": 2.5, "nice_ratio": 0.0, "max_history_list": 1000}
+    held = next(b for b in buttons(seen(Phase.VERIFYING), ASKED, EFFORT, now) if b.act == "tune")
+    assert {f.name: f.value for f in held.fields if f.shape and f.value} == {
+        "max_load": "Threads_running=25", "max_lag": "2.5", "max_history_list": "1000",
+    }  # fmt: skip
     fixed = Effort(limits=Limits(chunk_rows=700), asked=Tuning())
-    assert [len(b.fields) for b in buttons(seen(), ASKED, fixed) if b.act == "tune"] == [1]
-    for phase in (Phase.VERIFYING, Phase.WAITING, Phase.FAILED, Phase.COMPLETE):
+    made = next(b for b in buttons(seen(), ASKED, fixed) if b.act == "tune")
+    assert [f.name for f in made.fields if not f.shape] == ["copy_parallelism"]
+    for phase in (Phase.WAITING, Phase.FAILED, Phase.COMPLETE):
         assert "tune" not in [b.act for b in buttons(seen(phase), ASKED, EFFORT)]
 
 

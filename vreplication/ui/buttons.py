@@ -6,7 +6,9 @@ the act.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from vreplication.engine.effort import WHEN, Effort
 from vreplication.phases import OVER, Phase
@@ -19,19 +21,24 @@ from vreplication.ui.reading import About, Kept
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """A number that is asked for. `value`: as it is now."""
+    """A value that is asked for. `value`: as it is now.
+
+    Numbers from `least` to `most`; else text of this shape, and '' takes it away.
+    """
 
     name: str
     label: str
-    value: int
-    least: int
-    most: int
+    value: int | float | str
+    least: int | None = None
+    most: int | None = None
+    shape: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Button:
     """`will` and `wont` are whole sentences; {table} stands for the source table.
 
+    yes: what agrees to it, where `label` and "it" make no sentence.
     is_asked: False for what is done at once, since the button beside it takes it back.
     """
 
@@ -43,6 +50,7 @@ class Button:
     is_grave: bool = False
     fields: tuple[Field, ...] = ()
     is_asked: bool = True
+    yes: str = ""
 
     def about(self, table: str | None) -> Button:
         said = {name: getattr(self, name).replace("{table}", table or "") for name in ("question", "will", "wont")}
@@ -129,6 +137,7 @@ _REVERT = replace(
 _END_WINDOW = replace(
     _CANCEL,
     label="End the way back",
+    yes="End it",
     question="End the way back of {table}?",
     will="The original is emptied and dropped: there is no revert any more.",
     wont="{table}, as it is now, is untouched.",
@@ -137,6 +146,7 @@ _CLEAN_UP = Button(
     act="cleanup",
     label="Clean up",
     question="Drop the original?",
+    yes="Drop it",
     will="{kept} is dropped with its rows, for good. Your name goes into the journal.",
     wont="{table}, as it is now, is untouched.",
     is_grave=True,
@@ -183,14 +193,29 @@ _FIRST, _EARLIER, _LATER = (
     Button(act=act, label=label, question="", will="", wont="", is_asked=False)
     for act, label in (("first", "First"), ("earlier", "Earlier"), ("later", "Later"))
 )
-_BEFORE_THE_END_OF_THE_COPY = (Phase.PREPARING, Phase.COPYING)
+_HELD_BACK = (Phase.PREPARING, Phase.COPYING, Phase.CATCHING_UP, Phase.VERIFYING)
+"""While the server is asked what it bears."""
+_LIMITS = {
+    "max_load": ("Copy nothing while one of these status variables is above its limit", "Threads_running=25,…"),
+    "max_lag": ("Copy nothing while a replica is further behind, seconds", "seconds"),
+    "lag_replicas": ("Replicas whose lag counts; those that the server lists, where none is named", "host:port,…"),
+    "nice_ratio": ("Rest after each chunk, in multiples of the time that it took", "0 to 100"),
+    "max_history_list": ("Copy nothing while InnoDB's history list is longer, entries", "entries"),
+    "throttle_query": ("Copy nothing while the first value of this query is above 0", "SELECT …"),
+    "throttle_http": ("Copy nothing while this address answers with anything but 200", "https://…"),
+    "least_copy_share": ("Share of the time in which the copy goes on although catch-up is behind", "0 to 1"),
+    "critical_load": ("End, resumable, when one of these is above its limit twice in a row", "Threads_running=500,…"),
+}
+"""What holds a copy back, by the name of its option: its label, with the unit, and what it looks like."""
 
 
-def buttons(seen: Snapshot, about: About, effort: Effort | None = None) -> list[Button]:
-    """Those that make sense now. `effort`: where it is known, it can be changed."""
+def buttons(
+    seen: Snapshot, about: About, effort: Effort | None = None, limits: Mapping[str, object] = MappingProxyType({})
+) -> list[Button]:
+    """Those that make sense now. `effort`: where it is known, it can be changed. limits: what holds it back now."""
     if seen.phase in OVER or (about.is_cut and about.moved is None):
         return []
-    found = [] if seen.phase is Phase.FAILED else _of_living(seen, about, effort)
+    found = [] if seen.phase is Phase.FAILED else _of_living(seen, about, effort, limits)
     if not about.is_cut and (not seen.is_cancel_requested or seen.is_silent):
         found.append(_CANCEL)
     if about.moved is not None:
@@ -220,10 +245,10 @@ def of_queue(table: str, place: int, count: int) -> list[Button]:
     return [*found, _REMOVE.about(table)]
 
 
-def _of_living(seen: Snapshot, about: About, effort: Effort | None) -> list[Button]:
+def _of_living(seen: Snapshot, about: About, effort: Effort | None, limits: Mapping[str, object]) -> list[Button]:
     found = [_RESUME if seen.is_paused else _PAUSE]
-    if effort and seen.phase in _BEFORE_THE_END_OF_THE_COPY:
-        found.append(replace(_TUNE, fields=_fields(effort)))
+    if effort and seen.phase in _HELD_BACK:
+        found.append(replace(_TUNE, fields=(*_fields(effort), *_limits(limits))))
     if about.is_cut:
         return [*found, *_of_switched(about)]
     return [*found, *([_RELEASE] if about.is_held else [])]
@@ -233,6 +258,18 @@ def _of_switched(about: About) -> list[Button]:
     """What has been asked for once need not be asked again; where an end was asked for, nothing else comes."""
     asked = about.moved.asked if about.moved else None
     return [] if asked else [_REVERSE, _COMPLETE]
+
+
+def _limits(limits: Mapping[str, object]) -> tuple[Field, ...]:
+    """0 of a share or a ratio is none."""
+    return tuple(
+        Field(name=name, label=label, value=_plain(limits.get(name)), shape=shape)
+        for name, (label, shape) in _LIMITS.items()
+    )
+
+
+def _plain(value: object) -> str:
+    return "" if value in (None, 0) else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _fields(effort: Effort) -> tuple[Field, ...]:

@@ -49,7 +49,7 @@ def detail(answer: Answer, run: Run | None = None, consumers: Sequence[Answer] =
     """One workflow, with all that its page shows. `run`: the one that works on it. consumers: of every server."""
     found: Detail = answer.value
     seen, about = found.item.snapshot, found.item.about
-    data = item(found.item, answer.source.conn_id, found.effort) | {
+    data = item(found.item, answer.source.conn_id, found.effort, found.limits) | {
         "steps": _steps(seen, about, found),
         "is_driven": found.is_driven,
         "unheeded": pulse.unheeded(found.unheeded_seconds, about.released_by),

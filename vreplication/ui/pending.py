@@ -80,7 +80,7 @@ def _entry(standing: Standing, conn_id: str, waiting: Sequence[str]) -> Data:
         "state": "refused" if standing.state == due.FAILED else QUEUED,
         "tone": "failed" if standing.state == due.FAILED else "held" if is_held else "ended",
         "phase": {due.FAILED: "refused", due.STARTED: "starting"}.get(standing.state, "queued"),
-        "why": standing.why or "next, as soon as there is a free place",
+        "why": _why_queued(standing),
         "place": f"{place} of {len(waiting)}" if place else None,
         "after": entry.after,
         "not_before": due.iso(entry.not_before),
@@ -88,6 +88,13 @@ def _entry(standing: Standing, conn_id: str, waiting: Sequence[str]) -> Data:
         "at": due.iso(entry.submitted_at),
         "buttons": [_button(each, entry.workflow, conn_id) for each in made],
     }
+
+
+def _why_queued(standing: Standing) -> str:
+    if standing.why.startswith("scheduled for"):
+        # The time stands beside it, in the reader's zone.
+        return "its time has not come"
+    return standing.why or "next, as soon as there is a free place"
 
 
 def _of_airflow(runs: Sequence[AskedRun], answered: set[str]) -> list[Data]:
@@ -137,7 +144,7 @@ def _row(conn_id: str, workflow: str, kind: str, title: str, change: str) -> Dat
 def _asked(kind: str, spec: Mapping[str, Any], table: str) -> tuple[str, str]:
     """What it is about, and what is to be done, as the list's other rows say it."""
     if kind == DAG:
-        return str(spec.get("table") or table), str(spec.get("alter") or "")
+        return table or str(spec.get("table") or ""), str(spec.get("alter") or "")
     title = ", ".join(map(str, spec.get("tables") or ())) or table or "all tables"
     if kind == MOVES:
         return title, f"move from {spec.get('source_conn_id') or 'the source'}"

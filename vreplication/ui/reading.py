@@ -13,7 +13,8 @@ from typing import Any
 
 from vreplication.cutover.blockers import Blocker, blockers, old_snapshots
 from vreplication.cutover.reasons import catch_up_reasons, why_closed
-from vreplication.engine.effort import Effort, effort
+from vreplication.engine.effort import HELD_BY, Effort, effort
+from vreplication.engine.job import request_of
 from vreplication.errors import VReplicationError
 from vreplication.mysql.server import Server, inspect
 from vreplication.mysql.session import Session
@@ -27,7 +28,18 @@ from vreplication.scheduler import due, queueing
 from vreplication.scheduler.due import Standing
 from vreplication.schema.difference import Definitions
 from vreplication.schema.introspect import size_of
-from vreplication.state import definitions, feed_rates, history, journal, lease, ledger, queue, verdicts, workflows
+from vreplication.state import (
+    definitions,
+    feed_rates,
+    history,
+    journal,
+    lease,
+    ledger,
+    queue,
+    throttling,
+    verdicts,
+    workflows,
+)
 from vreplication.state import gate as state_of_gate
 from vreplication.state.history import Point
 from vreplication.state.moves import Side
@@ -144,6 +156,8 @@ class Detail:
     unheeded_seconds: float | None = None
     """For so long it has been released, and no process works on it."""
     kept: Kept | None = None
+    limits: Mapping[str, Any] = field(default_factory=dict)
+    """What holds it back above which limit, by the names of the options."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,6 +286,7 @@ def detail(session: Session, *, workflow: str) -> Detail | None:
         journal=journal.read(session, workflow),
         verdict=verdicts.load(session, workflow),
         effort=None if asked.kind == FEEDS else _effort(session, row),
+        limits={} if asked.kind == FEEDS else _limits(session, row),
         is_driven=is_driven,
         definitions=definitions.load(session, workflow),
         unheeded_seconds=state_of_gate.unheeded_seconds(session, workflow) if is_standing else None,
@@ -291,6 +306,14 @@ def _kept(session: Session, row: WorkflowRow, asked: About) -> Kept | None:
     open_back = reverting.way_back(session, row.id)
     is_open = open_back is not None and open_back.phase not in OVER
     return Kept(table=f"{row.source_schema}.{row.retired_table}", nbytes=nbytes, is_open=is_open)
+
+
+def _limits(session: Session, row: WorkflowRow) -> dict[str, Any]:
+    try:
+        now = request_of(row, throttling.read(session, row.id))
+    except (VReplicationError, ValueError):
+        return {}
+    return {name: getattr(now, name) for name in HELD_BY}
 
 
 def _effort(session: Session, row: WorkflowRow) -> Effort | None:

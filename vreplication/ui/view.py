@@ -7,9 +7,10 @@ template decides nothing.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote
 
@@ -95,7 +96,9 @@ def problems(answers: list[Answer]) -> list[Data]:
     return [_source(a) for a in answers if a.problem is not None]
 
 
-def item(found: Item, conn_id: str, effort: Effort | None = None) -> Data:
+def item(
+    found: Item, conn_id: str, effort: Effort | None = None, limits: Mapping[str, Any] = MappingProxyType({})
+) -> Data:
     seen, about = found.snapshot, found.about
     data = seen.as_status_json()
     del data["event"]
@@ -116,7 +119,7 @@ def item(found: Item, conn_id: str, effort: Effort | None = None) -> Data:
         "words": _words(seen, about) | {"eta": _eta(seen, about, found.points)},
         "gate": _gate(found.gate),
         "checks": _checks(seen),
-        "buttons": [button_of(b, seen.workflow, conn_id) for b in buttons(seen, about, effort)],
+        "buttons": [button_of(b, seen.workflow, conn_id) for b in buttons(seen, about, effort, limits)],
         "lasted": _lasted(seen),
         "url": workflow_url(seen.workflow, conn_id),
         "past_url": f"api/{workflow_url(seen.workflow, conn_id)}",

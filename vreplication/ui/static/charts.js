@@ -151,6 +151,26 @@
     return [seen.map((p) => p.at), ...chart.lines.map(([name]) => seen.map((p) => (known(p[name]) ? p[name] : null)))];
   }
 
+  // Where the time axis has a word: uPlot's own steps go from one minute to five, and a run of four has none of these.
+  const PARTS = [5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400];
+
+  function moments(u, n, from, to) {
+    const most = Math.max(2, Math.floor(u.bbox.width / devicePixelRatio / 90));
+    const zone = new Date(from * 1000).getTimezoneOffset() * 60;
+    const count = (step) => Math.floor((to - zone) / step) - Math.ceil((from - zone) / step) + 1;
+    const days = Math.ceil((to - from) / 86400 / most) * 86400;
+    const step = PARTS.find((each) => count(each) <= most) || days;
+    const first = Math.ceil((from - zone) / step) * step + zone;
+    const found = Array.from({ length: Math.max(0, count(step)) }, (_, k) => first + k * step);
+    return found.length ? found : [from];
+  }
+
+  function named(u, splits) {
+    const isFine = splits.length > 1 && splits[1] - splits[0] < 60;
+    const format = span() > 43200 ? dated : isFine ? clock : minute;
+    return splits.map((at) => format.format(new Date(at * 1000)));
+  }
+
   function options(found) {
     const width = Math.max(found.canvas.clientWidth, 120);
     const upTo = (u, low, high) => [0, high > 0 ? high * 1.1 : 1];
@@ -176,7 +196,7 @@
       scales: { x: { time: true, range: (u, from, to) => [from, Math.max(to, from + 60)] }, y0, y1: { range: upTo } },
       series: [{}, ...lines],
       axes: [
-        axis({ grid: { show: false }, size: 22, space: 90, values: (u, splits) => splits.map((at) => (span() > 43200 ? dated : minute).format(new Date(at * 1000))) }),
+        axis({ grid: { show: false }, size: 22, space: 90, splits: moments, values: named }),
         axis({ scale: "y0", grid, size: isTime ? 66 : 44, values, space: 36 }),
         ...(isTime ? [] : [axis({ scale: "y1", side: 1, grid: { show: false }, size: 44, values, space: 36 })]),
       ],

@@ -88,8 +88,8 @@ function localize() {
   for (const time of document.querySelectorAll("time")) {
     const at = new Date(time.dateTime);
     if (Number.isNaN(at.getTime())) continue;
-    const isFar = Math.abs(at - Date.now()) > 12 * 3600e3;
-    const format = !time.hasAttribute("data-short") ? full : isFar ? withDay : brief;
+    const hours = Math.abs(at - Date.now()) / 3600e3;
+    const format = !time.hasAttribute("data-short") || hours > 6 * 24 ? full : hours > 12 ? withDay : brief;
     const text = format.format(at);
     if (time.textContent !== text) time.textContent = text;
   }
@@ -191,29 +191,52 @@ let asked = null;
 
 function ask(button) {
   asked = button.dataset;
-  by("ask-fields").replaceChildren(...JSON.parse(asked.fields || "[]").map(field));
+  by("ask-fields").replaceChildren(...fields(JSON.parse(asked.fields || "[]")));
   by("ask-title").textContent = button.dataset.question;
   by("ask-will").textContent = button.dataset.will;
   by("ask-wont").textContent = button.dataset.wont;
-  by("ask-yes").textContent = by("ask-fields").firstChild ? "Set" : `${button.dataset.label} it`;
+  by("ask-yes").textContent = by("ask-fields").firstChild ? "Set" : button.dataset.yes || `${button.dataset.label} it`;
   by("ask-yes").disabled = false;
   by("ask-problem").hidden = true;
   by("ask").showModal();
   (by("ask-fields").querySelector("input") || by("ask-no")).focus();
 }
 
-function field({ name, label, value, least, most }) {
+function field({ name, label, value, least, most, shape }) {
   const made = document.createElement("label");
   const input = document.createElement("input");
+  if (shape) {
+    // As text: a browser says '' of a number that it does not like, and '' takes a limit away.
+    Object.assign(input, { type: "text", name, defaultValue: value, placeholder: shape, autocomplete: "off" });
+    input.dataset.off = "";
+    made.append(label, input);
+    return made;
+  }
   Object.assign(input, { type: "number", name, defaultValue: value, min: least, max: most, required: true });
   made.append(`${label} (${least.toLocaleString()} to ${most.toLocaleString()})`, input);
   return made;
 }
 
+// Numbers first; what few will need is folded, unless it is in force.
+function fields(asked) {
+  const limits = asked.filter((each) => each.shape);
+  const made = asked.filter((each) => !each.shape).map(field);
+  if (!limits.length) return made;
+  const folded = document.createElement("details");
+  const inner = document.createElement("div");
+  const head = document.createElement("summary");
+  head.textContent = "What holds it back (an empty field: nothing)";
+  inner.className = "fields";
+  inner.append(...limits.map(field));
+  folded.open = limits.some((each) => each.value);
+  folded.append(head, inner);
+  return [...made, folded];
+}
+
 // What was typed, as it was typed: the server has the words for what is wrong with it.
 function values() {
   const inputs = [...by("ask-fields").querySelectorAll("input")].filter((i) => i.value !== i.defaultValue);
-  return Object.fromEntries(inputs.map((i) => [i.name, i.value]));
+  return Object.fromEntries(inputs.map((i) => [i.name, "off" in i.dataset ? i.value.trim() || "off" : i.value]));
 }
 
 function told(text, isBad = false) {
