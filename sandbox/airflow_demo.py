@@ -59,6 +59,7 @@ def deployment(port: int | None = None) -> Deployment:
         settings={
             "AIRFLOW_CONFIG": str(ROOT / "airflow.cfg"),
             "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "dags"),
+            "AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / "plugins"),
         },
     )
 

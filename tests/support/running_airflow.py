@@ -37,6 +37,7 @@ def make_deployment(home: Path, environment: Mapping[str, str] | None = None) ->
     settings = {
         "VREPLICATION_MIGRATIONS": str(home / "migrations"),
         "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": bundles(ROOT / "dags", ROOT / "tests/dags/consumers"),
+        "AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / "plugins"),
         # Reading files again that do not change takes a tenth of a core from the tests.
         "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": _NEVER,
         # Of a lake, whose JVM would optimize more than it does in a test.
