@@ -24,11 +24,11 @@ from vreplication.feed.conflicts import Conflicts
 from vreplication.feed.lanes import Lane, Lanes, Named, lanes_of, tags_of
 from vreplication.feed.large import Fit
 from vreplication.feed.merge import Merge
-from vreplication.feed.messages import Admin, Ddl, Format, Header, Kind, Place, Row
+from vreplication.feed.messages import Admin, Ddl, Encoded, Format, Header, Kind, Place, Row
 from vreplication.feed.producer import FeedProducer
 from vreplication.feed.progress import End, Followed, Progress
 from vreplication.feed.reading import Mark, Piece, Reading, Source
-from vreplication.feed.topics import check_held, check_topics, find_tails, open_lanes
+from vreplication.feed.topics import KEYLESS, check_held, check_topics, find_tails, keyed, open_lanes
 from vreplication.pausepoints import reach
 
 log = logging.getLogger(__name__)
@@ -422,10 +422,13 @@ class Run:
         for partition, each in sending.source.dispatcher.placed(row):
             self._align(partition, each)
             format = sending.source.format
-            messages = self.settings.fit.row(format, each, format.row(each))
+            messages = self._keyed(lane, row, self.settings.fit.row(format, each, format.row(each)))
             self.producer.row(lane, partition, each.place, messages, tags)
             self._sent_rows += 1
             self._by_partition[partition] += 1
+
+    def _keyed(self, lane: Lane, of: Row | Ddl, messages: Sequence[Encoded]) -> Sequence[Encoded]:
+        return messages if self.settings.format.name in KEYLESS else keyed(self.broker, lane, of, messages)
 
     def _align(self, partition: int, row: Row) -> None:
         number = self._conflicts.meet(partition, row) if self._conflicts is not None else None
@@ -454,7 +457,7 @@ class Run:
             sending.source.check_ddl(ddl)
             messages, tags = self.settings.fit.ddl(sending.source.format, ddl), _tags(ddl)
             for lane in self._lanes_of(sending, ddl):
-                self.producer.broadcast(lane, Kind.DDL, place, messages, tags)
+                self.producer.broadcast(lane, Kind.DDL, place, self._keyed(lane, ddl, messages), tags)
             self._pass_barrier()
             sending.last = self._reached = place
 

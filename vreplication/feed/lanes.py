@@ -124,6 +124,8 @@ class Lane:
     recorded: TableTopic | None = None
     is_changed: bool = False
     """Something was sent since it was recorded."""
+    is_compacted: bool | None = None
+    """None: not asked yet, which a message without a key does."""
     last: int = 0
     """Time of the last row or DDL that was sent, and below of the last Resolved, and when that was."""
     resolved: int = -1

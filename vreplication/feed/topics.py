@@ -16,7 +16,7 @@ from vreplication.feed.broker import Broker, Topic
 from vreplication.feed.catalog import SYSTEM, Filter
 from vreplication.feed.dispatch import MOST_PARTITIONS
 from vreplication.feed.lanes import Lane, Lanes, Named, Sent, check_names, tags_of, topic_name
-from vreplication.feed.messages import Tags
+from vreplication.feed.messages import Ddl, Encoded, Row, Tags
 from vreplication.feed.progress import End, Progress
 from vreplication.mysql.session import Session
 
@@ -109,6 +109,21 @@ def holds(broker: Broker, topic: Topic) -> bool:
     bounds = broker.bounds_of((topic.name, number) for number in range(topic.partitions))
     starts = {each: low for each, (low, high) in bounds.items() if high > low}
     return any(True for _ in broker.behind_each(starts))
+
+
+def keyed(broker: Broker, lane: Lane, of: Row | Ddl, messages: Sequence[Encoded]) -> Sequence[Encoded]:
+    """A compacted topic takes nothing without a key, and of DDL the statement has one. Raises Terminal of a row."""
+    if all(message.key is not None for message in messages):
+        return messages
+    if lane.is_compacted is None:
+        found = broker.find(lane.name)
+        lane.is_compacted = found is not None and found.is_compacted
+    if isinstance(of, Row) and lane.is_compacted:
+        raise Terminal(
+            f"Table {of.layout.name} has no key, and topic {lane.name} is compacted: it takes no message without one.",
+            cure="Set the topic's cleanup.policy to delete, and resume the feed.",
+        )
+    return [message for message in messages if message.key is not None] if lane.is_compacted else messages
 
 
 # What nobody else may change.
