@@ -83,8 +83,8 @@ def _check_log(feed: str, session: Session, here: str, place: Position, begins: 
         raise Refused(f"{here} has gtid_mode OFF.", cure="Set it to ON, in the steps of MySQL's manual.")
     if lacks := ",".join(filter(None, (_missing(session, each) for each in (place.gtids, parse(half))))):
         raise Refused(
-            f"{here} has not got all that feed {feed} has sent; of these transactions the topic has rows, and the"
-            f" server has not: {lacks[:_SHOWN]}.",
+            f"{here} has not got all that feed {feed} has read; what these transactions changed may stand in the topic,"
+            f" and the server lacks them: {lacks[:_SHOWN]}.",
             cure=f"Go on with a server that has them. {_ANOTHER}",
         )
     if not all(places.exists(session, each) for each in (place, *begins)):
