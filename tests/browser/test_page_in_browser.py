@@ -244,6 +244,7 @@ def test_nothing_yet_says_how_to_begin(session: Session, open_tab: OpenTab) -> N
     page = open_tab(LIST).page
     expect(page.get_by_role("heading", name="No migration yet")).to_be_visible()
     expect(page.get_by_text("vreplication online-ddl --table")).to_be_visible()
+    expect(page.get_by_role("link", name="New migration")).to_be_visible()
 
 
 def test_it_says_that_it_loads(session: Session, open_tab: OpenTab) -> None:
@@ -477,15 +478,20 @@ def _complaints(page: Page) -> list[str]:
     return [f"{each['id']}: {node['html']} ({node['failureSummary']})" for each in found for node in each["nodes"]]
 
 
-def test_airflows_own_dark_mode_reaches_the_page(session: Session, open_tab: OpenTab) -> None:
+def test_airflows_own_appearance_reaches_the_page(session: Session, open_tab: OpenTab) -> None:
     page = open_tab(color_scheme="null").page
     frame = open_migrations(page)
     assert not _is_dark(frame)
     page.get_by_role("button", name="User").click()
     page.get_by_role("menuitem", name="Appearance").click()
     page.get_by_role("menuitemradio", name="Dark Mode").click()
-    frame.wait_for_function("matchMedia('(prefers-color-scheme: dark)').matches")
+    frame.wait_for_function("getComputedStyle(document.documentElement).colorScheme === 'dark'")
     assert _is_dark(frame)
+    page.get_by_role("button", name="User").click()
+    page.get_by_role("menuitem", name="Appearance").click()
+    page.get_by_role("menuitemradio", name="Light Mode").click()
+    frame.wait_for_function("getComputedStyle(document.documentElement).colorScheme === 'light'")
+    assert not _is_dark(frame)
 
 
 # -- the keyboard
@@ -508,6 +514,40 @@ def test_a_release_with_the_keyboard_alone(session: Session, open_tab: OpenTab, 
     page.keyboard.press("Enter")
     expect(page.locator(".tag").first).to_have_text("waiting at the gate")
     assert gate.released_by(session, "waits") == "admin (Airflow)"
+
+
+def test_a_new_migration_is_planned_with_the_keyboard_alone(
+    archive: Database, session: Session, open_tab: OpenTab
+) -> None:
+    """On a narrow screen, in both colors; what is wrong is said at the field that it is about."""
+    archive.admin.execute_raw("CREATE TABLE IF NOT EXISTS busy (id INT PRIMARY KEY, v VARCHAR(200))")
+    tab = open_tab(LIST, width=400, color_scheme="dark")
+    page = tab.page
+    _tab_to(page, "New migration")
+    page.keyboard.press("Enter")
+    page.get_by_label("Server").press("a")
+    for text in ("nothing", "ADD COLUMN w INT"):
+        page.keyboard.press("Tab")
+        page.keyboard.type(text)
+    wrong = page.get_by_role("alert").filter(has_text="There is no table archive.nothing, or the user may not see it.")
+    expect(wrong).to_be_visible()
+    expect(page.get_by_label("Table", exact=True)).to_have_attribute("aria-invalid", "true")
+    page.get_by_label("Table", exact=True).fill("busy")
+    page.keyboard.press("Enter")
+    expect(page.locator("#plan-verdict")).to_be_focused()
+    expect(page.locator(".diff ins")).to_have_text("+ comes:   `w` int(11) DEFAULT NULL,")
+    for each in page.locator("summary").all():
+        each.press("Enter")
+    for scheme in ("dark", "light"):
+        page.emulate_media(color_scheme=scheme)
+        assert _complaints(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth") == 400
+    expect(page.locator("button.strong:visible")).to_have_text(["Start"])
+    page.get_by_label("ALTER TABLE").press_sequentially(" NOT NULL")
+    expect(page.locator("button.strong:visible")).to_have_text(["Show the plan"])
+    expect(page.get_by_role("button", name="Start")).to_be_disabled()
+    assert all("409" in problem for problem in tab.problems)
+    tab.problems.clear()
 
 
 def _tab_to(page: Page, text: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from airflow_ui import fill, framed, open_form, open_migrations, run_path, trigger
 from playwright.sync_api import Frame, Page, expect
-from tabs import OpenTab
+from tabs import OpenTab, Tab
 
 from sandbox import orders
 from tests.support.dag_runs import DagRun
@@ -24,41 +24,40 @@ pytestmark = [
     # Both flavors' whole runs are in tests/dags; what is looked at here is the same for both.
     pytest.mark.parametrize("server", ["mariadb"], indirect=True, scope="session"),
 ]
-WORKFLOW = "orders-region"
 SECOND = 1_000
 LANDED, OPENED = "copy.after_land", "copy.after_open"
 
 
 def test_a_wrong_value_is_refused_with_a_sentence(shop: Shop, open_tab: OpenTab) -> None:
     """What the form can know at once, and what only the first task can."""
-    page = open_tab().page
+    tab = open_tab()
+    page = tab.page
     form = open_form(page)
     fill(form, source_conn_id=shop.conn_id, alter="ADD x INT", workflow="refused")
+    tab.picture("form", 900)
     expect(form.get_by_text("This field is required")).to_have_count(1)
     expect(form.get_by_role("button", name="Trigger", exact=True)).to_be_disabled()
-    fill(form, table="orders", cutover="window", cutover_window="Someday")
+    fill(form, table="orders", cutover="window", cutover_window="Someday", chunk_rows="300")
     page.goto(f"{run_path(trigger(form))}/tasks/plan")
     sentence = page.get_by_text("cutover_window: 'Someday' is no window. Write it as Sat 02:00-04:00 Europe/Berlin.")
     expect(sentence).to_be_visible(timeout=90 * SECOND)
     assert shop.phase("refused") is None
 
 
-def test_from_the_form_to_the_new_table(shop: Shop, pauses: Path, open_tab: OpenTab) -> None:
+def test_from_the_plan_to_the_new_table(shop: Shop, pauses: Path, open_tab: OpenTab) -> None:
     tab = open_tab()
     page = tab.page
     (pauses / LANDED).touch()
-    form = open_form(page)
-    fill(form, cutover="manual", chunk_rows="300")
-    fill(form, source_conn_id=shop.conn_id, table="orders", alter=orders.ALTER, workflow=WORKFLOW)
-    tab.picture("form", 900)
-    run = DagRun(airflow=shop.airflow, dag_id="online_ddl", run_id=trigger(form))
+    workflow = _start_on_our_page(tab, shop)
+    run = DagRun(airflow=shop.airflow, dag_id="online_ddl", run_id=workflow)
     wait_reached(pauses, LANDED)
+    page.goto(run_path(workflow))
     _the_bar_moves(_tab_of_run(page), pauses)
     tab.picture("run", 800)
     let_go(pauses, LANDED)
     _the_link_of_a_task_leads_there(page, run)
-    run.wait_for(lambda: shop.phase(WORKFLOW) is Phase.WAITING, "it does not come to the gate")
-    frame = _out_of_the_list(page)
+    run.wait_for(lambda: shop.phase(workflow) is Phase.WAITING, "it does not come to the gate")
+    frame = _out_of_the_list(page, workflow)
     expect(frame.locator("canvas")).to_have_count(3, timeout=90 * SECOND)
     tab.picture("migration", 1_600)
     frame.get_by_text("Definition, before and after").click()
@@ -67,9 +66,28 @@ def test_from_the_form_to_the_new_table(shop: Shop, pauses: Path, open_tab: Open
     expect(frame.locator("#phase")).to_have_text("complete", timeout=90 * SECOND)
     assert run.end() == "success", run.story()
     with connect(shop.database.url) as session:
-        written = journal.read(session, WORKFLOW)
+        written = journal.read(session, workflow)
     assert [e["actor"] for e in written if e["event"] == "released"] == ["admin (Airflow)"]
-    shop.prove(WORKFLOW)
+    shop.prove(workflow)
+
+
+def _start_on_our_page(tab: Tab, shop: Shop) -> str:
+    """From the list; returns the workflow, whose page it then is, inside of Airflow's frame."""
+    frame = open_migrations(tab.page)
+    frame.get_by_role("link", name="New migration").click()
+    frame.get_by_label("Server").select_option(shop.conn_id)
+    frame.get_by_label("Table", exact=True).fill("orders")
+    frame.get_by_label("ALTER TABLE").fill(orders.ALTER)
+    frame.get_by_label("Cut-over").select_option("manual")
+    frame.get_by_text("How hard to work").click()
+    frame.get_by_label("Size of a chunk (rows)").fill("300")
+    frame.get_by_role("button", name="Show the plan").click()
+    expect(frame.get_by_role("heading", name="It can be done online.")).to_be_visible()
+    tab.picture("new", 1_400)
+    frame.get_by_role("button", name="Start").click()
+    expect(frame.locator("#phase")).to_have_text("copying", timeout=90 * SECOND)
+    found: str = frame.evaluate("decodeURIComponent(location.pathname.split('/').pop())")
+    return found
 
 
 def _tab_of_run(page: Page) -> Frame:
@@ -112,10 +130,10 @@ def _the_link_of_a_task_leads_there(page: Page, run: DagRun) -> None:
     expect(framed(page, "Migration").locator("h1")).to_contain_text("orders ADD COLUMN region")
 
 
-def _out_of_the_list(page: Page) -> Frame:
+def _out_of_the_list(page: Page, workflow: str) -> Frame:
     """The list, and from there to the one that waits."""
     frame = open_migrations(page)
-    row = frame.get_by_role("listitem").filter(has_text=WORKFLOW)
+    row = frame.get_by_role("listitem").filter(has_text=workflow)
     expect(row).to_contain_text("waiting for you")
     row.get_by_role("link").click()
     expect(frame.locator("#phase")).to_have_text("waiting for you")

@@ -46,7 +46,7 @@ from vreplication.scheduler import queueing
 from vreplication.settings import SIDECAR, Tuning
 from vreplication.state import gate, history, journal, layout, lease, moves, progress, queue, tuning, workflows
 from vreplication.state.workflows import WorkflowRow
-from vreplication.ui import Run, asking
+from vreplication.ui import Run, answers, asking
 from vreplication.ui.asking import Source
 from vreplication.ui.lakes import Lake
 from vreplication.ui.pending import AskedRun
@@ -58,7 +58,7 @@ RUN = Run("online_ddl", "manual__1")
 ALTER = "ADD COLUMN c INT COMMENT '<b>\"&'"
 STATIC = ["/static/page.js", "/static/uplot/uPlot.iife.min.js"]
 PAGES = ["/", "/metrics", f"/workflows/{WORKFLOW}", "/runs/online_ddl/manual__1", *STATIC]
-JSONS = ["/api/workflows", f"/api/workflows/{WORKFLOW}"]
+JSONS = ["/api/openapi.json", "/api/workflows", f"/api/workflows/{WORKFLOW}"]
 NOWHERE = ["/docs", "/redoc", "/openapi.json", "/static/../app.py", "/static/nope", "/nope", "/api/nope"]
 ACTS = ["pause", "resume", "release", "tune", "cancel", "reverse", "complete", "cleanup", "revert"]
 
@@ -317,6 +317,23 @@ def test_a_silent_part_of_airflow_is_told_where_somebody_waits_for_it(
     assert clients["viewer"].get("/api/workflows").json()["pulse"] == []
 
 
+def test_every_json_route_says_what_it_answers(clients: dict[str, Any], workflow: WorkflowRow) -> None:
+    """And answers it."""
+    found = clients["viewer"].get("/api/openapi.json").json()
+    assert found["servers"] == [{"url": "/vreplication"}]
+    routes = {path: method for path, methods in found["paths"].items() for method in methods.items()}
+    assert {path for path in routes if not path.startswith("/api/")} == set()
+    for path, (method, route) in routes.items():
+        assert "$ref" in route["responses"]["200"]["content"]["application/json"]["schema"], (method, path)
+        assert route["tags"], path
+        assert route["summary"].lower() != route["operationId"].rpartition("_api_")[0].replace("_", " "), path
+    answers.Listing.model_validate(clients["viewer"].get("/api/workflows").json())
+    answers.Lakes.model_validate(clients["viewer"].get("/api/lakes").json())
+    answers.Detailed.model_validate(clients["viewer"].get(f"/api/workflows/{WORKFLOW}").json())
+    answers.Done.model_validate(press(clients["user"], "pause").json())
+    answers.Problem.model_validate(press(clients["user"], "nothing").json())
+
+
 FORGED = [
     {},
     {"x-csrf-token": ""},
@@ -522,7 +539,9 @@ def test_the_history_is_served_by_the_hour_or_whole(
     assert hour["points"][0]["eta_at"].endswith("Z")
     assert [p["rows_copied"] for p in past(viewer, "?history=whole")["points"]] == [0, 1, 2]
     assert [p["rows_copied"] for p in past(viewer, f"?after={hour['last'] - 1}")["points"]] == [2]
-    assert clients["viewer"].get(f"/api/workflows/{WORKFLOW}?history=other").status_code == 422
+    refused = clients["viewer"].get(f"/api/workflows/{WORKFLOW}?history=other")
+    told = {"detail": "query.history: it has to be one of 'hour' or 'whole'."}
+    assert (refused.status_code, refused.json()) == (422, told)
 
 
 def test_a_sidecar_of_an_earlier_release_is_shown(
@@ -585,7 +604,7 @@ def test_a_run_that_was_refused_says_where_the_reason_is(
     home.known = [Source(conn_id="main", url=database.url)]
     page = f"/workflows/{WORKFLOW}?conn_id=main"
     waits = clients["viewer"].get(page)
-    assert (waits.status_code, "(yet)" in waits.text) == (404, True)
+    assert (waits.status_code, f"the run of {WORKFLOW}; it has not planned it yet" in waits.text) == (202, True)
     home.failed = {"manual__1"}
     failed = clients["viewer"].get(page)
     assert (failed.status_code, "This run began no migration." in failed.text) == (404, True)

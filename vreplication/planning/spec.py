@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
@@ -452,7 +452,13 @@ _WRONG = {
 }
 
 
-def said(error: ValidationError) -> str:
+class Wrong(Protocol):
+    """pydantic's error, and FastAPI's of a request."""
+
+    def errors(self) -> Sequence[Any]: ...
+
+
+def said(error: Wrong) -> str:
     """The first of what is wrong, as one sentence: the field, and what its value has to be."""
     first = error.errors()[0]
     field = ".".join(map(str, first["loc"])) or "request"

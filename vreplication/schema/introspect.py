@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from vreplication.errors import Refused
@@ -41,6 +42,16 @@ def introspect(session: Session, schema: str, table: str) -> Table:
         raise Refused(f"{schema}.{table} is a {str(found[0]).lower()}, not a table.", cure="Name a base table.")
     # The names as they are stored: where names are folded, the binary log holds these and not what was typed.
     return _read(session, str(found[6]), str(found[7]), found[:6])
+
+
+def base_tables(session: Session, without: Sequence[str], most: int) -> list[tuple[str, str]]:
+    """(schema, name) of those that the user may see, by name; not of the schemas `without`."""
+    holes = ",".join(["%s"] * len(without))
+    sql = (
+        "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES WHERE TABLE_TYPE='BASE TABLE'"
+        f" AND TABLE_SCHEMA NOT IN ({holes}) ORDER BY TABLE_SCHEMA, TABLE_NAME LIMIT {int(most)}"
+    )
+    return [(str(schema), str(table)) for schema, table in session.rows(sql, tuple(without))]
 
 
 def read_columns(session: Session, schema: str, table: str) -> tuple[Column, ...]:

@@ -1,8 +1,8 @@
 """Who may look and who may act, as Airflow says; and that an act was meant.
 
 What must stay true: looking takes a login that may read the DAG `online_ddl`, acting one that may edit the DAG of the
-workflow's kind (also for workflows of the command line); an act that rides on the browser's cookie comes from our own
-page, with its token.
+workflow's kind (also for workflows of the command line), starting one that may trigger it; an act that rides on the
+browser's cookie comes from our own page, with its token.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
-from airflow.api_fastapi.auth.managers.models.resource_details import DagDetails
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
 from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag
 from airflow.models.dag import DagModel
 from fastapi import Depends, HTTPException, Request, Response
@@ -36,6 +36,19 @@ def editable(user: GetUserDep) -> frozenset[str]:
 def _may_edit(user: BaseUser, kind: str) -> bool:
     details = DagDetails(id=kind, team_name=DagModel.get_team_name(kind))
     return bool(get_auth_manager().is_authorized_dag(method="PUT", details=details, user=user))
+
+
+def can_start(user: GetUserDep) -> bool:
+    """As Airflow asks before it triggers the DAG: for them the button is of use."""
+    details = DagDetails(id=DAG, team_name=DagModel.get_team_name(DAG))
+    manager = get_auth_manager()
+    return bool(manager.is_authorized_dag(method="POST", access_entity=DagAccessEntity.RUN, details=details, user=user))
+
+
+def may_start(can: Annotated[bool, Depends(can_start)]) -> None:
+    """Raises 403. Definitions of tables are shown to nobody else."""
+    if not can:
+        raise HTTPException(403, "Starting a migration takes the right to trigger the DAG online_ddl.")
 
 
 def may_act(kinds: Annotated[frozenset[str], Depends(editable)]) -> None:

@@ -15,36 +15,35 @@ from typing import Annotated, Any, Literal
 from airflow.api_fastapi.core_api.security import GetUserDep
 from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request, Response
 from fastapi.concurrency import run_in_threadpool
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, RedirectResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from starlette.types import ASGIApp, Receive, Scope, Send
 
-from vreplication import names
+from vreplication import __version__, names
 from vreplication.errors import Refused, Transient, VReplicationError
 from vreplication.masking import mask, masked
 from vreplication.mysql.session import Session
 from vreplication.mysql.url import SourceUrl
 from vreplication.progress import metrics
 from vreplication.state import queue
-from vreplication.ui import FEEDS, LAKES, MOVES, Run, access, detail, lakes, pulse, reading, view
+from vreplication.ui import FEEDS, LAKES, MOVES, Run, access, answers, detail, lakes, pulse, reading, view, web
 from vreplication.ui.acts import ACTS, AT_BOTH_ENDS, QUEUE_ACTS, WITH_VALUES, in_queue
 from vreplication.ui.asking import Answer, Asker, Question, Source
 from vreplication.ui.home import Home
+from vreplication.ui.new import NewMigration
 
 STATIC = {
     "page.css": "text/css",
     "page.js": "text/javascript",
+    "new.js": "text/javascript",
     "charts.js": "text/javascript",
     "uplot/uPlot.min.css": "text/css",
     "uplot/uPlot.iife.min.js": "text/javascript",
 }
-_HEADERS = {
-    "Cache-Control": "no-store",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "same-origin",
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
-    "connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'self'",
-}
+_DESCRIPTION = (
+    "Migrations, moves and feeds of every marked connection. Every route takes a login: `Authorization: Bearer …` with"
+    " a token of Airflow's `POST /auth/token`. Figures are for programs; `words` are for people, and may change."
+)
 _SMALL = 100
 _FIRST_SECONDS = 0.3
 _SOON = 50
@@ -57,7 +56,8 @@ _WAITED_FOR = ("release", "resume", "cancel")
 class NotFound(Exception):
     """`status` 404: it does not exist; 409: in several places; 503: a source that may have it does not answer.
 
-    202: it has not answered so far, and the page asks again. run: the failed one that was to make it.
+    202: it has not answered so far, or its run has not begun it, and the page asks again. run: the one that is to make
+    it, or was.
     """
 
     def __init__(self, status: int, title: str, problems: list[dict[str, Any]], run: Run | None = None) -> None:
@@ -67,40 +67,27 @@ class NotFound(Exception):
 
 def create_app(home: Home) -> FastAPI:
     """The whole app. Airflow's auth manager must be there when the first request comes."""
-    app = FastAPI(title="vreplication", docs_url=None, redoc_url=None, openapi_url=None)
+    app = FastAPI(
+        title="vreplication",
+        version=__version__,
+        description=_DESCRIPTION,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+    )
     page = Page(home)
     app.include_router(page.api())
     app.include_router(page.html())
     app.include_router(_nothing_else())
-    app.middleware("http")(_with_headers)
-    app.add_middleware(WithPrefix)
+    app.middleware("http")(web.with_headers)
+    app.exception_handler(RequestValidationError)(web.in_a_sentence)
+    app.add_middleware(web.WithPrefix)
     return app
-
-
-class WithPrefix:
-    """Puts back the prefix of Airflow's base_url where a proxy has taken it off: routes are looked for behind it."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        prefix = str(scope.get("app_root_path") or "").rstrip("/")
-        if prefix and not scope.get("path", "").startswith(f"{prefix}/"):
-            raw = scope.get("raw_path") or scope["path"].encode()
-            scope = {**scope, "path": prefix + scope["path"], "raw_path": prefix.encode() + raw}
-        await self._app(scope, receive, send)
-
-
-async def _with_headers(request: Request, call_next: Any) -> Response:
-    response: Response = await call_next(request)
-    for name, value in _HEADERS.items():
-        response.headers.setdefault(name, value)
-    return response
 
 
 def _nothing_else() -> APIRouter:
     """Who is not logged in does not learn what exists."""
-    router = APIRouter(dependencies=[Depends(access.may_look)])
+    router = APIRouter(dependencies=[Depends(access.may_look)], include_in_schema=False)
 
     @router.api_route("/{rest:path}", methods=["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
     def nothing(rest: str) -> None:
@@ -117,27 +104,41 @@ class Page:
         self._asker = Asker()
         loader = PackageLoader("vreplication.ui", "templates")
         self._templates = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+        self._new = NewMigration(self._asker, self._sources, self._render)
 
     def api(self) -> APIRouter:
-        router = APIRouter(prefix="/api", dependencies=[Depends(access.may_look)])
-        router.get("/workflows")(self.api_list)
-        router.get("/lakes")(self.api_lakes)
-        router.get("/workflows/{workflow}")(self.api_detail)
-        guards = [Depends(access.may_act), Depends(access.was_meant)]
-        router.post("/workflows/{workflow}/{act}", dependencies=guards)(self.api_act)
-        router.post("/queue/{workflow}/{act}", dependencies=guards)(self.api_queue)
+        """Each with a summary, and a model of its answer: `/api/openapi.json` is made from them."""
+        look = [Depends(access.may_look)]
+        router = APIRouter(prefix="/api", dependencies=look, responses=answers.PROBLEMS, tags=["Workflows"])
+        router.get("/openapi.json", include_in_schema=False)(self.api_schema)
+        router.get("/workflows", summary="List all", responses=answers.told(answers.Listing))(self.api_list)
+        router.get("/lakes", summary="List lakes", responses=answers.told(answers.Lakes))(self.api_lakes)
+        self._new.add_api(router)
+        one = "/workflows/{workflow}"
+        router.get(one, summary="One, with its history", responses=answers.told(answers.Detailed))(self.api_detail)
+        guards, words = [Depends(access.may_act), Depends(access.was_meant)], "Pause, resume, release, tune, cancel, …"
+        router.post(f"{one}/{{act}}", dependencies=guards, summary=words, responses=answers.told(answers.Done))(
+            self.api_act
+        )
+        words, done = "Move what waits in a queue, or remove it", answers.told(answers.Done)
+        router.post("/queue/{workflow}/{act}", dependencies=guards, summary=words, responses=done)(self.api_queue)
         return router
 
     def html(self) -> APIRouter:
-        router = APIRouter(dependencies=[Depends(access.may_look)])
+        router = APIRouter(dependencies=[Depends(access.may_look)], include_in_schema=False)
         router.get("/")(self.html_list)
         router.get("/workflows/{workflow}")(self.html_detail)
         router.get("/metrics")(self.metrics)
+        self._new.add_html(router)
         router.get("/runs/{dag_id}/{run_id:path}")(self.html_run)
         router.get("/static/{name:path}")(self.static)
         return router
 
     # -- JSON
+
+    def api_schema(self, request: Request) -> JSONResponse:
+        """Where this app is, only a request tells."""
+        return JSONResponse(request.app.openapi() | {"servers": [{"url": request.scope.get("root_path") or "/"}]})
 
     def api_list(self, conn_id: str | None = None) -> JSONResponse:
         return JSONResponse(self._list(conn_id) | {"pulse": self._pulse()})
@@ -276,12 +277,16 @@ class Page:
     # -- HTML
 
     def html_list(
-        self, request: Request, editor: Annotated[frozenset[str], Depends(access.editable)], conn_id: str | None = None
+        self,
+        request: Request,
+        editor: Annotated[frozenset[str], Depends(access.editable)],
+        starter: Annotated[bool, Depends(access.can_start)],
+        conn_id: str | None = None,
     ) -> HTMLResponse:
         data = self._list(conn_id, _patience(request))
         poll = _SOON if data["asking"] else 3000 + 1000 * (len(data["workflows"]) // _SMALL)
         groups = data.pop("consumers")
-        more = {"groups": groups, "lakes": self._lakes()}
+        more = {"groups": groups, "lakes": self._lakes(), "starter": starter}
         return self._render(request, "list.html", poll=poll, editor=editor, **more, **data)
 
     def html_detail(
@@ -299,11 +304,13 @@ class Page:
         return self._render(request, "detail.html", poll=2000, editor=editor, w=found, pulse=found["pulse"])
 
     def _explained(self, error: NotFound, workflow: str, conn_id: str | None) -> NotFound:
-        """A workflow that does not exist because the run that was to begin it was refused."""
+        """A workflow that does not exist because its run has not begun it so far, or was refused."""
         run = self._home.run_of_workflow(conn_id, workflow) if error.status == 404 and conn_id else None
-        if run is None or not self._home.has_failed(run):
+        if run is None:
             return error
-        return NotFound(404, "This run began no migration.", [], run=run)
+        if self._home.has_failed(run):
+            return NotFound(404, "This run began no migration.", [], run=run)
+        return NotFound(_LOOKING, f"Airflow has the run of {workflow}; it has not planned it yet.", [], run=run)
 
     def html_run(self, request: Request, dag_id: str, run_id: str) -> Response:
         """The tab of a DAG run: the workflow's page, a lake's, or why there is none."""
@@ -332,9 +339,10 @@ class Page:
 
     def _message(self, request: Request, error: NotFound) -> HTMLResponse:
         log = detail.task_path(error.run, "plan") if error.run else None
-        shown = {"title": error.title, "problems": error.problems, "log": log}
-        poll = _SOON if error.status == _LOOKING else 3000
-        return self._render(request, "message.html", status=error.status, poll=poll, editor=(), **shown)
+        is_coming = error.run is not None and error.status == _LOOKING
+        shown = {"title": error.title, "problems": error.problems, "log": log, "is_coming": is_coming}
+        poll = 1000 if is_coming else _SOON if error.status == _LOOKING else 3000
+        return self._render(request, "message.html", status=error.status, poll=poll, editor=(), starter=False, **shown)
 
     def _render(self, request: Request, template: str, *, status: int = 200, **data: Any) -> HTMLResponse:
         token = access.token_of(request)

@@ -24,6 +24,7 @@ from vreplication.ui.asking import Answer
 from vreplication.ui.buttons import of_kept
 from vreplication.ui.reading import About, Detail, Kept, Past
 from vreplication.ui.view import Data, button_of, item, masked_for, utc
+from vreplication.workflows.registry import KINDS
 
 _TASKS = {
     Phase.PLANNING: "plan",
@@ -60,6 +61,7 @@ def detail(answer: Answer, run: Run | None = None, consumers: Sequence[Answer] =
         "journal": [_entry(e) for e in reversed(found.journal)],
         "definition": changes(found.definitions) if found.definitions else None,
         "plan": _plan(found),
+        "options": _options(found.row),
         "spec": found.row.spec,
         "run": _run(run, seen.phase, about),
         "servers": _servers(about.moved) if about.moved else None,
@@ -310,8 +312,15 @@ def _plan(found: Detail) -> list[Data]:
         **_facts(found),
         "Writers waited": None if seen.write_stall_millis is None else f"at most {seen.write_stall_millis:,.0f} ms",
     }
-    settings = {f"{name} (asked)": value for name, value in row.spec.items() if name not in ("table", "alter")}
-    return [{"name": name, "value": _said(v)} for name, v in {**facts, **settings}.items() if v not in (None, "", [])]
+    return [{"name": name, "value": _said(v)} for name, v in facts.items() if v not in (None, "", [])]
+
+
+def _options(row: WorkflowRow) -> list[Data]:
+    """All that was asked for, by the labels of Airflow's form, which have the units."""
+    fields = KINDS[row.kind].spec.model_fields if row.kind in KINDS else {}
+    labels = {name: (fields[name].title if name in fields else None) or name for name in row.spec}
+    given = {labels[name]: value for name, value in row.spec.items() if name not in ("table", "alter", "workflow")}
+    return [{"name": name, "value": _said(value)} for name, value in given.items() if value not in (None, "", [])]
 
 
 def _facts(found: Detail) -> dict[str, str | None]:

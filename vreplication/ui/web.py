@@ -1,0 +1,50 @@
+"""What holds for every answer: its headers, where the app is behind a proxy, how a wrong value is told.
+
+What must stay true: nothing is kept by a browser or a proxy, and nothing runs in the page that is not ours.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from vreplication.planning.spec import said
+
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'self'",
+}
+
+
+class WithPrefix:
+    """Puts back the prefix of Airflow's base_url where a proxy has taken it off: routes are looked for behind it."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        prefix = str(scope.get("app_root_path") or "").rstrip("/")
+        if prefix and not scope.get("path", "").startswith(f"{prefix}/"):
+            raw = scope.get("raw_path") or scope["path"].encode()
+            scope = {**scope, "path": prefix + scope["path"], "raw_path": prefix.encode() + raw}
+        await self._app(scope, receive, send)
+
+
+async def with_headers(request: Request, call_next: Any) -> Response:
+    response: Response = await call_next(request)
+    for name, value in _HEADERS.items():
+        response.headers.setdefault(name, value)
+    return response
+
+
+def in_a_sentence(request: Request, error: Exception) -> JSONResponse:
+    """A value that no route takes, as one sentence."""
+    assert isinstance(error, RequestValidationError)
+    return JSONResponse({"detail": said(error)}, status_code=422)
