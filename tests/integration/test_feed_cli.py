@@ -78,9 +78,10 @@ def call(*words: str, source: Database | None = None, target: Database | None = 
 
 @contextmanager
 def running(*words: str, source: Database | None = None, target: Database | None = None) -> Iterator[Any]:
-    process = subprocess.Popen(
+    log = subprocess.PIPE if "--log-format" in words else subprocess.STDOUT
+    process: Any = subprocess.Popen(
         [sys.executable, "-m", "vreplication", *words],
-        env=_environment(source, target), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        env=_environment(source, target), stdout=subprocess.PIPE, stderr=log, text=True,
     )  # fmt: skip
     try:
         yield process
@@ -88,7 +89,7 @@ def running(*words: str, source: Database | None = None, target: Database | None
         if process.poll() is None:
             process.send_signal(signal.SIGINT)
         try:
-            process.communicate(timeout=60)
+            process.said, process.logged = process.communicate(timeout=60)
         finally:
             process.kill()
 
@@ -114,7 +115,7 @@ def test_a_feed_into_a_database_of_the_other_flavor(source: Database, target: Da
     assert "Nothing was touched" in out
     source.admin.execute_raw("CREATE TABLE t (id INT PRIMARY KEY, a VARCHAR(20), n INT)")
     target.admin.execute_raw("CREATE TABLE t (id INT PRIMARY KEY, a VARCHAR(20), n INT, KEY there_already (n))")
-    with running("changefeed", *asked, "--yes", source=source):
+    with running("changefeed", *asked, "--yes", "--log-format", "json", source=source) as process:
         wait_until(lambda: _status(source, feed).get("topic") or None, "the feed does not begin", 60, 0.5)
         source.admin.execute_raw("INSERT INTO t VALUES (1,'ä',1),(2,'b',2),(3,NULL,3)")
         source.admin.execute_raw("UPDATE t SET id=10 WHERE id=2")
@@ -130,6 +131,9 @@ def test_a_feed_into_a_database_of_the_other_flavor(source: Database, target: Da
         code, out, err = call("feed-check", "--from", sink + topic, "--json")
         report = json.loads(out)
         assert (code, report["event"], report["generations"], report["ddl"]) == (0, "checked", 2, 8), out + err
+    logged = [json.loads(line) for line in process.logged.splitlines()]
+    assert {(each["workflow"], each["phase"]) for each in logged} >= {(feed, "streaming")}, logged
+    assert any("rows sent" in each["message"] for each in logged), logged
     code, out, err = call("cancel", feed, "--yes", source=source)
     assert (code, "the topic and what it holds stay" in out + err) == (0, True)
     code, _, err = call("changefeed", *asked, "--yes", source=source)

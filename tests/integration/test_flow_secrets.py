@@ -65,6 +65,22 @@ def test_the_password_shows_nowhere(database: Database, tmp_path: Path) -> None:
     assert workload.stop().errors == ()
 
 
+def check_stderr(text: str, form: str) -> None:
+    """As JSON all is there, of command and catch-up, and nothing else: neither a bar nor a word of Spark's."""
+    if form == "text":
+        assert '"level"' not in text
+        return
+    told = [json.loads(line) for line in text.splitlines()]
+    assert {each["workflow"] for each in told} == {"held"}
+    assert {"copying", "verifying", "waiting", "complete"} <= {each["phase"] for each in told}
+    assert {each["level"] for each in told} <= {"info", "warning"}
+    assert all({"time", "level", "workflow", "phase", "message"} <= set(each) for each in told)
+    of_catch_up = [each for each in told if each["logger"] == "vreplication.replicate"]
+    assert of_catch_up, told
+    assert of_catch_up[0]["process"] != told[0]["process"]
+    assert of_catch_up[-1]["phase"] not in (None, "copying"), of_catch_up
+
+
 def run_and_look(database: Database, tmp_path: Path) -> None:
     secret = database.url.password
     events = tmp_path / "events"
@@ -84,7 +100,10 @@ def run_and_look(database: Database, tmp_path: Path) -> None:
         "--yes",
         "--json",
     )
-    running = command(database, "online-ddl", *words, XDG_STATE_HOME=str(tmp_path / "state"), SPARK_CONF_DIR=str(conf))
+    # On one server as text in files, on the other as JSON lines.
+    form = "text" if database.server.is_mariadb else "json"
+    where = {"XDG_STATE_HOME": str(tmp_path / "state"), "SPARK_CONF_DIR": str(conf)}
+    running = command(database, "online-ddl", *words, VREPLICATION_LOG_FORMAT=form, **where)
     with connect(database.url) as session:
 
         def is_waiting() -> bool:
@@ -103,6 +122,7 @@ def run_and_look(database: Database, tmp_path: Path) -> None:
     ended = finish(running)
     assert ended.code == 0, (ended.out[-1000:], ended.err[-1000:])
     assert secret not in ended.out + ended.err
+    check_stderr(ended.err, form)
     logs = [p for p in (tmp_path / "state").rglob("*") if p.is_file()]
     assert len(logs) >= 2
     written = [*logs, *(p for p in events.rglob("*") if p.is_file())]

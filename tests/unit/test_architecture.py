@@ -12,7 +12,7 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parents[2] / "vreplication"
 FLOORS = [
-    {"errors", "masking", "names", "phases", "settings", "clock", "pausepoints"},
+    {"about", "errors", "masking", "names", "phases", "settings", "clock", "pausepoints"},
     {"mysql"},
     {"schema"},
     {"binlog", "state"},

@@ -56,7 +56,7 @@ class _Work(Generic[T]):
 def attend(work: Callable[[], T], *, stop: threading.Event, display: Display[S], watcher: Watcher[S]) -> T:
     """Return what `work` returns, or raise what it raises."""
     running = _Work(work)
-    with stopping_on_signals(stop), children_to(logs.current()), watcher, display:
+    with stopping_on_signals(stop), children_to(logs.of_children()), watcher, display:
         running.thread.start()
         try:
             _show(running.done, stop, display, watcher)

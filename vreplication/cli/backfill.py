@@ -18,7 +18,7 @@ import typer
 
 from vreplication.cli import logs, options
 from vreplication.cli.attend import stopping_on_signals
-from vreplication.cli.say import error, json_line, say
+from vreplication.cli.say import error, json_line, say, tell
 from vreplication.cli.streams import children_to
 from vreplication.errors import Refused
 from vreplication.mysql.url import SourceUrl
@@ -104,7 +104,7 @@ def _run(job: Job, source: SourceUrl, target: SourceUrl, interval: tuple[datetim
 def _attend(work: Callable[[], None], stop: threading.Event, done: threading.Event) -> None:
     """Not in the main thread: Spark, started there, puts a SIGINT handler of its own over ours."""
     thread = threading.Thread(target=work, name="backfill")
-    with stopping_on_signals(stop), children_to(logs.current()):
+    with stopping_on_signals(stop), children_to(logs.of_children()):
         thread.start()
         while not done.wait(0.25):
             pass
@@ -113,7 +113,7 @@ def _attend(work: Callable[[], None], stop: threading.Event, done: threading.Eve
 
 def _note(text: str) -> None:
     with contextlib.suppress(OSError):
-        say(text)
+        tell(text)
 
 
 def _silent(_: str) -> None:

@@ -21,7 +21,7 @@ from vreplication import masking, names
 from vreplication.cli import asked, invocation, logs, options, outcome
 from vreplication.cli.attend import stopping_on_signals
 from vreplication.cli.operate import by
-from vreplication.cli.say import json_line, say
+from vreplication.cli.say import json_line, say, tell
 from vreplication.errors import Interrupted, Refused
 from vreplication.masking import mask
 from vreplication.mysql.session import connect
@@ -173,7 +173,7 @@ def run(request: Request) -> int:
     _agree(request)
     spec, stop = request.spec, threading.Event()
     logs.start(spec.workflow or "")
-    with stopping_on_signals(stop), Telling(is_json=request.is_json) as telling:
+    with stopping_on_signals(stop), logs.quiet_libraries(), Telling(is_json=request.is_json) as telling:
         result = feed.run(
             spec, request.sources, request.password, stop=stop, notify=telling.note, watch=telling.follow, by=by()
         )
@@ -231,7 +231,7 @@ class Telling:
         if self._is_json:
             json_line({"event": "note", "text": mask(text)})
         else:
-            say(text)
+            tell(text)
 
     def _run(self) -> None:
         last = 0.0
@@ -243,7 +243,7 @@ class Telling:
                 json_line({"event": "progress", "workflow": driver.workflow, "phase": "streaming", **driver.figures})
             elif time.monotonic() - last >= _LINE_SECONDS:
                 last = time.monotonic()
-                say(words(driver.figures))
+                tell(words(driver.figures))
 
 
 def words(figures: dict[str, Any]) -> str:
@@ -337,7 +337,7 @@ def consume(
     assert url
     logs.start(consumer_group)
     stop = threading.Event()
-    with stopping_on_signals(stop), Telling(is_json=is_json) as telling:
+    with stopping_on_signals(stop), logs.quiet_libraries(), Telling(is_json=is_json) as telling:
         telling.note(f"Applying {topic} to {url}, {mode} by {mode}; Ctrl-C stops it, and the same command goes on.")
         consuming.consume(
             parse(topic, password),

@@ -33,7 +33,7 @@ def run_replicate(workflow: str, option: str = "", number: str = "1") -> int:
         return 0
     route = route_from_line(line) if option == STREAM else Route.within(from_line(line))
     masking.remember(*route.source.secrets, *route.target.secrets)
-    logs.start_on(sys.stderr)
+    logs.start_on(sys.stderr, workflow)
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     log.info("catch-up of workflow %s begins", workflow)

@@ -17,7 +17,7 @@ import typer
 from vreplication.cli import asked, logs, options
 from vreplication.cli.attend import stopping_on_signals
 from vreplication.cli.changefeed import SINK_PASSWORD, SinkFileOption, Telling, sink_password
-from vreplication.cli.say import json_line, say, warn
+from vreplication.cli.say import json_line, say, tell, warn
 from vreplication.cli.streams import children_to
 from vreplication.errors import Interrupted, Refused
 from vreplication.progress import numbers
@@ -66,7 +66,8 @@ def _spark(master: str, stop: threading.Event, *, has_kafka: bool = False) -> It
     """A function that starts it when it is needed; ended at the end. What it says goes into the log."""
     from vreplication.spark.sql import opened
 
-    with children_to(logs.start("lake")), opened(master, stop, has_kafka=has_kafka) as start:
+    logs.start("lake")
+    with children_to(logs.of_children()), opened(master, stop, has_kafka=has_kafka) as start:
         yield start
 
 
@@ -124,7 +125,7 @@ def _say_told(told: Told, *, is_json: bool) -> None:
     if is_json:
         json_line({"event": "manifest", "manifest": told.number, "watermark": told.watermark, "rows": told.rows})
     elif told.rows:
-        say(f"{_shown(told.watermark)}: {numbers.count(told.rows)} changes, manifest {told.number}")
+        tell(f"{_shown(told.watermark)}: {numbers.count(told.rows)} changes, manifest {told.number}")
 
 
 def lake_read(

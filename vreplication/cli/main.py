@@ -41,11 +41,13 @@ from vreplication.cli.invocation import Invocation
 from vreplication.cli.say import PROGRAM, error, json_line, say
 from vreplication.cli.status import status
 from vreplication.engine import webhooks
+from vreplication.engine.child import LOG_FORMAT
 from vreplication.errors import Interrupted, Refused, VReplicationError
 from vreplication.masking import mask
 
 DEBUG = "VREPLICATION_DEBUG"
-_OF_ALL = ("--webhook", "--webhook-secret-file")
+_LOG_FORMAT = "--log-format"
+_OF_ALL = (_LOG_FORMAT, "--webhook", "--webhook-secret-file")
 HELP = """
 Change and move live MySQL and MariaDB tables without losing a write.
 
@@ -77,6 +79,14 @@ def _root(
     _: Annotated[
         bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True, show_default=False)
     ] = False,
+    _format: Annotated[
+        str | None,
+        typer.Option(
+            _LOG_FORMAT,
+            metavar="text|json",
+            help=f"json: the log goes to standard error, an object a line. Or set {LOG_FORMAT}. [default: text]",
+        ),
+    ] = None,
     webhook: Annotated[
         str | None,
         typer.Option("--webhook", metavar="URL", help=f"Send each event there, signed. Or set {webhooks.URL}."),
@@ -149,6 +159,7 @@ def run(args: Sequence[str]) -> int:
     is_json = "--json" in args
     completion.prepare()
     try:
+        logs.choose(_log_format(args))
         code = app(_whole(args), prog_name=PROGRAM, standalone_mode=False, obj=Invocation(args=tuple(args)))
     except VReplicationError as failure:
         return outcome.report(failure, is_json=is_json)
@@ -171,6 +182,17 @@ def _whole(args: Sequence[str]) -> list[str]:
     is_short = len(args) > 1 and args[0] == "submit" and args[1].startswith("-") and args[1] != "--help"
     rest = ["submit", "online-ddl", *args[1:]] if is_short else args
     return [*of_all, *rest]
+
+
+def _log_format(args: Sequence[str]) -> str:
+    """Before the command is read: also what is wrong with that is told in it. The last one counts."""
+    _, words = _parted(args)
+    found = os.environ.get(LOG_FORMAT) or logs.TEXT
+    for word, value in zip(words, [*words, ""][1:], strict=False):
+        name, sign, given = word.partition("=")
+        if name == _LOG_FORMAT:
+            found = given if sign else value
+    return found
 
 
 def _parted(args: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -214,6 +236,6 @@ def _unexpected(failure: Exception, *, is_json: bool) -> int:
     if is_json:
         json_line(outcome.error_fields(failure, text))
     error(text)
-    if os.environ.get(DEBUG) == "1":
+    if os.environ.get(DEBUG) == "1" and not logs.is_json():
         print(mask("".join(traceback.format_exception(failure))), file=sys.stderr)
     return 1

@@ -6,6 +6,7 @@ What must stay true: whatever is printed passes `mask`; with --json standard out
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -13,17 +14,38 @@ from typing import Any
 from vreplication.masking import mask, masked
 
 PROGRAM = "vreplication"
+_log: logging.Logger | None = None
 
 
 def say(text: str) -> None:
     print(mask(text), flush=True)
 
 
+def log_instead(log: logging.Logger | None) -> None:
+    """What is for standard error goes into this log, which leads there."""
+    global _log
+    _log = log
+
+
+def tell(text: str) -> None:
+    """What happens on the way to a result."""
+    if _log is not None:
+        _log.info("%s", text)
+    else:
+        say(text)
+
+
 def warn(text: str) -> None:
+    if _log is not None:
+        _log.warning("%s", text)
+        return
     print(f"{PROGRAM}: warning: {mask(text)}", file=sys.stderr, flush=True)
 
 
 def error(text: str) -> None:
+    if _log is not None:
+        _log.error("%s", text)
+        return
     print(f"{PROGRAM}: {mask(text)}", file=sys.stderr, flush=True)
 
 

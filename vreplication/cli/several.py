@@ -184,6 +184,8 @@ def choose(*, is_json: bool) -> show.Display[Overview]:
     if is_json:
         return JsonLines()
     console = Console()
+    if logs.is_json():
+        return Lines()
     return Rows(console) if console.is_terminal and not console.is_dumb_terminal else Lines()
 
 

@@ -16,9 +16,9 @@ from typing import Protocol, Self, TypeVar
 from rich.console import Console
 from rich.live import Live
 
-from vreplication.cli import figures
+from vreplication.cli import figures, logs
 from vreplication.cli.bars import View
-from vreplication.cli.say import json_line, say
+from vreplication.cli.say import json_line, tell
 from vreplication.masking import mask
 from vreplication.progress import numbers
 from vreplication.progress.snapshot import Snapshot
@@ -100,7 +100,7 @@ class LineDisplay:
 
     def _print(self, text: str) -> None:
         with self._lock:
-            say(f"{time.strftime('%H:%M:%S')} {text}")
+            tell(text if logs.is_json() else f"{time.strftime('%H:%M:%S')} {text}")
 
 
 class Lines(LineDisplay):
@@ -149,6 +149,8 @@ def choose(*, is_json: bool) -> Display[Snapshot]:
     if is_json:
         return JsonLines()
     console = Console()
+    if logs.is_json():
+        return Lines()
     return Bars(console) if console.is_terminal and not console.is_dumb_terminal else Lines()
 
 

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from vreplication import about
 from vreplication.changes.protocol import RulesRenewed
 from vreplication.changes.watermark import Reading, Watermark
 from vreplication.clock import SYSTEM
@@ -107,6 +108,7 @@ class Beater:
         self._throttling.check()
 
     def _run(self, ends: Ends, opened: contextlib.ExitStack) -> None:
+        about.this_thread(self._of.workflow)
         beat = 0
         try:
             while not self._stop.wait(GATE_PERIOD_SECONDS):
@@ -196,6 +198,7 @@ class Beater:
         """Has the workflow ended, or has another driver taken over?"""
         session = ends.home
         row = self._row = workflows.load(session, self._of.workflow)
+        about.stands(row.id, str(row.phase))
         self.is_over = row.has_ended or self._of.is_cut(session)
         self._watch_log(ends, row)
         check_commit_order(ends.source)

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Protocol
 
@@ -37,7 +38,15 @@ SEVERAL = "--several"
 STREAM = "--stream"
 """Option of the replicating process, with the number of a stream of tables that move: its input is a route."""
 FOLLOW, LEAVE = "follow", "leave"
+LOG_FORMAT = "VREPLICATION_LOG_FORMAT"
+_json_to: Callable[[], int | None] | None = None
 _ENDS = ("source", "target", "home")
+
+
+def write_json_to(where: Callable[[], int | None] | None) -> None:
+    """From now on processes write their log as JSON lines to this descriptor. None: as text, to files of theirs."""
+    global _json_to
+    _json_to = where
 
 
 def log_path(workflow: str, what: str) -> Path:
@@ -223,11 +232,13 @@ class ReplicateProcess:
 
     def _loading(self) -> subprocess.Popen[bytes]:
         self._log = self._log or log_path(self._workflow, "replicate").open("ab")
+        ours = _json_to() if _json_to else None
         return subprocess.Popen(
             [sys.executable, "-m", "vreplication", "replicate", self._workflow, *self._options],
             stdin=subprocess.PIPE,
             stdout=self._log,
-            stderr=self._log,
+            stderr=self._log if ours is None else ours,
+            env=None if ours is None else {**os.environ, LOG_FORMAT: "json"},
             start_new_session=True,
         )
 

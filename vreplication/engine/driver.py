@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, TypeVar
 
+from vreplication import about
 from vreplication.clock import SYSTEM
 from vreplication.engine.child import CatchUp, ReplicateProcess
 from vreplication.engine.effort import effort
@@ -273,6 +274,7 @@ class Driver:
         self.session.close()
 
     def _run(self) -> None:
+        about.this_thread(self.workflow)
         run: int | None = None
         while not self._closing.is_set():
             try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 
+from vreplication import about
 from vreplication.engine.reading import SharedReader
 from vreplication.engine.replicate import replicate
 from vreplication.errors import Terminal, VReplicationError
@@ -89,6 +90,7 @@ class Followers:
 
     def _once(self, workflow: str, asked: threading.Event) -> VReplicationError | None:
         """None: it has ended as it should. What did not may not have been noted: its driver would wait for ever."""
+        about.this_thread(workflow)
         log.info("catch-up of workflow %s begins", workflow)
         try:
             replicate(self._url, workflow, asked, reader=self._reader, share=self._at_once)

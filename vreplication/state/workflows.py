@@ -14,6 +14,7 @@ from typing import Any
 
 from sqlalchemy import select
 
+from vreplication import about
 from vreplication.errors import Refused, Terminal
 from vreplication.masking import mask
 from vreplication.mysql.session import Session
@@ -281,6 +282,7 @@ def move(
         if found["phase"] == str(Phase.FAILED) and phase is not Phase.CANCELLED:
             raise Terminal(found["reason"] or "The workflow has failed.")
         check_move(Phase(found["phase"]), phase)
+        about.stands(workflow, str(phase))
         fields: dict[str, Any] = {
             "phase": str(phase),
             "reason": mask(reason) if reason else reason,

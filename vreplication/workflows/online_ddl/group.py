@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
+from vreplication import about
 from vreplication.engine.child import Shared, SharedProcess
 from vreplication.engine.result import Result
 from vreplication.errors import Cancelled, Interrupted, LeaseHeld, Refused, VReplicationError
@@ -281,6 +282,7 @@ class _Several:
             slot.free()
 
     def _run(self, spec: Spec, slot: _Slot) -> Result:
+        about.this_thread(spec.workflow or "")
         lent = online_ddl.Lent(
             spark=LentSpark(self.spark, self.asking),
             child=Shared(self.process, self.url, spec.workflow or ""),
