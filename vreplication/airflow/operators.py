@@ -23,7 +23,7 @@ from vreplication.airflow.approval import CutOverApproval, end_approval, task_st
 from vreplication.airflow.ending import RETRY_POLICY
 from vreplication.airflow.links import MigrationLink
 from vreplication.airflow.storing import store_refusal, stored
-from vreplication.airflow.telling import events_sent
+from vreplication.airflow.telling import events_sent, figures_sent
 from vreplication.airflow.triggers import CatchUpTrigger, GateTrigger, look
 from vreplication.engine import maintenance
 from vreplication.errors import Refused, VReplicationError
@@ -64,6 +64,8 @@ class StageOperator(BaseOperator):
     ui_color = "#e8eef7"
     operator_extra_links = (MigrationLink(),)
     has_progress = False
+    is_measured = False
+    """Sends figures: one task of those that run side by side."""
     checks_webhook = False
     """Refuse where it is configured wrongly; later tasks go on without it."""
 
@@ -96,6 +98,7 @@ class StageOperator(BaseOperator):
             stage = self.read(context).stage(self._stop)
             with (
                 events_sent(stage.url, is_checked=self.checks_webhook),
+                figures_sent(stage.url, stage.workflow) if self.is_measured else contextlib.nullcontext(),
                 stored(context, stage) if self.has_progress else contextlib.nullcontext(),
             ):
                 return work(stage)
@@ -151,6 +154,7 @@ class ReplicateOperator(StageOperator):
 
     stage_name = "replicate"
     has_progress = True
+    is_measured = True
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**{"pool": REPLICATE_POOL, "retries": PATIENT_RETRIES, **kwargs})
@@ -282,6 +286,7 @@ class ReverseStreamOperator(StageOperator):
 
     stage_name = "reverse_stream"
     has_progress = True
+    is_measured = True
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**{"pool": REPLICATE_POOL, "retries": PATIENT_RETRIES, **kwargs})
@@ -304,6 +309,7 @@ class StreamOperator(StageOperator):
 
     stage_name = "stream"
     has_progress = True
+    is_measured = True
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**{"pool": FEED_POOL, "retries": ENDLESS_RETRIES, **kwargs})

@@ -1,7 +1,8 @@
-"""Webhooks of a task: what stands in the journal of its server is sent while it runs.
+"""What a task tells the world while it runs: what comes into the journal to a webhook, figures to OpenTelemetry.
 
-What must stay true: the worker's environment says where to (docs/observability.md); a wrong one is refused before a
-workflow begins, and holds nothing up later.
+What must stay true: the worker's environment says where events go to (docs/observability.md); a wrong one is refused
+before a workflow begins, and holds nothing up later. Figures go where Airflow's own go, and trouble with them troubles
+nobody.
 """
 
 from __future__ import annotations
@@ -9,14 +10,21 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import threading
 from collections.abc import Iterator
+
+from airflow.sdk.configuration import conf
+from airflow.sdk.observability import stats
 
 from vreplication.engine import webhooks
 from vreplication.engine.webhooks import Hook
 from vreplication.errors import Refused
+from vreplication.mysql.session import connect
 from vreplication.mysql.url import SourceUrl
+from vreplication.progress import metrics
 
 log = logging.getLogger(__name__)
+_FIGURES_SECONDS = 10.0
 _END_SECONDS = 3.0
 """Another task comes next, in most cases."""
 
@@ -37,3 +45,41 @@ def _hook(is_checked: bool) -> Hook | None:
             raise
         log.warning("no events are sent: %s", error)
         return None
+
+
+@contextlib.contextmanager
+def figures_sent(url: SourceUrl, workflow: str) -> Iterator[None]:
+    """Those that Prometheus is told of this workflow, as gauges, where `[metrics] otel_on` is set.
+
+    Not to StatsD, whose names would be those of all workflows together.
+    """
+    if not conf.getboolean("metrics", "otel_on", fallback=False):
+        yield
+        return
+    over = threading.Event()
+    thread = threading.Thread(target=_send_until, args=(url, workflow, over), name="figures", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(_END_SECONDS)
+
+
+def _send_until(url: SourceUrl, workflow: str, over: threading.Event) -> None:
+    """A last time when it is over: a gauge goes on saying what it was told last."""
+    is_last = False
+    while not is_last:
+        is_last = over.wait(_FIGURES_SECONDS)
+        try:
+            send_figures(url, workflow)
+        except Exception as error:
+            log.info("figures were not sent: %s", error)
+
+
+def send_figures(url: SourceUrl, workflow: str) -> None:
+    with connect(url, use_database=False) as session:
+        found = metrics.of_server(session, f"{url.host}:{url.port}")
+    for sample in found:
+        if sample.labels.get("workflow") == workflow:
+            stats.gauge(f"vreplication.{sample.name}", sample.value, tags=dict(sample.labels))
