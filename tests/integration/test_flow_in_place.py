@@ -12,6 +12,7 @@ import pytest
 from sandbox.databases import Database
 from tests.support import local_spark
 from tests.support.flow import begin, call, command, definition, finish, let_go, paused_at, wait_reached, wait_until
+from vreplication.errors import Refused
 from vreplication.mysql.session import Session, connect
 from vreplication.planning import strategy
 from vreplication.planning.plan import Plan, make_plan
@@ -249,6 +250,9 @@ def test_a_kill_at_the_worst_moment_leaves_it_done_once(
         blocker.rollback()
     if point != "in_place.sent":
         assert ("`z`" in definition(app, "t")) == (point == "in_place.altered")
+    if point == "in_place.altered":
+        with pytest.raises(Refused, match=r"altered its table in place .* resume w"):
+            operate.cancel(database.url, "w", "ann")
     app.execute_raw("UPDATE t SET a=NULL WHERE id=1")
     ended = finish(command(database, "resume", "w", "--json"))
     assert (ended.code, ended.last["strategy"]) == (0, "instant"), ended

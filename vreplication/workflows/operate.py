@@ -181,10 +181,14 @@ def _refuse_cut(row: WorkflowRow) -> None:
     if row.kind == MOVE:
         moving.refuse_switched(row)
     elif row.is_cut or row.phase is Phase.COMPLETE:
-        raise Refused(
-            f"Workflow {row.id} has switched its tables and cannot be cancelled.",
-            cure=f"`vreplication cleanup {row.id}` drops the retired table.",
-        )
+        done = "altered its table in place" if row.is_in_place else "switched its tables"
+        raise Refused(f"Workflow {row.id} has {done} and cannot be cancelled.", cure=_cure_of_cut(row))
+
+
+def _cure_of_cut(row: WorkflowRow) -> str:
+    if row.phase is not Phase.COMPLETE:
+        return f"`vreplication resume {row.id}` does what is left."
+    return "" if row.is_in_place else f"`vreplication cleanup {row.id}` drops the retired table."
 
 
 def _wait_for_driver(session: Session, workflow: str) -> bool:
@@ -221,14 +225,16 @@ def close_window(session: Session, workflow: str) -> Result:
 def _cancel_here(session: Session, workflow: str, why: str | None = None) -> Result:
     """Nobody drives it: take both leases, so that nobody can write any more, then remove."""
     rights = [lease.acquire(session, workflow, lease.DRIVER), _take_replicate(session, workflow)]
-    row = failover.adopt(session, workflows.load(session, workflow))
-    if row.shadow_identity and _is_switched(session, row):
-        workflows.set_fields(session, workflow, is_cut=1)
-        _refuse_cut(workflows.load(session, workflow))
-    result = ending.cancelled(session, row, why)
-    for right in rights:
-        lease.release(session, right)
-    return result
+    try:
+        row = failover.adopt(session, workflows.load(session, workflow))
+        if row.shadow_identity and _is_switched(session, row):
+            workflows.set_fields(session, workflow, is_cut=1)
+            journal.write(session, workflow, "switched", "found when it was to be cancelled", actor=lease.me())
+            _refuse_cut(workflows.load(session, workflow))
+        return ending.cancelled(session, row, why)
+    finally:
+        for right in rights:
+            lease.release(session, right)
 
 
 def _take_replicate(session: Session, workflow: str) -> lease.Lease:

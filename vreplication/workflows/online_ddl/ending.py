@@ -150,6 +150,7 @@ def _settled(session: Session, row: WorkflowRow) -> WorkflowRow:
         # Neither table may carry it any more; then the cut-over has not been ours.
         if decide(session, row) == SWITCHED:
             workflows.set_fields(session, row.id, is_cut=1)
+            journal.write(session, row.id, "switched", "found after the connection was lost", actor=lease.me())
     return workflows.load(session, row.id)
 
 
