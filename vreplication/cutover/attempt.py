@@ -314,7 +314,9 @@ class _Attempt:
     def _blocked(self, part: Part) -> _NotNow:
         """Name who made LOCK wait; the queue behind it is free again already."""
         own = frozenset(self._sessions.ids)
-        found = tuple(blockers(self._sessions.observer, self._server, *part.table, own=own))
+        tables = (part.table, *carried.used(self._sessions.observer, part.row))
+        each = (tuple(blockers(self._sessions.observer, self._server, *table, own=own)) for table in tables)
+        found = next(filter(None, each), ())
         branches = branch_names(self._sessions.observer, self._server)
         who = [str(b) for b in found]
         if branches and not any(b.connection_id is None for b in found):

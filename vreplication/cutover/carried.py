@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from vreplication.errors import Refused, Terminal
 from vreplication.mysql.processes import processes
+from vreplication.mysql.quoting import text
 from vreplication.mysql.session import LockWait, Session, SqlError, connect
 from vreplication.mysql.text import Unreadable, scan
 from vreplication.mysql.url import SourceUrl
@@ -33,6 +34,17 @@ _WAIT_SECONDS = 5
 
 def is_asked(row: WorkflowRow) -> bool:
     return row.spec.get("triggers") == "preserve"
+
+
+def used(session: Session, row: WorkflowRow) -> list[tuple[str, str]]:
+    """Tables (schema, name) that the triggers name: LOCK TABLES takes those that they use along."""
+    if not is_asked(row):
+        return []
+    schema, found = row.source_schema, triggers.read(session, row.source_schema, row.source_table)
+    said = {word for trigger in found for word in triggers.names_in(trigger)} - {row.source_table}
+    sql = f"SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA={text(schema)} AND TABLE_NAME IN "
+    rows = session.rows(f"{sql}({','.join(map(text, sorted(said)))})") if said else []
+    return [(schema, str(name)) for (name,) in rows]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -100,6 +100,14 @@ def taken(session: Session, schema: str) -> set[str]:
     return {str(name).lower() for (name,) in session.rows(sql)}
 
 
+def names_in(trigger: Trigger) -> set[str]:
+    """All that may be a name in its text."""
+    try:
+        return {word.value for word in trigger.words if word.is_name}
+    except Unreadable:
+        return set()
+
+
 def columns_of(trigger: Trigger) -> set[str]:
     """Those that it reads as OLD.name or NEW.name, in lower case; none where its text cannot be read."""
     try:
