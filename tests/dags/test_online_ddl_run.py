@@ -6,6 +6,7 @@ import contextlib
 import getpass
 import os
 import re
+import secrets
 import signal
 import time
 from collections.abc import Iterator
@@ -271,6 +272,23 @@ def test_refused_with_the_sentence_of_the_command_line(shop: Shop) -> None:
     assert run.tasks()["prepare"] == "upstream_failed"
     status, tab = shop.airflow.call("GET", f"/vreplication/runs/online_ddl/{run.run_id}", user="viewer")
     assert (status, "This run began no migration." in tab) == (404, True)
+
+
+@pytest.mark.only_on("mysql")
+def test_a_group_in_a_dag_of_ones_own(shop: Shop) -> None:
+    """Approved as a run of our own is; what comes behind waits for the switch, and for nothing else."""
+    unpause(shop.airflow, "own_migration")
+    conf = {"conn": shop.conn_id, "cutover": "manual", "master": WITHOUT}
+    run = trigger(shop.airflow, "own_migration", f"own-{secrets.token_hex(4)}", conf)
+    run.wait_for_question("change.approve")
+    assert run.tasks()["after"] is None
+    assert run.answer("change.approve", "Approve") == 200
+    assert run.end() == "success", run.story()
+    assert (run.result("after"), run.tasks()["change.revert_window"]) == ("told", "skipped")
+    result = run.result("change.clean_up")
+    assert (result["event"], result["workflow"]) == ("complete", f"own-{run.run_id}")
+    with connect(shop.database.app_url) as app:
+        assert "region" in definition(app, "orders")
 
 
 @pytest.mark.only_on("mariadb")

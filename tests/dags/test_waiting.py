@@ -249,7 +249,7 @@ from datetime import timedelta
 from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
 from vreplication.airflow.sensors import WorkflowSensor
 
-task = WorkflowSensor(task_id="widened", workflow="w", source_conn_id="shop", timeout=timedelta(days=2))
+task = WorkflowSensor(task_id="widened", workflow="w", source_conn_id="shop", timeout=timedelta(2), poke_interval=3)
 told = [list(task.template_fields)]
 try:
     task.execute({})
@@ -260,8 +260,25 @@ try:
     task.proceed({}, {"state": "ended", "reason": "the disk was full"})
 except AirflowFailException as error:
     told.append(str(error))
+
+
+from vreplication.airflow import sensors
+
+def raised(call):
+    try:
+        return call()
+    except Exception as error:
+        return type(error).__name__
+
+soft = WorkflowSensor(task_id="s", workflow="w", soft_fail=True, deferrable=False)
+told.append(raised(lambda: soft.proceed({}, {"state": "ended", "reason": "the disk was full"})))
+sensors.source_url = lambda conn_id: conn_id
+events = [None, {"state": "complete"}]
+sensors.look_for_end = lambda url, workflow: events.pop(0)
+told += [bool(soft.poke({})), soft.poke({}).xcom_value, task.timeout]
 tell(told)
 """
-    trigger = ["vreplication.airflow.triggers.EndTrigger", {"conn_id": "shop", "workflow": "w"}]
+    trigger = ["vreplication.airflow.triggers.EndTrigger", {"conn_id": "shop", "workflow": "w", "poll_seconds": 3}]
     expected = [["source_conn_id", "workflow"], trigger, "proceed", 2, "w", "the disk was full"]
+    expected += ["AirflowSkipException", False, "w", 2 * 86400]
     assert in_airflow(tmp_path, code) == expected

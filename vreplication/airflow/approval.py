@@ -44,13 +44,20 @@ class CutOverApproval(ApprovalOperator):
     ui_color = "#e8eef7"
     operator_extra_links = (MigrationLink(),)
 
-    def __init__(self, *, kind: str = "online_ddl", **kwargs: Any) -> None:
+    template_fields: Sequence[str] = (*ApprovalOperator.template_fields, "asked")
+
+    def __init__(
+        self, *, kind: str = "online_ddl", asked: Mapping[str, Any] | None = None, group: str = "", **kwargs: Any
+    ) -> None:
         known = {"retries": 20, "retry_delay": timedelta(seconds=5), "retry_policy": RETRY_POLICY}
         super().__init__(**{**known, "subject": "Switch the tables?", **kwargs})
-        self.kind = kind
+        self.kind, self.asked, self.group = kind, asked, group
+
+    def read(self, context: Any) -> request.Request:
+        return request.read(context, self.kind, request.own(self.asked, self.group))
 
     def execute(self, context: Any) -> Any:
-        found = in_airflow(lambda: request.read(context, self.kind))
+        found = in_airflow(lambda: self.read(context))
         if found.cutover != "manual":
             raise AirflowSkipException(f"No approval is needed: cutover is {found.cutover}.")
         in_airflow(lambda: self._word(source_url(found.conn_id), found.spec.workflow or ""))
@@ -69,7 +76,7 @@ class CutOverApproval(ApprovalOperator):
     def execute_complete(self, context: Any, event: dict[str, Any]) -> dict[str, str]:
         """Called with the answer; carries it out."""
         chosen = super().execute_complete(context, event)["chosen_options"][0]
-        by, found = _name(event.get("responded_by_user")), request.read(context, self.kind)
+        by, found = _name(event.get("responded_by_user")), self.read(context)
         answer = _release if chosen == self.APPROVE else _reject
         in_airflow(lambda: _patiently(lambda: answer(found, by)))
         log.info("%s by %s", chosen, by)

@@ -11,7 +11,7 @@ import contextlib
 import dataclasses
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -57,11 +57,16 @@ class RunRefused(AirflowFailException):
 
 
 class StageOperator(BaseOperator):
-    """Runs one stage, which subclasses name."""
+    """Runs one stage, which subclasses name.
+
+    asked: what the run's form says otherwise, by the same names; templates in it are rendered. group: of all tasks of
+    one workflow, where a DAG has several of them.
+    """
 
     stage_name = ""
 
     ui_color = "#e8eef7"
+    template_fields: Sequence[str] = ("asked",)
     operator_extra_links = (MigrationLink(),)
     has_progress = False
     is_measured = False
@@ -69,12 +74,14 @@ class StageOperator(BaseOperator):
     checks_webhook = False
     """Refuse where it is configured wrongly; later tasks go on without it."""
 
-    def __init__(self, *, kind: str = "online_ddl", **kwargs: Any) -> None:
+    def __init__(
+        self, *, kind: str = "online_ddl", asked: Mapping[str, Any] | None = None, group: str = "", **kwargs: Any
+    ) -> None:
         kwargs.setdefault("retries", 3)
         kwargs.setdefault("retry_delay", timedelta(seconds=5))
         kwargs.setdefault("retry_policy", RETRY_POLICY)
         super().__init__(**kwargs)
-        self.kind = kind
+        self.kind, self.asked, self.group = kind, asked, group
         self._stop = threading.Event()
 
     @property
@@ -82,7 +89,7 @@ class StageOperator(BaseOperator):
         return KINDS[self.kind].tasks
 
     def read(self, context: Any) -> request.Request:
-        return request.read(context, self.kind)
+        return request.read(context, self.kind, request.own(self.asked, self.group))
 
     def execute(self, context: Any) -> Any:
         return self.run_stage(context, self.work)
@@ -174,7 +181,8 @@ class CopyOperator(StageOperator):
             return super().execute(context)
         except CatchUpAway:
             found = self.read(context)
-            catching_up = [t.task_id for t in context["dag"].tasks if isinstance(t, ReplicateOperator)]
+            tasks = (t for t in context["dag"].tasks if isinstance(t, ReplicateOperator))
+            catching_up = [t.task_id for t in tasks if t.group == self.group]
             trigger = CatchUpTrigger(
                 found.conn_id, found.spec.workflow or "", context["dag"].dag_id, context["run_id"], catching_up
             )
@@ -234,7 +242,8 @@ class GateSensor(StageOperator):
         if event["state"] == "verify":
             self._verify(context)
         elif event["state"] == "window":
-            self._release(self.read(context), maintenance.named(context["params"]["cutover_window"]))
+            found = self.read(context)
+            self._release(found, maintenance.named(str(found.window)))
         elif event["state"] == "lost":
             raise AirflowException(event["reason"])
         elif event["state"] != "released":
@@ -345,7 +354,7 @@ class CleanUpOperator(StageOperator):
     def _check_before(self, context: Any) -> None:
         states = task_states(context, sorted(self.upstream_task_ids))
         if bad := [f"{task} ({state})" for task, state in states.items() if state in ("failed", "upstream_failed")]:
-            culprits = ", ".join(_failed(context) or bad)
+            culprits = ", ".join(_failed(context, self.group) or bad)
             raise AirflowFailException(f"There is nothing to clean up after: {culprits} did not succeed.")
         if "skipped" in states.values():
             raise AirflowSkipException("What comes before was skipped.")
@@ -368,27 +377,37 @@ _OF_STAGE: dict[str, type[StageOperator]] = {
 }
 
 
-def make_tasks(first: BaseOperator, kind: str = "online_ddl", **more: dict[str, Any]) -> dict[str, Any]:
-    """A task for each stage, named and ordered as the stages are, all behind `first`. more: arguments, by stage."""
+def make_tasks(
+    first: BaseOperator,
+    kind: str = "online_ddl",
+    own: Mapping[str, Any] | None = None,
+    **more: dict[str, Any],
+) -> dict[str, Any]:
+    """A task for each stage, named and ordered as the stages are, all behind `first`.
+
+    own: arguments of each; more: of a stage.
+    """
     made: dict[str, Any] = {}
     for stage in KINDS[kind].stages:
-        task = _OF_STAGE[stage.name](task_id=stage.name, kind=kind, **more.get(stage.name, {}))
+        task = _OF_STAGE[stage.name](task_id=stage.name, kind=kind, **{**(own or {}), **more.get(stage.name, {})})
         for before in [made[name] for name in stage.after] or [first]:
             before >> task
         made[stage.name] = task
     return made
 
 
-def make_flow(kind: str) -> dict[str, Any]:
-    """All tasks of a kind's DAG."""
-    plan = PlanOperator(task_id="plan", kind=kind)
+def make_flow(kind: str, own: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """All tasks of a kind's DAG, or of a group of one's own. own: arguments of each, `asked` and `group`."""
+    own = own or {}
+    plan = PlanOperator(task_id="plan", kind=kind, **own)
     if KINDS[kind].tasks.release is None:
-        return make_tasks(plan, kind)
-    tasks = make_tasks(plan, kind, clean_up={"approval": "approve"})
+        return make_tasks(plan, kind, own)
+    group = own.get("group")
+    tasks = make_tasks(plan, kind, own, clean_up={"approval": f"{group}.approve" if group else "approve"})
     # Nothing waits for `approve`: the gate waits for the sidecar's release row, which the answer writes.
-    tasks["verify"] >> CutOverApproval(task_id="approve", kind=kind)
+    tasks["verify"] >> CutOverApproval(task_id="approve", kind=kind, **own)
     if KINDS[kind].tasks.keep_level is not None:
-        tasks["clean_up"] >> RevertWindowOperator(task_id="revert_window", kind=kind)
+        tasks["clean_up"] >> RevertWindowOperator(task_id="revert_window", kind=kind, **own)
     return tasks
 
 
@@ -398,7 +417,8 @@ def _note(stage: BaseStage[Any], event: str) -> None:
         journal.write(session, stage.workflow, event, actor=lease.me())
 
 
-def _failed(context: Any) -> list[str]:
+def _failed(context: Any, group: str) -> list[str]:
     """Tasks of this run that failed themselves: what stands right before the one that asks may only have waited."""
-    states = task_states(context, sorted(context["dag"].task_ids))
+    known = [task for task in context["dag"].task_ids if not group or task.startswith(f"{group}.")]
+    states = task_states(context, sorted(known))
     return [f"{task} ({state})" for task, state in states.items() if state == "failed"]

@@ -5,7 +5,10 @@ What must stay true: importing this imports nothing of Airflow, for it is read i
 
 from __future__ import annotations
 
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
+
+_OF_MYSQL = "apache-airflow-providers-mysql"
 
 
 def get_provider_info() -> dict[str, Any]:
@@ -14,7 +17,16 @@ def get_provider_info() -> dict[str, Any]:
         "name": "vreplication",
         "description": "Change and move live MySQL and MariaDB tables without losing a write",
         "connection-types": [
-            {"connection-type": "mysql", "hook-class-name": "vreplication.airflow.hooks.SourceHook"},
+            {"connection-type": kind, "hook-class-name": "vreplication.airflow.hooks.SourceHook"} for kind in _kinds()
         ],
         "extra-links": ["vreplication.airflow.links.MigrationLink"],
     }
+
+
+def _kinds() -> list[str]:
+    """Of two hooks for a type Airflow takes one and warns in each process: that of MySQL's provider stays."""
+    try:
+        version(_OF_MYSQL)
+    except PackageNotFoundError:
+        return ["mysql"]
+    return []

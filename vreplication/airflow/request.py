@@ -33,6 +33,18 @@ COMMANDS = "VREPLICATION_HOOK_COMMANDS"
 _ASKED_OTHERWISE = ("workflow", "cutover", "cutover_window", "spark_master")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Own:
+    """What a DAG's author asks for, by the names of the form's params. group: id of the group of its tasks."""
+
+    asked: Mapping[str, Any]
+    group: str = ""
+
+
+def own(asked: Mapping[str, Any] | None, group: str) -> Own | None:
+    return None if asked is None else Own(asked=asked, group=group)
+
+
 def default_connection(end: str) -> str:
     return f"vreplication_{end}"
 
@@ -64,14 +76,14 @@ class Request:
         return replace(stage, by=self.by)
 
 
-def read(context: Mapping[str, Any], kind: str = "online_ddl") -> Request:
-    """From a task's context. Raises Refused."""
-    params, known = dict(context["params"]), KINDS[kind]
+def read(context: Mapping[str, Any], kind: str = "online_ddl", own: Own | None = None) -> Request:
+    """From a task's context. Raises Refused. own: what the task was given instead of the run's form."""
+    params, known = dict(context["params"] if own is None else own.asked), KINDS[kind]
     cutover = str(params.get("cutover") or "auto")
     window = str(params["cutover_window"]) if window_of(cutover, params.get("cutover_window")) else None
     given = {name: params.get(name) for name in known.spec.model_fields if name not in _ASKED_OTHERWISE}
     given |= {"cutover_window": window, "spark_master": _spark_master(params)}
-    given |= {"workflow": params.get("workflow") or workflow_of(context["dag"].dag_id, context["run_id"])}
+    given |= {"workflow": params.get("workflow") or _made_workflow(context, own)}
     given |= {"cutover": "auto" if cutover == "auto" else "manual"}
     password = ""
     if known.has_sink:
@@ -98,6 +110,12 @@ def _triggered_by(context: Mapping[str, Any]) -> str:
     return f"{user} (Airflow)" if user else "Airflow"
 
 
+def _made_workflow(context: Mapping[str, Any], own: Own | None) -> str:
+    """Several groups of one run are several workflows."""
+    dag_id, run_id = str(context["dag"].dag_id), str(context["run_id"])
+    return workflow_of(dag_id, run_id) if own is None else _digest(dag_id, own.group, run_id)
+
+
 def _check_hook(on_switch: object) -> None:
     """Who may trigger a DAG may not therefore run commands on a worker."""
     if on_switch and "://" not in str(on_switch) and os.environ.get(COMMANDS) != "1":
@@ -119,4 +137,8 @@ def workflow_of(dag_id: str, run_id: str) -> str:
     """A run's own id where it is one of ours, else a digest of it: the same for every task and every try."""
     if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,47}", run_id):
         return run_id
-    return f"airflow-{hashlib.sha256(f'{dag_id}/{run_id}'.encode()).hexdigest()[:16]}"
+    return _digest(dag_id, run_id)
+
+
+def _digest(*words: str) -> str:
+    return f"airflow-{hashlib.sha256('/'.join(words).encode()).hexdigest()[:16]}"

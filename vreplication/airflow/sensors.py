@@ -6,17 +6,20 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk import BaseSensorOperator, PokeReturnValue
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
+from vreplication.airflow.connections import source_url
+from vreplication.airflow.ending import in_airflow
 from vreplication.airflow.request import DEFAULT_CONNECTION
-from vreplication.airflow.triggers import EndTrigger
+from vreplication.airflow.triggers import EndTrigger, look_for_end
 
 
-class WorkflowSensor(BaseOperator):
-    """Waits in the triggerer until the workflow is complete; fails when it has failed or was cancelled.
+class WorkflowSensor(BaseSensorOperator):
+    """Waits until the workflow is complete; fails when it has failed or was cancelled (soft_fail: is skipped then).
 
-    timeout: how long at most; None is for ever.
+    It has every parameter of a sensor (timeout, poke_interval, soft_fail, …). deferrable: in the triggerer, which is
+    the default; else in a worker, by `mode`.
     """
 
     template_fields: Sequence[str] = ("source_conn_id", "workflow")
@@ -27,18 +30,24 @@ class WorkflowSensor(BaseOperator):
         *,
         workflow: str,
         source_conn_id: str = DEFAULT_CONNECTION,
-        timeout: timedelta | None = None,
+        deferrable: bool = True,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
-        self.workflow, self.source_conn_id, self.timeout = workflow, source_conn_id, timeout
+        super().__init__(**{"poke_interval": 1, **kwargs})
+        self.workflow, self.source_conn_id, self.deferrable = workflow, source_conn_id, deferrable
 
-    def execute(self, context: Any) -> None:
-        trigger = EndTrigger(self.source_conn_id, self.workflow)
-        self.defer(trigger=trigger, method_name="proceed", timeout=self.timeout)
+    def execute(self, context: Any) -> Any:
+        if not self.deferrable:
+            return super().execute(context)
+        trigger = EndTrigger(self.source_conn_id, self.workflow, self.poke_interval)
+        self.defer(trigger=trigger, method_name="proceed", timeout=timedelta(seconds=self.timeout))
+
+    def poke(self, context: Any) -> PokeReturnValue:
+        event = in_airflow(lambda: look_for_end(source_url(self.source_conn_id), self.workflow))
+        return PokeReturnValue(is_done=event is not None, xcom_value=event and self.proceed(context, event))
 
     def proceed(self, context: Any, event: dict[str, Any]) -> str:
         """Called when the trigger has fired."""
         if event["state"] != "complete":
-            raise AirflowFailException(event["reason"])
+            raise (AirflowSkipException if self.soft_fail else AirflowFailException)(event["reason"])
         return self.workflow

@@ -153,10 +153,17 @@ class CatchUpTrigger(_Watch):
 class EndTrigger(_Watch):
     """Fires with state complete or ended. A workflow that has not begun yet is waited for as well."""
 
+    def __init__(self, conn_id: str, workflow: str, poll_seconds: float = _POLL_SECONDS) -> None:
+        super().__init__(conn_id, workflow)
+        self.poll_seconds = poll_seconds
+
+    def fields(self) -> dict[str, Any]:
+        return {**super().fields(), "poll_seconds": self.poll_seconds}
+
     async def run(self) -> AsyncIterator[TriggerEvent]:
         url = await connections.asource_url(self.conn_id)
         while (event := await self.ask(look_for_end, url, self.workflow, otherwise=None)) is None:
-            await asyncio.sleep(_POLL_SECONDS)
+            await asyncio.sleep(self.poll_seconds)
         yield TriggerEvent(event)
 
 
