@@ -87,11 +87,15 @@ def test_all_refusals_are_listed(database: Database, session: Session) -> None:
     plan = run(
         database,
         session,
-        "(id INT, p INT, CONSTRAINT fk_p FOREIGN KEY (p) REFERENCES parent (id))",
+        "(id INT, p INT, CONSTRAINT fk_q FOREIGN KEY (id) REFERENCES parent (id),"
+        " CONSTRAINT fk_p FOREIGN KEY (p) REFERENCES parent (id) ON UPDATE SET NULL)",
         "ADD COLUMN x NOTYPE",
     )
     assert {check.name for check in plan.refusals} == {"foreign keys", "shared key", "ALTER"}
-    assert "fk_p" in refusal(plan, "foreign keys").sentence
+    words = refusal(plan, "foreign keys").sentence
+    assert "(fk_p, fk_q)" in words
+    assert "changed by fk_p (" in words
+    assert ("does not log" in words) is database.server.is_mariadb
     assert "NOTYPE" in refusal(plan, "ALTER").sentence
     assert "Refused: 3 of" in explain(plan)
     assert plan_json(plan)["is_refused"] is True

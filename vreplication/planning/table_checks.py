@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import pairwise
 
 from vreplication import names
 from vreplication.mysql.session import Session
@@ -49,16 +50,13 @@ def engine(facts: Facts) -> Check:
 
 def foreign_keys(facts: Facts) -> Check:
     if own := own_foreign_keys(facts.source):
-        return refuse(
-            "foreign keys",
-            f"{facts.name} has foreign keys ({', '.join(own)}), which would go on pointing from the retired table.",
-            "Drop them first, or run a plain ALTER TABLE.",
-        )
+        words = f"{facts.name} has foreign keys ({', '.join(own)}), which would go on pointing from the retired table."
+        return refuse("foreign keys", words + _acting(facts), "Drop them first, or run a plain ALTER TABLE.")
     if found := sorted(children(facts)):
         return refuse(
             "foreign keys",
-            f"{facts.name} is the parent of foreign keys in {', '.join(found[:5])},"
-            " which would go on pointing to the retired table.",
+            f"{facts.name} is the parent of foreign keys in {', '.join(found[:5])}, which would go on pointing to the"
+            " retired table: a row there that refers to a new one would be an error.",
             "Drop them first, or run a plain ALTER TABLE.",
         )
     return ok("foreign keys", "No foreign keys from or to the table.")
@@ -67,6 +65,23 @@ def foreign_keys(facts: Facts) -> Check:
 def own_foreign_keys(table: Table) -> list[str]:
     """Their names."""
     return [parts[1].value for parts in definitions(table.create_sql) if _is_foreign(parts)]
+
+
+def _acting(facts: Facts) -> str:
+    """What would be lost besides."""
+    acting = [parts[1].value for parts in definitions(facts.source.create_sql) if _is_foreign(parts) and _acts(parts)]
+    if not acting:
+        return ""
+    unseen = ", which this server does not log" if facts.server.is_mariadb else ""
+    return f" Rows are deleted or changed by {', '.join(acting)} (ON DELETE, ON UPDATE){unseen}."
+
+
+def _acts(parts: list[Token]) -> bool:
+    """CASCADE, SET NULL, SET DEFAULT."""
+    pairs = pairwise(parts)
+    return any(p.is_word("CASCADE") for p in parts) or any(
+        one.is_word("SET") and two.is_word("NULL", "DEFAULT") for one, two in pairs
+    )
 
 
 def _is_foreign(parts: list[Token]) -> bool:
