@@ -24,8 +24,10 @@ from tests.support.rows import make_consumers, make_feed, make_move, spread, wor
 from vreplication.mysql.session import Session, connect
 from vreplication.phases import Phase
 from vreplication.scheduler import queueing
+from vreplication.schema.difference import Definitions
 from vreplication.settings import SIDECAR, Tuning
 from vreplication.state import (
+    definitions,
     gate,
     history,
     journal,
@@ -105,6 +107,9 @@ def make_all(session: Session) -> list[str]:
         make(session, "done", Phase.COMPLETE),
     ]
     _figures(session, "copies")
+    before = f"CREATE TABLE `t` (\n  `a` int(11) COMMENT '{SCRIPT}'\n)"
+    after = before.replace("'\n)", f"{'very_long_' * 30}',\n  KEY `by_{'very_long_' * 6}` (`a`)\n)")
+    definitions.save(session, "copies", Definitions(before=before, after=after))
     for name in ("waits", "done"):
         journal.write(session, name, "prepared", actor="host:1", details=f"shadow table {SCRIPT}")
     for name, number in (("moves", 1), ("moved", 2)):
