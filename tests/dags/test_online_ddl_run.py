@@ -6,7 +6,6 @@ import contextlib
 import getpass
 import os
 import re
-import secrets
 import signal
 import time
 from collections.abc import Iterator
@@ -274,23 +273,6 @@ def test_refused_with_the_sentence_of_the_command_line(shop: Shop) -> None:
     assert (status, "This run began no migration." in tab) == (404, True)
 
 
-@pytest.mark.only_on("mysql")
-def test_a_group_in_a_dag_of_ones_own(shop: Shop) -> None:
-    """Approved as a run of our own is; what comes behind waits for the switch, and for nothing else."""
-    unpause(shop.airflow, "own_migration")
-    conf = {"conn": shop.conn_id, "cutover": "manual", "master": WITHOUT}
-    run = trigger(shop.airflow, "own_migration", f"own-{secrets.token_hex(4)}", conf)
-    run.wait_for_question("change.approve")
-    assert run.tasks()["after"] is None
-    assert run.answer("change.approve", "Approve") == 200
-    assert run.end() == "success", run.story()
-    assert (run.result("after"), run.tasks()["change.revert_window"]) == ("told", "skipped")
-    result = run.result("change.clean_up")
-    assert (result["event"], result["workflow"]) == ("complete", f"own-{run.run_id}")
-    with connect(shop.database.app_url) as app:
-        assert "region" in definition(app, "orders")
-
-
 @pytest.mark.only_on("mariadb")
 def test_the_gate_misses_catch_up_and_cancel_removes_what_was_made(shop: Shop) -> None:
     run = shop.trigger(cutover="manual", spark_master=WITHOUT, verify_every_minutes=0)
@@ -398,10 +380,10 @@ class Tables:
 @pytest.mark.timeout(560)
 def test_every_other_way_through_the_gate_by_four_runs_at_once(airflow: Deployment, database: Database) -> None:
     """Three wait for a person and have all of catch-up's places; the fourth's copy gives its own place up meanwhile,
-    which it can only where its tasks can be ended: on Spark.
+    which it can only where its tasks can be ended: on Spark. While that waits for its window, a group in another's DAG.
     """
     unpause(airflow, "online_ddl")
-    tables = Tables(airflow, database, ["by_command", "by_page", "rejected", "in_window"])
+    tables = Tables(airflow, database, ["by_command", "by_page", "rejected", "in_window", "in_group"])
     manual = {"cutover": "manual", "spark_master": WITHOUT}
     held = by_command, by_page, rejected = [tables.trigger(name, **manual) for name in tables.names[:3]]
     for run in held:
@@ -418,6 +400,9 @@ def test_every_other_way_through_the_gate_by_four_runs_at_once(airflow: Deployme
     assert airflow.call("POST", path, user="editor")[0] == 200
     rejected.wait_for_question("approve")
     assert rejected.answer("approve", "Reject", user="editor") == 200
+    unpause(airflow, "own_migration")
+    conf = {"conn": tables.conn_id, "table": "in_group", "master": WITHOUT}
+    in_group = trigger(airflow, "own_migration", f"own-{database.name}", conf)
 
     for run in (by_command, by_page, in_window):
         assert run.end() == "success", run.story()
@@ -434,7 +419,11 @@ def test_every_other_way_through_the_gate_by_four_runs_at_once(airflow: Deployme
     told = tables.journal(rejected)
     assert (told["rejected"], "cancelled" in told) == ("editor (Airflow)", True)
     assert {name: tables.has_changed(name) for name in tables.names} == {
-        "by_command": True, "by_page": True, "rejected": False, "in_window": True,
+        "by_command": True, "by_page": True, "rejected": False, "in_window": True, "in_group": True,
     }  # fmt: skip
+    assert in_group.end() == "success", in_group.story()
+    # What comes behind the group waits neither for its `approve` nor for its way back, both of which are skipped.
+    assert (in_group.result("after"), in_group.tasks()["change.approve"]) == ("told", "skipped")
+    assert in_group.result("change.clean_up")["workflow"] == f"group-{in_group.run_id}"
     pending = airflow.call("GET", "/api/v2/dags/online_ddl/dagRuns/~/hitlDetails?state=awaiting_input")[1]
     assert pending["total_entries"] == 0

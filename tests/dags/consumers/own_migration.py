@@ -12,15 +12,14 @@ def after() -> str:
     return "told"
 
 
-@dag(dag_id="own_migration", schedule=None, catchup=False, params={"conn": "", "cutover": "auto", "master": ""})
+@dag(dag_id="own_migration", schedule=None, catchup=False, params={"conn": "", "table": "", "master": ""})
 def own_migration() -> None:
     change = OnlineDdlGroup(
         "change",
         source_conn_id="{{ params.conn }}",
-        table="orders",
-        alter="ADD COLUMN region VARCHAR(16) NOT NULL DEFAULT 'eu'",
-        workflow="own-{{ run_id }}",
-        cutover="{{ params.cutover }}",
+        table="{{ params.table }}",
+        alter="ADD added INT",
+        workflow="group-{{ run_id }}",
         spark_master="{{ params.master }}",
     )
     change >> after()
