@@ -12,6 +12,7 @@ from itertools import pairwise
 import pytest
 
 from vreplication.errors import Refused
+from vreplication.feed import broker
 from vreplication.feed.lanes import QUIET_SECONDS, check_names, lanes_of, topic_name
 from vreplication.feed.progress import End, Progress, TableTopic, decode
 from vreplication.feed.topics import unfit
@@ -48,6 +49,18 @@ def test_tables_that_cannot_have_a_topic_each_are_told(tables: list[tuple[str, s
 def test_too_many_partitions_are_told() -> None:
     assert not unfit("p", [("s", f"t{n}") for n in range(99)], 100)
     assert "more than 10,000 partitions" in unfit("p", [("s", f"t{n}") for n in range(100)], 100)
+
+
+def test_partitions_are_made_in_requests_that_the_controller_takes() -> None:
+    """Kafka refuses one that makes more than about 10,000 records."""
+    have, requests = {"p": 0, "q": 9_999, "more": 10_001, **{f"t{n}": 9_999 for n in range(700)}}, []
+    while some := broker._steps(have, 10_000):
+        requests.append(sum(count - have[name] for name, count in some.items()))
+        assert len(some) <= 500
+        have |= some
+    assert set(have.values()) == {10_000, 10_001}
+    assert max(requests) <= 2_000
+    assert sum(requests) == 10_000 + 701
 
 
 def test_a_request_that_cannot_be_is_refused() -> None:

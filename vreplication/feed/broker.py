@@ -26,6 +26,8 @@ _SECONDS = 15.0
 _READ_SECONDS = 30.0
 _AT_ONCE = 500
 """Topics or partitions in one request."""
+_PARTITIONS_AT_ONCE = 2_000
+"""In one request to make some: with topics and settings the controller takes 10,000 records."""
 _FIRST_LOOK = 50
 """So many offsets from its end the last record of a topic is looked for at first."""
 _DEFAULT_BYTES = 1_048_588
@@ -172,37 +174,41 @@ class Broker:
         replicas = min(3, self.brokers())
         settings = {"min.insync.replicas": "2" if replicas == 3 else "1", "unclean.leader.election.enable": "false"}
         settings |= _dotted(config)
-        made = [
-            NewTopic(name, num_partitions=partitions, replication_factor=replicas, config=settings) for name in names
-        ]
-        for at in range(0, len(made), _AT_ONCE):
-            some = made[at : at + _AT_ONCE]
+        first = min(partitions, _PARTITIONS_AT_ONCE)
+        made = [NewTopic(name, num_partitions=first, replication_factor=replicas, config=settings) for name in names]
+        step = min(_AT_ONCE, _PARTITIONS_AT_ONCE // first)
+        for at in range(0, len(made), step):
+            some = made[at : at + step]
             with kafka(f"Topic {some[0].topic} cannot be created"):
                 answers = self.admin.create_topics(some, operation_timeout=_SECONDS)
-            self._settle(answers, "cannot be created", 1)
-        self.wait_for(names, partitions)
+            self._settle(answers, "cannot be created", {})
+        # A broker may learn of them a moment later than who made them.
+        self.wait_for(names, first)
+        if partitions > first:
+            self.grow(names, partitions)
 
     def grow(self, names: Sequence[str], partitions: int) -> None:
         """Partitions up to this count; they may have them already."""
         seen = self.look(names)
-        fewer = [name for name in names if name not in seen or seen[name].partitions < partitions]
-        for at in range(0, len(fewer), _AT_ONCE):
-            some = [NewPartitions(name, partitions) for name in fewer[at : at + _AT_ONCE]]
-            words = f"cannot be given {partitions} partitions"
-            with kafka(f"Topic {fewer[at]} {words}"):
-                answers = self.admin.create_partitions(some, operation_timeout=_SECONDS)
-            self._settle(answers, words, partitions)
+        have = {name: seen[name].partitions if name in seen else 0 for name in names}
+        words = f"cannot be given {partitions} partitions"
+        while some := _steps(have, partitions):
+            asked = [NewPartitions(name, count) for name, count in some.items()]
+            with kafka(f"Topic {next(iter(some))} {words}"):
+                answers = self.admin.create_partitions(asked, operation_timeout=_SECONDS)
+            self._settle(answers, words, some)
+            have |= some
         self.wait_for(names, partitions)
 
-    def _settle(self, answers: Mapping[str, Any], words: str, partitions: int) -> None:
-        """A refusal is none where the topic is what it was to become."""
+    def _settle(self, answers: Mapping[str, Any], words: str, wanted: Mapping[str, int]) -> None:
+        """A refusal is none where the topic is what it was to become. wanted: how many partitions; else any."""
         for name, answer in answers.items():
             try:
                 with kafka(f"Topic {name} {words}"):
                     answer.result(timeout=_SECONDS * 2)
             except Terminal:
                 again = self.look([name]).get(name)
-                if again is None or again.partitions < partitions:
+                if again is None or again.partitions < wanted.get(name, 1):
                     raise
 
     def wait_for(self, names: Sequence[str], partitions: int) -> None:
@@ -335,6 +341,18 @@ def _unless_missing(answer: Any) -> Any:
         if failure.args[0].code() in _MISSING:
             return None
         raise
+
+
+def _steps(have: Mapping[str, int], partitions: int) -> dict[str, int]:
+    """What topics are to have after the next request, of those that have fewer."""
+    found, room = {}, _PARTITIONS_AT_ONCE
+    for name, count in have.items():
+        if (more := min(partitions - count, room)) > 0:
+            found[name] = count + more
+            room -= more
+        if not room or len(found) == _AT_ONCE:
+            break
+    return found
 
 
 def _is_led(seen: Seen | None, partitions: int) -> bool:
