@@ -114,7 +114,7 @@ def test_who_rejects_leaves_nothing_on_either_server(airflow: Deployment, pair: 
     run = start(airflow, spark_master=WITHOUT)
     run.wait_for_task("gate", "deferred")
     answer(run, "Reject", lambda: has_event(pair, run.run_id, "rejected"))
-    assert run.end() == "failed"
+    assert (run.end(), run.note()) == ("failed", "Cancelled by editor (Airflow)."), run.story()
     with connect(pair.target.url) as home:
         assert workflows.load(home, run.run_id).phase is Phase.CANCELLED
     assert list(pair.target.admin.rows("SHOW TABLES")) == []

@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -1119,6 +1120,50 @@ def test_runs_that_airflow_has_not_begun_or_refused_are_told(airflow: Any, clien
     text = clients["viewer"].get("/").text
     assert "There is &lt;no&gt; key." in text
     assert SCRIPT not in text
+
+
+def test_a_note_on_a_run_says_how_it_ended(airflow: Any) -> None:
+    """Put in the middle of the scheduler's transaction, which allows no commit; what a person has noted stays."""
+    from airflow.models.dagrun import DagRun
+    from airflow.models.task_state_store import TaskStateStoreModel as Stored
+    from airflow.models.taskinstance import TaskInstance
+    from airflow.utils.session import create_session
+    from airflow.utils.sqlalchemy import prohibit_commit
+    from airflow.utils.types import DagRunType
+    from sqlalchemy import insert
+
+    from vreplication.airflow import noting
+
+    stem = f"noted-{time.time_ns()}"
+    hooks = {"failed": noting.on_dag_run_failed, "success": noting.on_dag_run_success}
+    ends = {
+        "a": ("failed", "failed", noting.REFUSED, "", "Refused: no key"),
+        "b": ("failed", "failed", noting.CANCELLED, "ours: look", "ours: look\nno key"),
+        "c": ("success", "skipped", noting.SKIPPED, "", "no key"),
+        # Tried again since, it went well.
+        "d": ("failed", "success", noting.REFUSED, "", None),
+    }
+    with create_session() as store:
+        for name, (_state, task_state, key, note, _) in ends.items():
+            run = DagRun(dag_id="online_ddl", run_id=f"{stem}-{name}", run_type=DagRunType.MANUAL, note=note or None)
+            store.add(run)
+            store.flush()
+            told = {"dag_id": run.dag_id, "run_id": run.run_id, "task_id": "plan", "map_index": -1}
+            store.add(Stored(**told, dag_run_id=run.id, key=key, value=json.dumps("no key")))
+            task = {"id": uuid.uuid4(), "state": task_state, "pool": "p", "pool_slots": 1, "try_number": 1}
+            store.execute(insert(TaskInstance.__table__).values(**told, **task))
+    try:
+        with create_session() as store, prohibit_commit(store) as guard:
+            for name, (state, *_) in ends.items():
+                hooks[state](store.query(DagRun).filter_by(run_id=f"{stem}-{name}").one(), "")
+            guard.commit()
+        with create_session() as store:
+            found = {run.run_id[-1]: run.note for run in store.query(DagRun).filter(DagRun.run_id.startswith(stem))}
+        assert found == {name: end[-1] for name, end in ends.items()}
+    finally:
+        with create_session() as store:
+            store.query(TaskInstance).filter(TaskInstance.run_id.startswith(stem)).delete(synchronize_session=False)
+            store.query(DagRun).filter(DagRun.run_id.startswith(stem)).delete(synchronize_session=False)
 
 
 def test_importing_the_plugin_builds_nothing() -> None:

@@ -29,6 +29,11 @@ class DagRun:
     def state(self) -> str:
         return str(self._get("")["state"])
 
+    def note(self) -> str | None:
+        """What stands beside it in Airflow's lists."""
+        found: str | None = self._get("")["note"]
+        return found
+
     def tasks(self) -> dict[str, str | None]:
         """Task id → state."""
         return {t["task_id"]: t["state"] for t in self._get("/taskInstances")["task_instances"]}

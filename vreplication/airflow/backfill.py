@@ -17,6 +17,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from vreplication.airflow.ending import in_airflow
 from vreplication.airflow.folder import chosen
+from vreplication.airflow.noting import SKIPPED, store_end
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,6 +63,7 @@ class ChooseJobsOperator(_Operator):
     def execute(self, context: Any) -> list[str]:
         wanted = list(dict.fromkeys(context["params"]["jobs"]))
         if not wanted:
+            store_end(context, SKIPPED, "Nothing was copied: the run names no jobs.")
             raise AirflowSkipException("The run names no jobs.")
         return in_airflow(lambda: self._known(wanted))
 

@@ -13,16 +13,18 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, NoReturn
 
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from vreplication.airflow import assets, connections, request
 from vreplication.airflow.approval import CutOverApproval, end_approval, task_states
-from vreplication.airflow.ending import RETRY_POLICY
+from vreplication.airflow.connections import source_url
+from vreplication.airflow.ending import RETRY_POLICY, cancelled_by
 from vreplication.airflow.links import MigrationLink
-from vreplication.airflow.storing import store_refusal, stored
+from vreplication.airflow.noting import CANCELLED, REFUSED, store_end
+from vreplication.airflow.storing import stored
 from vreplication.airflow.telling import events_sent, figures_sent
 from vreplication.airflow.triggers import CatchUpTrigger, GateTrigger, look
 from vreplication.engine import maintenance
@@ -73,6 +75,7 @@ class StageOperator(BaseOperator):
     """Sends figures: one task of those that run side by side."""
     checks_webhook = False
     """Refuse where it is configured wrongly; later tasks go on without it."""
+    is_ended_by_cancel = True
 
     def __init__(
         self, *, kind: str = "online_ddl", asked: Mapping[str, Any] | None = None, group: str = "", **kwargs: Any
@@ -103,18 +106,35 @@ class StageOperator(BaseOperator):
 
         def call() -> Any:
             stage = self.read(context).stage(self._stop)
-            with (
-                events_sent(stage.url, is_checked=self.checks_webhook),
-                figures_sent(stage.url, stage.workflow) if self.is_measured else contextlib.nullcontext(),
-                stored(context, stage) if self.has_progress else contextlib.nullcontext(),
-            ):
-                return work(stage)
+            try:
+                with (
+                    events_sent(stage.url, is_checked=self.checks_webhook),
+                    figures_sent(stage.url, stage.workflow) if self.is_measured else contextlib.nullcontext(),
+                    stored(context, stage) if self.has_progress else contextlib.nullcontext(),
+                ):
+                    return work(stage)
+            except Ended as error:
+                if not (error.may_retry or error.result.leftovers):
+                    self._skip_if_cancelled(context, stage)
+                raise
 
         try:
             return self._result(call)
         except RunRefused as refused:
-            store_refusal(context, refused.sentence)
+            store_end(context, REFUSED, refused.sentence)
             raise
+
+    def _skip_if_cancelled(self, context: Any, stage: BaseStage[Any]) -> None:
+        """What a person has ended has not failed: it is skipped, what follows too, and clean_up says by whom."""
+        by = cancelled_by(stage.url, stage.workflow) if self.is_ended_by_cancel else None
+        if by is not None:
+            store_end(context, CANCELLED, f"Cancelled by {by}.")
+            raise AirflowSkipException(f"Cancelled by {mask(by)}.") from None
+
+    def _end(self, context: Any, reason: str) -> NoReturn:
+        """What it waited for has ended the workflow."""
+        self._skip_if_cancelled(context, self.read(context).stage(self._stop))
+        raise AirflowFailException(reason)
 
     def _result(self, work: Callable[[], Any]) -> Any:
         """Airflow's exceptions for ours."""
@@ -138,7 +158,12 @@ class StageOperator(BaseOperator):
 
 
 class PlanOperator(StageOperator):
-    """All checks; refuses with the sentences that the command line shows, and touches nothing."""
+    """All checks; refuses with the sentences that the command line shows, and touches nothing.
+
+    A cancelled workflow is refused here: who clears its run wants it to go on, and it cannot.
+    """
+
+    is_ended_by_cancel = False
 
     checks_webhook = True
 
@@ -191,7 +216,7 @@ class CopyOperator(StageOperator):
     def go_on(self, context: Any, event: dict[str, Any]) -> Any:
         """Called when the trigger has fired."""
         if event["state"] != "here":
-            raise AirflowFailException(event["reason"])
+            self._end(context, event["reason"])
         return self.execute(context)
 
 
@@ -247,7 +272,7 @@ class GateSensor(StageOperator):
         elif event["state"] == "lost":
             raise AirflowException(event["reason"])
         elif event["state"] != "released":
-            raise AirflowFailException(event["reason"])
+            self._end(context, event["reason"])
         else:
             found = self.read(context)
             _note(found.stage(self._stop), "release noticed")
@@ -264,7 +289,7 @@ class GateSensor(StageOperator):
 
         try:
             self.run_stage(context, work)
-        except AirflowFailException:
+        except (AirflowFailException, AirflowSkipException):
             raise
         except AirflowException as error:
             if self._stop.is_set():
@@ -357,7 +382,15 @@ class CleanUpOperator(StageOperator):
             culprits = ", ".join(_failed(context, self.group) or bad)
             raise AirflowFailException(f"There is nothing to clean up after: {culprits} did not succeed.")
         if "skipped" in states.values():
+            self._fail_if_cancelled(context)
             raise AirflowSkipException("What comes before was skipped.")
+
+    def _fail_if_cancelled(self, context: Any) -> None:
+        """Skipped tasks alone would make a success of the run, and whoever waits for it would go on."""
+        found = self.read(context)
+        if by := cancelled_by(source_url(found.conn_id), found.spec.workflow or ""):
+            store_end(context, CANCELLED, f"Cancelled by {by}.")
+            raise AirflowFailException(f"Cancelled by {mask(by)}.")
 
 
 _OF_STAGE: dict[str, type[StageOperator]] = {

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.plugins_manager import AirflowPlugin
 
+from vreplication.airflow import noting
 from vreplication.airflow.beating import Heartbeats
 from vreplication.airflow.paths import outside
 
@@ -172,14 +173,13 @@ def _refused_runs() -> list[AskedRun]:
     from airflow.models.task_state_store import TaskStateStoreModel as Stored
     from airflow.utils.session import create_session
 
-    from vreplication.airflow.storing import REFUSED
     from vreplication.ui import DAGS
     from vreplication.ui.reading import RECENT_DAYS
 
     since = datetime.now(UTC) - timedelta(days=RECENT_DAYS)
     with create_session() as session:
         found = session.query(DagRun, Stored.value, Stored.task_id).join(Stored, Stored.dag_run_id == DagRun.id)
-        found = found.filter(DagRun.dag_id.in_(DAGS), DagRun.state == "failed", Stored.key == REFUSED)
+        found = found.filter(DagRun.dag_id.in_(DAGS), DagRun.state == "failed", Stored.key == noting.REFUSED)
         rows = found.filter(DagRun.run_after > since).order_by(DagRun.id.desc()).limit(_REFUSED).all()
         return [_asked(row, refused=str(json.loads(value)), task=str(task)) for row, value, task in rows]
 
@@ -280,6 +280,7 @@ class VReplicationPlugin(AirflowPlugin):
     """What Airflow is told."""
 
     name = "vreplication"
+    listeners = [noting]  # noqa: RUF012
     fastapi_apps = [{"app": LazyApp(), "url_prefix": PREFIX, "name": "vreplication"}]  # noqa: RUF012
     external_views = [  # noqa: RUF012
         {

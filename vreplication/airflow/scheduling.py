@@ -18,6 +18,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from vreplication.airflow.claiming import look_after
 from vreplication.airflow.migration_files import SOURCES, Files, read_files
+from vreplication.airflow.noting import SKIPPED, store_end
 from vreplication.airflow.request import DEFAULT_CONNECTION
 from vreplication.scheduler.due import ABSENT, RUN_FAILED, RUNNING
 from vreplication.state.queue import Entry
@@ -100,6 +101,8 @@ class ClaimDueOperator(BaseOperator):
             by=f"airflow {context['run_id']}",
             look_up=lambda entry: run_state(context["ti"], entry),
         )
+        if not (due or problems):
+            store_end(context, SKIPPED, "Nothing was due.")
         return _concluded(due, problems)
 
 

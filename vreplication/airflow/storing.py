@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
-from vreplication.masking import mask
 from vreplication.mysql.session import connect
 from vreplication.progress import snapshot
 from vreplication.state import feeds
@@ -23,24 +22,12 @@ from vreplication.workflows.stages import BaseStage
 log = logging.getLogger(__name__)
 
 KEY = "progress"
-REFUSED = "refused"
-"""Key of the sentence with which a task was refused; the page's list shows it."""
 PERIOD_SECONDS = 4.0
 
 
 def stored(context: Mapping[str, Any], stage: BaseStage[Any]) -> AbstractContextManager[None]:
     """A workflow's."""
     return kept(context, functools.partial(_store, stage))
-
-
-def store_refusal(context: Mapping[str, Any], sentence: str) -> None:
-    store = context.get("task_state_store")
-    if store is None:
-        return
-    try:
-        store.set(REFUSED, mask(sentence))
-    except Exception as error:
-        log.info("the refusal was not stored: %s", error)
 
 
 @contextlib.contextmanager
