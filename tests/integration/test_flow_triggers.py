@@ -127,3 +127,16 @@ def test_what_cannot_be_carried_over_is_refused_by_name(database: Database, trus
         app.execute_raw("DROP TRIGGER three")
         app.execute_raw("CREATE TRIGGER three BEFORE UPDATE ON t FOR EACH ROW SET NEW.b=1")
     assert "b" in refused(database, "DROP COLUMN b", triggers="preserve")
+
+
+def test_a_trigger_of_somebody_elses_on_the_new_table_does_not_go_live(database: Database, pauses: Path) -> None:
+    with connect(database.app_url) as app:
+        app.execute_raw("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
+    with paused_at(pauses, "workflow.copied"):
+        run = begin(database, "t", "ADD COLUMN x INT")
+        wait_reached(pauses, "workflow.copied", run)
+        shadow = names.shadow_table("t")
+        database.admin.execute_raw(f"CREATE TRIGGER theirs BEFORE INSERT ON `{shadow}` FOR EACH ROW SET NEW.v=0")
+    result = run.result()
+    assert (result.event, "theirs" in (result.reason or "")) == ("failed", True), result
+    assert triggered.on(database) == ()

@@ -59,8 +59,14 @@ class Carried:
 def fence_catch_up(locker: Session, observer: Session, row: WorkflowRow) -> Carried | None:
     """To be called under the table's lock, when catch-up holds. None: there is nothing to carry over.
 
-    locker: holds the lock, so it sees what nobody can change any more.
+    locker: holds the lock, so it sees what nobody can change any more. Raises Terminal for others' triggers.
     """
+    if strays := triggers.names_on(observer, row.source_schema, row.shadow_table):
+        # Those of an attempt are removed before the next one; these would go live with the table.
+        raise Terminal(
+            f"Somebody has made triggers on {row.shadow_table}: {', '.join(strays)}.",
+            cure="They may have changed its rows: begin again.",
+        )
     found = triggers.read(locker, row.source_schema, row.source_table) if is_asked(row) else ()
     if not found:
         return None
