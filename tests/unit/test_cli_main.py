@@ -78,6 +78,7 @@ def calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Calls]:
     monkeypatch.setattr(lookup, "leaving", lambda session: ())
     monkeypatch.setattr("vreplication.progress.moved.find", lambda session, workflow: None)
     monkeypatch.setattr("vreplication.state.feeds.find", lambda session, workflow: None)
+    monkeypatch.setattr("vreplication.state.journal.read", lambda session, workflow: [])
     monkeypatch.setattr("vreplication.progress.fed.read", lambda session, workflow=None: {})
     for path in ("online_ddl", "status"):
         monkeypatch.setattr(
