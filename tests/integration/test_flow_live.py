@@ -24,7 +24,7 @@ PROGRESS = {
 }  # fmt: skip
 LAST = {
     "event", "workflow", "reason", "shadow_table", "retired_table", "rows_copied", "events_applied", "cutover_millis",
-    "write_stall_millis", "strategy", "resume_command",
+    "write_stall_millis", "strategy", "strategy_reason", "resume_command",
 }  # fmt: skip
 
 
