@@ -33,7 +33,7 @@ class Promoting:
 
 
 @pytest.fixture(
-    scope="session", params=[pytest.param(f, marks=pytest.mark.xdist_group(f"pair-{f}")) for f in ("mariadb", "mysql")]
+    scope="module", params=[pytest.param(f, marks=pytest.mark.xdist_group(f"pair-{f}")) for f in ("mariadb", "mysql")]
 )
 def promoting(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Promoting]:
     flavor, folder = str(request.param), tmp_path_factory.mktemp("pair")
