@@ -12,6 +12,7 @@ import gc
 import os
 import secrets
 import shutil
+import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
@@ -121,6 +122,9 @@ def pytest_collection_finish() -> None:
     """What is in memory by now stays there: no collection of garbage need look through thousands of tests again."""
     gc.collect()
     gc.freeze()
+    if "airflow" in sys.modules and "AIRFLOW_HOME" not in os.environ:
+        # Its home is fixed when it is first imported: that would be the developer's.
+        raise pytest.UsageError("A test file imports Airflow when it is collected; see tests/dags/alone.py.")
 
 
 def _keep_together(item: pytest.Item) -> None:
