@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import logging
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
+from vreplication.airflow.beside import beside
 from vreplication.mysql.session import connect
 from vreplication.progress import snapshot
 from vreplication.state import feeds
 from vreplication.workflows.stages import BaseStage
-
-log = logging.getLogger(__name__)
 
 KEY = "progress"
 PERIOD_SECONDS = 4.0
@@ -37,25 +34,8 @@ def kept(context: Mapping[str, Any], tell: Callable[[Any], None]) -> Iterator[No
     if store is None:
         yield
         return
-    over = threading.Event()
-    thread = threading.Thread(target=_run, args=(store, tell, over), name="storing", daemon=True)
-    thread.start()
-    try:
+    with beside(functools.partial(tell, store), "progress", every=PERIOD_SECONDS, patience=2 * PERIOD_SECONDS):
         yield
-    finally:
-        over.set()
-        thread.join(2 * PERIOD_SECONDS)
-
-
-def _run(store: Any, tell: Callable[[Any], None], over: threading.Event) -> None:
-    """A last time when it is over: what stays in the store is how it ended."""
-    is_last = False
-    while not is_last:
-        is_last = over.wait(PERIOD_SECONDS)
-        try:
-            tell(store)
-        except Exception as error:
-            log.info("progress was not stored: %s", error)
 
 
 def _store(stage: BaseStage[Any], store: Any) -> None:

@@ -8,14 +8,15 @@ nobody.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
-import threading
 from collections.abc import Iterator
 
 from airflow.sdk.configuration import conf
 from airflow.sdk.observability import stats
 
+from vreplication.airflow.beside import beside
 from vreplication.engine import webhooks
 from vreplication.engine.webhooks import Hook
 from vreplication.errors import Refused
@@ -56,25 +57,9 @@ def figures_sent(url: SourceUrl, workflow: str) -> Iterator[None]:
     if not conf.getboolean("metrics", "otel_on", fallback=False):
         yield
         return
-    over = threading.Event()
-    thread = threading.Thread(target=_send_until, args=(url, workflow, over), name="figures", daemon=True)
-    thread.start()
-    try:
+    send = functools.partial(send_figures, url, workflow)
+    with beside(send, "figures", every=_FIGURES_SECONDS, patience=_END_SECONDS):
         yield
-    finally:
-        over.set()
-        thread.join(_END_SECONDS)
-
-
-def _send_until(url: SourceUrl, workflow: str, over: threading.Event) -> None:
-    """A last time when it is over: a gauge goes on saying what it was told last."""
-    is_last = False
-    while not is_last:
-        is_last = over.wait(_FIGURES_SECONDS)
-        try:
-            send_figures(url, workflow)
-        except Exception as error:
-            log.info("figures were not sent: %s", error)
 
 
 def send_figures(url: SourceUrl, workflow: str) -> None:
