@@ -16,7 +16,7 @@ WORDS = (
     *("online-ddl", "--table", "t", "--alter", triggered.ALTER, "--workflow", "w", "--triggers", "preserve"),
     *("--revert-window", "1d", "--yes", "--json"),
 )
-POINTS = ("cutover.trigger_made", "revert.triggers_dropped")
+POINTS = ("cutover.catch_up_fenced", "cutover.trigger_made", "revert.triggers_dropped")
 
 
 @pytest.fixture(autouse=True)
