@@ -54,7 +54,7 @@ def running(target: str) -> Iterator[Prometheus]:
         (port,) = free_ports(1)
         job = {"job_name": "vreplication", "static_configs": [{"targets": [target]}]}
         # JSON is YAML.
-        config = {"global": {"scrape_interval": "500ms", "scrape_timeout": "500ms"}, "scrape_configs": [job]}
+        config = {"global": {"scrape_interval": "2s", "scrape_timeout": "2s"}, "scrape_configs": [job]}
         (Path(folder) / "config.yml").write_text(json.dumps(config))
         process = _launch(program, Path(folder), port)
         try:

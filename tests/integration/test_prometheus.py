@@ -79,8 +79,9 @@ def test_every_query_of_the_dashboard_has_a_series(database: Database, monkeypat
             effort.tune(database.url, run.workflow, "dba", {"max_load": "off"})
             assert run.result().event == "complete"
             wait_until(lambda: is_answered(0), f"no series: {open_ones}")
-            found = asked.query(f'vreplication_workflow_info{{workflow="{run.workflow}",phase="complete"}}')
-            assert [each["metric"]["table"] for each in found] == [f"{database.name}.t"]
+            complete = f'vreplication_workflow_info{{workflow="{run.workflow}",phase="complete"}}'
+            wait_until(lambda: bool(asked.query(complete)), "its end is not told")
+            assert [each["metric"]["table"] for each in asked.query(complete)] == [f"{database.name}.t"]
             assert prometheus.lint(metrics.text([database.url], with_process=True)) == ""
         finally:
             stop.set()
