@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ def queries() -> Iterator[str]:
             yield text
 
 
-def record(session: Session, **columns: Any) -> None:
+def record(session: Session) -> Callable[[], None]:
     """A workflow in the middle of its copy, a feed and a group of consumers, as their processes would tell of them."""
     layout.install(session)
     workflows.create(session, workflow_row("recorded", phase=Phase.COPYING))
@@ -46,8 +46,8 @@ def record(session: Session, **columns: Any) -> None:
     progress.write_replicate(session, "recorded", lag_seconds=0.5, backlog=7, events_applied=3, converging=1)
     figures = {"eta_seconds": 30.0, "eta_low_seconds": 20.0, "eta_high_seconds": 60.0, "eta_of": "complete"}
     forecasts.write(session, "recorded", **figures)
-    make_feed(session, "feed", "shop", lag=0.4)
     make_consumers(session)
+    return make_feed(session, "feed", "shop", lag=0.4)
 
 
 @pytest.mark.only_on("mysql")
@@ -67,12 +67,13 @@ def test_every_query_of_the_dashboard_has_a_series(database: Database, monkeypat
         metrics.of_catch_up(Route.within(database.url), stop)
 
         def is_answered(least: int) -> bool:
+            beat()
             open_ones[:] = [query for query in open_ones if not asked.query(query)]
             return len(open_ones) <= least
 
         try:
             wait_until(lambda: workflows.find(session, run.workflow) is not None, "it does not begin")
-            record(session)
+            beat = record(session)
             held = f'vreplication_throttled{{workflow="{run.workflow}",by="max-load"}}'
             wait_until(lambda: bool(asked.query(held)), "what throttles is not told")
             wait_until(lambda: is_answered(1), f"no series: {open_ones}")
