@@ -123,6 +123,24 @@ def test_who_would_lose_too_much_is_named_and_lives(app: Session, database: Data
     assert app.value("SELECT SUM(a) FROM t") == 27
 
 
+@pytest.mark.usefixtures("may_kill")
+def test_who_commits_while_it_is_chosen_is_not_journaled_as_ended(
+    app: Session, database: Database, pauses: Path
+) -> None:
+    """Between the looks at transactions and locks, where its rows are no longer counted and its lock is still known."""
+    point = pauses / "force.transactions_read"
+    point.touch()
+    with connect(database.app_url) as busy:
+        _begin_anew(busy, "UPDATE t SET a=9")
+        run = begin(database, "t", ADD, force_cutover_after=1, force_cutover_max_rows=1)
+        wait_reached(pauses, point.name, run)
+        busy.execute_raw("COMMIT")
+        let_go(pauses, point.name)
+        assert run.result().event == "complete"
+        assert busy.is_alive()
+    assert _killed(database, run) == []
+
+
 def test_without_the_right_it_is_refused(app: Session, database: Database) -> None:
     result = begin(database, "t", ADD, force_cutover_after=1).result()
     assert (result.event, result.exit_code) == ("refused", 2)

@@ -83,10 +83,15 @@ class Force:
         return [b for table in tables for b in blockers(session, self.server, schema, table, own=own)]
 
     def _chosen(self, session: Session) -> Iterator[_Chosen]:
-        """Who may be ended."""
+        """Who may be ended.
+
+        Transactions are read before locks: read the other way round, one that commits in between would be a holder
+        of a lock who has changed nothing, and no cap would save it.
+        """
+        prepared, open_ones = branch_names(session, self.server), fresh_transactions(session.url)
+        reach("force.transactions_read")
         found = [b for b in self._blockers(session) if b.age_seconds >= BLOCKER_SECONDS]
-        prepared = branch_names(session, self.server)
-        known, open_ones = processes(session, is_full=True), fresh_transactions(session.url)
+        known = processes(session, is_full=True)
         by_id = None if open_ones is None else {t.connection_id: t for t in open_ones}
         for blocker in {b.connection_id: b for b in found}.values():
             process = known.get(blocker.connection_id or 0)
