@@ -10,7 +10,7 @@ from tests.integration.test_feed_consume import holds
 from tests.support.feed_consumers import Consuming
 from tests.support.feed_producer import FeedWriter, layout_of
 from vreplication.binlog.control import Query
-from vreplication.binlog.statements import definition
+from vreplication.binlog.definitions import definition
 from vreplication.feed.consume import repeated
 from vreplication.mysql.session import Session, SqlError, connect
 

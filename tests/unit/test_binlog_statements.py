@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vreplication.binlog.control import Query
-from vreplication.binlog.statements import Kind, Meaning, meaning
+from vreplication.binlog.grammar import Kind, Meaning
+from vreplication.binlog.statements import meaning
 from vreplication.mysql.server import Xid
 from vreplication.names import DENIED_EVENTS, deny_trigger
 

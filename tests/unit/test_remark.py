@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from vreplication.binlog.control import Query
-from vreplication.binlog.statements import Definition, Kind, definition, meaning
+from vreplication.binlog.definitions import Definition, definition
+from vreplication.binlog.grammar import Kind
+from vreplication.binlog.statements import meaning
 from vreplication.feed.catalog import Filter, Tables
 from vreplication.mysql.remark import Altered, read_remark, with_remark
 from vreplication.mysql.text import has_opened_comment, tokens

@@ -13,14 +13,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from vreplication.binlog import control
 from vreplication.binlog.control import Query
+from vreplication.binlog.definitions import definition
 from vreplication.binlog.events import Group, GroupKind, Heartbeat, Position, RowChange, Stopped
 from vreplication.binlog.framing import Damaged, Event, Framer, Type, packed_int
+from vreplication.binlog.grammar import Kind, Meaning, Names, written
 from vreplication.binlog.groups import OpenGroup
 from vreplication.binlog.origin import Doubt, LogReplaced
 from vreplication.binlog.payload import events_of_payload, fields_of
 from vreplication.binlog.rows import ROW_EVENTS
 from vreplication.binlog.spool import Spooled
-from vreplication.binlog.statements import Kind, Meaning, Names, definition, meaning, written
+from vreplication.binlog.statements import meaning
 from vreplication.binlog.tables import Tables
 from vreplication.binlog.track import Track
 from vreplication.binlog.watch import DEFINED, Catalog, Following, Watch

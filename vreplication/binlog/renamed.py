@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from vreplication.binlog.control import TableMap
+from vreplication.binlog.definitions import Definition
 from vreplication.binlog.events import Group, Heartbeat, Position
 from vreplication.binlog.position import current, draw_server_id
-from vreplication.binlog.statements import Definition
 from vreplication.binlog.tailer import Tailer
 from vreplication.binlog.watch import Following, Watch
 from vreplication.errors import SourceChanged

@@ -1,114 +1,40 @@
 """What a statement in the log means for us: control of a transaction, something we may pass over, or the end.
 
-What must stay true: the list is closed. A statement passes when it is known to run nothing and to define no watched
-table, never because it does not name one: through a view, a trigger or a routine, text that writes rows may write to
-any table. Where a server may have read the text in two ways, both must pass.
+What must stay true: where a server may have read the text in two ways, both must pass; text that cannot be read passes
+only where it can neither write rows nor mean a table of ours.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from enum import Enum
-from typing import Any
 
 from vreplication.binlog.charsets import EXACT
 from vreplication.binlog.control import Query
-from vreplication.mysql.server import Xid
-from vreplication.mysql.text import Token, Unreadable, has_opened_comment, tokens
-from vreplication.names import is_deny_trigger, is_ours, is_shadow
-
-ANSI_QUOTES = 1 << 2
-_NO_BACKSLASH_ESCAPES = 1 << 20
-
-Names = frozenset[tuple[str, str]]
-
-
-class Kind(Enum):
-    BEGIN = "begin"
-    COMMIT = "commit"
-    ROLLBACK = "rollback"
-    SAVEPOINT = "savepoint"
-    ROLLBACK_TO = "rollback to"
-    XA_START = "xa start"
-    XA_END = "xa end"
-    XA_COMMIT = "xa commit"
-    XA_ROLLBACK = "xa rollback"
-    PASS = "pass"
-    STOP = "stop"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Meaning:
-    """`name`: of a savepoint. `xid`: of an XA statement. `why`: why we stop. `cure`: where it is one of its own."""
-
-    kind: Kind
-    name: str = ""
-    xid: Xid | None = None
-    why: str = ""
-    cure: str = ""
-
-
-_SIMPLE = {
-    b"BEGIN": Meaning(kind=Kind.BEGIN),
-    b"COMMIT": Meaning(kind=Kind.COMMIT),
-    b"ROLLBACK": Meaning(kind=Kind.ROLLBACK),
-}
-_PASS = Meaning(kind=Kind.PASS)
-_XA = re.compile(
-    r"XA\s+(START|BEGIN|END|PREPARE|COMMIT|ROLLBACK)\s+X'([0-9a-f]*)'(?:\s*,\s*X'([0-9a-f]*)')?(?:\s*,\s*(-?\d+))?",
-    re.I,
+from vreplication.binlog.grammar import (
+    DEFINING,
+    FIRST_WORDS,
+    PASS,
+    SIMPLE,
+    Kind,
+    Meaning,
+    Names,
+    StatementReader,
+    cut,
+    folded,
+    is_harmless,
+    stop,
 )
-_XA_KINDS = {
-    "START": Kind.XA_START,
-    "BEGIN": Kind.XA_START,
-    "END": Kind.XA_END,
-    "PREPARE": Kind.XA_END,
-    "COMMIT": Kind.XA_COMMIT,
-    "ROLLBACK": Kind.XA_ROLLBACK,
-}
-
-_LOCALLY = ("NO_WRITE_TO_BINLOG", "LOCAL")
-_HARMLESS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("ANALYZE", "CHECK", "CHECKSUM"), ("TABLE", "TABLES", "VIEW")),
-    "SET": ("PASSWORD", "DEFAULT"),
-    **dict.fromkeys(("FLUSH", "GRANT", "REVOKE", "USE", "KILL", "INSTALL", "UNINSTALL"), ()),
-}
-"""What changes no row and no definition of a table, whatever it names: first word, and those that may come next.
-
-Servers refuse routines and subqueries in them; or the text that they log is their own and holds the outcome only.
-"""
-_WRITING = {
-    *("INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "CALL", "DO", "SELECT", "WITH", "VALUES", "TABLE", "ANALYZE"),
-    *("HANDLER", "EXECUTE", "MERGE", "BEGIN", "XA", "LOCK", "BINLOG", "SET", "EXPLAIN", "DESCRIBE", "SHOW", "IF"),
-}
-_DEFINING = {"CREATE", "ALTER", "DROP", "RENAME", "TRUNCATE", "OPTIMIZE", "REPAIR"}
-"""InnoDB answers OPTIMIZE by making the table anew: at the cut-over it is not the one that was copied."""
-_SENT = {"CREATE", "ALTER", "DROP", "RENAME", "TRUNCATE"}
-_OBJECTS = {
-    *("VIEW", "PROCEDURE", "FUNCTION", "EVENT", "USER", "ROLE", "SERVER", "PACKAGE", "TABLESPACE"),
-    *("LOGFILE", "UNDO", "RESOURCE", "SPATIAL", "LIBRARY", "INSTANCE", "AGGREGATE", "CATALOG", "JSON"),
-}
-"""Kinds of objects that hold no rows of ours."""
-_MODIFIERS = (
-    *("OR", "REPLACE", "TEMPORARY", "UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR", "ONLINE", "OFFLINE", "IGNORE"),
-    *("MATERIALIZED", "EXTERNAL", *_LOCALLY),
-)
-_NOT_A_TABLE = ("COLUMN", "INDEX", "KEY", "CONSTRAINT", "PARTITION")
-
+from vreplication.mysql.text import Unreadable, has_opened_comment
 
 _MARIADB_COMMENT = re.compile(r"/\*(?=M!)")
 _LATER_COMMENT = re.compile(r"/\*(?=!(?:\d{6}|50[7-9]\d\d|5[1-9]\d{3}|[6-9]\d{4}))")
 """Opened by servers of that version, or of one flavor only; every server that we know opens those below 5.7."""
 _FOREIGN_SPACE = re.compile(r"[^\S\x00-\x7f]")
-_FIRST_WORDS = re.compile(rb"\s*([A-Za-z]+)\s+(?:(?:LOCAL|NO_WRITE_TO_BINLOG)\s+)?([A-Za-z]*)", re.I)
-_ROW_FORMAT = "Have every client write in row format (binlog_format=ROW); then cancel the workflow and start it again."
 
 
 def meaning(query: Query, codec: str | None, watched: Names) -> Meaning:
     """Classify. `codec`: Python's name of the text's character set, if known. `watched`: (schema, table), any case."""
-    simple = _SIMPLE.get(query.text)
+    simple = SIMPLE.get(query.text)
     if simple is not None:
         return simple
     try:
@@ -117,60 +43,14 @@ def meaning(query: Query, codec: str | None, watched: Names) -> Meaning:
     except (Unreadable, UnicodeDecodeError):
         return _of_unreadable(query.text, watched)
     if found.kind is Kind.PASS and not query.text.isascii() and _may_be_misread(query.text, codec, watched):
-        return _stop("a statement that we cannot read")
+        return stop("a statement that we cannot read")
     return found
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Definition:
-    """DDL that defines tables or a database, as names are written there.
-
-    verb: CREATE, ALTER, DROP, RENAME or TRUNCATE. what: TABLE, INDEX or DATABASE. tables: (schema, table); of a
-    database the table is ''; none where the text cannot be read. schema: the session's. replaced: of a RENAME, those
-    under whose names other tables stand behind it.
-    """
-
-    verb: str
-    what: str
-    schema: str
-    sql: str
-    tables: tuple[tuple[str, str], ...]
-    replaced: tuple[tuple[str, str], ...] = ()
-
-    def fields(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__slots__}
-
-
-_START_TRANSACTION = re.compile(r"\s+START TRANSACTION\s*;?\s*$", re.I)
-
-
-def definition(query: Query, codec: str | None) -> Definition | None:
-    """What a statement defines that `meaning` lets pass; None: no table and no database."""
-    try:
-        sql = query.text.decode(codec or "ascii")
-        cut = tokens(
-            sql,
-            ansi_quotes=bool(query.sql_mode & ANSI_QUOTES),
-            backslash_escapes=not query.sql_mode & _NO_BACKSLASH_ESCAPES,
-        )
-    except (Unreadable, UnicodeDecodeError):
-        return _unreadable_definition(query)
-    return _Names(cut, query.schema, frozenset(), has_opened_comment(sql)).definition(sql, query.schema)
-
-
-def _unreadable_definition(query: Query) -> Definition | None:
-    found = _FIRST_WORDS.match(query.text)
-    verb = found.group(1).decode().upper() if found else ""
-    if verb not in _SENT or b"table" not in query.text.lower():
-        return None
-    sql = query.text.decode("utf-8", "backslashreplace")
-    return Definition(verb=verb, what="TABLE", schema=query.schema, sql=sql, tables=())
 
 
 def _of_text(sql: str, query: Query, watched: Names) -> Meaning:
     """Of every way to read it, when all mean the same. Raises Unreadable."""
     found = [_of_reading(text, query, watched) for text in _readings(sql)]
-    odd = _stop("a statement that servers read differently")
+    odd = stop("a statement that servers read differently")
     return next((m for m in found if m.kind is Kind.STOP), found[0] if found.count(found[0]) == len(found) else odd)
 
 
@@ -186,28 +66,18 @@ def _readings(sql: str) -> list[str]:
 
 
 def _of_reading(sql: str, query: Query, watched: Names) -> Meaning:
-    cut = tokens(
-        sql,
-        ansi_quotes=bool(query.sql_mode & ANSI_QUOTES),
-        backslash_escapes=not query.sql_mode & _NO_BACKSLASH_ESCAPES,
-    )
-    return _Reader(cut, query.schema, watched, has_opened_comment(sql)).meaning(sql)
+    return StatementReader(cut(sql, query), query.schema, watched, has_opened_comment(sql)).meaning(sql)
 
 
 def _of_unreadable(raw: bytes, watched: Names) -> Meaning:
     """A definition or something harmless that has none of our names in its bytes cannot mean us."""
-    found = _FIRST_WORDS.match(raw)
+    found = FIRST_WORDS.match(raw)
     verb, follows = (word.decode().upper() for word in found.groups()) if found else ("", "")
-    is_known = verb in _DEFINING or _is_harmless(verb, follows)
+    is_known = verb in DEFINING or is_harmless(verb, follows)
     may_name = _has_in_bytes(raw, watched) or not (raw.isascii() or _are_plain(watched))
     if is_known and not may_name and not _may_run(verb, raw.lower()):
-        return _PASS
-    return _stop("a statement that we cannot read")
-
-
-def _is_harmless(verb: str, follows: str) -> bool:
-    wanted = _HARMLESS.get(verb)
-    return wanted == () or (wanted is not None and follows in wanted)
+        return PASS
+    return stop("a statement that we cannot read")
 
 
 def _may_be_misread(raw: bytes, codec: str | None, watched: Names) -> bool:
@@ -221,8 +91,8 @@ def _may_be_misread(raw: bytes, codec: str | None, watched: Names) -> bool:
 
 
 def _has_in_bytes(raw: bytes, watched: Names) -> bool:
-    text = _folded(raw.decode("utf-8", "replace"))
-    return any(_folded(name) in text for pair in watched for name in pair)
+    text = folded(raw.decode("utf-8", "replace"))
+    return any(folded(name) in text for pair in watched for name in pair)
 
 
 def _are_plain(watched: Names) -> bool:
@@ -234,369 +104,3 @@ def _may_run(verb: str, low: bytes) -> bool:
     """CREATE TABLE with rows, or a comment that some servers open."""
     has_rows = b"select" in low or b"values" in low or low.count(b"table") > 1
     return (verb == "CREATE" and b"table" in low and has_rows) or b"/*!" in low or b"/*m!" in low
-
-
-def _folded(name: str) -> str:
-    """Lower case letter by letter, as servers do it: Python's knows a Σ at the end of a word, and an İ of two."""
-    return name.lower() if name.isascii() else "".join(letter.lower()[0] for letter in name)
-
-
-def _stop(why: str, cure: str = "") -> Meaning:
-    return Meaning(kind=Kind.STOP, why=why, cure=cure)
-
-
-def written(what: str) -> Meaning:
-    """Rows changed by a statement's text instead of row events."""
-    return _stop(f"a change written as a statement ({what})", _ROW_FORMAT)
-
-
-class _Reader:
-    """One statement's tokens, read from the left."""
-
-    def __init__(self, cut: list[Token], schema: str, watched: Names, has_version_comment: bool) -> None:
-        self.cut = cut
-        self.schema = _folded(schema)
-        self.watched = {(_folded(s), _folded(t)) for s, t in watched}
-        self.has_version_comment = has_version_comment
-        self.at = 0
-
-    def meaning(self, sql: str) -> Meaning:
-        if not self.cut:
-            return _PASS
-        first = self.cut[0].text.upper() if self.cut[0].kind == "word" else ""
-        return self._control(first, sql) or self._statement(first)
-
-    # Control of transactions.
-
-    def _control(self, first: str, sql: str) -> Meaning | None:
-        if first in ("BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT", "RELEASE"):
-            return self._transaction(first)
-        if first == "XA":
-            return _xa(sql[self.cut[0].start :])
-        if first == "START" and self._is(1, "TRANSACTION"):
-            return Meaning(kind=Kind.BEGIN)
-        return None
-
-    def _transaction(self, first: str) -> Meaning:
-        if first == "SAVEPOINT":
-            return Meaning(kind=Kind.SAVEPOINT, name=self._value(1))
-        if first == "RELEASE":
-            return _PASS
-        if first == "ROLLBACK" and any(t.is_word("TO") for t in self.cut):
-            return Meaning(kind=Kind.ROLLBACK_TO, name=self.cut[-1].value)
-        if len(self.cut) == 1 or self._is(1, "WORK"):
-            return _SIMPLE[first.encode()]
-        return _stop(f"an unknown form of {first}")
-
-    # Everything else.
-
-    def _statement(self, first: str) -> Meaning:
-        if first == "SET" and self._is(1, "STATEMENT"):
-            return self._behind_for()
-        if self.has_version_comment and not self._is_temporary_drop() and self._names_anything_of_ours():
-            return _stop("a statement with a version comment that may name it")
-        at = 2 if self._is(1, *_LOCALLY) else 1
-        if _is_harmless(first, self.cut[at].text.upper() if at < len(self.cut) else ""):
-            return _PASS
-        if first in _DEFINING:
-            return self._definition(first)
-        return written(first or "unknown") if first in _WRITING or not first else _unknown(first)
-
-    def _behind_for(self) -> Meaning:
-        """MariaDB: SET STATEMENT name = value FOR statement. A value may hold a FOR in parentheses."""
-        depth = 0
-        for index, token in enumerate(self.cut):
-            depth += token.is_punct("(") - token.is_punct(")")
-            if depth == 0 and token.is_word("FOR"):
-                rest = _Reader(self.cut[index + 1 :], self.schema, frozenset(self.watched), self.has_version_comment)
-                return rest.meaning("")
-        return _stop("an unreadable SET STATEMENT")
-
-    def _definition(self, verb: str) -> Meaning:
-        self.at = 1
-        self._skip_modifiers()
-        if verb == "TRUNCATE":
-            return self._unless_ours(verb, [self._name(2 if self._is(1, "TABLE") else 1)[0]])
-        kind = self.cut[self.at].text.upper() if self.at < len(self.cut) else ""
-        if kind in ("DATABASE", "SCHEMA"):
-            return self._database(verb)
-        if kind in ("TABLE", "TABLES"):
-            return self._table(verb)
-        if kind == "INDEX":
-            return self._unless_ours(f"{verb} INDEX", self._names_behind("ON"))
-        if kind == "TRIGGER":
-            return self._trigger(verb)
-        if kind == "SEQUENCE" and verb == "CREATE":
-            return self._unless_ours("CREATE SEQUENCE", [self._name(self._behind_if_exists(self.at + 1))[0]])
-        return _PASS if kind in _OBJECTS or kind == "SEQUENCE" else _unknown(f"{verb} {kind[:20]}")
-
-    def _trigger(self, verb: str) -> Meaning:
-        """Those of a switch between servers change no row: they refuse writes. Those on a table of ours are ours: the
-        cut-over makes them before it, and nothing is written to a table that has some.
-        """
-        found = self._name(self._behind_if_exists(self.at + 1))[0]
-        if verb == "DROP" or (verb == "CREATE" and found and is_deny_trigger(found[1])):
-            return _PASS
-        behind_on = self._names_behind("ON")
-        if verb == "CREATE" and behind_on[0] and is_ours(behind_on[0][1]):
-            return _PASS
-        return self._unless_ours(f"{verb} TRIGGER", behind_on)
-
-    def _skip_modifiers(self) -> None:
-        """OR REPLACE, TEMPORARY, UNIQUE, LOCAL, DEFINER = user, ALGORITHM = …, SQL SECURITY …"""
-        while self.at < len(self.cut):
-            token = self.cut[self.at]
-            if token.is_word("SPATIAL") and self._is(self.at + 1, "REFERENCE"):
-                return
-            if token.is_word(*_MODIFIERS):
-                self.at += 1
-            elif token.is_word("DEFINER", "ALGORITHM"):
-                self._skip_assignment()
-            elif token.is_word("SQL") and self._is(self.at + 1, "SECURITY"):
-                self.at += 3
-            else:
-                return
-
-    def _skip_assignment(self) -> None:
-        """DEFINER = name | name@host | 'name'@'host' | CURRENT_USER | CURRENT_USER()"""
-        self.at += 3
-        while self.at < len(self.cut) and self.cut[self.at].is_punct("@", "(", ")"):
-            self.at += 2 if self.cut[self.at].text == "@" else 1
-
-    def _database(self, verb: str) -> Meaning:
-        """MariaDB's CREATE OR REPLACE drops everything in it first, and ALTER … UPGRADE gives it another name."""
-        if verb != "DROP" and not self._is(1, "OR") and not any(t.is_word("UPGRADE") for t in self.cut):
-            return _PASS
-        name = _folded(self._value(self._behind_if_exists(self.at + 1)))
-        ours = any(name == schema for schema, _ in self.watched)
-        return _stop(f"{verb} DATABASE") if ours or self._has_extra_words(verb) else _PASS
-
-    def _has_extra_words(self, verb: str) -> bool:
-        """More than DROP DATABASE [IF EXISTS] name."""
-        return verb == "ALTER" or (verb == "DROP" and len(self.cut) not in (3, 5))
-
-    def _table(self, verb: str) -> Meaning:
-        if verb == "CREATE" and self._brings_rows():
-            return written("CREATE TABLE with rows")
-        if verb in ("CREATE", "DROP") and any(t.is_word("TEMPORARY") for t in self.cut[1 : self.at]):
-            return _PASS
-        at = self._behind_if_exists(self.at + 1)
-        if verb == "RENAME":
-            return self._unless_ours("RENAME TABLE", self._renamed(at))
-        if verb in ("DROP", "OPTIMIZE", "REPAIR"):
-            return self._unless_ours(f"{verb} TABLE", self._all_names(at))
-        if verb == "CREATE":
-            return self._create(at)
-        if self._sets_counter_only(at):
-            return _PASS
-        return self._unless_ours("ALTER TABLE", [self._name(at)[0], *self._other_tables(at)])
-
-    def _brings_rows(self) -> bool:
-        """CREATE TABLE … SELECT, … VALUES (…), … TABLE t: in row format servers log the bare table, then its rows."""
-        for at in range(self.at + 1, len(self.cut)):
-            is_partition = self._is(at, "VALUES") and self._is(at + 1, "LESS", "IN")
-            if self._is(at, "SELECT", "VALUES", "TABLE") and not is_partition and not self._is_punct(at - 1, "."):
-                return True
-        return False
-
-    def _sets_counter_only(self, at: int) -> bool:
-        """ALTER TABLE t AUTO_INCREMENT [=] n: no row and no column changes; the cut-over itself does it."""
-        rest = self.cut[self._name(at)[1] :]
-        is_short = len(rest) == 2 or (len(rest) == 3 and rest[1].is_punct("="))
-        return is_short and rest[0].is_word("AUTO_INCREMENT") and rest[-1].text.isdigit()
-
-    def _create(self, at: int) -> Meaning:
-        """CREATE TABLE IF NOT EXISTS of a table that is there does nothing."""
-        found, end = self._name(at)
-        if found in self.watched and self._is(at - 1, "EXISTS") and not self._is(1, "OR"):
-            return _PASS
-        return self._unless_ours("CREATE TABLE", [found, *self._other_tables(end)])
-
-    def _other_tables(self, at: int) -> Iterator[tuple[str, str] | None]:
-        """Tables that the clauses name: REFERENCES t, WITH TABLE t, CONVERT TABLE t, RENAME [TO|AS|=] t."""
-        for index in range(at, len(self.cut)):
-            if self.cut[index].is_word("REFERENCES", "TABLE"):
-                yield self._name(index + 1)[0]
-            elif self.cut[index].is_word("RENAME") and not self._is(index + 1, *_NOT_A_TABLE):
-                follows = index + 1
-                if self._is(follows, "TO", "AS") or self._is_punct(follows, "="):
-                    follows += 1
-                yield self._name(follows)[0]
-
-    def _behind_if_exists(self, at: int) -> int:
-        while self._is(at, "IF", "NOT", "EXISTS"):
-            at += 1
-        return at
-
-    def _all_names(self, at: int) -> Iterator[tuple[str, str] | None]:
-        """Names of a list: `a, b`, `a TO b, c TO d`; other words (WAIT 5, RESTRICT) are looked at as names too."""
-        while at < len(self.cut):
-            found, at = self._name(at)
-            if found:
-                yield found
-            else:
-                at += 1
-
-    def _renamed(self, at: int) -> Iterator[tuple[str, str] | None]:
-        """As `_all_names`, but for a table that moves and gets its name: that is how its stream's log begins.
-
-        By then no table has that name; where one had it, the log shows first how it lost it.
-        """
-        while at < len(self.cut):
-            old, behind = self._name(at)
-            new, end = self._name(behind + 1) if self._is(behind, "TO") else (None, behind)
-            if old and new and new[0] == old[0] and is_shadow(old[1]) and old not in self.watched:
-                at = end
-            elif old:
-                yield old
-                at = behind
-            else:
-                at += 1
-
-    def _names_behind(self, word: str) -> list[tuple[str, str] | None]:
-        found = [self._name(i + 1)[0] for i, token in enumerate(self.cut) if token.is_word(word)]
-        return found or [None]
-
-    def _unless_ours(self, what: str, names: Iterable[tuple[str, str] | None]) -> Meaning:
-        """A name that cannot be read counts as ours where our name is in the text."""
-        for name in names:
-            if name in self.watched or (name is None and self._names_anything_of_ours()):
-                return _stop(what)
-        return _PASS
-
-    def _names_anything_of_ours(self) -> bool:
-        ours = {name for pair in self.watched for name in pair}
-        return any(_folded(token.value) in ours for token in self.cut)
-
-    def _is_temporary_drop(self) -> bool:
-        """`DROP /*!40005 TEMPORARY */ TABLE`, which servers write at the end of a session."""
-        return self._is(0, "DROP") and self._is(1, "TEMPORARY") and self._is(2, "TABLE")
-
-    # Single tokens.
-
-    def _name(self, at: int) -> tuple[tuple[str, str] | None, int]:
-        """[schema.]table at `at`, in lower case, and the place behind it.
-
-        What the server writes for a session with ANSI_QUOTES has that session's quotes, and MySQL tells another mode.
-        """
-        if self._is_punct(at, ".") and at + 1 < len(self.cut):
-            at += 1
-        if at >= len(self.cut) or not (self.cut[at].is_name or self.cut[at].text.startswith('"')):
-            return None, at
-        if self._is_punct(at + 1, ".") and at + 2 < len(self.cut):
-            return (self._fold(self._value(at)), self._fold(self._value(at + 2))), at + 3
-        return (self.schema, self._fold(self._value(at))), at + 1
-
-    def _fold(self, name: str) -> str:
-        return _folded(name)
-
-    def _value(self, at: int) -> str:
-        return self.cut[at].value if at < len(self.cut) else ""
-
-    def _is(self, at: int, *words: str) -> bool:
-        return 0 <= at < len(self.cut) and self.cut[at].is_word(*words)
-
-    def _is_punct(self, at: int, *signs: str) -> bool:
-        return at < len(self.cut) and self.cut[at].is_punct(*signs)
-
-
-class _Names(_Reader):
-    """Finds what a statement defines, in the words of the statement."""
-
-    def __init__(self, cut: list[Token], schema: str, watched: Names, has_version_comment: bool) -> None:
-        super().__init__(cut, schema, watched, has_version_comment)
-        self.schema = schema
-        self.found: list[tuple[str, str]] = []
-        self.what = ""
-
-    def definition(self, sql: str, schema: str) -> Definition | None:
-        start = self.cut[0] if self.cut else None
-        if start is not None and start.is_word("SET") and self._is(1, "STATEMENT"):
-            at = self._statement_begins()
-            return _Names(self.cut[at + 1 :], self.schema, frozenset(), False).definition(sql, schema)
-        verb = start.text.upper() if start is not None and start.kind == "word" else ""
-        if verb not in _SENT:
-            return None
-        self._definition(verb)
-        if not self.found:
-            return None
-        return Definition(
-            verb=verb,
-            what=self.what or "TABLE",
-            schema=schema,
-            # MySQL writes so of CREATE TABLE … SELECT, whose rows follow.
-            sql=_START_TRANSACTION.sub("", sql) if verb == "CREATE" else sql,
-            tables=tuple(dict.fromkeys(self.found)),
-            replaced=self._replaced() if verb == "RENAME" else (),
-        )
-
-    def _replaced(self) -> tuple[tuple[str, str], ...]:
-        """Given up by one of the pairs, and taken by a later one."""
-        old, new = self.found[::2], self.found[1::2]
-        return tuple(name for at, name in enumerate(old) if name in new[at + 1 :])
-
-    def _statement_begins(self) -> int:
-        """Of the FOR that is in no parentheses."""
-        depth = 0
-        for index, token in enumerate(self.cut):
-            depth += token.is_punct("(") - token.is_punct(")")
-            if depth == 0 and token.is_word("FOR"):
-                return index
-        return 0
-
-    def _fold(self, name: str) -> str:
-        return name
-
-    def _unless_ours(self, what: str, names: Iterable[tuple[str, str] | None]) -> Meaning:
-        if what != "CREATE SEQUENCE":
-            self.what = "INDEX" if what.endswith("INDEX") else "TABLE"
-            self.found += [name for name in names if name is not None]
-        return _PASS
-
-    def _database(self, verb: str) -> Meaning:
-        """ALTER DATABASE may leave out the name."""
-        self.what = "DATABASE"
-        at = self._behind_if_exists(self.at + 1)
-        is_named = verb != "ALTER" or not self._is(
-            at, "CHARACTER", "CHARSET", "COLLATE", "DEFAULT", "ENCRYPTION", "READ"
-        )
-        self.found.append((self._value(at) if is_named else self.schema, ""))
-        return _PASS
-
-    def _other_tables(self, at: int) -> Iterator[tuple[str, str] | None]:
-        """Those that get another name; what a foreign key names is not changed."""
-        for index in range(at, len(self.cut)):
-            if self.cut[index].is_word("RENAME") and not self._is(index + 1, *_NOT_A_TABLE):
-                is_word = self._is(index + 1, "TO", "AS") or self._is_punct(index + 1, "=")
-                yield self._name(index + 1 + is_word)[0]
-
-    def _trigger(self, verb: str) -> Meaning:
-        return _PASS
-
-    def _sets_counter_only(self, at: int) -> bool:
-        return False
-
-    def _renamed(self, at: int) -> Iterator[tuple[str, str] | None]:
-        """`a TO b, c TO d`: a bare TO is no name."""
-        while at < len(self.cut):
-            if self.cut[at].is_word("TO") or self.cut[at].is_punct(","):
-                at += 1
-                continue
-            found, behind = self._name(at)
-            yield found
-            at = max(behind, at + 1)
-            # MariaDB: `a WAIT 5 TO b`, `a NOWAIT TO b`.
-            at += 2 * self._is(at, "WAIT") + self._is(at, "NOWAIT")
-
-
-def _unknown(what: str) -> Meaning:
-    return _stop(f"an unknown statement ({what[:20]})")
-
-
-def _xa(sql: str) -> Meaning:
-    found = _XA.match(sql)
-    if not found:
-        return _stop("an XA statement that we cannot read")
-    verb, gtrid, bqual, format_id = found.groups()
-    xid = Xid(int(format_id or 1), bytes.fromhex(gtrid), bytes.fromhex(bqual or ""))
-    return Meaning(kind=_XA_KINDS[verb.upper()], xid=xid)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from vreplication.binlog.control import TableMap
+from vreplication.binlog.definitions import Definition
 from vreplication.binlog.layout import Place
-from vreplication.binlog.statements import Definition
 from vreplication.schema.model import Column
 
 

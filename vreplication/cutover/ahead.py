@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from vreplication.binlog.control import Query
-from vreplication.binlog.statements import ANSI_QUOTES, Kind, meaning
+from vreplication.binlog.grammar import ANSI_QUOTES, Kind
+from vreplication.binlog.statements import meaning
 from vreplication.mysql.processes import Process, processes
 from vreplication.mysql.session import Session
 from vreplication.mysql.text import Token, Unreadable, scan

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field, replace
 
 from vreplication import names
 from vreplication.binlog.control import TableMap
+from vreplication.binlog.definitions import Definition
 from vreplication.binlog.described import Described, columns_of, described, label_collations, may_be_null, real_type
 from vreplication.binlog.layout import fits
-from vreplication.binlog.statements import Definition
 from vreplication.binlog.watch import Watch
 from vreplication.errors import Refused, SourceChanged
 from vreplication.feed.layout import Distinct, Layout, distinct_of, make_layout

@@ -16,7 +16,7 @@ import json
 
 from vreplication import names
 from vreplication.binlog.control import Query
-from vreplication.binlog.statements import Definition, definition
+from vreplication.binlog.definitions import Definition, definition
 from vreplication.cutover.identity import table_identity
 from vreplication.errors import Terminal
 from vreplication.feed.consume import repeated

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from vreplication.binlog.statements import Definition
+from vreplication.binlog.definitions import Definition
 from vreplication.errors import Refused
 from vreplication.mysql.quoting import ident, qualified
 from vreplication.mysql.session import Session, SqlError

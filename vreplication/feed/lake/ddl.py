@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from vreplication.binlog.control import Query
-from vreplication.binlog.statements import Definition, definition
+from vreplication.binlog.definitions import Definition, definition
 from vreplication.errors import Refused
 from vreplication.feed.lake.manifest import FOREVER, Alter, Manifest, Name, Table, Version
 from vreplication.mysql.text import Token, Unreadable, tokens

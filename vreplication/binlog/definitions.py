@@ -1,0 +1,149 @@
+"""What a statement in the log defines, in the words of the statement: tables, indexes and databases.
+
+What must stay true: it is asked only of statements that `statements.meaning` lets pass, and says of each that defines a
+table of which one, watched or not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from vreplication.binlog.control import Query
+from vreplication.binlog.grammar import FIRST_WORDS, NOT_A_TABLE, PASS, Meaning, Names, StatementReader, cut
+from vreplication.mysql.text import Token, Unreadable, has_opened_comment
+
+_SENT = {"CREATE", "ALTER", "DROP", "RENAME", "TRUNCATE"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definition:
+    """DDL that defines tables or a database, as names are written there.
+
+    verb: CREATE, ALTER, DROP, RENAME or TRUNCATE. what: TABLE, INDEX or DATABASE. tables: (schema, table); of a
+    database the table is ''; none where the text cannot be read. schema: the session's. replaced: of a RENAME, those
+    under whose names other tables stand behind it.
+    """
+
+    verb: str
+    what: str
+    schema: str
+    sql: str
+    tables: tuple[tuple[str, str], ...]
+    replaced: tuple[tuple[str, str], ...] = ()
+
+    def fields(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+_START_TRANSACTION = re.compile(r"\s+START TRANSACTION\s*;?\s*$", re.I)
+
+
+def definition(query: Query, codec: str | None) -> Definition | None:
+    """What a statement defines that `meaning` lets pass; None: no table and no database."""
+    try:
+        sql = query.text.decode(codec or "ascii")
+        found = cut(sql, query)
+    except (Unreadable, UnicodeDecodeError):
+        return _unreadable_definition(query)
+    return _Names(found, query.schema, frozenset(), has_opened_comment(sql)).definition(sql, query.schema)
+
+
+def _unreadable_definition(query: Query) -> Definition | None:
+    found = FIRST_WORDS.match(query.text)
+    verb = found.group(1).decode().upper() if found else ""
+    if verb not in _SENT or b"table" not in query.text.lower():
+        return None
+    sql = query.text.decode("utf-8", "backslashreplace")
+    return Definition(verb=verb, what="TABLE", schema=query.schema, sql=sql, tables=())
+
+
+class _Names(StatementReader):
+    """Finds what a statement defines, in the words of the statement."""
+
+    def __init__(self, cut: list[Token], schema: str, watched: Names, has_version_comment: bool) -> None:
+        super().__init__(cut, schema, watched, has_version_comment)
+        self.schema = schema
+        self.found: list[tuple[str, str]] = []
+        self.what = ""
+
+    def definition(self, sql: str, schema: str) -> Definition | None:
+        start = self.cut[0] if self.cut else None
+        if start is not None and start.is_word("SET") and self._is(1, "STATEMENT"):
+            at = self._statement_begins()
+            return _Names(self.cut[at + 1 :], self.schema, frozenset(), False).definition(sql, schema)
+        verb = start.text.upper() if start is not None and start.kind == "word" else ""
+        if verb not in _SENT:
+            return None
+        self._definition(verb)
+        if not self.found:
+            return None
+        return Definition(
+            verb=verb,
+            what=self.what or "TABLE",
+            schema=schema,
+            # MySQL writes so of CREATE TABLE … SELECT, whose rows follow.
+            sql=_START_TRANSACTION.sub("", sql) if verb == "CREATE" else sql,
+            tables=tuple(dict.fromkeys(self.found)),
+            replaced=self._replaced() if verb == "RENAME" else (),
+        )
+
+    def _replaced(self) -> tuple[tuple[str, str], ...]:
+        """Given up by one of the pairs, and taken by a later one."""
+        old, new = self.found[::2], self.found[1::2]
+        return tuple(name for at, name in enumerate(old) if name in new[at + 1 :])
+
+    def _statement_begins(self) -> int:
+        """Of the FOR that is in no parentheses."""
+        depth = 0
+        for index, token in enumerate(self.cut):
+            depth += token.is_punct("(") - token.is_punct(")")
+            if depth == 0 and token.is_word("FOR"):
+                return index
+        return 0
+
+    def _fold(self, name: str) -> str:
+        return name
+
+    def _unless_ours(self, what: str, names: Iterable[tuple[str, str] | None]) -> Meaning:
+        if what != "CREATE SEQUENCE":
+            self.what = "INDEX" if what.endswith("INDEX") else "TABLE"
+            self.found += [name for name in names if name is not None]
+        return PASS
+
+    def _database(self, verb: str) -> Meaning:
+        """ALTER DATABASE may leave out the name."""
+        self.what = "DATABASE"
+        at = self._behind_if_exists(self.at + 1)
+        is_named = verb != "ALTER" or not self._is(
+            at, "CHARACTER", "CHARSET", "COLLATE", "DEFAULT", "ENCRYPTION", "READ"
+        )
+        self.found.append((self._value(at) if is_named else self.schema, ""))
+        return PASS
+
+    def _other_tables(self, at: int) -> Iterator[tuple[str, str] | None]:
+        """Those that get another name; what a foreign key names is not changed."""
+        for index in range(at, len(self.cut)):
+            if self.cut[index].is_word("RENAME") and not self._is(index + 1, *NOT_A_TABLE):
+                is_word = self._is(index + 1, "TO", "AS") or self._is_punct(index + 1, "=")
+                yield self._name(index + 1 + is_word)[0]
+
+    def _trigger(self, verb: str) -> Meaning:
+        return PASS
+
+    def _sets_counter_only(self, at: int) -> bool:
+        return False
+
+    def _renamed(self, at: int) -> Iterator[tuple[str, str] | None]:
+        """`a TO b, c TO d`: a bare TO is no name."""
+        while at < len(self.cut):
+            if self.cut[at].is_word("TO") or self.cut[at].is_punct(","):
+                at += 1
+                continue
+            found, behind = self._name(at)
+            yield found
+            at = max(behind, at + 1)
+            # MariaDB: `a WAIT 5 TO b`, `a NOWAIT TO b`.
+            at += 2 * self._is(at, "WAIT") + self._is(at, "NOWAIT")
