@@ -29,8 +29,9 @@ from sandbox.install import ROOT
 from sandbox.processes import dies_with_us, end, interrupt_once, runs_in, short
 from sandbox.servers import RunningServer
 from sandbox.shop import TABLES, Size
+from sandbox.shop_actors import SOURCE, TARGET, Told
 from sandbox.shop_proof import Proof, Prover, keep_copy
-from sandbox.shop_workload import SOURCE, TARGET, Told, Workload
+from sandbox.shop_workload import Workload
 from vreplication.cli import figures
 from vreplication.cli.bars import View
 from vreplication.cli.watcher import watch

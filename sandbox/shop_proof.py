@@ -19,7 +19,8 @@ from typing import TypeVar
 
 from sandbox import shop
 from sandbox.shop import COLUMNS, KEYS, TABLES, Key, Row
-from sandbox.shop_workload import NO_TABLE, READ_ONLY, SOURCE, Accepted, Memory, Workload
+from sandbox.shop_actors import NO_TABLE, READ_ONLY, SOURCE, Accepted, Memory
+from sandbox.shop_workload import Workload
 from vreplication.mysql.quoting import ident
 from vreplication.mysql.session import Session, SqlError, connect
 from vreplication.mysql.url import SourceUrl

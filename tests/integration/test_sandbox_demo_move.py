@@ -12,8 +12,9 @@ from rich.console import Console
 
 from sandbox import demo_move, servers, shop
 from sandbox.demo_move import Demo
+from sandbox.shop_actors import SOURCE, TARGET, Accepted, Told
 from sandbox.shop_proof import Prover, in_turn, keep_copy
-from sandbox.shop_workload import SOURCE, TARGET, Accepted, Told, Workload
+from sandbox.shop_workload import Workload
 from tests.support.pairs import Pair, _pair_servers, pair
 
 __all__ = ["_pair_servers", "pair"]
