@@ -177,21 +177,21 @@ def test_keys_outlive_a_stop_while_the_log_is_read_again(
     damage(database, "UPDATE t__vr_new SET a=19 WHERE id=19")
     stops: list[threading.Event] = []
     ended = threading.Event()
-    note, catch_up = SinceKeys.note_items, replicate._round
+    note, catch_up = SinceKeys.note_items, replicate.run_round
 
     def note_and_stop(keys: SinceKeys, items: Iterable[RowChange]) -> None:
         note(keys, items)
         if keys.keys and not stops[0].is_set():
             stops[0].set()
 
-    def watched(url: SourceUrl, right: Lease, watermark: Watermark, stop: replicate._Stop, is_alone: bool) -> None:
+    def watched(url: SourceUrl, right: Lease, watermark: Watermark, stop: replicate.Stop, is_alone: bool) -> None:
         stops.append(stop.asked)
         catch_up(url, right, watermark, stop, is_alone)
         ended.set()
 
     with monkeypatch.context() as patched, connect(database.url) as session:
         patched.setattr(SinceKeys, "note_items", note_and_stop)
-        patched.setattr(replicate, "_round", watched)
+        patched.setattr(replicate, "run_round", watched)
         kill_catch_up(session)
         wait_until(ended.is_set, "nothing is read again, or it does not stop")
     again = ThreadChild(database.url, run.workflow)

@@ -26,8 +26,8 @@ What each action stands for:
                   `workflows.online_ddl.resume.is_switched`
     repair        `workflows.online_ddl.steps.compare` of the new driver: a range is cleared and copied again
     write, commit the application; branch: its XA branch; end_foreign: one of other tables
-    catch_up      `apply.applier.Applier.take`, `engine.replicate._hold`; go_on: the marker was taken back
-    crash         catch-up starts again from its checkpoint: `engine.replicate._round`
+    catch_up      `apply.applier.Applier.take`, `engine.catch_up._hold`; go_on: the marker was taken back
+    crash         catch-up starts again from its checkpoint: `engine.catch_up.run_round`
 
 What must stay true: a session, a process and the server may each be as slow as they like; what waits for a lock gets it
 in any order, but RENAME before writers, once it is in the table's own queue.

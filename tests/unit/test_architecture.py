@@ -41,7 +41,7 @@ SIDECAR_KNOWN_TO = {
     "vreplication.planning.privileges",
     "vreplication.planning.stages",
     "vreplication.planning.table_checks",
-    "vreplication.engine.replicate",
+    "vreplication.engine.catch_up",
     "vreplication.feed.catalog",
     "vreplication.feed.snapshot",
 }

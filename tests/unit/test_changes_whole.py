@@ -24,7 +24,7 @@ from vreplication.changes.channel import Channel
 from vreplication.changes.matcher import Held, Matcher
 from vreplication.changes.sorter import DiskSorter
 from vreplication.changes.watermark import Watermark
-from vreplication.engine import replicate
+from vreplication.engine import catch_up
 from vreplication.mysql.server import Xid
 
 BATCH = 3
@@ -111,7 +111,7 @@ class Worker:
         self.server, self.target, self.watermark = server, target, watermark
         self.sorter = DiskSorter(home)
         self.matcher = Matcher(is_strict=True, budget_bytes=budget, sorter=self.sorter)
-        self.run = replicate._Run(
+        self.run = catch_up._Run(
             stop=threading.Event(), watermark=watermark, sorter=self.sorter, channel=Channel()
         )  # fmt: skip
         watermark.forget_queued()
@@ -141,7 +141,7 @@ class Worker:
         if index >= len(self.server.log):
             return False
         group = self.server.log[index][part]
-        replicate._note_read(group, self.run)
+        catch_up._note_read(group, self.run)
         self.queue.append(group)
         self.unread = (index + 1, 0) if group.is_last else (index, part + 1)
         return True
@@ -149,7 +149,7 @@ class Worker:
     def apply(self) -> bool:
         if not self.queue:
             return False
-        for group in replicate._matched(self.matcher, self.queue.pop(0), self.run):
+        for group in catch_up._matched(self.matcher, self.queue.pop(0), self.run):
             self.take(group)
         return True
 
@@ -160,7 +160,7 @@ class Worker:
             if item.table == stream.FIRST:
                 self.batch.append(item.after)
             elif item.after is not None:
-                self.beat = replicate.beat_micros(item.after)
+                self.beat = catch_up.beat_micros(item.after)
         if group.is_last:
             self.position = group.end
             self.taken = self.watermark.took(self.time, self.beat)

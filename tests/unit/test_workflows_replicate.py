@@ -10,7 +10,7 @@ from vreplication.binlog.events import Extent, Group, GroupKind, Position
 from vreplication.changes.channel import Channel
 from vreplication.changes.sorter import DiskSorter
 from vreplication.changes.watermark import Watermark
-from vreplication.engine.replicate import _note_read, _Run
+from vreplication.engine.catch_up import _note_read, _Run
 
 PLACE = Position.of("binlog.000001", 4)
 

@@ -1,42 +1,26 @@
 """Catch-up as a process of its own: read the log, match, apply, and say each quarter second how far that is.
 
-Three threads that share a channel and the watermark: one reads the log, one applies, one beats (gate row, heartbeat,
-progress). A lost connection starts all of them again from the checkpoint; anything else ends the workflow with its
-reason in the sidecar.
+A round (engine/catch_up.py) ends at a lost connection, and the next one starts from the checkpoint; anything else ends
+the workflow with its reason in the sidecar.
 
-What must stay true: the gate is closed, and no marker of an earlier run counts, until a marker written after our start
-has been applied; when the cut-over's marker is applied nothing more is read until it is taken back; when our parent
-goes, or somebody else takes the driver's lease, we go too.
+What must stay true: one process holds the stream's lease; what a round could not finish the next one does again; a
+reason is noted once, and never over an end that is there.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import gc
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 
-from vreplication.apply.applier import Across, Applier, Marker, beat_micros
-from vreplication.apply.writer import Target
-from vreplication.binlog.events import Group, GroupKind, Position, RowChange
-from vreplication.binlog.position import Standing, draw_server_id, standing
-from vreplication.binlog.tailer import PART_BYTES, Tailer
-from vreplication.binlog.watch import Following, Watch
-from vreplication.changes import stream
-from vreplication.changes.channel import Channel, Closed
-from vreplication.changes.matcher import Matcher
 from vreplication.changes.protocol import RulesRenewed, watermark_of
-from vreplication.changes.sorter import DiskSorter
 from vreplication.changes.watermark import Watermark
 from vreplication.clock import SYSTEM
-from vreplication.cutover.deny import exempt
-from vreplication.engine import spool
-from vreplication.engine.beater import Beater, server_micros
-from vreplication.engine.job import Stream, StreamJob, reason_of, stream_of
-from vreplication.engine.reading import Intake, SharedReader
+from vreplication.engine.catch_up import Setting, Stop, run_round
+from vreplication.engine.job import Stream, reason_of, stream_of
+from vreplication.engine.reading import SharedReader
 from vreplication.errors import (
     Ambiguous,
     LeaseHeld,
@@ -46,71 +30,21 @@ from vreplication.errors import (
     Transient,
     VReplicationError,
 )
-from vreplication.mysql.ends import Ends, Route
-from vreplication.mysql.session import Session, connect
+from vreplication.mysql.session import connect
 from vreplication.mysql.url import SourceUrl
-from vreplication.pausepoints import reach
 from vreplication.phases import Phase
-from vreplication.schema.introspect import read_columns
-from vreplication.settings import LONG_IDLE_SECONDS, MEMORY_BYTES, OUTAGE_SECONDS, SIDECAR, WORK_SECONDS
-from vreplication.state import journal, layout, lease, ledger, markers, source_marks, workers, workflows
+from vreplication.settings import OUTAGE_SECONDS
+from vreplication.state import journal, layout, lease, workers, workflows
 from vreplication.state.lease import Lease
 
 log = logging.getLogger(__name__)
 
-_TAKE_SECONDS = 0.05
 _LEASE_WAIT_SECONDS = 20.0
 _RETRY_SECONDS = (0.1, 0.5, 1.0, 2.0, 5.0)
 _COLLECT_EVERY = 200_000
 """Objects, two of them a change; Python's own is 700."""
-_connect = functools.partial(connect, read_timeout=WORK_SECONDS, idle_seconds=LONG_IDLE_SECONDS)
 _PATIENCE = 60
 """Restarts after lost connections, without any progress in between, before we give up."""
-
-
-@dataclass(slots=True)
-class _Stop:
-    """What ends catch-up: its caller, who is waited for, or catch-up itself, which stops nobody else."""
-
-    asked: threading.Event
-    is_over: bool = False
-
-    def is_set(self) -> bool:
-        return self.is_over or self.asked.is_set()
-
-    def wait(self, seconds: float) -> bool:
-        return self.is_over or self.asked.wait(seconds)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Setting:
-    """As of `replicate`."""
-
-    reader: SharedReader = field(default_factory=SharedReader)
-    share: int = 1
-    is_alone: bool = False
-
-
-@dataclass(slots=True)
-class _Run:
-    """What the threads of one round share."""
-
-    stop: _Stop
-    watermark: Watermark
-    sorter: DiskSorter
-    channel: Channel
-    memory: int = MEMORY_BYTES
-    """Bytes of changes that may wait."""
-    setting: _Setting = field(default_factory=_Setting)
-    keeps_rows: Callable[[], bool] = lambda: False
-    """Rows of branches are on disk, of which a restart can make use."""
-    fresh_marker: str | None = None
-    is_fresh: bool = False
-    is_holding: bool = False
-    held: int = 0
-    read_position: Position | None = None
-    others: int = 0
-    """Transactions of others that have been read."""
 
 
 def replicate(
@@ -128,18 +62,18 @@ def replicate(
     whoever switches the tables goes on from its checkpoint.
     reader: where others are followed too; share: among so many the memory is divided.
     """
-    setting = _Setting(reader=reader or SharedReader(), share=share, is_alone=is_alone)
+    setting = Setting(reader=reader or SharedReader(), share=share, is_alone=is_alone)
     with collecting_rarely():
-        _replicate(stream_of(url, workflow), _Stop(asked), setting)
+        _replicate(stream_of(url, workflow), Stop(asked), setting)
 
 
 def replicate_stream(stream: Stream, asked: threading.Event, *, is_alone: bool = False) -> None:
     """The same for any stream."""
     with collecting_rarely():
-        _replicate(stream, _Stop(asked), _Setting(is_alone=is_alone))
+        _replicate(stream, Stop(asked), Setting(is_alone=is_alone))
 
 
-def _replicate(of: Stream, stop: _Stop, setting: _Setting) -> None:
+def _replicate(of: Stream, stop: Stop, setting: Setting) -> None:
     our_lease, watermark = _take_lease(of, stop)
     failures = 0
     while not stop.is_set():
@@ -147,7 +81,7 @@ def _replicate(of: Stream, stop: _Stop, setting: _Setting) -> None:
         gc.collect()
         before = _reached(watermark)
         try:
-            _round(of, our_lease, watermark, stop, setting)
+            run_round(of, our_lease, watermark, stop, setting)
         except RulesRenewed as error:
             log.info("catch-up starts again from its checkpoint: %s", error)
             watermark = watermark_of(error.protocol)
@@ -186,7 +120,7 @@ def _reached(watermark: Watermark) -> tuple[int, int | None]:
     return watermark.applied, watermark.resolved
 
 
-def _take_lease(of: Stream, stop: _Stop) -> tuple[Lease, Watermark]:
+def _take_lease(of: Stream, stop: Stop) -> tuple[Lease, Watermark]:
     """Our predecessor may need a moment to see that it has been replaced, and the server one to come back.
 
     Raises Refused: the workflow was begun under rules that are not known here.
@@ -228,287 +162,3 @@ def _note_failure(of: Stream, our_lease: Lease, error: VReplicationError) -> Non
                 journal.write(session, of.workflow, "failed", reason, actor=lease.me())
     except VReplicationError as other:
         log.error("the failure could not be noted in the sidecar: %s", other)
-
-
-def _round(of: Stream, our_lease: Lease, watermark: Watermark, stop: _Stop, setting: _Setting) -> None:
-    """Read, apply and beat until `stop`; every connection of the round is closed at its end."""
-    watermark.forget_queued()
-    with contextlib.ExitStack() as opened:
-        ends = opened.enter_context(of.route.open(read_timeout=WORK_SECONDS, idle_seconds=LONG_IDLE_SECONDS))
-        # Of the round before: what was lost here may still hold rows there.
-        lease.end_connections(ends.home, lease.former_connections(ends.home, our_lease), user=of.route.home.user)
-        job = of.load(ends)
-        sessions = _Sessions.open(of.route, ends, job, opened)
-        for session in (*sessions.appliers, *sessions.apart) if job.exemption else ():
-            exempt(session, job.exemption)
-        with _running(of, job, watermark, stop, setting) as run:
-            _follow(of, our_lease, job, run, sessions)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Sessions:
-    """Of a round: one for whatever has to be asked at each end; those that apply, of which the first writes the state;
-    and those that write rows, where that is not at home."""
-
-    ends: Ends
-    appliers: list[Session]
-    apart: tuple[Session, ...] = ()
-
-    @classmethod
-    def open(cls, route: Route, ends: Ends, job: StreamJob, stack: contextlib.ExitStack) -> _Sessions:
-        if route.target == route.home:
-            appliers = [stack.enter_context(_connect(route.home)) for _ in range(job.apply_parallelism)]
-            return cls(ends=ends, appliers=appliers)
-        home, there = (stack.enter_context(_connect(url)) for url in (route.home, route.target))
-        return cls(ends=ends, appliers=[home], apart=(there,))
-
-    @property
-    def ids(self) -> list[int]:
-        """At home."""
-        return [session.id for session in (self.ends.home, *self.appliers)]
-
-
-@contextlib.contextmanager
-def _running(of: Stream, job: StreamJob, watermark: Watermark, stop: _Stop, setting: _Setting) -> Iterator[_Run]:
-    """What is on disk stays where a restart can make use of it."""
-    sorter = DiskSorter(spool.home(job.row, of.id))
-    memory = spool.memory_bytes() // setting.share
-    channel = Channel(memory // 8, sorter=sorter)
-    run = _Run(stop=stop, watermark=watermark, sorter=sorter, channel=channel, memory=memory, setting=setting)
-    try:
-        yield run
-    finally:
-        channel.close()
-        if run.keeps_rows():
-            sorter.close()
-        else:
-            sorter.remove()
-
-
-def _follow(of: Stream, our_lease: Lease, job: StreamJob, run: _Run, sessions: _Sessions) -> None:
-    ends = sessions.ends
-    matcher = Matcher(
-        is_strict=job.has_copy and any(ledger.totals(ends.home, table.id).has_chunks for table in job.tables),
-        budget_bytes=run.memory // 2,
-        sorter=run.sorter,
-        on_applied=lambda items: applier.note_items(items),
-        on_lost=lambda: applier.make_since_void(),
-    )
-    run.keeps_rows = lambda: any(branch.place for branch in matcher.held())
-    numbers = _numbers(of, job, run)
-    applier = Applier(
-        sessions.appliers,
-        [
-            Target(mapping=t.mapping, lease=our_lease, packet=job.packet, number=numbers[t.number], id=t.id)
-            for t in job.tables
-        ],
-        run.watermark,
-        held=matcher.held,
-        on_first_open=matcher.be_strict,
-        across=_across(of, our_lease, job, sessions) if ends.is_across else None,
-    )
-    run.watermark.server_time(server_micros(ends.source))
-    intake = _intake(of, ends, job, run, numbers)
-    beater = Beater(of, our_lease, run.watermark, lambda: _beat_state(run, applier), is_alone=run.setting.is_alone)
-    try:
-        intake.begin(_start(ends.source, job, matcher, applier, run))
-        beater.start(sessions.ids)
-        run.fresh_marker = source_marks.markers_of(ends, of.id).write()
-        _apply_all(of, matcher, applier, run, beater, ends.home)
-        applier.save_since()
-    finally:
-        beater.stop()
-        run.channel.close()
-        intake.close()
-        applier.close()
-
-
-def _across(of: Stream, our_lease: Lease, job: StreamJob, sessions: _Sessions) -> Across:
-    """Where rows are not written at home, whoever wrote them before is kept out by the fence there."""
-    if not sessions.apart:
-        return Across()
-    (there,) = sessions.apart
-    source_marks.claim(there, of.id, lease.REPLICATE, our_lease.token, (there.id,))
-    source_marks.take_fence(there, of.id, our_lease.token, job.start)
-
-    def fence(session: Session, position: str) -> None:
-        source_marks.pass_fence(session, of.id, our_lease.token, position)
-
-    return Across(writers=sessions.apart, fence=fence)
-
-
-def _numbers(of: Stream, job: StreamJob, run: _Run) -> dict[int, int]:
-    """Of the tables' watches, by the tables' own numbers: where a reader serves several, they are its."""
-    if of.route.is_across:
-        return {table.number: table.number for table in job.tables}
-    return {table.number: run.setting.reader.number(of.id) for table in job.tables}
-
-
-def _beat_state(run: _Run, applier: Applier) -> dict[str, object]:
-    return {
-        "is_fresh": run.is_fresh,
-        "is_holding": run.is_holding,
-        "held_branches": run.held,
-        "events_applied": applier.events_applied,
-        "keys_since": applier.keys_since,
-        "others": run.others,
-        "read_position": str(run.read_position) if run.read_position else None,
-    }
-
-
-def _start(source: Session, job: StreamJob, matcher: Matcher, applier: Applier, run: _Run) -> Position:
-    """Where the log has to be read from: the checkpoint, or before it.
-
-    For branches whose rows are not here now, and for keys written since a verification that are not in the sidecar.
-    """
-    if applier.position is None:
-        return Position.parse(job.start)
-    collected = _collected(source, applier)
-    start = matcher.restore(applier.held_before, applier.position, collected)
-    for branch in applier.held_before:
-        run.watermark.track(branch.xid)
-    if start != applier.position:
-        if start == collected:
-            log.info("keys written since the verification are looked up in the log from %s on", start)
-        else:
-            log.info("rows of prepared XA branches are read again, from %s up to %s", start, applier.position)
-    return start
-
-
-def _collected(source: Session, applier: Applier) -> Position | None:
-    """Up to where keys are in the sidecar, when that is before the checkpoint. A log that is gone makes them void."""
-    collected, position = applier.collected, applier.position
-    if collected is None or position is None:
-        return None
-    # Never behind the checkpoint; MariaDB's numbers may say so where several servers write one domain.
-    is_before = collected.is_within(position)
-    if is_before and position.is_within(collected):
-        return None
-    if is_before and standing(source, collected) is Standing.HERE:
-        return collected
-    applier.make_since_void()
-    return None
-
-
-def _intake(of: Stream, ends: Ends, job: StreamJob, run: _Run, numbers: Mapping[int, int]) -> Intake:
-    ours = _ours(ends)
-    following = Following(
-        name=of.id,
-        watches=tuple(stream.of_mapping(t.mapping, numbers[t.number]) for t in job.tables),
-        guarded=job.guarded,
-    )
-
-    def open_log(start: Position) -> Tailer:
-        return Tailer(
-            of.route.source,
-            start,
-            ours,
-            server_id=draw_server_id(ends.source),
-            is_mariadb=job.is_mariadb,
-            part_bytes=min(PART_BYTES, run.memory // 16),
-        )
-
-    return Intake(run.setting.reader, following, _Queue(run), open_log)
-
-
-def _ours(ends: Ends) -> list[Watch]:
-    """Our own rows in the source's log."""
-    if not ends.is_across:
-        return stream.of_ours(SIDECAR, lambda table: read_columns(ends.home, SIDECAR, table))
-    columns = read_columns(ends.source, SIDECAR, source_marks.TABLE)
-    return stream.of_source_marks(SIDECAR, source_marks.TABLE, columns)
-
-
-@dataclass(frozen=True, slots=True)
-class _Queue:
-    """Where the reading thread puts what it reads."""
-
-    run: _Run
-
-    def put(self, group: Group) -> None:
-        if self.run.stop.is_set():
-            raise Closed
-        _note_read(group, self.run)
-        self.run.channel.put(group, group.nbytes + 256)
-
-    def has_room(self, nbytes: int) -> bool:
-        return self.run.channel.has_room(nbytes)
-
-    def fail(self, error: BaseException) -> None:
-        self.run.channel.fail(error)
-
-
-def _note_read(group: Group, run: _Run) -> None:
-    run.watermark.received_changes(stream.count_changes(group.items))
-    run.watermark.unread(group.read)
-    run.read_position = group.end
-    run.others += group.is_last and group.is_others
-    beats = [beat_micros(i.after) for i in group.items if i.after and _is_beat(i)]
-    # Of a transaction that has not been read whole, only what stands before it is received.
-    run.watermark.shown(max([group.time_micros - (not group.is_last), *beats]))
-
-
-def _is_beat(item: RowChange) -> bool:
-    return item.table == stream.GATE or (item.table == stream.SIGNAL and item.after["kind"] == source_marks.BEAT)
-
-
-def _apply_all(of: Stream, matcher: Matcher, applier: Applier, run: _Run, beater: Beater, home: Session) -> None:
-    """The applying thread's loop."""
-    while not run.stop.is_set():
-        beater.check()
-        if beater.is_over:
-            run.stop.is_over = True
-            break
-        for item in run.channel.take(_TAKE_SECONDS):
-            for group in _matched(matcher, item, run):
-                _react(applier.take(group), applier, run, of, home)
-                if not group.is_last:
-                    beater.check()
-            if run.stop.is_set():
-                return
-        run.held = len(matcher.held_with_rows())
-        applier.flush_if_due()
-    applier.end()
-
-
-def _matched(matcher: Matcher, group: Group, run: _Run) -> Iterator[Group]:
-    """Rows that the matcher holds are not backlog: nothing can be done about them yet."""
-    _note_branch(group, run)
-    discounted = matcher.not_queued
-    for found in matcher.feed(group):
-        run.watermark.received_changes(discounted - matcher.not_queued)
-        discounted = matcher.not_queued
-        if run.stop.is_set():
-            return
-        yield found
-    run.watermark.received_changes(discounted - matcher.not_queued)
-
-
-def _note_branch(group: Group, run: _Run) -> None:
-    """A branch whose outcome is open holds the watermark nowhere, but it is tracked."""
-    if group.kind is GroupKind.XA_PREPARE:
-        run.watermark.track(group.xid)
-    elif group.kind in (GroupKind.XA_COMMIT, GroupKind.XA_ROLLBACK):
-        run.watermark.settle(group.xid)
-
-
-def _react(applied: list[Marker], applier: Applier, run: _Run, of: Stream, home: Session) -> None:
-    for marker in applied:
-        if marker.id == run.fresh_marker:
-            applier.match_landed()
-            run.is_fresh = True
-        elif marker.kind == markers.CUTOVER:
-            _hold(marker, run, of, home)
-
-
-def _hold(marker: Marker, run: _Run, of: Stream, home: Session) -> None:
-    """Stand still while the tables are switched: the driver takes the marker back when it could not."""
-    reach("replicate.holding")
-    run.is_holding = True
-    try:
-        while markers.is_present(home, of.id, marker.id) and not run.stop.is_set():
-            if of.is_cut(home):
-                run.stop.is_over = True
-            run.stop.wait(0.01)
-    finally:
-        run.is_holding = False
