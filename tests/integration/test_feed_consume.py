@@ -742,6 +742,30 @@ def test_the_target_goes_away(kafka: Cluster, database: Database, session: Sessi
         assert all("Waiting for it" in said for said in one.said)
 
 
+def test_a_row_is_found_by_a_key_of_approximate_numbers(kafka: Cluster, database: Database, session: Session) -> None:
+    """No FLOAT is its text; one that was made a DOUBLE on the target is."""
+    feed, kinds = FeedWriter(kafka, 1), ("FLOAT", "DOUBLE", "FLOAT(9,3)")
+    session.execute_raw("CREATE TABLE s (k FLOAT PRIMARY KEY, a INT)")
+    s = layout_of(session, database.name, "s")
+    tables = [replace(s, table=f"t{number}") for number in range(len(kinds))]
+    for t, kind in zip(tables, kinds, strict=True):
+        session.execute_raw(f"CREATE TABLE {t.table} (k {kind} PRIMARY KEY, a INT)")
+    with feed.transaction():
+        for at, t in enumerate(tables):
+            for seq, key in enumerate((0.1, 0.2, 0.7)):
+                feed.row(0, t, 1 + at, None, (key, seq), seq=seq)
+        feed.resolved(len(tables))
+    with Consuming(feed.address(), database.url, "row") as one:
+        holds(session, [(0.1, 0), (0.2, 1), (0.7, 2)], tables[-1].table, by=one)
+        with feed.transaction():
+            for at, t in enumerate(tables, len(tables) + 1):
+                feed.row(0, t, at, (0.2, 1), None)
+                feed.row(0, t, at, (0.7, 2), (1.3, 2), seq=1)
+            feed.resolved(2 * len(tables))
+        for t in tables:
+            holds(session, [(0.1, 0), (1.3, 2)], t.table, by=one)
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_values_of_all_types(kafka: Cluster, database: Database, session: Session, mode: str) -> None:
     """With a key, and without: then a row goes by all of its values."""

@@ -74,13 +74,20 @@ def _literal(cell: Cell) -> str:
         raise Terminal(f"A row of the feed has a {cell.type} that cannot be read.") from None
 
 
+def _exact(cell: Cell) -> str:
+    """As `_literal`, to be compared with: a server makes a DOUBLE of a FLOAT then, with all that is behind its text."""
+    if cell.type != "Float" or cell.value is None:
+        return _literal(cell)
+    return _approximate(_FLOAT.unpack(_FLOAT.pack(cell.value))[0])
+
+
 def _same(column: Column, cell: Cell) -> str:
     """SQL that is true for exactly this value, whatever the column's collation calls the same."""
     name = ident(column.name)
     if cell.value is None:
         return f"{name} IS NULL"
     if cell.type == "Float":
-        return f"{name}={_approximate(_FLOAT.unpack(_FLOAT.pack(cell.value))[0])}"
+        return f"{name}={_exact(cell)}"
     if cell.type == "JSON" and column.data_type == "json":
         return f"{name}=CAST({text(cell.value)} AS JSON)"
     if cell.type in ("String", "Text", "JSON", "Enum", "Set"):
@@ -95,13 +102,14 @@ def _same(column: Column, cell: Cell) -> str:
 class _Plan:
     """How rows of one shape are written. names: of the columns that take a value; key: by which rows are told apart.
 
-    is_replaced: the target has that key, too, so that REPLACE takes the old row out.
+    is_replaced: the target has that key, too, so that REPLACE takes the old row out. floats: of the key, FLOATs there.
     """
 
     table: Table
     names: tuple[str, ...]
     key: tuple[str, ...]
     is_replaced: bool
+    floats: frozenset[str]
 
     @property
     def target(self) -> str:
@@ -111,6 +119,8 @@ class _Plan:
         return ",".join([_literal(image[name]) for name in self.names])
 
     def key_of(self, image: Image) -> Key:
+        if self.floats:
+            return tuple([(_exact if name in self.floats else _literal)(image[name]) for name in self.key])
         return tuple([_literal(image[name]) for name in self.key])
 
 
@@ -150,7 +160,7 @@ class Target:
 
     def _whole(self, change: Change) -> Change | None:
         image = change.after or {}
-        return self._asking.whole(change, same_key([(name, _literal(cell)) for name, cell in image.items()]))
+        return self._asking.whole(change, same_key([(name, _exact(cell)) for name, cell in image.items()]))
 
     def _run(self, batch: _Batch) -> None:
         table = batch.plan.table
@@ -185,6 +195,7 @@ class Target:
             names=tuple(name for name in image if not table.column(name).generated),
             key=key,
             is_replaced=_has_key(table, key),
+            floats=frozenset(name for name in key if table.column(name).data_type == "float"),
         )
 
     def _table(self, schema: str, name: str) -> Table:
