@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vreplication.binlog.control import Query
+from vreplication.binlog.definitions import definition
 from vreplication.binlog.grammar import Kind, Meaning
 from vreplication.binlog.statements import meaning
 from vreplication.mysql.server import Xid
@@ -394,3 +395,21 @@ def test_a_table_that_moves_gets_its_name(sql: str, kind: Kind) -> None:
 
 def test_the_copy_of_a_table_that_is_altered_keeps_its_name() -> None:
     assert read("RENAME TABLE shop.orders__vr_new TO shop.orders", watched=PLAIN).kind is Kind.STOP
+
+
+@pytest.mark.parametrize(
+    ("clause", "other"),
+    [
+        ("EXCHANGE PARTITION p WITH TABLE `u` WITHOUT VALIDATION", ("shop", "u")),
+        ("CONVERT TABLE arch.u TO PARTITION p VALUES LESS THAN (5)", ("arch", "u")),
+        ("CONVERT PARTITION p TO TABLE u", ("shop", "u")),
+        ("ADD COLUMN c INT REFERENCES u (id)", None),
+        ("RENAME AS u", ("shop", "u")),
+    ],
+)
+def test_a_table_whose_rows_go_into_another_is_named_too(clause: str, other: tuple[str, str] | None) -> None:
+    """Who follows that one alone has to hear of it."""
+    query = Query(schema="shop", text=f"ALTER TABLE t {clause}".encode(), collation=45, sql_mode=0)
+    found = definition(query, "utf-8")
+    assert found is not None
+    assert found.tables == (("shop", "t"), *([other] if other else []))

@@ -152,6 +152,15 @@ def test_what_alter_does_to_columns(sql: str, columns: tuple[str, ...], sources:
         assert last.key == tuple(new for new, old in last.sources.items() if old == "id")
 
 
+def test_an_exchange_of_rows_is_noted_at_both_tables() -> None:
+    catalog = Catalog(EMPTY)
+    for name in "abc":
+        catalog.begin("s", name, 0, like=made("id"))
+    catalog.run(Statement(t=5, schema="s", sql="ALTER TABLE a EXCHANGE PARTITION p WITH TABLE b"))
+    catalog.run(Statement(t=6, schema="s", sql="ALTER TABLE c RENAME d"))
+    assert [[each.t for each in table.alters] for table in catalog.tables.values()] == [[5], [5], [6]]
+
+
 def cells(*told: tuple[str, str]) -> Any:
     found = tuple(_Cell(k=name, y=kind, u=name == "id") for name, kind in told)
     return _Group(schema="s", name="a", at=0, looks=0, cells=found, first=9, last=9, count=1)

@@ -124,9 +124,12 @@ class _Names(StatementReader):
         return PASS
 
     def _other_tables(self, at: int) -> Iterator[tuple[str, str] | None]:
-        """Those that get another name; what a foreign key names is not changed."""
+        """Those that get another name, or whose rows are exchanged; what a foreign key names is not changed."""
         for index in range(at, len(self.cut)):
-            if self.cut[index].is_word("RENAME") and not self._is(index + 1, *NOT_A_TABLE):
+            if self.cut[index].is_word("TABLE") and self._is(index - 1, "WITH", "CONVERT", "TO"):
+                # EXCHANGE PARTITION p WITH TABLE t; MariaDB: CONVERT TABLE t TO PARTITION p, and back.
+                yield self._name(index + 1)[0]
+            elif self.cut[index].is_word("RENAME") and not self._is(index + 1, *NOT_A_TABLE):
                 is_word = self._is(index + 1, "TO", "AS") or self._is_punct(index + 1, "=")
                 yield self._name(index + 1 + is_word)[0]
 

@@ -74,6 +74,7 @@ class Catalog:
             self._drop_schema(said.tables[0][0], statement.t)
         elif said.verb == "ALTER" and said.what == "TABLE" and said.tables:
             self._alter(said.tables[0], statement)
+            self._exchange(said.tables, statement)
 
     def _find(self, pair: Pair) -> int | None:
         """As the server may: where no name is the same, one that differs in case."""
@@ -142,6 +143,14 @@ class Catalog:
         self.tables[number] = replace(table, versions=_altered(table, clauses, statement.t))
         if new is not None:
             self._rename([(pair, new)], statement.t)
+
+    def _exchange(self, tables: tuple[Pair, ...], statement: Statement) -> None:
+        """Rows of a partition and of a table; one that got another name is found under both."""
+        first = self.find(*tables[0]) or self.find(*tables[-1])
+        for pair in tables[1:]:
+            number = self.find(*pair)
+            if number not in (None, first):
+                self._note(number, statement)
 
 
 def _altered(table: Table, clauses: AlterClauses | None, t: int) -> tuple[Version, ...]:
