@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from sandbox.databases import Database
 from sandbox.kafka import Cluster
 from tests.support import feeds
 from tests.support.flow import wait_until
+from tests.support.rows import make_feed
 from tests.support.running_feed import (
     Running,
     check_numbers,
@@ -29,6 +31,9 @@ from vreplication.feed import producer, running
 from vreplication.feed.broker import Broker
 from vreplication.feed.check import check
 from vreplication.feed.dispatch import Rule
+from vreplication.state import feeds as state_feeds
+from vreplication.state import layout
+from vreplication.workflows.changefeed.driver import FeedDriver
 
 
 @pytest.fixture
@@ -146,6 +151,26 @@ def test_a_topic_that_was_made_anew_or_a_progress_that_is_gone_stop_the_feed(
     last = begin(was_begun=True)
     wait_until(lambda: last.error, "it goes on", 60)
     assert "holds no progress of the feed any more" in str(last.error)
+
+
+def test_a_process_that_met_no_broker_leaves_what_is_known_of_the_feed(database: Database) -> None:
+    """The next one would take it for one that has not begun, and begin it at the present, if its topics were gone."""
+    known = {"topic": "shop", "sources": [{"server": "one"}, {"server": "two"}]}
+    with database.server.admin() as session:
+        layout.install(session)
+        make_feed(session, "f1", database.name, **known)
+    driver = FeedDriver(database.server.plain(database.server.url(database.name)), "f1", threading.Event())
+    driver.waits("a broker")
+    driver.start()
+
+    def figures() -> dict[str, Any]:
+        _, found = state_feeds.find(database.admin, "f1") or (None, {})
+        return found
+
+    wait_until(lambda: figures()["waiting_for"], "it tells nothing", 30)
+    driver.close()
+    assert known.items() <= figures().items()
+    assert "rows_sent" not in figures()
 
 
 def _delete(broker: Broker, topic: str) -> None:

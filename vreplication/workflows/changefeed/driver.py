@@ -37,6 +37,10 @@ _RATE_SECONDS = 10
 """Over which rates are."""
 _MOST_TOLD = 500
 """Partitions of topics of tables."""
+_OF_A_PROCESS = frozenset(
+    {"waiting_for", "rows_per_second", "rates", "rows_sent", "rows_by_partition", "committed_seconds", "lag_seconds"}
+)
+"""Figures that say nothing once it has ended."""
 _BEATS_A_POINT, _BEATS_A_THINNING = history.SLOT_SECONDS, 3_600
 
 
@@ -113,6 +117,9 @@ class FeedDriver:
             workflows.move(session, self.workflow, Phase.STREAMING, our_lease=self.our_lease)
             row = workflows.load(session, self.workflow)
             self._is_paused, self._servers = row.is_paused, servers_of(session, row)
+            # As long as Kafka does not answer, this is all that tells that the feed has begun, and from which servers.
+            _, told = feeds.find(session, self.workflow) or (None, {})
+            self.figures = {name: value for name, value in told.items() if name not in _OF_A_PROCESS}
         self._thread = threading.Thread(target=self._run, name="driver", daemon=True)
         self._thread.start()
         if self.others:
