@@ -17,6 +17,7 @@ FLAVORS = ("mariadb", "mysql")
 MYSQL_FOLDER_VARIABLE = "VREPLICATION_MYSQL_DIST"
 KEYRING = "file_key_management.so"
 LOCK_INFO = "metadata_lock_info.so"
+DISKS = "disks.so"
 PROMETHEUS = ("prometheus", "promtool")
 OLDEST = {"mariadb": (10, 11), "mysql": (9, 7)}
 _LOADERS = {"x86_64": "ld-linux-x86-64.so.2", "aarch64": "ld-linux-aarch64.so.1"}
@@ -33,13 +34,21 @@ def mysql_folder() -> Path:
 
 def mariadb_keyring() -> Path | None:
     """MariaDB's plugin that keeps keys in a file, where the distribution or `sandbox.install keyring` has put it."""
-    found = (folder / KEYRING for folder in (Path("/usr/lib/mysql/plugin"), keyring_folder()))
-    return next((path for path in found if path.exists()), None)
+    return _mariadb_plugin(KEYRING)
 
 
 def mariadb_lock_info() -> Path | None:
     """MariaDB's plugin that tells who holds a metadata lock, likewise."""
-    found = (folder / LOCK_INFO for folder in (Path("/usr/lib/mysql/plugin"), keyring_folder()))
+    return _mariadb_plugin(LOCK_INFO)
+
+
+def mariadb_disks() -> Path | None:
+    """MariaDB's plugin that tells how full its disks are, likewise."""
+    return _mariadb_plugin(DISKS)
+
+
+def _mariadb_plugin(name: str) -> Path | None:
+    found = (folder / name for folder in (Path("/usr/lib/mysql/plugin"), keyring_folder()))
     return next((path for path in found if path.exists()), None)
 
 

@@ -222,15 +222,15 @@ def postgres_folder() -> Path | None:
 
 
 def install_keyring() -> None:
-    """MariaDB's plugins that keep keys in a file, and that tell who holds a metadata lock.
+    """MariaDB's plugins that keep keys in a file, and that tell who holds a metadata lock and how full its disks are.
 
     They come with the whole server: that is unpacked, never installed.
     """
-    if binaries.mariadb_keyring() and binaries.mariadb_lock_info():
+    if binaries.mariadb_keyring() and binaries.mariadb_lock_info() and binaries.mariadb_disks():
         return
     folder = binaries.keyring_folder()
-    say(f"MariaDB's plugins for keys and for metadata locks into {folder}, out of the package mariadb-server")
-    unpack("mariadb-server", (binaries.KEYRING, binaries.LOCK_INFO), folder)
+    say(f"MariaDB's plugins for keys, metadata locks and disks into {folder}, out of the package mariadb-server")
+    unpack("mariadb-server", (binaries.KEYRING, binaries.LOCK_INFO, binaries.DISKS), folder)
 
 
 def install_prometheus() -> None:

@@ -11,9 +11,9 @@ from sandbox.databases import Database, grant_statements
 from tests.support.rows import workflow_row
 from vreplication import names
 from vreplication.errors import Refused
+from vreplication.mysql.disk import Disk, size
 from vreplication.mysql.session import Session, connect
 from vreplication.phases import Phase
-from vreplication.planning import space
 from vreplication.planning.explain import explain, plan_json
 from vreplication.planning.facts import Check, Verdict
 from vreplication.planning.plan import Plan, check_prepared, make_plan
@@ -362,10 +362,11 @@ def test_an_unended_workflow_on_the_table_is_refused(database: Database, session
 def test_too_little_disk_is_refused_with_both_sizes(
     database: Database, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(space, "_disk", lambda facts, place: space.Disk(device=1, free=3 * 1024))
+    full = (Disk(path="data", device="1", free=3 * 1024),) * 2
+    monkeypatch.setattr("vreplication.mysql.disk.disks", lambda _: full)
     plan = run(database, session, SIMPLE, "ADD x INT")
     found = refusal(plan, "disk")
-    assert f"The copy needs about {space.size(plan.copy_bytes)} and the binary log about" in found.sentence
+    assert f"The copy needs about {size(plan.copy_bytes)} and the binary log about" in found.sentence
     assert plan.copy_bytes >= 16 * 1024
     assert "3 KiB are free" in found.sentence
 

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sandbox import replicas
+from sandbox import binaries, replicas, servers
 from sandbox.databases import Database, create_database
+from sandbox.servers import RunningServer
 from tests.support.flow import Run, begin, wait_until
-from tests.support.private_server import private_server
+from tests.support.private_server import missing, private_server
+from tests.support.small_disk import small_disk_at
 from vreplication.cli import metrics
 from vreplication.engine import effort
 from vreplication.errors import Refused
-from vreplication.mysql import load
+from vreplication.mysql import disk, load
 from vreplication.mysql.session import Session, SqlError, connect
 from vreplication.planning.facts import Verdict
 from vreplication.planning.plan import make_plan
@@ -178,6 +182,63 @@ def test_a_replica_that_is_behind_holds_it(replicated: tuple[Database, Any]) -> 
         stays_held(session, run, place)
         admin.execute_raw(f"START {word}")
         assert run.result().event == "complete"
+
+
+def test_a_disk_that_fills_up_holds_it(server: Any, tmp_path: Path) -> None:
+    with small_disk_at(tmp_path / "small", 900) as place, server_in(server.flavor, place) as on:
+        database = create_database(on)
+        fill(database)
+        ballast = place / "ballast"
+        with ballast.open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, shutil.disk_usage(place).free - (100 << 20))
+        run = begin(database, "t", ALTER, min_disk_free="300M", chunk_rows=10)
+        held(database, run, f"by --min-disk-free: what is free on the disk of {place}")
+        ballast.unlink()
+        assert run.result().event == "complete", run.result()
+
+
+@contextlib.contextmanager
+def server_in(flavor: str, place: Path, options: Mapping[str, object] | None = None) -> Iterator[RunningServer]:
+    started = servers.start(flavor, place / flavor, options=options)
+    try:
+        yield started
+    finally:
+        started.kill()
+
+
+def test_elsewhere_free_disk_space_is_known_by_the_servers_word_or_not_at_all(
+    server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A path that is here, too, says nothing; MariaDB's plugin does, to who has FILE."""
+    plugin = binaries.mariadb_disks()
+    if plugin is None:
+        missing("MariaDB's plugin disks is not here. Run: python3 -m sandbox.install keyring")
+    options = {"plugin-dir": plugin.parent, "plugin-load-add": plugin.name} if server.flavor == "mariadb" else {}
+    with server_in(server.flavor, tmp_path, options) as on:
+        database = create_database(on)
+        fill(database)
+        assert free_disk(database, "1T").startswith("ok:")
+        monkeypatch.setattr(disk.socket, "gethostname", lambda: "another")
+        assert "how much is free cannot be seen from here" in free_disk(database, "1T")
+        if plugin and server.flavor == "mariadb":
+            database.admin.execute_raw(f"GRANT FILE ON *.* TO '{database.user}'@'%'")
+            with connect(database.url) as session:
+                told = {each.free for each in disk.disks(session)}
+            assert [abs(each - shutil.disk_usage(tmp_path).free) < 1 << 30 for each in told] == [True]
+
+
+def free_disk(database: Database, least: str) -> str:
+    with connect(database.url) as session:
+        plan = make_plan(session, make_spec(table="t", alter=ALTER, min_disk_free=least))
+    return next(f"{check.verdict}: {check.sentence}" for check in plan.checks if check.name == "free disk")
+
+
+def test_a_log_of_another_length_is_another_servers(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the same name, in the same place, on a machine of the same name: as in a container beside it."""
+    with connect(database.url) as session:
+        file, end = disk._end_of_log(session)
+        monkeypatch.setattr(disk, "_end_of_log", lambda _: (file, end + (1 << 20)))
+        assert disk.disks(session) == ()
 
 
 def stays_held(session: Session, run: Run, words: str) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 import vreplication
 from vreplication.errors import Refused
+from vreplication.mysql.disk import Disk, size
 from vreplication.mysql.server import ASKED, Flavor, Server
 from vreplication.mysql.session import ConnectionLost, LockWait, Session
 from vreplication.mysql.url import parse
@@ -18,7 +19,6 @@ from vreplication.planning import server_checks, space, table_checks
 from vreplication.planning.checks import copy_path_reason, holds_counter
 from vreplication.planning.facts import Check, Facts, Verdict, looked
 from vreplication.planning.privileges import missing, parse_grants
-from vreplication.planning.space import size
 from vreplication.planning.spec import Spec, make_spec, seconds_of, split_table
 from vreplication.schema.alter import AlterClauses
 from vreplication.schema.model import Column, Table
@@ -116,31 +116,20 @@ KIB = 1 << 10
         ("logs", {"data": 220 * KIB, "logs": 110 * KIB}, "ok", "KiB are free"),
         ("beside", {"data": 329 * KIB, "beside": 329 * KIB}, "refuse", "329 KiB are free"),
         ("beside", {"data": 330 * KIB, "beside": 330 * KIB}, "ok", "330 KiB are free"),
-        ("logs", {"logs": 109 * KIB}, "refuse", "109 KiB are free"),
         ("data", {}, "ok", "cannot be seen"),
     ],
 )
 def test_disk(monkeypatch: pytest.MonkeyPatch, log_folder: str, free: dict[str, int], verdict: str, said: str) -> None:
     """Copy and log each on a disk of their own, or both on one; "beside" is another folder on that of "data"."""
-    disks = {p: space.Disk(device={"logs": 2}.get(p, 1), free=left) for p, left in free.items()}
-    monkeypatch.setattr(space, "_disk", lambda _, place: disks.get(place))
-    on = facts(server(datadir="data", log_bin_basename=f"{log_folder}/binlog"))
+    paths = ("data", log_folder) if free else ()
+    disks = tuple(Disk(path=p, device={"logs": "2"}.get(p, "1"), free=free[p]) for p in paths)
+    monkeypatch.setattr("vreplication.mysql.disk.disks", lambda _: disks)
+    on = facts(server())
     found = space.check(replace(on, source=replace(on.source, data_bytes=100 * KIB, index_bytes=100 * KIB)))
     assert found.verdict == verdict
     assert "The copy needs about 220 KiB and the binary log about 110 KiB" in found.sentence
     assert said in found.sentence
     assert bool(found.cure) is (verdict == "refuse")
-
-
-def test_free_space_is_that_of_a_server_on_this_machine(tmp_path: Path) -> None:
-    (tmp_path / "server.pid").touch()
-    (tmp_path / "logs").mkdir()
-    on = facts(server(datadir=str(tmp_path), pid_file="server.pid"))
-    here = Answering()
-    for place in (tmp_path, tmp_path / "logs"):
-        assert space._disk(replace(on, session=cast(Session, here)), str(place)) is not None
-    here.url = parse("mysql://u@db.example.com/s")
-    assert space._disk(replace(on, session=cast(Session, here)), str(tmp_path)) is None
 
 
 @pytest.mark.parametrize(
@@ -305,7 +294,7 @@ def test_a_spec_survives_json() -> None:
 
 
 def test_sizes_in_words() -> None:
-    assert [size(n) for n in (0, 1023, 2048, 5 << 30, 3 << 40)] == ["0 B", "1023 B", "2 KiB", "5 GiB", "3.0 TiB"]
+    assert [size(n) for n in (0, 1023, 2048, 5 << 30, 3 << 40)] == ["0 B", "1023 B", "2 KiB", "5 GiB", "3 TiB"]
 
 
 def test_a_lost_connection_is_no_verdict_on_the_table() -> None:

@@ -10,7 +10,7 @@ import pytest
 from vreplication.engine import throttling
 from vreplication.errors import Refused
 from vreplication.planning.spec import make_spec
-from vreplication.throttle.reasons import beyond, over_load, parse_load, parse_places, strictest
+from vreplication.throttle.reasons import below, beyond, over_load, parse_load, parse_places, parse_size, strictest
 
 
 @pytest.mark.parametrize(
@@ -23,6 +23,8 @@ from vreplication.throttle.reasons import beyond, over_load, parse_load, parse_p
         ({"max_load": "a=1,A=2"}, "limited twice"),
         ({"critical_load": "x;=1"}, "write it as"),
         ({"max_lag": 0}, "more than 0"),
+        ({"min_disk_free": "20"}, "write it as 20G"),
+        ({"min_disk_free": "0G"}, "write it as 20G"),
         ({"throttle_query": "DELETE FROM t"}, "it is no query"),
         ({"lag_replicas": "host:0"}, "write it as host:3306"),
         ({"lag_replicas": "a,,b"}, "write it as host:3306"),
@@ -40,16 +42,22 @@ def test_a_limit_that_is_none_is_one_sentence(given: dict[str, object], words: s
 
 def test_limits_and_places_are_read() -> None:
     assert parse_load("Threads_running=25, Uptime=1e9") == {"Threads_running": 25, "Uptime": 1e9}
+    assert [parse_size(text) for text in ("512M", "20g", "1.5TiB")] == [512 << 20, 20 << 30, 3 << 39]
     assert parse_places("a, b:3307,[::1]:3308,[::2]") == [("a", 3306), ("b", 3307), ("::1", 3308), ("::2", 3306)]
 
 
 def test_the_one_that_is_furthest_beyond_its_limit_is_named() -> None:
     found = over_load("max-load", {"A": 10, "B": 100, "C": 5}, {"a": 11, "b": 300, "c": 5})
     assert str(strictest(over_load("max-load", {"D": 9}, {}))) == "by --max-load: the server does not tell D"
-    lag = beyond("max-lag", "the lag of replica r:1", 4.25, 2, " s")
+    lag = beyond("max-lag", "the lag of replica r:1", 4.25, 2, "seconds")
     assert lag is not None
     assert str(strictest([*found, lag])) == "by --max-load: B is 300, more than 100"
     assert str(strictest([lag])) == "by --max-lag: the lag of replica r:1 is 4.2 s, more than 2 s"
+    room = below("min-disk-free", "what is free on the disk of /data", 3 << 29, 20 << 30)
+    assert room is not None
+    assert str(strictest([lag, room])) == (
+        "by --min-disk-free: what is free on the disk of /data is 1.5 GiB, less than 20 GiB"
+    )
     assert strictest([]) is None
 
 

@@ -92,6 +92,7 @@ def tune(
     max_lag: Annotated[str | None, _held("--max-lag", "SECONDS")] = None,
     lag_replicas: Annotated[str | None, _held("--lag-replicas", "HOST:PORT,…")] = None,
     max_history_list: Annotated[str | None, _held("--max-history-list", "N")] = None,
+    min_disk_free: Annotated[str | None, _held("--min-disk-free", "SIZE")] = None,
     throttle_query: Annotated[str | None, _held("--throttle-query", "SQL")] = None,
     throttle_http: Annotated[str | None, _held("--throttle-http", "URL")] = None,
     nice_ratio: Annotated[str | None, _held("--nice-ratio", "R")] = None,
@@ -108,8 +109,8 @@ def tune(
     servers = options.servers(source, source_file, target, target_file)
     held_by = {
         "max_load": max_load, "critical_load": critical_load, "max_lag": max_lag, "lag_replicas": lag_replicas,
-        "max_history_list": max_history_list, "throttle_query": throttle_query, "throttle_http": throttle_http,
-        "nice_ratio": nice_ratio, "least_copy_share": least_copy_share,
+        "max_history_list": max_history_list, "min_disk_free": min_disk_free, "throttle_query": throttle_query,
+        "throttle_http": throttle_http, "nice_ratio": nice_ratio, "least_copy_share": least_copy_share,
     }  # fmt: skip
     asked_for: dict[str, object] = {"copy_parallelism": copy_parallelism, "chunk_millis": chunk_millis}
     asked_for |= {name: value for name, value in held_by.items() if value is not None}

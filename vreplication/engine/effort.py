@@ -26,8 +26,8 @@ WHEN = (
 )
 EFFORT = ("copy_parallelism", "chunk_millis")
 HELD_BY = (
-    "max_load", "critical_load", "max_lag", "lag_replicas", "max_history_list", "throttle_query", "throttle_http",
-    "nice_ratio", "least_copy_share",
+    "max_load", "critical_load", "max_lag", "lag_replicas", "max_history_list", "min_disk_free",
+    "throttle_query", "throttle_http", "nice_ratio", "least_copy_share",
 )  # fmt: skip
 OFF = "off"
 """Of what holds it back: nothing, as by default."""

@@ -1,7 +1,7 @@
 """Looks twice a second at what an operator wants copy and verification to be held back by, on connections of its own.
 
-The load of the servers, the lag of replicas, InnoDB's history list, a query, an HTTP address. What holds is read by the
-thread that beats, which keeps the gate closed for it (engine/beater.py).
+The load of the servers, the lag of replicas, InnoDB's history list, free disk space, a query, an HTTP address. What
+holds is read by the thread that beats, which keeps the gate closed for it (engine/beater.py).
 
 What must stay true: a look that fails holds back, with the failure named, and ends nothing; only a critical load ends
 the workflow, when it is there at two looks in a row. Nothing here waits for longer than a few seconds, and nothing that
@@ -19,15 +19,15 @@ from collections.abc import Callable
 from http.client import HTTPException
 
 from vreplication.clock import SYSTEM
-from vreplication.errors import Terminal, VReplicationError
-from vreplication.mysql import load
+from vreplication.errors import Refused, Terminal, VReplicationError
+from vreplication.mysql import disk, load
 from vreplication.mysql.ends import Ends, Route
 from vreplication.mysql.session import ConnectionLost, Session, connect
 from vreplication.planning.spec import Request
 from vreplication.planning.throttle_checks import at_place, number_of, places_of
 from vreplication.settings import BY
 from vreplication.state import journal, lease, throttling
-from vreplication.throttle.reasons import Reason, beyond, over_load, parse_load, strictest
+from vreplication.throttle.reasons import Reason, below, beyond, over_load, parse_load, parse_size, strictest
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,8 @@ _SILENT_SECONDS = 8.0
 """Longer than the looks take together where each answers."""
 _LASTING_SECONDS, _LONGEST_LASTING_SECONDS = 10.0, 600.0
 _THROTTLED, _OVER = "throttled", "throttling over"
-_OPTIONS = ("max_load", "critical_load", "max_lag", "max_history_list", "throttle_query", "throttle_http")
+_OPTIONS = ("max_load", "critical_load", "max_lag", "max_history_list", "min_disk_free", "throttle_query",
+            "throttle_http")  # fmt: skip
 
 
 class Throttling:
@@ -124,6 +125,7 @@ class Throttling:
             ("critical-load", asked.critical_load is not None, lambda: self._look_critical(ends, asked)),
             ("max-lag", asked.max_lag is not None, lambda: self._lag(ends, asked)),
             ("max-history-list", asked.max_history_list is not None, lambda: self._history(ends, asked)),
+            ("min-disk-free", asked.min_disk_free is not None, lambda: _room(ends, asked)),
             ("throttle-query", asked.throttle_query is not None, lambda: self._query(ends, asked)),
             ("throttle-http", asked.throttle_http is not None, lambda: _http(asked.throttle_http or "")),
         ]
@@ -187,7 +189,7 @@ class Throttling:
             return [Reason(option="max-lag", said=f"{named} cannot be asked: {error}")]
         if micros is None:
             return [Reason(option="max-lag", said=f"{named} has not come to the beginning of this workflow")]
-        found = beyond("max-lag", f"the lag of {named}", micros / 1e6, limit, " s")
+        found = beyond("max-lag", f"the lag of {named}", micros / 1e6, limit, "seconds")
         return [found] if found else []
 
     def _replica(self, ends: Ends, place: tuple[str, int]) -> Session:
@@ -244,6 +246,16 @@ def _looked(option: str, look: Callable[[], list[Reason]]) -> list[Reason]:
 
 def _servers(ends: Ends) -> list[Session]:
     return [ends.source, ends.target] if ends.is_across else [ends.home]
+
+
+def _room(ends: Ends, asked: Request) -> list[Reason]:
+    """Of the server that is written."""
+    limit, found = parse_size(asked.min_disk_free or ""), disk.disks(ends.target)
+    if not found:
+        raise Refused(disk.UNKNOWN)
+    least = min(found, key=lambda each: each.free)
+    reason = below("min-disk-free", f"what is free on the disk of {least.path}", least.free, limit)
+    return [reason] if reason else []
 
 
 def _http(address: str) -> list[Reason]:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from vreplication.mysql.disk import size
 from vreplication.planning.facts import Check, Verdict
 from vreplication.planning.plan import Plan
-from vreplication.planning.space import size
 from vreplication.planning.stages import Explained
 from vreplication.schema.difference import Definitions
 

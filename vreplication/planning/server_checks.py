@@ -13,7 +13,7 @@ from functools import partial
 from vreplication.mysql.server import out_of_turn, prepared_branches
 from vreplication.mysql.session import SqlError
 from vreplication.planning.facts import Check, OfServer, looked, ok, refuse, warn
-from vreplication.planning.throttle_checks import held_back, replica_lag
+from vreplication.planning.throttle_checks import free_disk, held_back, replica_lag
 
 _OLDEST = {"mariadb": (10, 5, 0), "mysql": (8, 0, 13)}
 _DAY = 86_400.0
@@ -199,6 +199,7 @@ _ALL: tuple[Callable[[OfServer], Check], ...] = (
     prepared,
     held_back,
     replica_lag,
+    free_disk,
 )
 
 

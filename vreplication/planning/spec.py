@@ -27,7 +27,7 @@ from vreplication.settings import (
     MOST_CHUNK_MILLIS,
     MOST_PARALLELISM,
 )
-from vreplication.throttle.reasons import parse_load, parse_places
+from vreplication.throttle.reasons import parse_load, parse_places, parse_size
 
 R = TypeVar("R", bound=BaseModel)
 _WHOLE = "it has to be a whole number"
@@ -139,6 +139,13 @@ class Request(BaseModel):
         description="Copy nothing while InnoDB's history list is longer.",
         json_schema_extra=ask("rare", metavar="N"),
     )
+    min_disk_free: str | None = Field(
+        default=None,
+        title="Hold back below this free disk space",
+        examples=["20G"],
+        description="Copy nothing while the file system of the server's data or binary logs has less free.",
+        json_schema_extra=ask("how", metavar="SIZE"),
+    )
     throttle_query: str | None = Field(
         default=None,
         min_length=1,
@@ -223,6 +230,13 @@ class Request(BaseModel):
     def _are_places(cls, value: str | None) -> str | None:
         if value is not None:
             parse_places(value)
+        return value
+
+    @field_validator("min_disk_free")
+    @classmethod
+    def _is_size(cls, value: str | None) -> str | None:
+        if value is not None:
+            parse_size(value)
         return value
 
     @field_validator("throttle_query")

@@ -9,14 +9,15 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from vreplication.errors import Refused, VReplicationError
-from vreplication.mysql import load
+from vreplication.mysql import disk, load
+from vreplication.mysql.server import is_mariadb
 from vreplication.mysql.session import Session, SqlError, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.planning.facts import Check, OfServer, Verdict, ok, refuse, warn
 from vreplication.planning.spec import Request
 from vreplication.throttle.reasons import parse_load, parse_places
 
-_HELD, _LAG = "held back", "replica lag"
+_HELD, _LAG, _ROOM = "held back", "replica lag", "free disk"
 _LOOKED_AT = frozenset({"max_load", "critical_load", "max_history_list", "throttle_query"})
 
 
@@ -43,6 +44,26 @@ def _held_back(session: Session, spec: Request) -> Check:
     )
 
 
+def free_disk(facts: OfServer) -> Check:
+    """What is to be free can be looked up."""
+    return _free_disk(facts.session, facts.spec)
+
+
+def _free_disk(session: Session, spec: Request) -> Check:
+    if spec.min_disk_free is None:
+        return ok(_ROOM, "No free disk space is waited for.")
+    found = disk.disks(session)
+    if not found:
+        cure = "INSTALL SONAME 'disks' and GRANT FILE to the user, or give" if is_mariadb(session) else "Give"
+        return refuse(
+            _ROOM,
+            f"--min-disk-free: {disk.UNKNOWN}; this is not the server's machine, or its data cannot be read here.",
+            f"{cure} --throttle-query or --throttle-http with a check of your own.",
+        )
+    least = min(found, key=lambda each: each.free)
+    return ok(_ROOM, f"{disk.size(least.free)} are free on the disk of {least.path}.")
+
+
 def _unknown(session: Session, text: str | None) -> str:
     names = list(parse_load(text)) if text else []
     known = load.status(session, names) if names else {}
@@ -63,6 +84,8 @@ def demand(session: Session, asked: Request, changed: Collection[str]) -> None:
     checks = [_held_back(session, asked.model_copy(update={name: None for name in _LOOKED_AT - set(changed)}))]
     if {"max_lag", "lag_replicas"} & set(changed):
         checks.append(_replica_lag(session, asked))
+    if "min_disk_free" in changed:
+        checks.append(_free_disk(session, asked))
     for check in checks:
         if check.verdict is Verdict.REFUSE:
             raise Refused(check.sentence, cure=check.cure)

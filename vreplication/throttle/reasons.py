@@ -6,20 +6,32 @@ Neither catch-up nor the cut-over asks here: what is late is not made later.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import inf
 
+from vreplication.mysql.disk import size
 from vreplication.settings import BY
+
+_SHORT = {"seconds": "s"}
+"""Units as they are written behind a number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
-    """option: without its dashes. said: figure and limit in words. excess: the figure as a multiple of the limit."""
+    """option: without its dashes. said: figure and limit in words. excess: the figure as a multiple of the limit.
+
+    what, value, limit, unit: the same for programs; None where there is no figure.
+    """
 
     option: str
     said: str
     excess: float = inf
+    what: str | None = None
+    value: float | None = None
+    limit: float | None = None
+    unit: str | None = None
 
     def __str__(self) -> str:
         return f"{BY}{self.option}: {self.said}"
@@ -29,12 +41,23 @@ def strictest(reasons: Iterable[Reason]) -> Reason | None:
     return max(reasons, key=lambda each: each.excess, default=None)
 
 
-def beyond(option: str, what: str, figure: float, limit: float, unit: str = "") -> Reason | None:
+def beyond(option: str, what: str, figure: float, limit: float, unit: str | None = None) -> Reason | None:
     """None: it is within its limit."""
     if figure <= limit:
         return None
-    said = f"{what} is {_number(figure)}{unit}, more than {_number(limit)}{unit}"
-    return Reason(option=option, said=said, excess=figure / limit if limit else inf)
+    behind = f" {_SHORT[unit]}" if unit else ""
+    said = f"{what} is {_number(figure)}{behind}, more than {_number(limit)}{behind}"
+    excess = figure / limit if limit else inf
+    return Reason(option=option, said=said, excess=excess, what=what, value=figure, limit=limit, unit=unit)
+
+
+def below(option: str, what: str, figure: int, limit: int) -> Reason | None:
+    """Bytes, of which there are too few. None: there are enough."""
+    if figure >= limit:
+        return None
+    said = f"{what} is {size(figure)}, less than {size(limit)}"
+    excess = limit / figure if figure else inf
+    return Reason(option=option, said=said, excess=excess, what=what, value=figure, limit=limit, unit="bytes")
 
 
 def over_load(option: str, limits: Mapping[str, float], found: Mapping[str, float]) -> list[Reason]:
@@ -72,6 +95,14 @@ def _is_limit(text: str) -> bool:
         return 0 <= float(text) < inf
     except ValueError:
         return False
+
+
+def parse_size(text: str) -> int:
+    """`500M`, `20G`, `1.5 TiB`, `20GB`: bytes, by powers of 1024. Raises ValueError."""
+    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,3})?)\s*([KMGT])i?B?", text.strip(), re.IGNORECASE)
+    if found is None or not float(found[1]):
+        raise ValueError(f"{text!r} is no size: write it as 20G")
+    return round(float(found[1]) * 1024.0 ** ("KMGT".index(found[2].upper()) + 1))
 
 
 def parse_places(text: str) -> list[tuple[str, int]]:

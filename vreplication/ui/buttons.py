@@ -201,6 +201,7 @@ _LIMITS = {
     "lag_replicas": ("Replicas whose lag counts; those that the server lists, where none is named", "host:port,…"),
     "nice_ratio": ("Rest after each chunk, in multiples of the time that it took", "0 to 100"),
     "max_history_list": ("Copy nothing while InnoDB's history list is longer, entries", "entries"),
+    "min_disk_free": ("Copy nothing while the server's disk has less free", "20G"),
     "throttle_query": ("Copy nothing while the first value of this query is above 0", "SELECT …"),
     "throttle_http": ("Copy nothing while this address answers with anything but 200", "https://…"),
     "least_copy_share": ("Share of the time in which the copy goes on although catch-up is behind", "0 to 1"),

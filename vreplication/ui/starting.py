@@ -14,12 +14,12 @@ from typing import Any, TypeVar
 from vreplication import names
 from vreplication.errors import Refused, Transient, VReplicationError
 from vreplication.masking import masked
+from vreplication.mysql.disk import size
 from vreplication.mysql.session import ConnectionLost, Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.planning.explain import check_json
 from vreplication.planning.facts import Verdict
 from vreplication.planning.plan import Plan, make_plan
-from vreplication.planning.space import size
 from vreplication.planning.spec import DEFAULT_WORDS, SECTION, Spec, make_spec, split_table
 from vreplication.planning.table_checks import SYSTEM_SCHEMAS
 from vreplication.planning.window import window_of

@@ -12,6 +12,7 @@ from functools import partial
 
 from vreplication.cutover.deny import TRUST_CURE, may_create_triggers
 from vreplication.cutover.hook import check_target
+from vreplication.mysql.disk import size
 from vreplication.mysql.quoting import ident
 from vreplication.mysql.server import identity
 from vreplication.mysql.session import SqlError
@@ -53,6 +54,7 @@ _ON_TARGET: tuple[Callable[[OfServer], Check], ...] = (
     server_checks.cluster,
     throttle_checks.held_back,
     throttle_checks.replica_lag,
+    throttle_checks.free_disk,
 )
 _FOR_THE_WAY_BACK: tuple[Callable[[OfServer], Check], ...] = (
     server_checks.binary_log,
@@ -258,18 +260,18 @@ def _packets(facts: MoveFacts) -> Check:
     if target < _SHORT_ROW_PACKET:
         return refuse(
             "packets",
-            f"max_allowed_packet of the target is {space.size(target)}: a row may not fit into a statement.",
+            f"max_allowed_packet of the target is {size(target)}: a row may not fit into a statement.",
             cure,
         )
     long = [t.name for t in facts.tables if any(c.data_type in _LONG for c in t.source.columns)]
     if target < source and long:
         return warn(
             "packets",
-            f"max_allowed_packet is {space.size(target)} on the target and {space.size(source)} on the source: a long"
+            f"max_allowed_packet is {size(target)} on the target and {size(source)} on the source: a long"
             f" value of {named(long)} may be refused there.",
             cure,
         )
-    return ok("packets", f"The target takes packets of {space.size(target)}.")
+    return ok("packets", f"The target takes packets of {size(target)}.")
 
 
 def _target_schema(facts: MoveFacts) -> Check:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from vreplication.mysql.disk import size
 from vreplication.planning.explain import body, check_json
-from vreplication.planning.space import size
 from vreplication.workflows.move_tables.facts import MovedTable
 from vreplication.workflows.move_tables.plan import MovePlan
 
