@@ -7,6 +7,7 @@ import os
 import shutil
 import threading
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import pytest
 from sandbox import binaries, replicas, servers
 from sandbox.databases import Database, create_database
 from sandbox.servers import RunningServer
-from tests.support.flow import Run, begin, wait_until
+from tests.support.flow import Run, begin, call, wait_until
 from tests.support.private_server import missing, private_server
 from tests.support.small_disk import small_disk_at
 from vreplication.cli import metrics
@@ -24,6 +25,7 @@ from vreplication.engine import effort
 from vreplication.errors import Refused
 from vreplication.mysql import disk, load
 from vreplication.mysql.session import Session, SqlError, connect
+from vreplication.mysql.url import parse_replicas
 from vreplication.planning.facts import Verdict
 from vreplication.planning.plan import make_plan
 from vreplication.planning.spec import make_spec
@@ -199,6 +201,30 @@ def test_a_disk_that_fills_up_holds_it(server: Any, tmp_path: Path) -> None:
 
 @contextlib.contextmanager
 def server_in(flavor: str, place: Path, options: Mapping[str, object] | None = None) -> Iterator[RunningServer]:
+        takes_a_login_of_its_own(database, replica, admin)
+
+
+def takes_a_login_of_its_own(database: Database, replica: RunningServer, admin: Session) -> None:
+    """Where the source's is not known: by the environment, through catch-up's pipe, and shown nowhere."""
+    admin.execute_raw("SET sql_log_bin=0")
+    admin.execute_raw(f"ALTER USER '{database.user}'@'%' IDENTIFIED BY 'another'")
+    admin.execute_raw("CREATE USER 'monitor'@'%' IDENTIFIED BY 'only-there'")
+    admin.execute_raw(f"GRANT SELECT ON {SIDECAR}.gate TO 'monitor'@'%'")
+    place = f"127.0.0.1:{replica.port}"
+    login = f"mysql://monitor:only-there@{place}"
+    words = ("plan", "online-ddl", "--table", "t", "--alter", "ADD COLUMN y INT", "--max-lag", "30", "--json")
+    refused = call(database, *words, "--lag-replicas", place)
+    assert refused.code == 2, refused.out
+    assert f"Replica {place} cannot be asked" in refused.out
+    known = call(database, *words, VREPLICATION_LAG_REPLICAS=login)
+    assert known.code == 0, known.out
+    assert f"Waited for: {place}." in known.out
+    assert "only-there" not in known.out + known.err
+    asked = {"workflow": "own-login", "max_lag": 30, "lag_replicas": place, "chunk_rows": 10}
+    run = Run(make_spec(table="t", alter="ADD COLUMN y INT", **asked)).start(
+        replace(database.url, replicas=parse_replicas(login))
+    )
+    assert run.result().event == "complete", run.result()
     started = servers.start(flavor, place / flavor, options=options)
     try:
         yield started

@@ -26,6 +26,19 @@ def test_all_fields() -> None:
     assert "a:b" not in repr(found)
 
 
+@pytest.mark.parametrize("replicas", ["mysql://m:pw@r:1 mysql://n@s", ["mysql://m:pw@r:1", "mysql://n@s"]])
+def test_replicas_with_logins_of_their_own(replicas: object) -> None:
+    found = to_url(connection(extra_dejson={"lag_replicas": replicas}))
+    theirs, shared = found.of_replica("r", 1), found.of_replica("elsewhere", 3306)
+    assert (theirs.user, theirs.password, found.of_replica("s", 3306).user) == ("m", "pw", "n")
+    assert (shared.user, shared.password, shared.replicas) == ("u", "p", ())
+    assert "pw" in found.secrets
+    assert "pw" not in repr(found)
+    with pytest.raises(Refused, match=r"'c': One of the replicas") as caught:
+        to_url(connection(extra_dejson={"lag_replicas": "postgres://m:hidden@r"}))
+    assert "hidden" not in str(caught.value)
+
+
 def test_refused_by_name_and_without_the_password() -> None:
     with pytest.raises(Refused, match="'c'") as caught:
         to_url(connection(schema=None, password="hidden"))

@@ -28,6 +28,7 @@ from vreplication.throttle.reasons import below, beyond, over_load, parse_load, 
         ({"throttle_query": "DELETE FROM t"}, "it is no query"),
         ({"lag_replicas": "host:0"}, "write it as host:3306"),
         ({"lag_replicas": "a,,b"}, "write it as host:3306"),
+        ({"lag_replicas": "mysql://ann:secret@a"}, "it holds a login, which would be stored and shown"),
         ({"throttle_http": "ftp://host/x"}, "no http:// or https://"),
         ({"throttle_http": "http://ann:secret@host/x"}, "user or a password"),
         ({"nice_ratio": -1}, "at least 0"),
@@ -38,6 +39,7 @@ def test_a_limit_that_is_none_is_one_sentence(given: dict[str, object], words: s
     with pytest.raises(Refused, match=words) as caught:
         make_spec(table="t", alter="ADD x INT", **given)
     assert "\n" not in str(caught.value)
+    assert "secret" not in str(caught.value)
 
 
 def test_limits_and_places_are_read() -> None:

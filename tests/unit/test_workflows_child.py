@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import stat
 import sys
 from pathlib import Path
@@ -73,5 +74,6 @@ def test_the_url_is_in_no_argument(process: ReplicateProcess) -> None:
     process.start()
     assert process._process
     assert URL.password not in str(process._process.args)
-    assert child.from_line(child.to_line(URL)) == URL
+    with_replica = dataclasses.replace(URL, replicas=(dataclasses.replace(URL, port=1, tls=(("ssl_ca", "/x"),)),))
+    assert child.from_line(child.to_line(with_replica)) == with_replica
     process.end()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -20,7 +21,9 @@ MARK = "vreplication"
 """A connection is one of ours when its extra says so: {"vreplication": true}."""
 _NOT_SINK = frozenset({MARK, "group.id", "auto.offset.reset", "enable.auto.commit"})
 """What a connection of others' consumers says in its extra, and is for a feed itself to decide."""
-_NOT_TLS = frozenset({MARK, "conn_type", "charset", "cursor"})
+LAG_REPLICAS = "lag_replicas"
+"""In the extra of a server's connection: URLs of its replicas, as far as they have a login of their own."""
+_NOT_TLS = frozenset({MARK, LAG_REPLICAS, "conn_type", "charset", "cursor"})
 
 
 def source_url(conn_id: str) -> SourceUrl:
@@ -98,9 +101,16 @@ def to_url(connection: Any) -> SourceUrl:
     where = f"{connection.host or 'localhost'}:{int(connection.port or 3306)}/{quote(connection.schema or '', safe='')}"
     built = f"mysql://{login}@{where}" + (f"?{urlencode(query)}" if query else "")
     try:
-        return urls.parse(built)
+        return replace(urls.parse(built), replicas=_replicas(connection))
     except Refused as error:
         raise Refused(f"Connection {connection.conn_id!r}: {error}") from None
+
+
+def _replicas(connection: Any) -> tuple[SourceUrl, ...]:
+    found = _extra(connection).get(LAG_REPLICAS) or ""
+    logins = urls.parse_replicas(found if isinstance(found, str) else " ".join(map(str, found)))
+    masking.remember(*(secret for each in logins for secret in each.secrets))
+    return logins
 
 
 def is_marked(connection: Any) -> bool:

@@ -58,6 +58,7 @@ _SERVERS = {
     "target_file": options.TargetFileOption,
 }
 _REPLICA = {"replica": options.ReplicaOption, "replica_file": options.ReplicaFileOption}
+_LOGINS = {"lag_replicas_file": options.LagReplicasFileOption}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,10 +82,12 @@ def command(act: Callable[[Request], int]) -> Callable[..., None]:
 
     def move_tables(context: typer.Context, *, yes: bool, is_json: bool, **values: Any) -> None:
         replica = options.replica(*(values[name] for name in _REPLICA))
-        at_source, at_target = options.both(*(values[name] for name in _SERVERS))
+        at_source, at_target = options.both(*(values[name] for name in (*_SERVERS, *_LOGINS)))
+        given = asked.given(MoveSpec, values)
+        given["lag_replicas"] = given["lag_replicas"] or options.named(at_target.replicas)
         request = Request(
             route=Route(source=at_source, target=at_target, home=at_target, replica=replica),
-            spec=_spec(asked.given(MoveSpec, values), at_source.database),
+            spec=_spec(given, at_source.database),
             args=invocation.of(context).args,
             is_yes=yes,
             is_json=is_json,
@@ -92,7 +95,7 @@ def command(act: Callable[[Request], int]) -> Callable[..., None]:
         raise typer.Exit(act(request))
 
     after = {"yes": options.YesOption, "is_json": options.JsonOption}
-    return asked.with_options(move_tables, MoveSpec, before=_SERVERS | _REPLICA, after=after)
+    return asked.with_options(move_tables, MoveSpec, before=_SERVERS | _REPLICA | _LOGINS, after=after)
 
 
 def _spec(given: dict[str, Any], schema: str) -> MoveSpec:

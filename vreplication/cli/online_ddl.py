@@ -97,6 +97,7 @@ _BEFORE = {
     ],
     "source": options.SourceOption,
     "source_file": options.SourceFileOption,
+    "lag_replicas_file": options.LagReplicasFileOption,
 }
 
 
@@ -125,12 +126,13 @@ def command(act: Callable[[Request], int]) -> Callable[..., None]:
     """A command with the options of an online DDL that hands what it read to `act`."""
 
     def online_ddl(context: typer.Context, *, yes: bool, is_json: bool, **values: Any) -> None:
-        url = options.resolve(values["source"], values["source_file"])
+        url = options.resolve(values["source"], values["source_file"], values["lag_replicas_file"])
         tables = named(values["table"] or (), values["alter"], values["tables_file"])
         is_one = len(tables) == 1 and values["tables_file"] is None
         workflow = values["workflow"]
         name = names.check_workflow(workflow) if workflow is not None else names.new_workflow(_stem(tables))
         given = asked.given(Spec, {field: value for field, value in values.items() if field not in _TABLES})
+        given["lag_replicas"] = given["lag_replicas"] or options.named(url.replicas)
         common = {**given, "workflow": name if is_one else None}
         request = Request(
             url=url,

@@ -101,12 +101,13 @@ def tune(
     source_file: options.SourceFileOption = None,
     target: options.TargetOption = None,
     target_file: options.TargetFileOption = None,
+    lag_replicas_file: options.LagReplicasFileOption = None,
     is_json: options.JsonOption = False,
 ) -> None:
     """Let a running copy work harder or less hard, and change what holds it back; nothing is restarted."""
     from vreplication.engine import effort
 
-    servers = options.servers(source, source_file, target, target_file)
+    servers = options.servers(source, source_file, target, target_file, lag_replicas_file=lag_replicas_file)
     held_by = {
         "max_load": max_load, "critical_load": critical_load, "max_lag": max_lag, "lag_replicas": lag_replicas,
         "max_history_list": max_history_list, "min_disk_free": min_disk_free, "throttle_query": throttle_query,
@@ -206,11 +207,12 @@ def resume(
     target_file: options.TargetFileOption = None,
     replica: options.ReplicaOption = None,
     replica_file: options.ReplicaFileOption = None,
+    lag_replicas_file: options.LagReplicasFileOption = None,
     is_json: options.JsonOption = False,
 ) -> None:
     """Unpause a living workflow; one without an active worker is run on from where it stopped."""
     at_replica = options.replica(replica, replica_file)
-    servers, further = options.with_further(source, source_file, target, target_file)
+    servers, further = options.with_further(source, source_file, target, target_file, lag_replicas_file)
     found, args = _find(servers, workflow), invocation.of(context).args
     if found.group:
         raise typer.Exit(_resume_group(found.home, found.group, args, is_json))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,7 +18,7 @@ from vreplication import masking
 from vreplication.cli import hooks
 from vreplication.cli.say import warn
 from vreplication.errors import Refused
-from vreplication.mysql.url import SourceUrl, parse
+from vreplication.mysql.url import SourceUrl, parse, parse_replicas
 from vreplication.workflows.lookup import Servers
 
 SOURCE = "VREPLICATION_SOURCE"
@@ -27,6 +27,7 @@ TARGET = "VREPLICATION_TARGET"
 TARGET_PASSWORD = "VREPLICATION_TARGET_PASSWORD"
 REPLICA = "VREPLICATION_REPLICA"
 REPLICA_PASSWORD = "VREPLICATION_REPLICA_PASSWORD"
+LAG_REPLICAS = "VREPLICATION_LAG_REPLICAS"
 
 
 def _url(name: str, what: str, url: str, password: str) -> Any:
@@ -60,6 +61,14 @@ ReplicaOption = Annotated[
 ReplicaFileOption = Annotated[
     Path | None,
     typer.Option("--replica-file", metavar="FILE", help="A file that holds the replica's URL, or its password alone."),
+]
+LagReplicasFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--lag-replicas-file",
+        metavar="FILE",
+        help=f"A file with a URL for each replica that has a login of its own. Or set {LAG_REPLICAS}.",
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON lines on standard output, and nothing else.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
@@ -117,16 +126,37 @@ class _Role:
 def read_line(name: str, path: Path) -> str:
     """Of a file with a secret; name: whose. Raises Refused."""
     named = f"The {name} file {str(path)!r}"
+    content = _read(named, path)
+    if not content or len(content.splitlines()) > 1:
+        raise Refused(f"{named} does not hold one line.", cure="Put the URL or the password in it.")
+    return content
+
+
+def _read(named: str, path: Path) -> str:
     try:
         content = path.read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise Refused(f"{named} cannot be read: {reason}.") from None
-    if not content or len(content.splitlines()) > 1:
-        raise Refused(f"{named} does not hold one line.", cure="Put the URL or the password in it.")
     if path.stat().st_mode & (stat.S_IROTH | stat.S_IRGRP):
         warn(f"{named} can be read by other users; chmod 600 it.")
     return content
+
+
+def _logins(file: Path | None, from_env: str) -> tuple[SourceUrl, ...]:
+    """Of replicas whose lag counts. Raises Refused."""
+    named = f"The file of replicas {str(file)!r}"
+    found = parse_replicas(_read(named, file) if file else from_env)
+    if file and not found:
+        raise Refused(f"{named} is empty.", cure="Put a URL in it for each replica.")
+    masking.remember(*(secret for each in found for secret in each.secrets))
+    return found
+
+
+def named(logins: tuple[SourceUrl, ...]) -> str | None:
+    """As `--lag-replicas` names them, for where it does not; None: there are none."""
+    hosts = ((f"[{url.host}]" if ":" in url.host else url.host, url.port) for url in logins)
+    return ",".join(f"{host}:{port}" for host, port in hosts) or None
 
 
 _SOURCE = _Role(name="source", url=SOURCE, password=PASSWORD)
@@ -134,13 +164,13 @@ _TARGET = _Role(name="target", url=TARGET, password=TARGET_PASSWORD)
 _REPLICA = _Role(name="replica", url=REPLICA, password=REPLICA_PASSWORD)
 
 
-def resolve(source: str | None, source_file: Path | None) -> SourceUrl:
+def resolve(source: str | None, source_file: Path | None, lag_replicas_file: Path | None = None) -> SourceUrl:
     """The source to work on. Raises Refused when it is not given or is not a URL."""
-    environment, _, _ = _SOURCE.take(), _TARGET.take(), _REPLICA.take()
+    environment, _, _, replicas = _SOURCE.take(), _TARGET.take(), _REPLICA.take(), os.environ.pop(LAG_REPLICAS, "")
     found = _SOURCE.find(source, source_file, environment)
     if found is None:
         raise _SOURCE.missing()
-    return found
+    return replace(found, replicas=_logins(lag_replicas_file, replicas))
 
 
 def several(sources: list[str] | None, files: list[Path] | None) -> tuple[SourceUrl, ...]:
@@ -149,6 +179,7 @@ def several(sources: list[str] | None, files: list[Path] | None) -> tuple[Source
     A file with a password alone, and the environment's, are for all that have none of their own.
     """
     url, password = _SOURCE.take()
+    os.environ.pop(LAG_REPLICAS, None)
     lines = [(file, read_line("source", file)) for file in files or ()]
     secrets = [line for _, line in lines if "://" not in line]
     if len(secrets) > 1:
@@ -164,13 +195,17 @@ def several(sources: list[str] | None, files: list[Path] | None) -> tuple[Source
 
 
 def with_further(
-    sources: list[str] | None, files: list[Path] | None, target: str | None, target_file: Path | None
+    sources: list[str] | None,
+    files: list[Path] | None,
+    target: str | None,
+    target_file: Path | None,
+    lag_replicas_file: Path | None = None,
 ) -> tuple[Servers, tuple[SourceUrl, ...]]:
     """As `servers`, and the sources behind the first. Raises Refused."""
     first, file = next(iter(sources or ()), None), next(iter(files or ()), None)
     is_one = len(sources or ()) < 2 and len(files or ()) < 2
     if is_one and not (first and file and "://" in read_line("source", file)):
-        return servers(first, file, target, target_file), ()
+        return servers(first, file, target, target_file, lag_replicas_file=lag_replicas_file), ()
     found = several(sources, files)
     return Servers(source=found[0], target=None), found[1:]
 
@@ -181,10 +216,14 @@ def replica(text: str | None, file: Path | None) -> SourceUrl | None:
 
 
 def both(
-    source: str | None, source_file: Path | None, target: str | None, target_file: Path | None = None
+    source: str | None,
+    source_file: Path | None,
+    target: str | None,
+    target_file: Path | None = None,
+    lag_replicas_file: Path | None = None,
 ) -> tuple[SourceUrl, SourceUrl]:
     """Source and target. Raises Refused when one of them is not given."""
-    found = servers(source, source_file, target, target_file, is_either=False)
+    found = servers(source, source_file, target, target_file, is_either=False, lag_replicas_file=lag_replicas_file)
     assert found.source
     assert found.target
     return found.source, found.target
@@ -199,12 +238,15 @@ def servers(
     is_either: bool = True,
     is_target: bool = False,
     is_none: bool = False,
+    lag_replicas_file: Path | None = None,
 ) -> Servers:
     """Those that are given. Raises Refused when none is; or without `is_either`, when one of them is not; or with
     `is_target`, when the target is not; with `is_none` never."""
     of_source, of_target, _ = _SOURCE.take(), _TARGET.take(), _REPLICA.take()
-    at_source = _SOURCE.find(source, source_file, of_source)
-    at_target = _TARGET.find(target, target_file, of_target)
+    logins = _logins(lag_replicas_file, os.environ.pop(LAG_REPLICAS, ""))
+    # Only where the state is they are asked for, and that is not known yet.
+    at_source = _with_logins(_SOURCE.find(source, source_file, of_source), logins)
+    at_target = _with_logins(_TARGET.find(target, target_file, of_target), logins)
     if is_none:
         return Servers(source=at_source, target=at_target)
     if at_source is None and not is_target and (at_target is None or not is_either):
@@ -212,6 +254,10 @@ def servers(
     if at_target is None and (is_target or not is_either):
         raise _TARGET.missing()
     return Servers(source=at_source, target=at_target)
+
+
+def _with_logins(url: SourceUrl | None, logins: tuple[SourceUrl, ...]) -> SourceUrl | None:
+    return None if url is None else replace(url, replicas=logins)
 
 
 def _with_password(url: SourceUrl, from_file: str, from_env: str) -> SourceUrl:

@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, Any, Protocol
 
 from vreplication.clock import SYSTEM
 from vreplication.errors import Ambiguous, Terminal, Transient
@@ -63,8 +63,12 @@ def to_line(url: SourceUrl) -> bytes:
 
 
 def from_line(line: bytes) -> SourceUrl:
-    parts = json.loads(line)
+    return _url_of(json.loads(line))
+
+
+def _url_of(parts: dict[str, Any]) -> SourceUrl:
     parts["tls"] = tuple(tuple(item) for item in parts["tls"])
+    parts["replicas"] = tuple(map(_url_of, parts["replicas"]))
     return SourceUrl(**parts)
 
 
@@ -75,7 +79,7 @@ def route_line(route: Route) -> bytes:
 
 def route_from_line(line: bytes) -> Route:
     ends = json.loads(line)
-    source, target, home = (from_line(json.dumps(ends[name]).encode()) for name in _ENDS)
+    source, target, home = (_url_of(ends[name]) for name in _ENDS)
     return Route(source=source, target=target, home=home)
 
 

@@ -28,7 +28,7 @@ _TLS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceUrl:
-    """A server, a user and a default database."""
+    """A server, a user and a default database. replicas: of it, as far as they have a login of their own."""
 
     host: str
     port: int
@@ -37,6 +37,7 @@ class SourceUrl:
     database: str
     unix_socket: str | None = None
     tls: tuple[tuple[str, str], ...] = ()
+    replicas: tuple[SourceUrl, ...] = field(default=(), repr=False)
 
     def __str__(self) -> str:
         return f"mysql://{self.user}@{self.unix_socket or f'{self.host}:{self.port}'}/{self.database}"
@@ -44,7 +45,14 @@ class SourceUrl:
     @property
     def secrets(self) -> tuple[str, ...]:
         """What must be shown nowhere."""
-        return (self.password, *(value for name, value in self.tls if name == "ssl_key_password"))
+        of_tls = (value for name, value in self.tls if name == "ssl_key_password")
+        return (self.password, *of_tls, *(secret for each in self.replicas for secret in each.secrets))
+
+    def of_replica(self, host: str, port: int) -> SourceUrl:
+        """With its own login, or this server's."""
+        known = (each for each in self.replicas if (each.host, each.port) == (host, port))
+        shared = replace(self, host=host, port=port, unix_socket=None, database="", replicas=())
+        return next(known, shared)
 
     def with_password(self, password: str) -> SourceUrl:
         return replace(self, password=password)
@@ -62,7 +70,19 @@ def _tls_argument(item: tuple[str, str]) -> tuple[str, Any]:
     return name, text
 
 
-def parse(text: str) -> SourceUrl:
+def parse_replicas(text: str) -> tuple[SourceUrl, ...]:
+    """URLs of replicas with white space between them; their databases do not matter. Raises Refused."""
+    try:
+        found = tuple(parse(each, needs_database=False) for each in text.split())
+    except Refused as error:
+        message = error.message.replace("The source", "One of the replicas", 1)
+        raise Refused(message, cure="Use mysql+pymysql://user:password@host:port, one a line.") from None
+    if len({(each.host, each.port) for each in found}) < len(found):
+        raise Refused("One of the replicas is named twice.", cure="Name it once, with one login.")
+    return found
+
+
+def parse(text: str, *, needs_database: bool = True) -> SourceUrl:
     """Read a URL. Raises Refused (never quoting the text, which may hold a password)."""
     try:
         url = make_url(text)
@@ -70,7 +90,7 @@ def parse(text: str) -> SourceUrl:
         raise Refused("The source is not a database URL.", cure=_CURE) from None
     if url.drivername not in _DRIVERS:
         raise Refused(f"The source's URL is of kind {url.drivername!r}, not MySQL or MariaDB.", cure=_CURE)
-    if not url.database or not (url.host or "unix_socket" in url.query):
+    if (needs_database and not url.database) or not (url.host or "unix_socket" in url.query):
         raise Refused("The source's URL names no host or no database.", cure=_CURE)
     return _build(url)
 
@@ -87,7 +107,7 @@ def _build(url: Any) -> SourceUrl:
         port=url.port or 3306,
         user=url.username or "",
         password=str(url.password or ""),
-        database=url.database,
+        database=url.database or "",
         unix_socket=socket,
         tls=tuple(sorted(query.items())),
     )

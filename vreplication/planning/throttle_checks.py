@@ -6,7 +6,6 @@ What must stay true: nothing is held back by it here; each look is the one that 
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 
 from vreplication.errors import Refused, VReplicationError
 from vreplication.mysql import disk, load
@@ -119,8 +118,8 @@ def _replica_lag(session: Session, spec: Request) -> Check:
 
 
 def at_place(session: Session, place: tuple[str, int]) -> SourceUrl:
-    """A replica, with the user of its source."""
-    return replace(session.url, host=place[0], port=place[1], unix_socket=None, database="")
+    """A replica, with its own login or that of its source."""
+    return session.url.of_replica(*place)
 
 
 def number_of(session: Session, query: str) -> float:

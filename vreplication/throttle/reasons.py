@@ -117,3 +117,5 @@ def _place(text: str) -> tuple[str, int]:
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise ValueError(f"{text!r} is no replica: write it as host:3306")
     return host, int(port)
+    if "@" in text:
+        raise ValueError("it holds a login, which would be stored and shown: put URLs into --lag-replicas-file")
