@@ -67,12 +67,22 @@ def reason(session: Session, run: Run) -> str:
 def test_a_query_holds_it_and_lets_it_go(app: Session, database: Database) -> None:
     app.execute_raw("CREATE TABLE busy (n INT)")
     app.execute_raw("INSERT INTO busy VALUES (1)")
-    run = begin(database, "t", ALTER, throttle_query="SELECT COUNT(*) FROM busy", chunk_rows=10)
+    busy = "SELECT COUNT(*) FROM busy"
+    run = begin(database, "t", ALTER, throttle_query=busy, cutover="manual", chunk_rows=10)
     held(database, run, "by --throttle-query: its value is 1")
     app.execute_raw("RENAME TABLE busy TO gone")
     held(database, run, "by --throttle-query: it cannot be told")
     app.execute_raw("RENAME TABLE gone TO busy")
     app.execute_raw("DELETE FROM busy")
+
+    def codes() -> list[str]:
+        seen = operate.status(database.url, run.workflow)
+        return [str(each["code"]) for each in (seen.throttle_reasons or []) + (seen.gate_reasons or [])]
+
+    wait_until(lambda: codes() == ["not_released"], "the gate does not say what it waits for")
+    text = metrics.text([database.url])
+    assert 'vreplication_waiting{for="not_released"' in text
+    operate.release(database.url, run.workflow, "dba")
     assert run.result().event == "complete"
 
 
@@ -100,6 +110,13 @@ def test_load_holds_it_until_it_is_told_otherwise(
     where = f'server="{database.url.host}:{database.url.port}",workflow="{run.workflow}"'
     told_to_prometheus = f'vreplication_throttled{{by="max-load",{where}}} 1.0'
     wait_until(lambda: told_to_prometheus in metrics.text([database.url]), "the metrics are mute")
+    limits = f'vreplication_throttle_limit{{by="max-load",{where[: where.index(",")]},unit="",what="Threads_connected"'
+    assert limits in metrics.text([database.url])
+    (held_by,) = operate.status(database.url, run.workflow).throttle_reasons or ()
+    assert {**held_by, "value": None, "sentence": None} == {
+        "code": "max-load", "what": "Threads_connected", "value": None, "limit": 1, "unit": None, "sentence": None,
+    }  # fmt: skip
+    assert held_by["value"] > 1
     assert effort.tune(database.url, run.workflow, "dba", {"max_load": "off", "nice_ratio": "0.5"})
     assert run.result().event == "complete"
     with connect(database.url) as session:
@@ -184,23 +201,6 @@ def test_a_replica_that_is_behind_holds_it(replicated: tuple[Database, Any]) -> 
         stays_held(session, run, place)
         admin.execute_raw(f"START {word}")
         assert run.result().event == "complete"
-
-
-def test_a_disk_that_fills_up_holds_it(server: Any, tmp_path: Path) -> None:
-    with small_disk_at(tmp_path / "small", 900) as place, server_in(server.flavor, place) as on:
-        database = create_database(on)
-        fill(database)
-        ballast = place / "ballast"
-        with ballast.open("wb") as file:
-            os.posix_fallocate(file.fileno(), 0, shutil.disk_usage(place).free - (100 << 20))
-        run = begin(database, "t", ALTER, min_disk_free="300M", chunk_rows=10)
-        held(database, run, f"by --min-disk-free: what is free on the disk of {place}")
-        ballast.unlink()
-        assert run.result().event == "complete", run.result()
-
-
-@contextlib.contextmanager
-def server_in(flavor: str, place: Path, options: Mapping[str, object] | None = None) -> Iterator[RunningServer]:
         takes_a_login_of_its_own(database, replica, admin)
 
 
@@ -225,6 +225,23 @@ def takes_a_login_of_its_own(database: Database, replica: RunningServer, admin: 
         replace(database.url, replicas=parse_replicas(login))
     )
     assert run.result().event == "complete", run.result()
+
+
+def test_a_disk_that_fills_up_holds_it(server: Any, tmp_path: Path) -> None:
+    with small_disk_at(tmp_path / "small", 900) as place, server_in(server.flavor, place) as on:
+        database = create_database(on)
+        fill(database)
+        ballast = place / "ballast"
+        with ballast.open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, shutil.disk_usage(place).free - (100 << 20))
+        run = begin(database, "t", ALTER, min_disk_free="300M", chunk_rows=10)
+        held(database, run, f"by --min-disk-free: what is free on the disk of {place}")
+        ballast.unlink()
+        assert run.result().event == "complete", run.result()
+
+
+@contextlib.contextmanager
+def server_in(flavor: str, place: Path, options: Mapping[str, object] | None = None) -> Iterator[RunningServer]:
     started = servers.start(flavor, place / flavor, options=options)
     try:
         yield started

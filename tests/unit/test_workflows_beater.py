@@ -8,6 +8,7 @@ from vreplication.binlog.events import Extent
 from vreplication.changes.watermark import Inside, Reading
 from vreplication.engine.beater import why_closed
 from vreplication.settings import MIB
+from vreplication.throttle.reasons import Reason
 
 LEVEL = {"is_holding": False, "is_fresh": True}
 
@@ -16,6 +17,10 @@ def reading(
     backlog: int, lag: float | None = 0.1, inside: Inside | None = None, unread: Extent | None = None
 ) -> Reading:
     return Reading(received_micros=2, resolved_micros=1, backlog=backlog, lag_seconds=lag, inside=inside, unread=unread)
+
+
+def said(reasons: tuple[Reason, ...]) -> str:
+    return "; ".join(map(str, reasons))
 
 
 @pytest.mark.parametrize(
@@ -44,7 +49,7 @@ def reading(
     ],
 )
 def test_why_no_chunk_may_start(found: Reading, words: str) -> None:
-    assert why_closed(found, dict(LEVEL)) == words
+    assert said(why_closed(found, dict(LEVEL))) == words
 
 
 @pytest.mark.parametrize(
@@ -55,4 +60,4 @@ def test_why_no_chunk_may_start(found: Reading, words: str) -> None:
     ],
 )
 def test_whose_turn_it_is(state: dict[str, bool], words: str) -> None:
-    assert why_closed(reading(0), LEVEL | state) == words
+    assert said(why_closed(reading(0), LEVEL | state)) == words

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from vreplication.cutover.blockers import Blocker, blockers, branch_names, old_snapshots
 from vreplication.mysql.server import Server
@@ -30,13 +31,20 @@ OTHERS = "others"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
     """`code` is for programs: not_matched, not_verified, dirty, not_running, lag, paused, prepared, not_released,
-    blocked, old_snapshot, others. `sentence` is for people."""
+    blocked, old_snapshot, others. `sentence` is for people. value, limit, unit: where there is a figure."""
 
     code: str
     sentence: str
+    value: float | None = None
+    limit: float | None = None
+    unit: str | None = None
 
     def __str__(self) -> str:
         return self.sentence
+
+    def as_json(self) -> dict[str, Any]:
+        figures = {"what": None, "value": self.value, "limit": self.limit, "unit": self.unit}
+        return {"code": self.code, **figures, "sentence": self.sentence}
 
 
 class Gate:
@@ -103,11 +111,14 @@ def _copy_reasons(session: Session, row: WorkflowRow) -> list[Reason]:
                 code="not_matched",
                 sentence=f"The copy is not complete: {left} of {totals.splits} splits are not done, "
                 f"{totals.chunks_open + totals.chunks_landed} chunks are not matched.",
+                value=left,
+                limit=0,
+                unit="splits",
             )
         )
     if keys := dirty.count(session, row.id):
         sentence = f"{keys} rows conflicted with the new unique key and are copied again."
-        found.append(Reason(code="dirty", sentence=sentence))
+        found.append(Reason(code="dirty", sentence=sentence, value=keys, limit=0, unit="rows"))
     return found
 
 
@@ -137,7 +148,11 @@ def _lag_reasons(lag: float | None, backlog: int | None) -> list[Reason]:
         return [Reason(code="lag", sentence="Catch-up has not said yet how far behind it is.")]
     if lag < GATE_LAG_SECONDS and backlog < GATE_BACKLOG_CHANGES:
         return []
-    return [Reason(code="lag", sentence=f"Catch-up is {lag:.1f} s and {backlog} changes behind.")]
+    value, limit, unit = (
+        (lag, GATE_LAG_SECONDS, "seconds") if lag >= GATE_LAG_SECONDS else (backlog, GATE_BACKLOG_CHANGES, "changes")
+    )
+    sentence = f"Catch-up is {lag:.1f} s and {backlog} changes behind."
+    return [Reason(code="lag", sentence=sentence, value=value, limit=limit, unit=unit)]
 
 
 def _prepared_reasons(session: Session, server: Server | None, held: int) -> list[Reason]:
@@ -146,14 +161,14 @@ def _prepared_reasons(session: Session, server: Server | None, held: int) -> lis
         return []
     listed = f" (XA RECOVER: {', '.join(branch_names(session, server)) or 'none listed any more'})" if server else ""
     sentence = f"{held} prepared XA transactions changed the table{listed}; XA COMMIT or XA ROLLBACK them."
-    return [Reason(code="prepared", sentence=sentence)]
+    return [Reason(code="prepared", sentence=sentence, value=held, limit=0, unit="transactions")]
 
 
 def _blocker_reasons(session: Session, server: Server, row: WorkflowRow, own: frozenset[int]) -> list[Reason]:
     """Only what is certain holds the gate: any open transaction of the server may be harmless, and LOCK will tell."""
     tables = (row.source_table, row.shadow_table)
     found = [b for table in tables for b in blockers(session, server, row.source_schema, table, own=own)]
-    return [Reason(code="blocked", sentence=_sentence(b)) for b in found if _is_lasting(b)]
+    return [_by_session("blocked", b) for b in found if _is_lasting(b)]
 
 
 def _is_lasting(blocker: Blocker) -> bool:
@@ -161,7 +176,14 @@ def _is_lasting(blocker: Blocker) -> bool:
 
 
 def _snapshot_reasons(session: Session, since: datetime | None, own: frozenset[int]) -> list[Reason]:
-    return [Reason(code="old_snapshot", sentence=_sentence(b)) for b in old_snapshots(session, since, own)]
+    return [_by_session("old_snapshot", b) for b in old_snapshots(session, since, own)]
+
+
+def _by_session(code: str, blocker: Blocker) -> Reason:
+    """A branch has no connection, and nobody knows its age."""
+    if blocker.connection_id is None:
+        return Reason(code=code, sentence=_sentence(blocker))
+    return Reason(code=code, sentence=_sentence(blocker), value=blocker.age_seconds, unit="seconds")
 
 
 def _sentence(blocker: Blocker) -> str:

@@ -31,6 +31,7 @@ from vreplication.progress.estimate import ApplyEstimate
 from vreplication.settings import BEAT_SECONDS, GATE_PERIOD_SECONDS, MIB
 from vreplication.state import (
     gate,
+    held,
     history,
     journal,
     lease,
@@ -45,6 +46,7 @@ from vreplication.state import (
 from vreplication.state.history import SLOT_SECONDS
 from vreplication.state.lease import Lease
 from vreplication.state.workflows import WorkflowRow
+from vreplication.throttle.reasons import Reason
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +54,7 @@ COPY_LAG_SECONDS = 3.0
 COPY_BACKLOG_CHANGES = 4_000
 _THIN_SECONDS = 600
 LOG_CHECK_SECONDS = 3600.0
+APPLYING = snapshot.APPLY.strip()
 _BEATS_A_SECOND, _BEATS_A_LOOK = max(1, round(1 / GATE_PERIOD_SECONDS)), 2
 THROTTLED = frozenset({Phase.PREPARING, Phase.COPYING, Phase.CATCHING_UP, Phase.VERIFYING})
 """Later nothing is copied that could be held back, and a critical load ends nothing."""
@@ -84,6 +87,7 @@ class Beater:
         self._row: WorkflowRow | None = None
         self._share = 0.0
         """Of a beat, that the copy has to go on for although catch-up is behind."""
+        self._told: list[dict[str, Any]] | None = None
         self.is_over = False
 
     def start(self, connections: list[int]) -> None:
@@ -128,7 +132,8 @@ class Beater:
         reading = self._watermark.reading(server_micros(ends.source), now)
         if beat % _BEATS_A_LOOK == 0:
             self._ask(session)
-        reason = self._borne(why_closed(reading, state)) or self._throttling.reason
+        reasons = self._borne(why_closed(reading, state)) or self._throttling.reasons
+        reason = "".join(map(str, reasons[:1]))
         number = self._watermark.write_beat(now)
         gate.write(session, self._lease, is_open=not reason, reason=reason, beat=number)
         if ends.is_across:
@@ -136,6 +141,7 @@ class Beater:
         if beat % _BEATS_A_SECOND == 0:
             lease.beat(session, self._lease, self._connections)
             self._write_progress(session, reading, state, reason)
+            self._tell(session, [each.as_json() for each in reasons])
             self._noting.look(session, self._throttling.reason)
             others = self._others.take(int(state["others"]))
             if others is not None:
@@ -149,17 +155,23 @@ class Beater:
         is_held = row.phase in THROTTLED
         self._throttling.ask(request_of(row, throttling.read(session, row.id)) if is_held else None)
 
-    def _borne(self, reason: str) -> str:
-        """'' in the least share of the beats, where the copy is to get on although catch-up is behind."""
+    def _tell(self, session: Session, reasons: list[dict[str, Any]]) -> None:
+        """For programs; as long as nothing changes it is in the row."""
+        if reasons != self._told:
+            held.note(session, self._of.workflow, held.COPY, reasons)
+            self._told = reasons
+
+    def _borne(self, reasons: tuple[Reason, ...]) -> tuple[Reason, ...]:
+        """None in the least share of the beats, where the copy is to get on although catch-up is behind."""
         asked = self._throttling.asked
-        if asked is None or not asked.least_copy_share or not reason.startswith(snapshot.APPLY):
+        if asked is None or not asked.least_copy_share or APPLYING not in [each.code for each in reasons]:
             self._share = 0.0
-            return reason
+            return reasons
         self._share += asked.least_copy_share
         if self._share < 1:
-            return reason
+            return reasons
         self._share -= 1
-        return ""
+        return ()
 
     def _write_progress(self, session: Session, reading: Reading, state: dict[str, Any], reason: str) -> None:
         is_known = bool(state["is_fresh"]) and reading.lag_seconds is not None
@@ -241,17 +253,24 @@ class _PerSecond:
         return max(0.0, (count - before[1]) / (now - before[0]))
 
 
-def why_closed(reading: Reading, state: dict[str, Any]) -> str:
-    """Why no copy chunk may start now; '' when one may."""
+def why_closed(reading: Reading, state: dict[str, Any]) -> tuple[Reason, ...]:
+    """Why no copy chunk may start now; () when one may."""
     if state["is_holding"]:
-        return "the tables are being switched"
+        return (Reason(code="switching", said="the tables are being switched", is_limit=False),)
     if not state["is_fresh"] or reading.lag_seconds is None:
-        return "catch-up has just started"
+        return (Reason(code="starting", said="catch-up has just started", is_limit=False),)
     if reading.backlog >= COPY_BACKLOG_CHANGES:
-        return f"{snapshot.APPLY}backlog {reading.backlog:,} changes{_inside(reading)}"
+        words = f"{snapshot.APPLY}backlog {reading.backlog:,} changes{_inside(reading)}"
+        return (_applying(words, "backlog", reading.backlog, COPY_BACKLOG_CHANGES, "changes"),)
     if reading.lag_seconds >= COPY_LAG_SECONDS:
-        return f"{snapshot.APPLY}lag {reading.lag_seconds:.1f} s{_inside(reading)}"
-    return ""
+        words = f"{snapshot.APPLY}lag {reading.lag_seconds:.1f} s{_inside(reading)}"
+        return (_applying(words, "lag", reading.lag_seconds, COPY_LAG_SECONDS, "seconds"),)
+    return ()
+
+
+def _applying(words: str, what: str, value: float, limit: float, unit: str) -> Reason:
+    """Catch-up comes first."""
+    return Reason(code=APPLYING, said=words, is_limit=False, what=what, value=value, limit=limit, unit=unit)
 
 
 def _inside(reading: Reading) -> str:

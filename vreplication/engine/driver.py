@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any, TypeVar
 
 from vreplication import about
 from vreplication.clock import SYSTEM
+from vreplication.cutover.reasons import Reason
 from vreplication.engine.child import CatchUp, ReplicateProcess
 from vreplication.engine.effort import effort
 from vreplication.engine.foretelling import Foretelling
@@ -28,7 +29,7 @@ from vreplication.progress import snapshot
 from vreplication.progress.estimate import CopyEstimate, total_rows
 from vreplication.schema.model import Table
 from vreplication.settings import ALIVE_SECONDS, BEAT_SECONDS, LONG_IDLE_SECONDS, OUTAGE_SECONDS, Pace, Tuning
-from vreplication.state import gate, journal, layout, lease, ledger, progress, workers, workflows
+from vreplication.state import gate, held, journal, layout, lease, ledger, progress, workers, workflows
 from vreplication.state.lease import Lease
 from vreplication.state.ledger import Totals, Walked
 
@@ -76,6 +77,7 @@ class Driver:
         self._estimate = CopyEstimate()
         self._foretelling = Foretelling(workflow)
         self._total: tuple[int, int | None] = (0, None)
+        self._held: list[dict[str, Any]] | None = None
         self._announced: tuple[int, ...] = ()
         self._beating: int | None = None
         self._asked = Tuning()
@@ -181,6 +183,14 @@ class Driver:
     def report(self, **columns: Any) -> None:
         """Write columns of the progress row."""
         progress.write_driver(self.session, self.workflow, **columns)
+
+    def hold(self, reasons: Sequence[Reason] = ()) -> None:
+        """What keeps the gate shut now, in words and as values; (): nothing."""
+        self.report(waiting_for="; ".join(each.sentence for each in reasons) or None)
+        values = [each.as_json() for each in reasons]
+        if values != self._held:
+            held.note(self.session, self.workflow, held.GATE, values)
+            self._held = values
 
     def describe(self, source: Table, *, is_compared_beside: bool = False) -> None:
         """The table at work, for the forecast."""

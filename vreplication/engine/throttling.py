@@ -25,9 +25,8 @@ from vreplication.mysql.ends import Ends, Route
 from vreplication.mysql.session import ConnectionLost, Session, connect
 from vreplication.planning.spec import Request
 from vreplication.planning.throttle_checks import at_place, number_of, places_of
-from vreplication.settings import BY
 from vreplication.state import journal, lease, throttling
-from vreplication.throttle.reasons import Reason, below, beyond, over_load, parse_load, parse_size, strictest
+from vreplication.throttle.reasons import Reason, below, beyond, ordered, over_load, parse_load, parse_size, strictest
 
 log = logging.getLogger(__name__)
 
@@ -54,18 +53,24 @@ class Throttling:
         self._seen: set[tuple[str, int]] | None = None
         self._critical = ""
         self._error: Terminal | None = None
-        self._found_out, self._looked_at, self._asking = "", SYSTEM.monotonic(), ""
+        self._found_out: tuple[Reason, ...] = ()
+        self._looked_at, self._asking = SYSTEM.monotonic(), ""
 
     @property
-    def reason(self) -> str:
+    def reasons(self) -> tuple[Reason, ...]:
         """A look that hangs says nothing, and what was true before it may be so no more."""
         ago = SYSTEM.monotonic() - self._looked_at
         if self._thread is None or not _is_asked(self.asked) or ago < _SILENT_SECONDS:
             return self._found_out
-        return f"{BY}{self._asking}: no answer for {ago:.0f} s"
+        return (Reason(code=self._asking, said=f"no answer for {ago:.0f} s"),)
 
-    def _say(self, reason: str) -> None:
-        self._found_out, self._looked_at = reason, SYSTEM.monotonic()
+    @property
+    def reason(self) -> str:
+        """The first of them in words, '' where nothing holds."""
+        return "".join(map(str, self.reasons[:1]))
+
+    def _say(self, *reasons: Reason) -> None:
+        self._found_out, self._looked_at = reasons, SYSTEM.monotonic()
 
     def ask(self, request: Request | None) -> None:
         """What holds from now on, None: nothing; the first that asks for something starts the thread."""
@@ -74,10 +79,10 @@ class Throttling:
         self.asked = request
         self._wakes.set()
         if not _is_asked(request):
-            self._say("")
+            self._say()
         elif self._thread is None:
             # Until the first look nothing is known.
-            self._say("what is to hold it back is looked at")
+            self._say(Reason(code="unknown", said="what is to hold it back is looked at", is_limit=False))
             self._asking = next(name.replace("_", "-") for name in _OPTIONS if getattr(request, name) is not None)
             self._thread = threading.Thread(target=self._run, name="throttling", daemon=True)
             self._thread.start()
@@ -109,14 +114,14 @@ class Throttling:
 
     def _hold(self, why: str) -> None:
         log.warning("workflow %s is held back: %s", self._workflow, why)
-        self._say(why if _is_asked(self.asked) else "")
+        self._say(*([Reason(code="unknown", said=why, is_limit=False)] if _is_asked(self.asked) else []))
 
     def _look_until_over(self, ends: Ends) -> None:
         while not self._is_over:
             self._wakes.clear()
             if (asked := self.asked) is not None:
-                found = strictest(self._found(ends, asked))
-                self._say(str(found) if found and asked == self.asked else "")
+                found = ordered(self._found(ends, asked))
+                self._say(*(found if asked == self.asked else ()))
             self._wakes.wait(_PERIOD_SECONDS)
 
     def _found(self, ends: Ends, asked: Request) -> list[Reason]:
@@ -157,7 +162,7 @@ class Throttling:
 
     def _query(self, ends: Ends, asked: Request) -> list[Reason]:
         figure = number_of(ends.source, asked.throttle_query or "")
-        return [Reason(option="throttle-query", said=f"its value is {figure:g}")] if figure > 0 else []
+        return _found_beyond(figure)
 
     # Replicas: of the server that is written, whose log they apply.
 
@@ -186,9 +191,9 @@ class Throttling:
         except VReplicationError as error:
             if (lost := self._replicas.pop(place, None)) is not None:
                 lost.close()
-            return [Reason(option="max-lag", said=f"{named} cannot be asked: {error}")]
+            return [Reason(code="max-lag", said=f"{named} cannot be asked: {error}")]
         if micros is None:
-            return [Reason(option="max-lag", said=f"{named} has not come to the beginning of this workflow")]
+            return [Reason(code="max-lag", said=f"{named} has not come to the beginning of this workflow")]
         found = beyond("max-lag", f"the lag of {named}", micros / 1e6, limit, "seconds")
         return [found] if found else []
 
@@ -241,11 +246,17 @@ def _looked(option: str, look: Callable[[], list[Reason]]) -> list[Reason]:
     except ConnectionLost:
         raise
     except VReplicationError as error:
-        return [Reason(option=option, said=f"it cannot be told: {error}")]
+        return [Reason(code=option, said=f"it cannot be told: {error}")]
 
 
 def _servers(ends: Ends) -> list[Session]:
     return [ends.source, ends.target] if ends.is_across else [ends.home]
+
+
+def _found_beyond(figure: float) -> list[Reason]:
+    """What a query has found."""
+    reason = Reason(code="throttle-query", said=f"its value is {figure:g}", what="value", value=figure, limit=0)
+    return [reason] if figure > 0 else []
 
 
 def _room(ends: Ends, asked: Request) -> list[Reason]:
@@ -265,5 +276,5 @@ def _http(address: str) -> list[Reason]:
     except urllib.error.HTTPError as error:
         status = error.code
     except (OSError, ValueError, HTTPException) as error:
-        return [Reason(option="throttle-http", said=f"it does not answer ({error or type(error).__name__})")]
-    return [] if status == 200 else [Reason(option="throttle-http", said=f"it answers {status}")]
+        return [Reason(code="throttle-http", said=f"it does not answer ({error or type(error).__name__})")]
+    return [] if status == 200 else [Reason(code="throttle-http", said=f"it answers {status}")]

@@ -20,7 +20,6 @@ from vreplication.phases import OVER, Phase
 from vreplication.progress import fed, snapshot
 from vreplication.progress.fed import Consumers, Fed
 from vreplication.progress.snapshot import Snapshot
-from vreplication.settings import BY
 from vreplication.state import layout, lease, workflows
 
 CONTENT_TYPE = text_format.CONTENT_TYPE_PLAIN_0_0_4
@@ -28,6 +27,7 @@ OVER_SECONDS = 3600.0
 _PREFIX, _TOTAL = "vreplication_", "_total"
 _MICROS = 1e6
 _HELD = frozenset({Phase.COPYING, Phase.VERIFYING})
+_AT_GATE = frozenset({Phase.WAITING, Phase.CUTTING_OVER})
 _METRICS = {
     "up": ("gauge", "1 while the server answers."),
     "workflow_info": ("gauge", "Always 1; phase and table."),
@@ -48,6 +48,9 @@ _METRICS = {
     "workflow_cutover_attempts_total": ("counter", "Attempts at the cut-over."),
     "workflow_write_stall_seconds": ("gauge", "How long writes waited at the cut-over."),
     "throttled": ("gauge", "1 while the copy or the verification is held back; by: the option, pause or apply."),
+    "throttle_value": ("gauge", "Figure of what holds the copy back; what: of a status variable or a replica."),
+    "throttle_limit": ("gauge", "Its limit."),
+    "waiting": ("gauge", "1 for each reason that keeps the gate shut; for: its code."),
     "feed_up": ("gauge", "1 while a process works on the feed."),
     "feed_waiting": ("gauge", "1 while the feed waits for its broker or its source."),
     "feed_paused": ("gauge", "1 while the feed is paused by an operator."),
@@ -158,6 +161,10 @@ def _of_workflow(labels: dict[str, str], seen: Snapshot) -> Iterator[Sample]:
     yield from _known(etas | {"workflow_eta_high_seconds": seen.eta_high_seconds}, labels | {"of": str(seen.eta_of)})
     if by := _why_held(seen):
         yield Sample(name="throttled", value=1, labels=labels | {"by": by})
+        yield from _figures(labels, seen)
+    if seen.phase in _AT_GATE:
+        for code in dict.fromkeys(str(each["code"]) for each in seen.gate_reasons or ()):
+            yield Sample(name="waiting", value=1, labels=labels | {"for": code})
 
 
 def _why_held(seen: Snapshot) -> str:
@@ -166,8 +173,14 @@ def _why_held(seen: Snapshot) -> str:
         return ""
     if seen.is_paused:
         return "pause"
-    said = seen.throttled or ""
-    return said.removeprefix(BY).partition(":")[0] if said.startswith(BY) else said.partition(" ")[0]
+    return next((str(each["code"]) for each in seen.throttle_reasons or ()), "")
+
+
+def _figures(labels: dict[str, str], seen: Snapshot) -> Iterator[Sample]:
+    """Of all that holds the copy back, not of the strictest alone."""
+    for each in seen.throttle_reasons or ():
+        about = {"by": str(each["code"]), "what": str(each["what"] or ""), "unit": str(each["unit"] or "")}
+        yield from _known({"throttle_value": each["value"], "throttle_limit": each["limit"]}, labels | about)
 
 
 def _of_feed(labels: dict[str, str], one: Fed, *, is_paused: bool) -> Iterator[Sample]:

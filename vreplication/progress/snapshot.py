@@ -16,7 +16,7 @@ from vreplication.mysql.session import Session
 from vreplication.phases import ENDED, Phase
 from vreplication.progress.estimate import UNMATCHED_PERCENT
 from vreplication.settings import BY, GATE_BACKLOG_CHANGES, GATE_LAG_SECONDS
-from vreplication.state import forecasts, history, journal, layout, progress
+from vreplication.state import forecasts, held, history, journal, layout, progress
 from vreplication.state.workflows import strategy_of
 
 STALE_SECONDS = 5.0
@@ -70,6 +70,9 @@ class Snapshot:
     apply_eta_seconds: float | None = None
     converging: bool | None = None
     throttled: str | None = None
+    throttled_by: tuple[held.Values, ...] = ()
+    waiting_by: tuple[held.Values, ...] = ()
+    """The values of `throttled` and of `waiting_for`, as who writes these has noted them."""
     behind: str | None = None
     verify_rows: int | None = None
     verify_total: int | None = None
@@ -105,6 +108,23 @@ class Snapshot:
         if self.lag_seconds is None or self.backlog is None:
             return None
         return self.lag_seconds < GATE_LAG_SECONDS and self.backlog < GATE_BACKLOG_CHANGES
+
+    @property
+    def throttle_reasons(self) -> list[held.Values] | None:
+        """What holds the copy back, for programs: what is furthest beyond its limit first. None: not known."""
+        if self.is_paused and not self.has_ended:
+            return [{**_other("paused by the operator"), "code": "pause"}]
+        return self._reasons(self.throttled, self.throttled_by)
+
+    @property
+    def gate_reasons(self) -> list[held.Values] | None:
+        """What it waits for, for programs. None: not known."""
+        return self._reasons(self.waiting_for, self.waiting_by)
+
+    def _reasons(self, words: str | None, noted: tuple[held.Values, ...]) -> list[held.Values] | None:
+        if words is not None:
+            return list(noted) or [_other(words)]
+        return None if self.updated_seconds_ago is None or self.is_silent else []
 
     def aged(self, seconds: float) -> Snapshot:
         """What is left of it `seconds` after it was read: figures about now go when they are too old."""
@@ -152,6 +172,7 @@ class Snapshot:
             "backlog": self.backlog,
             "converging": self.converging,
             "throttled": self.throttled,
+            "throttle_reasons": self.throttle_reasons,
             "shadow_table": self.shadow_table,
         }
 
@@ -175,6 +196,7 @@ class Snapshot:
             "verified_seconds_ago": self.verified_seconds_ago,
             "keys_since": self.keys_since,
             "waiting_for": self.waiting_for,
+            "gate_reasons": self.gate_reasons,
             "cutover_attempts": self.cutover_attempts,
             "cutover_millis": self.cutover_millis,
             "write_stall_millis": self.write_stall_millis,
@@ -187,7 +209,7 @@ class Snapshot:
 def find(session: Session, workflow: str) -> Snapshot | None:
     """The workflow's snapshot, or None when there is no such workflow (yet)."""
     rows = layout.look(session, lambda: progress.overview(session, workflow))
-    return _snapshot(rows[0], forecasts.read(session, workflow)) if rows else None
+    return _snapshot(rows[0], forecasts.read(session, workflow), held.read(session, workflow)) if rows else None
 
 
 def read(session: Session, workflow: str) -> Snapshot:
@@ -203,8 +225,8 @@ def read(session: Session, workflow: str) -> Snapshot:
 def read_all(session: Session, *, over_seconds: float | None = None) -> list[Snapshot]:
     """Every workflow of this server, newest first. over_seconds: of those that are over, what ended within them."""
     rows = layout.look(session, lambda: progress.overview(session, over_seconds=over_seconds)) or ()
-    foretold = forecasts.read(session) if rows else {}
-    return [_snapshot(row, foretold) for row in rows]
+    foretold, noted = (forecasts.read(session), held.read(session)) if rows else ({}, {})
+    return [_snapshot(row, foretold, noted) for row in rows]
 
 
 def remember(session: Session, workflow: str) -> None:
@@ -225,7 +247,11 @@ def remember(session: Session, workflow: str) -> None:
     )
 
 
-def _snapshot(row: Mapping[str, Any], foretold: Mapping[str, Mapping[str, Any]]) -> Snapshot:
+def _snapshot(
+    row: Mapping[str, Any],
+    foretold: Mapping[str, Mapping[str, Any]],
+    noted: Mapping[tuple[str, str], list[dict[str, Any]]],
+) -> Snapshot:
     phase = Phase(row["phase"])
     driver_age, replicate_age = row["driver_age"], row["replicate_age"]
     return Snapshot(
@@ -245,6 +271,8 @@ def _snapshot(row: Mapping[str, Any], foretold: Mapping[str, Mapping[str, Any]])
         keys_since=row.get("keys_since"),
         created_at=row["created_at"],
         ended_at=row["ended_at"],
+        throttled_by=tuple(noted.get((row["id"], held.COPY), ())),
+        waiting_by=tuple(noted.get((row["id"], held.GATE), ())),
         updated_seconds_ago=min((a for a in (driver_age, replicate_age) if a is not None), default=None),
         **_of_copy(row, phase, _is_fresh(driver_age, phase)),
         **_of_catch_up(row, phase, _is_fresh(replicate_age, phase)),
@@ -323,6 +351,11 @@ def _of_eta(row: Mapping[str, Any] | None, phase: Phase, is_paused: bool, is_cau
 
 def _less(seconds: float | None, gone: float) -> float | None:
     return None if seconds is None else max(0.0, seconds - gone)
+
+
+def _other(words: str) -> held.Values:
+    """What is only known in words."""
+    return {"code": "other", "what": None, "value": None, "limit": None, "unit": None, "sentence": words}
 
 
 def _utc(moment: datetime | None) -> str | None:

@@ -84,6 +84,7 @@ forecast = _table(
 )  # fmt: skip
 pace = _table("pace", "id", "workflow", "part", "source_name", "units", "seconds", "write_rate", "noted_at")
 throttling = _table("throttling", "workflow", "settings")
+held = _table("held", "workflow", "what", "reasons", "written_at")
 tuning = _table("tuning", "workflow", "copy_parallelism", "chunk_millis", "slots", "holds_counter")
 history = _table(
     "history", "workflow", "slot", "phase", "rows_copied", "rows_per_second", "applied_per_second", "lag_seconds",
@@ -116,7 +117,7 @@ feed_offset = _table(
 
 OF_A_WORKFLOW = (
     lease, heartbeat, worker, gate, split, chunk, compared, checkpoint, stream, since, marker, marker_applied,
-    gate_release, throttle, traffic,
+    gate_release, throttle, traffic, held,
 )  # fmt: skip
 """Tables whose rows of a workflow go when it has ended."""
 REMEMBERED = (progress, verification, definition, tuning, throttling, history, forecast, feed, feed_rates)

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import inf
+from typing import Any
 
 from vreplication.mysql.disk import size
 from vreplication.settings import BY
@@ -20,13 +21,14 @@ _SHORT = {"seconds": "s"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
-    """option: without its dashes. said: figure and limit in words. excess: the figure as a multiple of the limit.
+    """code: an option without its dashes; where none holds it (is_limit false) what does. said: in words.
 
-    what, value, limit, unit: the same for programs; None where there is no figure.
+    excess: the figure as a multiple of the limit. what, value, limit, unit: for programs; None where there is none.
     """
 
-    option: str
+    code: str
     said: str
+    is_limit: bool = True
     excess: float = inf
     what: str | None = None
     value: float | None = None
@@ -34,11 +36,20 @@ class Reason:
     unit: str | None = None
 
     def __str__(self) -> str:
-        return f"{BY}{self.option}: {self.said}"
+        return f"{BY}{self.code}: {self.said}" if self.is_limit else self.said
+
+    def as_json(self) -> dict[str, Any]:
+        figures = {"what": self.what, "value": self.value, "limit": self.limit, "unit": self.unit}
+        return {"code": self.code, **figures, "sentence": str(self)}
 
 
 def strictest(reasons: Iterable[Reason]) -> Reason | None:
-    return max(reasons, key=lambda each: each.excess, default=None)
+    return next(iter(ordered(reasons)), None)
+
+
+def ordered(reasons: Iterable[Reason]) -> tuple[Reason, ...]:
+    """The one that is furthest beyond its limit first."""
+    return tuple(sorted(reasons, key=lambda each: -each.excess))
 
 
 def beyond(option: str, what: str, figure: float, limit: float, unit: str | None = None) -> Reason | None:
@@ -48,7 +59,7 @@ def beyond(option: str, what: str, figure: float, limit: float, unit: str | None
     behind = f" {_SHORT[unit]}" if unit else ""
     said = f"{what} is {_number(figure)}{behind}, more than {_number(limit)}{behind}"
     excess = figure / limit if limit else inf
-    return Reason(option=option, said=said, excess=excess, what=what, value=figure, limit=limit, unit=unit)
+    return Reason(code=option, said=said, excess=excess, what=what, value=figure, limit=limit, unit=unit)
 
 
 def below(option: str, what: str, figure: int, limit: int) -> Reason | None:
@@ -57,7 +68,7 @@ def below(option: str, what: str, figure: int, limit: int) -> Reason | None:
         return None
     said = f"{what} is {size(figure)}, less than {size(limit)}"
     excess = limit / figure if figure else inf
-    return Reason(option=option, said=said, excess=excess, what=what, value=figure, limit=limit, unit="bytes")
+    return Reason(code=option, said=said, excess=excess, what=what, value=figure, limit=limit, unit="bytes")
 
 
 def over_load(option: str, limits: Mapping[str, float], found: Mapping[str, float]) -> list[Reason]:
@@ -69,7 +80,7 @@ def over_load(option: str, limits: Mapping[str, float], found: Mapping[str, floa
 def _loaded(option: str, name: str, figure: float | None, limit: float) -> Reason | None:
     """What the server does not tell holds, too."""
     if figure is None:
-        return Reason(option=option, said=f"the server does not tell {name}")
+        return Reason(code=option, said=f"the server does not tell {name}")
     return beyond(option, name, figure, limit)
 
 
@@ -107,6 +118,8 @@ def parse_size(text: str) -> int:
 
 def parse_places(text: str) -> list[tuple[str, int]]:
     """`host:3306,[::1]:3307`: hosts and ports, 3306 where none is given. Raises ValueError."""
+    if "@" in text:
+        raise ValueError("it holds a login, which would be stored and shown: put URLs into --lag-replicas-file")
     return [_place(each.strip()) for each in text.split(",")]
 
 
@@ -117,5 +130,3 @@ def _place(text: str) -> tuple[str, int]:
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise ValueError(f"{text!r} is no replica: write it as host:3306")
     return host, int(port)
-    if "@" in text:
-        raise ValueError("it holds a login, which would be stored and shown: put URLs into --lag-replicas-file")

@@ -31,6 +31,17 @@ class Button(BaseModel):
     url: str
 
 
+class Reason(BaseModel):
+    """code: as docs/throttling.md lists them. A figure that is not known, or that there is not, is `null`."""
+
+    code: str
+    what: str | None
+    value: float | None
+    limit: float | None
+    unit: str | None
+    sentence: str
+
+
 class Workflow(BaseModel):
     """As `vreplication status --json` has it, and what the page adds. A figure that is `null` is not known, and
     `unknown` says why.
@@ -56,7 +67,9 @@ class Workflow(BaseModel):
     eta_high_seconds: float | None
     eta_of: str | None
     throttled: str | None = Field(description="What holds it back.")
+    throttle_reasons: list[Reason] | None
     waiting_for: str | None
+    gate_reasons: list[Reason] | None
     verdict: str | None
     strategy: str | None
     reason: str | None

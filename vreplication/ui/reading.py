@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from vreplication.cutover.blockers import Blocker, blockers, old_snapshots
-from vreplication.cutover.reasons import catch_up_reasons, why_closed
+from vreplication.cutover.reasons import Reason, catch_up_reasons, why_closed
 from vreplication.engine.effort import HELD_BY, Effort, effort
 from vreplication.engine.job import request_of
 from vreplication.errors import VReplicationError
@@ -54,7 +54,6 @@ RECENT_DAYS = 7
 """What was refused is shown so long."""
 _NAMED = 3
 """Tables of a move that its title names."""
-_LISTED_ELSEWHERE = frozenset({"blocked", "old_snapshot"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +113,7 @@ class About:
 class Gate:
     """Why the cut-over is held back, and since when. `problem`: why that is not known."""
 
-    reasons: list[str]
+    reasons: list[Reason]
     blockers: list[Blocker]
     problem: str | None = None
     since: datetime | None = None
@@ -367,17 +366,18 @@ def _gate(session: Session, row: WorkflowRow, asked: About) -> Gate:
 
 def _gate_of_move(session: Session, row: WorkflowRow, asked: About) -> Gate:
     """As the target's sidecar tells it: the source is not asked, so that nothing is said of its sessions."""
-    found = [reason.sentence for reason in catch_up_reasons(session, row.id)]
+    found = catch_up_reasons(session, row.id)
     if row.is_paused:
-        found.append(f"The workflow is paused; `vreplication resume {row.id}` goes on.")
+        sentence = f"The workflow is paused; `vreplication resume {row.id}` goes on."
+        found.append(Reason(code="paused", sentence=sentence))
     if asked.is_held:
         until = f"the window {asked.window}, or " if asked.window and not asked.is_back else ""
-        found.append(f"Waiting for {until}`vreplication release {row.id}`.")
+        found.append(Reason(code="not_released", sentence=f"Waiting for {until}`vreplication release {row.id}`."))
     return Gate(reasons=found, blockers=[], since=history.since(session, row.id, AT_THE_GATE))
 
 
-def _reasons(session: Session, server: Server, row: WorkflowRow, asked: About, own: frozenset[int]) -> list[str]:
-    found = why_closed(
+def _reasons(session: Session, server: Server, row: WorkflowRow, asked: About, own: frozenset[int]) -> list[Reason]:
+    return why_closed(
         session,
         server,
         row,
@@ -386,7 +386,6 @@ def _reasons(session: Session, server: Server, row: WorkflowRow, asked: About, o
         needs_release=asked.cutover == "manual" or asked.window is not None,
         window=asked.window,
     )
-    return [reason.sentence for reason in found if reason.code not in _LISTED_ELSEWHERE]
 
 
 def _blockers(session: Session, server: Server, row: WorkflowRow, own: frozenset[int]) -> list[Blocker]:

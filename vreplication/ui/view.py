@@ -44,6 +44,8 @@ _WHY = {
     OLD_SNAPSHOT: "reads a snapshot from before the copy was complete",
     PREPARED_BRANCH: "is prepared and holds a lock on {table}",
 }
+_LISTED_ELSEWHERE = frozenset({"blocked", "old_snapshot"})
+"""Reasons that are sessions, each with its own line."""
 _MINUTE = 60
 Data = dict[str, Any]
 
@@ -215,7 +217,8 @@ def _gate(found: Gate | None) -> Data | None:
     if found is None:
         return None
     return {
-        "reasons": found.reasons,
+        "reasons": [reason.sentence for reason in found.reasons if reason.code not in _LISTED_ELSEWHERE],
+        "held_by": [reason.as_json() for reason in found.reasons],
         "blockers": [_blocker(b) for b in found.blockers],
         "problem": found.problem,
         "since": utc(found.since) if found.since else None,

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from vreplication.cutover.blockers import Blocker, blockers, old_snapshots
-from vreplication.cutover.reasons import why_closed
+from vreplication.cutover.reasons import Reason, why_closed
 from vreplication.errors import Refused
 from vreplication.mysql.server import inspect
 from vreplication.mysql.session import Session
@@ -21,13 +21,16 @@ _OF_SESSIONS = ("blocked", "old_snapshot")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blocking:
-    """others: reasons that are no sessions, in sentences."""
+    """others: reasons that are no sessions, in sentences. reasons: all, as values."""
 
     blockers: tuple[Blocker, ...]
     others: tuple[str, ...]
+    reasons: tuple[Reason, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        return {"blockers": [asdict(each) for each in self.blockers], "others": list(self.others)}
+        return {"blockers": [asdict(each) for each in self.blockers], "others": list(self.others)} | {
+            "reasons": [each.as_json() for each in self.reasons]
+        }
 
 
 def read(session: Session, workflow: str) -> Blocking:
@@ -52,5 +55,7 @@ def read(session: Session, workflow: str) -> Blocking:
     others = tuple(r.sentence for r in reasons if r.code not in _OF_SESSIONS)
     distinct = dict.fromkeys(sorted(found, key=lambda b: -b.age_seconds))
     return Blocking(
-        blockers=tuple({(b.connection_id, b.kind, b.statement): b for b in distinct}.values()), others=others
+        blockers=tuple({(b.connection_id, b.kind, b.statement): b for b in distinct}.values()),
+        others=others,
+        reasons=tuple(reasons),
     )

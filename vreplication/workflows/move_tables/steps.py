@@ -363,7 +363,7 @@ def hold_at_gate(work: Work, is_asked: Callable[[], bool]) -> None:
     while clear < _CLEAR_READS:
         reasons = why_closed(work, is_asked)
         clear = 0 if reasons else clear + 1
-        driver.report(waiting_for="; ".join(r.sentence for r in reasons) or None)
+        driver.hold(reasons)
         if reasons:
             reason_of.say(f"waiting: {'; '.join(r.sentence for r in reasons)}")
         if [r.code for r in reasons] == ["not_verified"] or _is_to_be_verified(work, reasons):
@@ -372,7 +372,7 @@ def hold_at_gate(work: Work, is_asked: Callable[[], bool]) -> None:
         elif any(recheck.has_many_keys(driver.session, table) for table in driver.table_ids(work.number)):
             _compare_written(work)
         driver.wait(_POLL_SECONDS)
-    driver.report(waiting_for=None)
+    driver.hold()
     reach("workflow.gate_open")
 
 

@@ -61,11 +61,11 @@ def _hold(driver: Driver, at: AtGate) -> None:
     gate, saying = Gate(at.reasons), Saying(driver.notify)
     while not gate.is_open():
         reasons = "; ".join(r.sentence for r in gate.reasons)
-        driver.report(waiting_for=reasons or None)
+        driver.hold(gate.reasons)
         if reasons:
             saying.say(f"waiting: {reasons}")
         driver.wait(_POLL_SECONDS)
-    driver.report(waiting_for=None)
+    driver.hold()
     reach("workflow.gate_open")
 
 

@@ -359,7 +359,7 @@ def hold_at_gate(driver: Driver, spark: Spark, again: Recheck, at: AtGate) -> No
     while not gate.is_open():
         reverting.check_open(driver, at.spec)
         reasons = "; ".join(r.sentence for r in gate.reasons)
-        driver.report(waiting_for=reasons or None)
+        driver.hold(gate.reasons)
         if reasons:
             saying.say(f"waiting: {reasons}")
         if any(r.code == "dirty" for r in gate.reasons):
@@ -374,7 +374,7 @@ def hold_at_gate(driver: Driver, spark: Spark, again: Recheck, at: AtGate) -> No
         elif recheck.has_many_keys(driver.session, driver.workflow):
             _is_level(driver, again, with_sample=False)
         driver.wait(_POLL_SECONDS if gate.reasons else _CLEAR_SECONDS)
-    driver.report(waiting_for=None)
+    driver.hold()
     reach("workflow.gate_open")
 
 
