@@ -1,6 +1,6 @@
 """A new migration on the page, on real servers: who may, what is planned, and what is wrong with a value.
 
-What must stay true: as in test_page.py, whose Airflow this is; a plan leaves nothing behind.
+What must stay true: a plan leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from test_page import Home, airflow, clients, home, patient, session
+from page_setup import Home, airflow, clients, home, patient, session
 
 from sandbox.databases import Database
 from tests.support.flow import wait_until

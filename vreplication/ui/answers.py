@@ -1,7 +1,8 @@
 """What the JSON routes answer, as models: for OpenAPI, and for whoever writes a program against them.
 
-What must stay true: what is named here is in every answer, with this type (tests/dags/test_page.py validates answers);
-an answer may have more, which may change from one release to the next. Words are for people, figures for programs.
+What must stay true: what is named here is in every answer, with this type (tests/dags/test_page_rights.py validates
+answers); an answer may have more, which may change from one release to the next. Words are for people, figures for
+programs.
 """
 
 from __future__ import annotations
