@@ -34,6 +34,7 @@ from tests.models.feed_world import (
 )
 
 PRODUCING = (producer.send, producer.arrive, producer.come_to_rest)
+AHEAD = (producer.go_ahead,)
 IN_TRANSACTIONS = (producer.tell, producer.commit)
 LOOSE = (producer.save, producer.resolve)
 SCALING = (producer.note_intent, producer.create, producer.send_admin)
@@ -49,13 +50,15 @@ OTHERS = (
     producer.intrude,
     consumer.wake,
 )
-ACTIONS = (*PRODUCING, *IN_TRANSACTIONS, *SCALING, *CONSUMING, *OTHERS)
+ACTIONS = (*PRODUCING, *AHEAD, *IN_TRANSACTIONS, *SCALING, *CONSUMING, *OTHERS)
 """All but those of a rule that is taken out."""
 
 
 def actions_of(b: Bounds, r: Rules) -> Iterator[Callable[..., Iterable[Step[State]]]]:
     """Those that can happen within the bounds."""
     yield from (*PRODUCING, *(LOOSE if b.is_loose else IN_TRANSACTIONS), *SCALING, *CONSUMING)
+    if b.ahead:
+        yield from AHEAD
     if b.aborts:
         yield producer.abort
     if b.lates:
@@ -102,7 +105,7 @@ def begun(b: Bounds) -> State:
         consumer=Consumer(count=count, stands=(Stand(),) * b.width, rows=(0,) * len(KEYS)),
         progress=progress,
         topic=count,
-        main=Producer(at=at, queues=((),) * b.width, known=((),) * b.width),
+        main=Producer(at=at, queues=((),) * b.width, known=((),) * b.width, floors=none),
         crashes=b.crashes,
         lates=b.lates,
         aborts=b.aborts,

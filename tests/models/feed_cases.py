@@ -62,6 +62,8 @@ THREE = (AB, B, AB)
 DDLS = (AB, ("D",), AB)
 PARTS = (("A",), AB, B)
 """The second one may be giant."""
+BEHIND = (("B", "C"), AB, ("A",))
+"""The first one may be giant: of two partitions it has nothing for the one of A."""
 MOVES = (("A",), ("AB",), ("A",))
 """A becomes B, and comes again."""
 FIVE = (AB, ("B", "C"), ("A", "B", "C"))
@@ -84,6 +86,10 @@ def large(number: str, name: str, bounds: Bounds, least: int, rules: str = "") -
     return Scenario(number=number, name=name, bounds=bounds, least=least, rules=taken, in_suite=False)
 
 
+def ahead(**values: Any) -> Feed:
+    return Feed(**{"counts": (2,), "source": BEHIND, "giant": 1, "ahead": 3, **values})
+
+
 CRASHES = {"crashes": 1, "has_zombie": True}
 
 SCENARIOS = (
@@ -97,6 +103,13 @@ SCENARIOS = (
     scenario("S5", "2-1-2, an idle partition comes again", Feed(crashes=1, counts=(2, 1, 2)), 1_000),
     scenario("S6", "giant, crash and zombie", Feed(**CRASHES, giant=2, source=PARTS), 15_000),
     scenario("S7", "giant, transaction mode", Feed(crashes=1, giant=1, by_transaction=True), 700),
+    scenario("P6", "ahead of a giant, crash and zombie", ahead(**CRASHES), 20_000),
+    scenario("P6", "ahead of a giant, the consumer reads meanwhile", ahead(crashes=1, is_concurrent=True), 1_700),
+    scenario(
+        "P6", "ahead of a giant, transaction mode, 2-1", ahead(counts=(2, 1), crashes=1, by_transaction=True), 900
+    ),
+    scenario("P6", "ahead of a giant, aborts, late EndTxn", ahead(aborts=1, lates=1, is_fine=True), 15_000),
+    scenario("P6", "the same, crash, 2-1", ahead(counts=(2, 1), crashes=1, lates=1, is_fine=True), 25_000),
     scenario("S8", "hung consumer", Feed(crashes=1, hangs=1), 1_500),
     scenario("S8", "hung consumer, transaction mode", Feed(crashes=1, hangs=1, by_transaction=True), 1_300),
     scenario("S16", "somebody adds partitions", Feed(counts=(1, 2), outsiders=1), 400),
@@ -168,6 +181,10 @@ REMOVALS = (
     needed("P7", "tails_kept", late(crashes=1)),
     needed("P7 R29", "tails_awaited", late(counts=(2, 1), crashes=1)),
     needed("P7 R24", "tails_awaited tails_skipped", SEED),
+    needed("P7", "tails_kept", ahead(crashes=1)),
+    needed("P6", "ahead_elsewhere", ahead()),
+    needed("P6", "ahead_noted", ahead()),
+    needed("P6", "ahead_resolved_apart", ahead()),
     needed("P8 R21", "resolved_behind_rows", SEED),
     needed("2.4 R7", "resolved_to_all", ONE),
     needed("P9 R10", "resolved_behind_giant", Feed(counts=(2,), giant=2, source=PARTS, by_transaction=True)),

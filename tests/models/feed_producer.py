@@ -1,6 +1,7 @@
 """The changefeed's producers: the one that has the lease, and the one before it that may not know that.
 
     send           P2, P6, P8, P9: a transaction's rows and Resolved are given to the client library; a DDL to all
+    go_ahead       rows and Resolved behind a giant transaction, for partitions that get nothing of it, while it is sent
     arrive         a record enters its partition, or all that are on their way do
     resolve        ... without Kafka transactions Resolved may come later
     tell           P3: progress, as a record of the transaction
@@ -40,6 +41,7 @@ from tests.models.feed_world import (
     ROW,
     STARTING,
     TOLD,
+    Log,
     Message,
     Part,
     Producer,
@@ -84,8 +86,7 @@ def queued(w: World, p: Producer, partition: int, m: Message) -> Producer:
     m = m._replace(n=n if counts or w.rules.resolved_carries_n else 0)
     if counts and w.rules.tails_skipped and m in p.known[partition]:
         return p
-    line = (*p.queues[partition], m)
-    return p._replace(queues=(*p.queues[:partition], line, *p.queues[partition + 1 :]))
+    return p._replace(queues=with_one(p.queues, partition, m))
 
 
 # -- rows -------------------------------------------------------------------------------------------------------------
@@ -161,8 +162,10 @@ def partitions_of(w: World, s: State, p: Producer, m: Message) -> list[int]:
 
 
 def resolved(w: World, s: State, p: Producer, t: int) -> Producer:
+    """Where more was sent ahead, that is said again."""
     for partition in range(count_of(w, s, p) if w.rules.resolved_to_all else 1):
-        p = queued(w, p, partition, Message(RESOLVED, 0, t, p.at.gen))
+        is_ahead = p.ahead > t and partition in elsewhere(w, p)
+        p = queued(w, p, partition, Message(RESOLVED, 0, p.ahead if is_ahead else t, p.at.gen))
     return p
 
 
@@ -177,6 +180,60 @@ def send_part(w: World, s: State, p: Producer) -> Steps:
     changed = begun(w, made, t if is_last else t - 1)
     changed["at"] = changed["at"]._replace(done=0 if is_last else p.at.done + 1)
     yield f"{who(p)} sends part {m.keys} of t={t}", put(s, p, **changed)
+
+
+def elsewhere(w: World, p: Producer) -> list[int]:
+    """Partitions that get nothing of the giant transaction."""
+    its = {place(m.keys, p.at.count) for m in messages(w, p, w.bounds.giant)} if w.rules.ahead_elsewhere else set()
+    return [partition for partition in range(p.at.count) if partition not in its]
+
+
+def go_ahead(w: World, s: State) -> Steps:
+    """One transaction; its numbers follow those before it. What was found there is not sent again either."""
+    for p in producers(w, s):
+        t = max(p.ahead, w.bounds.giant) + 1
+        if p.phase not in (IDLE, OPEN) or p.at.intent or p.at.t + 1 != w.bounds.giant or t > w.bounds.ahead:
+            continue
+        if is_ddl(w.bounds.source[t - 1]):
+            continue
+        made = p
+        for partition in elsewhere(w, p):
+            made = sent_ahead(w, made, partition, t)
+        for partition in elsewhere(w, p) if w.rules.ahead_resolved_apart else range(p.at.count):
+            made = put_ahead(w, made, partition, Message(RESOLVED, len_ahead(w, p, partition, t), t, p.at.gen))
+        yield (
+            f"{who(p)} sends t={t} ahead",
+            put(s, p, queues=made.queues, known=made.known, floors=made.floors, ahead=t, phase=OPEN),
+        )
+
+
+def len_ahead(w: World, p: Producer, partition: int, t: int) -> int:
+    """The number of the last row of a partition up to t, by what is to come since."""
+    rows = [m for each in range(p.at.t + 1, t + 1) for m in messages(w, p, each)]
+    return p.at.ns[partition] + sum(place(m.keys, p.at.count) == partition for m in rows)
+
+
+def sent_ahead(w: World, p: Producer, partition: int, t: int) -> Producer:
+    n = len_ahead(w, p, partition, t - 1)
+    for m in messages(w, p, t):
+        if place(m.keys, p.at.count) == partition:
+            n += 1
+            p = put_ahead(w, p, partition, m._replace(n=n))
+    return p
+
+
+def put_ahead(w: World, p: Producer, partition: int, m: Message) -> Producer:
+    if m in p.known[partition] and w.rules.tails_skipped:
+        return p
+    p = p._replace(queues=with_one(p.queues, partition, m))
+    if m.kind == RESOLVED or not w.rules.ahead_noted:
+        return p
+    floors = (*p.floors[:partition], max(p.floors[partition], m.t), *p.floors[partition + 1 :])
+    return p._replace(known=with_one(p.known, partition, m), floors=floors)
+
+
+def with_one(logs: tuple[Log, ...], number: int, m: Message) -> tuple[Log, ...]:
+    return (*logs[:number], (*logs[number], m), *logs[number + 1 :])
 
 
 # -- the way to the broker --------------------------------------------------------------------------------------------
@@ -228,8 +285,10 @@ def tell(w: World, s: State) -> Steps:
 
 
 def told_by(w: World, s: State, p: Producer) -> Progress:
-    is_reached = p.at.t >= p.floor or not w.rules.tails_kept
-    return p.at._replace(offsets=lengths(s) if is_reached else s.progress.offsets)
+    """Of a partition in which something stands that is still to come the end stays."""
+    ends = zip(p.floors, lengths(s), s.progress.offsets, strict=True)
+    offsets = tuple(new if p.at.t >= floor or not w.rules.tails_kept else old for floor, new, old in ends)
+    return p.at._replace(offsets=offsets)
 
 
 FREE = {"told": None, "added": 0, "registered": 0, "ended": ""}
@@ -314,11 +373,12 @@ def fresh(w: World, s: State) -> Producer:
 
 def read(w: World, s: State, p: Producer) -> Producer:
     tails = [tail(s, number) for number in range(w.bounds.width)]
-    floor = max((m.t for log in tails for m in log if m.kind != ADMIN), default=0)
+    floors = tuple(max((m.t for m in log if m.kind != ADMIN), default=0) for log in tails)
     ns = s.progress.ns
     known = tuple(tuple(m for m in log if m.kind in NUMBERED and m.n > n) for log, n in zip(tails, ns, strict=True))
     at = s.progress._replace(offsets=())
-    return p._replace(at=at, floor=floor if floor > at.t else 0, known=known, owes=w.bounds.is_loose and at.t > 0)
+    floors = tuple(floor if floor > at.t else 0 for floor in floors)
+    return p._replace(at=at, floors=floors, known=known, owes=w.bounds.is_loose and at.t > 0)
 
 
 def crash(w: World, s: State) -> Steps:
@@ -386,7 +446,7 @@ def may_scale(w: World, s: State, p: Producer) -> bool:
     is_free = p.phase == IDLE and not any(p.queues) and p.number == s.main.number
     is_saved = p.at == s.progress._replace(offsets=()) or not w.bounds.is_loose
     is_whole = not (p.at.done and w.rules.not_in_giant)
-    is_level = p.at.t >= p.floor or not w.rules.tails_awaited
+    is_level = p.at.t >= max(p.floors, default=0) or not w.rules.tails_awaited
     is_level = is_level and not (p.owes and w.rules.resolved_before_admin)
     return p.at.gen < len(w.bounds.counts) and is_free and is_saved and is_whole and is_level
 

@@ -68,6 +68,12 @@ class Rules:
     """UPDATE of the partition key = DELETE + INSERT (P9)."""
     tails_kept: bool = True
     """... and until then the offsets in progress stay, so that the next one finds the same (not in the design)."""
+    ahead_elsewhere: bool = True
+    """What is sent ahead of a giant transaction goes into partitions that get nothing of it (not in the design)."""
+    ahead_noted: bool = True
+    """... and counts as what was found there: it is not sent again when its turn comes."""
+    ahead_resolved_apart: bool = True
+    """... and so does its Resolved."""
     # Scaling
     pinned: bool = True
     """A generation pins the count of partitions; metadata never decides (decision 4, R3)."""
@@ -162,8 +168,9 @@ class Progress(NamedTuple):
 class Producer(NamedTuple):
     """at: as progress, in memory. queues: sent, not yet in the partition. told: progress in its transaction. added: the
     transaction's partitions as the client knows them; registered: as the coordinator does. ended: by a late EndTxn,
-    "commit" or "abort". floor: the highest time found behind progress, known: what was found. owes:
-    what it has sent, or found, may have no Resolved behind it."""
+    "commit" or "abort". floors: the highest time found behind progress in each partition, known: what was found; both
+    also of what was sent ahead. ahead: up to which time that was. owes: what it has sent, or found, may have no
+    Resolved behind it."""
 
     number: int = 1
     phase: int = IDLE
@@ -173,8 +180,9 @@ class Producer(NamedTuple):
     added: int = 0
     registered: int = 0
     ended: str = ""
-    floor: int = 0
+    floors: tuple[int, ...] = ()
     known: tuple[Log, ...] = ()
+    ahead: int = 0
     owes: bool = False
 
 
@@ -242,16 +250,18 @@ class State(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
     """How much may happen. counts: of each generation. batch: source transactions in one of Kafka. giant: the t of one
-    that is sent row by row, 0: none. is_loose: no Kafka transactions. is_fine: records enter partitions one by one
-    (else all at once, where a part is never seen). lates: EndTxn that come late; is_noticed: the client can tell.
-    losses: records that the broker loses. outsiders: partitions that somebody else adds. is_concurrent: the consumer
-    reads while the producer writes; else it begins when all is sent, which is the same to it: it takes any of the next
-    steps at any time, the partitions only grow, and the producer knows nothing of it."""
+    that is sent row by row, 0: none. ahead: the last t that may be sent before the giant one is. is_loose: no Kafka
+    transactions. is_fine: records enter partitions one by one (else all at once, where a part is never seen). lates:
+    EndTxn that come late; is_noticed: the client can tell. losses: records that the broker loses. outsiders: partitions
+    that somebody else adds. is_concurrent: the consumer reads while the producer writes; else it begins when all is
+    sent, which is the same to it: it takes any of the next steps at any time, the partitions only grow, and the
+    producer knows nothing of it."""
 
     source: tuple[tuple[str, ...], ...] = (("A", "B"), ("B",), ("A", "B"))
     counts: tuple[int, ...] = (1, 2, 1)
     batch: int = 2
     giant: int = 0
+    ahead: int = 0
     crashes: int = 0
     has_zombie: bool = False
     aborts: int = 0
