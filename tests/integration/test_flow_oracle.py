@@ -392,3 +392,18 @@ def test_a_fraction_is_cut_where_the_server_cuts(database: Database, server: Run
     cutting = "TIME_ROUND_FRACTIONAL" if server.is_mariadb else "TIME_TRUNCATE_FRACTIONAL"
     with settings(database, sql_mode=f"STRICT_TRANS_TABLES,{cutting}"), connect(database.url):
         at_the_gate(database, "MODIFY dt DATETIME", ["INSERT INTO t VALUES (2,'2024-01-01 1:1:1.7')"])
+
+
+@pytest.mark.only_on("mysql")
+def test_a_primary_key_that_the_server_made_keeps_its_numbers(database: Database) -> None:
+    """Also where the server shows it to nobody: rows would be told apart by another key, and numbered anew."""
+    with settings(database, show_gipk_in_create_table_and_information_schema=0):
+        make(
+            database,
+            "SET SESSION sql_generate_invisible_primary_key=1",
+            "CREATE TABLE t (a INT NOT NULL)",
+            "INSERT INTO t VALUES (5),(3),(1)",
+            "ALTER TABLE t ADD UNIQUE KEY (a)",
+        )
+        assert begin(database, "t", "ADD COLUMN z INT").result().event == "complete"
+        assert database.admin.rows("SELECT my_row_id, a FROM t ORDER BY 1") == [(1, 5), (2, 3), (3, 1)]

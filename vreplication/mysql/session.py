@@ -47,7 +47,13 @@ _FIXED = (
 """Session variables that change what our statements do, on either server. DEFAULT: what the server's own sessions have,
 for generated columns are computed by them."""
 _FIXED_MARIADB = ("max_statement_time=0", "tx_read_only=0", "check_constraint_checks=1", "sql_if_exists=0")
-_FIXED_MYSQL = ("max_execution_time=0", "transaction_read_only=0", "show_create_table_verbosity=0")
+_FIXED_MYSQL = (
+    "max_execution_time=0",
+    "transaction_read_only=0",
+    "show_create_table_verbosity=0",
+    # The key that a server gives a table without one: hidden from us it would be numbered anew.
+    "show_gipk_in_create_table_and_information_schema=1",
+)
 _UNKNOWN_VARIABLE = 1193
 _LOST = frozenset(
     {2002, 2003, 2006, 2013, 2014, 2055, 1053, 1077, 1079, 1158, 1159, 1160, 1161, 1927, 4031, 3168, 3169, 0}
