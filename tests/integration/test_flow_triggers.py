@@ -140,3 +140,31 @@ def test_a_trigger_of_somebody_elses_on_the_new_table_does_not_go_live(database:
     result = run.result()
     assert (result.event, "theirs" in (result.reason or "")) == ("failed", True), result
     assert triggered.on(database) == ()
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_trigger_that_no_log_tells_of_is_not_left_behind(database: Database, pauses: Path) -> None:
+    with connect(database.app_url) as app:
+        app.execute_raw("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
+    with paused_at(pauses, "workflow.gate_open"):
+        run = begin(database, "t", "ADD COLUMN x INT")
+        wait_reached(pauses, "workflow.gate_open", run)
+        with database.server.admin(database.name) as hidden:
+            hidden.execute_raw("SET SESSION sql_log_bin=0")
+            hidden.execute_raw("CREATE TRIGGER late BEFORE INSERT ON t FOR EACH ROW SET NEW.v=7")
+    result = run.result()
+    assert (result.event, "has triggers by now (late)" in (result.reason or "")) == ("failed", True), result
+    assert [each.name for each in triggered.on(database)] == ["late"]
+
+
+@pytest.mark.only_on("mariadb")
+@pytest.mark.usefixtures("trusted")
+def test_a_trigger_of_a_role_stays_the_roles(database: Database) -> None:
+    with connect(database.app_url) as app:
+        app.execute_raw("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
+    role = database.name
+    database.admin.execute_raw(f"CREATE ROLE {role}")
+    database.admin.execute_raw(f"CREATE DEFINER={role} TRIGGER x BEFORE INSERT ON t FOR EACH ROW SET NEW.v=7")
+    result = begin(database, "t", ALTER.partition(",")[0], triggers="preserve").result()
+    database.admin.execute_raw(f"DROP ROLE {role}")
+    assert (result.event, [each.definer for each in triggered.on(database)]) == ("complete", [f"{role}@"]), result

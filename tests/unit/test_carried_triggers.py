@@ -63,9 +63,17 @@ def test_columns_that_it_uses() -> None:
 
 
 def test_who_drops_one_of_them() -> None:
-    for statement in ("drop trigger X", "DROP TRIGGER IF EXISTS `s`.`x`", "DROP /* c */ TRIGGER x"):
+    """A dump's own form, and MariaDB's settings of one statement, included."""
+    for statement in (
+        "drop trigger X",
+        "DROP TRIGGER IF EXISTS `s`.`x`",
+        "DROP /* c */ TRIGGER x",
+        "/*!50032 DROP TRIGGER IF EXISTS x */",
+        "-- c\nDROP/**/TRIGGER`x`",
+        "SET STATEMENT lock_wait_timeout=9 FOR DROP TRIGGER x",
+    ):
         assert carried._drops(statement, {"x"})
-    for statement in ("DROP TRIGGER y", "DROP TABLE x", "SELECT 'DROP TRIGGER x'", "UPDATE x SET a=1"):
+    for statement in ("DROP TRIGGER y", "DROP TABLE x", "SELECT 'DROP TRIGGER x'", "UPDATE x SET a=1", ""):
         assert not carried._drops(statement, {"x"})
 
 

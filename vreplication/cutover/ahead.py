@@ -36,7 +36,7 @@ def defines(statement: str, default: str, table: tuple[str, str]) -> bool:
     default: the schema that names without one are of.
     """
     try:
-        first = _first(scan(statement))
+        first = verb(scan(statement))
     except Unreadable:
         return True
     if first is None or not first.is_word(*DEFINING):
@@ -45,8 +45,8 @@ def defines(statement: str, default: str, table: tuple[str, str]) -> bool:
     return "\ufffd" in statement or any(_names(statement, default, table, mode) for mode in (0, ANSI_QUOTES))
 
 
-def _first(words: Iterator[Token]) -> Token | None:
-    """The verb; behind MariaDB's SET STATEMENT name = value FOR."""
+def verb(words: Iterator[Token]) -> Token | None:
+    """Read up to the verb: behind comments, and behind MariaDB's SET STATEMENT name = value FOR."""
     first = next(words, None)
     if first and first.is_word("SET") and (second := next(words, None)) and second.is_word("STATEMENT"):
         return next(words, None) if any(word.is_word("FOR") for word in words) else None

@@ -15,7 +15,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vreplication.errors import Refused, Terminal
+from vreplication.cutover.ahead import verb
+from vreplication.errors import Refused, SourceChanged, Terminal
 from vreplication.mysql.processes import processes
 from vreplication.mysql.quoting import text
 from vreplication.mysql.session import LockWait, Session, SqlError, connect
@@ -59,7 +60,8 @@ class Carried:
 def fence_catch_up(locker: Session, observer: Session, row: WorkflowRow) -> Carried | None:
     """To be called under the table's lock, when catch-up holds. None: there is nothing to carry over.
 
-    locker: holds the lock, so it sees what nobody can change any more. Raises Terminal for others' triggers.
+    locker: holds the lock, so it sees what nobody can change any more. Raises Terminal for others' triggers, and
+    SourceChanged for the table's own where none was to be carried over.
     """
     if strays := triggers.names_on(observer, row.source_schema, row.shadow_table):
         # Those of an attempt are removed before the next one; these would go live with the table.
@@ -67,12 +69,25 @@ def fence_catch_up(locker: Session, observer: Session, row: WorkflowRow) -> Carr
             f"Somebody has made triggers on {row.shadow_table}: {', '.join(strays)}.",
             cure="They may have changed its rows: begin again.",
         )
-    found = triggers.read(locker, row.source_schema, row.source_table) if is_asked(row) else ()
+    if not is_asked(row):
+        _refuse_any(locker, row)
+        return None
+    found = triggers.read(locker, row.source_schema, row.source_table)
     if not found:
         return None
     token = lease.depose(observer, row.id, lease.REPLICATE)
     reach("cutover.catch_up_fenced")
     return Carried(row=row, triggers=found, fenced=Lease(workflow=row.id, role=lease.REPLICATE, token=token))
+
+
+def _refuse_any(locker: Session, row: WorkflowRow) -> None:
+    """The table had none when it was planned, and the log tells of none since: made with sql_log_bin=0."""
+    if found := triggers.names_on(locker, row.source_schema, row.source_table):
+        raise SourceChanged(
+            f"{row.source_schema}.{row.source_table} has triggers by now ({', '.join(found)}), which would stay on the"
+            " retired table.",
+            cure=f"Run `vreplication cancel {row.id}` and start again with --triggers preserve, or without them.",
+        )
 
 
 def make(maker: Session, carried: Carried) -> None:
@@ -143,9 +158,13 @@ def dropped_ahead(observer: Session, found: Sequence[Carried]) -> list[str]:
 
 
 def _drops(statement: str, wanted: set[str]) -> bool:
+    """As dumps have it, too: `/*!50032 DROP TRIGGER IF EXISTS x */`."""
     try:
-        words = list(scan(statement)) if statement.lstrip()[:4].upper() == "DROP" else []
+        words = scan(statement)
+        first = verb(words)
+        rest = list(words) if first and first.is_word("DROP") else []
     except Unreadable:
         return True
-    is_trigger = len(words) > 2 and words[1].is_word("TRIGGER")
-    return is_trigger and any(word.value.lower() in wanted for word in words[2:])
+    # What the server could not send in our character set it has replaced.
+    is_trigger = bool(rest) and rest[0].is_word("TRIGGER")
+    return is_trigger and ("\ufffd" in statement or any(word.value.lower() in wanted for word in rest[1:]))

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from vreplication import names
 from vreplication.errors import Refused
 from vreplication.mysql.quoting import ident, qualified, text
+from vreplication.mysql.server import is_mariadb
 from vreplication.mysql.session import ConnectionLost, Session, SqlError
 from vreplication.mysql.text import Token, Unreadable, tokens
 
@@ -188,7 +189,7 @@ def _set_client(session: Session, values: Sequence[object]) -> None:
 def _create(session: Session, schema: str, table: str, trigger: Trigger) -> Trigger:
     for name in names.carried_triggers(trigger.name):
         try:
-            session.execute_raw(_statement(schema, table, name, trigger))
+            session.execute_raw(_statement(schema, table, name, trigger, _definer(session, trigger)))
         except SqlError as error:
             if error.code != _EXISTS:
                 raise
@@ -197,10 +198,15 @@ def _create(session: Session, schema: str, table: str, trigger: Trigger) -> Trig
     raise Refused(f"No name is free for trigger {trigger.name} on the new table.", cure="Drop those that are not used.")
 
 
-def _statement(schema: str, table: str, name: str, trigger: Trigger) -> bytes:
+def _definer(session: Session, trigger: Trigger) -> str:
+    """MariaDB's roles have no host, and with an empty one they would become users."""
     user, _, host = trigger.definer.rpartition("@")
+    return ident(user) if user and not host and is_mariadb(session) else f"{ident(user)}@{ident(host)}"
+
+
+def _statement(schema: str, table: str, name: str, trigger: Trigger, definer: str) -> bytes:
     sql = (
-        f"CREATE DEFINER={ident(user)}@{ident(host)} TRIGGER {qualified(schema, name)} {trigger.time} {trigger.event} "
+        f"CREATE DEFINER={definer} TRIGGER {qualified(schema, name)} {trigger.time} {trigger.event} "
         f"ON {qualified(schema, table)} FOR EACH ROW {trigger.body}"
     )
     try:
