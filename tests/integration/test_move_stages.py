@@ -18,7 +18,7 @@ from vreplication.mysql.session import connect
 from vreplication.phases import Phase
 from vreplication.state import gate, moves, workflows
 from vreplication.state.moves import Side
-from vreplication.workflows.move_tables import switch, tasks
+from vreplication.workflows.move_tables import opening, tasks
 from vreplication.workflows.move_tables.spec import make_move_spec
 from vreplication.workflows.move_tables.stages import STAGES
 from vreplication.workflows.move_tables.steps import Work
@@ -114,13 +114,13 @@ def test_a_switch_that_is_cut_off_behind_its_decision_is_ended_by_the_task_calle
     stage: MoveStage, pair: Pair, beside: Callable[..., Future[Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The target is open, and nobody has told the application: there is no way but forward."""
-    genuine = switch.tell
+    genuine = opening.tell
 
     def cut_off(work: Work) -> None:
-        monkeypatch.setattr(switch, "tell", genuine)
+        monkeypatch.setattr(opening, "tell", genuine)
         raise Interrupted("Interrupted.")
 
-    monkeypatch.setattr(switch, "tell", cut_off)
+    monkeypatch.setattr(opening, "tell", cut_off)
     with application(pair) as app:
         tasks.prepare_tables(stage)
         catch_up = beside(tasks.catch_up, stage)

@@ -19,17 +19,17 @@ stands for (`workflows.move_tables.switch`, if nothing else is named):
                    note may come first
     note_start     W6: `workflows.move_tables.switch._start_back`
     decide         W7: `workflows.move_tables.switch._Trial._decide`: `denying → decided`
-    send_open      W7: `workflows.move_tables.switch.open_side`: RENAME on T; on the way back the triggers are dropped
+    send_open      W7: `workflows.move_tables.opening.open_side`: RENAME on T; on the way back the triggers are dropped
     tell           W7: `decided → opened`, UNLOCK
-    hook           W8: `workflows.move_tables.switch.tell`; it may have been done though it timed out
+    hook           W8: `workflows.move_tables.opening.tell`; it may have been done though it timed out
     finish         W9: the stream back starts; `opened → running` of the next round
-    give_up        `workflows.move_tables.switch.give_up`: `denying → aborting`
+    give_up        `workflows.move_tables.opening.give_up`: `denying → aborting`
     send_drop      `cutover.deny.allow`: the triggers are dropped, UNLOCK
     settle         the stream goes on from its checkpoint; `aborting → running`
     lose           a session is lost, on both sides or only on ours
     end_lost       ... and is ended, `cutover.deny.end_connections`; or the server ends it
     take_over      W10: `workflows.move_tables.driver.MoveDriver.start`: `state.lease.acquire` and
-                   `state.source_marks.claim`, then `workflows.move_tables.switch.settle`
+                   `state.source_marks.claim`, then `workflows.move_tables.opening.settle`
     come_back      the old driver reconnects, and says so where who takes over looks
     start_write, commit_write  the application, on any side that accepts
     prepare, end_branch  its XA branch; its outcome passes the triggers

@@ -23,7 +23,7 @@ from vreplication.phases import Phase
 from vreplication.schema.introspect import exists
 from vreplication.state import journal, keytables, lease, moves, progress, source_marks, workflows
 from vreplication.state.moves import Decision, Move, Side
-from vreplication.workflows.move_tables import prepare, streams, switch
+from vreplication.workflows.move_tables import prepare, sides, streams
 from vreplication.workflows.move_tables.driver import MoveDriver
 from vreplication.workflows.move_tables.steps import Work
 from vreplication.workflows.online_ddl.ending import resume_command
@@ -41,7 +41,7 @@ def complete(work: Work) -> Result:
     with driver.at_source() as source:
         _retire(source, driver.session, workflow)
         reach("complete.retired")
-        deny.allow(source, switch.tables_on(driver.session, workflow, Side.SOURCE), workflow=workflow)
+        deny.allow(source, sides.tables_on(driver.session, workflow, Side.SOURCE), workflow=workflow)
         if work.spec.retired == "drop":
             _drop_retired(source, driver.session, workflow)
         _forget_source(source, workflow, work.number)
@@ -175,7 +175,7 @@ def cancelled(home: Session, driver: MoveDriver) -> Result:
             cure=f"`vreplication reverse {workflow}` goes back, `vreplication complete {workflow}` ends it.",
         )
     with driver.at_source() as source:
-        deny.allow(source, switch.tables_on(home, workflow, Side.SOURCE), workflow=workflow)
+        deny.allow(source, sides.tables_on(home, workflow, Side.SOURCE), workflow=workflow)
         _forget_source(source, workflow, move.number)
     prepare.undo(home, workflow)
     _drop_key_tables(home, workflow, move.number)

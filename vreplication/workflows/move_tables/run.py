@@ -26,7 +26,7 @@ from vreplication.spark.session import Spark, SparkStart
 from vreplication.state import layout, lease, moves, workflows
 from vreplication.state.moves import Side
 from vreplication.state.workflows import WorkflowRow
-from vreplication.workflows.move_tables import ending, prepare, steps, streams, switch
+from vreplication.workflows.move_tables import ending, opening, prepare, sides, steps, streams, switch
 from vreplication.workflows.move_tables.driver import MoveDriver
 from vreplication.workflows.move_tables.plan import MovePlan, make_move_plan
 from vreplication.workflows.move_tables.spec import MoveSpec
@@ -141,7 +141,7 @@ def begin(work: Work) -> None:
     """Bring a switch that a driver before us has left to its end; then the number counts (W10)."""
     driver = work.driver
     work.number = moves.load(driver.session, driver.workflow).number
-    while switch.persist(driver, functools.partial(switch.settle, work)):
+    while sides.persist(driver, functools.partial(opening.settle, work)):
         told(work)
         work.number = moves.load(driver.session, driver.workflow).number
     driver.note_serving(is_source=streams.is_forward(work.number))
@@ -227,7 +227,7 @@ def _is_asked(work: Work) -> bool:
 def told(work: Work) -> None:
     """Behind a switch: catch-up of the stream that led to it is over, the hook is called, the next number counts."""
     driver = work.driver
-    switch.tell(work)
+    opening.tell(work)
     driver.child.end()
     driver.note_serving(is_source=not streams.is_forward(work.number))
     work.number += 1

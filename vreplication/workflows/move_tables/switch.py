@@ -23,16 +23,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from dataclasses import dataclass, field
 
 from vreplication.binlog import position
-from vreplication.cutover import deny, hook
+from vreplication.cutover import deny
 from vreplication.cutover.finish import raise_auto_increment
-from vreplication.cutover.identity import table_identities, table_identity
+from vreplication.cutover.identity import table_identities
 from vreplication.cutover.watchdog import Watchdog
 from vreplication.engine import recheck
 from vreplication.engine.job import StreamJob
@@ -41,30 +39,34 @@ from vreplication.errors import Ambiguous, BadValue, Terminal, Transient, VRepli
 from vreplication.mysql.ends import Ends
 from vreplication.mysql.quoting import qualified
 from vreplication.mysql.server import is_mariadb
-from vreplication.mysql.session import ConnectionLost, Session, SqlError, connect
+from vreplication.mysql.session import Session, connect
 from vreplication.pausepoints import reach
 from vreplication.phases import Phase
 from vreplication.schema.introspect import exists
 from vreplication.settings import ALIVE_SECONDS, BEAT_SECONDS, CUTOVER_DEADLINE_SECONDS, CUTOVER_RETRY_SECONDS
-from vreplication.state import checkpoint, gate, journal, keytables, lease, markers, moves, source_marks, workflows
+from vreplication.state import checkpoint, journal, keytables, lease, markers, moves, source_marks, workflows
 from vreplication.state.moves import Decision, Move, Side
 from vreplication.workflows.move_tables import steps, streams
-from vreplication.workflows.move_tables.driver import MoveDriver
+from vreplication.workflows.move_tables.opening import give_up, open_side
+from vreplication.workflows.move_tables.sides import (
+    impatient,
+    persist,
+    serving_session,
+    serving_tables,
+    session_on,
+    tables_on,
+)
 from vreplication.workflows.move_tables.steps import Work
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
 DEADLINE_SECONDS = CUTOVER_DEADLINE_SECONDS
 _UNDO_SECONDS = 0.5
 _MISMATCHES = 5
-_HOOK_SECONDS = 30.0
-_PERSIST_SECONDS = 0.5
 SURE_SECONDS = 4.5
 """Behind the last look at the session that holds DDL off, in which the decision may be made."""
 _COMMIT_SECONDS = 4
 """How long the server waits for its commit. Both together are less than what it leaves that session (ALIVE_SECONDS)."""
-_EXISTS = 1050
 
 
 def switch(work: Work, is_asked: Callable[[], bool]) -> None:
@@ -132,20 +134,6 @@ def _check_names_free(home: Session, workflow: str) -> None:
             )
 
 
-def persist(driver: MoveDriver, act: Callable[[], T]) -> T:
-    """Do it, again and again: until it is done somebody's writes may be denied. Raises when a server is lost, and what
-    `driver.check` raises."""
-    while True:
-        try:
-            return act()
-        except (ConnectionLost, Ambiguous):
-            raise
-        except Transient as error:
-            driver.notify(f"{error} Trying again.")
-            driver.report(waiting_for=error.message)
-            driver.wait(_PERSIST_SECONDS)
-
-
 def identities(work: Work) -> dict[str, str | None]:
     """Of the tables that take writes now: a TRUNCATE makes another one of a table."""
     tables = serving_tables(work)
@@ -168,7 +156,7 @@ class _Trial:
 
     def run(self) -> None:
         work = self.work
-        with _serving_session(work) as locker, work.route.open(read_timeout=BEAT_SECONDS) as ends:
+        with serving_session(work) as locker, work.route.open(read_timeout=BEAT_SECONDS) as ends:
             self.lockers.append(locker.id)
             work.driver.announce(_at_home(locker, ends))
             impatient(ends)
@@ -364,19 +352,13 @@ def _at_home(locker: Session, ends: Ends) -> tuple[int, ...]:
     return (ends.home.id, *((locker.id,) if locker.url == ends.home.url else ()))
 
 
-def impatient(ends: Ends) -> None:
-    """What waits for somebody's metadata lock makes everybody wait who comes behind it."""
-    for session in {ends.home, ends.target}:
-        session.execute_raw("SET SESSION lock_wait_timeout=1")
-
-
 @contextlib.contextmanager
 def _opener(work: Work) -> Iterator[Session | None]:
     """Of a side that is closed by triggers: the session that opens it. None where its tables only get their names."""
     if work.number == 1:
         yield None
         return
-    with _session_on(work, streams.serving(work.number).other) as session:
+    with session_on(work, streams.serving(work.number).other) as session:
         yield session
 
 
@@ -395,191 +377,9 @@ def _lock_other(opener: Session | None, work: Work) -> None:
     deny.lock(opener, tables_on(driver.session, driver.workflow, side))
 
 
-def _serving_session(work: Work) -> contextlib.AbstractContextManager[Session]:
-    """On the side that takes writes now."""
-    return _session_on(work, streams.serving(work.number))
-
-
-@contextlib.contextmanager
-def _session_on(work: Work, side: Side) -> Iterator[Session]:
-    """A session of its own, known to whoever takes over."""
-    driver = work.driver
-    if side is Side.SOURCE:
-        with driver.at_source() as session:
-            yield session
-        return
-    with connect(driver.route.home, read_timeout=BEAT_SECONDS, idle_seconds=ALIVE_SECONDS) as session:
-        driver.announce((session.id,))
-        yield session
-
-
-def serving_tables(work: Work) -> list[tuple[str, str]]:
-    """(schema, name) of the tables that take writes now."""
-    return tables_on(work.driver.session, work.driver.workflow, streams.serving(work.number))
-
-
-def tables_on(home: Session, workflow: str, side: Side) -> list[tuple[str, str]]:
-    """Under their own names."""
-    move = moves.load(home, workflow)
-    schema = None if side is Side.SOURCE else move.target_schema
-    return [(schema or t.source_schema, t.source_table) for t in workflows.tables(home, workflow)]
-
-
-def give_up(work: Work, used: list[str], *, former: tuple[int, ...] = ()) -> bool:
-    """Open the serving side again. False: the switch is decided, and has been brought to its end instead.
-
-    former: connections there that may still be making triggers.
-    """
-    decision = moves.load(work.driver.session, work.driver.workflow).decision
-    if decision in (Decision.DECIDED, Decision.OPENED):
-        with work.route.open(read_timeout=BEAT_SECONDS) as ends:
-            driver = work.driver
-            driver.announce((ends.home.id,))
-            impatient(ends)
-            open_side(work, ends, None)
-        return False
-    if decision is Decision.RUNNING:
-        return True
-    driver = work.driver
-    moves.decide(driver.session, driver.lease, Decision.ABORTING)
-    reach("switch.aborting")
-    allow(work, former)
-    with work.route.open() as ends:
-        of = source_marks.markers_of(ends, work.stream)
-        for marker in used:
-            of.remove(marker)
-        markers.remove_all(ends.home, work.stream, markers.CUTOVER)
-    moves.decide(driver.session, driver.lease, Decision.RUNNING)
-    driver.start_replicate()
-    reach("switch.aborted")
-    return True
-
-
-def allow(work: Work, former: tuple[int, ...] = ()) -> None:
-    """Drop the triggers on the serving side, whatever it takes: nothing else may be done before."""
-    with _serving_session(work) as session:
-        _allow(work.driver, session, serving_tables(work), former)
-
-
-def _allow(driver: MoveDriver, session: Session, tables: list[tuple[str, str]], former: tuple[int, ...] = ()) -> None:
-    persist(driver, lambda: deny.allow(session, tables, workflow=driver.workflow, former=former))
-
-
-def open_side(work: Work, ends: Ends, began: float | None, opener: Session | None = None) -> None:
-    """W7, behind `decided`: the other side takes writes. Repeatable; began: when writers began to wait, if known.
-
-    opener: has its tables locked, where that is known.
-    """
-    driver, home = work.driver, ends.home
-    move = moves.load(home, driver.workflow)
-    if move.decision is Decision.DECIDED:
-        if work.number == 1:
-            persist(driver, lambda: _rename(home, move, driver.workflow))
-        elif opener is None:
-            _allow_other(work)
-        else:
-            _allow(driver, opener, tables_on(home, driver.workflow, streams.serving(work.number).other))
-            deny.unlock(opener)
-        reach("switch.before_opened")
-        stall = None if began is None else round(1000 * (time.monotonic() - began))
-        moves.decide(home, driver.lease, Decision.OPENED, stall_millis=stall)
-        reach("switch.opened_at_home")
-        words = "to the target" if streams.is_forward(work.number) else "back to the source"
-        journal.write(home, driver.workflow, "switched", words, actor=lease.me())
-        driver.report(write_stall_millis=stall, cutover_millis=stall)
-    driver.rest()
-    driver.note_switched()
-    workflows.set_fields(home, driver.workflow, is_cut=int(streams.is_forward(work.number)))
-    reach("switch.opened")
-
-
-def _allow_other(work: Work) -> None:
-    """On the side that is to serve, by a connection that is known to whoever takes over."""
-    driver, side = work.driver, streams.serving(work.number).other
-    tables = tables_on(driver.session, driver.workflow, side)
-    with _session_on(work, side) as session:
-        _allow(driver, session, tables)
-
-
 def _move_aside(home: Session, move: Move) -> None:
     """Empty tables that were there under the names: before the place is noted from which their log is read."""
     for table in workflows.tables(home, move.workflow):
         if exists(home, move.target_schema, table.source_table):
             old, aside = (qualified(move.target_schema, n) for n in (table.source_table, table.retired_table))
             home.execute_raw(f"RENAME TABLE {old} TO {aside}")
-
-
-def _rename(home: Session, move: Move, workflow: str) -> None:
-    """The tables get their names, all at once; what has its name already by its identity was renamed before."""
-    here = is_mariadb(home)
-    left = []
-    for table in workflows.tables(home, workflow):
-        if table_identity(home, move.target_schema, table.shadow_table, here) == table.shadow_identity:
-            old, new = (qualified(move.target_schema, name) for name in (table.shadow_table, table.source_table))
-            left.append(f"{old} TO {new}")
-    try:
-        home.execute_raw(f"RENAME TABLE {', '.join(left)}") if left else None
-    except SqlError as error:
-        if error.code != _EXISTS:
-            raise
-        raise Terminal(
-            f"On the target somebody has made a table in the very moment of the switch: {error.message}",
-            cure="Rename or drop it at once, then go on with the same command: writes are denied until then.",
-        ) from None
-
-
-def settle(work: Work) -> bool:
-    """Bring what a driver before us has left to its end (W10). True: the other side serves, and the hook is due."""
-    decision = moves.load(work.driver.session, work.driver.workflow).decision
-    if decision is Decision.RUNNING:
-        with work.driver.ends() as ends:
-            markers.remove_all(ends.home, work.stream, markers.CUTOVER)
-        return False
-    return not give_up(work, [])
-
-
-def tell(work: Work) -> None:
-    """W8: the hook is called until it says yes; then the other side is the one that serves. Repeatable."""
-    driver = work.driver
-    move = moves.load(driver.session, driver.workflow)
-    if work.spec.on_switch:
-        _call(work, move)
-    reach("switch.told")
-    # First: left behind, it would open the gate of the switch after the next one.
-    gate.forget_release(driver.session, driver.workflow)
-    moves.decide(
-        driver.session,
-        driver.lease,
-        Decision.RUNNING,
-        serving=str(move.serving.other),
-        number=move.number + 1,
-        asked=None,
-        asked_by=None,
-    )
-    reach("switch.done")
-
-
-def _call(work: Work, move: Move) -> None:
-    driver = work.driver
-    is_forward = streams.is_forward(work.number)
-    old = hook.Place.of(driver.route.source)
-    new = replace(hook.Place.of(driver.route.target), schema=move.target_schema)
-    began = workflows.load(driver.session, driver.workflow).created_at
-    event = hook.SwitchEvent(
-        workflow=driver.workflow,
-        direction="switch" if is_forward else "reverse",
-        tables=tuple(t.source_table for t in workflows.tables(driver.session, driver.workflow)),
-        source=old if is_forward else new,
-        to=new if is_forward else old,
-        # One that was cancelled and begun again under its old name is another one.
-        number=work.number + (1000 * int(began.timestamp()) if began else 0),
-    )
-    driver.notify(f"calling the hook: the application is to write to the {streams.serving(work.number).other} now")
-    hook.call(
-        work.spec.on_switch or "",
-        event,
-        secret=os.environ.get(hook.SECRET_VARIABLE),
-        timeout_seconds=_HOOK_SECONDS,
-        check=driver.check,
-        say=driver.notify,
-    )

@@ -1,0 +1,190 @@
+"""The end of a switch's attempt: the other side is opened behind the decision, or the serving one again.
+
+What must stay true: until `decided` all is undone, behind it nothing is; each step is repeatable, for a crash may come
+behind any of them (W7, W8 and W10 of workflows/move_tables/switch.py).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+
+from vreplication.cutover import deny, hook
+from vreplication.cutover.identity import table_identity
+from vreplication.errors import Terminal
+from vreplication.mysql.ends import Ends
+from vreplication.mysql.quoting import qualified
+from vreplication.mysql.server import is_mariadb
+from vreplication.mysql.session import Session, SqlError
+from vreplication.pausepoints import reach
+from vreplication.settings import BEAT_SECONDS
+from vreplication.state import gate, journal, lease, markers, moves, source_marks, workflows
+from vreplication.state.moves import Decision, Move
+from vreplication.workflows.move_tables import streams
+from vreplication.workflows.move_tables.driver import MoveDriver
+from vreplication.workflows.move_tables.sides import (
+    impatient,
+    persist,
+    serving_session,
+    serving_tables,
+    session_on,
+    tables_on,
+)
+from vreplication.workflows.move_tables.steps import Work
+
+_HOOK_SECONDS = 30.0
+
+_EXISTS = 1050
+
+
+def give_up(work: Work, used: list[str], *, former: tuple[int, ...] = ()) -> bool:
+    """Open the serving side again. False: the switch is decided, and has been brought to its end instead.
+
+    former: connections there that may still be making triggers.
+    """
+    decision = moves.load(work.driver.session, work.driver.workflow).decision
+    if decision in (Decision.DECIDED, Decision.OPENED):
+        with work.route.open(read_timeout=BEAT_SECONDS) as ends:
+            driver = work.driver
+            driver.announce((ends.home.id,))
+            impatient(ends)
+            open_side(work, ends, None)
+        return False
+    if decision is Decision.RUNNING:
+        return True
+    driver = work.driver
+    moves.decide(driver.session, driver.lease, Decision.ABORTING)
+    reach("switch.aborting")
+    allow(work, former)
+    with work.route.open() as ends:
+        of = source_marks.markers_of(ends, work.stream)
+        for marker in used:
+            of.remove(marker)
+        markers.remove_all(ends.home, work.stream, markers.CUTOVER)
+    moves.decide(driver.session, driver.lease, Decision.RUNNING)
+    driver.start_replicate()
+    reach("switch.aborted")
+    return True
+
+
+def allow(work: Work, former: tuple[int, ...] = ()) -> None:
+    """Drop the triggers on the serving side, whatever it takes: nothing else may be done before."""
+    with serving_session(work) as session:
+        _allow(work.driver, session, serving_tables(work), former)
+
+
+def _allow(driver: MoveDriver, session: Session, tables: list[tuple[str, str]], former: tuple[int, ...] = ()) -> None:
+    persist(driver, lambda: deny.allow(session, tables, workflow=driver.workflow, former=former))
+
+
+def open_side(work: Work, ends: Ends, began: float | None, opener: Session | None = None) -> None:
+    """W7, behind `decided`: the other side takes writes. Repeatable; began: when writers began to wait, if known.
+
+    opener: has its tables locked, where that is known.
+    """
+    driver, home = work.driver, ends.home
+    move = moves.load(home, driver.workflow)
+    if move.decision is Decision.DECIDED:
+        if work.number == 1:
+            persist(driver, lambda: _rename(home, move, driver.workflow))
+        elif opener is None:
+            _allow_other(work)
+        else:
+            _allow(driver, opener, tables_on(home, driver.workflow, streams.serving(work.number).other))
+            deny.unlock(opener)
+        reach("switch.before_opened")
+        stall = None if began is None else round(1000 * (time.monotonic() - began))
+        moves.decide(home, driver.lease, Decision.OPENED, stall_millis=stall)
+        reach("switch.opened_at_home")
+        words = "to the target" if streams.is_forward(work.number) else "back to the source"
+        journal.write(home, driver.workflow, "switched", words, actor=lease.me())
+        driver.report(write_stall_millis=stall, cutover_millis=stall)
+    driver.rest()
+    driver.note_switched()
+    workflows.set_fields(home, driver.workflow, is_cut=int(streams.is_forward(work.number)))
+    reach("switch.opened")
+
+
+def _allow_other(work: Work) -> None:
+    """On the side that is to serve, by a connection that is known to whoever takes over."""
+    driver, side = work.driver, streams.serving(work.number).other
+    tables = tables_on(driver.session, driver.workflow, side)
+    with session_on(work, side) as session:
+        _allow(driver, session, tables)
+
+
+def _rename(home: Session, move: Move, workflow: str) -> None:
+    """The tables get their names, all at once; what has its name already by its identity was renamed before."""
+    here = is_mariadb(home)
+    left = []
+    for table in workflows.tables(home, workflow):
+        if table_identity(home, move.target_schema, table.shadow_table, here) == table.shadow_identity:
+            old, new = (qualified(move.target_schema, name) for name in (table.shadow_table, table.source_table))
+            left.append(f"{old} TO {new}")
+    try:
+        home.execute_raw(f"RENAME TABLE {', '.join(left)}") if left else None
+    except SqlError as error:
+        if error.code != _EXISTS:
+            raise
+        raise Terminal(
+            f"On the target somebody has made a table in the very moment of the switch: {error.message}",
+            cure="Rename or drop it at once, then go on with the same command: writes are denied until then.",
+        ) from None
+
+
+def settle(work: Work) -> bool:
+    """Bring what a driver before us has left to its end (W10). True: the other side serves, and the hook is due."""
+    decision = moves.load(work.driver.session, work.driver.workflow).decision
+    if decision is Decision.RUNNING:
+        with work.driver.ends() as ends:
+            markers.remove_all(ends.home, work.stream, markers.CUTOVER)
+        return False
+    return not give_up(work, [])
+
+
+def tell(work: Work) -> None:
+    """W8: the hook is called until it says yes; then the other side is the one that serves. Repeatable."""
+    driver = work.driver
+    move = moves.load(driver.session, driver.workflow)
+    if work.spec.on_switch:
+        _call(work, move)
+    reach("switch.told")
+    # First: left behind, it would open the gate of the switch after the next one.
+    gate.forget_release(driver.session, driver.workflow)
+    moves.decide(
+        driver.session,
+        driver.lease,
+        Decision.RUNNING,
+        serving=str(move.serving.other),
+        number=move.number + 1,
+        asked=None,
+        asked_by=None,
+    )
+    reach("switch.done")
+
+
+def _call(work: Work, move: Move) -> None:
+    driver = work.driver
+    is_forward = streams.is_forward(work.number)
+    old = hook.Place.of(driver.route.source)
+    new = replace(hook.Place.of(driver.route.target), schema=move.target_schema)
+    began = workflows.load(driver.session, driver.workflow).created_at
+    event = hook.SwitchEvent(
+        workflow=driver.workflow,
+        direction="switch" if is_forward else "reverse",
+        tables=tuple(t.source_table for t in workflows.tables(driver.session, driver.workflow)),
+        source=old if is_forward else new,
+        to=new if is_forward else old,
+        # One that was cancelled and begun again under its old name is another one.
+        number=work.number + (1000 * int(began.timestamp()) if began else 0),
+    )
+    driver.notify(f"calling the hook: the application is to write to the {streams.serving(work.number).other} now")
+    hook.call(
+        work.spec.on_switch or "",
+        event,
+        secret=os.environ.get(hook.SECRET_VARIABLE),
+        timeout_seconds=_HOOK_SECONDS,
+        check=driver.check,
+        say=driver.notify,
+    )
