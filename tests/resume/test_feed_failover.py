@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from sandbox import replicas
 from sandbox.databases import Database, create_database
 from sandbox.kafka import Cluster
 from tests.integration.test_feed_producer import Killer, kill  # noqa: F401
@@ -125,6 +126,19 @@ class Scene:
         self.promoting.fail_over()
         self.database = dataclasses.replace(self.database, server=self.promoting.source, _admin=None)
 
+    def turn_round(self) -> None:
+        """The source replicates from its replica, too, and takes writes."""
+        replicas.follow(self.promoting.source, self.promoting.replica)
+
+    def take_over(self) -> None:
+        """The replica is the source now."""
+        self.database.close()
+        both = self.promoting
+        replicas.wait_level(both.source, both.replica)
+        replicas.promote(both.replica)
+        both.source, both.replica = both.replica, both.source
+        self.database = dataclasses.replace(self.database, server=both.source, _admin=None)
+
     def prepare(self, xid: str, statement: str) -> None:
         """A branch that outlives its connection."""
         with self.database.server.admin(self.database.name) as session:
@@ -195,6 +209,27 @@ def test_a_feed_goes_on_on_a_promoted_replica(
     assert killer.killed == ["feed.moving"] * 3 + ["feed.moved"]
     _check(scene, former)
     _check_refused(scene, former)
+
+
+def test_a_source_that_becomes_a_replica_is_written_to_no_more(scene: Scene) -> None:
+    """The former process is still there, and a scheduler would start it again: either would end that replication."""
+    make_tables(scene.database, "t")
+    scene.begin()
+    wait_until(lambda: scene.read() is not None, "the feed does not begin", 60)
+    former, url = scene.promoting.source, scene.database.url
+    scene.turn_round()
+    wait_until(lambda: scene.result is not None, "the feed goes on there", 60)
+    assert scene.result is not None
+    assert scene.result.event == "refused"
+    assert "replicates from" in str(scene.result.reason)
+    with pytest.raises(Refused, match="replicates from"):
+        feeding.resume((url,), scene.id, "", stop=scene.stop, notify=lambda text: None)
+    scene.take_over()
+    write_history(scene.database, random.Random(1), 5, ("t",))
+    replicas.wait_level(scene.promoting.source, former)
+    scene.result = None
+    scene.resume()
+    scene.wait_sent()
 
 
 def _check_unfit(scene: Scene) -> None:

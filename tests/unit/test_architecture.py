@@ -44,6 +44,7 @@ SIDECAR_KNOWN_TO = {
     "vreplication.engine.catch_up",
     "vreplication.feed.catalog",
     "vreplication.feed.snapshot",
+    "vreplication.workflows.changefeed.roles",
 }
 """Who says its name, follows its tables in the log, or asks for privileges. Statements on it are in `state` alone."""
 # pyspark is fenced by the module's name, not by its room.

@@ -13,20 +13,23 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
-from vreplication.errors import Ambiguous, Cancelled, Interrupted, Terminal, Transient, VReplicationError
+from vreplication.errors import Ambiguous, Cancelled, Interrupted, Refused, Terminal, Transient, VReplicationError
 from vreplication.feed.feed import Status
 from vreplication.feed.lanes import topic_name
 from vreplication.feed.progress import Progress
 from vreplication.masking import mask
+from vreplication.mysql.server import identity_of
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import Phase
 from vreplication.settings import ALIVE_SECONDS, BEAT_SECONDS
 from vreplication.state import feed_rates, feeds, history, journal, layout, lease, workflows
 from vreplication.state.lease import Lease
+from vreplication.workflows.changefeed import roles
 from vreplication.workflows.changefeed.pulse import Pulse
 from vreplication.workflows.changefeed.replicas import servers_of
 
@@ -109,22 +112,43 @@ class FeedDriver:
     _pulse: Pulse | None = None
 
     def start(self) -> None:
-        """Raises LeaseHeld."""
+        """Raises LeaseHeld, Refused."""
         with connect(self.url) as session:
+            self._look_at_roles(session)
             layout.complete(session)
             self.our_lease = lease.acquire(session, self.workflow, lease.DRIVER)
             workflows.reopen(session, self.workflow, Phase.STREAMING)
             workflows.move(session, self.workflow, Phase.STREAMING, our_lease=self.our_lease)
             row = workflows.load(session, self.workflow)
             self._is_paused, self._servers = row.is_paused, servers_of(session, row)
-            # As long as Kafka does not answer, this is all that tells that the feed has begun, and from which servers.
-            _, told = feeds.find(session, self.workflow) or (None, {})
-            self.figures = {name: value for name, value in told.items() if name not in _OF_A_PROCESS}
         self._thread = threading.Thread(target=self._run, name="driver", daemon=True)
         self._thread.start()
         if self.others:
-            self._pulse = Pulse((self.url, *self.others), self.workflow, self.pulse_seconds)
+            self._pulse = Pulse((self.url, *self.others), self.workflow, self.pulse_seconds, self.check_role)
             self._pulse.start()
+
+    def _look_at_roles(self, session: Session) -> None:
+        """Before anything is written. Raises Refused."""
+        # As long as Kafka does not answer, this is all that tells that the feed has begun, and from which servers.
+        _, told = feeds.find(session, self.workflow) or (None, {})
+        self.figures = {name: value for name, value in told.items() if name not in _OF_A_PROCESS}
+        with ExitStack() as stack:
+            others = [stack.enter_context(connect(url)) for url in self.others]
+            self.figures[roles.NAME] = roles.known([session, *others], told)
+
+    def check_role(self, session: Session) -> None:
+        """One of the sources may have become a replica of another server. Raises Refused."""
+        before = self.figures[roles.NAME].get(identity_of(session))
+        if before is not None:
+            roles.check(session, before)
+
+    def may_write(self, session: Session) -> bool:
+        """Into the first source."""
+        try:
+            self.check_role(session)
+        except Refused:
+            return False
+        return True
 
     def check(self) -> None:
         """Raises what ends the run."""
@@ -132,6 +156,8 @@ class FeedDriver:
             raise Interrupted("Interrupted.")
         if self._ended is not None:
             raise self._ended
+        if self._pulse is not None and self._pulse.refused is not None:
+            raise self._pulse.refused
         if self._is_paused:
             raise Paused("Paused.")
 
@@ -167,7 +193,7 @@ class FeedDriver:
             self._thread.join(10.0)
         try:
             with connect(self.url) as session:
-                if self.our_lease and lease.is_held(session, self.our_lease):
+                if self.our_lease and self.may_write(session) and lease.is_held(session, self.our_lease):
                     self._journal_warnings(session)
                     feeds.tell(session, self.our_lease, self._figures(session))
                     lease.release(session, self.our_lease)
@@ -195,6 +221,7 @@ class FeedDriver:
         for number in itertools.count():
             if self._closing.is_set():
                 return
+            self.check_role(session)
             lease.beat(session, self.our_lease, (session.id,))
             row = workflows.load(session, self.workflow)
             self._is_paused = row.is_paused

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from vreplication.errors import VReplicationError
-from vreplication.mysql.session import connect
+from vreplication.errors import Refused, VReplicationError
+from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.settings import ALIVE_SECONDS, BEAT_SECONDS
 from vreplication.state import feeds
@@ -24,10 +24,20 @@ _AGAIN_SECONDS = 1.0
 
 
 class Pulse:
-    """Between `start` and `close`. seconds: between two beats."""
+    """Between `start` and `close`. seconds: between two beats. check: raises Refused where nothing may be written.
 
-    def __init__(self, urls: Sequence[SourceUrl], workflow: str, seconds: float) -> None:
-        self._workflow, self._seconds = workflow, seconds
+    refused: by that; the feed has to end.
+    """
+
+    def __init__(
+        self,
+        urls: Sequence[SourceUrl],
+        workflow: str,
+        seconds: float,
+        check: Callable[[Session], None] = lambda session: None,
+    ) -> None:
+        self._workflow, self._seconds, self._check = workflow, seconds, check
+        self.refused: Refused | None = None
         self._failed: dict[SourceUrl, str] = {}
         self._closing = threading.Event()
         self._threads = [
@@ -54,8 +64,12 @@ class Pulse:
             try:
                 with connect(url, read_timeout=BEAT_SECONDS, idle_seconds=ALIVE_SECONDS) as session:
                     while not self._closing.wait(self._seconds):
+                        self._check(session)
                         feeds.pulse(session, self._workflow)
                         self._failed.pop(url, None)
+            except Refused as error:
+                self.refused = error
+                return
             except VReplicationError as error:
                 self._failed[url] = str(error)
                 log.warning("no heartbeat for %s: %s", url, error)

@@ -29,7 +29,7 @@ from vreplication.mysql.url import SourceUrl
 from vreplication.phases import ENDED, OVER, Phase
 from vreplication.state import feeds, journal, layout, lease, sidecar, workflows
 from vreplication.state.workflows import WorkflowRow
-from vreplication.workflows.changefeed import policies, replicas
+from vreplication.workflows.changefeed import policies, replicas, roles
 from vreplication.workflows.changefeed.driver import FeedDriver, Paused
 from vreplication.workflows.changefeed.plan import FeedPlan, make_feed_plan
 from vreplication.workflows.changefeed.spec import FeedSpec
@@ -198,6 +198,8 @@ def _check_policy(workflow: str, was: FeedSpec, now: FeedSpec) -> None:
 def _check_sources(row: WorkflowRow, sessions: Sequence[Session], password: str) -> None:
     """They are those of its start, or may go on in their places. Raises Refused, Transient."""
     spec = resumed(sessions[0], row)
+    _, told = feeds.find(sessions[0], row.id) or (None, {})
+    roles.known(sessions, told)
     replicas.check(row, sessions, spec, password, lambda: feed_of(spec, [each.url for each in sessions], password))
 
 
@@ -249,16 +251,23 @@ def ended(
 ) -> Result:
     workflow = spec.workflow or ""
     if driver is None or driver.our_lease is None:
-        is_refused = isinstance(error, Refused | LeaseHeld)
-        event = "refused" if is_refused else "failed"
-        return Result(event=event, workflow=workflow, reason=str(error), exit_code=2 if is_refused else 1)
+        return _unwritten(workflow, error)
     try:
         with connect(source) as session:
+            if not isinstance(error, Interrupted | Transient) and not driver.may_write(session):
+                return _unwritten(workflow, error)
             return _told(session, spec, password, driver, error)
     except VReplicationError as other:
         log.error("the feed's end could not be told: %s", other)
         # A server or a broker that is away comes back, and the same call goes on there.
         return _result("interrupted" if isinstance(other, Transient) else "failed", workflow, str(other), 1)
+
+
+def _unwritten(workflow: str, error: VReplicationError) -> Result:
+    """The source is told nothing of it."""
+    is_refused = isinstance(error, Refused | LeaseHeld)
+    event = "refused" if is_refused else "failed"
+    return Result(event=event, workflow=workflow, reason=str(error), exit_code=2 if is_refused else 1)
 
 
 def _told(session: Session, spec: FeedSpec, password: str, driver: FeedDriver, error: VReplicationError) -> Result:
