@@ -46,6 +46,17 @@ CUTOVER_DEADLINE_SECONDS = 3.0
 CUTOVER_RETRY_SECONDS = (0.0, 5.0, 10.0, 30.0, 60.0)
 BY = "by --"
 """Begins the words of what an operator lets hold a copy back: behind it stands the option."""
+PAUSED = "paused by the operator"
+_OF_WRITES = ("max-lag", "min-disk-free")
+"""Options that look at what comes of writing: reading makes no replica late and fills no disk."""
+
+
+def holds_verification(reason: str) -> bool:
+    """What holds the copy back: does it the verification?"""
+    option = reason.removeprefix(BY).partition(":")[0] if reason.startswith(BY) else ""
+    return reason == PAUSED or (bool(option) and option not in _OF_WRITES)
+
+
 GATE_LAG_SECONDS = 1.0
 GATE_BACKLOG_CHANGES = 1_000
 MAX_CHUNK_ROWS = 65_535
@@ -78,12 +89,13 @@ LATENCY_FACTOR = 1.5
 class Pace:
     """What the server bears at the moment: so many tasks at a time, of which each rests, and the longest chunk.
 
-    effort: tasks' worth of work; below `tasks`, they rest in between.
+    effort: tasks' worth of work; below `tasks`, they rest in between. is_held: nothing is to be compared now.
     """
 
     effort: float
     tasks: int
     chunk_millis: int
+    is_held: bool = False
 
     @property
     def rest(self) -> float:

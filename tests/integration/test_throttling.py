@@ -17,20 +17,22 @@ import pytest
 from sandbox import binaries, replicas, servers
 from sandbox.databases import Database, create_database
 from sandbox.servers import RunningServer
-from tests.support.flow import Run, begin, call, wait_until
+from tests.support.flow import Run, begin, call, let_go, paused_at, wait_reached, wait_until
 from tests.support.private_server import missing, private_server
 from tests.support.small_disk import small_disk_at
 from vreplication.cli import metrics
-from vreplication.engine import effort
+from vreplication.engine import effort, steering
 from vreplication.errors import Refused
 from vreplication.mysql import disk, load
 from vreplication.mysql.session import Session, SqlError, connect
 from vreplication.mysql.url import parse_replicas
+from vreplication.phases import Phase
 from vreplication.planning.facts import Verdict
 from vreplication.planning.plan import make_plan
 from vreplication.planning.spec import make_spec
-from vreplication.settings import SIDECAR
-from vreplication.state import gate, journal, throttling
+from vreplication.settings import SIDECAR, Pace
+from vreplication.state import gate, journal, throttling, workflows
+from vreplication.throttle.pace import spared
 from vreplication.workflows import operate
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -124,6 +126,74 @@ def test_load_holds_it_until_it_is_told_otherwise(
         assert (begun["event"], "Threads_connected is " in begun["details"]) == ("throttled", True)
     assert told["actor"] == "dba"
     assert told["details"] == ("max-load: off (was Threads_connected=1,Uptime=1000000000), nice-ratio: 0.5 (was 0.0)")
+
+
+def test_verification_stands_still_as_well(
+    app: Session, database: Database, pauses: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Held by a query, then by an operator's pause; not by what only writing makes worse."""
+    monkeypatch.setattr("vreplication.verify.ranges._SPAN_ROWS", (10, 10))
+    monkeypatch.setattr("vreplication.verify.spark_job._FIRST_BATCH", 1)
+    monkeypatch.setattr("vreplication.verify.spark_job._MAX_BATCH", 1)
+    told = threading.Event()
+
+    def spared_and_told(*given: Any, is_held: bool) -> Pace:
+        if is_held:
+            told.set()
+        return spared(*given, is_held=is_held)
+
+    monkeypatch.setattr(steering, "spared", spared_and_told)
+    app.execute_raw("CREATE TABLE busy (n INT)")
+    asked = {"throttle_query": "SELECT COUNT(*) FROM busy", "latency_factor": 0, "chunk_rows": 10}
+    with paused_at(pauses, "verify.comparing"), connect(database.url) as session:
+        run = begin(database, "t", ALTER, copy_parallelism=1, **asked)
+        wait_reached(pauses, "verify.comparing", run)
+        app.execute_raw("INSERT INTO busy VALUES (1)")
+        assert told.wait(60), "the driver does not heed it"
+        let_go(pauses, "verify.comparing")
+        stays_held(session, run, "by --throttle-query")
+        operate.pause(database.url, run.workflow, "dba")
+        app.execute_raw("DELETE FROM busy")
+        wait_until(lambda: throttled_by(database, run) == ["pause"], "the pause is not told")
+        stays_held(session, run, "paused by the operator")
+        assert workflows.load(session, run.workflow).phase == Phase.VERIFYING
+        effort.tune(database.url, run.workflow, "dba", {"min_disk_free": "900T"})
+        assert operate.resume(database.url, run.workflow, "dba", threading.Event(), print) is None
+    assert run.result().event == "complete"
+
+
+def throttled_by(database: Database, run: Run) -> list[str]:
+    return [str(each["code"]) for each in operate.status(database.url, run.workflow).throttle_reasons or ()]
+
+
+def test_the_copy_gets_its_least_share_although_catch_up_cannot_follow(
+    app: Session, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Writes that cannot be applied: the copy stands, `converging` says that there is no end, `tune` lets it go on."""
+    app.execute_raw("CREATE TABLE busy (n INT)")
+    app.execute_raw("INSERT INTO busy VALUES (1)")
+    run = begin(database, "t", ALTER, throttle_query="SELECT COUNT(*) FROM busy", latency_factor=0, chunk_rows=10)
+    held(database, run, "by --throttle-query")
+    with database.server.admin() as other, connect(database.url) as session:
+        shadow = workflows.load(session, run.workflow).shadow_table
+        other.execute_raw("BEGIN")
+        other.execute_raw(f"INSERT INTO `{database.name}`.`{shadow}` (id) VALUES (1000)")
+        app.execute_raw("INSERT INTO t VALUES (1000,1)")
+        wait_until(lambda: reason(session, run).startswith("apply lag"), "it is not behind")
+        app.execute_raw("DELETE FROM busy")
+        wait_until(lambda: operate.status(database.url, run.workflow).converging is False, "it is said to come nearer")
+        stays_held(session, run, "apply lag")
+        assert landed(session, run) == 0
+        effort.tune(database.url, run.workflow, "dba", {"least_copy_share": 0.5})
+        wait_until(lambda: landed(session, run) > 2, "the copy does not get its share")
+        assert operate.status(database.url, run.workflow).converging is False
+        other.execute_raw("ROLLBACK")
+    assert run.result().event == "complete"
+
+
+def landed(session: Session, run: Run) -> int:
+    sql = f"SELECT COUNT(*) FROM {SIDECAR}.chunk WHERE workflow=%s AND state='landed'"
+    return int(session.value(sql, (run.workflow,)))
 
 
 def test_what_cannot_be_asked_is_refused_by_tune_and_changes_nothing(app: Session, database: Database) -> None:

@@ -149,10 +149,10 @@ def test_what_can_be_tuned_is_asked_for_with_its_value() -> None:
     ]
     # Every limit that `tune` takes, empty where nothing is asked for.
     assert {f.name: f.value for f in made.fields if f.shape} == dict.fromkeys(HELD_BY, "")
-    now = {"max_load": "Threads_running=25", "max_lag": 2.5, "nice_ratio": 0.0, "max_history_list": 1000}
+    now = {"max_load": "Threads_running=25", "max_lag": 2.5, "nice_ratio": 0.0, "latency_factor": 0.0}
     held = next(b for b in buttons(seen(Phase.VERIFYING), ASKED, EFFORT, now) if b.act == "tune")
     assert {f.name: f.value for f in held.fields if f.shape and f.value} == {
-        "max_load": "Threads_running=25", "max_lag": "2.5", "max_history_list": "1000",
+        "max_load": "Threads_running=25", "max_lag": "2.5",
     }  # fmt: skip
     fixed = Effort(limits=Limits(chunk_rows=700), asked=Tuning())
     made = next(b for b in buttons(seen(), ASKED, fixed) if b.act == "tune")

@@ -96,6 +96,7 @@ def tune(
     throttle_query: Annotated[str | None, _held("--throttle-query", "SQL")] = None,
     throttle_http: Annotated[str | None, _held("--throttle-http", "URL")] = None,
     nice_ratio: Annotated[str | None, _held("--nice-ratio", "R")] = None,
+    latency_factor: Annotated[str | None, _held("--latency-factor", "X")] = None,
     least_copy_share: Annotated[str | None, _held("--least-copy-share", "SHARE")] = None,
     source: options.SourceOption = None,
     source_file: options.SourceFileOption = None,
@@ -111,7 +112,8 @@ def tune(
     held_by = {
         "max_load": max_load, "critical_load": critical_load, "max_lag": max_lag, "lag_replicas": lag_replicas,
         "max_history_list": max_history_list, "min_disk_free": min_disk_free, "throttle_query": throttle_query,
-        "throttle_http": throttle_http, "nice_ratio": nice_ratio, "least_copy_share": least_copy_share,
+        "throttle_http": throttle_http, "nice_ratio": nice_ratio,
+        "latency_factor": latency_factor, "least_copy_share": least_copy_share,
     }  # fmt: skip
     asked_for: dict[str, object] = {"copy_parallelism": copy_parallelism, "chunk_millis": chunk_millis}
     asked_for |= {name: value for name, value in held_by.items() if value is not None}

@@ -27,10 +27,12 @@ WHEN = (
 EFFORT = ("copy_parallelism", "chunk_millis")
 HELD_BY = (
     "max_load", "critical_load", "max_lag", "lag_replicas", "max_history_list", "min_disk_free",
-    "throttle_query", "throttle_http", "nice_ratio", "least_copy_share",
+    "throttle_query", "throttle_http", "nice_ratio", "latency_factor", "least_copy_share",
 )  # fmt: skip
 OFF = "off"
 """Of what holds it back: nothing, as by default."""
+_NONE = {"latency_factor": 0.0}
+"""What `off` means, where that is not the default."""
 _COPIED = frozenset({Phase.VERIFYING, Phase.WAITING, Phase.CUTTING_OVER, Phase.SWITCHED})
 
 
@@ -96,7 +98,7 @@ def _checked(asked_for: Mapping[str, object]) -> tuple[Tuning, dict[str, Any]]:
         raise Refused(
             "Nothing to set is given.", cure="Give copying tasks at a time, milliseconds a chunk, or a limit."
         )
-    wanted = {name: value for name, value in given.items() if value != OFF}
+    wanted = {name: _NONE.get(name) if value == OFF else value for name, value in given.items()}
     if wrong := sorted(name for name in EFFORT if given.get(name) == OFF):
         raise Refused(f"{wrong[0]} cannot be {OFF}.")
     spec = make_spec(table="t", alter="t", **wanted)

@@ -10,7 +10,7 @@ from vreplication.clock import SYSTEM
 from vreplication.engine.job import request_of
 from vreplication.mysql.session import Session
 from vreplication.phases import Phase
-from vreplication.settings import BY, Limits, Pace
+from vreplication.settings import Limits, Pace, holds_verification
 from vreplication.state import gate, throttle, throttling
 from vreplication.state.workflows import WorkflowRow
 from vreplication.throttle.pace import Pacer, spared
@@ -32,6 +32,7 @@ class Steering:
         self._is_told = False
         """The pace is one that has to be known, although nobody regards the latency."""
         self.pace: Pace | None = None
+        self._written: Pace | None = None
 
     def decide(self, session: Session, row: WorkflowRow, limits: Limits) -> None:
         """To be called twice a second, and it is done every other time; `limits` as the operator has set them."""
@@ -41,23 +42,27 @@ class Steering:
         self._decided = now
         asked = request_of(row, throttling.read(session, self._workflow))
         if self._pacer is None:
-            factor = asked.latency_factor
-            self._pacer = Pacer(factor=factor, base=throttle.base(session, self._workflow))
+            self._pacer = Pacer(factor=asked.latency_factor, base=throttle.base(session, self._workflow))
+        self._pacer.factor = asked.latency_factor
         others = throttle.others_per_second(session, self._workflow)
         tasks, millis = limits.copy_parallelism, limits.chunk_millis
         is_first = self.pace is None
         found = self._pacer.decide(now, others, tasks=tasks, chunk_millis=millis)
-        is_held = self._phase is Phase.VERIFYING and gate.read(session, self._workflow).reason.startswith(BY)
-        self.pace, self._is_told = spared(found, asked.nice_ratio, is_held=is_held), bool(asked.nice_ratio) or is_held
+        is_held = self._phase in _WORKING and holds_verification(gate.read(session, self._workflow).reason)
+        self.pace, self._is_told = spared(found, asked.nice_ratio, is_held=is_held), bool(asked.nice_ratio)
         if is_first:
             throttle.begin(session, self._workflow, self.pace)
+            self._written = self.pace
 
     def probe(self, session: Session) -> None:
         """Write the pace, and see how long that takes."""
         pacer, pace = self._pacer, self.pace
-        if pacer is None or pace is None or not (pacer.factor or self._is_told) or self._phase not in PROBED:
+        if pacer is None or pace is None or self._phase not in PROBED:
+            return
+        if not (pacer.factor or self._is_told or pace != self._written):
             return
         began = SYSTEM.monotonic()
         throttle.write(session, self._workflow, pace, base=pacer.base, latency=pacer.latency)
+        self._written = pace
         now = SYSTEM.monotonic()
         pacer.took(now, now - began, is_working=self._phase in _WORKING)

@@ -15,7 +15,7 @@ from vreplication.errors import Refused
 from vreplication.mysql.session import Session
 from vreplication.phases import ENDED, Phase
 from vreplication.progress.estimate import UNMATCHED_PERCENT
-from vreplication.settings import BY, GATE_BACKLOG_CHANGES, GATE_LAG_SECONDS
+from vreplication.settings import GATE_BACKLOG_CHANGES, GATE_LAG_SECONDS, PAUSED, holds_verification
 from vreplication.state import forecasts, held, history, journal, layout, progress
 from vreplication.state.workflows import strategy_of
 
@@ -113,7 +113,7 @@ class Snapshot:
     def throttle_reasons(self) -> list[held.Values] | None:
         """What holds the copy back, for programs: what is furthest beyond its limit first. None: not known."""
         if self.is_paused and not self.has_ended:
-            return [{**_other("paused by the operator"), "code": "pause"}]
+            return [{**_other(PAUSED), "code": "pause"}]
         return self._reasons(self.throttled, self.throttled_by)
 
     @property
@@ -240,7 +240,7 @@ def remember(session: Session, workflow: str) -> None:
         session,
         workflow,
         phase=str(seen.phase),
-        throttled="paused by the operator" if seen.is_paused else seen.throttled,
+        throttled=PAUSED if seen.is_paused else seen.throttled,
         eta_seconds=None if seen.has_ended or seen.has_come_to_the_gate else seen.eta_seconds,
         **of_copy,
         **{name: getattr(seen, name) for name in _IN_THE_PAST},
@@ -310,7 +310,7 @@ def _percent(percent: float | None, phase: Phase) -> float | None:
 def _of_catch_up(row: Mapping[str, Any], phase: Phase, is_fresh: bool) -> dict[str, Any]:
     figures: dict[str, Any] = {name: row[name] if is_fresh else None for name in _OF_CATCH_UP}
     figures["behind"] = None
-    is_held = phase is Phase.VERIFYING and (figures["throttled"] or "").startswith(BY)
+    is_held = phase is Phase.VERIFYING and holds_verification(figures["throttled"] or "")
     if phase is not Phase.COPYING and not is_held:
         # The chunk gate is shut in other phases too, but there it holds nothing back; an operator's limit also does
         # the verification.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from sqlalchemy.dialects.mysql import insert as upsert
 
 from vreplication.mysql.session import Session
-from vreplication.settings import GATE_STALE_SECONDS, SIDECAR
+from vreplication.settings import GATE_STALE_SECONDS, PAUSED, SIDECAR
 from vreplication.state import rows, sidecar
 from vreplication.state.lease import DRIVER, Lease, fence
 from vreplication.state.sidecar import execute, now
@@ -39,7 +39,7 @@ def read(session: Session, workflow: str) -> GateState:
     )
     row = session.row(sql, (workflow,))
     if row is not None and row[3]:
-        return GateState(is_open=False, reason="paused by the operator")
+        return GateState(is_open=False, reason=PAUSED)
     if row is None or row[0] is None or float(row[2]) > GATE_STALE_SECONDS:
         return GateState(is_open=False, reason="catch-up is not running")
     return GateState(is_open=bool(row[0]), reason=str(row[1]))

@@ -126,8 +126,6 @@ class Pacer:
 
 
 def spared(pace: Pace, nice_ratio: float, *, is_held: bool = False) -> Pace:
-    """The same, with rests of nice_ratio times the work at the least; is_held: as little as ever."""
-    if is_held:
-        return Pace(effort=LEAST_EFFORT, tasks=1, chunk_millis=pace.chunk_millis)
+    """The same, with rests of nice_ratio times the work at the least."""
     effort = min(pace.effort, pace.tasks / (1.0 + nice_ratio))
-    return Pace(effort=effort, tasks=pace.tasks, chunk_millis=pace.chunk_millis)
+    return Pace(effort=effort, tasks=pace.tasks, chunk_millis=pace.chunk_millis, is_held=is_held)

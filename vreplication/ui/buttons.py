@@ -200,6 +200,7 @@ _LIMITS = {
     "max_lag": ("Copy nothing while a replica is further behind, seconds", "seconds"),
     "lag_replicas": ("Replicas whose lag counts; those that the server lists, where none is named", "host:port,…"),
     "nice_ratio": ("Rest after each chunk, in multiples of the time that it took", "0 to 100"),
+    "latency_factor": ("How many times as long the application's commits may take; 0: work on regardless", "1.5"),
     "max_history_list": ("Copy nothing while InnoDB's history list is longer, entries", "entries"),
     "min_disk_free": ("Copy nothing while the server's disk has less free", "20G"),
     "throttle_query": ("Copy nothing while the first value of this query is above 0", "SELECT …"),

@@ -150,8 +150,8 @@ class _Crew:
             self._rest(time.monotonic() - started)
 
     def _is_wanted(self, seat: int) -> bool:
-        """Wait while fewer are wanted. The first always is, so that there is an end."""
-        while (pace := self.pace()) is not None and seat > pace.tasks and not self._is_over():
+        """Wait while fewer are wanted, or none: what holds it is let go by whoever has asked for it."""
+        while (pace := self.pace()) is not None and not self._is_over() and (pace.is_held or seat > pace.tasks):
             self.jobs.stopping.wait(0.1)
         return not self.jobs.stopping.is_set()
 
