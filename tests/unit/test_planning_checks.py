@@ -6,6 +6,7 @@ import ast
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -189,6 +190,25 @@ def test_an_unknown_setting_of_the_other_flavor_is_no_reason_to_refuse() -> None
     assert server_checks.commit_order(facts(maria)).verdict is Verdict.OK
 
 
+@pytest.mark.parametrize(
+    ("flavor", "version", "statement"),
+    [
+        (Flavor.MYSQL, (8, 0, 46), "SHOW MASTER STATUS"),
+        (Flavor.MYSQL, (8, 4, 11), "SHOW BINARY LOG STATUS"),
+        (Flavor.MARIADB, (11, 8, 9), "SHOW MASTER STATUS"),
+    ],
+)
+def test_filters_of_the_log_are_asked_for_as_the_server_knows_it(
+    flavor: Flavor, version: tuple[int, int, int], statement: str
+) -> None:
+    """MySQL 8.0 does not know the new name, and 8.4 not the old one."""
+    asked = MagicMock()
+    asked.named_rows.return_value = [{"binlog_ignore_db": "x"}]
+    found = server_checks.log_filters(replace(facts(server(flavor, version)), session=asked))
+    asked.named_rows.assert_called_once_with(statement)
+    assert found.verdict is Verdict.REFUSE
+
+
 def test_how_places_are_told() -> None:
     by_gtid = [facts(server(gtid_mode="ON")), facts(server(Flavor.MARIADB, (10, 11, 19)))]
     assert all(server_checks.places(f).sentence.startswith("By GTID") for f in by_gtid)
@@ -199,7 +219,7 @@ def test_how_places_are_told() -> None:
 
 
 def test_old_servers_are_refused() -> None:
-    assert server_checks.version(facts(server(version=(8, 0, 12)))).verdict is Verdict.REFUSE
+    assert server_checks.version(facts(server(version=(8, 0, 21)))).verdict is Verdict.REFUSE
     assert server_checks.version(facts(server(Flavor.MARIADB, (10, 4, 30)))).verdict is Verdict.REFUSE
 
 

@@ -31,6 +31,7 @@ ASKED = frozenset(
 
 _FEWEST_LOCKS = 1_000_000
 """Below this max_write_lock_count is a choice of somebody's, and weaker locks go before RENAME now and then."""
+_LOG_STATUS_SINCE = (8, 2, 0)
 _TRIES = 5
 """At reading two things of one moment; over a slow line there is none."""
 
@@ -52,6 +53,11 @@ class Server:
     @property
     def is_mariadb(self) -> bool:
         return self.flavor is Flavor.MARIADB
+
+    @property
+    def log_status(self) -> str:
+        """The statement that tells where the log ends and what is kept out of it."""
+        return "SHOW MASTER STATUS" if self.is_mariadb or self.version < _LOG_STATUS_SINCE else "SHOW BINARY LOG STATUS"
 
     def setting(self, name: str) -> str | None:
         """Raises KeyError for one that is not `ASKED`."""

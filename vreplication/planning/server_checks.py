@@ -15,7 +15,8 @@ from vreplication.mysql.session import SqlError
 from vreplication.planning.facts import Check, OfServer, looked, ok, refuse, warn
 from vreplication.planning.throttle_checks import free_disk, held_back, replica_lag
 
-_OLDEST = {"mariadb": (10, 5, 0), "mysql": (8, 0, 13)}
+# MySQL: SHOW REPLICA STATUS and SHOW REPLICAS came with it.
+_OLDEST = {"mariadb": (10, 5, 0), "mysql": (8, 0, 22)}
 _DAY = 86_400.0
 
 
@@ -85,7 +86,7 @@ def lock_order(facts: OfServer) -> Check:
 
 
 def log_filters(facts: OfServer) -> Check:
-    statement = "SHOW MASTER STATUS" if facts.server.is_mariadb else "SHOW BINARY LOG STATUS"
+    statement = facts.server.log_status
     try:
         row = (facts.session.named_rows(statement) or [{}])[0]
     except SqlError as error:
