@@ -62,6 +62,15 @@ def rows(*pairs: tuple[int, int | None], table: int = 0x12, kind: int = Type.WRI
     return kind, bytes([table]) + b"\0\0\0\0\0\x01\0\x02\xff" + images
 
 
+def with_generated(place: int) -> Watch:
+    """The table with a generated column at this place, counted from 1."""
+    made = [dataclasses.replace(c, ordinal=c.ordinal + (c.ordinal >= place)) for c in WATCH.columns]
+    made.insert(place - 1, dataclasses.replace(WATCH.columns[1], name="g", ordinal=place, generated="stored"))
+    ordinals = [(c.ordinal, "{}") for c in made if not c.generated]
+    codec = SqlText(key=tuple(ordinals[:1]), values=tuple(ordinals))
+    return dataclasses.replace(WATCH, columns=tuple(made), codec=codec)
+
+
 def query(sql: str) -> Sent:
     return Type.QUERY, bytes(8) + b"\x01\0\0\0\0d\0" + sql.encode()
 
@@ -147,6 +156,56 @@ def test_a_definition_that_changes_ends_it_whichever_table_it_is_of(name: str) -
     both = Reader(START, [WATCH, other], guarded=(), part_bytes=1 << 24, codec_of=lambda _: "utf-8")
     with pytest.raises(SourceChanged, match="ALTER TABLE"):
         list(both.items(Log().packets(GTID, query(f"ALTER TABLE {name} COMMENT='x'"))))
+
+
+@pytest.mark.parametrize("place", [1, 2, 3])
+def test_a_generated_column_that_the_log_leaves_out(place: int) -> None:
+    """Of updates and deletes; inserts have it. The bits for NULLs are those of the columns that are there."""
+    watch, types = with_generated(place), [b"\x03", b"\x02"]
+    types.insert(place - 1, b"\x02")
+    sent_map = Type.TABLE_MAP, b"\x12\0\0\0\0\0\x01\0\x01d\0\x01t\0\x03" + b"".join(types) + b"\0\x07"
+    there = bytes([0xF8 | (7 & ~(1 << place - 1))])
+    head = b"\x12\0\0\0\0\0\x01\0\x03"
+
+    def rest(*pairs: tuple[int, int | None]) -> bytes:
+        return rows(*pairs)[1][10:]
+
+    whole = [b"\x01\0\0\0", b"\x05\0"]
+    whole.insert(place - 1, b"\x09\0")
+    insert = Type.WRITE_ROWS_V1, head + b"\xff" + b"\xf8" + b"".join(whole)
+    update = Type.UPDATE_ROWS_V1, head + there * 2 + rest((1, 5), (1, None), (2, None), (3, 7))
+    delete = Type.DELETE_ROWS_V1, head + there + rest((9, None), (8, 4))
+    one = Reader(START, [watch], guarded=(), part_bytes=1 << 24, codec_of=lambda _: "utf-8")
+    (group,) = one.items(Log().packets(GTID, BEGIN, sent_map, insert, update, delete, XID))
+    assert isinstance(group, Group)
+    assert group.items == [put("1", "1,5"), put("1", "1,NULL", "1"), put("3", "3,7", "2"), gone("9"), gone("8")]
+
+
+@pytest.mark.parametrize(("generated", "words"), [("stored", "generated column n"), ("", "does not hold all columns")])
+def test_a_column_that_is_asked_for_and_not_there(generated: str, words: str) -> None:
+    columns = (WATCH.columns[0], dataclasses.replace(WATCH.columns[1], generated=generated))
+    one = Reader(
+        START, [dataclasses.replace(WATCH, columns=columns)], guarded=(), part_bytes=1 << 24, codec_of=lambda _: "utf-8"
+    )
+    image = Type.UPDATE_ROWS_V1, b"\x12\0\0\0\0\0\x01\0\x02" + b"\xff\xfd" + rows((1, 2))[1][10:] + b"\xfe\1\0\0\0"
+    with pytest.raises(SourceChanged, match=words):
+        list(one.items(Log().packets(GTID, BEGIN, MAP, image, XID)))
+
+
+@pytest.mark.parametrize("unsent", [True, False])
+def test_an_ordinary_column_that_nobody_asks_for_is_there_too(unsent: bool) -> None:
+    """Unless it may be a generated one: a feed knows the log alone."""
+    watch = dataclasses.replace(WATCH, unsent=frozenset({2} if unsent else ()))
+    one = Reader(START, [watch], guarded=(), part_bytes=1 << 24, codec_of=lambda _: "utf-8")
+    delete = Type.DELETE_ROWS_V1, b"\x12\0\0\0\0\0\x01\0\x02" + b"\xfd" + b"\xfe\1\0\0\0"
+    packets = Log().packets(GTID, BEGIN, MAP, delete, XID)
+    if not unsent:
+        with pytest.raises(SourceChanged, match="does not hold all columns"):
+            list(one.items(packets))
+        return
+    (group,) = one.items(packets)
+    assert isinstance(group, Group)
+    assert group.items == [gone("1")]
 
 
 def test_a_row_image_that_one_cannot_follow_stops_that_one_alone() -> None:

@@ -83,7 +83,10 @@ def fits(column: Column, kind: int, meta: int) -> bool:
 
 
 def _hidden(ordinal: int) -> Column:
-    return Column(name="hidden", ordinal=ordinal, data_type="bigint", column_type="bigint unsigned", is_nullable=True)
+    return Column(
+        name="hidden", ordinal=ordinal, data_type="bigint", column_type="bigint unsigned", is_nullable=True,
+        generated="virtual",
+    )  # fmt: skip
 
 
 def _place(column: Column, kind: int, meta: int, where: str) -> Place:

@@ -1,7 +1,9 @@
 """Row events to changes: for each table one Python function, generated from layout and codec, decodes a whole event.
 
-What must stay true: only full row images are read; every byte of an event is accounted for, and an event that does not
-end where its last row ends is refused; a column that nobody asked for costs no more than stepping over it.
+What must stay true: a row image is read only where it is full; it may lack what the server generates (MariaDB 11.8
+leaves that out of updates and deletes), but nothing that its consumer asks for. Every byte of an event is accounted
+for, and an event that does not end where its last row ends is refused; a column that nobody asked for costs no more
+than stepping over it.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import functools
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any, Literal
@@ -20,6 +22,7 @@ from vreplication.binlog.framing import packed_int, uncompressed
 from vreplication.binlog.layout import Place, places
 from vreplication.binlog.watch import Form, Watch
 from vreplication.errors import SourceChanged
+from vreplication.schema.model import Column
 
 Act = Literal["write", "update", "delete"]
 Add = Callable[[Any], None]
@@ -44,57 +47,88 @@ class Decoder:
     def __init__(self, watch: Watch, found: TableMap) -> None:
         self.watch = watch
         self._name = f"{found.schema}.{found.table}"
-        laid = places(watch.columns, found, watch.hidden)
-        self._count = len(laid)
-        self._full = _full_bitmap(self._count)
-        self._functions = _Writer(laid, watch).functions()
-        self._heads: dict[int, bytes] = {}
-        """By kind of event: what stands before its images, once that has been checked."""
+        self._laid = places(watch.columns, found, watch.hidden)
+        self._count = len(self._laid)
+        self._size = (self._count + 7) // 8
+        self._known: dict[int, tuple[bytes, Decode]] = {}
+        """By kind of event: what stands before its images, once that has been checked, and what reads them."""
 
     def decode(self, kind: int, body: bytes, add: Add) -> None:
         """Hand the items of a row event to `add`. Raises SourceChanged."""
-        act = _ACTS[kind]
         try:
-            at = self._images_begin(kind, act, body)
+            at, read = self._begin(kind, body)
             if kind in _COMPRESSED:
                 body, at = uncompressed(body[at:]), 0
-            end = self._functions[act](body, at, len(body), add)
+            end = read(body, at, len(body), add)
         except (IndexError, KeyError, ValueError, struct.error, zlib.error) as error:
             raise SourceChanged(f"A row event of {self._name} cannot be read ({error!r}).") from None
         if end != len(body):
             raise SourceChanged(f"A row event of {self._name} does not end where its last row ends.")
 
-    def _images_begin(self, kind: int, act: Act, body: bytes) -> int:
-        """Check that the images are full and return where they begin."""
-        head = self._heads.get(kind)
-        if head is None or not body.startswith(head, _HEADER_BYTES):
-            at = self._checked_head(kind, act, body)
-            self._heads[kind] = head = body[_HEADER_BYTES:at]
-        return _HEADER_BYTES + len(head)
+    def _begin(self, kind: int, body: bytes) -> tuple[int, Decode]:
+        """Where the images begin, and what reads them."""
+        known = self._known.get(kind)
+        if known is None or not body.startswith(known[0], _HEADER_BYTES):
+            known = self._known[kind] = self._checked(kind, body)
+        return _HEADER_BYTES + len(known[0]), known[1]
 
-    def _checked_head(self, kind: int, act: Act, body: bytes) -> int:
-        at = _HEADER_BYTES
+    def _checked(self, kind: int, body: bytes) -> tuple[bytes, Decode]:
+        act, at = _ACTS[kind], _HEADER_BYTES
         if kind in _WITH_EXTRA:
             at += int.from_bytes(body[at : at + 2], "little")
         count, at = packed_int(body, at)
         if count != self._count:
             raise SourceChanged(f"A row event of {self._name} has {count} columns, not {self._count}.")
-        size = len(self._full)
+        images = []
         for _ in range(2 if act == "update" else 1):
-            self._check_full(body[at : at + size])
-            at += size
-        return at
+            images.append(self._there(body[at : at + self._size]))
+            at += self._size
+        return body[_HEADER_BYTES:at], self._reader(act, images[0], images[-1])
 
-    def _check_full(self, bitmap: bytes) -> None:
-        if any(have & need != need for have, need in zip(bitmap, self._full, strict=True)):
-            raise SourceChanged(
-                f"A row event of {self._name} does not hold all columns.",
-                cure="Set binlog_row_image=FULL for every session that writes to the table, and start again.",
+    def _there(self, bitmap: bytes) -> tuple[Place, ...]:
+        """The columns that an image has."""
+        found = tuple(place for i, place in enumerate(self._laid) if bitmap[i // 8] >> i % 8 & 1)
+        if lacks := [place.column for place in self._laid if not self._may_lack(place) and place not in found]:
+            raise self._lacking(lacks)
+        return found
+
+    def _may_lack(self, place: Place) -> bool:
+        return bool(place.column.generated) or place.column.ordinal in self.watch.unsent
+
+    def _reader(self, act: Act, first: tuple[Place, ...], last: tuple[Place, ...]) -> Decode:
+        """What decodes events whose images before and after have these columns. Raises SourceChanged."""
+        codec = self.watch.codec
+        before = _Image(laid=first, form=codec.before(self._laid)) if act != "write" else None
+        after = _Image(laid=last, form=codec.after(self._laid)) if act != "delete" else None
+        for image in filter(None, (before, after)):
+            if lacks := image.lacks(self._laid):
+                raise self._lacking(lacks)
+        return _Writer(self.watch, before, after).function()
+
+    def _lacking(self, columns: list[Column]) -> SourceChanged:
+        if all(column.generated for column in columns):
+            return SourceChanged(
+                f"The log leaves the generated column {columns[0].name} of {self._name} out of its rows.",
+                cure="Make it an ordinary column, or do without it.",
             )
+        return SourceChanged(
+            f"A row event of {self._name} does not hold all columns.",
+            cure="Set binlog_row_image=FULL for every session that writes to the table, and start again. (MariaDB 11.8"
+            " never logs generated columns of updates and deletes.)",
+        )
 
 
-def _full_bitmap(count: int) -> bytes:
-    return ((1 << count) - 1).to_bytes((count + 7) // 8, "little")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Image:
+    """laid: the columns that it has. form: what its consumer makes of them."""
+
+    laid: tuple[Place, ...]
+    form: Form
+
+    def lacks(self, all_of_them: Sequence[Place]) -> list[Column]:
+        """What the consumer asks for and the image does not have."""
+        asked = (place for place in all_of_them if place.column.ordinal in self.form.ordinals)
+        return [place.column for place in asked if place not in self.laid]
 
 
 @dataclass(slots=True)
@@ -115,71 +149,68 @@ def _compiled(text: str) -> CodeType:
 
 
 class _Writer:
-    """Writes the functions that decode events of one layout for one codec."""
+    """Writes the function that decodes events of one kind with images of these columns for one codec."""
 
-    def __init__(self, laid: tuple[Place, ...], watch: Watch) -> None:
-        self.laid, self.codec = laid, watch.codec
-        self.before, self.after = watch.codec.before(laid), watch.codec.after(laid)
-        self.count = len(laid)
-        self.bitmap_bytes = (self.count + 7) // 8
+    def __init__(self, watch: Watch, before: _Image | None, after: _Image | None) -> None:
+        self.codec, self.before, self.after = watch.codec, before, after
         self.names: dict[str, Any] = {"RowChange": RowChange, "new": tuple.__new__, "TABLE": watch.number}
         self.names.update(watch.codec.names)
-        for place in laid:
+        for place in (*(before.laid if before else ()), *(after.laid if after else ())):
             self.names.update(place.names)
-        # The unused bits of the last byte are ones.
-        clear = bytearray(self.bitmap_bytes)
-        clear[-1:] = [0xFF << (self.count % 8) & 0xFF if self.count % 8 else 0]
-        self.names["NONE_NULL"] = bytes(clear)
 
-    def functions(self) -> dict[Act, Decode]:
-        source = _Source()
-        for act in ("write", "update", "delete"):
-            self._function(source, act)
-        space = dict(self.names)
-        exec(_compiled("\n".join(source.lines)), space)
-        return {"write": space["write"], "update": space["update"], "delete": space["delete"]}
-
-    def _function(self, out: _Source, act: str) -> None:
-        out.depth = 0
-        out.add(f"def {act}(data, at, end, add):")
+    def function(self) -> Decode:
+        out = _Source()
+        out.add("def decode(data, at, end, add):")
         out.depth = 1
         out.add("while at < end:")
         out.depth = 2
-        self.body(out, act)
+        self.body(out)
         out.depth = 1
         out.add("return at")
+        space = dict(self.names)
+        exec(_compiled("\n".join(out.lines)), space)
+        return space["decode"]  # type: ignore[no-any-return]
 
-    def body(self, out: _Source, act: str) -> None:
+    def body(self, out: _Source) -> None:
         """Statements that decode one row and hand on what became of it."""
         before = after = "None"
-        if act in ("update", "delete"):
+        if self.before:
             before = self.image(out, self.before)
-        if act == "update":
+        if self.before and self.after:
             # Reading the other image sets the same variables.
             out.add(f"before = {before}")
             before = "before"
-        if act in ("update", "write"):
+        if self.after:
             after = self.image(out, self.after)
         out.add(f"add(new(RowChange, (TABLE, {before}, {after})))")
 
-    def image(self, out: _Source, form: Form) -> str:
-        """Read one image; returns the expression of the row."""
-        wanted = {ordinal: f"v{ordinal}" for ordinal in form.ordinals}
-        size = self.bitmap_bytes
-        out.add(f"nulls = data[at:at+{size}]", f"at += {size}", "if nulls == NONE_NULL:")
+    def image(self, out: _Source, image: _Image) -> str:
+        """Read one image; returns the expression of the row. Its bits for NULLs are of the columns that it has."""
+        wanted = {ordinal: f"v{ordinal}" for ordinal in image.form.ordinals}
+        count = len(image.laid)
+        size = (count + 7) // 8
+        none = self._none_null(count)
+        out.add(f"nulls = data[at:at+{size}]", f"at += {size}", f"if nulls == {none}:")
         out.depth += 1
-        self._columns(out, wanted, may_be_null=False)
+        self._columns(out, image.laid, wanted, may_be_null=False)
         out.depth -= 1
         out.add("else:")
         out.depth += 1
-        self._columns(out, wanted, may_be_null=True)
+        self._columns(out, image.laid, wanted, may_be_null=True)
         out.depth -= 1
-        return form.row
+        return image.form.row
 
-    def _columns(self, out: _Source, wanted: dict[int, str], *, may_be_null: bool) -> None:
+    def _none_null(self, count: int) -> str:
+        """The unused bits of the last byte are ones."""
+        clear = bytearray((count + 7) // 8)
+        clear[-1:] = [0xFF << (count % 8) & 0xFF if count % 8 else 0]
+        self.names[f"NONE_NULL_{count}"] = bytes(clear)
+        return f"NONE_NULL_{count}"
+
+    def _columns(self, out: _Source, laid: tuple[Place, ...], wanted: dict[int, str], *, may_be_null: bool) -> None:
         """`ahead` counts the bytes that `at` is behind: fixed-size columns move it once for a whole run."""
         ahead = 0
-        for index, place in enumerate(self.laid):
+        for index, place in enumerate(laid):
             variable = wanted.get(place.column.ordinal)
             if may_be_null:
                 self._maybe_null(out, index, place, variable)
@@ -187,7 +218,7 @@ class _Writer:
                 ahead = self._column(out, place, variable, ahead)
         if ahead:
             out.add(f"at += {ahead}")
-        if not self.laid:
+        if not laid:
             out.add("pass")
 
     def _maybe_null(self, out: _Source, index: int, place: Place, variable: str | None) -> None:

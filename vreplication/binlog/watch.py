@@ -54,6 +54,7 @@ class Watch:
 
     columns: all columns of the table by ordinal (generated and invisible ones are in the row image too).
     hidden: columns behind those that no schema shows: MariaDB has one for each UNIQUE key by hash (BIGINT).
+    unsent: ordinals that nobody asks for and that may be generated, which the log alone does not tell.
     """
 
     number: int
@@ -62,6 +63,7 @@ class Watch:
     columns: tuple[Column, ...]
     codec: Codec
     hidden: int = 0
+    unsent: frozenset[int] = frozenset()
 
     @property
     def is_ours(self) -> bool:

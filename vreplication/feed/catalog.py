@@ -180,6 +180,7 @@ class Tables:
             columns=tuple(columns),
             codec=PlainRow(ordinals=tuple(column.ordinal for column in sent), decoders=self._decoders),
             hidden=len(found.types) - len(columns),
+            unsent=frozenset(column.ordinal for column in columns if column not in sent),
         )
 
     def _layout_of(

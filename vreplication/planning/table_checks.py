@@ -19,6 +19,7 @@ from vreplication.planning.duplicates import find_duplicates
 from vreplication.planning.facts import Check, Facts, OfTable, looked, ok, refuse, warn
 from vreplication.planning.revert_checks import revert
 from vreplication.planning.trigger_checks import triggers
+from vreplication.planning.unlogged import generated_columns
 from vreplication.schema import nulls, statistics
 from vreplication.schema.introspect import definitions, exists
 from vreplication.schema.keys import or_nullable, usable_keys
@@ -343,6 +344,7 @@ _ALL: tuple[Callable[[Facts], Check], ...] = (
     shared_key,
     duplicates,
     new_columns,
+    generated_columns,
     null_timestamps,
     json_subtypes,
     optimizer_statistics,
@@ -352,7 +354,7 @@ _ALL: tuple[Callable[[Facts], Check], ...] = (
 )
 
 
-_ON_TARGET = (engine, duplicates, null_timestamps, revert, triggers)
+_ON_TARGET = (engine, duplicates, generated_columns, null_timestamps, revert, triggers)
 IN_PLACE: tuple[Callable[[Facts], Check], ...] = (ours, engine, other_workflow)
 """Those that hold where the server alters the table itself: it keeps its foreign keys, triggers and all."""
 

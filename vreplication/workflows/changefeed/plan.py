@@ -21,7 +21,7 @@ from vreplication.feed.topics import KEYLESS, followed, holds, unfit, unusable
 from vreplication.masking import mask
 from vreplication.mysql.server import Server, identity_of, inspect
 from vreplication.mysql.session import Session
-from vreplication.planning import privileges, server_checks
+from vreplication.planning import privileges, server_checks, unlogged
 from vreplication.planning.explain import body, check_json
 from vreplication.planning.facts import Check, Verdict, looked, ok, refuse, warn
 from vreplication.planning.stages import Explained, Stage
@@ -136,6 +136,7 @@ def _checks(sources: Sequence[FeedFacts]) -> Iterator[Check]:
         *_OF_LOG,
         ("tables", _has_tables),
         ("dispatch", _dispatch),
+        (unlogged.NAME, _generated),
         (cascades.NAME, cascades.check),
         (policies.NAME, lambda facts: policies.check(facts, partial(_layout, facts))),
     )
@@ -262,6 +263,14 @@ def _dispatch(facts: FeedFacts) -> Check:
     if rule.way == "ts":
         return warn("dispatch", "Rows go by their time: a row's changes are in order in transaction mode only.")
     return ok("dispatch", f"Rows go by {rule}.")
+
+
+def _generated(facts: FeedFacts) -> Check:
+    for schema, table in facts.tables if unlogged.leaves_out(facts.server) else ():
+        layout = _layout(facts, schema, table)
+        if refused := unlogged.refuse_to_send(facts.server, layout.name, layout.columns):
+            return refused
+    return ok(unlogged.NAME, "The log has every column that is sent.")
 
 
 def _snapshot(facts: FeedFacts) -> Check:
