@@ -6,7 +6,7 @@ VENV := .venv/bin
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help server server-stop site man reference install install-mysql install-kafka install-browser demo demo-move demo-feed test models soak airflow airflow-stop check bench bench-feed clean
+.PHONY: help server server-stop site man reference install install-mysql install-kafka install-browser demo demo-move demo-feed test versions models soak airflow airflow-stop check bench bench-feed clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,6 +35,10 @@ demo-feed: install install-mysql install-kafka ## Feed MariaDB and MySQL through
 test: ## Install what is missing and run all tests, on MariaDB and on MySQL
 	@$(PYTHON) -m sandbox.install python java archive bytecode mariadb postgres keyring mysql kafka prometheus chromium browser
 	@$(VENV)/pytest tests -n 4 --dist loadgroup
+
+versions: install install-mysql install-kafka ## A part of the tests on other versions of the servers (SERVERS="mariadb-11.8 mysql-8.0")
+	@$(PYTHON) -m sandbox.versions $(or $(SERVERS),$(shell $(PYTHON) -m sandbox.versions)) || true
+	@$(VENV)/python -m tests.versions $(SERVERS)
 
 models: ## Explore the models of the protocol within larger bounds: some minutes, no server
 	@$(PYTHON) -m sandbox.install python

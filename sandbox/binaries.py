@@ -9,17 +9,32 @@ from __future__ import annotations
 import os
 import platform
 import re
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
 
 FLAVORS = ("mariadb", "mysql")
 MYSQL_FOLDER_VARIABLE = "VREPLICATION_MYSQL_DIST"
+MARIADB_FOLDER_VARIABLE = "VREPLICATION_MARIADB_DIST"
+PLACE = Path("~/.cache/vreplication")
 KEYRING = "file_key_management.so"
 LOCK_INFO = "metadata_lock_info.so"
 DISKS = "disks.so"
 PROMETHEUS = ("prometheus", "promtool")
 OLDEST = {"mariadb": (10, 11), "mysql": (9, 7)}
+_CURES = {
+    "mysqld": f"Run: make install-mysql (or set {MYSQL_FOLDER_VARIABLE})",
+    "mariadbd": "Run: python3 -m sandbox.versions, which tells what it can fetch",
+}
+_SYSTEM_TABLES = (
+    "mariadb_system_tables.sql",
+    "mariadb_performance_tables.sql",
+    "mariadb_system_tables_data.sql",
+    "fill_help_tables.sql",
+    "maria_add_gis_sp_bootstrap.sql",
+    "mariadb_sys_schema.sql",
+)
 _LOADERS = {"x86_64": "ld-linux-x86-64.so.2", "aarch64": "ld-linux-aarch64.so.1"}
 
 
@@ -32,24 +47,47 @@ def mysql_folder() -> Path:
     return Path(os.environ.get(MYSQL_FOLDER_VARIABLE) or "~/.cache/vreplication/mysql").expanduser()
 
 
+def mariadb_folder() -> Path | None:
+    """A folder with MariaDB's programs that is meant instead of the machine's own."""
+    found = os.environ.get(MARIADB_FOLDER_VARIABLE)
+    return Path(found).expanduser() if found else None
+
+
+def folder_variable(flavor: str) -> str:
+    return MARIADB_FOLDER_VARIABLE if flavor == "mariadb" else MYSQL_FOLDER_VARIABLE
+
+
+def name_of(flavor: str) -> str:
+    """The flavor, or the name of a folder of ours that holds another version of it."""
+    folder = mysql_folder() if flavor == "mysql" else mariadb_folder()
+    return folder.name if folder and folder.parent == PLACE.expanduser() else flavor
+
+
+def oldest(flavor: str) -> tuple[int, int]:
+    """What is tested on; a version that was asked for by its folder is never too old."""
+    return (0, 0) if name_of(flavor) != flavor else OLDEST[flavor]
+
+
 def mariadb_keyring() -> Path | None:
     """MariaDB's plugin that keeps keys in a file, where the distribution or `sandbox.install keyring` has put it."""
-    return _mariadb_plugin(KEYRING)
+    return _plugin(KEYRING)
 
 
 def mariadb_lock_info() -> Path | None:
     """MariaDB's plugin that tells who holds a metadata lock, likewise."""
-    return _mariadb_plugin(LOCK_INFO)
+    return _plugin(LOCK_INFO)
 
 
 def mariadb_disks() -> Path | None:
     """MariaDB's plugin that tells how full its disks are, likewise."""
-    return _mariadb_plugin(DISKS)
+    return _plugin(DISKS)
 
 
-def _mariadb_plugin(name: str) -> Path | None:
-    found = (folder / name for folder in (Path("/usr/lib/mysql/plugin"), keyring_folder()))
-    return next((path for path in found if path.exists()), None)
+def _plugin(name: str) -> Path | None:
+    """A server takes plugins of its own version only."""
+    own = mariadb_folder()
+    folders = [own / "usr/lib/mysql/plugin"] if own else [Path("/usr/lib/mysql/plugin"), keyring_folder()]
+    return next((folder / name for folder in folders if (folder / name).exists()), None)
 
 
 def keyring_folder() -> Path:
@@ -69,13 +107,18 @@ def prometheus(name: str = PROMETHEUS[0]) -> Path | None:
 
 def server_command(flavor: str) -> list[str]:
     """Program and first arguments of the server. Raises ServerMissing."""
-    return _mariadb_command() if flavor == "mariadb" else _mysql_command(mysql_folder())
+    if flavor == "mysql":
+        return _command_of(mysql_folder(), "mysqld", "share/mysql")
+    own = mariadb_folder()
+    return _command_of(own, "mariadbd", "share/mariadb") if own else _mariadb_command()
 
 
 def initialize_command(flavor: str, data: Path) -> list[str]:
     """What fills an empty data directory; root has no password then."""
     if flavor == "mysql":
         return [*server_command(flavor), "--initialize-insecure", f"--datadir={data}", *as_root()]
+    if own := mariadb_folder():
+        return _bootstrap_command(own, data)
     _mariadb_command()
     program = shutil.which("mariadb-install-db") or "/usr/bin/mariadb-install-db"
     # Without --force it gives up where the machine cannot look up its own name (containers).
@@ -85,9 +128,9 @@ def initialize_command(flavor: str, data: Path) -> list[str]:
 
 def client_command(flavor: str, name: str) -> list[str]:
     """One of the flavor's client programs. Raises ServerMissing."""
-    if flavor == "mysql":
-        *loading, _program = _mysql_command(mysql_folder())[:4]
-        return [*loading, str(mysql_folder() / "usr/bin" / name)]
+    own = mysql_folder() if flavor == "mysql" else mariadb_folder()
+    if own:
+        return [*_loading(own, own / "usr/bin" / name)]
     found = shutil.which(name)
     if found is None:
         raise ServerMissing(f"{name} is not installed. Run: apt-get install mariadb-client")
@@ -120,20 +163,38 @@ def _mariadb_command() -> list[str]:
     return [program, "--no-defaults"]
 
 
-def _mysql_command(folder: Path) -> list[str]:
-    """mysqld of another distribution's folder, through that folder's own loader and libraries: no chroot, no root."""
-    program = folder / "usr/sbin/mysqld"
-    machine = platform.machine()
-    loader = folder / "lib64" / _LOADERS["x86_64"] if machine == "x86_64" else folder / "lib" / _loader(machine)
-    if not program.exists() or not loader.exists():
-        raise ServerMissing(f"MySQL is not in {folder}. Run: make install-mysql (or set {MYSQL_FOLDER_VARIABLE})")
-    libraries = folder / "usr/lib" / f"{machine}-linux-gnu"
+def _command_of(folder: Path, program: str, share: str) -> list[str]:
+    """A server of another distribution's folder: no chroot, no root."""
+    start = _loading(folder, folder / "usr/sbin" / program)
     places = [
         f"--basedir={folder}/usr",
-        f"--lc-messages-dir={folder}/usr/share/mysql",
+        f"--lc-messages-dir={folder}/usr/{share}",
         f"--plugin-dir={folder}/usr/lib/mysql/plugin",
     ]
-    return [str(loader), "--library-path", str(libraries), str(program), "--no-defaults", *places]
+    return [*start, "--no-defaults", *places]
+
+
+def _loading(folder: Path, program: Path) -> list[str]:
+    """Through that folder's own loader and libraries; one that has none is made for any machine."""
+    machine = platform.machine()
+    loader = folder / "lib64" / _LOADERS["x86_64"] if machine == "x86_64" else folder / "lib" / _loader(machine)
+    if not program.exists():
+        raise ServerMissing(f"{folder} holds no {program.name}. {_CURES.get(program.name, 'Take another folder.')}")
+    if not loader.exists():
+        return [str(program)]
+    libraries = folder / "usr/lib" / f"{machine}-linux-gnu"
+    return [str(loader), "--library-path", str(libraries), str(program)]
+
+
+def _bootstrap_command(folder: Path, data: Path) -> list[str]:
+    """What mariadb-install-db does, which starts no program through a loader."""
+    share = folder / "usr/share/mariadb"
+    scripts = [str(share / name) for name in _SYSTEM_TABLES]
+    first = shlex.join(["CREATE DATABASE mysql;", "USE mysql;", "SET @auth_root_socket=NULL;"])
+    # A statement a line.
+    pour = f'mkdir -p "$0" && {{ printf "%s\\n" {first}; cat {shlex.join(scripts)}; }} | "$@"'
+    quiet = ["--bootstrap", f"--datadir={data}", "--skip-log-bin", "--max-allowed-packet=64M", *as_root()]
+    return ["sh", "-c", pour, str(data), *server_command("mariadb"), *quiet]
 
 
 def _loader(machine: str) -> str:

@@ -34,7 +34,9 @@ def create(flavor: str, data: Path, options: Sequence[str] = ()) -> None:
 
     `options` are arguments of the server that a data directory has from its first day on.
     """
-    with _alone(CACHE.expanduser() / "-".join([flavor, *(option.strip("-") for option in options)])) as cache:
+    with _alone(
+        CACHE.expanduser() / "-".join([binaries.name_of(flavor), *(option.strip("-") for option in options)])
+    ) as cache:
         kept = cache / _fingerprint(flavor)
         if not kept.exists():
             _clear(cache)

@@ -287,29 +287,31 @@ def install_mysql() -> None:
         return
     if folder.exists():
         raise InstallFailed(f"{folder} holds no MySQL {oldest('mysql')} or newer; remove it and run this again.")
-    needed = [p for p in ("debootstrap", "debian-archive-keyring") if not package_installed(p)]
-    if needed:
-        install_packages(needed, "to fetch MySQL's programs")
     say(f"MySQL's programs (Debian {MYSQL_SUITE}) into {folder} with debootstrap")
-    unpack_mysql(folder)
+    unpack_suite(folder, MYSQL_SUITE, MYSQL_PACKAGES, check_mysql)
     print(f"install: MySQL {'.'.join(map(str, binaries.version('mysql')))} is ready", flush=True)
 
 
-def unpack_mysql(folder: Path) -> None:
-    """Whole or not at all: built beside its place and renamed."""
+def unpack_suite(
+    folder: Path, suite: str, packages: str, check: Callable[[Path], None], keyring: str = "debian-archive-keyring"
+) -> None:
+    """Packages of a suite with all that they need. Whole or not at all: built beside its place and renamed."""
+    needed = [p for p in ("debootstrap", keyring) if not package_installed(p)]
+    if needed:
+        install_packages(needed, f"to fetch programs of {suite}")
     building = folder.with_name(folder.name + ".tmp")
     folder.parent.mkdir(parents=True, exist_ok=True)
     # debootstrap mounts /proc inside; an interrupted run may have left it there.
     remove = as_administrator(["rm", "-rf", "--one-file-system", str(building)])
     run(remove, f"{building} could not be removed")
-    command = ["debootstrap", "--variant=minbase", f"--include={MYSQL_PACKAGES}", MYSQL_SUITE, str(building)]
+    command = ["debootstrap", "--variant=minbase", f"--include={packages}", suite, str(building)]
     try:
         run(
             as_administrator(command),
             f"debootstrap failed (its log: {building}/debootstrap/debootstrap.log)",
             quiet=True,
         )
-        check_mysql(building)
+        check(building)
         building.rename(folder)
     except InstallFailed:
         print(tail(building / "debootstrap/debootstrap.log"), file=sys.stderr)

