@@ -67,6 +67,7 @@ class Ours:
     site: Site
     tables: Sequence[str] = ()
     """Others than the job's."""
+    dispatch: str = "index-value"
     name: str = OURS
     _process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
     _command: list[str] = field(default_factory=list)
@@ -80,7 +81,7 @@ class Ours:
             *(sys.executable, "-m", "vreplication", "changefeed", "--sink", sink, "--workflow", job.name),
             *(word for table in self.tables or (job.table,) for word in ("--tables", f"{SCHEMA}.{table}")),
             *(("--commit-interval", str(job.interval)) if job.interval else ()),
-            *("--dispatch", "index-value"),
+            *("--dispatch", self.dispatch),
             *("--partitions", str(job.partitions), "--start", job.start.gtids, "--yes", "--json"),
         ]
         self._launch()

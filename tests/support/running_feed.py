@@ -25,11 +25,11 @@ from vreplication.feed.address import parse
 from vreplication.feed.broker import Broker
 from vreplication.feed.catalog import Filter
 from vreplication.feed.dispatch import Rule
-from vreplication.feed.feed import Hooks, Status
 from vreplication.feed.formats.open import Open, read_row
 from vreplication.feed.lanes import lanes_of
 from vreplication.feed.messages import Kind, Tags, read_tags
 from vreplication.feed.running import Feed, Origin, Service
+from vreplication.feed.terms import Hooks, Status
 
 TABLE = Rule(way="table")
 SEEDS = "VREPLICATION_FEED_SEEDS"

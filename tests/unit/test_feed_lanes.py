@@ -13,7 +13,8 @@ import pytest
 
 from vreplication.errors import Refused
 from vreplication.feed import broker
-from vreplication.feed.lanes import QUIET_SECONDS, check_names, lanes_of, topic_name
+from vreplication.feed.lanes import EVERYTHING, QUIET_SECONDS, Sent, check_names, lanes_of, topic_name
+from vreplication.feed.messages import Kind, Place, Tags
 from vreplication.feed.progress import End, Progress, TableTopic, decode
 from vreplication.feed.topics import unfit
 from vreplication.workflows.changefeed.spec import make_feed_spec
@@ -86,7 +87,7 @@ def test_progress_of_the_version_before_is_read() -> None:
 def test_each_topic_counts_generations_from_its_own_beginning() -> None:
     lanes = lanes_of(progress(1), is_each=True)
     assert [(lane.generation, lane.sent.ends) for lane in lanes] == [(4, []), (3, [End(offset=7, n=3)] * 2)]
-    assert lanes.recorded(is_reached=True) == progress(1).topics
+    assert lanes.recorded(EVERYTHING) == progress(1).topics
 
 
 def test_resolved_goes_where_something_went_and_to_the_others_in_turn() -> None:
@@ -114,3 +115,24 @@ def test_ddl_goes_to_the_topics_of_its_tables_and_to_the_one_of_all() -> None:
     assert of(("s", "t1"), ("s", "gone"), ("s", "t2")) == ["p", "p.s.t1", "p.s.t2"]
     assert of(("s", "")) == of() == ["p", "p.s.t0", "p.s.t1", "p.s.t2"]
     assert of(("other", "")) == ["p"]
+
+
+def test_what_was_sent_ahead_counts_as_found_and_its_end_is_kept_until_its_turn_comes() -> None:
+    sent = Sent([End(offset=1, n=1), End(offset=2, n=2)])
+    sent.go_ahead(1, Place(7, 3))
+    sent.ends = [End(offset=5, n=4), End(offset=9, n=8)]
+    assert sent.told(Place(7, 2)) == (End(offset=5, n=4), End(offset=2, n=2))
+    assert sent.latest == Place(7, 3)
+    assert [sent.is_before_cut(1, Place(7, seq)) for seq in (3, 4)] == [True, False]
+    assert not sent.is_before_cut(0, Place(7, 3))
+    assert sent.told(Place(7, 3)) == (End(offset=5, n=4), End(offset=9, n=8))
+    assert not sent.is_kept
+
+
+def test_of_a_partition_with_more_behind_the_progress_the_end_is_kept() -> None:
+    """That of another one is not, or a start would read all of a giant transaction that others were ahead of."""
+    sent = Sent([End(offset=1, n=1), End(offset=2, n=2)])
+    sent.take(1, 3, Tags(kind=Kind.ROW, t=9, seq=0, n=3, generation=1))
+    sent.ends[0] = End(offset=8, n=6)
+    assert sent.told(Place(8, 0)) == (End(offset=8, n=6), End(offset=2, n=2))
+    assert sent.told(Place(9, 0)) == (End(offset=8, n=6), End(offset=3, n=3))

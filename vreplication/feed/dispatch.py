@@ -210,15 +210,22 @@ class Dispatcher:
             crc = zlib.crc32(data, crc)
         return crc % self.partitions
 
+    def of_table(self, schema: str, table: str) -> int:
+        """Where all rows of it go, with the way `table`."""
+        return zlib.crc32(_head(schema, table)) % self.partitions
+
     def _compiled(self, layout: Layout) -> tuple[Layout, bytes, tuple[int, ...]]:
         found = self._heads.get(layout.number)
         if found is None or found[0] is not layout:
             names = self._columns(layout)
-            head = b"\0".join((b"%d" % VERSION, layout.schema.encode(), layout.table.encode(), b""))
-            found = layout, head, tuple(layout.places[name] for name in names)
+            found = layout, _head(layout.schema, layout.table), tuple(layout.places[name] for name in names)
             self._heads[layout.number] = found
             self._parsed.pop(layout.number, None)
         return found
+
+
+def _head(schema: str, table: str) -> bytes:
+    return b"\0".join((b"%d" % VERSION, schema.encode(), table.encode(), b""))
 
 
 def is_text(column: Column) -> bool:

@@ -15,20 +15,21 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
-
 from vreplication.binlog.events import RowChange
-from vreplication.errors import Terminal, Transient
+from vreplication.errors import Terminal
+from vreplication.feed.ahead import GIANT_ROWS, Ahead, Elsewhere, begin
 from vreplication.feed.broker import Broker
 from vreplication.feed.conflicts import Conflicts
 from vreplication.feed.lanes import Lane, Lanes, Named, lanes_of, tags_of
-from vreplication.feed.large import Fit
+from vreplication.feed.layout import Layout
 from vreplication.feed.merge import Merge
-from vreplication.feed.messages import Admin, Ddl, Encoded, Format, Header, Kind, Place, Row
+from vreplication.feed.messages import Admin, Ddl, Encoded, Header, Kind, Place, Row
 from vreplication.feed.producer import FeedProducer
-from vreplication.feed.progress import End, Followed, Progress
-from vreplication.feed.reading import Mark, Piece, Reading, Source
-from vreplication.feed.topics import KEYLESS, check_held, check_topics, find_tails, keyed, open_lanes
+from vreplication.feed.progress import End, Progress
+from vreplication.feed.reading import Piece, Reading, Source
+from vreplication.feed.sending import Sending, changed
+from vreplication.feed.terms import Hooks, Settings, Status
+from vreplication.feed.topics import KEYLESS, await_closed, check_held, check_topics, find_tails, keyed, open_lanes
 from vreplication.pausepoints import reach
 
 log = logging.getLogger(__name__)
@@ -40,118 +41,9 @@ _PAUSE_SECONDS, _WAIT_SECONDS = 0.001, 0.1
 _LEAST_BETWEEN, _EARLY_BETWEEN = 0.5, 3.0
 """Between two commits, of the time that the first one took: when the second is due, and when it is an early one."""
 _REMEMBERED = 8
-_SLOW_SECONDS, _VISIBLE_SECONDS = 1.0, 10.0
+_SLOW_SECONDS = 1.0
 _NOTHING, _ALL = -1, 1 << 62
 """Numbers of rows in a transaction: before the first, behind the last."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """feed: its id. topic of its progress. format: of Resolved and Admin.
-
-    commit_seconds: between two commits at the most; gap_seconds: at the least, while nothing more is there to be sent.
-
-    fit: makes rows and DDL no larger than the topic takes. is_each: each table has a topic of its own.
-    """
-
-    feed: str
-    progress_topic: str
-    format: Format
-    fit: Fit
-    commit_seconds: float = 0.2
-    gap_seconds: float = 0.0
-    is_each: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Status:
-    """After a commit. rows: sent by this process; by_partition: of them, of each."""
-
-    progress: Progress
-    rows: int
-    by_partition: tuple[int, ...]
-
-
-@dataclass(slots=True, kw_only=True)
-class Hooks:
-    """What the run asks and tells: check raises what ends it; wanted: how many partitions there shall be."""
-
-    check: Callable[[], None] = lambda: None
-    wanted: Callable[[], int | None] = lambda: None
-    told: Callable[[Status], None] = lambda status: None
-    warn: Callable[[str], None] = lambda text: None
-    """Told what an operator should know and what does not end the run; may be told the same again."""
-    is_ours: Callable[[], bool] = lambda: False
-    """Whether the feed is known to be ours still, when Kafka says that somebody has taken over."""
-
-
-@dataclass(slots=True)
-class _Sending:
-    """What was sent of a source. done: the last place that an earlier run has sent; last: of the open transaction.
-
-    of: name of that, as in `Followed.inside_of`.
-    """
-
-    source: Source
-    _at: Followed
-    done: Place
-    last: Place | None = None
-    of: str = ""
-    is_open: bool = False
-    _mark: Mark | None = None
-    """The last one, until somebody asks where we are: few of many transactions are asked for."""
-
-    @property
-    def name(self) -> str:
-        return self._at.source
-
-    @property
-    def assigned(self) -> int:
-        return self._at.assigned if self._mark is None else self._mark.t
-
-    @property
-    def at(self) -> Followed:
-        mark = self._mark
-        if mark is not None:
-            position = mark.position
-            # The log is read again only on the way to the first place behind it.
-            again = self._at.again_from if position == self._at.position else None
-            fields = {"position": position, "assigned": mark.t, "again_from": again, "branches": mark.branches}
-            self._at, self._mark = _changed(self._at, {**fields, "filled": mark.filled}), None
-        return self._at
-
-    def take(self, piece: Piece) -> None:
-        """Of a transaction. With a DDL in it its rows have several times; a chunk's rows are in no log."""
-        if not self.is_open:
-            self.of = piece.gtid
-        if piece.is_ddl or piece.is_snapshot:
-            self.of = ""
-        self.is_open = True
-
-    def end(self, mark: Mark) -> None:
-        """Of a transaction."""
-        self.is_open, self.last, self._mark = False, None, mark
-
-    @property
-    def is_half_sent(self) -> bool:
-        """Of the transaction that comes, or is being read, an earlier run has sent rows, and this one none yet."""
-        return self.done.t > self.assigned
-
-    @property
-    def inside(self) -> tuple[int, int] | None:
-        """The last row that was sent of a transaction of which not all were."""
-        if self.is_open and self.last is not None:
-            return self.last.t, self.last.seq
-        return (self.done.t, self.done.seq) if self.is_half_sent else None
-
-    @property
-    def told(self) -> Followed:
-        """Where it is, for the progress."""
-        is_ours = self.is_open and self.last is not None
-        inside = self.inside
-        of = "" if inside is None else self.of if is_ours else self._at.inside_of
-        found: Followed = _changed(self.at, {"inside": inside, "inside_of": of})
-        return found
 
 
 @dataclass(slots=True, kw_only=True)
@@ -166,7 +58,7 @@ class Run:
     progress: Progress
     moved: Progress | None = None
     _stream: Reading | Merge = field(init=False)
-    _sending: list[_Sending] = field(init=False)
+    _sending: list[Sending] = field(init=False)
     _lanes: Lanes = field(init=False)
     _conflicts: Conflicts | None = None
     _reached: Place = field(init=False)
@@ -184,6 +76,8 @@ class Run:
     _idle_at: float = 0.0
     _looked_at: float = 0.0
     _paused_at: float = 0.0
+    _ahead: Ahead | None = None
+    """From a giant transaction on until all that was sent ahead of it has been gone by."""
 
     def go(self) -> None:
         """Until `hooks.check` or an error ends it. Raises Transient, Ambiguous, Terminal."""
@@ -193,6 +87,8 @@ class Run:
                 self._scale_on(self.progress.intent)
             self._follow()
         finally:
+            if self._ahead is not None:
+                self._ahead.close()
             self._stream.close()
             self._stream.remove()
 
@@ -215,7 +111,7 @@ class Run:
         first = self.sources[0].dispatcher
         self._conflicts = Conflicts(first.weights, lanes.main.sent.aligned) if first.rule.way == "conflict" else None
         self._sending = [
-            _Sending(source, at, Place(*at.inside) if at.inside else Place(0, _NOTHING))
+            Sending(source, at, Place(*at.inside) if at.inside else Place(0, _NOTHING))
             for source, at in zip(self.sources, progress.sources, strict=True)
         ]
         self._by_partition = [0] * len(lanes.main.sent.ends)
@@ -239,10 +135,10 @@ class Run:
         # A Resolved may stand there.
         least, before = self._lanes.latest.t, {each.source for each in self.progress.sources}
         sources = tuple(
-            each if each.source in before else _changed(each, {"assigned": max(each.assigned, least)})
+            each if each.source in before else changed(each, {"assigned": max(each.assigned, least)})
             for each in moved.sources
         )
-        made: Progress = _changed(moved, {"sources": sources})
+        made: Progress = changed(moved, {"sources": sources})
         reach("feed.moving")
         self.producer.commit(self.settings.progress_topic, made)
         reach("feed.moved")
@@ -259,15 +155,7 @@ class Run:
             last = {(str(message.topic()), message.partition() or 0): tags_of(message) for message in messages}
             t = self.progress.resolved
             self.producer.close_open(last, t, self.settings.format.resolved(t))
-            self._await_closed()
-
-    def _await_closed(self) -> None:
-        deadline = time.monotonic() + _VISIBLE_SECONDS
-        while found := self.broker.open_ones(self._lanes.numbered):
-            if time.monotonic() > deadline:
-                topic, number = min(found)
-                raise Transient(f"A transaction in partition {number} of {topic} is open, and not this feed's.")
-            time.sleep(0.05)
+            await_closed(self.broker, self._lanes)
 
     def _use(self, partitions: int) -> None:
         for source in self.sources:
@@ -310,6 +198,8 @@ class Run:
                 self._pause()
             else:
                 self._send(self._sending[piece.source], piece)
+            if self._ahead is not None:
+                self._go_ahead(self._ahead)
 
     def _pause(self) -> None:
         """Between two items of the log, but for those that come close behind each other."""
@@ -326,6 +216,9 @@ class Run:
         if not any(each.is_open for each in self._sending):
             self._look_at_topic(now)
             self._scale()
+        reading = self._stream
+        if self._ahead is None and isinstance(reading, Reading) and reading.waiting_rows >= GIANT_ROWS:
+            self._ahead = begin(self.settings.feed, self._sending[0], reading, is_each=self._lanes.is_each)
 
     def _is_early(self) -> bool:
         """Nothing more is there to be sent, nor comes while commits have to wait for one another."""
@@ -338,7 +231,8 @@ class Run:
     def _is_due(self, now: float) -> bool:
         if self.producer.rows:
             return now >= self._due_at
-        return now >= self._idle_at and self._whole > self.progress.resolved
+        has_news = self._whole > self.progress.resolved or (self._ahead is not None and self._ahead.has_news)
+        return now >= self._idle_at and has_news
 
     def _plan(self, began: float) -> None:
         """The next commit is an interval behind the begin of the last one; slow ones leave time for the log.
@@ -358,14 +252,39 @@ class Run:
         """All of all sources up to this time has been sent."""
         return min(self._whole_of(each) for each in self._sending)
 
-    def _whole_of(self, sending: _Sending) -> int:
+    def _whole_of(self, sending: Sending) -> int:
         if sending.is_open:
             return sending.assigned
         return max(sending.assigned, self._stream.next_head(sending.source.number) - 1)
 
+    # What does not wait for a giant transaction.
+
+    def _go_ahead(self, ahead: Ahead) -> None:
+        (sending,) = self._sending
+        for piece in ahead.pieces(self._lanes, sending.source):
+            if not self._send_ahead(sending, ahead, piece):
+                ahead.close()
+        is_over = isinstance(self._stream, Reading) and not self._stream.waiting_rows
+        if is_over and not sending.is_open and self._whole >= ahead.resolved:
+            ahead.close()
+            self._ahead = None
+
+    def _send_ahead(self, sending: Sending, ahead: Ahead, piece: Piece) -> bool:
+        """False: it holds rows of a table that has no topic yet."""
+        rows = self._rows(sending, piece, ahead.layout)
+        if self._lanes.is_each and self._lanes.unknown((row.layout.schema, row.layout.table) for row in rows):
+            return False
+        sending.source.dispatcher.prepare(rows)
+        for row in rows:
+            self._send_row(sending, row, ahead.elsewhere)
+            self._commit_if_large()
+        if piece.mark is not None:
+            ahead.resolved = piece.mark.t
+        return True
+
     # Rows.
 
-    def _send(self, sending: _Sending, piece: Piece) -> None:
+    def _send(self, sending: Sending, piece: Piece) -> None:
         sending.take(piece)
         if piece.is_ddl:
             self._send_ddl(sending, piece)
@@ -374,6 +293,8 @@ class Run:
         if (mark := piece.mark) is not None:
             was_filling = mark.filled is not None and self._is_filling
             sending.end(mark)
+            if self._ahead is not None:
+                self._ahead.close()
             if was_filling and not self._is_filling:
                 # Never the place of an Admin that begins a generation, which would then count as sent.
                 self._send_filled(Place(piece.t, piece.seq + len(piece.changes) + 1))
@@ -391,9 +312,8 @@ class Run:
             tags = [("vr-snapshot", said.snapshot.encode())]
             self.producer.broadcast(lane, Kind.ADMIN, place, [self.settings.format.admin(said)], tags)
 
-    def _send_rows(self, sending: _Sending, piece: Piece) -> None:
-        rows = [self._row(sending, piece, seq, change) for seq, change in enumerate(piece.changes, piece.seq)]
-        rows = [row for row in rows if row.place > sending.done]
+    def _send_rows(self, sending: Sending, piece: Piece) -> None:
+        rows = [row for row in self._rows(sending, piece, sending.source.tables.layout) if row.place > sending.done]
         if self._lanes.is_each:
             self._open_topics((row.layout.schema, row.layout.table) for row in rows)
         sending.source.dispatcher.prepare(rows)
@@ -402,12 +322,19 @@ class Run:
         for row in rows:
             self._send_row(sending, row)
             sending.last = self._reached = row.place
-            if self.producer.rows >= _MOST_ROWS or self.producer.nbytes >= _MOST_BYTES:
-                self._commit()
+            self._commit_if_large()
 
-    def _row(self, sending: _Sending, piece: Piece, seq: int, change: RowChange) -> Row:
+    def _commit_if_large(self) -> None:
+        if self.producer.rows >= _MOST_ROWS or self.producer.nbytes >= _MOST_BYTES:
+            self._commit()
+
+    def _rows(self, sending: Sending, piece: Piece, layout: Callable[[int], Layout]) -> list[Row]:
+        changes = enumerate(piece.changes, piece.seq)
+        return [self._row(sending, layout(change.table), piece, seq, change) for seq, change in changes]
+
+    def _row(self, sending: Sending, layout: Layout, piece: Piece, seq: int, change: RowChange) -> Row:
         return Row(
-            layout=sending.source.tables.layout(change.table),
+            layout=layout,
             place=Place(piece.t, seq),
             before=change.before,
             after=change.after,
@@ -417,15 +344,22 @@ class Run:
             is_snapshot=piece.is_snapshot,
         )
 
-    def _send_row(self, sending: _Sending, row: Row) -> None:
+    def _send_row(self, sending: Sending, row: Row, elsewhere: Elsewhere | None = None) -> None:
+        """elsewhere: ahead of its turn, where it goes there."""
         tags, lane = _tags(row), self._lanes.of_row(row.layout.schema, row.layout.table)
         for partition, each in sending.source.dispatcher.placed(row):
+            if elsewhere is not None and partition not in elsewhere.get(lane.name, ()):
+                continue
             self._align(partition, each)
+            if lane.sent.is_before_cut(partition, each.place):
+                continue
             format = sending.source.format
             messages = self._keyed(lane, row, self.settings.fit.row(format, each, format.row(each)))
             self.producer.row(lane, partition, each.place, messages, tags)
             self._sent_rows += 1
             self._by_partition[partition] += 1
+            if elsewhere is not None:
+                lane.sent.go_ahead(partition, each.place)
 
     def _keyed(self, lane: Lane, of: Row | Ddl, messages: Sequence[Encoded]) -> Sequence[Encoded]:
         return messages if self.settings.format.name in KEYLESS else keyed(self.broker, lane, of, messages)
@@ -439,7 +373,7 @@ class Run:
         if self._conflicts is not None:
             self._conflicts.pass_barrier()
 
-    def _send_ddl(self, sending: _Sending, piece: Piece) -> None:
+    def _send_ddl(self, sending: Sending, piece: Piece) -> None:
         said: dict[str, Any] = piece.changes[0].after
         place = Place(piece.t, piece.seq)
         ddl = Ddl(
@@ -461,7 +395,7 @@ class Run:
             self._pass_barrier()
             sending.last = self._reached = place
 
-    def _lanes_of(self, sending: _Sending, ddl: Ddl) -> list[Lane]:
+    def _lanes_of(self, sending: Sending, ddl: Ddl) -> list[Lane]:
         """A table that is gone, or never was, gets no topic."""
         has, names = sending.source.tables.filter.has, list(ddl.tables)
         if sending.source.is_folded:
@@ -472,7 +406,7 @@ class Run:
 
     # The end of a Kafka transaction.
 
-    def _commit(self, *, opened: Sequence[Lane] = (), **changed: Any) -> None:
+    def _commit(self, *, opened: Sequence[Lane] = (), **more: Any) -> None:
         """opened: topics that are recorded with it and hold nothing yet."""
         began = time.monotonic()
         self.hooks.check()
@@ -480,21 +414,19 @@ class Run:
         resolved = max(self._whole, self.progress.resolved)
         self._resolve(resolved)
         self.producer.flush()
-        # Until all that was found behind the progress has been gone by, the next run has to find it, too.
-        is_reached = self._reached >= self._lanes.latest
         fields = {
             "sources": tuple(each.told for each in self._sending),
             "resolved": resolved,
-            "ends": tuple(self._lanes.main.sent.ends) if is_reached else self.progress.ends,
-            "topics": (*self._lanes.recorded(is_reached=is_reached), *(lane.record() for lane in opened)),
-            **changed,
+            "ends": self._lanes.main.sent.told(self._reached),
+            "topics": (*self._lanes.recorded(self._reached), *(lane.record(self._reached) for lane in opened)),
+            **more,
         }
-        made = _changed(self.progress, fields)
+        made = changed(self.progress, fields)
         asked = time.monotonic()
         self.producer.commit(self.settings.progress_topic, made)
         if time.monotonic() - asked > _SLOW_SECONDS:
             # The broker's coordinator may have moved, and left its mark out somewhere.
-            self._await_closed()
+            await_closed(self.broker, self._lanes)
         self.progress = made
         self._plan(began)
         self.hooks.told(
@@ -505,10 +437,20 @@ class Run:
         now, is_first = time.monotonic(), not self._is_resolved
         message = self.settings.format.resolved(t)
         for lane in self._lanes.resolvable(now):
-            self.producer.resolved(lane, t, message)
+            self._resolve_lane(lane, t, message)
         if is_first:
             self._lanes.spread(now)
         self._is_resolved = True
+
+    def _resolve_lane(self, lane: Lane, t: int, message: Encoded) -> None:
+        ahead = self._ahead
+        apart = ahead.elsewhere.get(lane.name) if ahead is not None and ahead.elsewhere else None
+        if ahead is None or not apart or ahead.resolved <= t:
+            self.producer.resolved(lane, t, message)
+            return
+        self.producer.resolved(lane, t, message, sorted(set(range(lane.partitions)) - apart))
+        ahead.said = ahead.resolved
+        self.producer.resolved(lane, ahead.resolved, self.settings.format.resolved(ahead.resolved), sorted(apart))
 
     # Partitions that grow and shrink (E).
 
@@ -516,7 +458,9 @@ class Run:
         wanted = self.hooks.wanted()
         if wanted is None or wanted == self.progress.partitions:
             return
-        if any(each.is_half_sent for each in self._sending) or self._reached < self._lanes.latest:
+        # What is sent ahead goes by the partitions of now, whether it has begun or not.
+        is_ahead = self._ahead is not None or self._reached < self._lanes.latest
+        if is_ahead or any(each.is_half_sent for each in self._sending):
             return
         self._check_topic()
         self._commit()
@@ -547,10 +491,6 @@ class Run:
 
     def _check_topic(self) -> None:
         check_topics(self.broker, self.progress, self._lanes, self.hooks.wanted())
-
-
-def _changed(value: Any, fields: dict[str, Any]) -> Any:
-    return msgspec.structs.replace(value, **fields)
 
 
 def _tags(of: Row | Ddl) -> list[Header]:

@@ -3,8 +3,8 @@
 Each is a feed's topic by itself (docs/feed.md): numbers, generations, Resolved and Admin are its own. Where tables have
 theirs, rows go to the table's, DDL to those of the tables that it names, and all DDL to the one of the address.
 
-What must stay true: of two tables no rows go into one topic; what a topic was recorded with is replaced by what it has
-now only when everything that stands in any topic behind the progress has been gone by.
+What must stay true: of two tables no rows go into one topic; what was recorded of a partition is replaced by what it
+has now only when everything that stands in it behind the progress has been gone by.
 """
 
 from __future__ import annotations
@@ -23,8 +23,12 @@ from vreplication.feed.progress import End, Progress, TableTopic
 QUIET_SECONDS = 10.0
 """So often a topic gets Resolved into which nothing else goes."""
 _ALL = 1 << 62
+EVERYTHING = Place(_ALL, 0)
+"""Behind all places."""
 _FOREIGN = re.compile(r"[^A-Za-z0-9._-]")
 _LONGEST = 249
+
+_NOWHERE = Place(0, 0)
 
 Named = tuple[str, str]
 """A table: schema and name."""
@@ -45,13 +49,17 @@ def tags_of(message: Message) -> Tags:
 class Sent:
     """What stands in a topic behind the progress: rows that are not sent again (P7), and where each partition ends.
 
-    latest: the last place that was found. aligned: the highest number of an Align. Where retention or compaction has
-    taken the first ones, what is before the first that is left was sent as well.
+    aligned: the highest number of an Align. Where retention or compaction has taken the first ones, what is before the
+    first that is left was sent as well. What is sent ahead of its turn (ahead.py) is as what was found.
     """
 
     def __init__(self, ends: Sequence[End]) -> None:
         self.ends = list(ends)
-        self.latest = self.aligned = Place(0, 0)
+        self.aligned = Place(0, 0)
+        self._told = list(ends)
+        """As the progress says it."""
+        self._behind: dict[int, Place] = {}
+        """The last place in each partition that is still to be gone by."""
         self._rows: dict[tuple[int, Place], int] = {}
         self._others: dict[tuple[int, str, int, Place], int] = {}
         self._cuts: dict[int, Place] = {}
@@ -63,7 +71,7 @@ class Sent:
     def take(self, partition: int, offset: int, tags: Tags) -> None:
         """In the order of its partition."""
         place = Place(tags.t, tags.seq)
-        self.latest = max(self.latest, _row_of(tags))
+        self._behind[partition] = max(self._behind.get(partition, _NOWHERE), _row_of(tags))
         missing = self.missing(partition, tags)
         if missing > 0:
             self._cuts[partition] = _first_left(tags)
@@ -77,6 +85,33 @@ class Sent:
             key = (partition, tags.kind.value, tags.generation, place)
             self._others[key] = self._others.get(key, 0) + 1
 
+    def go_ahead(self, partition: int, place: Place) -> None:
+        """All of this partition up to this row was sent, whose turn is still to come."""
+        self._behind[partition] = place
+        self._cuts[partition] = Place(place.t, place.seq + 1)
+
+    def is_before_cut(self, partition: int, place: Place) -> bool:
+        """It was sent, whatever it is."""
+        return bool(self._cuts) and place < self._cuts.get(partition, place)
+
+    @property
+    def latest(self) -> Place:
+        """The last place that was found, and is still to be gone by."""
+        return max(self._behind.values(), default=_NOWHERE)
+
+    def told(self, reached: Place) -> tuple[End, ...]:
+        """For the progress. Until all that stands in a partition has been gone by the next run has to find it, too."""
+        kept = {number: place for number, place in self._behind.items() if place > reached}
+        before = self._told + [End()] * (len(self.ends) - len(self._told)) if kept else []
+        self._told = [before[number] if number in kept else end for number, end in enumerate(self.ends)]
+        self._behind = kept
+        return tuple(self._told)
+
+    @property
+    def is_kept(self) -> bool:
+        """Of some partition it is not told yet how it ends."""
+        return bool(self._behind)
+
     @property
     def has_more(self) -> bool:
         """Something that is counted stands there."""
@@ -84,12 +119,12 @@ class Sent:
 
     def rows(self, partition: int, place: Place) -> int:
         """How many messages of this row are there, or were."""
-        if self._cuts and place < self._cuts.get(partition, place):
+        if self.is_before_cut(partition, place):
             return _ALL
         return self._rows.get((partition, place), 0) if self._rows else 0
 
     def others(self, partition: int, kind: Kind, generation: int, place: Place) -> int:
-        if self._cuts and place < self._cuts.get(partition, place):
+        if self.is_before_cut(partition, place):
             return _ALL
         return self._others.get((partition, kind.value, generation, place), 0) if self._others else 0
 
@@ -136,11 +171,11 @@ class Lane:
         """Some partition in use has no Admin yet."""
         return any(end.n == 0 for end in self.sent.ends[: self.partitions])
 
-    def record(self) -> TableTopic:
+    def record(self, reached: Place) -> TableTopic:
         if self.table is None:
             raise ValueError("the topic of the address is recorded in the progress itself")
-        if self.recorded is None or self.is_changed:
-            ends = tuple(chain.from_iterable((end.offset, end.n) for end in self.sent.ends))
+        if self.recorded is None or self.is_changed or self.sent.is_kept:
+            ends = tuple(chain.from_iterable((end.offset, end.n) for end in self.sent.told(reached)))
             self.recorded = TableTopic(*self.table, self.id, self.before, self.since, ends)
             self.is_changed = False
         return self.recorded
@@ -238,10 +273,9 @@ class Lanes:
         for number, lane in enumerate(self):
             lane.resolved_at = now - QUIET_SECONDS * number / len(self)
 
-    def recorded(self, *, is_reached: bool) -> tuple[TableTopic, ...]:
-        """is_reached: all that stands behind the progress has been gone by."""
-        lanes = self.by_table.values()
-        return tuple(lane.record() if is_reached or lane.recorded is None else lane.recorded for lane in lanes)
+    def recorded(self, reached: Place) -> tuple[TableTopic, ...]:
+        """reached: the last place that was gone by."""
+        return tuple(lane.record(reached) for lane in self.by_table.values())
 
 
 def lanes_of(progress: Progress, *, is_each: bool) -> Lanes:

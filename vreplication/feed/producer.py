@@ -183,8 +183,9 @@ class FeedProducer:
         few = (each for each in lanes if each.name not in found or len(found[each.name].partitions) < partitions)
         return next(few, None)
 
-    def resolved(self, lane: Lane, t: int, message: Encoded) -> None:
-        for partition in range(lane.partitions):
+    def resolved(self, lane: Lane, t: int, message: Encoded, partitions: Iterable[int] | None = None) -> None:
+        """partitions: not to all that are in use, but to these."""
+        for partition in range(lane.partitions) if partitions is None else partitions:
             self._produce(lane, partition, Kind.RESOLVED, Place(t, 0), message, (), "")
         lane.resolved, lane.resolved_at = t, time.monotonic()
 

@@ -40,6 +40,8 @@ OpenLog = Callable[[Position], Tailer]
 class Source:
     """number: of `count`. tables, dispatcher, format: its own, for names, collations and flavor are its server's.
 
+    tables_ahead: makes another catalog, for who reads the log beside (ahead.py).
+
     home: where its sorter's files go; budget_bytes: what open transactions may take in memory. snapshot: of the rows
     that are there, or None. is_folded: the server tells tables by names in lower case. check_ddl: raises what ends the
     feed before a statement is sent.
@@ -53,6 +55,7 @@ class Source:
     open_log: OpenLog
     home: Path
     budget_bytes: int = MATCHER_BUDGET_BYTES
+    tables_ahead: Callable[[], Tables] | None = None
     snapshot: Snapshot | None = None
     is_folded: bool = False
     check_ddl: Callable[[Ddl], None] = lambda ddl: None
@@ -117,6 +120,8 @@ class Reading:
         self._half = (sent.inside_of, sent.inside[0]) if sent.inside and sent.inside_of else None
         """The transaction of which rows were sent already, until it comes: its name, and the time that they have."""
         self._open: _Transaction | None = None
+        self.waiting = ""
+        """Name of the transaction whose end has not been read, where it comes in parts."""
         self._branches: tuple[Branch, ...] | None = None
         """None: to be asked for."""
         self._tailer: Tailer | None = None
@@ -138,8 +143,18 @@ class Reading:
         assert self._tailer is not None
         with running(self._snapshot):
             for item in self._tailer:
-                yield from self._take(item)
+                yield from self.take(item)
                 yield None
+
+    @property
+    def has_branches(self) -> bool:
+        """Prepared ones, whose end has not been read."""
+        return bool(self._matcher.held())
+
+    @property
+    def waiting_rows(self) -> int:
+        """Of a transaction whose end has not been read."""
+        return self._matcher.pending_changes
 
     def is_drained(self, seconds: float) -> bool:
         """All that the source has sent was handed on, and nothing more comes for so long. Raises Transient."""
@@ -158,12 +173,13 @@ class Reading:
         """As of a Merge: one source is sent as it is read, and nothing waits."""
         return 0
 
-    def _take(self, item: Group | Heartbeat | Stopped) -> Iterator[Piece]:
+    def take(self, item: Group | Heartbeat | Stopped) -> Iterator[Piece]:
         if isinstance(item, Stopped):
             raise item.error
         if isinstance(item, Group):
             if item.kind is not GroupKind.COMMIT:
                 self._branches = None
+            self.waiting = "" if item.is_last else gtid_text(item)
             for group in self._matcher.feed(item):
                 yield from self._cut(group)
 
@@ -192,7 +208,7 @@ class Reading:
 
     def _new(self, group: Group) -> _Transaction:
         """Of one that was sent in part the rest has the same time, whatever the log of another server says of it."""
-        name, commit = _gtid_text(group), group.time_micros
+        name, commit = gtid_text(group), group.time_micros
         if self._half is None:
             return _Transaction(self._next(commit), 0, name, commit)
         if name != self._half[0]:
@@ -202,11 +218,11 @@ class Reading:
 
     def _check_first(self, group: Group) -> None:
         """Nothing of ours comes before the one that was sent in part. Raises SourceChanged."""
-        if self._half is None or _gtid_text(group) == self._half[0]:
+        if self._half is None or gtid_text(group) == self._half[0]:
             return
         if any(change.table >= 0 or change.table == DEFINED for change in group.items):
             raise SourceChanged(
-                f"Of transaction {self._half[0]} a part was sent, and this server's log has {_gtid_text(group)} first.",
+                f"Of transaction {self._half[0]} a part was sent, and this server's log has {gtid_text(group)} first.",
                 cure="Start the former server once more, until the feed has sent it; or begin another feed.",
             )
 
@@ -264,7 +280,7 @@ class Reading:
         return Mark(self._assigned, group.end, self._branches, self._filled)
 
 
-def _gtid_text(group: Group) -> str:
+def gtid_text(group: Group) -> str:
     if group.gtid is None:
         return str(group.start)
     name = group.gtid

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from uuid import UUID
 
@@ -37,14 +38,15 @@ from vreplication.feed.broker import Broker, Topic
 from vreplication.feed.cascades import Cascades
 from vreplication.feed.catalog import Filter, Tables
 from vreplication.feed.dispatch import Dispatcher, Rule, Weights
-from vreplication.feed.feed import Hooks, Run, Settings, Status
-from vreplication.feed.lanes import Lanes, lanes_of
+from vreplication.feed.feed import Run
+from vreplication.feed.lanes import EVERYTHING, Lanes, lanes_of
 from vreplication.feed.large import PARTS, Fit, Policy, pieced
 from vreplication.feed.messages import Admin, Format, Place
 from vreplication.feed.producer import FeedProducer
 from vreplication.feed.progress import End, Filled, Followed, Progress, decode
 from vreplication.feed.reading import Source
 from vreplication.feed.snapshot import Snapshot
+from vreplication.feed.terms import Hooks, Settings, Status
 from vreplication.feed.topics import Missing, followed, holds, make_lanes, unfit
 from vreplication.mysql.server import identity_of, is_mariadb, prepared_branches
 from vreplication.mysql.session import Session, connect
@@ -284,12 +286,13 @@ def _source(
     feed: Feed, session: Session, number: int, filled: Filled | None, warn: Callable[[str], None]
 ) -> Iterator[Source]:
     origin = feed.sources[number]
-    tables = Tables(
+    catalog = partial(
+        Tables,
         filter=origin.filter,
         connect=lambda: connect(origin.url),
-        first=number * _LAYOUTS,
         is_asking=feed.is_snapshot or feed.rule.way == "conflict",
     )
+    tables = catalog(first=number * _LAYOUTS)
     is_folded = bool(int(session.value("SELECT @@lower_case_table_names")))
     cascades = Cascades(
         session=session,
@@ -304,6 +307,8 @@ def _source(
             number=number,
             count=len(feed.sources),
             tables=tables,
+            # Layouts of both have different numbers, by which formats know them.
+            tables_ahead=lambda: catalog(first=(len(feed.sources) + number) * _LAYOUTS),
             dispatcher=Dispatcher(feed.rule, 1, Weights(session), warn),
             format=origin.format,
             open_log=lambda start: _open_log(origin.url, session, start),
@@ -455,7 +460,7 @@ def _first(feed: Feed, producer: FeedProducer, progress: Progress, lanes: Lanes)
         producer.admin(lane, Place(t, 0), admin, partitions=count, generation=1)
         producer.resolved(lane, t, feed.format.resolved(t))
     producer.flush()
-    fields = {"ends": tuple(lanes.main.sent.ends), "topics": lanes.recorded(is_reached=True)}
+    fields = {"ends": tuple(lanes.main.sent.ends), "topics": lanes.recorded(EVERYTHING)}
     begun = msgspec.structs.replace(progress, **fields)
     producer.commit(feed.progress_topic, begun)
     return begun

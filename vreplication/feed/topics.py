@@ -187,6 +187,16 @@ def check_held(broker: Broker, lanes: Lanes) -> None:
             time.sleep(0.02)
 
 
+def await_closed(broker: Broker, lanes: Lanes) -> None:
+    """No transaction is open in any partition. Raises Transient."""
+    deadline = time.monotonic() + _VISIBLE_SECONDS
+    while found := broker.open_ones(lanes.numbered):
+        if time.monotonic() > deadline:
+            topic, number = min(found)
+            raise Transient(f"A transaction in partition {number} of {topic} is open, and not this feed's.")
+        time.sleep(0.05)
+
+
 def find_tails(broker: Broker, lanes: Lanes, *, is_scaling: bool) -> None:
     """It is not sent again (P7). Raises Terminal, Transient.
 

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vreplication.errors import Ambiguous, Cancelled, Interrupted, Refused, Terminal, Transient, VReplicationError
-from vreplication.feed.feed import Status
 from vreplication.feed.lanes import topic_name
 from vreplication.feed.progress import Progress
+from vreplication.feed.terms import Status
 from vreplication.masking import mask
 from vreplication.mysql.server import identity_of
 from vreplication.mysql.session import Session, connect

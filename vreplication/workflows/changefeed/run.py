@@ -20,9 +20,9 @@ from vreplication.errors import Cancelled, Interrupted, LeaseHeld, Refused, Term
 from vreplication.feed import dispatch
 from vreplication.feed.address import Address, parse
 from vreplication.feed.dispatch import MOST_PARTITIONS
-from vreplication.feed.feed import Hooks
 from vreplication.feed.formats import make_format
 from vreplication.feed.running import Feed, Origin, Service, end
+from vreplication.feed.terms import Hooks
 from vreplication.mysql.server import identity_of, is_mariadb
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
