@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vreplication.cutover.ahead import verb
+from vreplication.cutover.sentry import patience
 from vreplication.errors import Refused, SourceChanged, Terminal
 from vreplication.mysql.processes import processes
 from vreplication.mysql.quoting import text
@@ -135,7 +136,8 @@ def remove(url: SourceUrl, row: WorkflowRow, our_lease: Lease) -> None:
 def drop_of_retired(session: Session, row: WorkflowRow) -> None:
     """Of the old table, which is out of use for good. Raises LockWait when somebody uses it."""
     if is_asked(row):
-        triggers.drop_all(session, row.source_schema, row.retired_table)
+        with patience(session):
+            triggers.drop_all(session, row.source_schema, row.retired_table)
 
 
 def check_none(session: Session, row: WorkflowRow) -> None:

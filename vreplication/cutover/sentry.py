@@ -13,6 +13,8 @@ from vreplication.cutover.identity import table_identity
 from vreplication.errors import Terminal
 from vreplication.mysql.quoting import qualified, text
 from vreplication.mysql.session import Session, SqlError
+from vreplication.names import is_deny_trigger
+from vreplication.schema import triggers
 from vreplication.settings import TABLE_SECONDS
 
 DROP_WAIT_SECONDS = 10
@@ -66,7 +68,24 @@ def is_sentry(session: Session, schema: str, name: str, workflow: str) -> bool:
 
 def drop_table(session: Session, schema: str, name: str, identity: str, *, is_mariadb: bool) -> bool:
     """Drop a retired or shadow table, only if it is the one whose identity was recorded. True: it was dropped."""
-    return drop_if(session, schema, name, lambda: table_identity(session, schema, name, is_mariadb) == identity)
+
+    def is_ours() -> bool:
+        return table_identity(session, schema, name, is_mariadb) == identity
+
+    if is_ours():
+        drop_triggers(session, schema, name)
+    return drop_if(session, schema, name, is_ours)
+
+
+def drop_triggers(session: Session, schema: str, name: str) -> None:
+    """Of a table that is about to be dropped: LOCK TABLES takes along what they use, for as long as that takes.
+
+    Those that deny writes stay, to the end. Raises LockWait.
+    """
+    found = [each for each in triggers.names_on(session, schema, name) if not is_deny_trigger(each)]
+    # Who may not do that (any more) may drop the table all the same.
+    with patience(session), contextlib.suppress(SqlError):
+        triggers.drop(session, schema, found)
 
 
 def drop_if(session: Session, schema: str, name: str, is_ours: Callable[[], bool]) -> bool:
@@ -74,7 +93,7 @@ def drop_if(session: Session, schema: str, name: str, is_ours: Callable[[], bool
 
     Raises LockWait when somebody holds the table for longer than DROP_WAIT_SECONDS.
     """
-    with _patience(session), _locked(session, schema, name) as exists:
+    with patience(session), _locked(session, schema, name) as exists:
         if not exists or not is_ours():
             return False
         with session.patient(TABLE_SECONDS):
@@ -83,7 +102,7 @@ def drop_if(session: Session, schema: str, name: str, is_ours: Callable[[], bool
 
 
 @contextlib.contextmanager
-def _patience(session: Session) -> Iterator[None]:
+def patience(session: Session) -> Iterator[None]:
     """The servers' own default is a day or a year, with everybody who comes later queued behind us."""
     before = int(session.value("SELECT @@lock_wait_timeout"))
     session.execute_raw(f"SET SESSION lock_wait_timeout={DROP_WAIT_SECONDS}")

@@ -237,9 +237,14 @@ def drop_all(session: Session, schema: str, table: str) -> list[str]:
     Raises LockWait.
     """
     found = names_on(session, schema, table)
-    for name in found:
-        session.execute_raw(f"DROP TRIGGER IF EXISTS {qualified(schema, name)}")
+    drop(session, schema, found)
     return found
+
+
+def drop(session: Session, schema: str, triggers: Iterable[str]) -> None:
+    """By name, from whatever table. Raises LockWait."""
+    for name in triggers:
+        session.execute_raw(f"DROP TRIGGER IF EXISTS {qualified(schema, name)}")
 
 
 def is_definer_us(session: Session, trigger: Trigger) -> bool:

@@ -15,7 +15,7 @@ from vreplication.binlog import position
 from vreplication.binlog.wire import origin_of
 from vreplication.cutover import carried
 from vreplication.cutover.identity import table_identities, table_identity
-from vreplication.cutover.sentry import drop_if
+from vreplication.cutover.sentry import drop_if, drop_triggers
 from vreplication.engine.driver import Driver
 from vreplication.engine.job import definition_of
 from vreplication.errors import Refused, VReplicationError
@@ -232,6 +232,8 @@ def undo(session: Session, row: WorkflowRow) -> None:
         return recorded is not None and recorded in (CREATING, found)
 
     try:
+        if carried.is_asked(row) and is_ours():
+            drop_triggers(session, row.source_schema, row.shadow_table)
         drop_if(session, row.source_schema, row.shadow_table, is_ours)
     finally:
         keytables.drop_all(session, row.id)
