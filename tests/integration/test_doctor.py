@@ -10,12 +10,14 @@ import pytest
 
 from sandbox.databases import Database
 from tests.support.flow import begin, paused_at, wait_reached, wait_until
+from tests.support.pairs import Pair
 from tests.support.rows import make_move
 from vreplication import masking, names
 from vreplication.cli import main, options
+from vreplication.mysql.server import identity_of
 from vreplication.mysql.session import Session, connect
 from vreplication.settings import SIDECAR
-from vreplication.state import lease
+from vreplication.state import layout, lease
 from vreplication.workflows.move_tables.streams import stream_id
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -139,6 +141,48 @@ def test_a_setting_that_plans_refuse_is_named(database: Database, doctor: Doctor
     finally:
         database.admin.execute_raw(f"SET GLOBAL binlog_row_image={found_before}")
     assert (code, "row image" in {what for kind, what, _ in found if kind == "setting"}) == (1, True)
+
+
+def test_what_the_user_lacks_is_named_as_its_grants(database: Database, doctor: Doctor) -> None:
+    database.admin.execute_raw(f"REVOKE LOCK TABLES ON `{database.name}`.* FROM '{database.user}'@'%'")
+    code, found = doctor()
+    (cure,) = [cure for kind, _, cure in found if kind == "grants"]
+    assert code == 1
+    assert f"GRANT LOCK TABLES ON `{database.name}`.* TO the user;" in cure
+
+
+@pytest.mark.parametrize("pair", ["mysql-mariadb", "mariadb-mysql"], indirect=True)
+def test_both_ends_of_a_move(pair: Pair, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """What each needs as such, whose triggers deny writes on the source, and the log that a move would read there."""
+
+    def doctor() -> set[tuple[str, str, str]]:
+        for (url, password), end in (((options.SOURCE, options.PASSWORD), pair.source),
+                                     ((options.TARGET, options.TARGET_PASSWORD), pair.target)):  # fmt: skip
+            monkeypatch.setenv(url, str(end.url))
+            monkeypatch.setenv(password, end.url.password)
+        capsys.readouterr()
+        main.run(["doctor", "--json"])
+        lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        return {(each["server"], each["kind"], each["what"]) for each in lines[:-1]}
+
+    source = pair.source.admin
+    source.execute_raw("CREATE TABLE t (id INT PRIMARY KEY) ENGINE=InnoDB")
+    source.execute_raw(f"REVOKE LOCK TABLES ON `{pair.source.name}`.* FROM '{pair.source.user}'@'%'")
+    before = doctor()
+    assert {each for each in before if each[1] == "grants"} == {("source", "grants", f"{pair.source.user}@%")}
+    with connect(pair.target.url) as home, connect(pair.source.url) as at_source:
+        layout.install(home)
+        make_move(home, "m", pair.source.name)
+        server = identity_of(at_source)
+        home.execute(f"UPDATE {SIDECAR}.move SET source_server=%s WHERE workflow='m'", (server,))
+        trigger = names.deny_trigger("m", "orders", "INSERT")
+        source.execute_raw(f"CREATE TRIGGER {trigger} BEFORE INSERT ON t FOR EACH ROW SET @a = 1")
+        assert ("source", "trigger", f"{pair.source.name}.{trigger}") not in doctor()
+        home.execute(f"UPDATE {SIDECAR}.workflow SET start_position='purged.000001:4' WHERE id='m'")
+        assert ("source", "binary log", "m") in doctor()
+        home.execute(f"UPDATE {SIDECAR}.workflow SET phase='cancelled' WHERE id='m'")
+        assert ("source", "trigger", f"{pair.source.name}.{trigger}") in doctor()
+    masking.forget()
 
 
 def test_a_server_that_is_not_given_is_bad_input(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,7 +42,7 @@ MOVE_SOURCE = Role(
     is_global=_GLOBAL,
 )
 MOVE_TARGET = Role(on_schema=_ON_SCHEMA, on_sidecar=_ON_SIDECAR, is_global=_GLOBAL)
-_ONLINE_DDL = Role(on_schema=_ON_SCHEMA, on_sidecar=_ON_SIDECAR, is_global=_GLOBAL)
+ONLINE_DDL = Role(on_schema=_ON_SCHEMA, on_sidecar=_ON_SIDECAR, is_global=_GLOBAL)
 # Older or wider names for the same right.
 _ALIASES = {
     "REPLICATION CLIENT": "BINLOG MONITOR",
@@ -136,7 +136,7 @@ def check(facts: Facts) -> Check:
 
 def demand(session: Session, schema: str, table: str, *, is_mariadb: bool) -> None:
     """Raises Refused with each GRANT that is missing to change the table."""
-    if lacks := lacking(session, _ONLINE_DDL, schema, is_mariadb=is_mariadb):
+    if lacks := lacking(session, ONLINE_DDL, schema, is_mariadb=is_mariadb):
         words = f"The user lacks privileges to change {schema}.{table}."
         raise Refused(words, cure=" ".join(lacks) + " (sql/grants/ has all of them)")
 

@@ -1,4 +1,4 @@
-"""What is wrong with a server, as far as we are concerned, and the command that fixes each.
+"""What is wrong with a server, or with both ends of moves, as far as we are concerned, and what fixes each.
 
 What must stay true: it reads and never writes, which the server enforces (a read-only session): a sidecar of another
 release is named and left as it is; no cure drops something that another server's workflow may still need without
@@ -7,24 +7,28 @@ saying so.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Iterator
+from dataclasses import asdict, dataclass, replace
 
 from vreplication import names
 from vreplication.engine import log_kept
 from vreplication.mysql.quoting import qualified
-from vreplication.mysql.server import Server, inspect
+from vreplication.mysql.server import Server, identity_of, inspect, is_mariadb
 from vreplication.mysql.session import Session
 from vreplication.phases import OVER, Phase
 from vreplication.planning import server_checks
 from vreplication.planning.facts import Verdict
+from vreplication.planning.privileges import MOVE_SOURCE, MOVE_TARGET, ONLINE_DDL, Role, lacking
 from vreplication.planning.spec import Request
 from vreplication.scheduler import housekeeping
 from vreplication.state import layout, lease, moves, workflows
+from vreplication.state.moves import Side
 from vreplication.state.workflows import WorkflowRow
-from vreplication.workflows.move_tables.streams import stream_id
+from vreplication.workflows.move_tables.prepare import place_of
+from vreplication.workflows.move_tables.streams import is_forward, stream_id
 
 SETTING, LAYOUT, WORKFLOW, LEASE, LOG, TRIGGER = "setting", "sidecar", "workflow", "lease", "binary log", "trigger"
+GRANTS = "grants"
 _LEFT = (housekeeping.RETIRED, housekeeping.SHADOW, housekeeping.LEASE)
 _ON_ITS_SOURCE = frozenset({"online_ddl"})
 """Kinds whose state stands beside the log that they read, so that this server alone can tell what is lost."""
@@ -32,12 +36,13 @@ _ON_ITS_SOURCE = frozenset({"online_ddl"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that is wrong. `why`: a sentence; `cure`: what to run or to set."""
+    """One thing that is wrong. `why`: a sentence; `cure`: what to run or to set. server: its role, where two are."""
 
     kind: str
     what: str
     why: str
     cure: str
+    server: str = ""
 
     def as_json(self) -> dict[str, str]:
         return asdict(self)
@@ -52,8 +57,20 @@ class _OfServer:
 
 def examine(session: Session) -> list[Finding]:
     """All that is wrong. The session only reads from now on."""
+    return _one(session, ONLINE_DDL, _of_the_living(session))
+
+
+def examine_both(source: Session, target: Session) -> list[Finding]:
+    """Of the two ends of moves, which each tell half of it. Both sessions only read from now on."""
+    mine = _of_the_living(source) | _of_the_living(target)
+    found = [replace(each, server=Side.SOURCE) for each in _one(source, MOVE_SOURCE, mine)]
+    found += [replace(each, server=Side.TARGET) for each in _one(target, MOVE_TARGET, mine)]
+    return found if _is_unreadable(target) else [*found, *_moves(source, target)]
+
+
+def _one(session: Session, role: Role, mine: Collection[str]) -> list[Finding]:
     session.execute_raw("SET SESSION TRANSACTION READ ONLY")
-    found = [*_settings(session), *_triggers(session)]
+    found = [*_settings(session), *_grants(session, role), *_triggers(session, mine)]
     if not layout.exists(session):
         return found
     if wrong := layout.unlike(session):
@@ -62,6 +79,31 @@ def examine(session: Session) -> list[Finding]:
         newer = "Use the newer vreplication that made it."
         return [*found, Finding(kind=LAYOUT, what="sidecar", why=wrong, cure=newer if "newer" in wrong else cure)]
     return [*found, *_workflows(session), *_left_over(session)]
+
+
+def _grants(session: Session, role: Role) -> Iterator[Finding]:
+    """Of the user that asks, on the schema of its URL; which others there are is not for it to see."""
+    schema, is_on_mariadb = session.url.database, is_mariadb(session)
+    if lacks := lacking(session, role, schema, is_mariadb=is_on_mariadb):
+        user = str(session.value("SELECT CURRENT_USER()"))
+        why = f"It lacks privileges on this server for tables of the schema {schema}."
+        yield Finding(kind=GRANTS, what=user, why=why, cure=f"{' '.join(lacks)} (sql/grants/ has all of them)")
+
+
+def _moves(source: Session, target: Session) -> Iterator[Finding]:
+    """Of moves between these two: is the source the one that they began with, and is the log still there?"""
+    at, identity = place_of(source.url), identity_of(source)
+    for row in workflows.load_all(target):
+        move = None if row.phase in OVER else moves.find(target, row.id)
+        if move is not None and move.source_server == identity:
+            reads = Side.SOURCE if is_forward(move.number) else Side.TARGET
+            log_on = source if reads is Side.SOURCE else target
+            for each in _log(target, row, log_on, stream_id(row.id, move.number)):
+                yield replace(each, server=reads)
+        elif move is not None and move.source_at == at:
+            why = f"It began with another server than the one that is at {at} now."
+            cure = f"Name that one, or vreplication cancel {row.id}."
+            yield Finding(kind=WORKFLOW, what=row.id, why=why, cure=cure, server=Side.TARGET)
 
 
 def _settings(session: Session) -> Iterator[Finding]:
@@ -105,8 +147,9 @@ def _stream(session: Session, row: WorkflowRow) -> str:
     return row.id if move is None else stream_id(row.id, move.number)
 
 
-def _log(session: Session, row: WorkflowRow) -> Iterator[Finding]:
-    if place := log_kept.gone(session, row):
+def _log(home: Session, row: WorkflowRow, log: Session | None = None, stream: str = "") -> Iterator[Finding]:
+    """log: the server that is read, where it is not home; stream: under which the place is kept there."""
+    if place := log_kept.gone(home, row, source=log, stream=stream):
         why = f"The server has purged its binary log at {place}: a restart could not go on from there."
         cure = f"Let it end if it is at work, else vreplication cancel {row.id}; keep binary logs for longer."
         yield Finding(kind=LOG, what=row.id, why=why, cure=cure)
@@ -120,23 +163,27 @@ def _left_over(session: Session) -> Iterator[Finding]:
             yield Finding(kind=item.kind, what=item.what, why=f"It is left over: {item.why}.", cure=cure)
 
 
-def _triggers(session: Session) -> Iterator[Finding]:
-    """Of ours, while no workflow that goes on here has them; a move's source has its workflow on the target."""
-    mine = _of_the_living(session)
+def _triggers(session: Session, mine: Collection[str]) -> Iterator[Finding]:
+    """Of ours, while no workflow that goes on has them; a move's source has its workflow on the target."""
     sql = "SELECT TRIGGER_SCHEMA, TRIGGER_NAME, EVENT_OBJECT_TABLE FROM information_schema.TRIGGERS"
     for schema, name, table in session.rows(f"{sql} WHERE TRIGGER_NAME LIKE 'vr\\_deny\\_%'"):
         if names.is_deny_trigger(str(name)) and str(name) not in mine:
             yield Finding(
                 kind=TRIGGER,
                 what=f"{schema}.{name}",
-                why=f"It denies writes to {schema}.{table}, and no workflow on this server has it.",
+                why=f"It denies writes to {schema}.{table}, and no workflow that was looked at has it.",
                 cure="First see on the target of every move from here that none goes on (vreplication status); then "
                 f"DROP TRIGGER {qualified(str(schema), str(name))}",
             )
 
 
+def _is_unreadable(session: Session) -> bool:
+    """There is no sidecar, or one of another layout."""
+    return not layout.exists(session) or bool(layout.unlike(session))
+
+
 def _of_the_living(session: Session) -> set[str]:
-    if not layout.exists(session) or layout.unlike(session):
+    if _is_unreadable(session):
         return set()
     living = [row for row in workflows.load_all(session) if row.phase not in OVER]
     pairs = {(row.id, table.source_table) for row in living for table in workflows.tables(session, row.id)}
