@@ -17,10 +17,12 @@ from tests.integration.test_feed_producer import POINTS, SCALING, Killer, kill  
 from tests.support import feeds, soaked
 from tests.support.flow import wait_until
 from tests.support.running_feed import Running, check_numbers, content, make_tables, seeds, start_feed, write_history
+from vreplication.errors import Transient
 from vreplication.feed import snapshot
 from vreplication.feed.dispatch import Rule
 from vreplication.feed.formats.open import read_row
 from vreplication.feed.messages import Kind
+from vreplication.feed.topics import followed
 from vreplication.state import layout
 
 
@@ -116,6 +118,57 @@ def test_what_was_there_and_what_is_written_make_the_table(
     for messages in content(feed.feed).values():
         assert [tags.snapshot for tags, _, _ in messages if tags.snapshot][-1:] == ["done"]
     soaked.note("snapshot beside writes", database.server.flavor, len(killer.killed), feed)
+
+
+def test_a_table_that_gets_the_name_of_one_that_was_read_is_sent(
+    begin: Callable[..., Running], database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tables are read in the order of their names: one before it is read, one in the midst, one for another.
+
+    No row is written that could tell of an error in the reading.
+    """
+    monkeypatch.setattr(snapshot, "_ROWS", 3)
+    due = {
+        "m": "RENAME TABLE z TO a",
+        "m behind a key": "RENAME TABLE m TO aa",
+        "u": "RENAME TABLE b TO bb, u TO b, bb TO u",
+    }
+    read, lost = snapshot._TableReader.next, [Transient("The connection was lost.")]
+
+    def next_rows(reader: Any, after: Any) -> Any:
+        if lost:
+            raise lost.pop()
+        statement = due.pop(reader.layout.table + (" behind a key" if after else ""), None)
+        if statement:
+            database.admin.execute_raw(statement)
+        return read(reader, after)
+
+    monkeypatch.setattr(snapshot._TableReader, "next", next_rows)
+    make_tables(database, *"bmuz")
+    for table in "bmuz":
+        database.admin.execute_raw(
+            f"INSERT INTO {table} VALUES (1,'{table}',1),(2,'{table}',2),(3,'{table}',3),(4,'',4)"
+        )
+    feed = begin(is_snapshot=True)
+    feed.wait_begun()
+    wait_until(lambda: feed.error or is_filled(feed), "the snapshot does not end", 60)
+    assert not due
+    feed.wait_sent(database)
+    expected = there(database, "a", "aa", "b", "u")
+    assert {name: rows for name, rows in state(feed).items() if name in expected} == expected
+    check_numbers(feed.feed)
+
+
+@pytest.mark.only_on("mariadb")
+def test_a_versioned_table_is_not_passed_over(begin: Callable[..., Running], database: Database) -> None:
+    """What it was before is in no row that could be read; and the server calls it no BASE TABLE."""
+    database.admin.execute_raw("CREATE TABLE t (id INT PRIMARY KEY) WITH SYSTEM VERSIONING")
+    database.admin.execute_raw("INSERT INTO t VALUES (1)")
+    feed = begin(is_snapshot=True)
+    wait_until(lambda: feed.error or is_filled(feed), "the snapshot does not end", 60)
+    assert f"Table {database.name}.t is system-versioned" in str(feed.error)
+    with database.server.admin() as session:
+        assert list(followed(session, feed.feed.sources[0].filter)) == [(database.name, "t")]
 
 
 def _write(database: Database, seed: int, is_over: threading.Event) -> None:

@@ -176,6 +176,8 @@ class Reading:
     def take(self, item: Group | Heartbeat | Stopped) -> Iterator[Piece]:
         if isinstance(item, Stopped):
             raise item.error
+        if self._snapshot is not None:
+            self._snapshot.look()
         if isinstance(item, Group):
             if item.kind is not GroupKind.COMMIT:
                 self._branches = None
@@ -245,11 +247,17 @@ class Reading:
         tables = [(schema, table) for schema, table in change.after["tables"]]
         self.source.tables.redefined(tables)
         if self._snapshot is not None:
-            self._snapshot.defined(self.source.tables.stored(tables))
+            self._redefine(self._snapshot, change.after["verb"], self.source.tables.stored(tables))
         of.t, of.seq, of.is_fresh = self._next(of.commit), 0, True
         return found
 
     # Rows that were there before.
+
+    def _redefine(self, snapshot: Snapshot, verb: str, tables: Sequence[tuple[str, str]]) -> None:
+        if verb in ("RENAME", "ALTER") and len(tables) > 1 and self._filled is not None:
+            self._filled = snapshot.moved(tables, self._filled)
+        else:
+            snapshot.defined(tables)
 
     def _note(self, change: RowChange) -> None:
         if self._snapshot is not None:

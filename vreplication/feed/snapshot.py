@@ -9,7 +9,7 @@ Papapanagiotou, 2020), with XA branches besides.
 What must stay true: a marker is committed before anything behind it is read; a branch that is listed as prepared then
 is waited for, where the server may show its rows later than the log (MariaDB, docs/correctness.md); a chunk is
 registered before its marker is written; after any doubt (DDL, another definition) the run begins anew at the last chunk
-whose rows were sent whole.
+whose rows were sent whole; rows that get the name of a table that was read are read under it.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from vreplication.errors import Interrupted, Refused, SourceChanged, Transient, 
 from vreplication.feed.catalog import Tables
 from vreplication.feed.layout import Layout
 from vreplication.feed.progress import Filled
+from vreplication.feed.topics import followed, versioned
 from vreplication.feed.values import Decode, decoder, shortest
 from vreplication.mysql.quoting import ident, qualified
 from vreplication.mysql.server import Xid, is_mariadb, prepared_branches
@@ -88,6 +89,10 @@ class _Window:
     layouts: dict[int, Layout] = field(default_factory=dict)
 
 
+class _Again(Exception):
+    """Other rows are to be read than was known: look once more which tables there are."""
+
+
 class Snapshot:
     """Of one source, in a thread of its own between `start` and `close`; the reader of its log calls the rest.
 
@@ -100,7 +105,7 @@ class Snapshot:
         self._chunks: dict[str, Chunk] = {}
         self._passed: dict[str, frozenset[Xid]] = {}
         self._changed = threading.Condition()
-        self._is_closed = False
+        self._is_closed = self._is_again = False
         self._error: VReplicationError | None = None
         self._window = _Window()
         self._thread = threading.Thread(target=self._run, name="snapshot", daemon=True)
@@ -124,10 +129,12 @@ class Snapshot:
 
     # From the reader of the log.
 
-    def note(self, layout: Layout, change: RowChange) -> None:
-        """Raises what ended the thread."""
+    def look(self) -> None:
+        """Raises what ended the thread: no marker comes any more, and perhaps no row."""
         if self._error is not None:
             raise self._error
+
+    def note(self, layout: Layout, change: RowChange) -> None:
         window = self._window
         if (layout.schema, layout.table) == window.table:
             window.layouts[layout.number] = layout
@@ -139,10 +146,23 @@ class Snapshot:
         if now is not None and any(schema == now[0] and table in ("", now[1]) for schema, table in tables):
             raise Transient(f"Table {now[0]}.{now[1]} was defined anew while its rows were read.")
 
+    def moved(self, tables: Sequence[tuple[str, str]], filled: Filled) -> Filled:
+        """Rows stand under another name now, perhaps of a table that was read: from where on they are read again.
+
+        filled: how far it was at that place of the log. Of chunks whose markers come behind it nothing is sent.
+        """
+        least = min((each for each in tables if self._tables.filter.has(*each)), default=None)
+        if least is not None and least <= (filled.schema, filled.table):
+            filled = Filled(schema=least[0], table=least[1])
+        with self._changed:
+            self._chunks.clear()
+            self.filled, self._is_again = filled, True
+            self._changed.notify_all()
+        self._window = _Window()
+        return filled
+
     def marked(self, change: RowChange, held: Callable[[], frozenset[Xid]]) -> Chunk | None:
         """The chunk that ends there, of the rows that are still as they were read. Raises Transient."""
-        if self._error is not None:
-            raise self._error
         row = change.after
         if row is None or (row["workflow"], row["kind"]) != (self._name, KIND):
             return None
@@ -175,11 +195,22 @@ class Snapshot:
             self._error = Transient(f"The snapshot failed: {type(error).__name__}: {error}")
 
     def _read_all(self, session: Session) -> None:
-        filled = self.filled
+        while True:
+            with self._changed:
+                filled, self._is_again = self.filled, False
+                self._passed.clear()
+            with contextlib.suppress(_Again):
+                return self._read_from(session, filled)
+
+    def _read_from(self, session: Session, filled: Filled) -> None:
         for schema, table in _tables(session, self._tables, filled):
             is_begun = (schema, table) == (filled.schema, filled.table)
             self._read_table(session, filled if is_begun else Filled(schema=schema, table=table))
         self._mark(session, Chunk(layout=None, rows=(), filled=Filled(is_done=True), table=None))
+        with self._changed:
+            while self._chunks and not self._is_closed and not self._is_again:
+                self._changed.wait(1.0)
+            self._check()
 
     def _read_table(self, session: Session, begun: Filled) -> None:
         schema, table, after = begun.schema, begun.table, begun.after
@@ -204,10 +235,10 @@ class Snapshot:
         """Behind the chunk, and before what is read next."""
         id = secrets.token_hex(8)
         with self._changed:
-            while len(self._chunks) >= _AHEAD and not self._is_closed:
+            while len(self._chunks) >= _AHEAD and not self._is_closed and not self._is_again:
                 self._changed.wait(1.0)
+            self._check()
             self._chunks[id] = chunk
-        self._check()
         if not is_mariadb(session) and int(session.value("SELECT @@GLOBAL.binlog_order_commits")) != 1:
             raise SourceChanged(
                 "binlog_order_commits was switched off while rows were read: what is in the log may not be visible.",
@@ -233,6 +264,8 @@ class Snapshot:
     def _check(self) -> None:
         if self._is_closed:
             raise Interrupted("Interrupted.")
+        if self._is_again:
+            raise _Again
 
 
 def _key(layout: Layout, image: Row) -> Row:
@@ -248,10 +281,10 @@ def _without(chunk: Chunk, layout: Layout, window: _Window) -> Chunk:
 
 
 def _tables(session: Session, tables: Tables, filled: Filled) -> Iterator[tuple[str, str]]:
-    """Those to be read yet, in one order. Compared by bytes, as the place in `filled` is."""
-    found = session.rows("SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES WHERE TABLE_TYPE='BASE TABLE'")
-    names = sorted((str(schema), str(table)) for schema, table in found)
-    return (name for name in names if tables.filter.has(*name) and name >= (filled.schema, filled.table))
+    """Those to be read yet, in one order. Compared by bytes, as the place in `filled` is. Raises Refused."""
+    if words := versioned(session, tables.filter):
+        raise Refused(f"{words}.", cure="Begin another feed without the table (--exclude), or without --snapshot.")
+    return (name for name in sorted(followed(session, tables.filter)) if name >= (filled.schema, filled.table))
 
 
 class _TableReader:

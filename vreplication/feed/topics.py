@@ -25,15 +25,25 @@ KEYLESS = ("open", "canal-json")
 _VISIBLE_SECONDS = 10.0
 
 
-def followed(session: Session, wanted: Filter) -> Iterator[Named]:
+VERSIONED = "SYSTEM VERSIONED"
+"""What MariaDB calls a table that keeps its rows of before."""
+
+
+def followed(session: Session, wanted: Filter, kinds: Sequence[str] = ("BASE TABLE", VERSIONED)) -> Iterator[Named]:
     """Tables that are there now and go into the feed."""
-    marks = ",".join(["%s"] * len(SYSTEM))
+    marks, types = (",".join(["%s"] * len(each)) for each in (SYSTEM, kinds))
     found = session.rows(
-        "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES WHERE TABLE_TYPE='BASE TABLE'"
+        f"SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES WHERE TABLE_TYPE IN ({types})"
         f" AND TABLE_SCHEMA NOT IN ({marks}) ORDER BY 1, 2",
-        tuple(sorted(SYSTEM)),
+        (*kinds, *sorted(SYSTEM)),
     )
     return ((str(schema), str(table)) for schema, table in found if wanted.has(str(schema), str(table)))
+
+
+def versioned(session: Session, wanted: Filter) -> str:
+    """'' or why the rows that are there cannot be sent, in words: what they were before is not told by reading them."""
+    found = next(followed(session, wanted, (VERSIONED,)), None)
+    return f"Table {'.'.join(found)} is system-versioned: its rows of before cannot be read" if found else ""
 
 
 # Topics of tables.

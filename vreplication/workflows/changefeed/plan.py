@@ -17,7 +17,7 @@ from vreplication.feed.catalog import Filter, without
 from vreplication.feed.dispatch import Dispatcher, Weights
 from vreplication.feed.lanes import Named, topic_name
 from vreplication.feed.layout import Layout, make_layout
-from vreplication.feed.topics import KEYLESS, followed, holds, unfit, unusable
+from vreplication.feed.topics import KEYLESS, followed, holds, unfit, unusable, versioned
 from vreplication.masking import mask
 from vreplication.mysql.server import Server, identity_of, inspect
 from vreplication.mysql.session import Session
@@ -275,6 +275,8 @@ def _generated(facts: FeedFacts) -> Check:
 
 def _snapshot(facts: FeedFacts) -> Check:
     """Of every table, for one that cannot be read would end the feed halfway."""
+    if words := versioned(facts.session, facts.filter):
+        return refuse("snapshot", f"{words}.", "Leave it out (--exclude), or begin without --snapshot.")
     for schema, table in facts.tables:
         if not (layout := _layout(facts, schema, table)).has_key:
             return refuse(
