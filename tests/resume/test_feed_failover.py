@@ -239,6 +239,11 @@ def _check_unfit(scene: Scene) -> None:
     with pytest.raises(Refused, match=r"read-only.*binlog_row_metadata is MINIMAL"):
         feeding.resume((scene.database.url,), scene.id, "", stop=scene.stop, notify=lambda text: None)
     sql("SET GLOBAL read_only=0, GLOBAL binlog_row_metadata=FULL")
+    if scene.database.server.is_mariadb:
+        sql(f"SET GLOBAL replicate_ignore_db='{scene.database.name}'")
+        with pytest.raises(Refused, match="replicate_ignore_db"):
+            feeding.resume((scene.database.url,), scene.id, "", stop=scene.stop, notify=lambda text: None)
+        sql("SET GLOBAL replicate_ignore_db=''")
     assert scene.progress() == before
 
 

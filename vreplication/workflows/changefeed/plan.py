@@ -26,7 +26,7 @@ from vreplication.planning.explain import body, check_json
 from vreplication.planning.facts import Check, Verdict, looked, ok, refuse, warn
 from vreplication.planning.stages import Explained, Stage
 from vreplication.schema.introspect import introspect
-from vreplication.workflows.changefeed import cascades, policies
+from vreplication.workflows.changefeed import cascades, left_out, policies
 from vreplication.workflows.changefeed.spec import FeedSpec
 from vreplication.workflows.changefeed.stages import STAGES
 
@@ -112,6 +112,7 @@ def replica_checks(session: Session, spec: FeedSpec, password: str = "") -> list
     facts = _facts(session, spec, address, Broker(address))
     asked = tuple(each for each in (*_SERVER, server_checks.writable) if each is not server_checks.prepared)
     found = [*server_checks.run(facts, asked)]
+    found.append(looked(left_out.NAME, lambda: left_out.check(session, facts.tables)))
     return [*found, *(looked(name, partial(check, facts)) for name, check in _OF_LOG)]
 
 
