@@ -168,7 +168,8 @@ def test_savepoints_whose_names_are_one_to_the_server_stop(database: Database, a
         run(app, f"INSERT INTO m VALUES ({number})", f"ROLLBACK TO `{names[-1]}`", "COMMIT")
         kept = app.rows("SELECT id FROM t ORDER BY id")
         if names[:2] == ("e", "é"):
-            assert kept == [(0,), (1,)]
+            # To MariaDB 11.8 they are two; the reader stops all the same.
+            assert kept in ([(0,), (1,)], [(0,)])
             with pytest.raises(SourceChanged, match="one of several"):
                 groups(database, start, source)
         else:
@@ -602,7 +603,9 @@ def test_a_begin_inside_a_transaction_stops(database: Database, app: Session, so
     start = here(database)
     run(app, "BEGIN", "INSERT INTO t VALUES (1,'a')", "INSERT INTO t VALUES (2,'a')", "COMMIT")
     events = database.admin.rows(f"SHOW BINLOG EVENTS IN '{start.file}' FROM {start.offset}")
-    inside = next(int(row[4]) for row in events if str(row[2]).startswith("Write_rows"))
+    # MariaDB 11 does not tell where an event inside a transaction ends.
+    first = next(i for i, row in enumerate(events) if str(row[2]).startswith("Write_rows"))
+    inside = int(events[first + 1][1])
     with pytest.raises(SourceChanged, match="whose beginning was not read"):
         groups(database, position.Position.of(start.file, inside), source)
 

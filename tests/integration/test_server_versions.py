@@ -15,6 +15,7 @@ from tests.support.tailing import changes, groups, here, watch
 from vreplication.changes.codecs import SqlText
 from vreplication.errors import SourceChanged
 from vreplication.mysql.server import inspect
+from vreplication.mysql.session import SqlError
 from vreplication.planning import unlogged
 
 TABLE = "(id INT PRIMARY KEY, a INT, v INT AS (a+1) VIRTUAL, s INT AS (a+2) STORED, b BLOB, UNIQUE (b(9)))"
@@ -53,3 +54,15 @@ def test_a_generated_column_that_becomes_ordinary(database: Database) -> None:
         assert (ended.code, "s is generated and is to be an ordinary column" in ended.out) == (2, True), ended.out
     else:
         assert ended.code == 0, ended.out
+
+
+def test_the_last_moment_that_a_timestamp_has(database: Database) -> None:
+    """MariaDB has a bit more for it since 11.5."""
+    found = inspect(database.admin)
+    last = "2106-02-07 06:28:15" if found.is_mariadb and found.version >= (11, 5) else "2038-01-19 03:14:07"
+    database.admin.execute_raw("CREATE TABLE t (id INT PRIMARY KEY, ts TIMESTAMP NULL)")
+    start = here(database)
+    database.admin.execute_raw(f"INSERT INTO t VALUES (1,'{last}')")
+    assert changes(groups(database, start, watch(database, "t")))[-1].values == f"1,'{last}'"
+    with pytest.raises(SqlError, match="Incorrect datetime value"):
+        database.admin.execute_raw(f"INSERT INTO t VALUES (2,'{last}' + INTERVAL 1 SECOND)")

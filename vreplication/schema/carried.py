@@ -119,7 +119,10 @@ def _key_facts(key: Key) -> tuple[object, ...]:
 
 
 def _default(text: ColumnText, column: Column) -> object:
-    """As both flavors write it: `(_utf8mb4'a')` and `'a'`, `current_timestamp()` and `CURRENT_TIMESTAMP`, '1' and 1."""
+    """As both flavors write it: `(_utf8mb4'a')` and `'a'`, `current_timestamp()` and `CURRENT_TIMESTAMP`, '1' and 1.
+
+    Bytes as 0x4142 (MySQL), 'AB' (MariaDB) and x'4142' (MariaDB 11.8).
+    """
     clause = text.get("default")
     introducers = {word.start for word, _ in introduced(clause)}
     found = [token for token in tokens(clause)[1:] if token.start not in introducers]
@@ -149,4 +152,6 @@ def _value(token: Token) -> str:
         return token.text.lower()
     if token.kind == "number" and token.text[:2].lower() == "0x":
         return bytes.fromhex(token.text[2:]).decode("latin-1")
+    if token.kind == "string" and token.text[:1] in "xX":
+        return bytes.fromhex(token.value).decode("latin-1")
     return token.value
