@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import re
 import time
 from datetime import datetime
 from typing import Any
 
+import pytest
 from page_setup import ALTER, SCRIPT, WORKFLOW, Home, clients, home, make, patient, press, session, workflow
 
 from sandbox.databases import Database
@@ -15,7 +18,7 @@ from vreplication.phases import Phase
 from vreplication.settings import SIDECAR, Tuning
 from vreplication.state import history, journal, progress, tuning, workflows
 from vreplication.state.workflows import WorkflowRow
-from vreplication.ui import Run
+from vreplication.ui import Run, answers, live
 from vreplication.ui.asking import Source
 from vreplication.ui.lakes import Lake
 
@@ -154,6 +157,9 @@ def test_the_history_is_served_by_the_hour_or_whole(
     assert hour["points"][0]["throttled"] == f"{SCRIPT} 1"
     assert hour["points"][0]["eta_at"].endswith("Z")
     assert [p["rows_copied"] for p in past(viewer, "?history=whole")["points"]] == [0, 1, 2]
+    alone = viewer.get(f"/{viewer.get(f'/api/workflows/{WORKFLOW}').json()['past_url']}&history=whole")
+    answers.Remembered.model_validate(alone.json())
+    assert len(alone.json()["history"]["points"]) == 3
     assert [p["rows_copied"] for p in past(viewer, f"?after={hour['last'] - 1}")["points"]] == [2]
     refused = clients["viewer"].get(f"/api/workflows/{WORKFLOW}?history=other")
     told = {"detail": "query.history: it has to be one of 'hour' or 'whole'."}
@@ -225,3 +231,22 @@ def test_who_blocks_the_cut_over_is_named(
         assert 99 <= history.slot_now(session) * 5 - since <= 125
     assert found["words"]["phase"] == "waiting for you"
     assert any("release" in reason for reason in found["gate"]["reasons"])
+
+
+def test_the_page_is_sent_as_it_changes(
+    clients: dict[str, Any], session: Session, workflow: WorkflowRow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To who is logged in, with the buttons of his own rights and nobody's token; for a while."""
+    monkeypatch.setattr(live, "LIFE_SECONDS", 0.0)
+    monkeypatch.setattr(live, "_FIRST_SECONDS", 60.0)
+    asked = {"accept": "text/event-stream"}
+    for path in ("/", f"/workflows/{WORKFLOW}?conn_id=main"):
+        assert clients["nobody"].get(path, headers=asked).status_code == 401
+        for role, is_disabled in (("viewer", True), ("user", False)):
+            answer = clients[role].get(path, headers=asked)
+            assert answer.headers["content-type"].startswith("text/event-stream")
+            assert "script-src 'self'" in answer.headers["content-security-policy"]
+            [data] = re.findall("^event: page\nid: .+\ndata: (.*)$", answer.text, re.MULTILINE)
+            html = json.loads(data)["html"]
+            assert ('data-token=""' in html, SCRIPT in html, "ADD COLUMN c INT" in html) == (True, False, True)
+            assert ("disabled title=" in html) is (is_disabled and path != "/")

@@ -134,6 +134,12 @@ class History(BaseModel):
     last: int | None
 
 
+class Remembered(BaseModel):
+    """The past of one workflow."""
+
+    history: History
+
+
 class Detailed(Workflow):
     """One workflow."""
 

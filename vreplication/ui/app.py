@@ -26,10 +26,26 @@ from vreplication.mysql.session import Session
 from vreplication.mysql.url import SourceUrl
 from vreplication.progress import metrics
 from vreplication.state import queue
-from vreplication.ui import FEEDS, LAKES, MOVES, Run, access, answers, detail, lakes, pulse, reading, view, web
+from vreplication.ui import (
+    FEEDS,
+    LAKES,
+    MOVES,
+    Run,
+    access,
+    answers,
+    detail,
+    lakes,
+    live,
+    pulse,
+    reading,
+    view,
+    web,
+)
 from vreplication.ui.acts import ACTS, AT_BOTH_ENDS, QUEUE_ACTS, WITH_VALUES, in_queue
 from vreplication.ui.asking import Answer, Asker, Question, Source
 from vreplication.ui.home import Home
+from vreplication.ui.live import Shown
+from vreplication.ui.missing import LOOKING, SOON, NotFound, message, not_found
 from vreplication.ui.new import NewMigration
 
 STATIC = {
@@ -46,23 +62,8 @@ _DESCRIPTION = (
 )
 _SMALL = 100
 _FIRST_SECONDS = 0.3
-_SOON = 50
-"""Milliseconds after which a page that could not be complete asks again; that question waits for the answers."""
-_LOOKING = 202
 _WAITED_FOR = ("release", "resume", "cancel")
 """Acts that a task of Airflow's is to carry out."""
-
-
-class NotFound(Exception):
-    """`status` 404: it does not exist; 409: in several places; 503: a source that may have it does not answer.
-
-    202: it has not answered so far, or its run has not begun it, and the page asks again. run: the one that is to make
-    it, or was.
-    """
-
-    def __init__(self, status: int, title: str, problems: list[dict[str, Any]], run: Run | None = None) -> None:
-        super().__init__(title)
-        self.status, self.title, self.problems, self.run = status, title, problems, run
 
 
 def create_app(home: Home) -> FastAPI:
@@ -79,7 +80,7 @@ def create_app(home: Home) -> FastAPI:
     app.include_router(page.api())
     app.include_router(page.html())
     app.include_router(_nothing_else())
-    app.middleware("http")(web.with_headers)
+    app.add_middleware(web.WithHeaders)
     app.exception_handler(RequestValidationError)(web.in_a_sentence)
     app.add_middleware(web.WithPrefix)
     return app
@@ -101,7 +102,7 @@ class Page:
 
     def __init__(self, home: Home) -> None:
         self._home = home
-        self._asker = Asker()
+        self._asker, self._live = Asker(), live.Live()
         loader = PackageLoader("vreplication.ui", "templates")
         self._templates = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
         self._new = NewMigration(self._asker, self._sources, self._render)
@@ -116,6 +117,8 @@ class Page:
         self._new.add_api(router)
         one = "/workflows/{workflow}"
         router.get(one, summary="One, with its history", responses=answers.told(answers.Detailed))(self.api_detail)
+        words, told = "Its history alone", answers.told(answers.Remembered)
+        router.get(f"{one}/history", summary=words, responses=told)(self.api_history)
         guards, words = [Depends(access.may_act), Depends(access.was_meant)], "Pause, resume, release, tune, cancel, …"
         router.post(f"{one}/{{act}}", dependencies=guards, summary=words, responses=answers.told(answers.Done))(
             self.api_act
@@ -155,13 +158,24 @@ class Page:
             answer = self._find(workflow, conn_id)
         except NotFound as error:
             return _problem(error.status, error.title, sources=error.problems)
-        past = self._asker.ask(
-            [answer.source],
-            ("past", workflow, history, after),
-            lambda session: reading.past(session, workflow, after, is_whole=history == "whole"),
-        )
         found = self._detail(answer, workflow, None)
-        return JSONResponse(found | {"history": detail.past(past[0])})
+        return JSONResponse(found | {"history": self._past(answer.source, workflow, history, after)})
+
+    def api_history(
+        self, workflow: str, conn_id: str, history: Literal["hour", "whole"] = "hour", after: int | None = None
+    ) -> JSONResponse:
+        """Of a workflow that does not exist it is empty. Costs its source one statement."""
+        try:
+            names.check_workflow(workflow)
+        except Refused as error:
+            return _problem(404, str(error))
+        [source] = self._sources(conn_id)
+        return JSONResponse({"history": self._past(source, workflow, history, after)})
+
+    def _past(self, source: Source, workflow: str, history: str, after: int | None) -> view.Data:
+        question = functools.partial(reading.past, workflow=workflow, after=after, is_whole=history == "whole")
+        [answer] = self._asker.ask([source], ("past", workflow, history, after), question)
+        return detail.past(answer)
 
     def _detail(self, answer: Answer, workflow: str, seconds: float | None) -> view.Data:
         """What Airflow does not act on is for those whose run it is, and advice for those who wait for it."""
@@ -282,12 +296,16 @@ class Page:
         editor: Annotated[frozenset[str], Depends(access.editable)],
         starter: Annotated[bool, Depends(access.can_start)],
         conn_id: str | None = None,
-    ) -> HTMLResponse:
-        data = self._list(conn_id, _patience(request))
-        poll = _SOON if data["asking"] else 3000 + 1000 * (len(data["workflows"]) // _SMALL)
+    ) -> Response:
+        draw = functools.partial(self._listed, conn_id, editor, starter)
+        return self._shown(request, ("list", conn_id, editor, starter), draw)
+
+    def _listed(self, conn_id: str | None, editor: frozenset[str], starter: bool, seconds: float | None) -> Shown:
+        data = self._list(conn_id, seconds)
+        poll = SOON if data["asking"] else 3000 + 1000 * (len(data["workflows"]) // _SMALL)
         groups = data.pop("consumers")
-        more = {"groups": groups, "lakes": self._lakes(), "starter": starter}
-        return self._render(request, "list.html", poll=poll, editor=editor, **more, **data)
+        more = {"groups": groups, "lakes": self._lakes(), "starter": starter, "editor": editor}
+        return Shown("list.html", {**data, **more}, poll=poll)
 
     def html_detail(
         self,
@@ -295,13 +313,17 @@ class Page:
         workflow: str,
         editor: Annotated[frozenset[str], Depends(access.editable)],
         conn_id: str | None = None,
-    ) -> HTMLResponse:
+    ) -> Response:
+        draw = functools.partial(self._detailed, workflow, editor, conn_id)
+        return self._shown(request, ("detail", workflow, editor, conn_id), draw)
+
+    def _detailed(self, workflow: str, editor: frozenset[str], conn_id: str | None, seconds: float | None) -> Shown:
         try:
-            answer = self._find(workflow, conn_id, _patience(request))
+            answer = self._find(workflow, conn_id, seconds)
         except NotFound as error:
-            return self._message(request, self._explained(error, workflow, conn_id))
-        found = self._detail(answer, workflow, _patience(request))
-        return self._render(request, "detail.html", poll=2000, editor=editor, w=found, pulse=found["pulse"])
+            return message(self._explained(error, workflow, conn_id))
+        found = self._detail(answer, workflow, seconds)
+        return Shown("detail.html", {"editor": editor, "w": found, "pulse": found["pulse"]}, poll=2000)
 
     def _explained(self, error: NotFound, workflow: str, conn_id: str | None) -> NotFound:
         """A workflow that does not exist because its run has not begun it so far, or was refused."""
@@ -310,18 +332,22 @@ class Page:
             return error
         if self._home.has_failed(run):
             return NotFound(404, "This run began no migration.", [], run=run)
-        return NotFound(_LOOKING, f"Airflow has the run of {workflow}; it has not planned it yet.", [], run=run)
+        return NotFound(LOOKING, f"Airflow has the run of {workflow}; it has not planned it yet.", [], run=run)
 
     def html_run(self, request: Request, dag_id: str, run_id: str) -> Response:
         """The tab of a DAG run: the workflow's page, a lake's, or why there is none."""
-        if dag_id == LAKES and (told := self._home.lakes(Run(dag_id, run_id))):
-            return self._render(request, "lake.html", poll=4000, l=lakes.shown(told[0], time.time()))
-        found = self._home.workflow_of_run(Run(dag_id, run_id))
+        run = Run(dag_id, run_id)
+        if dag_id == LAKES and self._home.lakes(run):
+            return self._shown(request, ("lake", run), lambda _: self._lake(run))
+        found = self._home.workflow_of_run(run)
         if found is None:
-            return self._message(request, NotFound(404, f"This run of {dag_id} is no migration.", []))
+            return self._render(request, message(NotFound(404, f"This run of {dag_id} is no migration.", [])))
         conn_id, workflow = found
         where = view.workflow_url(workflow, conn_id)
         return RedirectResponse(f"{_root(request)}{where}", status_code=302)
+
+    def _lake(self, run: Run) -> Shown:
+        return Shown("lake.html", {"l": lakes.shown(self._home.lakes(run)[0], time.time())}, poll=4000)
 
     def metrics(self, conn_id: str | None = None) -> Response:
         """For Prometheus, which has a login as everybody."""
@@ -337,18 +363,24 @@ class Page:
 
     # -- what they share
 
-    def _message(self, request: Request, error: NotFound) -> HTMLResponse:
-        log = detail.task_path(error.run, "plan") if error.run else None
-        is_coming = error.run is not None and error.status == _LOOKING
-        shown = {"title": error.title, "problems": error.problems, "log": log, "is_coming": is_coming}
-        poll = 1000 if is_coming else _SOON if error.status == _LOOKING else 3000
-        return self._render(request, "message.html", status=error.status, poll=poll, editor=(), starter=False, **shown)
+    def _shown(self, request: Request, what: tuple[object, ...], draw: Callable[[float | None], Shown]) -> Response:
+        """At once; to who asks for events, whenever it has changed. what: names it, with the rights of who looks."""
+        root = _root(request)
+        if live.is_asked(request):
+            return self._live.answer(request, (*what, root), lambda: self._drawn(draw(None), root))
+        return self._render(request, draw(_patience(request)))
 
-    def _render(self, request: Request, template: str, *, status: int = 200, **data: Any) -> HTMLResponse:
+    def _drawn(self, shown: Shown, root: str) -> live.Drawn:
+        """For all who have these rights, so without anybody's token."""
+        return live.Drawn(status=shown.status, html=self._text(shown, root, token=""), poll=shown.poll)
+
+    def _text(self, shown: Shown, root: str, token: str) -> str:
+        data = shown.data if "pulse" in shown.data else {"pulse": self._pulse(), **shown.data}
+        return self._templates.get_template(shown.template).render(root=root, token=token, poll=shown.poll, **data)
+
+    def _render(self, request: Request, shown: Shown) -> HTMLResponse:
         token = access.token_of(request)
-        data = {"pulse": self._pulse(), **data} if "pulse" not in data else data
-        text = self._templates.get_template(template).render(root=_root(request), token=token, **data)
-        response = HTMLResponse(text, status_code=status)
+        response = HTMLResponse(self._text(shown, _root(request), token), status_code=shown.status)
         access.give_token(request, response, token)
         return response
 
@@ -379,8 +411,8 @@ class Page:
         if len(found) == 1:
             return found[0]
         if not found and seconds is not None and any(a.is_late for a in answers):
-            raise NotFound(_LOOKING, f"Looking for workflow {workflow} …", [])
-        raise _not_found(workflow, answers, [a.source.conn_id for a in found])
+            raise NotFound(LOOKING, f"Looking for workflow {workflow} …", [])
+        raise not_found(workflow, answers, [a.source.conn_id for a in found])
 
 
 def _metrics(session: Session) -> list[metrics.Sample]:
@@ -390,17 +422,6 @@ def _metrics(session: Session) -> list[metrics.Sample]:
 def _server(answer: Answer) -> str:
     url = answer.source.url
     return f"{url.host}:{url.port}" if url else answer.source.conn_id
-
-
-def _not_found(workflow: str, answers: list[Answer], places: list[str]) -> NotFound:
-    if places:
-        return NotFound(409, f"Workflow {workflow} exists on {', '.join(places)}: say ?conn_id=.", [])
-    silent = view.problems(answers)
-    if silent:
-        return NotFound(503, f"Workflow {workflow} cannot be read now.", silent)
-    if not answers:
-        return NotFound(404, f'There is no workflow {workflow}: no connection is marked {{"vreplication": true}}.', [])
-    return NotFound(404, f"There is no workflow {workflow} (yet).", [])
 
 
 def _patience(request: Request) -> float | None:

@@ -16,6 +16,7 @@ from vreplication.errors import Transient, VReplicationError
 from vreplication.masking import mask
 from vreplication.ui import DAG, access, answers, starting
 from vreplication.ui.asking import Asker, Source
+from vreplication.ui.live import Shown
 from vreplication.ui.starting import WrongField
 from vreplication.ui.view import Data
 
@@ -63,12 +64,17 @@ class NewMigration:
         known = [source for source in self._sources(None) if source.url is not None]
         chosen = conn_id or next((s.conn_id for s in known if s.conn_id == "vreplication_source"), "")
         shown = {"sources": known, "chosen": chosen, "table": table, "sections": starting.sections()}
-        return self._render(request, "new.html", poll=_SELDOM, dag=DAG, **shown)
+        return self._render(request, Shown("new.html", {"dag": DAG, **shown}, poll=_SELDOM))
 
     def html_part(self, request: Request, asked: Asked) -> Response:
         """The plan of what was asked for; without an ALTER the table's definition, as it is."""
         make, template = (starting.planned, "plan.html") if asked.alter.strip() else (_current, "now.html")
-        return _answered(lambda: self._render(request, template, p=make(self._source(asked), asked.options), dag=DAG))
+
+        def drawn() -> Response:
+            data = {"p": make(self._source(asked), asked.options), "dag": DAG}
+            return self._render(request, Shown(template, data, poll=_SELDOM))
+
+        return _answered(drawn)
 
     def api_plan(self, asked: Asked) -> Response:
         return _answered(lambda: JSONResponse(starting.planned(self._source(asked), asked.options)))

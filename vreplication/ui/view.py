@@ -124,7 +124,7 @@ def item(
         "buttons": [button_of(b, seen.workflow, conn_id) for b in buttons(seen, about, effort, limits)],
         "lasted": _lasted(seen),
         "url": workflow_url(seen.workflow, conn_id),
-        "past_url": f"api/{workflow_url(seen.workflow, conn_id)}",
+        "past_url": f"api/workflows/{quote(seen.workflow, safe='')}/history?conn_id={quote(conn_id, safe='')}",
     }
 
 

@@ -5,12 +5,11 @@ What must stay true: nothing is kept by a browser or a proxy, and nothing runs i
 
 from __future__ import annotations
 
-from typing import Any
-
-from fastapi import Request, Response
+from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from vreplication.planning.spec import said
 
@@ -37,11 +36,21 @@ class WithPrefix:
         await self._app(scope, receive, send)
 
 
-async def with_headers(request: Request, call_next: Any) -> Response:
-    response: Response = await call_next(request)
-    for name, value in _HEADERS.items():
-        response.headers.setdefault(name, value)
-    return response
+class WithHeaders:
+    """On every answer, as it begins: one that lasts is not collected."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def begin(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        await self._app(scope, receive, begin)
 
 
 def in_a_sentence(request: Request, error: Exception) -> JSONResponse:

@@ -1,6 +1,8 @@
-// Asks the server for this page again every few seconds and takes over what has changed; asks before it acts.
+// Takes over what has changed on this page: told by the server as it happens, else by asking every few seconds; asks
+// before it acts.
 // What must stay true: every word comes from the server, where it is escaped; nothing here makes HTML out of text; the
-// place of the keyboard, the filter and what is unfolded survive an update.
+// place of the keyboard, the filter and what is unfolded survive an update; a stream that says nothing, or late, is
+// given up, and the page asks again as it would without one.
 "use strict";
 
 const page = () => document.getElementById("page");
@@ -149,23 +151,31 @@ function settle() {
 async function look() {
   clearTimeout(timer);
   try {
-    await take(await fetch(location.href, { headers: { Accept: "text/html" }, cache: "no-store" }));
+    const response = await fetch(location.href, { headers: { Accept: "text/html" }, cache: "no-store" });
+    if (response.redirected && response.url.startsWith(new URL(document.body.dataset.root, location.href)))
+      return location.replace(response.url);
+    take(response.status, await response.text());
   } catch {
     say(`No answer from Airflow since ${brief.format(new Date())}; what is shown is old.`);
   }
-  timer = setTimeout(look, document.hidden ? 60000 : Number(page().dataset.poll) || 3000);
+  later(document.hidden ? 60000 : Number(page().dataset.poll) || 3000);
 }
 
-async function take(response) {
-  if (response.status === 401 || response.status === 403)
+function later(millis) {
+  clearTimeout(timer);
+  timer = setTimeout(look, millis);
+}
+
+function take(status, html) {
+  if (status === 401 || status === 403)
     return say("Your login has ended or was changed; log in to Airflow again and reload.");
-  const fresh = new DOMParser().parseFromString(await response.text(), "text/html");
+  const fresh = new DOMParser().parseFromString(html, "text/html");
   const main = fresh.getElementById("page");
-  if (!main) return say(`Airflow answered with an error (${response.status}); what is shown is old.`);
+  if (!main) return say(`Airflow answered with an error (${status}); what is shown is old.`);
   const problem = main.querySelector("[data-problem]");
-  if (response.status === 503 && problem && by("past")) return say(`${problem.textContent} What is shown is old.`);
+  if (status === 503 && problem && by("past")) return say(`${problem.textContent} What is shown is old.`);
   document.title = fresh.title;
-  document.body.dataset.token = fresh.body.dataset.token;
+  document.body.dataset.token = fresh.body.dataset.token || document.body.dataset.token;
   const focused = document.activeElement;
   morph(page(), main);
   // A row that was moved has lost it.
@@ -174,13 +184,73 @@ async function take(response) {
   settle();
 }
 
-document.addEventListener("visibilitychange", () => !document.hidden && look());
+// -- told as it happens
+
+const SILENCE = 10000;
+const GIVEN_UP = 300000;
+let stream = null;
+let opens = 0;
+let isHeard = false;
+let last = 0;
+let hasty = 0;
+
+// While it is heard the page does not ask; silent for a while, it is as if there was none. Each stream ends after some
+// time, and the browser opens the next one.
+function listen() {
+  if (stream || document.hidden || !page().hasAttribute("data-live") || Date.now() < opens) return;
+  isHeard = false;
+  stream = new EventSource(location.href);
+  stream.addEventListener("page", ({ data }) => {
+    const { status, html } = JSON.parse(data);
+    take(status, html);
+    heard();
+  });
+  stream.addEventListener("same", () => {
+    say("");
+    heard();
+  });
+  stream.addEventListener("error", ended);
+}
+
+// What comes in bursts was collected on its way, and is late.
+function heard() {
+  isHeard = true;
+  hasty = Date.now() - last < 500 ? hasty + 1 : 0;
+  last = Date.now();
+  hasty > 3 ? deafen(GIVEN_UP) : later(SILENCE);
+}
+
+// One that ends unheard is of no use.
+function ended() {
+  if (!isHeard || stream.readyState === EventSource.CLOSED) deafen(GIVEN_UP);
+  isHeard = false;
+}
+
+function deafen(millis = 0) {
+  if (stream) stream.close();
+  stream = null;
+  opens = Date.now() + millis;
+  document.hidden ? later(60000) : look();
+}
+
+setInterval(listen, 1000);
+
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden) return deafen();
+  look();
+  listen();
+});
+window.addEventListener("pagehide", () => {
+  if (stream) stream.close();
+  stream = null;
+});
 
 // Inside of Airflow's frame the browser shows no sign of its own that it loads.
 document.addEventListener("click", (event) => {
   const isPlain = event.button === 0 && !event.ctrlKey && !event.metaKey && !event.shiftKey;
   if (!isPlain || !event.target.closest("a[href]")) return;
   clearTimeout(timer);
+  if (stream) stream.close();
   say("Loading …");
 });
 window.addEventListener("pageshow", (event) => event.persisted && look());
@@ -285,4 +355,5 @@ document.addEventListener("click", (event) => {
 });
 
 settle();
-timer = setTimeout(look, Number(page().dataset.poll) || 3000);
+later(Number(page().dataset.poll) || 3000);
+listen();
