@@ -53,6 +53,7 @@ class Home:
         self.quiet: list[Silence] = []
         self.told: list[Lake] = []
         self.asked: list[AskedRun] = []
+        self.planned: dict[Run, list[tuple[str, str]]] = {}
 
     def sources(self) -> list[Source]:
         return self.known
@@ -60,8 +61,8 @@ class Home:
     def source(self, conn_id: str) -> Source | None:
         return next((s for s in self.known if s.conn_id == conn_id), None)
 
-    def workflow_of_run(self, run: Run) -> tuple[str | None, str] | None:
-        return ("main", WORKFLOW) if run == RUN else None
+    def workflows_of_run(self, run: Run) -> list[tuple[str, str]] | None:
+        return [("main", WORKFLOW)] if run == RUN else self.planned.get(run)
 
     def run_of_workflow(self, conn_id: str, workflow: str) -> Run | None:
         return RUN if (conn_id, workflow) == ("main", WORKFLOW) else None

@@ -438,5 +438,10 @@ def test_every_other_way_through_the_gate_by_four_runs_at_once(airflow: Deployme
     # What comes behind the group waits neither for its `approve` nor for its way back, both of which are skipped.
     assert (in_group.result("after"), in_group.tasks()["change.approve"]) == ("told", "skipped")
     assert in_group.result("change.clean_up")["workflow"] == f"group-{in_group.run_id}"
+    where = f"workflows/group-{in_group.run_id}?conn_id={tables.conn_id}"
+    run = airflow.call("GET", f"/vreplication/api/{where}")[1]["run"]
+    assert run["log_url"] == f"dags/own_migration/runs/{in_group.run_id}/tasks/change.clean_up"
+    status, tab = airflow.call("GET", f"/vreplication/runs/own_migration/{in_group.run_id}")
+    assert (status, f"group-{in_group.run_id}" in tab) == (200, True)
     pending = airflow.call("GET", "/api/v2/dags/online_ddl/dagRuns/~/hitlDetails?state=awaiting_input")[1]
     assert pending["total_entries"] == 0

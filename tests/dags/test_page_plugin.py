@@ -14,7 +14,7 @@ import pytest
 from page_setup import ALTER, SCRIPT, Home, airflow, clients, home, patient, session, workflow
 
 from sandbox.databases import Database
-from vreplication.ui import Run
+from vreplication.ui import Run, detail
 
 __all__ = ["airflow", "clients", "home", "patient", "session", "workflow"]
 
@@ -54,7 +54,7 @@ def test_the_plugin_reads_airflows_connections(airflow: Any, database: Database)
     assert home.source("page_plain") is not None
     assert home.source("page_http") is None
     assert home.source("nope") is None
-    assert home.workflow_of_run(Run("online_ddl", "nope")) is None
+    assert home.workflows_of_run(Run("online_ddl", "nope")) is None
     assert home.run_of_workflow("page_marked", "nope") is None
     assert VReplicationPlugin.fastapi_apps[0]["url_prefix"] == "/vreplication"
 
@@ -82,8 +82,7 @@ def test_the_tab_of_a_run_finds_its_workflow(
     with create_session() as store:
         store.add(DagRun(dag_id=dag_id, run_id=run_id, run_type=DagRunType.MANUAL, conf=conf))
     run = Run(dag_id, run_id)
-    place = AirflowHome().workflow_of_run(run)
-    assert place is not None
+    [place] = AirflowHome().workflows_of_run(run) or []
     assert place[0] == found[0]
     assert place[1].startswith(found[1])
     home = AirflowHome()
@@ -91,6 +90,56 @@ def test_the_tab_of_a_run_finds_its_workflow(
     assert home.run_of_workflow("elsewhere", place[1]) is None
     with create_session() as store:
         store.query(DagRun).filter_by(run_id=run_id).delete()
+
+
+def test_groups_of_tasks_in_a_dag_of_others_are_found(airflow: Any) -> None:
+    """As soon as each is planned; before that the run is known to have some."""
+    from airflow.models.dagrun import DagRun
+    from airflow.models.task_state_store import TaskStateStoreModel as Stored
+    from airflow.models.taskinstance import TaskInstance
+    from airflow.utils.session import create_session
+    from airflow.utils.types import DagRunType
+    from sqlalchemy import insert
+
+    from vreplication.airflow import noting
+    from vreplication.airflow.plugin import AirflowHome
+
+    stem = f"own-{time.time_ns()}"
+    run, other = Run("theirs", f"{stem}-1"), Run("theirs", f"{stem}-2")
+
+    def tell(group: str, workflow: str, number: int) -> None:
+        told = {"group": group, "conn_id": "new", "conn_ids": {"source": "old", "target": "new"}, "workflow": workflow}
+        row = {"dag_id": run.dag_id, "run_id": run.run_id, "task_id": f"{group}.plan", "map_index": -1}
+        with create_session() as store:
+            store.add(Stored(**row, dag_run_id=number, key=noting.WORKFLOW, value=json.dumps(told)))
+
+    with create_session() as store:
+        for each in (run, other):
+            store.add(DagRun(dag_id=each.dag_id, run_id=each.run_id, run_type=DagRunType.MANUAL))
+        store.flush()
+        number = store.query(DagRun.id).filter_by(run_id=run.run_id).scalar()
+        task = {"id": uuid.uuid4(), "state": "running", "pool": "p", "pool_slots": 1, "try_number": 1}
+        where = {"dag_id": run.dag_id, "run_id": run.run_id, "task_id": "a.plan", "map_index": -1}
+        store.execute(insert(TaskInstance.__table__).values(**where, **task, operator="PlanOperator"))
+    home = AirflowHome()
+    try:
+        assert (home.workflows_of_run(run), home.workflows_of_run(other)) == ([], None)
+        tell("a", f"{stem}-a", number)
+        assert home.workflows_of_run(run) == [("new", f"{stem}-a")]
+        tell("b", f"{stem}-b", number)
+        assert home.workflows_of_run(run) == [("new", f"{stem}-a"), ("new", f"{stem}-b")]
+        found = home.run_of_workflow("new", f"{stem}-b")
+        assert found == Run("theirs", run.run_id, "b")
+        assert detail.task_path(found, "copy") == f"dags/theirs/runs/{stem}-1/tasks/b.copy"
+        asked: list[str] = []
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(home, "source", asked.append)
+            home.source_of_run(found)
+        assert asked == ["old"]
+    finally:
+        with create_session() as store:
+            for model in (Stored, TaskInstance, DagRun):
+                store.query(model).filter(model.run_id.startswith(stem)).delete(synchronize_session=False)
 
 
 def test_runs_that_airflow_has_not_begun_or_refused_are_told(airflow: Any, clients: dict[str, Any], home: Home) -> None:

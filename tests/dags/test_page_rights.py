@@ -16,13 +16,13 @@ import pytest
 from page_setup import SCRIPT, WORKFLOW, Home, airflow, clients, home, patient, press, session, workflow
 
 from sandbox.databases import Database
-from tests.support.rows import make_move
+from tests.support.rows import make_move, workflow_row
 from vreplication.mysql.session import Session
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import Phase
 from vreplication.state import gate, journal, lease, moves, progress, workflows
 from vreplication.state.workflows import WorkflowRow
-from vreplication.ui import answers
+from vreplication.ui import Run, answers
 from vreplication.ui.asking import Source
 
 __all__ = ["airflow", "clients", "home", "patient", "session", "workflow"]
@@ -164,6 +164,28 @@ def test_links_are_relative(clients: dict[str, Any], workflow: WorkflowRow) -> N
     moved = clients["viewer"].get("/runs/online_ddl/manual__1", follow_redirects=False)
     assert moved.headers["location"] == f"../../workflows/{WORKFLOW}?conn_id=main"
     assert clients["viewer"].get("/runs/other/manual__1").status_code == 404
+
+
+def test_a_run_with_several_workflows_has_the_list_of_them(
+    clients: dict[str, Any], session: Session, workflow: WorkflowRow, database: Database, home: Home
+) -> None:
+    """Of somebody's own DAG: none of others are listed, and before there are any it is said."""
+    run, viewer = Run("theirs", "r"), clients["viewer"]
+    for name in ("wf-2", "wf-3"):
+        workflows.create(session, workflow_row(name, source_schema=database.name, spec={"alter": "x"}))
+    home.planned[run] = []
+    waits = viewer.get("/runs/theirs/r")
+    assert (waits.status_code, "has planned no migration yet" in waits.text, "/tasks/" in waits.text) == (
+        202,
+        True,
+        False,
+    )
+    home.planned[run] = [("main", WORKFLOW), ("main", "wf-2")]
+    listed = viewer.get("/runs/theirs/r").text
+    assert set(re.findall(r'href="\.\./\.\./workflows/([^?"]+)', listed)) == {WORKFLOW, "wf-2"}
+    home.planned[run] = [("main", "wf-3")]
+    moved = viewer.get("/runs/theirs/r", follow_redirects=False)
+    assert moved.headers["location"] == "../../workflows/wf-3?conn_id=main"
 
 
 OURS = re.compile(r'(?:href|src|data-root)="([^"]*)"|data-(?:past-)?url="([^"]*)"')

@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 
 REFUSED, CANCELLED, SKIPPED = "refused", "cancelled", "skipped"
 """Keys of the sentence with which a run ended, in Airflow's task state store."""
+WORKFLOW = "workflow"
+"""Key of which one a group of tasks in somebody's own DAG is, and where; found by the page."""
 _OURS = frozenset({"online_ddl", "move_tables", "changefeed", "scheduled_migrations", "backfill"})
 _MOST = 1000
 """Characters of a note."""
@@ -30,13 +32,18 @@ _MOST = 1000
 
 def store_end(context: Mapping[str, Any], key: str, sentence: str) -> None:
     """REFUSED, CANCELLED, or SKIPPED where there was nothing to do."""
-    store = context.get("task_state_store")
-    if store is None:
+    store(context, key, mask(sentence))
+
+
+def store(context: Mapping[str, Any], key: str, value: Any, **more: Any) -> None:
+    """For people to see; what cannot be stored troubles nobody."""
+    found = context.get("task_state_store")
+    if found is None:
         return
     try:
-        store.set(key, mask(sentence))
+        found.set(key, value, **more)
     except Exception as error:
-        log.info("how it ended was not stored: %s", error)
+        log.info("%s was not stored: %s", key, error)
 
 
 @hookimpl

@@ -17,13 +17,14 @@ from typing import Any, NoReturn
 
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+from airflow.sdk.execution_time.context import NEVER_EXPIRE
 
 from vreplication.airflow import assets, connections, request
 from vreplication.airflow.approval import CutOverApproval, end_approval, task_states
 from vreplication.airflow.connections import source_url
 from vreplication.airflow.ending import RETRY_POLICY, cancelled_by
 from vreplication.airflow.links import MigrationLink
-from vreplication.airflow.noting import CANCELLED, REFUSED, store_end
+from vreplication.airflow.noting import CANCELLED, REFUSED, WORKFLOW, store, store_end
 from vreplication.airflow.storing import stored
 from vreplication.airflow.telling import events_sent, figures_sent
 from vreplication.airflow.triggers import CatchUpTrigger, GateTrigger, look
@@ -171,10 +172,19 @@ class PlanOperator(StageOperator):
         return self.tasks.check(stage)
 
     def execute(self, context: Any) -> dict[str, Any]:
+        if self.group:
+            self._tell_place(context)
         made = super().execute(context)
         found = self.read(context)
         log.info("workflow %s", found.spec.workflow)
         return {"workflow": found.spec.workflow, "copy_path": getattr(made, "copy_path", None)}
+
+    def _tell_place(self, context: Any) -> None:
+        """The run's own form does not say it. What cannot be read is told by the task itself."""
+        with contextlib.suppress(Refused):
+            found = self.read(context)
+            place = {"conn_id": found.conn_id, "conn_ids": dict(found.conn_ids), "workflow": found.spec.workflow}
+            store(context, WORKFLOW, {"group": self.group, **place}, retention=NEVER_EXPIRE)
 
 
 class PrepareOperator(StageOperator):

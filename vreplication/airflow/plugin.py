@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 PREFIX = "/vreplication"
 _RUNS = 200
 _REFUSED = 20
+_MISSED_SECONDS = 20.0
+_PLAN = "PlanOperator"
 _ENVIRONMENT = "AIRFLOW_CONN_"
 _TYPES = ("mysql", "mariadb")
 
@@ -60,6 +63,7 @@ class AirflowHome:
 
     def __init__(self) -> None:
         self._runs: dict[tuple[str, str], Run] = {}
+        self._missed: dict[tuple[str, str], float] = {}
         self._heartbeats = Heartbeats()
 
     def sources(self) -> list[Source]:
@@ -80,23 +84,32 @@ class AirflowHome:
             return None
         return _source(found) if is_marked(found) or found.conn_type in _TYPES else None
 
-    def workflow_of_run(self, run: Run) -> tuple[str | None, str] | None:
+    def workflows_of_run(self, run: Run) -> list[tuple[str, str]] | None:
         from vreplication.ui import DAGS
 
-        conf = _conf(run) if run.dag_id in DAGS else None
-        return None if conf is None else _place(run, conf)
+        if run.dag_id in DAGS:
+            conf = _conf(run)
+            return None if conf is None else [_place(run, conf)]
+        told = [place for place, _, _ in _groups(run)]
+        return told or ([] if _has_groups(run) else None)
 
     def run_of_workflow(self, conn_id: str, workflow: str) -> Run | None:
-        """The newest; found once it is remembered, for the page asks every two seconds."""
-        known = self._runs.get((conn_id, workflow))
-        if known is None and (known := _newest_run(conn_id, workflow)) is not None:
-            self._runs[conn_id, workflow] = known
-        return known
+        """The newest. It is remembered, for a while also that there is none: the page asks every two seconds."""
+        place = (conn_id, workflow)
+        if place in self._runs or time.monotonic() < self._missed.get(place, 0.0):
+            return self._runs.get(place)
+        if (found := _newest_run(conn_id, workflow)) is not None:
+            self._runs[place] = found
+        else:
+            self._missed[place] = time.monotonic() + _MISSED_SECONDS
+        return found
 
     def source_of_run(self, run: Run) -> Source | None:
         from vreplication.airflow.request import default_connection
         from vreplication.workflows.registry import connection_param
 
+        if run.group:
+            return next((self.source(str(ends["source"])) for _, ends, each in _groups(run) if each == run), None)
         conf = _conf(run) or {}
         return self.source(str(conf.get(connection_param("source")) or default_connection("source")))
 
@@ -118,7 +131,7 @@ class AirflowHome:
         from airflow.utils.session import create_session
 
         with create_session() as session:
-            state = session.query(DagRun.state).filter_by(**run._asdict()).scalar()
+            state = session.query(DagRun.state).filter_by(dag_id=run.dag_id, run_id=run.run_id).scalar()
         return str(state) == "failed"
 
     def asked_runs(self) -> list[AskedRun]:
@@ -146,7 +159,11 @@ def _lakes(run: Run | None) -> list[tuple[Any, str, Any]]:
     of_run = (Stored.dag_run_id == DagRun.id) & (Stored.task_id == FILL) & (Stored.key == PROGRESS)
     with create_session() as session:
         found = session.query(DagRun.dag_id, DagRun.run_id, DagRun.state, Stored.value).outerjoin(Stored, of_run)
-        found = found.filter(DagRun.dag_id == LAKES) if run is None else found.filter_by(**run._asdict())
+        found = (
+            found.filter(DagRun.dag_id == LAKES)
+            if run is None
+            else found.filter_by(dag_id=run.dag_id, run_id=run.run_id)
+        )
         rows = found.order_by(DagRun.id.desc()).limit(_RUNS).all()
     return [(Run(str(dag_id), str(run_id)), str(state), value) for dag_id, run_id, state, value in rows]
 
@@ -208,7 +225,7 @@ def _conf(run: Run) -> dict[str, Any] | None:
     from airflow.utils.session import create_session
 
     with create_session() as session:
-        found = session.query(DagRun).filter_by(**run._asdict()).one_or_none()
+        found = session.query(DagRun).filter_by(dag_id=run.dag_id, run_id=run.run_id).one_or_none()
         return None if found is None else dict(found.conf or {})
 
 
@@ -223,7 +240,33 @@ def _newest_run(conn_id: str, workflow: str) -> Run | None:
         ours = session.query(DagRun.dag_id, DagRun.run_id, DagRun.conf).filter(DagRun.dag_id.in_(DAGS))
         runs = [*ours.filter_by(run_id=workflow), *ours.order_by(DagRun.id.desc()).limit(_RUNS)]
         found = [(Run(str(dag_id), str(run_id)), dict(conf or {})) for dag_id, run_id, conf in runs]
-    return next((run for run, conf in found if _place(run, conf) == (conn_id, workflow)), None)
+    known = next((run for run, conf in found if _place(run, conf) == (conn_id, workflow)), None)
+    return known or next((run for place, _, run in _groups() if place == (conn_id, workflow)), None)
+
+
+def _groups(run: Run | None = None) -> list[tuple[tuple[str, str], dict[str, str], Run]]:
+    """Groups of tasks in DAGs of others, the newest first: connection and workflow, connections by role, run."""
+    from airflow.models.task_state_store import TaskStateStoreModel as Stored
+    from airflow.utils.session import create_session
+
+    from vreplication.ui import Run
+
+    with create_session() as session:
+        found = session.query(Stored.dag_id, Stored.run_id, Stored.value).filter(Stored.key == noting.WORKFLOW)
+        found = found.filter_by(dag_id=run.dag_id, run_id=run.run_id) if run else found
+        rows = found.order_by(Stored.dag_run_id.desc(), Stored.task_id).limit(_RUNS).all()
+    told = [(str(dag_id), str(run_id), json.loads(value)) for dag_id, run_id, value in rows]
+    return [((t["conn_id"], t["workflow"]), t["conn_ids"], Run(dag, name, t["group"])) for dag, name, t in told]
+
+
+def _has_groups(run: Run) -> bool:
+    """It may have planned none of them so far."""
+    from airflow.models.taskinstance import TaskInstance
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        found = session.query(TaskInstance.task_id).filter_by(dag_id=run.dag_id, run_id=run.run_id)
+        return found.filter(TaskInstance.operator == _PLAN).first() is not None
 
 
 def _place(run: Run, conf: dict[str, Any]) -> tuple[str, str]:
@@ -233,7 +276,7 @@ def _place(run: Run, conf: dict[str, Any]) -> tuple[str, str]:
 
     home = KINDS[run.dag_id].home
     conn_id = str(conf.get(connection_param(home)) or default_connection(home))
-    return conn_id, str(conf.get("workflow") or workflow_of(*run))
+    return conn_id, str(conf.get("workflow") or workflow_of(run.dag_id, run.run_id))
 
 
 def _stored() -> list[Any]:

@@ -21,7 +21,8 @@ DAGS = (DAG, MOVES, FEEDS)
 
 
 class Run(NamedTuple):
-    """Of a DAG."""
+    """Of a DAG. group: of the tasks that are one workflow, in somebody's own DAG."""
 
     dag_id: str
     run_id: str
+    group: str = ""

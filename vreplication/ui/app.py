@@ -334,17 +334,40 @@ class Page:
             return NotFound(404, "This run began no migration.", [], run=run)
         return NotFound(LOOKING, f"Airflow has the run of {workflow}; it has not planned it yet.", [], run=run)
 
-    def html_run(self, request: Request, dag_id: str, run_id: str) -> Response:
-        """The tab of a DAG run: the workflow's page, a lake's, or why there is none."""
+    def html_run(
+        self,
+        request: Request,
+        dag_id: str,
+        run_id: str,
+        editor: Annotated[frozenset[str], Depends(access.editable)],
+        starter: Annotated[bool, Depends(access.can_start)],
+    ) -> Response:
+        """The tab of a DAG run: the workflow's page, the list of its workflows, a lake's, or why there is none."""
         run = Run(dag_id, run_id)
         if dag_id == LAKES and self._home.lakes(run):
             return self._shown(request, ("lake", run), lambda _: self._lake(run))
-        found = self._home.workflow_of_run(run)
+        found = self._home.workflows_of_run(run)
+        if found and len(found) == 1:
+            return RedirectResponse(f"{_root(request)}{view.workflow_url(found[0][1], found[0][0])}", status_code=302)
+        if found:
+            draw = functools.partial(self._of_run, found, editor, starter)
+            return self._shown(request, ("run", run, editor, starter), draw)
         if found is None:
-            return self._render(request, message(NotFound(404, f"This run of {dag_id} is no migration.", [])))
-        conn_id, workflow = found
-        where = view.workflow_url(workflow, conn_id)
-        return RedirectResponse(f"{_root(request)}{where}", status_code=302)
+            return self._render(request, message(NotFound(404, f"This run of {dag_id} has no migration.", [])))
+        title = f"This run of {dag_id} has planned no migration yet."
+        return self._render(request, message(NotFound(LOOKING, title, [], run=run)))
+
+    def _of_run(
+        self, places: list[tuple[str, str]], editor: frozenset[str], starter: bool, seconds: float | None
+    ) -> Shown:
+        """Several groups of tasks in somebody's own DAG."""
+        answers = self._asker.ask(self._known(places), "list", reading.overview, seconds)
+        data = view.only(view.listing(answers, is_final=seconds is None), places)
+        more = {"groups": [], "lakes": [], "starter": starter, "editor": editor}
+        return Shown("list.html", {**data, **more}, poll=SOON if data["asking"] else 3000)
+
+    def _known(self, places: list[tuple[str, str]]) -> list[Source]:
+        return [source for conn_id in sorted({conn_id for conn_id, _ in places}) for source in self._sources(conn_id)]
 
     def _lake(self, run: Run) -> Shown:
         return Shown("lake.html", {"l": lakes.shown(self._home.lakes(run)[0], time.time())}, poll=4000)

@@ -143,7 +143,7 @@ def run_path(run: Run) -> str:
 
 def task_path(run: Run, task: str) -> str:
     """Where Airflow shows the log of a task."""
-    return f"{run_path(run)}/tasks/{task}"
+    return f"{run_path(run)}/tasks/{run.group + '.' if run.group else ''}{task}"
 
 
 def past(answer: Answer) -> Data:

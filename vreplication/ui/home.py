@@ -22,8 +22,8 @@ class Home(Protocol):
     def source(self, conn_id: str) -> Source | None:
         """One connection, marked or not; None when it is none of ours."""
 
-    def workflow_of_run(self, run: Run) -> tuple[str | None, str] | None:
-        """Connection and workflow of a run; None when there is no such run, or it is of another DAG."""
+    def workflows_of_run(self, run: Run) -> list[tuple[str, str]] | None:
+        """Connection and workflow of each that a run has planned; None when there is no such run, or it has none."""
 
     def run_of_workflow(self, conn_id: str, workflow: str) -> Run | None:
         """The run that works on it; None when none does."""

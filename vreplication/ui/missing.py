@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vreplication.ui import Run, detail, view
+from vreplication.ui import DAGS, Run, detail, view
 from vreplication.ui.asking import Answer
 from vreplication.ui.live import Shown
 
@@ -29,7 +29,7 @@ class NotFound(Exception):
 
 
 def message(error: NotFound) -> Shown:
-    log = detail.task_path(error.run, "plan") if error.run else None
+    log = detail.task_path(error.run, "plan") if error.run and error.run.dag_id in DAGS else None
     is_coming = error.run is not None and error.status == LOOKING
     data = {"title": error.title, "problems": error.problems, "log": log, "is_coming": is_coming}
     poll = 1000 if is_coming else SOON if error.status == LOOKING else 3000

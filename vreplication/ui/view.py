@@ -7,7 +7,7 @@ template decides nothing.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
@@ -69,8 +69,19 @@ def listing(answers: list[Answer], runs: Sequence[AskedRun] = (), *, is_final: b
         "workflows": found,
         "pending": waiting,
         "consumers": feeds.consumers(groups, known),
-        "counts": [{"state": s, "label": label, "count": counts[s]} for s, label in STATES.items()],
+        "counts": _counted(counts),
     }
+
+
+def _counted(counts: Counter[str]) -> list[Data]:
+    return [{"state": state, "label": label, "count": counts[state]} for state, label in STATES.items()]
+
+
+def only(listed: Data, places: Collection[tuple[str, str]]) -> Data:
+    """Of a list, the workflows at these places."""
+    found = [row for row in listed["workflows"] if (row["conn_id"], row["workflow"]) in places]
+    counts = _counted(Counter(row["state"] for row in found))
+    return {**listed, "workflows": found, "pending": [], "consumers": [], "counts": counts}
 
 
 def _rows(answer: Answer) -> list[Data]:
