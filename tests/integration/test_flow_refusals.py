@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.databases import Database
-from tests.support.flow import begin, call, paused_at, wait_reached
+from tests.support.flow import begin, call, paused_at, settings, wait_reached
 from vreplication.mysql.session import Session, connect
 from vreplication.planning.explain import explain
 from vreplication.planning.plan import make_plan
@@ -197,3 +197,15 @@ def test_an_unknown_workflow_is_exit_2(database: Database, words: tuple[str, ...
     ended = call(database, words[0], "nope", *words[1:])
     assert ended.code == 2, (ended.out, ended.err)
     assert "nope" in ended.err
+
+
+@pytest.mark.only_on("mysql")
+@pytest.mark.usefixtures("quick")
+def test_where_the_server_asks_for_a_primary_key_the_plan_does(database: Database) -> None:
+    """Of what the table becomes: to give it one is just what is wanted."""
+    make(database.admin, "CREATE TABLE t (id INT NOT NULL, v INT, UNIQUE KEY (id)); INSERT INTO t VALUES (1,1)")
+    with settings(database, {"sql_require_primary_key": 1}):
+        said = begin_refused(database, "ADD COLUMN z INT")
+        assert "sql_require_primary_key" in said
+        run = begin(database, "t", "ADD PRIMARY KEY (id)", strategy="online")
+        assert run.result().event == "complete", run.result()

@@ -199,6 +199,24 @@ def shared_key(facts: Facts) -> Check:
     return ok("shared key", "The table has a key; that the new definition shares it is checked at prepare.")
 
 
+def primary_key(facts: Facts) -> Check:
+    """Where MySQL asks for one (sql_require_primary_key), of the new table: a plain ALTER would be refused as well."""
+    target = facts.target
+    if target is not None and facts.server.is_on("sql_require_primary_key"):
+        return needs_primary_key(facts.name, target)
+    return ok("primary key", "The server asks for none." if target else "Whether the server takes it shows at prepare.")
+
+
+def needs_primary_key(name: str, target: Table) -> Check:
+    if any(key.is_primary for key in target.keys):
+        return ok("primary key", "The server asks for one, and it is there.")
+    return refuse(
+        "primary key",
+        f"sql_require_primary_key is ON, and {name} would have no primary key.",
+        "Give it one (ADD PRIMARY KEY …), or SET GLOBAL sql_require_primary_key=OFF.",
+    )
+
+
 def _nullable(session: Session, mapping: TableMapping, columns: str) -> Check:
     if column := nulls.find(session, mapping):
         return refuse("shared key", nulls.words(mapping, column), nulls.ADVICE)
@@ -342,6 +360,7 @@ _ALL: tuple[Callable[[Facts], Check], ...] = (
     triggers,
     check_names,
     shared_key,
+    primary_key,
     duplicates,
     new_columns,
     generated_columns,
@@ -354,7 +373,7 @@ _ALL: tuple[Callable[[Facts], Check], ...] = (
 )
 
 
-_ON_TARGET = (engine, duplicates, generated_columns, null_timestamps, revert, triggers)
+_ON_TARGET = (engine, primary_key, duplicates, generated_columns, null_timestamps, revert, triggers)
 IN_PLACE: tuple[Callable[[Facts], Check], ...] = (ours, engine, other_workflow)
 """Those that hold where the server alters the table itself: it keeps its foreign keys, triggers and all."""
 

@@ -8,9 +8,11 @@ that it is refused where a plain one is; a table that we did not make is never d
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from vreplication.errors import Refused
@@ -37,7 +39,8 @@ def create_shadow(session: Session, table: Table, alter: AlterClauses, name: str
     """Make the shadow table `name` beside `table`. Raises Refused with the server's message; nothing is left then."""
     shadow = qualified(table.schema, name)
     try:
-        session.execute_raw(f"CREATE TABLE {shadow} LIKE {qualified(table.schema, table.name)}")
+        with keys_not_asked_for(session, table):
+            session.execute_raw(f"CREATE TABLE {shadow} LIKE {qualified(table.schema, table.name)}")
     except SqlError as error:
         cure = f"Drop {name} first if it is not needed." if error.code == _EXISTS else ""
         raise Refused(f"The shadow table cannot be made: {error.message}", cure=cure) from None
@@ -46,6 +49,23 @@ def create_shadow(session: Session, table: Table, alter: AlterClauses, name: str
     except BaseException:
         session.execute_raw(f"DROP TABLE IF EXISTS {shadow}")
         raise
+
+
+@contextlib.contextmanager
+def keys_not_asked_for(session: Session, table: Table) -> Iterator[None]:
+    """For a copy of what is there: whether the ALTER gives it the primary key that MySQL asks for, the ALTER says."""
+    name = "sql_require_primary_key"
+    if is_mariadb(session) or any(key.is_primary for key in table.keys):
+        yield
+        return
+    asks = int(session.value(f"SELECT @@SESSION.{name}") or 0)
+    if asks:
+        session.execute_raw(f"SET SESSION {name}=OFF")
+    try:
+        yield
+    finally:
+        if asks:
+            session.execute_raw(f"SET SESSION {name}=ON")
 
 
 def _altered(session: Session, table: Table, alter: AlterClauses, name: str) -> Table:

@@ -15,7 +15,7 @@ from vreplication.mysql.session import Session, SqlError
 from vreplication.schema.alter import AlterClauses
 from vreplication.schema.introspect import introspect_temporary
 from vreplication.schema.model import Table
-from vreplication.schema.shadow import constraint_names
+from vreplication.schema.shadow import constraint_names, keys_not_asked_for
 
 _DENIED = frozenset({1044, 1142, 1227})
 # What a server says of a temporary table only: partitions (1562), FULLTEXT (1214, 1795, 1796), encryption, tablespace
@@ -28,7 +28,8 @@ def trial_alter(session: Session, table: Table, alter: AlterClauses) -> Table | 
     name = names.shadow_table(table.name)
     trial = qualified(table.schema, name)
     try:
-        session.execute_raw(f"CREATE TEMPORARY TABLE {trial} LIKE {qualified(table.schema, table.name)}")
+        with keys_not_asked_for(session, table):
+            session.execute_raw(f"CREATE TEMPORARY TABLE {trial} LIKE {qualified(table.schema, table.name)}")
     except SqlError as error:
         if error.code in _DENIED:
             raise _denied(error, table) from None

@@ -210,11 +210,18 @@ def _other_workflow(facts: MoveFacts, table: MovedTable) -> Check:
     return ok("other workflows", "None on these tables.")
 
 
+def _primary_key(facts: MoveFacts, table: MovedTable) -> Check:
+    if facts.target.server.is_on("sql_require_primary_key"):
+        return table_checks.needs_primary_key(table.name, table.source)
+    return ok("primary key", "The target asks for none.")
+
+
 _TABLES: tuple[tuple[str, Callable[[MoveFacts, MovedTable], Check]], ...] = (
     ("tables", _engine),
     ("foreign keys", _foreign_keys),
     ("triggers", _triggers),
     ("shared key", _shared_key),
+    ("primary key", _primary_key),
     ("generated columns", _generated),
     ("expressions", _expressions),
     ("definition", _changes),
