@@ -6,6 +6,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,13 +66,27 @@ def test_a_plan_alone_makes_nothing_where_our_schema_is_missing(
     assert "tried when the run begins" in next(check.sentence for check in made.checks if check.name == "strategy")
 
 
-def test_what_the_server_can_do_in_an_instant_it_does(app: Session, database: Database) -> None:
+def test_what_the_server_can_do_in_an_instant_it_does(
+    app: Session, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[str] = []
+
+    class Watched(local_spark.LocalStart):
+        def __init__(self, *_: Any, at_once: bool = True) -> None:
+            started.extend(["at once"] * at_once)
+
+        def is_starting(self) -> bool:
+            started.append("asked for")
+            return False
+
+    monkeypatch.setattr("vreplication.workflows.online_ddl.run.SparkStart", Watched)
     made = plan_of(database, ADD)
     assert (made.strategy.name, made.refusals) == ("instant", ())
     assert "z" not in definition(app, "t")
     run = begin(database, "t", ADD)
     result = run.result()
     assert (result.event, result.strategy) == ("complete", "instant"), result
+    assert started == []
     assert app.rows("SELECT id, a, z FROM t ORDER BY id") == [(1, 1, "x"), (2, 1, "x"), (3, 1, "x")]
     with connect(database.url) as session:
         assert "FOREIGN KEY" in definition(session, "t")

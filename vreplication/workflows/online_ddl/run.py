@@ -82,7 +82,7 @@ def run(
     Who has told a person of a complete end calls `ending.note_told`; until then the same call returns it again.
     """
     workflow = spec.workflow or ""
-    spark: Spark = lent.spark if lent else SparkStart(spec.spark_master, spec.tasks)
+    spark: Spark = lent.spark if lent else SparkStart(spec.spark_master, spec.tasks, at_once=spec.strategy == ONLINE)
     driver: Driver | None = None
     child: CatchUp | None = None
     try:
@@ -95,6 +95,9 @@ def run(
         if lent and lent.company:
             driver.check_others = lent.company.check
         driver.start()
+        if not (lent or in_place.is_in_place(driver)):
+            # Beside the preparation; where the server alters the table it is not needed.
+            spark.is_starting()
         work = Work(driver=driver, spark=spark, spec=spec, plan=plan)
         if lent:
             work = replace(work, at_gate=lent.at_gate, company=lent.company)

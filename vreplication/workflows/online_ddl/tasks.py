@@ -127,7 +127,7 @@ def verify(stage: Stage) -> None:
 
 def verify_again(stage: Stage, is_enough: Callable[[], bool]) -> None:
     """While it waits at the gate. `is_enough` ends it early, and then the last verification counts."""
-    spark = SparkStart(stage.spec.spark_master, stage.spec.tasks)
+    spark = SparkStart(stage.spec.spark_master, stage.spec.tasks, at_once=False)
 
     def act(driver: Driver) -> None:
         if not (in_place.is_in_place(driver) or resume.is_switched(driver)):
@@ -200,10 +200,12 @@ TASKS: Mapping[str, Callable[[Stage], Any]] = {
 
 def _act(stage: Stage, name: str, child: CatchUp | None, *, at_once: bool = True) -> None:
     """What the command does at this stage, unless the tables have been switched. at_once: Spark starts meanwhile."""
-    spark = SparkStart(stage.spec.spark_master, stage.spec.tasks, at_once=at_once)
+    spark = SparkStart(stage.spec.spark_master, stage.spec.tasks, at_once=False)
 
     def act(driver: Driver) -> None:
         if not resume.is_switched(driver):
+            if at_once and not in_place.is_in_place(driver):
+                spark.is_starting()
             ACTS[name](Work(driver=driver, spark=spark, spec=stage.spec, is_whole=False))
 
     drive(stage, child, act, spark)
