@@ -133,7 +133,9 @@ def command(act: Callable[[Request], int]) -> Callable[..., None]:
         name = names.check_workflow(workflow) if workflow is not None else names.new_workflow(_stem(tables))
         given = asked.given(Spec, {field: value for field, value in values.items() if field not in _TABLES})
         given["lag_replicas"] = given["lag_replicas"] or options.named(url.replicas)
-        common = {**given, "workflow": name if is_one else None}
+        # A plan of no workflow makes none up: what it would be called is then known by its shape.
+        is_named = is_one and (workflow is not None or act is not plan)
+        common = {**given, "workflow": name if is_named else None}
         request = Request(
             url=url,
             specs=tuple(make_spec(**{**common, **t.options, "table": t.table, "alter": t.alter}) for t in tables),
