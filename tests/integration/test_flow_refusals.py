@@ -116,7 +116,7 @@ AT_PREPARE = {
 @pytest.mark.parametrize("name", AT_PREPARE)
 @pytest.mark.in_turn
 def test_what_is_refused_at_prepare_is_exit_2_and_nothing_of_it_is_left(database: Database, name: str) -> None:
-    """The plan cannot try these; of the sidecar, made meanwhile, the tables stay, and they are empty."""
+    """The plan cannot try these; of the sidecar, made meanwhile, the tables stay, and only the journal has rows."""
     create, alter, word = AT_PREPARE[name]
     make(database.admin, create)
     tables, _, _ = unused(database)
@@ -127,7 +127,10 @@ def test_what_is_refused_at_prepare_is_exit_2_and_nothing_of_it_is_left(database
     assert word in ended.last["reason"]
     assert state(database)[0] == tables
     kept = [name for (name,) in database.admin.rows(f"SHOW TABLES FROM {SIDECAR}") if name != "schema_version"]
-    assert [name for name in kept if database.admin.row(f"SELECT 1 FROM {SIDECAR}.`{name}` LIMIT 1")] == []
+    assert [name for name in kept if database.admin.row(f"SELECT 1 FROM {SIDECAR}.`{name}` LIMIT 1")] == ["journal"]
+    told = database.admin.row(f"SELECT event, details FROM {SIDECAR}.journal ORDER BY id DESC LIMIT 1")
+    assert told is not None
+    assert (told[0], word in told[1]) == ("refused", True)
 
 
 def test_the_command_line_says_it_in_one_sentence_and_exits_with_2(database: Database) -> None:

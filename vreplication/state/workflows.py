@@ -329,8 +329,8 @@ def forget_run(session: Session, workflow: str) -> None:
 
 
 def forget(session: Session, workflow: str) -> None:
-    """Remove a workflow of which nothing is left (its preparation was refused)."""
-    for table in (*sidecar.OF_A_WORKFLOW, *sidecar.REMEMBERED, sidecar.journal):
+    """Remove a workflow of which nothing is left (its preparation was refused); its journal tells of it."""
+    for table in (*sidecar.OF_A_WORKFLOW, *sidecar.REMEMBERED):
         rows.remove(session, table, workflow=workflow)
     rows.remove(session, _tables, workflow=workflow)
     rows.remove(session, _t, id=workflow)

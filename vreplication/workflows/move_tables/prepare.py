@@ -127,8 +127,9 @@ def prepare(driver: MoveDriver, plan: MovePlan) -> None:
             for row, mapping in zip(workflows.tables(ends.home, driver.workflow), mappings, strict=True):
                 driver.check()
                 _cut_range(driver, ends, plan, row, mapping)
-    except Refused:
+    except Refused as error:
         undo(driver.session, driver.workflow)
+        journal.write(driver.session, driver.workflow, "refused", str(error), actor=lease.me())
         with driver.at_source() as source:
             source_marks.forget(source, driver.workflow)
         forget(driver.session, driver.workflow)

@@ -114,8 +114,9 @@ def prepare(driver: Driver, plan: Plan) -> None:
         _mark_start(driver, plan.server, plan.spec.xa_wait_seconds)
         driver.check()
         _cut_range(driver, mapping, plan)
-    except Refused:
+    except Refused as error:
         undo(session, row)
+        journal.write(session, row.id, "refused", str(error), actor=lease.me())
         workflows.forget(session, row.id)
         raise
     journal.write(session, row.id, "prepared", f"shadow table {row.shadow_table}", actor=lease.me())
