@@ -24,6 +24,7 @@ from vreplication.cli import metrics
 from vreplication.engine import effort, steering
 from vreplication.errors import Refused
 from vreplication.mysql import disk, load
+from vreplication.mysql.server import inspect
 from vreplication.mysql.session import Session, SqlError, connect
 from vreplication.mysql.url import parse_replicas
 from vreplication.phases import Phase
@@ -349,8 +350,8 @@ def free_disk(database: Database, least: str) -> str:
 def test_a_log_of_another_length_is_another_servers(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the same name, in the same place, on a machine of the same name: as in a container beside it."""
     with connect(database.url) as session:
-        file, end = disk._end_of_log(session)
-        monkeypatch.setattr(disk, "_end_of_log", lambda _: (file, end + (1 << 20)))
+        file, end = disk._end_of_log(session, inspect(session).log_status)
+        monkeypatch.setattr(disk, "_end_of_log", lambda *_: (file, end + (1 << 20)))
         assert disk.disks(session) == ()
 
 

@@ -14,7 +14,7 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vreplication.mysql.server import is_mariadb
+from vreplication.mysql.server import inspect, is_mariadb
 from vreplication.mysql.session import ConnectionLost, Row, Session, SqlError
 
 UNKNOWN = "how much is free cannot be seen from here"
@@ -55,22 +55,23 @@ def _proved(session: Session, places: tuple[str, str, str]) -> bool:
     data, base, host = places
     if not base or host != socket.gethostname() or not os.path.isdir(data):
         return False
-    return any(_is_seen(session, os.path.dirname(base)) for _ in range(_TRIES))
+    statement = inspect(session).log_status
+    return any(_is_seen(session, statement, os.path.dirname(base)) for _ in range(_TRIES))
 
 
-def _is_seen(session: Session, folder: str) -> bool:
+def _is_seen(session: Session, statement: str, folder: str) -> bool:
     """Is the log that is being written here, and as long as the server says before and after we look?"""
     try:
-        before = _end_of_log(session)
+        before = _end_of_log(session, statement)
         length = os.stat(os.path.join(folder, before[0])).st_size
-        after = _end_of_log(session)
+        after = _end_of_log(session, statement)
     except (OSError, SqlError):
         return False
     return before[0] == after[0] and before[1] <= length <= after[1] + _HEADER_BYTES
 
 
-def _end_of_log(session: Session) -> tuple[str, int]:
-    row: Row = (session.rows("SHOW MASTER STATUS" if is_mariadb(session) else "SHOW BINARY LOG STATUS") or [("", 0)])[0]
+def _end_of_log(session: Session, statement: str) -> tuple[str, int]:
+    row: Row = (session.rows(statement) or [("", 0)])[0]
     return str(row[0]), int(row[1])
 
 
