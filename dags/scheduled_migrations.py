@@ -9,6 +9,7 @@ from airflow.sdk import dag
 from vreplication.airflow.folder import beside
 from vreplication.airflow.scheduling import (
     ONE_AT_A_TIME,
+    WAIT_SECONDS,
     ClaimDueOperator,
     StartOperator,
     scheduling_params,
@@ -17,14 +18,17 @@ from vreplication.airflow.scheduling import (
 
 @dag(
     dag_id="scheduled_migrations",
-    schedule="* * * * *",
+    # The next run begins when one has ended: each waits until something is due, and starts it.
+    schedule="@continuous",
     params=scheduling_params(),
     doc_md=__doc__,
-    dagrun_timeout=timedelta(minutes=15),
+    dagrun_timeout=timedelta(seconds=WAIT_SECONDS) + timedelta(hours=1),
+    # Files that come while it waits are of a newer version.
+    disable_bundle_versioning=True,
     **ONE_AT_A_TIME,
 )
 def scheduled_migrations() -> None:
-    due = ClaimDueOperator(task_id="claim_due", folder=beside(__file__))
+    due = ClaimDueOperator(task_id="claim_due", folder=beside(__file__), retries=2, retry_delay=timedelta(seconds=10))
     # logical_date None: two runs with the same one could not both be.
     StartOperator.partial(
         task_id="start",

@@ -13,7 +13,7 @@ from alone import LOAD, dag_words, in_airflow
 from sandbox.databases import Database
 from sandbox.deployment import Deployment
 from tests.support.dag_runs import DagRun, trigger, unpause
-from tests.support.flow import call
+from tests.support.flow import call, wait_until
 from tests.support.local_spark import WITHOUT
 from vreplication.mysql.session import connect
 from vreplication.phases import Phase
@@ -50,7 +50,7 @@ def test_scheduled_migrations_imports_with_stable_ids_and_params(tmp_path: Path)
         "catchup": False,
         "runs": 1,
         "params": {"source_conn_ids": [], "concurrency": 1},
-        "schedule": "* * * * *",
+        "schedule": "@continuous",
         "mapped": [["start", None, True, None]],
     }
 
@@ -77,6 +77,55 @@ def test_housekeeping_imports_with_stable_ids_and_params(tmp_path: Path) -> None
 )
 def test_a_wrong_param_is_refused(tmp_path: Path, dag: str, wrong: list[list[Any]]) -> None:
     in_airflow(tmp_path, REFUSED, *dag_words(dag), json.dumps(wrong))
+
+
+CLAIM = """
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskDeferred
+from vreplication.airflow import scheduling
+
+scheduling.read_files = lambda folder: SimpleNamespace(sources=frozenset({"shop"}))
+scheduling.find_source = lambda conn_id: (conn_id, conn_id == "shop", "")
+task, now = scheduling.ClaimDueOperator(task_id="t", folder="nowhere"), datetime.now(UTC)
+
+def told(due, problems, run_type, event, hours, since, known):
+    scheduling.look_after = lambda *given, **more: (due, problems)
+    scheduling.standing = lambda conn_ids, concurrency: (known, False)
+    run = SimpleNamespace(run_type=run_type, start_date=now - timedelta(hours=hours))
+    dag = SimpleNamespace(dag_id="scheduled_migrations")
+    context = {"params": {"concurrency": 3}, "run_id": "r", "ti": None, "dag": dag, "dag_run": run}
+    try:
+        begun = (now - timedelta(minutes=since)).isoformat() if since else ""
+        return task.go_on(context, event and {"state": event}, begun)
+    except TaskDeferred as wait:
+        asked = wait.trigger.serialize()[1]
+        assert (asked["conn_ids"], asked["concurrency"], asked["known"]) == (["shop"], 3, known)
+        assert bool(wait.kwargs["since"]) == bool(problems)
+        return round(asked["seconds"])
+    except (AirflowSkipException, AirflowFailException) as end:
+        return f"{type(end).__name__}: {end}"
+
+tell([told(*case) for case in json.loads(sys.argv[1])])
+"""
+SKIPPED, FAILED, WRONG = "AirflowSkipException: Nothing is due.", "AirflowFailException: a.yaml: x", ["a.yaml: x"]
+CLAIMS: list[tuple[list[Any], Any]] = [
+    ([[{"trigger_run_id": "w1"}], WRONG, "scheduled", None, 0, 0, []], [{"trigger_run_id": "w1"}]),
+    ([[], [], "scheduled", None, 0, 0, []], 120),
+    ([[], [], "scheduled", "due", 0, 0, ["w1"]], 60),
+    ([[], [], "scheduled", "asked", 0, 0, []], SKIPPED),
+    ([[], [], "scheduled", "time", 25, 0, []], SKIPPED),
+    ([[], [], "manual", None, 0, 0, []], SKIPPED),
+    ([[], WRONG, "manual", None, 0, 0, []], FAILED),
+    ([[], WRONG, "scheduled", None, 0, 0, []], 60),
+    ([[], WRONG, "scheduled", "time", 1, 11, []], FAILED),
+]
+
+
+def test_a_run_waits_for_a_day_and_with_problems_for_ten_minutes(tmp_path: Path) -> None:
+    """Not one that a person has triggered, nor one for whose end another waits."""
+    found = in_airflow(tmp_path, CLAIM, json.dumps([case for case, _ in CLAIMS]))
+    assert found == [end for _, end in CLAIMS]
 
 
 class Source:
@@ -107,6 +156,20 @@ class Source:
         with connect(self.database.url) as session:
             return {s.entry.workflow: s.state for s in due.standings(queueing.look(session))}
 
+    def waiting(self) -> DagRun:
+        """The run that nobody has triggered, as soon as it waits without a slot."""
+        path = "/api/v2/dags/scheduled_migrations/dagRuns?state=running&run_type=scheduled"
+
+        def found() -> DagRun | None:
+            for run in self.airflow.call("GET", path)[1]["dag_runs"]:
+                made = DagRun(airflow=self.airflow, dag_id="scheduled_migrations", run_id=run["dag_run_id"])
+                if made.tasks().get("claim_due") == "deferred":
+                    return made
+            return None
+
+        wait_until(lambda: found() is not None, "no run waits for the queue")
+        return found() or self.waiting()
+
     def run(self, workflow: str) -> DagRun:
         return DagRun(airflow=self.airflow, dag_id="online_ddl", run_id=workflow)
 
@@ -115,9 +178,11 @@ class Source:
 @pytest.mark.slow
 @pytest.mark.xdist_group("airflow")
 def test_what_is_submitted_is_started_when_it_is_due(airflow: Deployment, database: Database) -> None:
-    """One that ends well and its successor, one that planning refuses and its successor; then housekeeping."""
-    source = Source(airflow, database)
-    first, second, bad, held = (f"{name}-{database.name}" for name in ("first", "second", "bad", "held"))
+    """One that ends well and its successor, one that planning refuses and its successor; one that a run waits for,
+    which gives way to whoever triggers another; then housekeeping.
+    """
+    source, named = Source(airflow, database), airflow.home / "migrations" / "sources.yaml"
+    first, second, bad, held, last = (f"{n}-{database.name}" for n in ("first", "second", "bad", "held", "last"))
     source.submit(second, "b", "ADD y INT", "--after", first)
     source.submit(first, "a", "ADD x INT COMMENT '{{ 1 + 1 }}'", "--priority", "5")
     source.submit(bad, "no_such_table", "ADD z INT")
@@ -135,11 +200,19 @@ def test_what_is_submitted_is_started_when_it_is_due(airflow: Deployment, databa
         source.schedule(concurrency=1)
         assert source.listed() == {held: "waiting", first: "done", second: "started", bad: "failed"}
         assert source.run(second).end() == "success", source.run(second).story()
+        named.write_text(f"source_conn_ids: [{source.conn_id}]")
         idle = source.schedule(concurrency=1)
         assert (idle.tasks(), idle.note()) == ({"claim_due": "skipped", "start": "skipped"}, "Nothing was due.")
         assert source.listed() == {held: "waiting", first: "done", second: "done", bad: "failed"}
+        waiting = source.waiting()
+        source.submit(last, "a", "ADD z INT")
+        assert waiting.end() == "success", waiting.story()
+        assert [d["trigger_run_id"] for d in waiting.result("claim_due")] == [last]
+        assert source.run(last).end() == "success", source.run(last).story()
+        assert source.waiting().run_id != waiting.run_id
         _tidied(source, first)
     finally:
+        named.unlink(missing_ok=True)
         for dag in ("scheduled_migrations", "housekeeping"):
             airflow.call("PATCH", f"/api/v2/dags/{dag}", {"is_paused": True})
 

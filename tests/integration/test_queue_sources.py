@@ -1,4 +1,4 @@
-"""What the DAG scheduled_migrations does at every minute, on real servers, without Airflow around it."""
+"""What the DAG scheduled_migrations does at each look, on real servers, without Airflow around it."""
 
 from __future__ import annotations
 
@@ -81,6 +81,22 @@ def test_a_file_goes_in_once_and_comes_out_as_a_run(minute: Minute, session: Ses
     [entry] = queue.entries(session)
     assert (entry.workflow, entry.conn_id, entry.submitted_by) == ("w1", "shop", "run 1 (a.yaml)")
     assert [e["event"] for e in journal.read(session, "w1")] == ["submitted", "started from the queue"]
+
+
+def test_what_may_be_started_is_seen_without_a_claim(minute: Minute, database: Database) -> None:
+    """And afterwards what was claimed and has not begun."""
+    assert claiming.standing(["shop"], 1) == ([], False)
+    minute.file("a", migration("w1", not_before="2999-01-01T00:00:00Z"))
+    minute.pass_by()
+    assert claiming.standing(["shop", "nowhere"], 1) == ([], False)
+    with connect(database.url) as session:
+        for name in ("w2", "w3"):
+            given = {"table": f"t_{name}", "alter": "ADD x INT", "workflow": name}
+            queueing.submit(session, queueing.make_entry(database.name, given), "ann")
+    assert claiming.standing_at(database.url, 1) == (["w2"], False)
+    assert claiming.standing(["shop"], 2) == (["w2", "w3"], False)
+    assert list(minute.pass_by("shop")[0]) == ["w2"]
+    assert claiming.standing(["shop"], 1) == ([], True)
 
 
 def test_a_removed_migration_is_not_put_in_again(minute: Minute, session: Session) -> None:

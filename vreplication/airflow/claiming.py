@@ -6,6 +6,7 @@ waiting, and is said; a migration whose file was changed since it went in is not
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -16,7 +17,7 @@ from vreplication.airflow.request import DEFAULT_CONNECTION
 from vreplication.errors import Refused, VReplicationError
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
-from vreplication.scheduler import queueing
+from vreplication.scheduler import due, queueing
 from vreplication.state import queue
 from vreplication.state.queue import Entry
 from vreplication.workflows.registry import KINDS, connection_param
@@ -69,7 +70,7 @@ def look_after(
     sources: Iterable[str], files: Files, *, concurrency: int, by: str, look_up: Callable[[Entry], str]
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """Claim what is due on every source: arguments of TriggerDagRunOperator, and what went wrong."""
-    due: list[dict[str, Any]] = []
+    runs: list[dict[str, Any]] = []
     problems = list(files.problems)
     named = sorted(sources)
     for conn_id, url, problem in map(find_source, named):
@@ -80,9 +81,31 @@ def look_after(
             found, wrong = _look_after_one(conn_id, url, frozenset(named), files, concurrency, by, look_up)
         except VReplicationError as error:
             found, wrong = [], [f"Connection {conn_id!r}: {error}"]
-        due += [{"trigger_dag_id": e.kind, "trigger_run_id": e.workflow, "conf": conf_of(e, conn_id)} for e in found]
+        runs += [{"trigger_dag_id": e.kind, "trigger_run_id": e.workflow, "conf": conf_of(e, conn_id)} for e in found]
         problems += wrong
-    return due, problems
+    return runs, problems
+
+
+def standing(conn_ids: Iterable[str], concurrency: int) -> tuple[list[str], bool]:
+    """What is due and has a place, although nothing was claimed; and whether anything is started and has not begun."""
+    due_ones: set[str] = set()
+    is_in_doubt = False
+    for _, url, _ in map(find_source, conn_ids):
+        with contextlib.suppress(VReplicationError):
+            found, doubt = standing_at(url, concurrency) if url else ([], False)
+            due_ones |= set(found)
+            is_in_doubt |= doubt
+    return sorted(due_ones), is_in_doubt
+
+
+def standing_at(url: SourceUrl, concurrency: int) -> tuple[list[str], bool]:
+    """The same of one server."""
+    with connect(url, read_timeout=_READ_SECONDS) as session:
+        if not queue.is_there(session):
+            return [], False
+        scene = queueing.look(session)
+    is_in_doubt = any(e.state == queue.STARTED and e.workflow not in scene.known for e in scene.entries)
+    return [entry.workflow for entry in due.choose(scene, concurrency)], is_in_doubt
 
 
 def find_source(conn_id: str) -> tuple[str, SourceUrl | None, str]:

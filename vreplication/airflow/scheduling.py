@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
 from airflow.sdk import BaseOperator, Param
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from vreplication.airflow.claiming import look_after
+from vreplication.airflow.claiming import find_source, look_after, standing
 from vreplication.airflow.migration_files import SOURCES, Files, read_files
 from vreplication.airflow.noting import SKIPPED, store_end
+from vreplication.airflow.queue_trigger import ASKED, QueueTrigger
 from vreplication.airflow.request import DEFAULT_CONNECTION
 from vreplication.scheduler.due import ABSENT, RUN_FAILED, RUNNING
 from vreplication.state.queue import Entry
@@ -32,6 +33,14 @@ ONE_AT_A_TIME: dict[str, Any] = {
     "tags": ["vreplication"],
 }
 """Of DAGs that look after every source on a schedule: what a run missed is for the next one."""
+WAIT_SECONDS = 86_400.0
+"""A run ends after this, whatever it waits for, and the next one begins."""
+_FILES_SECONDS = 120.0
+"""After so long the files are read again, by a worker: they need not be where the triggerer is."""
+_AGAIN_SECONDS = 60.0
+"""What is started but has not begun, or is due and may not start, is looked at again after this."""
+_PROBLEM_SECONDS = 600.0
+_BY_HAND = "manual"
 _LIVE_RUNS, _FAILED_RUNS = ["queued", "running"], ["failed"]
 
 
@@ -83,7 +92,8 @@ class StartOperator(TriggerDagRunOperator):
 class ClaimDueOperator(BaseOperator):
     """Puts the files in and claims what is due; its result is what TriggerDagRunOperator is expanded over.
 
-    Skips when nothing is due. Problems are in the log, and fail the run when there is nothing to start beside them.
+    While nothing is due it waits without a slot, up to a day; a run that a person has triggered does not. Then it
+    skips. Problems are in the log, and fail the run when they have been there for a while and nothing is due.
     """
 
     ui_color = "#e8eef7"
@@ -93,26 +103,56 @@ class ClaimDueOperator(BaseOperator):
         self.folder = folder
 
     def execute(self, context: Any) -> list[dict[str, Any]]:
+        return self.go_on(context)
+
+    def go_on(self, context: Any, event: Mapping[str, Any] | None = None, since: str = "") -> list[dict[str, Any]]:
+        """Called again when the trigger has fired. since: there have been problems, ever since."""
         files = read_files(self.folder)
-        due, problems = look_after(
+        due, problems = self._claim(context, files)
+        for problem in problems:
+            log.error("%s", problem)
+        if due:
+            return due
+        now = datetime.now(UTC)
+        since = (since or now.isoformat()) if problems else ""
+        if (seconds := self._left(context, event, since, now)) > 0:
+            self._wait(context, files, since, min(seconds, _FILES_SECONDS if not problems else _AGAIN_SECONDS))
+        if problems:
+            raise AirflowFailException("; ".join(problems))
+        store_end(context, SKIPPED, "Nothing was due.")
+        raise AirflowSkipException("Nothing is due.")
+
+    def _claim(self, context: Any, files: Files) -> tuple[list[dict[str, Any]], list[str]]:
+        found, problems = look_after(
             sources_of(context, files),
             files,
             concurrency=int(context["params"]["concurrency"]),
             by=f"airflow {context['run_id']}",
             look_up=lambda entry: run_state(context["ti"], entry),
         )
-        if not (due or problems):
-            store_end(context, SKIPPED, "Nothing was due.")
-        return _concluded(due, problems)
+        for one in found:
+            log.info("due: %s", one["trigger_run_id"])
+        return found, problems
 
+    def _left(self, context: Any, event: Mapping[str, Any] | None, since: str, now: datetime) -> float:
+        """Seconds that it may still wait."""
+        run = context["dag_run"]
+        if str(run.run_type) == _BY_HAND or (event and event["state"] == ASKED):
+            return 0.0
+        until = (run.start_date or now) + timedelta(seconds=WAIT_SECONDS)
+        if since:
+            until = min(until, datetime.fromisoformat(since) + timedelta(seconds=_PROBLEM_SECONDS))
+        return (until - now).total_seconds()
 
-def _concluded(due: list[dict[str, Any]], problems: list[str]) -> list[dict[str, Any]]:
-    for problem in problems:
-        log.error("%s", problem)
-    for one in due:
-        log.info("due: %s", one["trigger_run_id"])
-    if not due and problems:
-        raise AirflowFailException("; ".join(problems))
-    if not due:
-        raise AirflowSkipException("Nothing is due.")
-    return due
+    def _wait(self, context: Any, files: Files, since: str, seconds: float) -> None:
+        concurrency = int(context["params"]["concurrency"])
+        named = [conn_id for conn_id, url, _ in map(find_source, sorted(sources_of(context, files))) if url]
+        known, in_doubt = standing(named, concurrency)
+        trigger = QueueTrigger(
+            conn_ids=named,
+            concurrency=concurrency,
+            known=known,
+            seconds=min(seconds, _AGAIN_SECONDS) if known or in_doubt else seconds,
+            dag_id=context["dag"].dag_id,
+        )
+        self.defer(trigger=trigger, method_name="go_on", kwargs={"since": since})
