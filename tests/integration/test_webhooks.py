@@ -146,13 +146,17 @@ def test_an_entry_that_is_committed_late_is_not_lost(session: Session, database:
     assert told(receiver, "w") == ["early", "late", "last"]
 
 
-def test_what_is_not_taken_holds_nothing_up(session: Session, database: Database, receiver: Receiver) -> None:
-    """One message that the receiver will not have; a redirect, which is not followed; one that never answers."""
+def test_what_is_not_taken_holds_nothing_up(
+    session: Session, database: Database, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Messages that the receiver will not have; a redirect, which is not followed; one that never answers."""
     receiver.answer = lambda entry: 422 if entry["event"] == "bad" else 200
     sending = sender(database, receiver)
-    journal.write(session, "w", "bad", actor="ann")
-    journal.write(session, "w", "good", actor="ann")
-    wait_until(lambda: told(receiver, "w") == ["good"], "it waits behind the bad one")
+    # More than are read at a time.
+    monkeypatch.setattr(webhooks, "_AT_ONCE", 2)
+    for event in ("bad", "bad", "bad", "good"):
+        journal.write(session, "w", event, actor="ann")
+    wait_until(lambda: told(receiver, "w") == ["good"], "it waits behind the bad ones", 60)
     receiver.answer = 302
     seen = len(receiver.refused)
     wait_until(lambda: len(receiver.refused) > seen + 1, "nothing is sent any more")
@@ -162,4 +166,4 @@ def test_what_is_not_taken_holds_nothing_up(session: Session, database: Database
     assert told(receiver, "w") == ["good"]
     receiver.answer = 200
     sender(database, receiver).end()
-    assert told(receiver, "w") == ["good", "bad"]
+    assert told(receiver, "w") == ["good", "bad", "bad", "bad"]

@@ -140,6 +140,8 @@ class Deliverer:
         self._until: float | None = None
         self._since: int | None = None
         self._failures, self._told = 0, ""
+        self._refused: set[int] = set()
+        """Entries that the receiver will not have, as far as we have tried."""
         self._put_together_due = 0.0
         self._thread = threading.Thread(target=self._run, name="webhook", daemon=True)
 
@@ -203,20 +205,34 @@ class Deliverer:
 
     def _round(self, session: Session, source: str) -> bool:
         """True when nothing is left that could be delivered now."""
-        found = webhooks.pending(session, self._hook.key, _AT_ONCE)
-        taken = 0
-        for entry in found:
-            if self._is_late():
-                return False
-            answer = self._post(source, entry)
+        left: set[int] = set()
+        for entry in self._to_be_tried(session, left):
+            answer = 0 if self._is_late() else self._post(source, entry)
             if answer is None:
                 webhooks.note(session, self._hook.key, entry.id)
-                taken += 1
-            elif answer not in _OF_THIS_ONE:
+            elif answer in _OF_THIS_ONE:
+                left.add(entry.id)
+            else:
+                self._refused |= left
                 self._failures += 1
                 return False
-        self._failures = self._failures + 1 if len(found) > taken else 0
-        return len(found) == taken and len(found) < _AT_ONCE
+        self._refused, self._failures = left, self._failures + 1 if left else 0
+        return not left
+
+    def _to_be_tried(self, session: Session, left: set[int]) -> Iterator[Entry]:
+        """All that is open; of those that were refused before only the first, however many they are by now.
+
+        left: takes the ids of the others.
+        """
+        behind, again = 0, 0
+        while found := webhooks.pending(session, self._hook.key, _AT_ONCE, behind):
+            behind = found[-1].id
+            for entry in found:
+                again += entry.id in self._refused
+                if entry.id in self._refused and again > _AT_ONCE:
+                    left.add(entry.id)
+                else:
+                    yield entry
 
     def _post(self, source: str, entry: Entry) -> int | None:
         """None: it was taken. Else what was answered; 0: nothing."""

@@ -68,10 +68,11 @@ def is_ours(session: Session, hook: str) -> bool:
     return bool(session.value("SELECT GET_LOCK(%s,0)", (f"vreplication.webhook.{hook[:32]}",)) == 1)
 
 
-def pending(session: Session, hook: str, limit: int) -> list[Entry]:
-    """Oldest first."""
+def pending(session: Session, hook: str, limit: int, behind: int = 0) -> list[Entry]:
+    """Oldest first; behind: those with a larger id."""
     columns = "j.id, j.workflow, j.at, j.actor, j.event, j.details"
-    found = session.named_rows(f"SELECT {columns} {_OPEN} ORDER BY j.id LIMIT {limit:d}", (hook, hook))
+    sql = f"SELECT {columns} {_OPEN} AND j.id > {behind:d} ORDER BY j.id LIMIT {limit:d}"
+    found = session.named_rows(sql, (hook, hook))
     return [Entry(**row) for row in found]
 
 
