@@ -19,9 +19,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from vreplication.binlog.control import TableMap
+from vreplication.binlog.definitions import Definition
 from vreplication.binlog.events import Group, GroupKind, Position, Stopped
 from vreplication.binlog.reader import Item
-from vreplication.binlog.statements import Definition
 from vreplication.binlog.watch import DEFINED, Following
 from vreplication.errors import VReplicationError
 from vreplication.feed.catalog import Tables
