@@ -37,7 +37,7 @@ from vreplication.feed.dispatch import Rule
 from vreplication.feed.formats.open import read_ddl, read_row
 from vreplication.feed.messages import Kind
 from vreplication.feed.producer import FeedProducer
-from vreplication.feed.running import Feed
+from vreplication.feed.terms import Feed
 
 
 @pytest.fixture

@@ -39,7 +39,7 @@ from vreplication.feed.check import check
 from vreplication.feed.dispatch import Rule
 from vreplication.feed.formats.open import read_ddl, read_row
 from vreplication.feed.messages import Kind
-from vreplication.feed.running import Feed
+from vreplication.feed.terms import Feed
 from vreplication.planning.facts import Verdict
 from vreplication.workflows.changefeed.plan import make_feed_plan, plan_json
 from vreplication.workflows.changefeed.spec import make_feed_spec

@@ -37,7 +37,8 @@ from vreplication.feed.address import parse
 from vreplication.feed.check import check
 from vreplication.feed.messages import Kind
 from vreplication.feed.progress import Progress
-from vreplication.feed.running import Feed, read_progress
+from vreplication.feed.running import read_progress
+from vreplication.feed.terms import Feed
 from vreplication.mysql.server import identity_of
 from vreplication.mysql.session import SqlError, connect
 from vreplication.state import journal, workflows

@@ -28,8 +28,8 @@ from vreplication.feed.dispatch import Rule
 from vreplication.feed.formats.open import Open, read_row
 from vreplication.feed.lanes import lanes_of
 from vreplication.feed.messages import Kind, Tags, read_tags
-from vreplication.feed.running import Feed, Origin, Service
-from vreplication.feed.terms import Hooks, Status
+from vreplication.feed.running import Service
+from vreplication.feed.terms import Feed, Hooks, Origin, Status
 
 TABLE = Rule(way="table")
 SEEDS = "VREPLICATION_FEED_SEEDS"

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 
 from vreplication.errors import Refused
 from vreplication.feed.broker import Broker
-from vreplication.feed.running import Feed, check_same
+from vreplication.feed.running import check_same
+from vreplication.feed.terms import Feed
 from vreplication.mysql.server import identity_of
 from vreplication.mysql.session import Session
 from vreplication.planning.facts import Verdict

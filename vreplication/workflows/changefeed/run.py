@@ -21,8 +21,8 @@ from vreplication.feed import dispatch
 from vreplication.feed.address import Address, parse
 from vreplication.feed.dispatch import MOST_PARTITIONS
 from vreplication.feed.formats import make_format
-from vreplication.feed.running import Feed, Origin, Service, end
-from vreplication.feed.terms import Hooks
+from vreplication.feed.running import Service, end
+from vreplication.feed.terms import Feed, Hooks, Origin
 from vreplication.mysql.server import identity_of, is_mariadb
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
