@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.flow import contents, let_go, paused_at, pauses, wait_until
+from tests.support.flow import contents, let_go, paused_at, pauses, wait_reached, wait_until
 from tests.support.moving import Move, application, begin, quick, route_of
 from tests.support.pairs import Pair, _pair_servers, pair
 from vreplication import names
@@ -347,6 +347,31 @@ def test_an_empty_table_makes_way_and_the_way_back_goes_on(pair: Pair) -> None:
     wait_until(lambda: pair.source.admin.value("SELECT v FROM t WHERE id=5000") == "new", f"{move.said}", 60)
     move.ask(moves.COMPLETE)
     assert move.result().event == "complete"
+
+
+@pytest.mark.parametrize("pair", ["mysql-mariadb", "mariadb-mysql"], indirect=True)
+def test_an_empty_table_that_made_way_comes_back_with_a_cancel(pair: Pair, pauses: Path) -> None:
+    """The deadline passed behind it."""
+    fill(pair, 30)
+    pair.target.admin.execute_raw(T)
+    with paused_at(pauses, "switch.before_decided", "switch.aborted"):
+        move = begin(pair, "t", resume_into=True)
+        wait_reached(pauses, "switch.before_decided", move)
+        assert pair.target.admin.rows("SHOW TABLES LIKE 't'") == []
+        ours = _ours(pair)
+        wait_until(lambda: ours - _ours(pair), "the session that denies outlives the deadline", 60)
+        let_go(pauses, "switch.before_decided")
+        wait_reached(pauses, "switch.aborted", move)
+        move.stop.set()
+    move.result()
+    assert run.cancel(route_of(pair), move.workflow).event == "cancelled"
+    assert pair.target.admin.rows("SHOW TABLES") == [("t",)]
+    assert contents(pair.target.admin, "t") == []
+
+
+def _ours(pair: Pair) -> set[int]:
+    """Connections of ours to the source."""
+    return {each.id for each in processes(pair.source.admin).values() if each.user == pair.source.user}
 
 
 @pytest.mark.parametrize("pair", ["mysql-mariadb", "mariadb-mysql"], indirect=True)

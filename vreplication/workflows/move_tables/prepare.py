@@ -218,6 +218,7 @@ def undo(home: Session, workflow: str) -> None:
     for table in workflows.tables(home, workflow):
         if move is not None:
             _drop(home, move, table)
+            _put_back(home, move, table)
         for number in range(1, (move.number if move else 1) + 1):
             keytables.drop_all(home, table.id(stream_id(workflow, number)))
 
@@ -232,6 +233,14 @@ def _drop(home: Session, move: Move, table: TableRow) -> None:
         return recorded == found or (recorded == CREATING and move.number == 1)
 
     drop_if(home, move.target_schema, name, is_ours)
+
+
+def _put_back(home: Session, move: Move, table: TableRow) -> None:
+    """A table that was there, empty, and made way for a switch that was given up, or undone by another."""
+    old, new = table.retired_table, table.source_table
+    if exists(home, move.target_schema, old) and not exists(home, move.target_schema, new):
+        aside, name = (qualified(move.target_schema, each) for each in (old, new))
+        home.execute_raw(f"RENAME TABLE {aside} TO {name}")
 
 
 def forget(home: Session, workflow: str) -> None:
