@@ -87,7 +87,7 @@ class Request(BaseModel):
         le=MAX_CHUNK_ROWS,
         title="Size of a chunk (rows)",
         description="Rows a chunk; fixes its size.",
-        json_schema_extra=ask("how", default_words="sized by --chunk-millis"),
+        json_schema_extra=ask("how", default_words="by the time it may take"),
     )
     chunk_millis: int = Field(
         default=500,
@@ -320,6 +320,7 @@ class Spec(Request):
     )
     allow_nullable_key: bool = Field(
         default=False,
+        title="Allow a key that may be NULL",
         description="Where there is no other key take a unique one that may be NULL; a NULL in it ends the workflow.",
         json_schema_extra=ask("rare"),
     )

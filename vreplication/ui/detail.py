@@ -217,7 +217,8 @@ def _reached(seen: Snapshot, about: About, found: Detail) -> int:
 
 
 def _copy_bar(seen: Snapshot, effort: Effort | None) -> Data:
-    rate = words.rate(seen.rows_per_second, "rows") or f"rows/s: {words.unknown(seen, 'copy')}"
+    unknown = "" if seen.has_ended else f"rate: {words.unknown(seen, 'copy')}"
+    rate = words.rate(seen.rows_per_second, "rows") or unknown
     tasks = words.tasks(effort.tasks) if effort and seen.phase is Phase.COPYING else ""
     share, word = seen.percent, "–" if seen.percent is None else numbers.percent(seen.percent)
     tone = "" if share is None else ("proven" if share == 100 else words.tone(seen, _NOTHING_ASKED))

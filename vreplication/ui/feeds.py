@@ -82,7 +82,7 @@ def _lag(seen: Snapshot, fed: Fed) -> str:
         return "the feed has ended"
     if fed.lag_seconds is None:
         return f"lag {_UNKNOWN}{' yet' if fed.is_now else ': no sign of life'}"
-    return f"lag {numbers.duration(fed.lag_seconds)}, from what is committed to its present time"
+    return f"lag {numbers.duration(fed.lag_seconds)}: what was committed before that is sent"
 
 
 def _broker(seen: Snapshot, fed: Fed) -> str:

@@ -66,7 +66,7 @@ def _field(name: str, schema: Mapping[str, Any]) -> Data:
         "description": " ".join(words).replace("`", ""),
         "choices": next((part["enum"] for part in parts if "enum" in part), None),
         "is_switch": schema.get("type") == "boolean",
-        "default": "" if default is None else default,
+        "default": "" if default is None else f"{default:g}" if isinstance(default, float) else default,
         "unset": schema.get(DEFAULT_WORDS, ""),
     }
 

@@ -137,7 +137,7 @@ def eta_unknown(seen: Snapshot, about: About) -> str:
     if seen.eta_reason:
         return f"no ETA: {seen.eta_reason}"
     if seen.is_silent:
-        return f"ETA {unknown(seen)}"
+        return f"no ETA: {unknown(seen)}"
     if seen.phase is Phase.VERIFYING:
         return f"{_THEN[seen.phase]}, then switched {cutover(about)}"
     return _THEN.get(seen.phase, "ETA not known yet")

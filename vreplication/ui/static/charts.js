@@ -8,6 +8,8 @@
   const LOOK = 5000;
   // Seconds between two points, as they are thinned: a wider distance is a gap.
   const STEPS = [5, 60, 600];
+  // Seconds between two words on an axis of times.
+  const ROUND = [5, 10, 30, 60, 120, 300, 600, 1800, 3600, 10800, 21600, 43200, 86400, 604800];
   const CHARTS = [
     { title: "Copied, applied", lines: [["rows_per_second", "copied", "rows/s"], ["applied_per_second", "applied", "changes/s"]] },
     { title: "Watermark lag, backlog", lines: [["lag_seconds", "lag", "s"], ["backlog", "backlog", "changes"]] },
@@ -42,6 +44,11 @@
     if (history.last !== null) last = history.last - 1;
   }
 
+  function empty() {
+    const { ended } = document.getElementById("past").dataset;
+    return ended ? "There is no history of it." : "There is no history yet: it begins with the copy.";
+  }
+
   async function update(more) {
     if (isUnderWay) return;
     isUnderWay = true;
@@ -49,7 +56,7 @@
     place.setAttribute("aria-busy", "true");
     try {
       await load(more);
-      note(points.length ? "" : "There is no history yet: it begins with the copy.");
+      note(points.length ? "" : empty());
     } catch {
       note("The history cannot be read now.");
     }
@@ -197,7 +204,7 @@
       series: [{}, ...lines],
       axes: [
         axis({ grid: { show: false }, size: 22, space: 90, splits: moments, values: named }),
-        axis({ scale: "y0", grid, size: isTime ? 66 : 44, values, space: 36 }),
+        axis({ scale: "y0", grid, size: isTime ? 66 : 44, values, space: 36, ...(isTime ? { incrs: ROUND } : {}) }),
         ...(isTime ? [] : [axis({ scale: "y1", side: 1, grid: { show: false }, size: 44, values, space: 36 })]),
       ],
       hooks: {

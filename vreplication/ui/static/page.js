@@ -266,6 +266,7 @@ function ask(button) {
   by("ask-will").textContent = button.dataset.will;
   by("ask-wont").textContent = button.dataset.wont;
   by("ask-yes").textContent = by("ask-fields").firstChild ? "Set" : button.dataset.yes || `${button.dataset.label} it`;
+  by("ask-yes").className = button.classList.contains("grave") ? "strong grave" : "strong";
   by("ask-yes").disabled = false;
   by("ask-problem").hidden = true;
   by("ask").showModal();
