@@ -18,11 +18,12 @@ from vreplication.cutover.attempt import CutOver, Outcome, Part
 from vreplication.engine import job, recheck
 from vreplication.engine.driver import Driver
 from vreplication.engine.job import Job
-from vreplication.errors import Ambiguous, Transient, VReplicationError
+from vreplication.errors import Ambiguous, SourceChanged, Transient, VReplicationError
 from vreplication.mysql.ends import Ends
 from vreplication.mysql.session import Session, connect
 from vreplication.pausepoints import reach
 from vreplication.phases import Phase
+from vreplication.planning import foreign
 from vreplication.settings import ALIVE_SECONDS, BEAT_SECONDS
 from vreplication.state import dirty, journal, lease, markers, workflows
 from vreplication.workflows.online_ddl.together import Together
@@ -110,7 +111,8 @@ class _Attempt:
         driver.report(cutover_attempts=member.number)
         journal.attempted(driver.session, driver.workflow, member.number, actor=lease.me())
         driver.remember()
-        self._jobs[driver.workflow] = job.load(driver.session, driver.workflow)
+        self._jobs[driver.workflow] = found = job.load(driver.session, driver.workflow)
+        _refuse_children(driver.session, found)
 
     def _try(self) -> Outcome:
         """Unless it switched, the markers are taken back, so that catch-up goes on."""
@@ -181,6 +183,20 @@ class _Attempt:
                 markers.remove(self._members[workflow].driver.session, workflow, marker)
             except VReplicationError as error:
                 self._not_taken_back[workflow] = error
+
+
+def _refuse_children(session: Session, found: Job) -> None:
+    """Foreign keys to the table that no log tells of: made with sql_log_bin=0. All of the server are read, so not under
+    the lock. Raises SourceChanged.
+    """
+    table = (found.row.source_schema, found.row.source_table)
+    every = foreign.foreign_keys(session, is_mariadb=found.server.is_mariadb)
+    if children := sorted({".".join(each.child) for each in every if each.parent == table}):
+        raise SourceChanged(
+            f"{'.'.join(table)} is the parent of foreign keys in {', '.join(children[:5])} by now, which would go on"
+            " pointing to the retired table.",
+            cure=f"Drop them, run `vreplication cancel {found.row.id}` and start again.",
+        )
 
 
 def mark(other: Session, driver: Driver) -> str:
