@@ -742,6 +742,21 @@ def test_the_target_goes_away(kafka: Cluster, database: Database, session: Sessi
         assert all("Waiting for it" in said for said in one.said)
 
 
+def test_a_new_columns_time_is_the_one_of_the_source(
+    kafka: Cluster, database: Database, session: Session, t: Layout
+) -> None:
+    """Not when a consumer came to it."""
+    feed, at = FeedWriter(kafka, 1), 1_600_000_000
+    session.execute_raw("INSERT INTO t VALUES (1,1)")
+    with feed.transaction():
+        feed.ddl(at * 10**6 + 7, database.name, "ALTER TABLE t ADD COLUMN made TIMESTAMP DEFAULT CURRENT_TIMESTAMP")
+        feed.resolved(at * 10**6 + 7)
+    with Consuming(feed.address(), database.url, "row") as one:
+        sql = "SELECT COUNT(*) FROM information_schema.COLUMNS WHERE TABLE_SCHEMA=DATABASE() AND COLUMN_NAME='made'"
+        wait_until(lambda: one.error or session.value(sql), "it is not run", timeout_seconds=30)
+    assert session.value("SELECT UNIX_TIMESTAMP(made) FROM t") == at
+
+
 def test_a_row_is_found_by_a_key_of_approximate_numbers(kafka: Cluster, database: Database, session: Session) -> None:
     """No FLOAT is its text; one that was made a DOUBLE on the target is."""
     feed, kinds = FeedWriter(kafka, 1), ("FLOAT", "DOUBLE", "FLOAT(9,3)")

@@ -11,6 +11,7 @@ server's words, and the same intent is found again by the next one.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 
@@ -45,6 +46,8 @@ _REVERTED = (
     " were before it, which no message tells, so copy the table again instead."
 )
 _IDLE_SECONDS = 60
+_LONG_AGO = 10**15
+"""µs. Below, a time is none of a clock."""
 
 
 def lock_name(key: Key, what: str) -> str:
@@ -84,6 +87,7 @@ def _execute(session: Session, ddl: Ddl, said: Definition | None, *, is_again: b
     with session.in_the_servers_zone(), session.patient(TABLE_SECONDS):
         try:
             _use(session, ddl.schema)
+            _go_back(session, ddl.t)
             session.execute_raw(ddl.sql)
         except SqlError as error:
             is_done = error.code in _DONE_BEFORE and (
@@ -91,6 +95,13 @@ def _execute(session: Session, ddl: Ddl, said: Definition | None, *, is_again: b
             )
             if not is_done:
                 raise _refused(ddl, said, error) from None
+
+
+def _go_back(session: Session, t: int) -> None:
+    """A new column's DEFAULT CURRENT_TIMESTAMP is for the rows that are there when the source ran it, not now."""
+    if t > _LONG_AGO:
+        with contextlib.suppress(SqlError):
+            session.execute_raw(f"SET SESSION timestamp={t // 10**6}.{t % 10**6:06}")
 
 
 def _refused(ddl: Ddl, said: Definition | None, error: SqlError) -> Terminal:
