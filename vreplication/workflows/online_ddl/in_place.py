@@ -83,8 +83,9 @@ def _try(driver: Driver, at: AtGate, number: int) -> Tried:
         driver.report(waiting_for=tried.reason or None)
         return tried
     reach("in_place.altered")
-    switching.note_switched(driver, f"{sql} ({tried.millis:,.0f} ms)")
+    # First: who goes on behind the note does not come here again.
     driver.report(write_stall_millis=tried.millis if attempt.is_instant else None, cutover_millis=tried.millis)
+    switching.note_switched(driver, f"{sql} ({tried.millis:,.0f} ms)")
     return tried
 
 
