@@ -14,6 +14,7 @@ from vreplication.planning.stages import STAGES
 from vreplication.workflows.online_ddl import resume, tasks
 from vreplication.workflows.online_ddl import run as online_ddl
 from vreplication.workflows.online_ddl.run import Work
+from vreplication.workflows.registry import for_forms
 
 NAMES = [stage.name for stage in STAGES]
 
@@ -55,3 +56,11 @@ def test_each_stage_has_what_it_does_and_comes_behind_what_it_waits_for() -> Non
     for number, stage in enumerate(STAGES):
         assert set(stage.after) <= set(NAMES[:number])
         assert stage.after or number == 0
+
+
+def test_options_are_called_as_the_fields_of_forms() -> None:
+    words = "--max-lag: no replica is listed. Give --lag-replicas HOST:PORT,… or --xa-wait; see --nosuch-thing."
+    assert for_forms(words) == (
+        '"Hold back above this lag of replicas (seconds)": no replica is listed. Give "Replicas whose lag counts" '
+        'HOST:PORT,… or "Wait for XA branches (seconds)"; see --nosuch-thing.'
+    )

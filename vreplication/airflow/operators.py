@@ -33,7 +33,7 @@ from vreplication.errors import Refused, VReplicationError
 from vreplication.masking import mask, masked
 from vreplication.mysql.session import connect
 from vreplication.state import journal, lease
-from vreplication.workflows.registry import KINDS, Tasks
+from vreplication.workflows.registry import KINDS, Tasks, for_forms
 from vreplication.workflows.stages import BaseStage, Ended
 
 log = logging.getLogger(__name__)
@@ -149,10 +149,10 @@ class StageOperator(BaseOperator):
             if error.may_retry:
                 raise AirflowException(mask(str(error))) from None
             if error.result.event == "refused":
-                raise RunRefused(mask(str(error))) from None
+                raise RunRefused(for_forms(mask(str(error)))) from None
             raise AirflowFailException(mask(f"{error.result.event}: {error}")) from None
         except Refused as error:
-            raise RunRefused(str(error)) from None
+            raise RunRefused(for_forms(str(error))) from None
 
     def on_kill(self) -> None:
         self._stop.set()

@@ -28,6 +28,7 @@ from vreplication.schema.introspect import base_tables, introspect
 from vreplication.ui import detail
 from vreplication.ui.asking import Source, quick
 from vreplication.ui.view import Data
+from vreplication.workflows.registry import for_forms
 
 T = TypeVar("T")
 PLAN_SECONDS = 20.0
@@ -143,7 +144,8 @@ def _of_field(known: str = "") -> Iterator[None]:
         named, _, words = error.message.partition(": ")
         field = known or (named if named in Spec.model_fields else "")
         message = f"{Spec.model_fields[field].title}: {words}" if field == named else error.message
-        raise WrongField(message, field=field, cure="" if "--" in error.cure else error.cure) from None
+        cure = for_forms(error.cure)
+        raise WrongField(message, field=field, cure="" if "--" in cure else cure) from None
 
 
 def _told(plan: Plan) -> Data:
@@ -156,7 +158,7 @@ def _told(plan: Plan) -> Data:
         "verdict": _verdict(plan, refused),
         "facts": _facts(plan),
         "definition": detail.changes(plan.definitions),
-        "checks": [check_json(check) for check in checks],
+        "checks": [{name: for_forms(value) for name, value in check_json(check).items()} for check in checks],
         "steps": [{"name": s.name, "sentence": e.sentence, "statements": list(e.statements)} for s, e in plan.stages],
     }
 

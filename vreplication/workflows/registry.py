@@ -6,6 +6,8 @@ tuple that is registered.
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +16,7 @@ from pydantic import BaseModel
 
 from vreplication.planning import plan as online_ddl
 from vreplication.planning import stages as online_ddl_stages
-from vreplication.planning.spec import Spec
+from vreplication.planning.spec import OPTION, Spec
 from vreplication.planning.stages import Stage
 from vreplication.workflows import stages
 from vreplication.workflows.changefeed import plan as changefeed
@@ -145,3 +147,19 @@ COMMANDS = {
         Command(name="lake_compact", spec=CompactSpec, help="Make few files of a lake's many, and fold its history."),
     )
 }
+_OPTION = re.compile(r"(?<![\w-])--[a-z]+(?:-[a-z]+)*")
+
+
+def for_forms(text: str) -> str:
+    """A sentence with options of the command line, as who fills in a form reads it: by the labels of its fields."""
+    return _OPTION.sub(lambda found: _labels().get(found[0], found[0]), text)
+
+
+@functools.cache
+def _labels() -> dict[str, str]:
+    fields = [item for kind in KINDS.values() for item in kind.spec.model_fields.items()]
+    return {_option(name, field.json_schema_extra): f'"{field.title or name}"' for name, field in fields}
+
+
+def _option(name: str, extra: Any) -> str:
+    return str((extra if isinstance(extra, dict) else {}).get(OPTION) or f"--{name.replace('_', '-')}")
