@@ -94,6 +94,29 @@ def _short(stem: str, suffix: str) -> str:
     return stem[: MAX_NAME - len(middle) - len(suffix)] + middle + suffix
 
 
+_MOVED_KEY = "__vr"
+
+
+def moved_key(key: str) -> str:
+    """A foreign key's name from the cut-over until its own is free. Raises Refused where it is too long."""
+    if len(key) + len(_MOVED_KEY) > MAX_NAME:
+        raise Refused(
+            f"Foreign key {key} gets {_MOVED_KEY} behind its name within the cut-over, and is too long for that.",
+            cure="Give it a shorter name (drop it and add it again).",
+        )
+    return key + _MOVED_KEY
+
+
+def is_moved_key(key: str) -> bool:
+    """True for a name that `moved_key` gives."""
+    return key.endswith(_MOVED_KEY)
+
+
+def given_key(key: str) -> str:
+    """The name of a foreign key without what `moved_key` adds."""
+    return key.removesuffix(_MOVED_KEY)
+
+
 def new_workflow(table: str) -> str:
     """A fresh workflow id that says which table it is about."""
     stem = re.sub(r"[^A-Za-z0-9_]", "_", table)[:30].strip("_") or "table"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from tests.support.rows import workflow_row
 from vreplication.airflow import question
 from vreplication.schema.difference import Definitions
@@ -17,6 +19,13 @@ def verdict(repaired: int = 0) -> Verdict:
     return Verdict(
         verdict="clean", rows_compared=12_345, mismatches=repaired, repaired=repaired, hot_keys=(), details=""
     )
+
+
+def test_the_risks_of_foreign_keys_are_said_where_they_are_to_go_over() -> None:
+    asked = row()
+    assert "1452" not in question.body(asked, verdict())
+    asked = dataclasses.replace(asked, spec={**asked.spec, "foreign_keys": "rebuild"})
+    assert "1452" in question.body(asked, verdict())
 
 
 def test_subject_and_both_answers() -> None:

@@ -136,6 +136,31 @@ PASSES = [
 ]
 
 
+@pytest.mark.parametrize(
+    ("sql", "kind"),
+    [
+        # As the cut-over sends them: of a child, of the new table, and back.
+        (
+            "ALTER TABLE `shop`.`items` DROP FOREIGN KEY `x`, ADD CONSTRAINT `x__vr` FOREIGN KEY (`a`,`b`) REFERENCES "
+            "`shop`.`orders__vr_new` (`a`,`b`) ON DELETE CASCADE, ALGORITHM=INSTANT",
+            Kind.PASS,
+        ),
+        ("ALTER TABLE `shop`.`items` DROP FOREIGN KEY `x__vr`, ADD CONSTRAINT `x` FOREIGN KEY (`a`) REFERENCES "
+         "`shop`.`orders` (`a`), ALGORITHM=INSTANT", Kind.PASS),
+        ("ALTER TABLE `shop`.`orders__vr_new` ADD CONSTRAINT `x__vr` FOREIGN KEY (`a`) REFERENCES `shop`.`p` (`a`), "
+         "ALGORITHM=INSTANT", Kind.PASS),
+        ("ALTER TABLE `shop`.`orders__vr_new` DROP FOREIGN KEY `x__vr`, ALGORITHM=INSTANT", Kind.PASS),
+        # Of the table itself, of somebody else's key, and with something beside it.
+        ("ALTER TABLE `shop`.`orders` DROP FOREIGN KEY `x__vr`, ALGORITHM=INSTANT", Kind.STOP),
+        ("ALTER TABLE `shop`.`orders__vr_new` DROP FOREIGN KEY `x`, ALGORITHM=INSTANT", Kind.STOP),
+        ("ALTER TABLE `shop`.`orders__vr_new` DROP FOREIGN KEY `x__vr`, ADD COLUMN y INT", Kind.STOP),
+        ("ALTER TABLE `shop`.`orders__vr_new` DROP FOREIGN KEY `x__vr`, RENAME TO `shop`.`y`", Kind.STOP),
+    ],
+)  # fmt: skip
+def test_what_the_cut_over_does_to_foreign_keys_passes(sql: str, kind: Kind) -> None:
+    assert read(sql, watched=frozenset({("shop", "orders"), ("shop", "orders__vr_new")})).kind is kind
+
+
 @pytest.mark.parametrize("rest", ["AUTO_INCREMENT=7", "AUTO_INCREMENT = 7", "AUTO_INCREMENT 7"])
 def test_setting_the_counter_alone_passes(rest: str) -> None:
     """The cut-over does it to the shadow, and a failed attempt must not end the workflow."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vreplication.planning.foreign import acts_on
+from vreplication.schema.foreign import moved, read_keys
 
 
 @pytest.mark.parametrize(
@@ -28,3 +29,22 @@ def test_a_key_acts_by_its_clauses(key: str, acts: bool) -> None:
         ")",
     )
     assert acts_on("\n".join(lines)) is acts
+
+
+def test_a_key_is_made_anew_as_it_was_printed() -> None:
+    """Both servers' ways of printing it; what looks like one in a comment is none."""
+    printed = (
+        "CREATE TABLE `c` (",
+        "  `a` int COMMENT '\\n  CONSTRAINT `n` FOREIGN KEY (`a`) REFERENCES `t` (`id`)',",
+        "  CONSTRAINT `x``y` FOREIGN KEY (`a`, `b)`) REFERENCES `o``s`.`t` (`i`,`j`) ON DELETE SET NULL "
+        "ON UPDATE CASCADE,",
+        "  CONSTRAINT `z` FOREIGN KEY (`a`) REFERENCES `t` (`id`)",
+        ") ENGINE=InnoDB",
+    )
+    both, plain = read_keys("\n".join(printed), "s", "c")
+    assert (both.name, both.columns, both.parent, both.acts) == ("x`y", ("a", "b)"), ("o`s", "t"), True)
+    assert (plain.parent, plain.referenced, plain.acts) == (("s", "t"), ("id",), False)
+    assert moved([both], ("s", "n")) == (
+        "ALTER TABLE `s`.`c` DROP FOREIGN KEY `x``y`, ADD CONSTRAINT `x``y__vr` FOREIGN KEY (`a`,`b)`) "
+        "REFERENCES `s`.`n` (`i`,`j`) ON DELETE SET NULL ON UPDATE CASCADE, ALGORITHM=INSTANT"
+    )

@@ -39,13 +39,24 @@ def _of_alter(row: WorkflowRow, verdict: Verdict | None, definitions: Definition
 {differs}
 
 {_verified(verdict)} Every write to the table goes on, and is applied to the copy, until somebody decides.
-
+{_keys(row)}
 - **Approve**: the tables are switched as soon as catch-up is level and nothing blocks them; writers wait for at most
   seconds.
 - **Reject**: workflow `{row.id}` is cancelled. The shadow table and everything copied so far are removed; the source
   table stays as it is.
 
 The page and `vreplication release {row.id}` do the same as Approve, and end this request.
+"""
+
+
+def _keys(row: WorkflowRow) -> str:
+    if row.spec.get("foreign_keys") != "rebuild":
+        return ""
+    return """
+**Foreign keys go over within the cut-over, which has risks.** Writers of the tables that they tie to this one wait as
+well; a transaction that goes from one of these tables to another in that moment may get error 1213 and has to be
+repeated. If the process or the server dies just then, rows that refer to new rows are refused (1452), and rows that are
+referred to can be deleted, until the workflow is resumed. Afterwards rows without a parent are looked for.
 """
 
 

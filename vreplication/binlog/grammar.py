@@ -15,7 +15,7 @@ from enum import Enum
 from vreplication.binlog.control import Query
 from vreplication.mysql.server import Xid
 from vreplication.mysql.text import Token, tokens
-from vreplication.names import is_deny_trigger, is_ours, is_shadow
+from vreplication.names import is_deny_trigger, is_moved_key, is_ours, is_shadow
 
 ANSI_QUOTES = 1 << 2
 
@@ -276,7 +276,7 @@ class StatementReader:
             return self._unless_ours(f"{verb} TABLE", self._all_names(at))
         if verb == "CREATE":
             return self._create(at)
-        if self._sets_counter_only(at):
+        if self._sets_counter_only(at) or self._moves_keys(at):
             return PASS
         return self._unless_ours("ALTER TABLE", [self._name(at)[0], *self._other_tables(at)])
 
@@ -293,6 +293,16 @@ class StatementReader:
         rest = self.cut[self._name(at)[1] :]
         is_short = len(rest) == 2 or (len(rest) == 3 and rest[1].is_punct("="))
         return is_short and rest[0].is_word("AUTO_INCREMENT") and rest[-1].text.isdigit()
+
+    def _moves_keys(self, at: int) -> bool:
+        """What the cut-over does to foreign keys (cutover/foreign.py), by their names: no row and no column changes.
+
+        Nothing of that is done to the table that is followed itself.
+        """
+        table, end = self._name(at)
+        is_followed = table in self.watched and not (table and is_shadow(table[1]))
+        clauses = _clauses(self.cut[end:])
+        return not is_followed and all(map(_is_of_keys, clauses)) and any(map(_has_moved_key, clauses))
 
     def _create(self, at: int) -> Meaning:
         """CREATE TABLE IF NOT EXISTS of a table that is there does nothing."""
@@ -387,6 +397,30 @@ class StatementReader:
 
     def _is_punct(self, at: int, *signs: str) -> bool:
         return at < len(self.cut) and self.cut[at].is_punct(*signs)
+
+
+def _clauses(cut: list[Token]) -> list[list[Token]]:
+    """Of an ALTER, as commas outside of parentheses part them."""
+    found, depth = [list[Token]()], 0
+    for token in cut:
+        depth += token.is_punct("(") - token.is_punct(")")
+        if depth == 0 and token.is_punct(","):
+            found.append([])
+        else:
+            found[-1].append(token)
+    return found
+
+
+def _is_of_keys(clause: list[Token]) -> bool:
+    """Of a foreign key, of the name of its index, or of how it is done."""
+    first, second, _, fourth, *_ = [*(token.text.upper() for token in clause), "", "", "", ""]
+    if first == "ADD":
+        return (second, fourth) == ("CONSTRAINT", "FOREIGN")
+    return first == "ALGORITHM" or (first, second) in (("DROP", "FOREIGN"), ("RENAME", "INDEX"))
+
+
+def _has_moved_key(clause: list[Token]) -> bool:
+    return any(token.is_name and is_moved_key(token.value) for token in clause[2:4])
 
 
 def _unknown(what: str) -> Meaning:

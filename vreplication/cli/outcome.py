@@ -88,6 +88,8 @@ def _complete(result: Result, *, is_move: bool) -> str:
     if result.reverts:
         return _taken_back(result)
     lines = [f"Complete: workflow {result.workflow}, {_done(result)}.", *_stall(result, is_move=is_move)]
+    if result.reason:
+        lines.append(f"But {result.reason[0].lower()}{result.reason[1:]}")
     if result.is_fallback:
         lines.append(f"It was done online. {result.strategy_reason}")
     if result.retired_table and is_move:

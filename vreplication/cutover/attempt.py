@@ -22,12 +22,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from vreplication.cutover import carried, sentry
+from vreplication.cutover import carried, foreign, sentry
 from vreplication.cutover.ahead import ahead
 from vreplication.cutover.blockers import Blocker, blockers, branch_names
 from vreplication.cutover.carried import Carried
 from vreplication.cutover.decide import SWITCHED, decide_together
 from vreplication.cutover.finish import carry_auto_increment
+from vreplication.cutover.foreign import KeyMove
 from vreplication.cutover.identity import table_identities
 from vreplication.cutover.probe import Probe
 from vreplication.cutover.rename import Rename
@@ -40,6 +41,7 @@ from vreplication.mysql.server import Server, check_commit_order, out_of_turn
 from vreplication.mysql.session import LockWait, Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.pausepoints import reach
+from vreplication.planning.foreign import family
 from vreplication.settings import CUTOVER_DEADLINE_SECONDS
 from vreplication.state.lease import Lease, end_connections, fence
 from vreplication.state.workflows import WorkflowRow
@@ -120,7 +122,7 @@ class CutOver:
         """
         with contextlib.ExitStack() as stack:
             stack.callback(self._announce, ())
-            makes = any(carried.is_asked(part.row) for part in self._parts)
+            makes = any(carried.is_asked(part.row) or foreign.is_asked(part.row) for part in self._parts)
             sessions = _Sessions(self._url, self._deadline, len(self._parts), stack, makes=makes)
             self._announce(sessions.ids)
             return _Attempt(self, sessions, barrier, check_locked).run()
@@ -153,25 +155,36 @@ def _in_renames_order(part: Part) -> tuple[bytes, bytes]:
 class _Sessions:
     """The connections of an attempt: lockers (A, one a table), renamer (B), observer (C), spare (the watchdog's).
 
-    prober: of several tables, for where RENAME waits. maker: of triggers, where some are to be carried over.
+    prober: of several tables, for where RENAME waits. maker: of triggers and foreign keys that are to be carried over.
     """
 
     def __init__(
         self, url: SourceUrl, deadline: float, tables: int, stack: contextlib.ExitStack, *, makes: bool = False
     ) -> None:
-        first, self.renamer, self.observer, self.spare = (self._open(url, deadline, stack) for _ in range(4))
-        self.lockers = (first, *(self._open(url, deadline, stack) for _ in range(tables - 1)))
-        self.prober = self._open(url, deadline, stack) if tables > 1 else None
-        self.maker = self._open(url, deadline, stack) if makes else None
+        self._place = (url, deadline, stack)
+        first, self.renamer, self.observer, self.spare = (self._open(*self._place) for _ in range(4))
+        self.lockers = (first, *(self._open(*self._place) for _ in range(tables - 1)))
+        self.prober = self._open(*self._place) if tables > 1 else None
+        self.maker = self._open(*self._place) if makes else None
+        self._guards: tuple[Session, ...] = ()
+        """They hold off writers of tables that foreign keys tie to it."""
 
     @property
     def ids(self) -> tuple[int, ...]:
         first, *others = self.lockers
         return tuple(s.id for s in (first, self.renamer, self.observer, self.spare, *others, *self._seldom))
 
+    def open_guards(self, number: int) -> tuple[Session, ...]:
+        self._guards = tuple(self._open(*self._place) for _ in range(number))
+        return self._guards
+
+    @property
+    def makers(self) -> tuple[Session, ...]:
+        return self._guards if self.maker is None else (self.maker, *self._guards)
+
     @property
     def _seldom(self) -> list[Session]:
-        return [session for session in (self.prober, self.maker) if session]
+        return [session for session in (self.prober, *self.makers) if session]
 
     def keep_awake(self) -> None:
         """Placing the sentries may have taken nearly as long as the server lets a session be idle."""
@@ -228,6 +241,7 @@ class _Attempt:
         self._rename = Rename(sessions.renamer, sessions.observer, self._rows)
         self._sentries: list[Part] = []
         self._carried: list[Carried] = []
+        self._keys: KeyMove | None = None
         self._lock_millis = 0.0
         self._is_locked = False
         self._is_way_free = False
@@ -249,7 +263,7 @@ class _Attempt:
         reach("cutover.before_lock")
         try:
             # B first: a RENAME that is killed while it waits cannot find the way free when A's lock goes.
-            with self._watchdog.started(self._sessions.renamer, *self._sessions.lockers):
+            with self._watchdog.started(self._sessions.renamer, *self._sessions.makers, *self._sessions.lockers):
                 self._switch()
         except _NotNow as refusal:
             return self._give_up(refusal.reason, refusal.blockers, refusal.not_locked)
@@ -276,7 +290,19 @@ class _Attempt:
                 sentry.remove_sentry(observer, *each.part.sentry, each.part.row.id)
                 sentry.create_sentry(each.locker, *each.part.sentry, each.part.row.id)
             self._sentries.append(each.part)
+        self._find_keys()
         self._sessions.keep_awake()
+
+    def _find_keys(self) -> None:
+        """Tables with foreign keys are switched alone."""
+        row, maker = self._rows[0], self._sessions.maker
+        if maker is None or not foreign.is_asked(row):
+            return
+        found = family(self._sessions.observer, self._held[0].part.table, is_mariadb=True)
+        if found.relatives:
+            guards = self._sessions.open_guards(len(found.relatives))
+            self._cut_over._announce(self._sessions.ids)
+            self._keys = KeyMove(row, found, maker, guards)
 
     def _fence(self, session: Session) -> None:
         for each in self._held:
@@ -295,18 +321,25 @@ class _Attempt:
                 self._check_locked(each.part, each.locker)
                 self._carry_counter(each.part.row)
                 self._find_triggers(each)
+        if self._keys:
+            self._keys.check_same(self._sessions.observer)
+            self._keys.fence_catch_up(self._sessions.observer)
         with self._sessions.observer.transaction():
             # The lease rows stay locked until RENAME has returned: nobody takes over in between.
             self._fence(self._sessions.observer)
             self._make_triggers()
+            if self._keys:
+                self._keys.check_fenced(self._sessions.observer)
+                self._keys.give()
             self._rename_and_unlock()
+            self._drop_old_keys()
 
     def _lock(self, each: _Held) -> None:
         # With autocommit off LOCK TABLES waits for InnoDB's own table lock as well: see the module's promise.
         each.locker.execute_raw("SET SESSION autocommit=0, innodb_table_locks=1")
         names = ", ".join(f"{qualified(*name)} WRITE" for name in (each.part.table, each.part.sentry))
         try:
-            each.locker.execute_raw(f"LOCK TABLES {names}")
+            each.locker.execute_raw(self._keys.lock_sql() if self._keys else f"LOCK TABLES {names}")
         except LockWait:
             raise self._blocked(each.part) from None
         self._is_locked = True
@@ -314,7 +347,8 @@ class _Attempt:
     def _blocked(self, part: Part) -> _NotNow:
         """Name who made LOCK wait; the queue behind it is free again already."""
         own = frozenset(self._sessions.ids)
-        tables = (part.table, *carried.used(self._sessions.observer, part.row))
+        relatives = self._keys.family.relatives if self._keys else ()
+        tables = (part.table, *carried.used(self._sessions.observer, part.row), *relatives)
         each = (tuple(blockers(self._sessions.observer, self._server, *table, own=own)) for table in tables)
         found = next(filter(None, each), ())
         branches = branch_names(self._sessions.observer, self._server)
@@ -363,6 +397,27 @@ class _Attempt:
                 assert self._sessions.maker is not None
                 carried.make(self._sessions.maker, each)
 
+    def _uninterrupted(self) -> None:
+        """Keys that have been moved are not to be cut off from RENAME: what is left takes no lock that is not held."""
+        if not self._watchdog.disarm():
+            raise Transient("There is no time left to move the foreign keys.")
+
+    def _move_keys(self, locker: Session) -> None:
+        """The last thing before the locks go: what dies behind it leaves the children with the new table."""
+        if self._keys is None:
+            return
+        self._keys.guard(self._sessions.observer)
+        self._uninterrupted()
+        self._keys.move(locker)
+        self._rename.check_pending([locker.id])
+
+    def _drop_old_keys(self) -> None:
+        """What cannot be dropped now is dropped behind the cut-over."""
+        if self._keys:
+            with contextlib.suppress(VReplicationError):
+                self._keys.drop_old()
+            self._keys.free(self._sessions.spare)
+
     def _rename_and_unlock(self) -> None:
         """One table after the other is left to RENAME, which has queued for it; with the last one the way is free."""
         last = self._held[-1]
@@ -371,9 +426,12 @@ class _Attempt:
             self._wait_until_queued(number)
             self._look_ahead()
             reach("cutover.rename_pending")
+            self._move_keys(each.locker)
             self._is_way_free = each is last
             each.locker.execute_raw(f"DROP TABLE {qualified(*each.part.sentry)}")
             reach("cutover.sentry_dropped")
+            if self._keys:
+                self._keys.let_go()
             each.locker.execute_raw("UNLOCK TABLES")
             if each is not last:
                 reach("cutover.handed_over")
@@ -412,6 +470,9 @@ class _Attempt:
     def _give_up(self, reason: str, found: tuple[Blocker, ...] = (), not_locked: str | None = None) -> Outcome:
         """Let go of everything, then look whether the cut-over has happened after all."""
         self._rename.end(self._sessions.spare)
+        if self._keys:
+            self._keys.put_back()
+            self._keys.free(self._sessions.spare)
         for each in self._held:
             self._unlock(each.locker)
         self._note_unlock()
@@ -465,9 +526,9 @@ class _Attempt:
     def _look(self) -> bool:
         with connect(self._cut_over._url) as session:
             self._wait_until_gone(session)
-            if self._sessions.maker is not None:
+            if self._sessions.makers:
                 # What it may still be making would come after those that are there have been removed.
-                end_connections(session, (self._sessions.maker.id,))
+                end_connections(session, tuple(each.id for each in self._sessions.makers))
             if self._has_switched(session):
                 return True
             with contextlib.suppress(LockWait):

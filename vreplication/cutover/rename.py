@@ -34,7 +34,7 @@ class Rename:
         self._renamer = renamer
         self._observer = observer
         sql = rename_sql((row.source_schema, row.source_table, row.shadow_table, row.retired_table) for row in rows)
-        self._sql = with_remark(sql, (_altered(row) for row in rows if _says_how(row)))
+        self.sql = with_remark(sql, (_altered(row) for row in rows if _says_how(row)))
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
 
@@ -46,7 +46,7 @@ class Rename:
 
     def _run(self) -> None:
         try:
-            self._renamer.execute_raw(self._sql)
+            self._renamer.execute_raw(self.sql)
         except BaseException as error:
             self._error = error
 
@@ -59,6 +59,11 @@ class Rename:
         while not self._is_pending(lockers):
             self._check_deadline(until)
             time.sleep(_POLL_SECONDS)
+
+    def check_pending(self, lockers: Iterable[int]) -> None:
+        """Raises Transient when it does not wait any more, or a holder of a lock has gone."""
+        if not self._is_pending(lockers):
+            raise Transient("RENAME does not wait any more.")
 
     def wait_until_queued(self, probe: Probe, table: tuple[str, str], lockers: Iterable[int], seconds: float) -> None:
         """The same for a later one of its tables (schema, name), when those before it have been left to it."""

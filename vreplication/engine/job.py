@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from vreplication.changes.stream import FIRST
-from vreplication.cutover import carried
+from vreplication.cutover import carried, foreign
 from vreplication.errors import BadValue, SourceChanged, VReplicationError
 from vreplication.mysql.ends import Ends, Route
 from vreplication.mysql.server import Server, identity, inspect
@@ -130,6 +130,7 @@ def stream_of(url: SourceUrl, workflow: str) -> Stream:
         job = load(ends.home, workflow)
         row = job.row
         carried.check_none(ends.home, row)
+        foreign.check_none(ends.home, row)
         return StreamJob(
             row=row,
             tables=(StreamTable(number=FIRST, id=workflow, mapping=job.mapping),),

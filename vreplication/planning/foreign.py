@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 from vreplication.mysql.server import Server
 from vreplication.mysql.session import Session
+from vreplication.schema.foreign import ForeignKey as PrintedKey
+from vreplication.schema.foreign import keys_of
 
 _LOGGED_SINCE = (9, 6, 0)
 _NAME = r"`(?:[^`]|``)*`"
@@ -56,3 +58,34 @@ def _part(column: str, which: int, is_mariadb: bool) -> str:
     """MariaDB keeps names as the file system has them (a@002db), and a slash means nothing there."""
     part = f"SUBSTRING_INDEX({column},'/',{which})"
     return f"CONVERT(CONVERT(CAST({part} AS BINARY) USING filename) USING utf8mb4)" if is_mariadb else part
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """own: keys of the table. theirs: keys of other tables that refer to it."""
+
+    own: tuple[PrintedKey, ...] = ()
+    theirs: tuple[PrintedKey, ...] = ()
+
+    @property
+    def children(self) -> tuple[Named, ...]:
+        return tuple(sorted({key.child for key in self.theirs}))
+
+    @property
+    def parents(self) -> tuple[Named, ...]:
+        return tuple(sorted({key.parent for key in self.own}))
+
+    @property
+    def relatives(self) -> tuple[Named, ...]:
+        return tuple(sorted({*self.children, *self.parents}))
+
+
+def family(session: Session, table: Named, *, is_mariadb: bool) -> Family:
+    return Family(own=keys_of(session, table), theirs=referring(session, table, is_mariadb=is_mariadb))
+
+
+def referring(session: Session, table: Named, *, is_mariadb: bool) -> tuple[PrintedKey, ...]:
+    """Keys of other tables that refer to this one: InnoDB knows them all."""
+    every = foreign_keys(session, is_mariadb=is_mariadb)
+    children = sorted({key.child for key in every if key.parent == table and key.child != table})
+    return tuple(key for child in children for key in keys_of(session, child) if key.parent == table)

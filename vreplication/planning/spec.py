@@ -318,6 +318,12 @@ class Spec(Request):
         description="preserve: the table's triggers are made on the new table within the cut-over.",
         json_schema_extra=ask("how"),
     )
+    foreign_keys: Literal["refuse", "rebuild"] = Field(
+        default="refuse",
+        title="Foreign keys",
+        description="rebuild: foreign keys from and to the table go over within the cut-over, with risks.",
+        json_schema_extra=ask("how"),
+    )
     allow_nullable_key: bool = Field(
         default=False,
         title="Allow a key that may be NULL",

@@ -121,11 +121,15 @@ def _cut_over(facts: Facts) -> Explained:
     _, table = _both(facts)
     retired = qualified(facts.source.schema, retired_name(facts))
     carried = (f"CREATE TRIGGER … ON {_both(facts)[0]} …",) if facts.spec.triggers == "preserve" else ()
+    keys = ("ALTER TABLE … DROP FOREIGN KEY …, ADD CONSTRAINT … FOREIGN KEY …, ALGORITHM=INSTANT",) * (
+        facts.spec.foreign_keys == "rebuild"
+    )
     return Explained(
         sentence=f"Switch atomically; writers wait at most {CUTOVER_DEADLINE_SECONDS:.0f} s, readers see no gap.",
         statements=(
             f"LOCK TABLES {table} WRITE, {retired} WRITE, …",
             *carried,
+            *keys,
             rename_sql([switched(facts)]),
         ),
     )

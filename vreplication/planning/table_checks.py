@@ -17,6 +17,7 @@ from vreplication.mysql.text import Token, tokens
 from vreplication.planning import foreign
 from vreplication.planning.duplicates import find_duplicates
 from vreplication.planning.facts import Check, Facts, OfTable, looked, ok, refuse, warn
+from vreplication.planning.foreign_checks import rebuilt
 from vreplication.planning.revert_checks import revert
 from vreplication.planning.trigger_checks import triggers
 from vreplication.planning.unlogged import generated_columns
@@ -49,16 +50,21 @@ def engine(facts: Facts) -> Check:
     return ok("engine", "InnoDB.")
 
 
+_CURE_OF_KEYS = "Take --foreign-keys rebuild, drop them first, or run a plain ALTER TABLE."
+
+
 def foreign_keys(facts: Facts) -> Check:
+    if facts.spec.foreign_keys == "rebuild":
+        return rebuilt(facts)
     if own := own_foreign_keys(facts.source):
         words = f"{facts.name} has foreign keys ({', '.join(own)}), which would go on pointing from the retired table."
-        return refuse("foreign keys", words + _acting(facts), "Drop them first, or run a plain ALTER TABLE.")
+        return refuse("foreign keys", words + _acting(facts), _CURE_OF_KEYS)
     if found := sorted(children(facts)):
         return refuse(
             "foreign keys",
             f"{facts.name} is the parent of foreign keys in {', '.join(found[:5])}, which would go on pointing to the"
             " retired table: a row there that refers to a new one would be an error.",
-            "Drop them first, or run a plain ALTER TABLE.",
+            _CURE_OF_KEYS,
         )
     return ok("foreign keys", "No foreign keys from or to the table.")
 

@@ -15,6 +15,8 @@ from vreplication.state.sidecar import fetch, fetch_one, now
 
 STRATEGY, FALLBACK = "strategy", "fallback"
 """What was chosen and why; that the table refused it, and what was chosen then."""
+FOREIGN_KEYS, ORPHANS = "foreign keys verified", "orphans"
+"""Behind the switch, of the keys that went over: that each row has its parent, or which have none."""
 _EACH, _ONE_IN = 10, 60
 _ASKED = ("submitted", "triggered", "started")
 

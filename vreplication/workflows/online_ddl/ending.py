@@ -60,7 +60,10 @@ def note_told(url: SourceUrl, result: Result) -> None:
 
 
 def completed_of(session: Session, workflow: str) -> Result:
-    return _result(session, "complete", workflow, None)
+    found = journal.latest(session, workflow, journal.ORPHANS)
+    if found is None:
+        return _result(session, "complete", workflow, None)
+    return _result(session, "complete", workflow, str(found["details"]), exit_code=1)
 
 
 def ended(url: SourceUrl, workflow: str, driver: Driver | None, error: VReplicationError) -> Result:

@@ -123,9 +123,15 @@ def check(tables: Tables) -> None:
         )
     if len(tables.specs) > 1 and (named := next((s for s in tables.specs if s.triggers == "preserve"), None)):
         raise Refused(
-            f"--atomic holds the locks of all tables, and with --triggers preserve that of {named.table} takes along "
-            "the tables that its triggers use.",
+            f"--atomic holds the locks of all tables, and with --triggers preserve that of {named.table} takes "
+            "along the tables that its triggers use.",
             cure="Leave out --atomic, or --triggers preserve.",
+        )
+    if len(tables.specs) > 1 and (named := next((s for s in tables.specs if s.foreign_keys == "rebuild"), None)):
+        raise Refused(
+            f"--atomic holds the locks of all tables, and with --foreign-keys rebuild that of {named.table} "
+            "takes along the tables that foreign keys tie to it.",
+            cure="Leave out --atomic, or --foreign-keys rebuild.",
         )
     windows = {spec.cutover_window for spec in tables.specs}
     if len(windows) > 1:

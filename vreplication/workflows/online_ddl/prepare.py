@@ -13,7 +13,7 @@ from dataclasses import replace
 from vreplication import names
 from vreplication.binlog import position
 from vreplication.binlog.wire import origin_of
-from vreplication.cutover import carried
+from vreplication.cutover import carried, foreign
 from vreplication.cutover.identity import table_identities, table_identity
 from vreplication.cutover.sentry import drop_if, drop_triggers
 from vreplication.engine.driver import Driver
@@ -235,6 +235,7 @@ def undo(session: Session, row: WorkflowRow) -> None:
     try:
         if carried.is_asked(row) and is_ours():
             drop_triggers(session, row.source_schema, row.shadow_table)
+        foreign.undo_now(session, row)
         drop_if(session, row.source_schema, row.shadow_table, is_ours)
     finally:
         keytables.drop_all(session, row.id)

@@ -111,5 +111,6 @@ def is_switched(driver: Driver) -> bool:
             switching.note_switched(driver)
         return True
     carried.remove(driver.url, row, driver.lease)
+    switching.undo_keys(driver, row)
     markers.remove_all(session, row.id, markers.CUTOVER)
     return False

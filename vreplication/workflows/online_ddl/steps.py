@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from vreplication.clock import SYSTEM
+from vreplication.cutover import foreign
 from vreplication.cutover.force import Caps, Force
 from vreplication.cutover.reasons import OTHERS, Gate, Reason, why_closed
 from vreplication.cutover.sentry import drop_table
@@ -32,7 +33,7 @@ from vreplication.rowcopy import ahead
 from vreplication.rowcopy.repair import copy_keys, copy_ranges
 from vreplication.rowcopy.spark_job import run_copy, slots
 from vreplication.schema.introspect import exists
-from vreplication.settings import CUTOVER_RETRY_SECONDS
+from vreplication.settings import CUTOVER_RETRY_SECONDS, TABLE_SECONDS
 from vreplication.spark.session import Spark, SparkAway
 from vreplication.state import (
     compared,
@@ -500,6 +501,8 @@ def clean_up(driver: Driver) -> None:
         # By us, before the server was lost; or by who has taken over, and then the end is not ours to tell.
         lease.fence(driver.session, driver.lease)
         return
+    switching.finish_keys(driver, row)
+    _verify_keys(driver, row)
     reverting.open_window(driver, row)
     keytables.drop_all(driver.session, row.id)
     if row.spec.get("retired") == "drop" and reverting.way_back(driver.session, row.id) is None:
@@ -510,6 +513,19 @@ def clean_up(driver: Driver) -> None:
     reach("workflow.cleaned")
     driver.move(Phase.COMPLETE)
     reach("workflow.complete")
+
+
+def _verify_keys(driver: Driver, row: WorkflowRow) -> None:
+    """Each foreign key that went over: has every row a parent? Told at the end, by the journal."""
+    if not foreign.is_asked(row) or journal.latest(driver.session, row.id, journal.FOREIGN_KEYS, journal.ORPHANS):
+        return
+    driver.report(waiting_for="foreign keys are verified")
+    with driver.session.patient(TABLE_SECONDS):
+        keys, without = foreign.verify(driver.session, row)
+    event = journal.ORPHANS if without else journal.FOREIGN_KEYS
+    journal.once(driver.session, driver.lease, event, " ".join(without) or foreign.whole(keys))
+    driver.report(waiting_for=None)
+    reach("workflow.keys_verified")
 
 
 def _drop_original(driver: Driver, row: WorkflowRow) -> None:

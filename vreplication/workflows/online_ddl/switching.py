@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from vreplication.clock import SYSTEM
-from vreplication.cutover import carried
+from vreplication.cutover import carried, foreign
 from vreplication.cutover.attempt import CutOver, Outcome, Part
 from vreplication.engine import job, recheck
 from vreplication.engine.driver import Driver
@@ -23,10 +23,14 @@ from vreplication.mysql.ends import Ends
 from vreplication.mysql.session import Session, connect
 from vreplication.pausepoints import reach
 from vreplication.phases import Phase
-from vreplication.planning import foreign
+from vreplication.planning.foreign import foreign_keys
 from vreplication.settings import ALIVE_SECONDS, BEAT_SECONDS
 from vreplication.state import dirty, journal, lease, markers, workflows
+from vreplication.state.workflows import WorkflowRow
 from vreplication.workflows.online_ddl.together import Together
+
+_KEYS_SECONDS = 0.5
+"""Between two times at which foreign keys are to be altered: who uses a table goes on meanwhile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,6 +184,7 @@ class _Attempt:
             try:
                 if not self._is_unknown:
                     carried.remove(driver.url, self._jobs[workflow].row, driver.lease)
+                    undo_keys(driver, self._jobs[workflow].row)
                 markers.remove(self._members[workflow].driver.session, workflow, marker)
             except VReplicationError as error:
                 self._not_taken_back[workflow] = error
@@ -189,14 +194,31 @@ def _refuse_children(session: Session, found: Job) -> None:
     """Foreign keys to the table that no log tells of: made with sql_log_bin=0. All of the server are read, so not under
     the lock. Raises SourceChanged.
     """
+    if foreign.is_asked(found.row):
+        return
     table = (found.row.source_schema, found.row.source_table)
-    every = foreign.foreign_keys(session, is_mariadb=found.server.is_mariadb)
+    every = foreign_keys(session, is_mariadb=found.server.is_mariadb)
     if children := sorted({".".join(each.child) for each in every if each.parent == table}):
         raise SourceChanged(
             f"{'.'.join(table)} is the parent of foreign keys in {', '.join(children[:5])} by now, which would go on"
             " pointing to the retired table.",
             cure=f"Drop them, run `vreplication cancel {found.row.id}` and start again.",
         )
+
+
+def undo_keys(driver: Driver, row: WorkflowRow) -> None:
+    """Of an attempt that did not switch, whose connections are gone."""
+    foreign.undo(driver.url, row, driver.lease, lambda why: _say_and_wait(driver, why))
+
+
+def finish_keys(driver: Driver, row: WorkflowRow) -> None:
+    """Behind the switch."""
+    foreign.finish(driver.url, row, lambda why: _say_and_wait(driver, why))
+
+
+def _say_and_wait(driver: Driver, why: str) -> None:
+    driver.report(waiting_for=why)
+    driver.wait(_KEYS_SECONDS)
 
 
 def mark(other: Session, driver: Driver) -> str:

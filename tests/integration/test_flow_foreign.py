@@ -1,0 +1,65 @@
+"""`--foreign-keys rebuild`: keys of and to the table go over with it, under live writes of parents and children."""
+
+from __future__ import annotations
+
+import pytest
+
+from sandbox.databases import Database
+from tests.support.families import HOMES, PEOPLE, PETS, Families
+from tests.support.flow import begin
+
+pytestmark = pytest.mark.usefixtures("quick")
+
+
+@pytest.fixture(autouse=True)
+def _rights(database: Database) -> None:
+    database.admin.execute_raw(f"GRANT RELOAD ON *.* TO '{database.user}'@'%'")
+
+
+@pytest.mark.only_on("mariadb")
+@pytest.mark.parametrize("table", [PETS, HOMES, PEOPLE])
+def test_keys_go_over_with_a_child_a_parent_and_both(database: Database, table: str) -> None:
+    """A pet's key acts on it, which MariaDB does not log; people are parents of pets and children of homes."""
+    is_logged = database.server.flavor == "mysql" or table != PETS
+    families = Families(database, "ON DELETE CASCADE" if is_logged else "")
+    before = families.foreign_keys()
+    with families.writing():
+        run = begin(database, table, "ADD COLUMN z INT, MODIFY v BIGINT", foreign_keys="rebuild")
+        result = run.result()
+    assert (result.event, result.exit_code) == ("complete", 0), (result, run.said)
+    assert families.foreign_keys() == before
+    print(run.said, families.done, families.deadlocks, result.write_stall_millis, result.cutover_millis)
+    assert families.refused == []
+    families.prove()
+
+
+def refused(database: Database, table: str, alter: str = "ADD COLUMN z INT", **more: str) -> str:
+    result = begin(database, table, alter, foreign_keys="rebuild", **more).result()
+    assert (result.event, result.exit_code) == ("refused", 2), result
+    return str(result.reason)
+
+
+@pytest.mark.only_on("mysql")
+def test_mysql_is_refused_by_name(database: Database) -> None:
+    families = Families(database)
+    assert f"{database.name}.{PEOPLE}" in refused(database, HOMES)
+    assert len(families.foreign_keys()) == 2
+
+
+@pytest.mark.only_on("mariadb")
+def test_what_cannot_go_over_is_refused_by_name(database: Database) -> None:
+    Families(database)
+    admin = database.admin
+    assert "owned" in refused(database, PETS)  # it deletes pets, and MariaDB does not log that
+    assert "--revert-window" in refused(database, HOMES, revert_window="1d")
+    assert "--triggers" in refused(database, HOMES, triggers="preserve")
+    assert "Column id " in refused(database, HOMES, "MODIFY id BIGINT")
+    assert "an index on home" in refused(database, PEOPLE, "DROP INDEX lives")
+    admin.execute_raw("SET SESSION foreign_key_checks=0")
+    admin.execute_raw(f"INSERT INTO {PEOPLE} (id,home) VALUES (900,901)")
+    assert "lives now: 901" in refused(database, HOMES)
+    admin.execute_raw(f"DELETE FROM {PEOPLE} WHERE id=900")
+    admin.execute_raw(f"ALTER TABLE {HOMES} ADD COLUMN up INT, ADD FOREIGN KEY (up) REFERENCES {HOMES} (id)")
+    assert "to itself" in refused(database, HOMES)
+    admin.execute_raw(f"REVOKE RELOAD ON *.* FROM '{database.user}'@'%'")
+    assert "RELOAD" in refused(database, PEOPLE)

@@ -1,0 +1,248 @@
+"""Foreign keys that go over to the new table: moved while no row of the tables can change, before RENAME.
+
+RENAME takes the references along: children that refer to the new table before it refer to the table in use behind it.
+The new table gets the old one's own keys likewise. A schema has each name once, so a key has another one meanwhile.
+
+MariaDB alone: what MySQL lacks for it is in docs/design/foreign-keys.md.
+
+What must stay true:
+- Before the first of them is moved catch-up has lost its lease, durably: it writes nothing to a table that has keys,
+  and does not begin on one (engine/job.py).
+- Until RENAME is done children are put back by whoever finds that it is not; only then catch-up goes on.
+- What refers to what is looked up, by the tables, never remembered.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+
+from vreplication.cutover.identity import table_identity
+from vreplication.cutover.waiter import Waiter
+from vreplication.errors import Terminal, VReplicationError
+from vreplication.mysql.quoting import qualified
+from vreplication.mysql.session import LockWait, Session, SqlError, connect
+from vreplication.mysql.url import SourceUrl
+from vreplication.pausepoints import reach
+from vreplication.planning.foreign import Family, family, referring
+from vreplication.schema.foreign import ForeignKey, Named, added, dropped, keys_of, moved, orphans
+from vreplication.schema.introspect import exists
+from vreplication.state import lease
+from vreplication.state.lease import Lease
+from vreplication.state.workflows import WorkflowRow
+
+WAIT_SECONDS = 1
+"""How long one ALTER waits for its table, with those who want it queued behind: then it is tried again."""
+
+
+def is_asked(row: WorkflowRow) -> bool:
+    return row.spec.get("foreign_keys") == "rebuild"
+
+
+def _table(row: WorkflowRow) -> Named:
+    return row.source_schema, row.source_table
+
+
+def _shadow(row: WorkflowRow) -> Named:
+    return row.source_schema, row.shadow_table
+
+
+def _retired(row: WorkflowRow) -> Named:
+    return row.source_schema, row.retired_table
+
+
+class KeyMove:
+    """Of one attempt. maker: a session that alters tables; guards: each holds off writers of one of the relatives."""
+
+    def __init__(self, row: WorkflowRow, found: Family, maker: Session, guards: Sequence[Session]) -> None:
+        self.row = row
+        self.family = found
+        self.maker = maker
+        self._guards = guards
+        self._guarding: list[Waiter] = []
+        self._fenced: Lease | None = None
+        self._holder: Session | None = None
+        """Who holds the children's locks while they refer to the new table and RENAME is not done."""
+        maker.execute_raw(f"SET SESSION foreign_key_checks=0, lock_wait_timeout={WAIT_SECONDS}")
+
+    def lock_sql(self) -> str:
+        """What the locker takes; parents are taken along for writing."""
+        tables = (_table(self.row), _retired(self.row), *self.family.children)
+        return f"LOCK TABLES {', '.join(f'{qualified(*each)} WRITE' for each in tables)}"
+
+    def guard(self, observer: Session) -> None:
+        """The locker lets the relatives go before RENAME is done, and before the old table has lost its keys.
+
+        Who waits for this lock goes before all who want to write there; and it takes no other table along.
+        """
+        for session, relative in zip(self._guards, self.family.relatives, strict=True):
+            self._guarding.append(Waiter(session, f"FLUSH TABLES {qualified(*relative)} WITH READ LOCK"))
+        for waiter in self._guarding:
+            waiter.wait_until_pending(observer)
+
+    def free(self, spare: Session) -> None:
+        for waiter in self._guarding:
+            waiter.end(spare)
+
+    def fence_catch_up(self, session: Session) -> None:
+        """Under the table's lock, when catch-up holds."""
+        token = lease.depose(session, self.row.id, lease.REPLICATE)
+        self._fenced = Lease(workflow=self.row.id, role=lease.REPLICATE, token=token)
+        reach("cutover.catch_up_fenced")
+
+    def check_fenced(self, observer: Session) -> None:
+        assert self._fenced is not None
+        lease.fence(observer, self._fenced)
+
+    def check_same(self, observer: Session) -> None:
+        """Raises LockWait when a key has come or gone since the tables to be locked were looked up."""
+        if family(observer, _table(self.row), is_mariadb=True) != self.family:
+            raise LockWait("Foreign keys from or to the table have changed a moment ago.")
+
+    def give(self) -> None:
+        """The new table gets the keys of the old one. Nobody writes to it."""
+        if self.family.own:
+            self._run(self.maker, added(_shadow(self.row), self.family.own))
+            reach("cutover.key_given")
+
+    def move(self, holder: Session) -> None:
+        """The children refer to the new table. holder: of their locks, and of the old table's."""
+        holder.execute_raw("SET SESSION foreign_key_checks=0")
+        self._holder = holder
+        for child in self.family.children:
+            self._point(holder, child, _shadow(self.row))
+            reach("cutover.key_moved")
+
+    def _point(self, session: Session, child: Named, to: Named) -> None:
+        keys = [key for key in self.family.theirs if key.child == child]
+        self._run(session, moved(keys, to))
+
+    def _run(self, session: Session, sql: str) -> None:
+        try:
+            session.execute_raw(sql)
+        except SqlError as error:
+            raise Terminal(f"The foreign keys of {self.row.source_table} cannot be carried over: {error}") from None
+
+    def let_go(self) -> None:
+        """RENAME is next, or done: from here on who finds that it has not been puts the keys back."""
+        self._holder = None
+
+    def put_back(self) -> None:
+        """Of an attempt that ends here: before the children's locks go, if their session still can."""
+        holder, self._holder = self._holder, None
+        if holder is not None:
+            with contextlib.suppress(VReplicationError):
+                _point_back(holder, self.row, self.family.children)
+
+    def drop_old(self) -> None:
+        """Of the old table, which is out of use: while it has keys, rows of its parents cannot be deleted."""
+        _drop_all(self.maker, _retired(self.row))
+
+
+def _point_back(session: Session, row: WorkflowRow, children: Sequence[Named]) -> None:
+    """Keys that an attempt has moved refer to the old table again."""
+    for child in children:
+        found = [key for key in keys_of(session, child) if key.parent == _shadow(row) and key.is_moved]
+        if found:
+            session.execute_raw(moved(found, _table(row)))
+
+
+def _drop_all(session: Session, table: Named) -> None:
+    if keys := keys_of(session, table):
+        session.execute_raw(dropped(keys))
+
+
+# -- by whoever comes later -------------------------------------------------------------------------------------------
+
+Waiting = Callable[[str], None]
+"""Told why something could not be done yet; it waits, and raises when it is not to be tried again."""
+
+
+def undo(url: SourceUrl, row: WorkflowRow, our_lease: Lease, wait: Waiting) -> None:
+    """Put the keys back, of an attempt that did not switch, whose connections are gone.
+
+    Raises Superseded when the table is another driver's by now.
+    """
+    while is_asked(row):
+        try:
+            with connect(url) as session, connect(url) as other, other.transaction():
+                lease.fence(other, our_lease)
+                undo_now(session, row)
+            return
+        except LockWait as error:
+            wait(f"foreign keys are not put back yet: {error.message}")
+
+
+def undo_now(session: Session, row: WorkflowRow) -> None:
+    """Once. Raises LockWait when somebody uses one of the tables."""
+    if not is_asked(row) or not exists(session, *_shadow(row)):
+        return
+    _prepare(session)
+    _put_back(session, row)
+
+
+def _put_back(session: Session, row: WorkflowRow) -> None:
+    children = {key.child for key in referring(session, _shadow(row), is_mariadb=True)}
+    _point_back(session, row, sorted(children))
+    _drop_all(session, _shadow(row))
+
+
+def _prepare(session: Session) -> None:
+    session.execute_raw(f"SET SESSION foreign_key_checks=0, lock_wait_timeout={WAIT_SECONDS}")
+
+
+def check_none(session: Session, row: WorkflowRow) -> None:
+    """Before rows are written to the new table. Raises LockWait: its driver is about to put them back."""
+    if not is_asked(row):
+        return
+    if keys_of(session, _shadow(row)) or referring(session, _shadow(row), is_mariadb=True):
+        raise LockWait(f"{row.shadow_table} has foreign keys, so nothing is written to it now.")
+
+
+def finish(url: SourceUrl, row: WorkflowRow, wait: Waiting) -> None:
+    """Behind the switch: the old table loses its keys, and the new one's get the names that they are to have."""
+    while is_asked(row):
+        try:
+            with connect(url) as session:
+                return _finish(session, row)
+        except LockWait as error:
+            wait(f"foreign keys do not have their names yet: {error.message}")
+
+
+def _finish(session: Session, row: WorkflowRow) -> None:
+    _prepare(session)
+    if table_identity(session, *_retired(row), True) == row.source_identity:
+        _drop_all(session, _retired(row))
+    _follow(session, row)
+    found = family(session, _table(row), is_mariadb=True)
+    for key in (*found.own, *found.theirs):
+        if key.is_moved:
+            session.execute_raw(moved([key], key.parent))
+            reach("cutover.key_named")
+
+
+def _follow(session: Session, row: WorkflowRow) -> None:
+    """A key that was made in the instant of the switch may refer to the old table."""
+    for key in referring(session, _retired(row), is_mariadb=True):
+        session.execute_raw(moved([key], _table(row)))
+
+
+def verify(session: Session, row: WorkflowRow) -> tuple[list[ForeignKey], list[str]]:
+    """The keys that were looked at, and for each with rows that have no parent one sentence."""
+    found = family(session, _table(row), is_mariadb=True)
+    keys = [*found.own, *found.theirs]
+    return keys, [words for key in keys if (words := said(key, orphans(session, key)))]
+
+
+def whole(keys: Sequence[ForeignKey]) -> str:
+    return f"Every row has its parent: {', '.join(map(str, keys))}." if keys else "There are none any more."
+
+
+def said(key: ForeignKey, values: Sequence[str]) -> str:
+    if not values:
+        return ""
+    columns = ", ".join(key.columns)
+    return (
+        f"Rows of {'.'.join(key.child)} have no parent in {'.'.join(key.parent)} by foreign key {key.name}: "
+        f"{columns} = {'; '.join(values)}."
+    )

@@ -1,0 +1,192 @@
+"""Can the table's foreign keys, and those that refer to it, go over to the new table? Asked where that was asked for.
+
+What must stay true: each risk of it is said; what cannot be made right is refused by name, before anything is copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from vreplication import names
+from vreplication.errors import Refused
+from vreplication.mysql.quoting import ident
+from vreplication.planning import privileges
+from vreplication.planning.facts import Check, Facts, ok, refuse, warn
+from vreplication.planning.foreign import Family, family
+from vreplication.schema.foreign import ForeignKey, keys_of, orphans
+from vreplication.schema.model import Column, Table
+from vreplication.settings import CUTOVER_DEADLINE_SECONDS
+from vreplication.state import workflows
+
+_NAME = "foreign keys"
+_PLAIN = "Run a plain ALTER TABLE, or drop the key first and add it again afterwards."
+_LEAVE = "Leave out --foreign-keys rebuild, and drop the keys first; or run a plain ALTER TABLE."
+MOST_RELATIVES = 10
+"""Tables that are locked and altered with the table: each takes its time while writers wait."""
+Why = Callable[[Facts, Family], Check | None]
+
+
+def rebuilt(facts: Facts) -> Check:
+    table = facts.source.schema, facts.source.name
+    if any(key.parent == table for key in keys_of(facts.session, table)):
+        return refuse(_NAME, f"{facts.name} has a foreign key to itself, which cannot be carried over.", _PLAIN)
+    found = family(facts.session, table, is_mariadb=facts.server.is_mariadb)
+    if not found.relatives:
+        return ok(_NAME, "No foreign keys from or to the table.")
+    return next((check for look in _LOOKS if (check := look(facts, found))), None) or _told(facts, found)
+
+
+def _flavor(facts: Facts, found: Family) -> Check | None:
+    if facts.server.is_mariadb:
+        return None
+    words = (
+        f"Foreign keys tie {', '.join(map('.'.join, found.relatives))} to {facts.name}, and on MySQL they cannot be "
+        "carried over: RENAME needs the locks of all of them at once, and the server may give back those that it has."
+    )
+    return refuse(_NAME, words, _PLAIN)
+
+
+def _options(facts: Facts, _: Family) -> Check | None:
+    if facts.spec.revert_window is not None:
+        words = "With --revert-window the original would be kept level without its foreign keys."
+        return refuse(_NAME, words, "Leave out --revert-window, or --foreign-keys rebuild.")
+    if facts.spec.triggers == "preserve":
+        words = "Foreign keys and triggers cannot both be carried over within one cut-over."
+        return refuse(_NAME, words, "Leave out --triggers preserve, or --foreign-keys rebuild.")
+    return None
+
+
+def _shape(facts: Facts, found: Family) -> Check | None:
+    if both := sorted(set(found.children) & set(found.parents)):
+        words = f"{'.'.join(both[0])} is a parent of {facts.name} and a child of it."
+        return refuse(_NAME, words, _PLAIN)
+    if len(found.relatives) > MOST_RELATIVES:
+        words = f"Foreign keys tie {len(found.relatives)} tables to {facts.name}, and {MOST_RELATIVES} is the most."
+        return refuse(_NAME, words, _PLAIN)
+    if facts.target is None:
+        words = (
+            "The new definition is only known at prepare (partitions, FULLTEXT), which is too late for foreign keys."
+        )
+        return refuse(_NAME, words, _PLAIN)
+    return None
+
+
+def _names(_: Facts, found: Family) -> Check | None:
+    for key in _keys(found):
+        if key.is_moved:
+            words = f"Foreign key {key.name} of {'.'.join(key.child)} is called as ours are within a cut-over."
+            return refuse(_NAME, words, "Drop it and add it under another name.")
+        try:
+            names.moved_key(key.name)
+        except Refused as error:
+            return refuse(_NAME, error.message, error.cure)
+    return None
+
+
+def _keys(found: Family) -> Iterator[ForeignKey]:
+    yield from (*found.own, *found.theirs)
+
+
+def _acting(_: Facts, found: Family) -> Check | None:
+    """What they do to rows of the table is to be carried over as any change."""
+    key = next((key for key in found.own if key.acts), None)
+    if key is None:
+        return None
+    words = f"Foreign key {key.name} changes rows by itself ({key.actions}), which the server does not log."
+    return refuse(_NAME, words, _PLAIN)
+
+
+def _columns(facts: Facts, found: Family) -> Check | None:
+    """As a plain ALTER, which refuses to change them."""
+    assert facts.target is not None
+    for key in _keys(found):
+        is_own = key in found.own
+        for name in key.columns if is_own else key.referenced:
+            if _column(facts.source, name) != _column(facts.target, name):
+                return refuse(_NAME, f"Column {name} of foreign key {key} is changed or dropped.", _PLAIN)
+        if not (_has_index(facts.target, key.columns) if is_own else _has_unique(facts.target, key.referenced)):
+            what = "an index on" if is_own else "a unique key of"
+            columns = ", ".join(key.columns if is_own else key.referenced)
+            return refuse(_NAME, f"The new definition lacks {what} {columns}, which foreign key {key} needs.", _PLAIN)
+    return None
+
+
+def _column(table: Table, name: str) -> tuple[object, ...] | None:
+    found: Column | None = next((c for c in table.columns if c.name.lower() == name.lower()), None)
+    return None if found is None else (found.column_type, found.collation, found.is_nullable, found.generated)
+
+
+def _parts(table: Table) -> Iterator[tuple[bool, list[str]]]:
+    for key in table.keys:
+        if key.index_type == "BTREE" and not any(part.prefix or part.expression for part in key.parts):
+            yield key.is_unique, [part.column.lower() for part in key.parts]
+
+
+def _has_index(table: Table, columns: Sequence[str]) -> bool:
+    wanted = [name.lower() for name in columns]
+    return any(parts[: len(wanted)] == wanted for _, parts in _parts(table))
+
+
+def _has_unique(table: Table, columns: Sequence[str]) -> bool:
+    wanted = [name.lower() for name in columns]
+    return any(is_unique and parts == wanted for is_unique, parts in _parts(table))
+
+
+def _rights(facts: Facts, found: Family) -> Check | None:
+    """RELOAD: writers of the relatives are held off by FLUSH TABLES … WITH READ LOCK."""
+    grants = privileges.read_grants(facts.session, is_mariadb=True)
+    if privileges.missing(grants, frozenset({"RELOAD"}), "*"):
+        words = "The user lacks a privilege to hold off writers of the tables that foreign keys tie to it."
+        return refuse(_NAME, words, "GRANT RELOAD ON *.* TO the user.")
+    for schema in sorted({schema for schema, _ in found.relatives}):
+        if lacks := privileges.missing(grants, frozenset({"SELECT", "ALTER", "LOCK TABLES"}), schema):
+            cure = f"GRANT {', '.join(lacks)} ON {ident(schema)}.* TO the user."
+            return refuse(_NAME, f"The user lacks privileges to carry foreign keys over in {schema}.", cure)
+    return None
+
+
+def _others(facts: Facts, found: Family) -> Check | None:
+    for schema, table in found.relatives:
+        for other in workflows.live_on_table(facts.session, schema, table):
+            words = f"Workflow {other} is under way on {schema}.{table}, which a foreign key ties to {facts.name}."
+            return refuse(_NAME, words, f"Wait for it, or `vreplication cancel {other}`.")
+    return None
+
+
+def _orphans(facts: Facts, found: Family) -> Check | None:
+    """That are there before: afterwards they would look as if the switch had made them."""
+    for key in _keys(found):
+        if values := orphans(facts.session, key):
+            words = f"Rows of {'.'.join(key.child)} have no parent by foreign key {key.name} now: {'; '.join(values)}."
+            return refuse(_NAME, words, "Remove them, or add the parents.")
+    return None
+
+
+_LOOKS: tuple[Why, ...] = (_flavor, _options, _shape, _names, _acting, _columns, _rights, _others, _orphans)
+
+
+def _told(facts: Facts, found: Family) -> Check:
+    listed = ", ".join(str(key) for key in _keys(found))
+    return warn(_NAME, f"Foreign keys go over to the new table within the cut-over: {listed}. {risks(found)}")
+
+
+def risks(found: Family) -> str:
+    """Of what the table is: parent, child or both."""
+    relatives = ", ".join(map(".".join, found.relatives))
+    said = [
+        f"Risks: writers of {relatives} wait with those of the table, at most {CUTOVER_DEADLINE_SECONDS:.0f} s and "
+        "what the ALTERs of the keys take; a transaction that has used one of these tables and goes on to another in "
+        "that moment may get error 1213 (deadlock)."
+    ]
+    if found.children:
+        said.append(
+            "If the process or the server dies between those ALTERs and RENAME, rows that refer to new rows are "
+            "refused (1452), and rows that are referred to can be deleted, until the same command is run again."
+        )
+    if found.own:
+        said.append(
+            "If it dies while both tables have the keys, rows of a parent to which a row of either refers cannot be "
+            "deleted (1451), until then."
+        )
+    said.append("Afterwards each key is verified by a search for rows without a parent.")
+    return " ".join(said)

@@ -1,0 +1,131 @@
+"""Foreign keys as tables print them, and the statements that have them refer to another table.
+
+What must stay true: a key that is made anew has the columns, the referenced columns and the actions that it was printed
+with; a statement changes no row and builds no index, whatever the size of the table: the index that a server has made
+for a key has the key's name, and gets another one with it (MariaDB, docs/design/foreign-keys.md).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from vreplication import names
+from vreplication.mysql.quoting import ident, idents, qualified, text
+from vreplication.mysql.session import Session
+from vreplication.schema.introspect import read_create_sql
+
+_NAME = r"`(?:[^`]|``)*`"
+_NAMES = rf"{_NAME}(?:, ?{_NAME})*"
+_LINE = re.compile(
+    rf"^  CONSTRAINT (?P<name>{_NAME}) FOREIGN KEY \((?P<columns>{_NAMES})\) REFERENCES "
+    rf"(?:(?P<schema>{_NAME})\.)?(?P<table>{_NAME}) \((?P<referenced>{_NAMES})\)(?P<actions>[A-Z ]*),?$",
+    re.M,
+)
+_ACTS = re.compile(r"ON (?:DELETE|UPDATE) (?:CASCADE|SET NULL|SET DEFAULT)")
+_MOST_SHOWN = 3
+
+Named = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignKey:
+    """child, parent: schema and table. actions: ON DELETE …, ON UPDATE …, as they are printed."""
+
+    child: Named
+    name: str
+    columns: tuple[str, ...]
+    parent: Named
+    referenced: tuple[str, ...]
+    actions: str = ""
+
+    def __str__(self) -> str:
+        return f"{names.given_key(self.name)} of {'.'.join(self.child)}"
+
+    @property
+    def acts(self) -> bool:
+        """It deletes or changes rows of the child by itself."""
+        return _ACTS.search(self.actions) is not None
+
+    @property
+    def is_moved(self) -> bool:
+        return names.is_moved_key(self.name)
+
+    @property
+    def other_name(self) -> str:
+        """A schema has each name once, so a key is made anew under another one, and back."""
+        return names.given_key(self.name) if self.is_moved else names.moved_key(self.name)
+
+
+def read_keys(create_sql: str, schema: str, table: str) -> tuple[ForeignKey, ...]:
+    """As SHOW CREATE TABLE prints them."""
+    return tuple(
+        ForeignKey(
+            child=(schema, table),
+            name=_plain(found["name"]),
+            columns=_plain_all(found["columns"]),
+            parent=(_plain(found["schema"]) if found["schema"] else schema, _plain(found["table"])),
+            referenced=_plain_all(found["referenced"]),
+            actions=found["actions"].strip(),
+        )
+        for found in _LINE.finditer(create_sql)
+    )
+
+
+def _plain(name: str) -> str:
+    return name[1:-1].replace("``", "`")
+
+
+def _plain_all(listed: str) -> tuple[str, ...]:
+    return tuple(_plain(name) for name in re.findall(_NAME, listed))
+
+
+def keys_of(session: Session, table: Named) -> tuple[ForeignKey, ...]:
+    return read_keys(read_create_sql(session, *table), *table)
+
+
+def moved(keys: Sequence[ForeignKey], to: Named) -> str:
+    """ALTER of the table whose keys they are: they refer to another one from now on, under their other names."""
+    return _alter(keys[0].child, [*map(_drop, keys), *(_add(key, to) for key in keys)])
+
+
+def added(table: Named, keys: Sequence[ForeignKey]) -> str:
+    """Keys of another table, under their other names."""
+    return _alter(table, [_add(key, key.parent) for key in keys])
+
+
+def dropped(keys: Sequence[ForeignKey]) -> str:
+    return _alter(keys[0].child, map(_drop, keys))
+
+
+def _drop(key: ForeignKey) -> str:
+    return f"DROP FOREIGN KEY {ident(key.name)}"
+
+
+def _add(key: ForeignKey, to: Named) -> str:
+    refers = f"REFERENCES {qualified(*to)} ({idents(key.referenced)}) {key.actions}"
+    return f"ADD CONSTRAINT {ident(key.other_name)} FOREIGN KEY ({idents(key.columns)}) {refers}".rstrip()
+
+
+def _alter(table: Named, clauses: Iterable[str]) -> str:
+    """The server refuses what it could not do in an instant."""
+    return f"ALTER TABLE {qualified(*table)} {', '.join(clauses)}, ALGORITHM=INSTANT"
+
+
+def orphans(session: Session, key: ForeignKey) -> list[str]:
+    """Values of the key in some of the rows that have no parent; a row with a NULL in it needs none."""
+    child, parent = qualified(*key.child), qualified(*key.parent)
+    pairs = list(zip(key.columns, key.referenced, strict=True))
+    same = " AND ".join(f"p.{ident(there)}=c.{ident(here)}" for here, there in pairs)
+    given = " AND ".join(f"c.{ident(here)} IS NOT NULL" for here, _ in pairs)
+    shown = f"CONCAT_WS({text(', ')},{','.join(f'c.{ident(here)}' for here, _ in pairs)})"
+    sql = (
+        f"SELECT {shown} FROM {child} c WHERE {given} AND NOT EXISTS (SELECT 1 FROM {parent} p WHERE {same}) "
+        f"LIMIT {_MOST_SHOWN}"
+    )
+    return [_said(value) for (value,) in session.rows(sql)]
+
+
+def _said(value: object) -> str:
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
