@@ -115,30 +115,23 @@ class Reader:
             raise
 
     def _items(self, packets: Iterable[bytes | Spooled]) -> Iterator[Item]:
-        out, handlers = self._out, self._handlers
+        out, handlers, framed, move = self._out, self._handlers, self._framer.event, self._track.move
         try:
-            for event in self._events(packets):
-                handlers.get(event.type, _refuse)(event)
-                while out:
-                    yield out.popleft()
+            for packet in packets:
+                event = framed(packet)
+                if not move(event):
+                    continue
+                # Those of a compressed transaction one by one in its place.
+                for each in (event,) if event.type != _PAYLOAD else events_of_payload(event):
+                    handlers.get(each.type, _refuse)(each)
+                    while out:
+                        yield out.popleft()
         except LogReplaced:
             raise
         except SourceChanged as error:
             raise SourceChanged(f"{error.message} (event at {self._track})", cure=error.cure or _CURE) from None
         except (struct.error, IndexError, KeyError, ValueError, zlib.error) as error:
             raise SourceChanged(f"The event at {self._track} cannot be read ({error!r}).", cure=_CURE) from None
-
-    def _events(self, packets: Iterable[bytes | Spooled]) -> Iterator[Event]:
-        """Events in log order, those of a compressed transaction one by one in its place."""
-        framed, move = self._framer.event, self._track.move
-        for packet in packets:
-            event = framed(packet)
-            if not move(event):
-                continue
-            if event.type == _PAYLOAD:
-                yield from events_of_payload(event)
-            else:
-                yield event
 
     @property
     def at(self) -> Position:

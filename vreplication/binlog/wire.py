@@ -36,6 +36,7 @@ from vreplication.mysql.url import SourceUrl
 log = logging.getLogger(__name__)
 
 _BUFFER_BYTES = 1 << 20
+_CLOSED = "The server closed the connection that reads the binary log."
 _FULL_PACKET = 0xFFFFFF
 READ_TIMEOUT_SECONDS = 30.0
 """Heartbeats arrive several times a second: half a minute without a byte is a dead connection."""
@@ -188,21 +189,35 @@ class Wire:
         """Events as the server sends them, for ever. Raises Transient when the connection ends."""
         if self._first is not None:
             yield self._first
-        while True:
-            yield self.packet()
+        with self._lost():
+            while True:
+                yield self._event()
 
     def packet(self) -> bytes | Spooled:
         """The next event, without the leading status byte."""
-        try:
+        with self._lost():
             return self._event()
+
+    @staticmethod
+    @contextlib.contextmanager
+    def _lost() -> Iterator[None]:
+        try:
+            yield
         except (OSError, ValueError, AttributeError) as error:
             raise Transient(f"The connection that reads the binary log was lost ({type(error).__name__}).") from None
 
     def _event(self) -> bytes | Spooled:
-        piece, is_last = self._piece()
+        """Asked for each event, so the first packet is read without a further call."""
+        read = self._stream.read
+        head = read(4)
+        size = int.from_bytes(head[:3], "little")
+        piece: bytes = read(size)
+        if len(head) < 4 or len(piece) < size:
+            raise Transient(_CLOSED)
+        self._taken += 4 + size
         if piece[0] != 0:
             self._complain(piece)
-        if is_last:
+        if size < _FULL_PACKET:
             return piece[1:]
         return self._spooled(piece[1:]) if piece[_KIND_AT] == Type.TRANSACTION_PAYLOAD else self._joined(piece[1:])
 
@@ -230,7 +245,7 @@ class Wire:
     def _read(self, size: int) -> bytes:
         data: bytes = self._stream.read(size)
         if len(data) < size:
-            raise Transient("The server closed the connection that reads the binary log.")
+            raise Transient(_CLOSED)
         self._taken += size
         return data
 

@@ -23,7 +23,7 @@ changes; an UPDATE that would leave its partition is a DELETE there and an INSER
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Literal
@@ -140,7 +140,7 @@ class Dispatcher:
         self, rule: Rule, partitions: int, weights: Weights, warn: Callable[[str], None] = lambda text: None
     ) -> None:
         self.rule, self.partitions, self.weights, self._warn = rule, partitions, weights, warn
-        self._heads: dict[int, tuple[Layout, bytes, tuple[int, ...]]] = {}
+        self._heads: dict[int, tuple[Layout, int, tuple[int, ...]]] = {}
         self._parsed: dict[int, tuple[tuple[int, str], ...]] = {}
 
     def check(self, layout: Layout) -> None:
@@ -175,6 +175,8 @@ class Dispatcher:
         wanted: dict[str, set[str]] = {}
         for row in rows:
             _, _, places = self._compiled(row.layout)
+            if not places:
+                continue
             for place, collation in self._texts(row.layout, places):
                 found = wanted.setdefault(collation, set())
                 found.update(image[place] for image in (row.before, row.after) if image and image[place] is not None)
@@ -189,36 +191,39 @@ class Dispatcher:
             self._parsed[layout.number] = found
         return found
 
-    def placed(self, row: Row) -> Iterator[tuple[int, Row]]:
+    def placed(self, row: Row) -> tuple[tuple[int, Row], ...]:
         """Where it goes. An UPDATE that leaves its partition is a DELETE there and an INSERT here (P9)."""
-        before, after = (None if i is None else self.of(row.layout, i, row.place.t) for i in (row.before, row.after))
-        if before is None or after is None or before == after:
-            yield (after if before is None else before) or 0, row
-        else:
-            yield before, msgspec.structs.replace(row, after=None)
-            yield after, msgspec.structs.replace(row, before=None)
+        if row.before is None or row.after is None:
+            image = row.before if row.after is None else row.after
+            return ((0 if image is None else self.of(row.layout, image, row.place.t), row),)
+        before, after = (self.of(row.layout, image, row.place.t) for image in (row.before, row.after))
+        if before == after:
+            return ((before, row),)
+        return (
+            (before, msgspec.structs.replace(row, after=None)),
+            (after, msgspec.structs.replace(row, before=None)),
+        )
 
     def of(self, layout: Layout, image: tuple[Any, ...], t: int) -> int:
         """From 0 on."""
         if self.rule.way == "ts":
             return t % self.partitions
-        _, head, places = self._compiled(layout)
-        crc = zlib.crc32(head)
+        _, crc, places = self._compiled(layout)
         for place in places:
             data = bytes_of(layout.columns[place], image[place], self.weights)
-            crc = zlib.crc32(b"%d:" % len(data), crc)
-            crc = zlib.crc32(data, crc)
+            crc = zlib.crc32(b"%d:%b" % (len(data), data), crc)
         return crc % self.partitions
 
     def of_table(self, schema: str, table: str) -> int:
         """Where all rows of it go, with the way `table`."""
         return zlib.crc32(_head(schema, table)) % self.partitions
 
-    def _compiled(self, layout: Layout) -> tuple[Layout, bytes, tuple[int, ...]]:
+    def _compiled(self, layout: Layout) -> tuple[Layout, int, tuple[int, ...]]:
+        """Checksum of the table's name, and places of the columns that decide."""
         found = self._heads.get(layout.number)
         if found is None or found[0] is not layout:
             names = self._columns(layout)
-            found = layout, _head(layout.schema, layout.table), tuple(layout.places[name] for name in names)
+            found = layout, zlib.crc32(_head(layout.schema, layout.table)), tuple(layout.places[name] for name in names)
             self._heads[layout.number] = found
             self._parsed.pop(layout.number, None)
         return found

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from vreplication.binlog.events import RowChange
 from vreplication.errors import Terminal
 from vreplication.feed.ahead import GIANT_ROWS, Ahead, Elsewhere, begin
 from vreplication.feed.broker import Broker
@@ -40,8 +39,7 @@ _METADATA_SECONDS = 30.0
 _PAUSE_SECONDS, _WAIT_SECONDS = 0.001, 0.1
 _LEAST_BETWEEN, _EARLY_BETWEEN = 0.5, 3.0
 """Between two commits, of the time that the first one took: when the second is due, and when it is an early one."""
-_REMEMBERED = 8
-_SLOW_SECONDS = 1.0
+_REMEMBERED, _SLOW_SECONDS = 8, 1.0
 _NOTHING, _ALL = -1, 1 << 62
 """Numbers of rows in a transaction: before the first, behind the last."""
 
@@ -275,8 +273,9 @@ class Run:
         if self._lanes.is_each and self._lanes.unknown((row.layout.schema, row.layout.table) for row in rows):
             return False
         sending.source.dispatcher.prepare(rows)
+        tags = _tags(sending, piece)
         for row in rows:
-            self._send_row(sending, row, ahead.elsewhere)
+            self._send_row(sending, row, tags, ahead.elsewhere)
             self._commit_if_large()
         if piece.mark is not None:
             ahead.resolved = piece.mark.t
@@ -313,14 +312,17 @@ class Run:
             self.producer.broadcast(lane, Kind.ADMIN, place, [self.settings.format.admin(said)], tags)
 
     def _send_rows(self, sending: Sending, piece: Piece) -> None:
-        rows = [row for row in self._rows(sending, piece, sending.source.tables.layout) if row.place > sending.done]
+        rows = self._rows(sending, piece, sending.source.tables.layout)
+        if piece.t <= sending.done.t:
+            rows = [row for row in rows if row.place > sending.done]
         if self._lanes.is_each:
             self._open_topics((row.layout.schema, row.layout.table) for row in rows)
         sending.source.dispatcher.prepare(rows)
         if self._conflicts is not None:
             self._conflicts.prepare(rows)
+        tags = _tags(sending, piece)
         for row in rows:
-            self._send_row(sending, row)
+            self._send_row(sending, row, tags)
             sending.last = self._reached = row.place
             self._commit_if_large()
 
@@ -329,24 +331,24 @@ class Run:
             self._commit()
 
     def _rows(self, sending: Sending, piece: Piece, layout: Callable[[int], Layout]) -> list[Row]:
-        changes = enumerate(piece.changes, piece.seq)
-        return [self._row(sending, layout(change.table), piece, seq, change) for seq, change in changes]
+        t, gtid, commit, name, is_snapshot = piece.t, piece.gtid, piece.commit, sending.name, piece.is_snapshot
+        return [
+            Row(
+                layout=layout(change.table),
+                place=Place(t, seq),
+                before=change.before,
+                after=change.after,
+                gtid=gtid,
+                source=name,
+                commit=commit,
+                is_snapshot=is_snapshot,
+            )
+            for seq, change in enumerate(piece.changes, piece.seq)
+        ]
 
-    def _row(self, sending: Sending, layout: Layout, piece: Piece, seq: int, change: RowChange) -> Row:
-        return Row(
-            layout=layout,
-            place=Place(piece.t, seq),
-            before=change.before,
-            after=change.after,
-            gtid=piece.gtid,
-            source=sending.name,
-            commit=piece.commit,
-            is_snapshot=piece.is_snapshot,
-        )
-
-    def _send_row(self, sending: Sending, row: Row, elsewhere: Elsewhere | None = None) -> None:
+    def _send_row(self, sending: Sending, row: Row, tags: Sequence[Header], elsewhere: Elsewhere | None = None) -> None:
         """elsewhere: ahead of its turn, where it goes there."""
-        tags, lane = _tags(row), self._lanes.of_row(row.layout.schema, row.layout.table)
+        lane = self._lanes.of_row(row.layout.schema, row.layout.table)
         for partition, each in sending.source.dispatcher.placed(row):
             if elsewhere is not None and partition not in elsewhere.get(lane.name, ()):
                 continue
@@ -389,7 +391,7 @@ class Run:
         )
         if place > sending.done:
             sending.source.check_ddl(ddl)
-            messages, tags = self.settings.fit.ddl(sending.source.format, ddl), _tags(ddl)
+            messages, tags = self.settings.fit.ddl(sending.source.format, ddl), _tags(sending, piece)
             for lane in self._lanes_of(sending, ddl):
                 self.producer.broadcast(lane, Kind.DDL, place, self._keyed(lane, ddl, messages), tags)
             self._pass_barrier()
@@ -493,5 +495,5 @@ class Run:
         check_topics(self.broker, self.progress, self._lanes, self.hooks.wanted())
 
 
-def _tags(of: Row | Ddl) -> list[Header]:
-    return [("vr-source", of.source.encode()), ("vr-gtid", of.gtid.encode())]
+def _tags(sending: Sending, piece: Piece) -> tuple[Header, ...]:
+    return ("vr-source", sending.name.encode()), ("vr-gtid", piece.gtid.encode())

@@ -92,7 +92,9 @@ class Sent:
 
     def is_before_cut(self, partition: int, place: Place) -> bool:
         """It was sent, whatever it is."""
-        return bool(self._cuts) and place < self._cuts.get(partition, place)
+        if not self._cuts:
+            return False
+        return place < self._cuts.get(partition, place)
 
     @property
     def latest(self) -> Place:

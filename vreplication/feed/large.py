@@ -96,6 +96,11 @@ def room(message: Encoded, piece: int) -> int:
     return max(_LEAST_PIECE, piece - len(message.key or b"") - more)
 
 
+def is_whole(message: Encoded, piece: int) -> bool:
+    """Of a message with no headers of its own, as most are, and with no need to look closer."""
+    return not message.headers and len(message.value or b"") + len(message.key or b"") <= piece
+
+
 def fits(message: Encoded, piece: int) -> bool:
     return len(message.value or b"") <= room(message, piece)
 

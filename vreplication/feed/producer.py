@@ -136,11 +136,14 @@ class FeedProducer:
         self, lane: Lane, partition: int, place: Place, messages: Sequence[Encoded], tags: Sequence[Header]
     ) -> None:
         """One row; may be several messages, and those several parts."""
-        pieces = [piece for message in messages for piece in self._pieces(message)]
-        if there := lane.sent.rows(partition, place):
-            pieces = pieces[there:]
-        for message, part in pieces:
-            self._produce(lane, partition, Kind.ROW, place, message, tags, part)
+        there = lane.sent.rows(partition, place)
+        if len(messages) == 1 and not there and large.is_whole(messages[0], self._piece):
+            # Nearly always.
+            self._produce(lane, partition, Kind.ROW, place, messages[0], tags, "")
+        else:
+            pieces = [piece for message in messages for piece in self._pieces(message)]
+            for message, part in pieces[there:]:
+                self._produce(lane, partition, Kind.ROW, place, message, tags, part)
         lane.last = place.t
         self.rows += 1
 
@@ -210,8 +213,10 @@ class FeedProducer:
         if is_counted:
             lane.sent.ends[partition] = End(offset=end.offset, n=n)
         lane.is_changed = True
-        own = headers(kind, place, n, lane.generation, part=part)
-        self._put(lane.name, partition, message, [*own, *tags, *message.headers], is_last=kind in _LAST)
+        found = headers(kind, place, n, lane.generation, part=part)
+        found += tags
+        found += message.headers
+        self._put(lane.name, partition, message, found, is_last=kind in _LAST)
         self.nbytes += len(message.value or b"") + len(message.key or b"") + 120
 
     def _put(self, topic: str, partition: int, message: Encoded, tags: list[Header], *, is_last: bool) -> None:
