@@ -29,6 +29,25 @@ def retired_table(table: str, workflow: str) -> str:
     return _after(table, f"__vr_old_{_digest(workflow)[:6]}")
 
 
+def full_copy(table: str, workflow: str) -> str:
+    """Name of the copy that has every row, where the new table has not (apply/lowest.py)."""
+    return _after(table, f"__vr_all_{_digest(workflow)[:6]}")
+
+
+def side_table(table: str, workflow: str) -> str:
+    """Name of the table of the rows that the new one has not."""
+    return _after(table, f"__vr_dup_{_digest(workflow)[:6]}")
+
+
+def touched_table(workflow: str) -> str:
+    return f"touched_{_digest(workflow)}"
+
+
+def note_trigger(workflow: str, event: str) -> str:
+    """Name of a trigger on a full copy. ASCII."""
+    return f"vr_note_{_digest(workflow)}_{event.lower()}"
+
+
 def tombstone_table(workflow: str) -> str:
     return f"tombstone_{_digest(workflow)}"
 
@@ -55,8 +74,8 @@ def is_shadow(table: str) -> bool:
 
 
 def is_ours(table: str) -> bool:
-    """True for a name that `shadow_table` or `retired_table` gives."""
-    return re.search(r"__vr_(new|old_[0-9a-f]{6})$", table) is not None
+    """True for a name that `shadow_table`, `retired_table`, `full_copy` or `side_table` gives."""
+    return re.search(r"__vr_(new|(old|all|dup)_[0-9a-f]{6})$", table) is not None
 
 
 DENIED_EVENTS = ("INSERT", "UPDATE", "DELETE")

@@ -23,8 +23,8 @@ PROGRESS = {
     "eta_reason", "lag_seconds", "backlog", "converging", "throttled", "shadow_table",
 }  # fmt: skip
 LAST = {
-    "event", "workflow", "reason", "shadow_table", "retired_table", "rows_copied", "events_applied", "cutover_millis",
-    "write_stall_millis", "strategy", "strategy_reason", "resume_command",
+    "event", "workflow", "reason", "shadow_table", "retired_table", "side_table", "side_rows", "rows_copied",
+    "events_applied", "cutover_millis", "write_stall_millis", "strategy", "strategy_reason", "resume_command",
 }  # fmt: skip
 
 

@@ -5,6 +5,14 @@ the chunk protocol (rows_model.py), so here it is rows that change. The *new tab
 lowest key. It is written by one process, which looks anew at what others have touched: triggers of the full copy note
 the keys and values, in the transaction that changes the row. What is left over is the side table.
 
+    write, commit            what the chunk protocol does to the full copy: `apply.writer.write_steps`
+    make_triggers            `state.touched.make_triggers`
+    read_to_fill, fill       `apply.lowest.Lowest.fill`, by `workflows.online_ddl.dedup.fill`
+    read_notes, want, look, settle    `apply.lowest.Lowest.settle`
+    lock, switch             `workflows.online_ddl.dedup.settle_locked`, by `workflows.online_ddl.switching.attempt`
+    set_aside, finish        `workflows.online_ddl.dedup.set_aside`
+    crash, give_up, live_write    what happens; begin_fill, read_early, settle_late: what rules do away with
+
 What must stay true: a write is two steps, for a row gets its place among the notes before others see it; whatever reads
 the full copy has read it at one moment, and what it writes may come much later.
 """

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 from dataclasses import dataclass, fields
 from pathlib import Path
 
 import pytest
 
+from tests.models import dedup_model
 from tests.models.dedup_model import ACTIONS, Bounds, DedupModel, Rules
 from tests.models.explorer import Found, explore
+from tests.models.test_models import is_there
 
 IS_LARGE = os.environ.get("VREPLICATION_MODELS") == "large"
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "design" / "duplicates.md"
@@ -76,6 +79,13 @@ def test_every_action_happens() -> None:
     fired = set().union(*(explored(s.bounds).fired for s in SCENARIOS if s.in_suite))
     # Of processes that a rule does away with.
     assert set(ACTIONS) - fired == {"begin_fill", "read_early", "settle_late"}
+
+
+def test_what_actions_stand_for_is_there() -> None:
+    told = dedup_model.__doc__ or ""
+    found = re.findall(r"`(\w+\.[\w.]+)`", told)
+    assert [name for name in found if not is_there(f"vreplication.{name}")] == []
+    assert [name for name in ACTIONS if not re.search(rf"\b{name}\b", told)] == []
 
 
 def test_the_page_shows_what_was_found() -> None:

@@ -150,7 +150,7 @@ def test_the_request_reaches_the_flow(calls: Calls) -> None:
     calls.answers["run"] = COMPLETE
     given = ["--workflow", "w-1", "--cutover", "manual", "--copy-parallelism", "3", "--chunk-rows", "1000"]
     given += ["--chunk-millis", "250", "--copy-path", "rows", "--spark-master", "local[2]", "--retired", "drop"]
-    given += ["--xa-wait", "5", "--ignore-old-snapshots", "--allow-nullable-key"]
+    given += ["--xa-wait", "5", "--ignore-old-snapshots", "--allow-nullable-key", "--on-duplicate", "keep-last"]
     assert main.run([*DDL, *given, "--yes", "--json"]) == 0
     spec, url = calls[0][1]["spec"], calls[0][1]["url"]
     assert (spec.table, spec.alter, spec.workflow) == ("orders", "ADD x INT", "w-1")
@@ -158,6 +158,7 @@ def test_the_request_reaches_the_flow(calls: Calls) -> None:
     assert (spec.chunk_millis, str(spec.copy_path), spec.spark_master) == (250, "rows", "local[2]")
     assert (str(spec.retired), spec.xa_wait_seconds, spec.ignore_old_snapshots) == ("drop", 5, True)
     assert spec.allow_nullable_key
+    assert spec.on_duplicate == "keep-last"
     assert (url.user, url.password, url.database) == ("joe", PASSWORD, "shop")
 
 

@@ -252,8 +252,9 @@ _RESULTS = {
     "interrupted": Result(event="interrupted", workflow="t-1", resume_command="x", exit_code=130),
 }  # fmt: skip
 _KEYS = [
-    "event", "workflow", "reason", "shadow_table", "retired_table", "rows_copied", "events_applied", "cutover_millis",
-    "write_stall_millis", "strategy", "strategy_reason", "resume_command", "leftovers",
+    "event", "workflow", "reason", "shadow_table", "retired_table", "side_table", "side_rows", "rows_copied",
+    "events_applied", "cutover_millis", "write_stall_millis", "strategy", "strategy_reason", "resume_command",
+    "leftovers",
 ]  # fmt: skip
 
 

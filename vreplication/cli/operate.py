@@ -178,6 +178,9 @@ def cleanup(
     source_file: options.SourceFileOption = None,
     target: options.TargetOption = None,
     target_file: options.TargetFileOption = None,
+    is_of_duplicates: Annotated[
+        bool, typer.Option("--duplicates", help="Drop the side table of --on-duplicate, and nothing else.")
+    ] = False,
     yes: options.YesOption = False,
     is_json: options.JsonOption = False,
 ) -> None:
@@ -186,18 +189,23 @@ def cleanup(
 
     servers = options.servers(source, source_file, target, target_file)
     names.check_workflow(workflow)
-    ask(f"Drop the retired table of workflow {workflow}, the original with its rows?", yes or is_json)
+    what = "side table" if is_of_duplicates else "retired table"
+    rows = "which holds the rows that did not stay" if is_of_duplicates else "the original with its rows"
+    ask(f"Drop the {what} of workflow {workflow}, {rows}?", yes or is_json)
     found = _find(servers, workflow)
     if found.group:
         from vreplication.workflows.online_ddl.group import check_complete
 
         check_complete(found.home, found.group)
     members = found.group.members if found.group else (workflow,)
-    removed = [what for each in members for what in operate.cleanup(found.home, each, by(), found.source)]
+    if is_of_duplicates:
+        removed = [gone for each in members for gone in operate.drop_duplicates(found.home, each, by())]
+    else:
+        removed = [gone for each in members for gone in operate.cleanup(found.home, each, by(), found.source)]
     if is_json:
         json_line({"event": "cleaned_up", "workflow": workflow, "removed": removed})
     else:
-        say("\n".join(f"Removed {what}." for what in removed) or "Nothing was left to remove.")
+        say("\n".join(f"Removed {gone}." for gone in removed) or "Nothing was left to remove.")
 
 
 def resume(

@@ -55,6 +55,8 @@ def _fields(result: Result) -> dict[str, Any]:
         "reason": result.reason,
         "shadow_table": result.shadow_table,
         "retired_table": result.retired_table,
+        "side_table": result.side_table,
+        "side_rows": result.side_rows,
         "rows_copied": result.rows_copied,
         "events_applied": result.events_applied,
         "cutover_millis": result.cutover_millis,
@@ -70,7 +72,8 @@ def error_fields(reason: BaseException, text: str) -> dict[str, Any]:
     """The last JSON line of a run that ended before it had a result."""
     event = next((name for kind, name in _EVENTS if isinstance(reason, kind)), "failed")
     names = (
-        "shadow_table", "retired_table", "rows_copied", "events_applied", "cutover_millis", "write_stall_millis",
+        "shadow_table", "retired_table", "side_table", "side_rows", "rows_copied", "events_applied", "cutover_millis",
+        "write_stall_millis",
         "strategy", "strategy_reason", "resume_command",
     )  # fmt: skip
     return {"event": event, "workflow": None, "reason": text, **dict.fromkeys(names), "leftovers": []}
@@ -92,6 +95,11 @@ def _complete(result: Result, *, is_move: bool) -> str:
         lines.append(f"But {result.reason[0].lower()}{result.reason[1:]}")
     if result.is_fallback:
         lines.append(f"It was done online. {result.strategy_reason}")
+    if result.side_table:
+        lines.append(
+            f"{numbers.count(result.side_rows or 0)} rows gave way to another one of their value and are in "
+            f"{result.side_table}; drop it with: {_cleanup(result)} --duplicates"
+        )
     if result.retired_table and is_move:
         lines.append(
             f"The source's tables are kept there as {result.retired_table}; drop them with: {_cleanup(result)}"

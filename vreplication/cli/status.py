@@ -274,6 +274,7 @@ def _facts(seen: Seen) -> list[RenderableType]:
     facts = {
         "Shadow table": None if snapshot.has_ended or about else snapshot.shadow_table,
         "New table" if names.whose_way_back(snapshot.workflow) else "Original": None if about else _original(snapshot),
+        "Side table": f"{snapshot.side[0]}, {numbers.count(snapshot.side[1])} rows" if snapshot.side else None,
         **({} if about is None else _of_move(snapshot, about)),
         "Strategy": _strategy(snapshot),
         "Cut-over": _cutover(snapshot),

@@ -139,7 +139,7 @@ def stream_of(url: SourceUrl, workflow: str) -> Stream:
             # Where rows keep some of what they have, all rows of a batch are read before the first is replaced.
             apply_parallelism=1 if job.mapping.spared else job.limits.apply_parallelism,
             start=row.start_position or "",
-            guarded=frozenset({(row.source_schema, row.shadow_table)}),
+            guarded=frozenset((row.source_schema, name) for name in _copies(row)),
             has_copy=not isinstance(job.spec, RevertSpec),
         )
 
@@ -204,8 +204,13 @@ def load(session: Session, workflow: str) -> Job:
     return Job(row=row, spec=spec, server=server, mapping=mapping, tuning=asked)
 
 
+def _copies(row: WorkflowRow) -> tuple[str, ...]:
+    return (row.shadow_table, row.full_copy) if row.keeps_one else (row.shadow_table,)
+
+
 def _mapping(session: Session, row: WorkflowRow, spec: Spec, source: Table, server: Server) -> TableMapping:
-    target = introspect(session, row.source_schema, row.shadow_table)
+    """To the table that copy and catch-up write to."""
+    target = introspect(session, row.source_schema, row.full_copy if row.keeps_one else row.shadow_table)
     if isinstance(spec, RevertSpec):
         return map_back(server, source, target, parse_alter(spec.alter))
     may_be_null = spec.allow_nullable_key

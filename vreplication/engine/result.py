@@ -38,3 +38,6 @@ class Result:
     leftovers: tuple[Leftover, ...] = ()
     exit_code: int = 0
     reverts: str | None = None
+    side_table: str | None = None
+    """Holds the rows that gave way to another one under a new unique key; None: there is none."""
+    side_rows: int | None = None

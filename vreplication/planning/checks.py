@@ -35,8 +35,8 @@ def holds_counter(facts: Facts) -> bool:
 
 
 def may_collide(facts: Facts) -> bool:
-    """A unique key is new."""
-    return facts.mapping is not None and facts.mapping.may_collide
+    """A unique key is new, and rows are written under it by copy and catch-up."""
+    return facts.mapping is not None and facts.mapping.may_collide and not facts.spec.keeps_one
 
 
 def copy_path_reason(facts: Facts) -> str:

@@ -34,8 +34,9 @@ def room(facts: OfServer, copy: int, log: int) -> Check:
 
 
 def needed(facts: Facts) -> tuple[int, int]:
-    """Bytes of the shadow table and of the rows in the log."""
-    return needed_of(facts.source)
+    """Bytes of the shadow table and of the rows in the log; twice where there is a full copy beside it."""
+    copy, log = needed_of(facts.source)
+    return (2 * copy, 2 * log) if facts.spec.keeps_one else (copy, log)
 
 
 def needed_of(table: Table) -> tuple[int, int]:

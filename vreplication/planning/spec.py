@@ -324,6 +324,13 @@ class Spec(Request):
         description="rebuild: foreign keys from and to the table go over within the cut-over, with risks.",
         json_schema_extra=ask("how"),
     )
+    on_duplicate: Literal["fail", "keep-first", "keep-last"] = Field(
+        default="fail",
+        title="Rows that a new unique key does not allow",
+        description="keep-first, keep-last: of rows with one value under a new unique key the one with the lowest, or "
+        "highest, shared key stays; the others are put into a side table.",
+        json_schema_extra=ask("rare"),
+    )
     allow_nullable_key: bool = Field(
         default=False,
         title="Allow a key that may be NULL",
@@ -379,6 +386,11 @@ class Spec(Request):
         if not value.strip():
             raise ValueError("it is empty")
         return value.strip()
+
+    @property
+    def keeps_one(self) -> bool:
+        """Of several rows of one value under a new unique key."""
+        return self.on_duplicate != "fail"
 
     def place(self, default_schema: str) -> tuple[str, str]:
         return self.table_parts(default_schema)

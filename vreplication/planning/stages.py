@@ -53,19 +53,28 @@ def shadow_name(facts: Facts) -> str:
 
 
 def _prepare(facts: Facts) -> Explained:
-    shadow, table = _both(facts)
+    shadow, table = qualified(facts.source.schema, shadow_name(facts)), _both(facts)[1]
+    full = (f"CREATE TABLE {_both(facts)[0]} LIKE {shadow}",) if facts.spec.keeps_one else ()
     return Explained(
         sentence=f"Install {SIDECAR}, take the lease, make the shadow table, note where the binary log stands.",
         statements=(
             f"CREATE TABLE {shadow} LIKE {table}",
             f"ALTER TABLE {shadow} {facts.clauses.text}",
+            *full,
         ),
     )
 
 
 def _both(facts: Facts) -> tuple[str, str]:
+    """The table that rows are copied to, and the source."""
     schema = facts.source.schema
-    return qualified(schema, shadow_name(facts)), qualified(schema, facts.source.name)
+    written = full_name(facts) if facts.spec.keeps_one else shadow_name(facts)
+    return qualified(schema, written), qualified(schema, facts.source.name)
+
+
+def full_name(facts: Facts) -> str:
+    """As `retired_name`."""
+    return _of_workflow(facts, names.full_copy)
 
 
 def _copy(facts: Facts) -> Explained:
@@ -78,12 +87,18 @@ def _copy(facts: Facts) -> Explained:
         statements: tuple[str, ...] = (f"INSERT IGNORE INTO {shadow} ({columns}) SELECT {values} FROM {table} WHERE …",)
     else:
         statements = (f"SELECT … FROM {table} WHERE …", f"INSERT IGNORE INTO {shadow} ({columns}) VALUES …")
+    if facts.spec.keeps_one:
+        new = qualified(facts.source.schema, shadow_name(facts))
+        statements += (f"CREATE TRIGGER … ON {shadow} …", f"REPLACE INTO {new} … SELECT … FROM {shadow} WHERE …")
+        sentence = f"Copy {rows} in chunks, beside catch-up; then fill the new table with those that stay."
+        return Explained(sentence=sentence, statements=statements)
     return Explained(sentence=f"Copy {rows} in chunks, beside catch-up.", statements=statements)
 
 
 def _replicate(facts: Facts) -> Explained:
     shadow, _ = _both(facts)
-    order = ", noting each row that is in another's way" if facts.mapping and facts.mapping.may_collide else ""
+    collides = facts.mapping is not None and facts.mapping.may_collide and not facts.spec.keeps_one
+    order = ", noting each row that is in another's way" if collides else ""
     return Explained(
         sentence=f"Apply what the binary log says has changed since the start{order}; beside all that follows.",
         statements=(f"REPLACE INTO {shadow} … VALUES …", f"DELETE FROM {shadow} WHERE …"),
@@ -152,8 +167,12 @@ def together(tables: Sequence[tuple[str, str, str, str]]) -> Explained:
 
 def retired_name(facts: Facts) -> str:
     """Known by the workflow's id; before there is one, its shape."""
+    return _of_workflow(facts, names.retired_table)
+
+
+def _of_workflow(facts: Facts, named: Callable[[str, str], str]) -> str:
     try:
-        name = names.retired_table(facts.source.name, facts.spec.workflow or "")
+        name = named(facts.source.name, facts.spec.workflow or "")
     except Refused:
         return f"{facts.source.name}…"
     return name if facts.spec.workflow else name[:-6] + "…"
@@ -165,6 +184,13 @@ def _clean_up(facts: Facts) -> Explained:
         return Explained(
             sentence=f"The original stays as {retired}, and `vreplication revert` switches back to it, for "
             f"{facts.spec.revert_window}; then it is emptied and dropped.",
+        )
+    if facts.spec.keeps_one:
+        side = qualified(facts.source.schema, _of_workflow(facts, names.side_table))
+        return Explained(
+            sentence=f"Put the rows that did not stay into {side}, drop the full copy; the original "
+            f"{'goes' if facts.spec.retired == 'drop' else f'stays as {retired}'}.",
+            statements=(f"INSERT IGNORE INTO {side} … SELECT … FROM {_both(facts)[0]} WHERE …",),
         )
     if facts.spec.retired == "drop":
         return Explained(sentence="Drop the retired table.", statements=(f"DROP TABLE {retired}",))

@@ -77,6 +77,9 @@ def choose(facts: Facts) -> Choice:
     if facts.spec.revert_window is not None and asked != ONLINE:
         words = "--revert-window keeps the original, and there is one only where the table is copied."
         return Choice(name=ONLINE, reason=words, is_refused=asked != "auto")
+    if facts.spec.keeps_one:
+        words = "--on-duplicate leaves rows out, and that is done where the table is copied."
+        return Choice(name=ONLINE, reason=words, is_refused=asked not in ("auto", ONLINE))
     if asked == "auto":
         asked, why = _auto()
         if asked == ONLINE:

@@ -14,7 +14,7 @@ from itertools import pairwise
 from vreplication import names
 from vreplication.mysql.session import Session
 from vreplication.mysql.text import Token, tokens
-from vreplication.planning import foreign
+from vreplication.planning import foreign, keeping
 from vreplication.planning.duplicates import find_duplicates
 from vreplication.planning.facts import Check, Facts, OfTable, looked, ok, refuse, warn
 from vreplication.planning.foreign_checks import rebuilt
@@ -235,6 +235,8 @@ def _nullable(session: Session, mapping: TableMapping, columns: str) -> Check:
 
 
 def duplicates(facts: Facts) -> Check:
+    if facts.spec.keeps_one:
+        return keeping.check(facts)
     mapping = facts.mapping
     if mapping is None or not mapping.added_unique:
         return ok("unique keys", "No unique key is added or narrowed.")
@@ -245,7 +247,7 @@ def duplicates(facts: Facts) -> Check:
             return refuse(
                 "unique keys",
                 f"Rows of {facts.name} are duplicates under the new unique key {unique.name}: {', '.join(found)}.",
-                "Remove them first.",
+                "Remove them first, or take --on-duplicate keep-first.",
             )
     listed = ", ".join(key.name for key in mapping.added_unique)
     return warn(
@@ -269,6 +271,8 @@ def names_free(facts: Facts) -> Check:
     schema, table = facts.source.schema, facts.source.name
     wanted = [names.shadow_table(table)]
     wanted += [names.retired_table(table, facts.spec.workflow)] if facts.spec.workflow else []
+    if facts.spec.keeps_one and facts.spec.workflow:
+        wanted += [name(table, facts.spec.workflow) for name in (names.full_copy, names.side_table)]
     taken = [name for name in wanted if exists(facts.session, schema, name)]
     if taken:
         return refuse(

@@ -51,6 +51,8 @@ class Snapshot:
     source_table: str | None = None
     shadow_table: str | None = None
     retired_table: str | None = None
+    side: tuple[str, int] | None = None
+    """The table of rows that gave way to others under a new unique key, and how many they were."""
     strategy: str | None = None
     """online, or instant or inplace; None: of another kind."""
     strategy_reason: str | None = None
@@ -181,6 +183,8 @@ class Snapshot:
         return self.as_json() | {
             "source_table": self.source_table,
             "retired_table": self.retired_table,
+            "side_table": self.side[0] if self.side else None,
+            "side_rows": self.side[1] if self.side else None,
             "reason": self.reason,
             "strategy": self.strategy,
             "strategy_reason": self.strategy_reason,
@@ -264,6 +268,7 @@ def _snapshot(
         retired_table=row["retired_table"] or None,
         strategy=strategy_of(str(row["copy_path"])) if row["kind"] == "online_ddl" else None,
         strategy_reason=journal.reason_in(row["strategy_details"]) if row.get("strategy_details") else None,
+        side=journal.put_aside(str(row["aside"])) if row.get("aside") else None,
         reason=row["reason"],
         events_applied=int(row["events_applied"] or 0),
         verdict=row["verdict"],

@@ -17,6 +17,8 @@ STRATEGY, FALLBACK = "strategy", "fallback"
 """What was chosen and why; that the table refused it, and what was chosen then."""
 FOREIGN_KEYS, ORPHANS = "foreign keys verified", "orphans"
 """Behind the switch, of the keys that went over: that each row has its parent, or which have none."""
+SET_ASIDE, SIDE_DROPPED = "set aside", "side table dropped"
+"""Rows gave way to others under a new unique key; the table that they are in is dropped."""
 _EACH, _ONE_IN = 10, 60
 _ASKED = ("submitted", "triggered", "started")
 
@@ -76,6 +78,12 @@ def strategy_reason(session: Session, workflow: str) -> str | None:
 def reason_in(details: str) -> str:
     """Behind the strategy's name."""
     return details.partition(": ")[2]
+
+
+def put_aside(details: str) -> tuple[str, int] | None:
+    """Of SET_ASIDE: the side table and how many rows it got; None: it got none, or is gone (SIDE_DROPPED)."""
+    count, _, rest = details.partition(" rows in ")
+    return (rest, int(count)) if rest and int(count) else None
 
 
 def latest(session: Session, workflow: str, *events: str) -> dict[str, Any] | None:

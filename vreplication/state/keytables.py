@@ -40,7 +40,13 @@ def create_all(session: Session, mapping: TableMapping, workflow: str) -> None:
 
 
 def drop_all(session: Session, workflow: str) -> None:
-    for table in (names.tombstone_table, names.dirty_table, names.suspect_table, names.since_table):
+    for table in (
+        names.tombstone_table,
+        names.dirty_table,
+        names.suspect_table,
+        names.since_table,
+        names.touched_table,
+    ):
         session.execute_raw(f"DROP TABLE IF EXISTS {qualified(SIDECAR, table(workflow))}")
     probes = (probe(workflow, number) for number in range(MAX_APPLY_PARALLELISM))
     session.execute_raw(f"DROP TABLE IF EXISTS {', '.join(probes)}")

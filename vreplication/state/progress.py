@@ -93,7 +93,12 @@ def overview(
         _age(_t.c.replicate_at, "replicate_age"),
         _age(v.c.finished_at, "verified_age"),
     ]
-    more = (of.c.rows_total.label("planned_rows"), v.c.verdict, _strategy(w).label("strategy_details"))
+    more = (
+        of.c.rows_total.label("planned_rows"),
+        v.c.verdict,
+        _strategy(w).label("strategy_details"),
+        _aside(w).label("aside"),
+    )
     query = select(*about, *figures, *ages, *more).select_from(joined)
     if workflow is not None:
         query = query.where(w.c.id == workflow)
@@ -109,9 +114,17 @@ def overview(
 
 
 def _strategy(w: TableClause) -> Any:
+    return _last(w, journal.STRATEGY, journal.FALLBACK)
+
+
+def _aside(w: TableClause) -> Any:
+    return _last(w, journal.SET_ASIDE, journal.SIDE_DROPPED)
+
+
+def _last(w: TableClause, *events: str) -> Any:
     """What the journal has of it."""
     j = sidecar.journal
-    one = select(j.c.details).where(j.c.workflow == w.c.id, j.c.event.in_((journal.STRATEGY, journal.FALLBACK)))
+    one = select(j.c.details).where(j.c.workflow == w.c.id, j.c.event.in_(events))
     return one.order_by(j.c.id.desc()).limit(1).scalar_subquery()
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from sqlalchemy import select
 
-from vreplication import about
+from vreplication import about, names
 from vreplication.errors import Refused, Terminal
 from vreplication.masking import mask
 from vreplication.mysql.session import Session
@@ -72,6 +72,19 @@ class WorkflowRow:
     @property
     def has_ended(self) -> bool:
         return self.phase in ENDED
+
+    @property
+    def keeps_one(self) -> bool:
+        """Of several rows of one value under a new unique key (workflows/online_ddl/dedup.py)."""
+        return str(self.spec.get("on_duplicate", "fail")) != "fail"
+
+    @property
+    def full_copy(self) -> str:
+        return names.full_copy(self.source_table, self.id)
+
+    @property
+    def side_table(self) -> str:
+        return names.side_table(self.source_table, self.id)
 
     @property
     def is_in_place(self) -> bool:

@@ -35,7 +35,7 @@ from vreplication.verify.verify import verify as verify_rows
 from vreplication.workflows.changefeed import run as feeding
 from vreplication.workflows.lookup import FEED, MOVE, live
 from vreplication.workflows.move_tables import operate as moving
-from vreplication.workflows.online_ddl import ending, failover, reverting, steps
+from vreplication.workflows.online_ddl import dedup, ending, failover, reverting, steps
 from vreplication.workflows.online_ddl import run as online_ddl
 from vreplication.workflows.online_ddl.resume import check_alone
 
@@ -340,6 +340,18 @@ def cleanup(url: SourceUrl, workflow: str, by: str, source: SourceUrl | None = N
             )
         journal.write(session, workflow, "dropped", f"retired table {row.retired_table}", actor=by)
         return [f"{row.source_schema}.{row.retired_table}"]
+
+
+def drop_duplicates(url: SourceUrl, workflow: str, by: str) -> list[str]:
+    """Drop the side table of a completed workflow; returns what was dropped."""
+    with connect(url) as session:
+        row = workflows.load(session, workflow)
+        if not row.keeps_one:
+            raise Refused(f"Workflow {workflow} has no side table: it was begun without --on-duplicate.")
+        if row.phase is not Phase.COMPLETE:
+            raise Refused(f"Workflow {workflow} is not complete but {row.phase}.")
+        is_dropped = dedup.drop_side(session, row, by)
+        return [f"{row.source_schema}.{row.side_table}"] if is_dropped else []
 
 
 def _end(row: WorkflowRow) -> str:

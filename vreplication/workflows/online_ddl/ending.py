@@ -32,7 +32,7 @@ from vreplication.phases import Phase
 from vreplication.schema.introspect import exists
 from vreplication.state import journal, lease, progress, workflows
 from vreplication.state.workflows import WorkflowRow
-from vreplication.workflows.online_ddl import prepare, reverting
+from vreplication.workflows.online_ddl import dedup, prepare, reverting
 
 log = logging.getLogger(__name__)
 
@@ -189,6 +189,8 @@ def leftovers(session: Session, row: WorkflowRow) -> tuple[Leftover, ...]:
     if exists(session, row.source_schema, row.shadow_table):
         what = "original" if reverting.is_way_back(row) else "shadow table"
         found.append(Leftover(what=f"{what} {row.source_schema}.{row.shadow_table}", command=command))
+    if row.keeps_one and exists(session, row.source_schema, row.full_copy):
+        found.append(Leftover(what=f"full copy {row.source_schema}.{row.full_copy}", command=command))
     found.append(Leftover(what=f"rows and key tables of workflow {row.id} in the sidecar", command=command))
     return tuple(found)
 
@@ -199,6 +201,7 @@ def resume_command(workflow: str) -> str:
 
 def _result(session: Session, event: str, workflow: str, reason: str | None, **more: Any) -> Result:
     row, figures = workflows.load(session, workflow), progress.read(session, workflow)
+    side = dedup.told(session, row) if row.keeps_one else None
     retired_exists = event == "complete" and exists(session, row.source_schema, row.retired_table)
     return Result(
         event=event,
@@ -211,6 +214,8 @@ def _result(session: Session, event: str, workflow: str, reason: str | None, **m
         cutover_millis=figures.get("cutover_millis"),
         write_stall_millis=figures.get("write_stall_millis"),
         reverts=row.spec.get("reverts"),
+        side_table=side[0] if side else None,
+        side_rows=side[1] if side else None,
         strategy=workflows.strategy_of(row.copy_path),
         strategy_reason=journal.strategy_reason(session, workflow),
         is_fallback=journal.latest(session, workflow, journal.FALLBACK) is not None,

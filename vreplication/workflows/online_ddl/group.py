@@ -133,6 +133,12 @@ def check(tables: Tables) -> None:
             "takes along the tables that foreign keys tie to it.",
             cure="Leave out --atomic, or --foreign-keys rebuild.",
         )
+    if len(tables.specs) > 1 and (named := next((s for s in tables.specs if s.keeps_one), None)):
+        raise Refused(
+            f"--atomic holds the locks of all tables, and with --on-duplicate rows of {named.table} are settled "
+            "meanwhile.",
+            cure="Leave out --atomic, or --on-duplicate.",
+        )
     windows = {spec.cutover_window for spec in tables.specs}
     if len(windows) > 1:
         raise Refused(

@@ -47,6 +47,7 @@ from vreplication.state import (
 )
 from vreplication.state.operator_requests import OperatorRequests
 from vreplication.state.workflows import WorkflowRow
+from vreplication.workflows.online_ddl import dedup
 
 log = logging.getLogger(__name__)
 
@@ -139,6 +140,8 @@ def _make_tables(session: Session, plan: Plan, row: WorkflowRow) -> TableMapping
     if carried.is_asked(row):
         # While it is empty, and nothing is written to it.
         carried.try_on(session, plan.source, shadow.name)
+    if row.keeps_one:
+        mapping = dedup.make_full(session, plan, row, mapping)
     keytables.create_all(session, mapping, row.id)
     tables = (plan.source.name, shadow.name)
     found = table_identities(session, plan.source.schema, tables, plan.server.is_mariadb)
@@ -237,6 +240,8 @@ def undo(session: Session, row: WorkflowRow) -> None:
             drop_triggers(session, row.source_schema, row.shadow_table)
         foreign.undo_now(session, row)
         drop_if(session, row.source_schema, row.shadow_table, is_ours)
+        if row.keeps_one:
+            dedup.drop_full(session, row)
     finally:
         keytables.drop_all(session, row.id)
 

@@ -56,7 +56,7 @@ from vreplication.verify import beside
 from vreplication.verify.beside import Beside
 from vreplication.verify.rounds import Examiner, markers_of
 from vreplication.verify.verify import Caller, verify
-from vreplication.workflows.online_ddl import conflicts, reverting, statistics, switching
+from vreplication.workflows.online_ddl import conflicts, dedup, reverting, statistics, switching
 from vreplication.workflows.online_ddl.switching import Company, Member, Tried
 from vreplication.workflows.online_ddl.together import Together
 
@@ -144,6 +144,7 @@ def catch_up(driver: Driver) -> None:
     driver.move(Phase.CATCHING_UP)
     reach("workflow.catching_up")
     wait_matched(driver)
+    dedup.fill(driver)
     if not dirty.is_any(driver.session, driver.workflow):
         return
     found = job.load(driver.session, driver.workflow)
@@ -201,6 +202,7 @@ def compare(driver: Driver, spark: Spark, is_enough: Callable[[], bool] = lambda
     driver.report(verify_rows=verdict.rows_compared, verify_total=verdict.rows_compared)
     if verdict is not before:
         _judge(driver, verdict)
+        dedup.compare(driver)
     # It may be hours until it is needed again, if ever.
     spark.release()
     reach("workflow.verified")
@@ -356,6 +358,7 @@ def hold_at_gate(driver: Driver, spark: Spark, again: Recheck, at: AtGate) -> No
     """
     driver.move(Phase.WAITING)
     statistics.collect(driver, at.row)
+    lowest = dedup.load(driver)
     gate, saying, not_before = Gate(at.reasons), Saying(driver.notify), 0.0
     while not gate.is_open():
         reverting.check_open(driver, at.spec)
@@ -374,6 +377,8 @@ def hold_at_gate(driver: Driver, spark: Spark, again: Recheck, at: AtGate) -> No
                 not_before = SYSTEM.monotonic() + _RETRY_SECONDS
         elif recheck.has_many_keys(driver.session, driver.workflow):
             _is_level(driver, again, with_sample=False)
+        if lowest is not None:
+            dedup.settle_some(driver, lowest)
         driver.wait(_POLL_SECONDS if gate.reasons else _CLEAR_SECONDS)
     driver.hold()
     reach("workflow.gate_open")
@@ -450,6 +455,8 @@ def _is_level(driver: Driver, again: Recheck, *, with_sample: bool) -> bool:
     """Few enough keys are left for the lock. False: they are written faster than they can be compared, this time."""
     try:
         again.until_small(with_sample=with_sample)
+        if lowest := dedup.load(driver):
+            dedup.until_few(driver, lowest)
     except (ConnectionLost, LockWait):
         raise
     except Transient as error:
@@ -503,6 +510,7 @@ def clean_up(driver: Driver) -> None:
         return
     switching.finish_keys(driver, row)
     _verify_keys(driver, row)
+    dedup.set_aside(driver, row)
     reverting.open_window(driver, row)
     keytables.drop_all(driver.session, row.id)
     if row.spec.get("retired") == "drop" and reverting.way_back(driver.session, row.id) is None:

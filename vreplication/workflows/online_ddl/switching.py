@@ -27,6 +27,7 @@ from vreplication.planning.foreign import foreign_keys
 from vreplication.settings import ALIVE_SECONDS, BEAT_SECONDS
 from vreplication.state import dirty, journal, lease, markers, workflows
 from vreplication.state.workflows import WorkflowRow
+from vreplication.workflows.online_ddl import dedup
 from vreplication.workflows.online_ddl.together import Together
 
 _KEYS_SECONDS = 0.5
@@ -117,6 +118,9 @@ class _Attempt:
         driver.remember()
         self._jobs[driver.workflow] = found = job.load(driver.session, driver.workflow)
         _refuse_children(driver.session, found)
+        if lowest := dedup.load(driver):
+            # What has come since: the less is left for the lock.
+            dedup.settle_some(driver, lowest)
 
     def _try(self) -> Outcome:
         """Unless it switched, the markers are taken back, so that catch-up goes on."""
@@ -173,6 +177,10 @@ class _Attempt:
         workflow, found = part.row.id, self._jobs[part.row.id]
         if found.mapping.may_collide and dirty.is_any(other, workflow):
             raise Transient("a row gave way to another one under the new unique key a moment ago")
+        if part.row.keeps_one:
+            lowest = dedup.load(self._members[workflow].driver)
+            assert lowest is not None
+            dedup.settle_locked(other, lowest)
         recheck.check_definition(locked, found.mapping.source, found.row.source_definition, workflow)
         ends, share = Ends.on(other), len(self._members)
         self._counted[workflow] = recheck.compare_locked(locked, ends, found.mapping, workflow, share=share)
