@@ -11,6 +11,7 @@ from tests.support.families import HOMES, PEOPLE, Families
 from tests.support.flow import paused_at
 from tests.support.run_ddl import start, wait_gone, wait_reached
 from vreplication.mysql.session import SqlError, connect
+from vreplication.workflows import operate
 
 WORDS = (
     *("online-ddl", "--table", PEOPLE, "--alter", "ADD COLUMN z INT", "--workflow", "w"),
@@ -63,3 +64,13 @@ def test_rows_that_lost_their_parent_in_a_gap_are_told(database: Database, tmp_p
     assert ended.last["event"] == "complete"
     assert "foreign key owned: person = 7." in ended.last["reason"]
     assert all(not key.is_moved for key in families.foreign_keys())
+
+
+def test_a_cancel_behind_a_kill_puts_the_keys_back(database: Database, tmp_path: Path, pauses: Path) -> None:
+    families = Families(database, "")
+    before = families.foreign_keys()
+    kill_at(database, tmp_path, pauses, "cutover.key_moved")
+    assert families.foreign_keys() != before
+    assert operate.cancel(database.url, "w", "test").event == "cancelled"
+    assert families.foreign_keys() == before
+    families.prove()
