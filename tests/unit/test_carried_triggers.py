@@ -80,7 +80,8 @@ def test_who_drops_one_of_them() -> None:
 def test_what_does_not_go_with_it_is_one_sentence() -> None:
     with pytest.raises(Refused, match="triggers: it has to be one of 'refuse' or 'preserve'"):
         make_spec(table="t", alter="ADD x INT", triggers="keep")
-    specs = tuple(make_spec(table=name, alter="ADD x INT", triggers="preserve") for name in ("a", "b"))
-    with pytest.raises(Refused, match="--atomic"):
-        group.check(group.Tables(id="g", specs=specs, at_once=1, is_atomic=True))
-    group.check(group.Tables(id="g", specs=specs, at_once=1))
+    for more in ({"triggers": "preserve"}, {"foreign_keys": "rebuild"}):
+        specs = tuple(make_spec(table=name, alter="ADD x INT", **more) for name in ("a", "b"))
+        with pytest.raises(Refused, match="--atomic"):
+            group.check(group.Tables(id="g", specs=specs, at_once=1, is_atomic=True))
+        group.check(group.Tables(id="g", specs=specs, at_once=1))
