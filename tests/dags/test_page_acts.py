@@ -133,7 +133,8 @@ def test_an_editor_tunes_it(clients: dict[str, Any], session: Session, workflow:
     press(clients["user"], "tune", body={"nice_ratio": "off"})
     found = clients["viewer"].get(f"/api/workflows/{WORKFLOW}").json()
     fields = next(b["fields"] for b in found["buttons"] if b["act"] == "tune")
-    assert {f["name"]: f["value"] for f in fields[2:] if f["value"]} == {"max_load": "Threads_running=60"}
+    held_by = {f["name"]: f["value"] for f in fields[2:] if f["value"]}
+    assert held_by == {"max_load": "Threads_running=60", "latency_factor": "1.5"}
 
 
 WRONG: list[tuple[Any, str]] = [

@@ -78,7 +78,12 @@ def test_what_is_refused_cannot_be_started(clients: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("asked", "field", "sentence"),
     [
-        ({"table": "nothing"}, "table", "There is no table {}.nothing, or the user may not see it."),
+        (
+            {"table": "nothing"},
+            "table",
+            "There is no table {}.nothing, or the user may not see it. "
+            'Check the name ("Table"), the database of the URL, and the user\'s SELECT privilege.',
+        ),
         ({"table": "`t"}, "table", "The table name '`t' has a backtick without its pair."),
         ({"chunk_rows": "many"}, "chunk_rows", "Size of a chunk (rows): it has to be a whole number."),
         (

@@ -11,7 +11,7 @@ import pytest
 
 from vreplication.planning.spec import make_spec
 from vreplication.planning.stages import STAGES
-from vreplication.workflows.online_ddl import resume, tasks
+from vreplication.workflows.online_ddl import in_place, resume, tasks
 from vreplication.workflows.online_ddl import run as online_ddl
 from vreplication.workflows.online_ddl.run import Work
 from vreplication.workflows.registry import for_forms
@@ -24,8 +24,10 @@ def test_the_command_runs_all_of_them_in_their_order(monkeypatch: pytest.MonkeyP
     ran: list[str] = []
     acts = {name: partial(lambda name, _: ran.append(name), name) for name in NAMES}
     driver: Any = SimpleNamespace(start=lambda: None, note_done=lambda: None, close=lambda: None)
+    spark: Any = SimpleNamespace(stop=lambda: None, is_starting=lambda: True)
     monkeypatch.setattr(online_ddl, "ACTS", acts)
-    monkeypatch.setattr(online_ddl, "SparkStart", lambda *_: SimpleNamespace(stop=lambda: None))
+    monkeypatch.setattr(online_ddl, "SparkStart", lambda *_, **__: spark)
+    monkeypatch.setattr(in_place, "is_in_place", lambda _: False)
     monkeypatch.setattr(online_ddl, "Driver", lambda *_: driver)
     monkeypatch.setattr(online_ddl, "loaded_catch_up", lambda *_: None)
     monkeypatch.setattr(online_ddl, "plan_or_resume", lambda *_, **__: None)
@@ -42,7 +44,8 @@ def test_the_command_runs_all_of_them_in_their_order(monkeypatch: pytest.MonkeyP
 def test_a_task_does_what_the_command_does_at_that_stage(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     ran: list[Work] = []
     monkeypatch.setattr(tasks, "ACTS", {name: ran.append})
-    monkeypatch.setattr(tasks, "SparkStart", lambda *_, **__: None)
+    monkeypatch.setattr(tasks, "SparkStart", lambda *_, **__: SimpleNamespace(is_starting=lambda: True))
+    monkeypatch.setattr(in_place, "is_in_place", lambda _: False)
     monkeypatch.setattr(tasks, "drive", lambda stage, child, act, spark: act(stage))
     monkeypatch.setattr(resume, "is_switched", lambda _: False)
     spec = make_spec(table="t", alter="ENGINE=InnoDB", workflow="w")

@@ -157,7 +157,8 @@ def for_forms(text: str) -> str:
 
 @functools.cache
 def _labels() -> dict[str, str]:
-    fields = [item for kind in KINDS.values() for item in kind.spec.model_fields.items()]
+    # The first kind that has an option names it: it is the one that most forms are of.
+    fields = [item for kind in reversed(KINDS.values()) for item in kind.spec.model_fields.items()]
     return {_option(name, field.json_schema_extra): f'"{field.title or name}"' for name, field in fields}
 
 
