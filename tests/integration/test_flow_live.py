@@ -20,7 +20,8 @@ ALTER = (
 PROGRESS = {
     "event", "workflow", "phase", "paused", "percent", "rows_copied", "rows_total", "rows_total_exact",
     "copy_eta_seconds", "apply_eta_seconds", "eta_seconds", "eta_low_seconds", "eta_high_seconds", "eta_of",
-    "eta_reason", "lag_seconds", "backlog", "converging", "throttled", "shadow_table",
+    "eta_reason", "lag_seconds", "backlog", "converging", "throttled", "throttle_reasons",
+    "shadow_table",
 }  # fmt: skip
 LAST = {
     "event", "workflow", "reason", "shadow_table", "retired_table", "side_table", "side_rows", "rows_copied",

@@ -299,7 +299,8 @@ function fields(asked) {
   head.textContent = "What holds it back (an empty field: nothing)";
   inner.className = "fields";
   inner.append(...limits.map(field));
-  folded.open = limits.some((each) => each.value);
+  // The shape of one that has a default shows it.
+  folded.open = limits.some((each) => each.value && each.value !== each.shape);
   folded.append(head, inner);
   return [...made, folded];
 }
