@@ -212,7 +212,7 @@ def test_at_the_gate_there_is_nothing_to_foretell() -> None:
 @pytest.mark.parametrize(
     ("low", "high", "text"),
     [(720, 900, "12–15 min"), (720, 725, "12 min"), (30, 45, "30–45 s"), (100, 600, "100 s to 10 min"),
-     (7_200, 9_000, "2 h 00 min to 2 h 30 min")],
+     (0.2, 64, "up to 64 s"), (7_200, 9_000, "2 h 00 min to 2 h 30 min")],
 )  # fmt: skip
 def test_ranges(low: float, high: float, text: str) -> None:
     assert numbers.between(low, high) == text

@@ -72,8 +72,10 @@ def size(nbytes: int) -> str:
 
 
 def between(low: float, high: float) -> str:
-    """12–15 min."""
+    """12–15 min; what may be over at any moment is up to so much."""
     first, last = duration(low), duration(high)
+    if low < 1 < high:
+        return f"up to {last}"
     number, _, unit = first.partition(" ")
     if first == last:
         return first
