@@ -16,7 +16,7 @@ from vreplication.mysql.disk import Disk, size
 from vreplication.mysql.server import ASKED, Flavor, Server
 from vreplication.mysql.session import ConnectionLost, LockWait, Session
 from vreplication.mysql.url import parse
-from vreplication.planning import server_checks, space, table_checks
+from vreplication.planning import server_checks, space, strategy, table_checks
 from vreplication.planning.checks import copy_path_reason, holds_counter
 from vreplication.planning.facts import Check, Facts, Verdict, looked
 from vreplication.planning.privileges import missing, parse_grants
@@ -327,3 +327,23 @@ def test_a_lost_connection_is_no_verdict_on_the_table() -> None:
     with pytest.raises(ConnectionLost):
         looked("space", away)
     assert looked("space", locked).verdict is Verdict.REFUSE
+
+
+@pytest.mark.parametrize(
+    ("asked", "is_so"),
+    [
+        ({"alter": "ADD COLUMN x INT"}, False),
+        ({"alter": "MODIFY a BIGINT, DROP INDEX i"}, False),
+        ({"alter": "ADD COLUMN `add index` INT"}, False),
+        ({"alter": "ADD COLUMN x INT, ADD UNIQUE (x)"}, True),
+        ({"alter": "engine=InnoDB"}, True),
+        ({"alter": "ADD COLUMN x INT", "strategy": "online"}, True),
+        ({"alter": "ADD COLUMN x INT", "revert_window": "1h"}, True),
+        ({"alter": "ADD INDEX (a)", "strategy": "inplace"}, False),
+    ],
+)
+def test_what_is_copied_for_certain_has_spark_started_at_once(
+    monkeypatch: pytest.MonkeyPatch, asked: dict[str, str], is_so: bool
+) -> None:
+    monkeypatch.delenv(strategy.AUTO_VARIABLE, raising=False)
+    assert strategy.is_surely_online(make_spec(table="t", **asked)) is is_so

@@ -10,12 +10,13 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
+from itertools import pairwise
 
 from vreplication.errors import Refused
 from vreplication.mysql.quoting import qualified
 from vreplication.mysql.server import Server
 from vreplication.mysql.session import Session, SqlError
-from vreplication.mysql.text import tokens
+from vreplication.mysql.text import Unreadable, tokens
 from vreplication.planning.facts import Check, Facts, looked, ok, refuse, warn
 from vreplication.planning.spec import Spec
 from vreplication.planning.stages import CUT_OVER, STAGES, Explained, Stage
@@ -35,6 +36,7 @@ _LIMITS = {
 }
 _MANY_VERSIONS = ((9, 1, 0), 255, 64)
 """MySQL: from that version on so many row versions a table, before that so many."""
+_INDEXES = ("INDEX", "KEY", "UNIQUE", "PRIMARY", "FULLTEXT", "SPATIAL", "VECTOR")
 _PLAIN = re.compile(r"[A-Za-z0-9_]+")
 
 
@@ -69,6 +71,23 @@ def algorithms(strategy: str, *, is_mariadb: bool) -> tuple[str, ...]:
     if strategy == "instant":
         return ("INSTANT",)
     return ("NOCOPY", "INPLACE") if is_mariadb else ("INPLACE",)
+
+
+def is_surely_online(spec: Spec) -> bool:
+    """Known before the server is asked, so that Spark may start meanwhile. A wrong word of it costs time, no more."""
+    if spec.strategy == ONLINE or spec.revert_window is not None or spec.keeps_one:
+        return True
+    return spec.strategy == "auto" and (os.environ.get(AUTO_VARIABLE) == ONLINE or _is_never_instant(spec.alter))
+
+
+def _is_never_instant(alter: str) -> bool:
+    """Neither server makes an index, or the table anew, in an instant."""
+    try:
+        words = tokens(alter)
+    except Unreadable:
+        return False
+    makes_index = any(a.is_word("ADD") and b.is_word(*_INDEXES) for a, b in pairwise(words))
+    return makes_index or any(word.is_word("ENGINE", "CONVERT", "FORCE") for word in words)
 
 
 def choose(facts: Facts) -> Choice:

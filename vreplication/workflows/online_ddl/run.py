@@ -23,6 +23,7 @@ from vreplication.mysql.session import connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.pausepoints import reach
 from vreplication.phases import Phase
+from vreplication.planning import strategy
 from vreplication.planning.plan import Plan, make_plan
 from vreplication.planning.spec import Spec
 from vreplication.planning.stages import STAGES
@@ -82,7 +83,9 @@ def run(
     Who has told a person of a complete end calls `ending.note_told`; until then the same call returns it again.
     """
     workflow = spec.workflow or ""
-    spark: Spark = lent.spark if lent else SparkStart(spec.spark_master, spec.tasks, at_once=spec.strategy == ONLINE)
+    spark: Spark = (
+        lent.spark if lent else SparkStart(spec.spark_master, spec.tasks, at_once=strategy.is_surely_online(spec))
+    )
     driver: Driver | None = None
     child: CatchUp | None = None
     try:
