@@ -152,7 +152,7 @@ def test_an_online_ddl_gives_what_a_plain_alter_gives(server: RunningServer) -> 
 @pytest.mark.usefixtures("quick")
 @pytest.mark.in_turn("mariadb")
 def test_the_same_through_spark(server: RunningServer, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(online_ddl, "SparkStart", lambda *_: Shared(spark))
+    monkeypatch.setattr(online_ddl, "SparkStart", lambda *_, **__: Shared(spark))
     draw(server, 5, 2)
 
 
