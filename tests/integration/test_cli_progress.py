@@ -95,6 +95,16 @@ def test_json_line_of_a_copying_workflow(session: Session) -> None:
         "backlog": 40,
         "converging": True,
         "throttled": "lag",
+        "throttle_reasons": [
+            {
+                "code": "pause",
+                "sentence": "paused by the operator",
+                "what": None,
+                "value": None,
+                "limit": None,
+                "unit": None,
+            }
+        ],
         "shadow_table": "orders__vr_new",
     }
 
