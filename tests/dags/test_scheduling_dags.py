@@ -82,6 +82,7 @@ def test_a_wrong_param_is_refused(tmp_path: Path, dag: str, wrong: list[list[Any
 CLAIM = """
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
+from airflow.sdk.api.datamodels._generated import DagRunType
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskDeferred
 from vreplication.airflow import scheduling
 
@@ -92,7 +93,7 @@ task, now = scheduling.ClaimDueOperator(task_id="t", folder="nowhere"), datetime
 def told(due, problems, run_type, event, hours, since, known):
     scheduling.look_after = lambda *given, **more: (due, problems)
     scheduling.standing = lambda conn_ids, concurrency: (known, False)
-    run = SimpleNamespace(run_type=run_type, start_date=now - timedelta(hours=hours))
+    run = SimpleNamespace(run_type=DagRunType(run_type), start_date=now - timedelta(hours=hours))
     dag = SimpleNamespace(dag_id="scheduled_migrations")
     context = {"params": {"concurrency": 3}, "run_id": "r", "ti": None, "dag": dag, "dag_run": run}
     try:

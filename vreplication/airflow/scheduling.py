@@ -40,7 +40,8 @@ _FILES_SECONDS = 120.0
 _AGAIN_SECONDS = 60.0
 """What is started but has not begun, or is due and may not start, is looked at again after this."""
 _PROBLEM_SECONDS = 600.0
-_BY_HAND = "manual"
+_BY_ITSELF = "scheduled"
+"""Type of the runs that no person and no other DAG has triggered."""
 _LIVE_RUNS, _FAILED_RUNS = ["queued", "running"], ["failed"]
 
 
@@ -137,7 +138,8 @@ class ClaimDueOperator(BaseOperator):
     def _left(self, context: Any, event: Mapping[str, Any] | None, since: str, now: datetime) -> float:
         """Seconds that it may still wait."""
         run = context["dag_run"]
-        if str(run.run_type) == _BY_HAND or (event and event["state"] == ASKED):
+        # A task has an enumeration here whose text is not its value, and which equals that.
+        if run.run_type != _BY_ITSELF or (event and event["state"] == ASKED):
             return 0.0
         until = (run.start_date or now) + timedelta(seconds=WAIT_SECONDS)
         if since:
