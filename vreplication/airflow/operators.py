@@ -118,6 +118,10 @@ class StageOperator(BaseOperator):
                 if not (error.may_retry or error.result.leftovers):
                     self._skip_if_cancelled(context, stage)
                 raise
+            except Refused:
+                # One that begins, or is tried again, when the workflow has been cancelled meanwhile.
+                self._skip_if_cancelled(context, stage)
+                raise
 
         try:
             return self._result(call)
