@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from vreplication.cutover import waiter
+from vreplication.cutover.waiter import Waiter
+from vreplication.errors import Refused, Transient
 from vreplication.planning.foreign import acts_on
 from vreplication.schema.foreign import moved, read_keys
 
@@ -48,3 +53,20 @@ def test_a_key_is_made_anew_as_it_was_printed() -> None:
         "ALTER TABLE `s`.`c` DROP FOREIGN KEY `x``y`, ADD CONSTRAINT `x``y__vr` FOREIGN KEY (`a`,`b)`) "
         "REFERENCES `s`.`n` (`i`,`j`) ON DELETE SET NULL ON UPDATE CASCADE, ALGORITHM=INSTANT"
     )
+
+
+class Refusing:
+    """A session whose server refuses what it is sent."""
+
+    id = 7
+
+    def execute_raw(self, sql: str) -> None:
+        raise Refused("Access denied; you need the RELOAD privilege.")
+
+
+def test_a_lock_that_was_refused_is_not_taken_for_one_that_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writers of a relative would get in between RENAME and the end."""
+    session: Any = Refusing()
+    monkeypatch.setattr(waiter, "processes", lambda _: {})
+    with pytest.raises(Transient, match="RELOAD"):
+        Waiter(session, "FLUSH TABLES t WITH READ LOCK").wait_until_pending(session)

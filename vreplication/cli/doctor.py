@@ -21,7 +21,7 @@ HELP = """
 Say what is wrong with this server, and the command that fixes each; writes nothing.
 
 That is: settings under which plans are refused or warned, privileges that the user lacks, a sidecar of another release,
-workflows that failed or that nobody works on, leases of dead processes, binary logs that are gone before they were
+workflows that failed or have no active worker, leases of dead processes, binary logs that are gone before they were
 read, and tables and triggers of ours that are left over. With --target both ends of moves are looked at, each as such.
 Exit 0: nothing; 1: something; 2: bad input.
 """

@@ -409,6 +409,7 @@ class _Attempt:
         self._keys.guard(self._sessions.observer)
         self._uninterrupted()
         self._keys.move(locker)
+        self._keys.check_guarded(self._sessions.observer)
         self._rename.check_pending([locker.id])
 
     def _drop_old_keys(self) -> None:

@@ -77,6 +77,10 @@ class KeyMove:
         """
         for session, relative in zip(self._guards, self.family.relatives, strict=True):
             self._guarding.append(Waiter(session, f"FLUSH TABLES {qualified(*relative)} WITH READ LOCK"))
+        self.check_guarded(observer)
+
+    def check_guarded(self, observer: Session) -> None:
+        """Raises Transient when one of them does not wait, or not any more."""
         for waiter in self._guarding:
             waiter.wait_until_pending(observer)
 

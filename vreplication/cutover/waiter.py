@@ -21,12 +21,15 @@ class Waiter:
     def __init__(self, session: Session, sql: str) -> None:
         self.session = session
         self._sql = sql
+        self._error: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="cutover-waiter", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
-        with contextlib.suppress(Exception):
+        try:
             self.session.execute_raw(self._sql)
+        except Exception as error:
+            self._error = error
 
     def wait_until_pending(self, observer: Session) -> None:
         """It waits, or has its locks. Raises Transient."""
@@ -38,6 +41,9 @@ class Waiter:
             if time.monotonic() > until:
                 raise Transient("A lock was not seen waited for.")
             time.sleep(_POLL_SECONDS)
+        if self._error is not None:
+            # It holds off no one, and would be taken for one that has its locks.
+            raise Transient(f"A lock could not be waited for: {self._error}")
 
     def end(self, spare: Session) -> None:
         """Its locks are free again, or never had."""

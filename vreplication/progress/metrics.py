@@ -32,7 +32,7 @@ _METRICS = {
     "up": ("gauge", "1 while the server answers."),
     "workflow_info": ("gauge", "Always 1; phase and table."),
     "workflow_paused": ("gauge", "1 while an operator holds it."),
-    "workflow_silent": ("gauge", "1 while nobody works on it who should."),
+    "workflow_silent": ("gauge", "1 while it has no active worker and should have one."),
     "workflow_heartbeat_age_seconds": ("gauge", "Since the last sign of life of that role: driver or replicate."),
     "workflow_progress_ratio": ("gauge", "Share of the rows that is copied; 1 when it is complete."),
     "workflow_rows_copied_total": ("counter", "Rows that are copied."),

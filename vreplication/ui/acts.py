@@ -63,7 +63,7 @@ def _asked_to_revert(url: SourceUrl, row: WorkflowRow) -> str:
     with quick(url) as session:
         if lease.is_alive(session, row.id, lease.DRIVER):
             return "Asked: the original takes the name again as soon as it is level and verified."
-    return f"Asked, and nobody works on it: `vreplication revert {row.spec['reverts']}` does it."
+    return f"Asked, and there is no active worker: `vreplication revert {row.spec['reverts']}` does it."
 
 
 def tune(url: SourceUrl, workflow: str, by: str, asked_for: object = None) -> str:

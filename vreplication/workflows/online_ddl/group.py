@@ -135,8 +135,8 @@ def check(tables: Tables) -> None:
         )
     if len(tables.specs) > 1 and (named := next((s for s in tables.specs if s.keeps_one), None)):
         raise Refused(
-            f"--atomic holds the locks of all tables, and with --on-duplicate rows of {named.table} are settled "
-            "meanwhile.",
+            f"--atomic holds the locks of all tables, and with --on-duplicate the last changes of "
+            f"{named.table} are applied to its new table meanwhile.",
             cure="Leave out --atomic, or --on-duplicate.",
         )
     windows = {spec.cutover_window for spec in tables.specs}
