@@ -130,6 +130,9 @@ def pytest_collection_finish() -> None:
 def _keep_together(item: pytest.Item) -> None:
     """What pytest-xdist 3.8 does itself, in an attribute that pytest 9.2 does not read any more."""
     groups = sorted({str(marker.args[0]) for marker in item.iter_markers("xdist_group")})
+    if running_airflow.GROUP in groups:
+        # A second Airflow, beside the first and on another worker, would be all that two cores can carry.
+        groups = [running_airflow.GROUP]
     if groups and "@" not in item.nodeid.rpartition("]")[2]:
         item._id = coerce_node_id(f"{item.nodeid}@{'_'.join(groups)}")  # type: ignore[attr-defined]
 
@@ -164,6 +167,9 @@ def database(server: RunningServer) -> Iterator[Database]:
         made.drop()
 
 
+_AIRFLOW, _KAFKA_CLUSTER = contextlib.ExitStack(), contextlib.ExitStack()
+
+
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[Cluster]:
     """One broker that lives as long as the run; each test has topics of its own there."""
@@ -173,8 +179,8 @@ def kafka() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def _three_brokers() -> Iterator[Cluster]:
-    with private_kafka(3) as started:
-        yield started
+    yield _KAFKA_CLUSTER.enter_context(private_kafka(3))
+    _KAFKA_CLUSTER.close()
 
 
 @pytest.fixture
@@ -190,9 +196,6 @@ def pauses(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("pauses")
 
 
-_AIRFLOW = contextlib.ExitStack()
-
-
 @pytest.fixture(scope="session")
 def airflow(pauses: Path) -> Iterator[Deployment]:
     """A real Airflow, the same for all tests."""
@@ -203,14 +206,20 @@ def airflow(pauses: Path) -> Iterator[Deployment]:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
-    """It ends with the last test that needs it: idle it would take a twentieth of a core from all that follow."""
+    """What takes a twentieth of a core though it is idle ends with the last test that needs it."""
     yield
     if is_last(item, _needs_airflow):
         _AIRFLOW.close()
+    if is_last(item, _needs_kafka_cluster):
+        _KAFKA_CLUSTER.close()
 
 
 def _needs_airflow(item: pytest.Item) -> bool:
     return any(running_airflow.GROUP in marker.args for marker in item.iter_markers("xdist_group"))
+
+
+def _needs_kafka_cluster(item: pytest.Item) -> bool:
+    return "kafka_cluster" in getattr(item, "fixturenames", ())
 
 
 def _own_server(flavor: str, urls: list[str]) -> RunningServer:

@@ -6,10 +6,12 @@ process id.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
 import secrets
+import signal
 import subprocess
 import sys
 import threading
@@ -22,6 +24,7 @@ from typing import Any, Protocol
 import pytest
 
 from sandbox.databases import Database
+from sandbox.processes import descendants
 from tests.support import local_spark
 from tests.support.forked import Forked
 from vreplication.cutover.attempt import CutOver
@@ -275,10 +278,17 @@ def finish(process: subprocess.Popen[str] | Forked, timeout_seconds: float = 180
     try:
         out, err = process.communicate(timeout=timeout_seconds)
     except subprocess.TimeoutExpired:
-        process.kill()
-        out, err = process.communicate()
-        raise AssertionError(f"the command does not end: {out[-2000:]} {err[-2000:]}") from None
+        raise AssertionError(f"the command does not end: {_killed(process)}") from None
     return Ended(process.returncode, out, err)
+
+
+def _killed(process: subprocess.Popen[str] | Forked) -> str:
+    """Kill it with all that it has started, which would keep its pipes open; the end of what it said."""
+    for each in [process.pid, *descendants(process.pid)]:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(each, signal.SIGKILL)
+    out, err = process.communicate(timeout=30)
+    return f"{out[-2000:]} {err[-2000:]}"
 
 
 def call(database: Database, *words: str, **environment: str) -> Ended:

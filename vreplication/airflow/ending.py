@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
@@ -14,9 +15,12 @@ from vreplication.phases import Phase
 
 if TYPE_CHECKING:
     from vreplication.mysql.url import SourceUrl
+    from vreplication.state.workflows import WorkflowRow
 
 log = logging.getLogger(__name__)
 
+CARRIED_OUT_SECONDS = 15.0
+"""For a cancel that another process carries out: dropping a table in chunks may take longer, and then it says so."""
 T = TypeVar("T")
 RETRY_POLICY = ExceptionRetryPolicy(
     rules=[
@@ -25,17 +29,23 @@ RETRY_POLICY = ExceptionRetryPolicy(
 )
 
 
-def cancelled_by(url: SourceUrl, workflow: str) -> str | None:
-    """Who has cancelled it, as far as the journal tells; None: nobody has, or it came to another end."""
+def cancelled_by(url: SourceUrl, workflow: str, *, is_left: bool = False) -> str | None:
+    """Who has cancelled it, as far as the journal tells; None: nobody has, or it came to another end.
+
+    is_left: a request is not enough; that all of it is removed is waited for, CARRIED_OUT_SECONDS at most.
+    """
     from vreplication.mysql.session import connect
     from vreplication.state import journal, workflows
 
     try:
         with connect(url) as session:
-            row = workflows.find(session, workflow)
+            row, until = workflows.find(session, workflow), time.monotonic() + CARRIED_OUT_SECONDS
+            while is_left and _is_being_cancelled(row) and time.monotonic() < until:
+                time.sleep(0.2)
+                row = workflows.find(session, workflow)
             if row is None or row.is_cut or row.phase is Phase.FAILED:
                 return None
-            if not (row.is_cancel_requested or row.phase is Phase.CANCELLED):
+            if row.phase is not Phase.CANCELLED and (is_left or not row.is_cancel_requested):
                 return None
             events = ("cancel requested", "cancelled")
             told = next(filter(None, (journal.latest(session, workflow, event) for event in events)), None)
@@ -43,6 +53,10 @@ def cancelled_by(url: SourceUrl, workflow: str) -> str | None:
         log.warning("whether it was cancelled could not be read: %s", error)
         return None
     return str(told["actor"]) if told else "somebody"
+
+
+def _is_being_cancelled(row: WorkflowRow | None) -> bool:
+    return row is not None and row.is_cancel_requested and row.phase is not Phase.CANCELLED
 
 
 def in_airflow(work: Callable[[], T]) -> T:

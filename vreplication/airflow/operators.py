@@ -115,8 +115,8 @@ class StageOperator(BaseOperator):
                 ):
                     return work(stage)
             except Ended as error:
-                if not (error.may_retry or error.result.leftovers):
-                    self._skip_if_cancelled(context, stage)
+                if not error.may_retry:
+                    self._skip_if_cancelled(context, stage, is_left=bool(error.result.leftovers))
                 raise
             except Refused:
                 # One that begins, or is tried again, when the workflow has been cancelled meanwhile.
@@ -129,9 +129,12 @@ class StageOperator(BaseOperator):
             store_end(context, REFUSED, refused.sentence)
             raise
 
-    def _skip_if_cancelled(self, context: Any, stage: BaseStage[Any]) -> None:
-        """What a person has ended has not failed: it is skipped, what follows too, and clean_up says by whom."""
-        by = cancelled_by(stage.url, stage.workflow) if self.is_ended_by_cancel else None
+    def _skip_if_cancelled(self, context: Any, stage: BaseStage[Any], *, is_left: bool = False) -> None:
+        """What a person has ended has not failed: it is skipped, what follows too, and clean_up says by whom.
+
+        is_left: something of it is still there, which whoever carries the cancel out may be removing this moment.
+        """
+        by = cancelled_by(stage.url, stage.workflow, is_left=is_left) if self.is_ended_by_cancel else None
         if by is not None:
             store_end(context, CANCELLED, f"Cancelled by {by}.")
             raise AirflowSkipException(f"Cancelled by {mask(by)}.") from None
