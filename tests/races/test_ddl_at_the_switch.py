@@ -9,7 +9,7 @@ from tests.support.flow import let_go, wait_until
 from vreplication.mysql.session import connect
 from vreplication.phases import Phase
 from vreplication.state import workflows
-from vreplication.workflows.online_ddl import steps
+from vreplication.workflows.online_ddl import retrying
 
 PARTITIONED = "CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(20), u INT) PARTITION BY HASH (id) PARTITIONS 2"
 EMPTIES = {
@@ -76,7 +76,7 @@ def test_a_server_that_serves_writers_before_renames(race: Race) -> None:
 
 def test_a_backup_that_forbids_definition_statements(race: Race, monkeypatch: pytest.MonkeyPatch) -> None:
     """The attempts are made again, with pauses and without verifying again, until it lets go."""
-    monkeypatch.setattr(steps, "CUTOVER_RETRY_SECONDS", (0.5,))
+    monkeypatch.setattr(retrying, "CUTOVER_RETRY_SECONDS", (0.5,))
     race.make()
     is_mariadb = race.database.server.is_mariadb
     with race.held("workflow.gate_open") as run:

@@ -24,7 +24,7 @@ from vreplication.engine import driver, replicate
 from vreplication.mysql import session as sessions
 from vreplication.mysql.url import SourceUrl
 from vreplication.planning.spec import Spec
-from vreplication.workflows.online_ddl import steps
+from vreplication.workflows.online_ddl import retrying
 
 PATIENCE_SECONDS = 1.5
 BOUND_SECONDS = 90.0
@@ -83,7 +83,7 @@ def impatient(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wire, "READ_TIMEOUT_SECONDS", PATIENCE_SECONDS)
     monkeypatch.setattr(settings, "LOCK_WAIT_SECONDS", 1)
     monkeypatch.setattr(replicate, "_RETRY_SECONDS", (0.1,))
-    monkeypatch.setattr(steps, "CUTOVER_RETRY_SECONDS", (0.0, 0.5))
+    monkeypatch.setattr(retrying, "CUTOVER_RETRY_SECONDS", (0.0, 0.5))
     monkeypatch.setattr(sessions.Connection, "_read_timeout", property(limited, limit), raising=False)
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from vreplication.clock import SYSTEM
 from vreplication.cutover.attempt import LOCK_SECONDS, MARGIN_SECONDS
-from vreplication.cutover.blockers import blockers
+from vreplication.cutover.blockers import Blocker, blockers
 from vreplication.cutover.decide import SWITCHED, decide
 from vreplication.cutover.watchdog import Watchdog
 from vreplication.errors import Terminal
@@ -46,6 +46,7 @@ class Tried:
     millis: float
     reason: str = ""
     refusal: str = ""
+    blockers: tuple[Blocker, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,14 +135,16 @@ class InPlace:
             )
         if error is None:
             raise Terminal(f"The ALTER of {self._name} has left another definition than that of its empty copy.")
-        return Tried(is_done=False, millis=millis, reason=self._why(error, spare, ids))
+        return self._not_now(error, millis, spare, ids)
 
-    def _why(self, error: BaseException, spare: Session, ids: tuple[int, ...]) -> str:
+    def _not_now(self, error: BaseException, millis: float, spare: Session, ids: tuple[int, ...]) -> Tried:
         if not isinstance(error, LockWait):
-            return f"{self._name} could not be altered within {self.deadline_seconds:.0f} s, and the ALTER was ended."
+            why = f"{self._name} could not be altered within {self.deadline_seconds:.0f} s, and the ALTER was ended."
+            return Tried(is_done=False, millis=millis, reason=why)
         found = blockers(spare, self.server, self.row.source_schema, self.row.source_table, own=frozenset(ids))
         who = " ".join(map(str, found)) or "No blocker could be found: it may have ended."
-        return f"{self._name} could not be locked within {LOCK_SECONDS} s: {who}"
+        why = f"{self._name} could not be locked within {LOCK_SECONDS} s: {who}"
+        return Tried(is_done=False, millis=millis, reason=why, blockers=tuple(found))
 
     @property
     def _name(self) -> str:

@@ -18,10 +18,10 @@ from vreplication.phases import Phase
 from vreplication.planning.plan import Plan
 from vreplication.planning.strategy import algorithms, statement
 from vreplication.schema.alter import parse_alter
-from vreplication.settings import CUTOVER_RETRY_SECONDS
 from vreplication.state import definitions, journal, lease, workflows
 from vreplication.state.workflows import WorkflowRow
-from vreplication.workflows.online_ddl import fallback, steps, switching
+from vreplication.workflows.online_ddl import fallback, retrying, steps, switching
+from vreplication.workflows.online_ddl.retrying import Failed
 from vreplication.workflows.online_ddl.steps import AtGate
 from vreplication.workflows.online_ddl.together import Together
 
@@ -53,7 +53,8 @@ def switch(driver: Driver, *, is_manual: bool, window: str | None) -> bool:
             return False
         if tried.is_done:
             return True
-        driver.wait(CUTOVER_RETRY_SECONDS[min(number, len(CUTOVER_RETRY_SECONDS)) - 1])
+        failed = Failed(number=number, why=tried.reason, blocked_by=tried.blockers)
+        retrying.pause(driver, at.server, at.row, failed)
 
 
 def _hold(driver: Driver, at: AtGate) -> None:

@@ -33,7 +33,7 @@ from vreplication.rowcopy import ahead
 from vreplication.rowcopy.repair import copy_keys, copy_ranges
 from vreplication.rowcopy.spark_job import run_copy, slots
 from vreplication.schema.introspect import exists
-from vreplication.settings import CUTOVER_RETRY_SECONDS, TABLE_SECONDS
+from vreplication.settings import TABLE_SECONDS
 from vreplication.spark.session import Spark, SparkAway
 from vreplication.state import (
     compared,
@@ -56,7 +56,8 @@ from vreplication.verify import beside
 from vreplication.verify.beside import Beside
 from vreplication.verify.rounds import Examiner, markers_of
 from vreplication.verify.verify import Caller, verify
-from vreplication.workflows.online_ddl import conflicts, dedup, reverting, statistics, switching
+from vreplication.workflows.online_ddl import conflicts, dedup, retrying, reverting, statistics, switching
+from vreplication.workflows.online_ddl.retrying import Failed
 from vreplication.workflows.online_ddl.switching import Company, Member, Tried
 from vreplication.workflows.online_ddl.together import Together
 
@@ -426,7 +427,7 @@ def switch(
             number += 1
             if tried and tried.outcome.is_switched:
                 return
-            pause_before_retry(driver, number)
+            retrying.pause(driver, at.server, at.row, _failed(at, number, tried))
         except Mismatch as error:
             number += 1
             driver.notify(f"{error}; comparing them again")
@@ -495,9 +496,12 @@ def _tell(driver: Driver, tried: Tried) -> None:
         driver.report(waiting_for=outcome.reason)
 
 
-def pause_before_retry(driver: Driver, attempt: int) -> None:
-    """After the first attempt 0 seconds, then 5, 10, 30, 60, 60, …"""
-    driver.wait(CUTOVER_RETRY_SECONDS[min(attempt, len(CUTOVER_RETRY_SECONDS)) - 1])
+def _failed(at: AtGate, number: int, tried: Tried | None) -> Failed:
+    if tried is None:
+        return Failed(number=number)
+    # Of several tables that are switched together it may be another one that was blocked.
+    found = tried.outcome.blockers if len(at.company) == 1 else ()
+    return Failed(number=number, why=tried.outcome.reason, blocked_by=found)
 
 
 def clean_up(driver: Driver) -> None:
