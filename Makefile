@@ -34,7 +34,7 @@ demo-feed: install install-mysql install-kafka ## Feed MariaDB and MySQL through
 
 test: ## Install what is missing and run all tests, on MariaDB and on MySQL
 	@$(PYTHON) -m sandbox.install python java archive bytecode mariadb postgres keyring mysql kafka prometheus chromium browser
-	@$(VENV)/pytest tests -n 4 --dist loadgroup
+	@$(VENV)/pytest tests -n 3 --dist loadgroup --no-loadscope-reorder
 
 versions: install install-mysql install-kafka ## A part of the tests on other versions of the servers (SERVERS="mariadb-11.8 mysql-8.0")
 	@$(PYTHON) -m sandbox.versions $(or $(SERVERS),$(shell $(PYTHON) -m sandbox.versions)) || true

@@ -62,6 +62,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", f"in_turn: half of its cases, each value on both servers or on one in turn; all with {EVERY_CASE}=1"
     )
+    config.addinivalue_line(
+        "markers", f"either: each case on one of the servers, a module's tests in turn; on both with {EVERY_CASE}=1"
+    )
 
 
 def _collect_seldom() -> None:
@@ -105,17 +108,27 @@ def _is_left_out(item: pytest.Item, seen: dict[tuple[str, int], list[str]]) -> b
     """Of a product of values, where their places add up to an odd number: each value stays, of three each pair."""
     marker = item.get_closest_marker("in_turn")
     if marker is None:
-        return False
+        return _is_on_the_other_server(item, seen)
     return _flavor(item) != marker.args[0] if marker.args else sum(_places(item, seen)) % 2 == 1
+
+
+def _is_on_the_other_server(item: pytest.Item, seen: dict[tuple[str, int], list[str]]) -> bool:
+    if not (item.get_closest_marker("either") and _flavor(item)) or item.get_closest_marker("only_on"):
+        return False
+    test = item.nodeid.partition("[")[0]
+    return (_place(seen[test.partition("::")[0], -1], test) + sum(_places(item, seen))) % 2 == 1
 
 
 def _places(item: pytest.Item, seen: dict[tuple[str, int], list[str]]) -> Iterator[int]:
     """Of each parameter of a test's (the server is one), which of its values this is."""
     for at, value in enumerate(item.callspec._idlist):  # type: ignore[attr-defined]
-        values = seen[item.nodeid.partition("[")[0], at]
-        if value not in values:
-            values.append(value)
-        yield values.index(value)
+        yield _place(seen[item.nodeid.partition("[")[0], at], value)
+
+
+def _place(values: list[str], value: str) -> int:
+    if value not in values:
+        values.append(value)
+    return values.index(value)
 
 
 def pytest_collection_finish() -> None:

@@ -11,6 +11,8 @@ from alone import LOAD, dag_words, in_airflow
 
 from sandbox.databases import Database
 
+pytestmark = pytest.mark.either
+
 YAML = "jobs: [{name: orders, source: a, target: b, table: t, time_column: at}]"
 
 

@@ -27,7 +27,7 @@ from vreplication.state import journal, workflows
 
 __all__ = ["_pair_servers"]
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("airflow"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("airflow"), pytest.mark.timeout(600), pytest.mark.either]
 T = "CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(20))"
 
 

@@ -20,7 +20,7 @@ from vreplication.state.moves import Side
 
 __all__ = ["_pair_servers", "pair"]
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("airflow"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("airflow"), pytest.mark.timeout(900), pytest.mark.either]
 T = "CREATE TABLE t (id INT PRIMARY KEY, n INT NOT NULL, v VARCHAR(40), KEY (n)) COLLATE utf8mb4_general_ci"
 
 

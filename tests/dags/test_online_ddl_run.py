@@ -31,7 +31,7 @@ from vreplication.phases import Phase
 from vreplication.state import journal, lease
 from vreplication.workflows import operate
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("airflow")]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("airflow"), pytest.mark.either]
 
 
 @pytest.fixture

@@ -22,6 +22,8 @@ from vreplication.ui import Run, answers, live
 from vreplication.ui.asking import Source
 from vreplication.ui.lakes import Lake
 
+pytestmark = pytest.mark.either
+
 __all__ = ["clients", "home", "patient", "session", "workflow"]
 
 

@@ -27,6 +27,8 @@ from vreplication.ui import asking
 from vreplication.ui.asking import Source
 from vreplication.ui.pulse import Silence
 
+pytestmark = pytest.mark.either
+
 __all__ = ["clients", "home", "patient", "session", "workflow"]
 
 

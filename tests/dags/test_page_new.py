@@ -17,6 +17,8 @@ from vreplication.state import workflows
 from vreplication.ui import answers, starting
 from vreplication.ui.asking import Source
 
+pytestmark = pytest.mark.either
+
 __all__ = ["airflow", "clients", "home", "patient", "session"]
 ROUTES = [("GET", "/new"), ("POST", "/new"), ("GET", "/api/tables?conn_id=main"), ("POST", "/api/plan")]
 

@@ -25,6 +25,8 @@ from vreplication.state.workflows import WorkflowRow
 from vreplication.ui import Run, answers
 from vreplication.ui.asking import Source
 
+pytestmark = pytest.mark.either
+
 __all__ = ["airflow", "clients", "home", "patient", "session", "workflow"]
 STATIC = ["/static/page.js", "/static/uplot/uPlot.iife.min.js"]
 PAGES = ["/", "/metrics", f"/workflows/{WORKFLOW}", "/runs/online_ddl/manual__1", *STATIC]

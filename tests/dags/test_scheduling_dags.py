@@ -21,6 +21,8 @@ from vreplication.scheduler import due, queueing
 from vreplication.settings import SIDECAR
 from vreplication.state import lease, queue, workflows
 
+pytestmark = pytest.mark.either
+
 TELL = f"""{LOAD}
 tell({{
     "dag_id": dag.dag_id, "tasks": sorted(dag.task_dict), "catchup": dag.catchup, "runs": dag.max_active_runs,

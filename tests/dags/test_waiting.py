@@ -21,6 +21,8 @@ from vreplication.settings import SIDECAR
 from vreplication.state import gate, layout, lease, verdicts, workflows
 from vreplication.state.verdicts import Verdict
 
+pytestmark = pytest.mark.either
+
 FIRST = """
 import asyncio, importlib
 from vreplication.airflow import triggers

@@ -20,6 +20,8 @@ from vreplication.backfill.rows import Row
 from vreplication.backfill.upsert import Upsert
 from vreplication.errors import BadValue, Interrupted, Refused
 
+pytestmark = pytest.mark.either
+
 Make = Callable[..., Case]
 
 

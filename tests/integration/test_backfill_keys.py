@@ -14,6 +14,8 @@ from tests.support.private_server import private_server
 from vreplication.errors import BadValue, Refused
 from vreplication.mysql.session import connect
 
+pytestmark = pytest.mark.either
+
 Make = Callable[..., Case]
 NEXT = (utc("2026-03-02"), utc("2026-03-03"))
 BIN = "CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"

@@ -22,7 +22,7 @@ from vreplication.backfill import run, slices
 from vreplication.errors import BadValue
 from vreplication.mysql.url import SourceUrl
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.either]
 
 FILL = (
     "INSERT INTO s WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000) "

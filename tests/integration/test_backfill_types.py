@@ -16,6 +16,8 @@ from sandbox.servers import RunningServer
 from tests.support.private_server import private_server
 from vreplication.mysql.quoting import ident
 
+pytestmark = pytest.mark.either
+
 COLUMNS = {
     "ti": ("TINYINT", ["-128", "127"]),
     "bu": ("BIGINT UNSIGNED", ["18446744073709551615", "0"]),

@@ -24,6 +24,8 @@ from vreplication.settings import SIDECAR
 from vreplication.state import journal, layout, progress, verdicts, workflows
 from vreplication.state.workflows import WorkflowRow
 
+pytestmark = pytest.mark.either
+
 ID = "orders-1"
 
 

@@ -20,7 +20,7 @@ from vreplication.settings import SIDECAR
 from vreplication.state import layout, lease
 from vreplication.workflows.move_tables.streams import stream_id
 
-pytestmark = pytest.mark.usefixtures("quick")
+pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.either]
 Doctor = Callable[[], tuple[int, set[tuple[str, str, str]]]]
 
 

@@ -37,6 +37,8 @@ from vreplication.feed.dispatch import Dispatcher, Rule
 from vreplication.feed.feed import Run
 from vreplication.feed.messages import Kind
 
+pytestmark = pytest.mark.either
+
 _ROWS = 3_000
 _SEVERAL = 1_000
 """Rows that make a transaction giant here."""

@@ -38,6 +38,8 @@ from vreplication.feed.dispatch import Rule
 from vreplication.feed.messages import Kind, read_tags
 from vreplication.feed.producer import FeedProducer
 
+pytestmark = pytest.mark.either
+
 Begin = Callable[..., Running]
 
 

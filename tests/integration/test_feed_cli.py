@@ -36,6 +36,8 @@ from vreplication.state import journal, layout, lease, workflows
 from vreplication.workflows import operate
 from vreplication.workflows.changefeed import run as feeding
 
+pytestmark = pytest.mark.either
+
 
 @pytest.fixture
 def source(server: RunningServer) -> Iterator[Database]:

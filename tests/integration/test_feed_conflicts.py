@@ -36,6 +36,8 @@ from vreplication.planning.facts import Verdict
 from vreplication.workflows.changefeed.plan import make_feed_plan
 from vreplication.workflows.changefeed.spec import make_feed_spec
 
+pytestmark = pytest.mark.either
+
 CONFLICT = Rule(way="conflict")
 TABLE = "(id INT PRIMARY KEY, u VARCHAR(9) COLLATE utf8mb4_general_ci, n INT, w INT, UNIQUE (u), UNIQUE (n))"
 POINTS = ("consume.before_apply", "consume.before_commit", "consume.after_commit", "consume.read")

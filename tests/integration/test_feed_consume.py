@@ -28,6 +28,8 @@ from vreplication.mysql.session import Session, connect
 from vreplication.settings import SIDECAR
 from vreplication.state import layout
 
+pytestmark = pytest.mark.either
+
 MODES = ("row", "transaction")
 QUICK = {"session_timeout_ms": 6000, "heartbeat_interval_ms": 500}
 """A process that is gone is noticed as soon as the broker allows."""

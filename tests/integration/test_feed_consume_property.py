@@ -26,6 +26,8 @@ from vreplication.mysql.processes import processes
 from vreplication.mysql.session import Session, connect
 from vreplication.settings import SIDECAR
 
+pytestmark = pytest.mark.either
+
 LENGTH = 25
 
 

@@ -35,6 +35,8 @@ from vreplication.state import feeds as state_feeds
 from vreplication.state import layout
 from vreplication.workflows.changefeed.driver import FeedDriver
 
+pytestmark = pytest.mark.either
+
 
 @pytest.fixture
 def begin(kafka_cluster: Cluster, database: Database, tmp_path: Path) -> Iterator[Callable[..., Running]]:

@@ -25,6 +25,8 @@ from vreplication.feed.check import check
 from vreplication.feed.dispatch import Rule
 from vreplication.feed.producer import FeedProducer, let_go
 
+pytestmark = pytest.mark.either
+
 LONELY = 2
 """The broker that alone has partition 1."""
 

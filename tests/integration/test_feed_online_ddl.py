@@ -32,6 +32,8 @@ from vreplication.mysql.remark import Altered, with_remark
 from vreplication.mysql.session import SqlError
 from vreplication.state import layout
 
+pytestmark = pytest.mark.either
+
 ODD = (
     "ADD COLUMN `z` VARCHAR(40) DEFAULT 'ö*/ /*! \\\\ \" \U0001f600 -- ', -- why\n"
     " MODIFY n BIGINT COMMENT '/* vreplication {} */'"

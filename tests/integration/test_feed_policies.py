@@ -27,6 +27,8 @@ from vreplication.feed.large import OVERHEAD, parse
 from vreplication.feed.messages import Kind
 from vreplication.mysql.session import Session, connect
 
+pytestmark = pytest.mark.either
+
 KEYS = Rule(way="index-value")
 LIMIT = 20_000
 LETTERS = 'zß水🍌"\\\x00\n'

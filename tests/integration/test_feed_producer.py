@@ -39,6 +39,8 @@ from vreplication.feed.messages import Kind
 from vreplication.feed.producer import FeedProducer
 from vreplication.feed.terms import Feed
 
+pytestmark = pytest.mark.either
+
 
 @pytest.fixture
 def begin(kafka: Cluster, database: Database, tmp_path: Path) -> Iterator[Callable[..., Running]]:

@@ -25,6 +25,8 @@ from vreplication.feed.messages import Kind
 from vreplication.feed.topics import followed
 from vreplication.state import layout
 
+pytestmark = pytest.mark.either
+
 
 @pytest.fixture
 def begin(kafka: Cluster, database: Database, tmp_path: Path) -> Iterator[Callable[..., Running]]:

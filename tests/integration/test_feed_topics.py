@@ -44,6 +44,8 @@ from vreplication.planning.facts import Verdict
 from vreplication.workflows.changefeed.plan import make_feed_plan, plan_json
 from vreplication.workflows.changefeed.spec import make_feed_spec
 
+pytestmark = pytest.mark.either
+
 OPENING = ("feed.topic.made", "feed.topic.noted")
 
 

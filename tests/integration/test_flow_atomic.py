@@ -23,7 +23,7 @@ ID = "atomic"
 MEMBERS = groups.members(ID, len(TABLES))
 WORDS = ("--table", "orders", "--table", "items", "--alter", ALTER, "--workflow", ID, "--atomic")
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.either]
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from vreplication.verify import beside, verify
 from vreplication.verify import since as rounds
 from vreplication.workflows import operate
 
-pytestmark = pytest.mark.usefixtures("quick", "_by_keys_alone")
+pytestmark = [pytest.mark.usefixtures("quick", "_by_keys_alone"), pytest.mark.either]
 ROWS = 400
 
 

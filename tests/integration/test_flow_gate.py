@@ -27,7 +27,7 @@ from vreplication.workflows import operate
 from vreplication.workflows.online_ddl import run as online_ddl
 from vreplication.workflows.online_ddl import steps
 
-pytestmark = pytest.mark.usefixtures("quick")
+pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.either]
 ROWS = 300
 """More than are repaired key by key when all of them are wrong."""
 

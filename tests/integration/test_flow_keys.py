@@ -23,7 +23,7 @@ from vreplication.mysql.session import Session, SqlError, connect
 from vreplication.state import lease, markers, workflows
 from vreplication.workflows import operate
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.usefixtures("quick")]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.usefixtures("quick"), pytest.mark.either]
 
 WORDS = (
     "a",

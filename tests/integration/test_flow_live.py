@@ -12,6 +12,8 @@ from vreplication.mysql.session import connect
 from vreplication.phases import Phase
 from vreplication.state import workflows
 
+pytestmark = pytest.mark.either
+
 ROWS = 30_000
 ALTER = (
     "ADD COLUMN region VARCHAR(16) NOT NULL DEFAULT 'eu' AFTER id, MODIFY amount DECIMAL(14,4) NOT NULL, "

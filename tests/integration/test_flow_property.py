@@ -25,6 +25,8 @@ from vreplication.state import workflows
 from vreplication.workflows import operate
 from vreplication.workflows.online_ddl import run as online_ddl
 
+pytestmark = pytest.mark.either
+
 GROUPS, SIDE_BY_SIDE = 18, 4
 _LEGAL = frozenset({1062, 1048})
 COPIED, FOLLOWED = "complete by the copy alone", "complete by copy and catch-up"

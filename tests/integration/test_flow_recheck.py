@@ -30,7 +30,7 @@ from vreplication.verify.rounds import read_keys
 from vreplication.verify.since import SinceRounds
 from vreplication.workflows import operate
 
-pytestmark = pytest.mark.usefixtures("quick")
+pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.either]
 ROWS = 300
 
 

@@ -15,6 +15,8 @@ from vreplication.planning.plan import make_plan
 from vreplication.planning.spec import Spec
 from vreplication.settings import SIDECAR
 
+pytestmark = pytest.mark.either
+
 CASES = {
     "no shared key": ("CREATE TABLE t (a INT NULL, KEY (a))", "ADD COLUMN z INT", "unique"),
     "foreign key child": (

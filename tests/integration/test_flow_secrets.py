@@ -25,6 +25,8 @@ from vreplication.ui.asking import Answer, Source
 from vreplication.workflows import operate
 from vreplication.workflows.online_ddl import retrying
 
+pytestmark = pytest.mark.either
+
 __all__ = ["quick"]
 
 ROWS = 200

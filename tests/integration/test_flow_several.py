@@ -15,19 +15,20 @@ from sandbox import orders
 from sandbox.databases import Database
 from sandbox.proof import keep_copy, prove
 from sandbox.workload import Workload
-from tests.support.flow import Ended, call, command, finish, paused_at, wait_until
-from tests.support.run_ddl import replicates
-from vreplication import pausepoints
+from tests.support.flow import Ended, call, command, finish, paused_at, pauses, wait_until
+from tests.support.forked import Forked
+from tests.support.run_ddl import replicates, start
 from vreplication.mysql.session import connect
 from vreplication.phases import Phase
 from vreplication.state import groups, workflows
 
+__all__ = ["pauses"]
 ROWS = 3_000
 TABLES = ("orders", "items", "stock")
 ALTER = "ADD COLUMN region VARCHAR(16) NOT NULL DEFAULT 'eu', ADD INDEX by_customer (customer)"
 ID = "several"
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400), pytest.mark.either]
 
 
 @pytest.fixture
@@ -71,7 +72,7 @@ def phases(database: Database) -> list[Phase | None]:
     return [row.phase if row else None for row in rows]
 
 
-def wait_at_gates(database: Database, running: subprocess.Popen[str]) -> None:
+def wait_at_gates(database: Database, running: subprocess.Popen[str] | Forked) -> None:
     """Until all of them wait for their release."""
 
     def is_there() -> bool:
@@ -90,6 +91,7 @@ def ends(ended: Ended) -> dict[str, str]:
     return {str(each["table"]): str(each["event"]) for each in ended.last["tables"]}
 
 
+@pytest.mark.spark
 def test_all_are_changed_with_one_reader_and_nothing_is_lost(tables: Database) -> None:
     """Held at their gates they are released together; what was asked of all holds for those that have not begun."""
     with written_to(tables) as workloads:
@@ -112,9 +114,9 @@ def test_all_are_changed_with_one_reader_and_nothing_is_lost(tables: Database) -
 
 
 @pytest.mark.only_on("mysql")
-def test_one_that_fails_leaves_the_others_alone(tables: Database) -> None:
+def test_one_that_fails_leaves_the_others_alone(tables: Database, tmp_path: Path) -> None:
     with written_to(tables) as workloads:
-        running = command(tables, *words("--cutover", "manual"))
+        running = start(tables, tmp_path, words("--cutover", "manual")).process
         wait_at_gates(tables, running)
         workloads["items"].stop()
         tables.admin.execute_raw(f"ALTER TABLE {tables.name}.items ADD COLUMN odd INT")
@@ -128,29 +130,29 @@ def test_one_that_fails_leaves_the_others_alone(tables: Database) -> None:
 
 
 @pytest.mark.only_on("mariadb")
-def test_killed_it_goes_on_with_those_that_are_left(tables: Database) -> None:
+def test_killed_it_goes_on_with_those_that_are_left(tables: Database, tmp_path: Path) -> None:
     with written_to(tables) as workloads:
-        running = command(tables, *words("--cutover", "manual"))
+        running = start(tables, tmp_path, words("--cutover", "manual")).process
         wait_at_gates(tables, running)
         assert call(tables, "release", f"{ID}.1").code == 0
         wait_until(lambda: phases(tables)[0] is Phase.COMPLETE, "the released one does not switch")
-        os.kill(running.pid, signal.SIGKILL)
-        running.wait()
+        running.kill()
+        running.communicate()
         for workload in workloads.values():
             workload.wait_for(20)
         assert call(tables, "release", ID).code == 0
         wait_until(lambda: dumps(tables) == 0, "catch-up outlives its parent")
-        ended = call(tables, "resume", ID, "--json")
+        ended = start(tables, tmp_path, ("resume", ID, "--json")).finish()
         assert (ended.code, ends(ended)) == (0, dict.fromkeys(TABLES, "complete")), ended
         for name, workload in workloads.items():
             is_proved(tables, name, workload)
 
 
-def test_cancelled_while_one_of_them_is_planned(tables: Database, tmp_path: Path) -> None:
+def test_cancelled_while_one_of_them_is_planned(tables: Database, tmp_path: Path, pauses: Path) -> None:
     """It has been asked for already what was wanted of all, and has no row yet to which that could be written."""
-    with paused_at(tmp_path, "workflow.planned"):
-        running = command(tables, *words("--tables-at-once", "1"), **{pausepoints.VARIABLE: str(tmp_path)})
-        wait_until(lambda: (tmp_path / "workflow.planned.reached").exists(), "nothing is planned")
+    with paused_at(pauses, "workflow.planned"):
+        running = start(tables, tmp_path, words("--tables-at-once", "1")).process
+        wait_until(lambda: (pauses / "workflow.planned.reached").exists(), "nothing is planned")
         cancelled = call(tables, "cancel", ID, "--yes")
         assert cancelled.code == 0, cancelled
     ended = finish(running)
@@ -161,9 +163,9 @@ def test_cancelled_while_one_of_them_is_planned(tables: Database, tmp_path: Path
 
 
 @pytest.mark.only_on("mysql")
-def test_cancelled_together(tables: Database) -> None:
+def test_cancelled_together(tables: Database, tmp_path: Path) -> None:
     with written_to(tables) as workloads:
-        running = command(tables, *words("--cutover", "manual"))
+        running = start(tables, tmp_path, words("--cutover", "manual")).process
         wait_at_gates(tables, running)
         assert call(tables, "cancel", ID, "--yes").code == 0
         ended = finish(running)

@@ -26,6 +26,8 @@ from vreplication.workflows.online_ddl import tasks
 from vreplication.workflows.online_ddl.tasks import Stage
 from vreplication.workflows.stages import Ended
 
+pytestmark = pytest.mark.either
+
 
 @pytest.fixture
 def stage(database: Database, quick: None, monkeypatch: pytest.MonkeyPatch) -> Stage:

@@ -17,7 +17,7 @@ from vreplication.schema import statistics
 from vreplication.state import journal
 from vreplication.workflows import operate
 
-pytestmark = pytest.mark.usefixtures("quick")
+pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.either]
 
 COLUMNS = "a INT, b VARCHAR(20), c DATETIME, d INT, e INT, w INT, g INT AS (a + 1) STORED, KEY ka (a), KEY kd (d, c)"
 ALTER = "ADD COLUMN z INT, RENAME COLUMN b TO bb, MODIFY d BIGINT, DROP COLUMN e, RENAME KEY ka TO kb"

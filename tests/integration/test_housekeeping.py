@@ -21,7 +21,7 @@ from vreplication.scheduler import housekeeping
 from vreplication.settings import SIDECAR
 from vreplication.state import history, journal, layout, lease, leftovers, workflows
 
-pytestmark = pytest.mark.usefixtures("quick")
+pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.either]
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from vreplication.feed.layout import Layout
 from vreplication.feed.messages import Encoded
 from vreplication.schema.model import Column
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.either]
 
 
 def column(name: str, type: str = "int", at: int = 1) -> Column:

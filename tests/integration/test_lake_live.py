@@ -27,7 +27,7 @@ from vreplication.feed.messages import Kind
 from vreplication.mysql.session import connect
 from vreplication.state import layout as sidecar
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.either]
 KEYS = Rule(way="index-value")
 
 

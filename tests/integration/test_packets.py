@@ -21,6 +21,8 @@ from vreplication.schema.checksum import checksum, row_hashes, source_side, targ
 from vreplication.settings import SIDECAR
 from vreplication.state import lease
 
+pytestmark = pytest.mark.either
+
 MIB = 1 << 20
 
 

@@ -22,6 +22,8 @@ from vreplication.scheduler import due, queueing
 from vreplication.settings import SIDECAR
 from vreplication.state import journal, layout, lease, queue, workflows
 
+pytestmark = pytest.mark.either
+
 Capture = pytest.CaptureFixture[str]
 
 

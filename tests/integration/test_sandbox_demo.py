@@ -12,6 +12,8 @@ from rich.console import Console
 from sandbox import demo, servers
 from sandbox.demo import Demo
 
+pytestmark = pytest.mark.either
+
 # Called like vreplication; does the ALTER in the plain way, then the fault.
 _STAND_IN = """
 import os, sys

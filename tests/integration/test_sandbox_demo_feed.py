@@ -16,6 +16,8 @@ from sandbox.feed_workload import MARIADB, MYSQL, TABLES, Missing, Orders, Reade
 from vreplication.errors import Ambiguous
 from vreplication.mysql.session import Session
 
+pytestmark = pytest.mark.either
+
 
 @pytest.mark.xdist_group("kafka_cluster")
 def test_two_servers_into_a_third_are_proved(tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ import pytest
 from sandbox.databases import Database
 from vreplication.mysql.session import Session, SqlError, connect
 
+pytestmark = pytest.mark.either
+
 DENIED = {1044, 1045, 1142, 1227, 1410}
 
 

@@ -17,6 +17,8 @@ from sandbox.writer import Share, Writer
 from tests.support.flow import wait_until
 from vreplication.mysql.session import connect
 
+pytestmark = pytest.mark.either
+
 ROWS = 400
 
 

@@ -21,6 +21,8 @@ from vreplication.state.workflows import WorkflowRow
 from vreplication.workflows import operate
 from vreplication.workflows.online_ddl import steps
 
+pytestmark = pytest.mark.either
+
 WORKFLOW = "wf-1"
 RANGE = KeyRange(lower=("1",), upper=("9",), has_lower=True)
 

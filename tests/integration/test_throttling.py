@@ -36,7 +36,7 @@ from vreplication.state import gate, journal, throttling, workflows
 from vreplication.throttle.pace import spared
 from vreplication.workflows import operate
 
-pytestmark = pytest.mark.usefixtures("quick")
+pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.either]
 ALTER = "ADD COLUMN z INT"
 
 

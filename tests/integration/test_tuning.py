@@ -26,6 +26,8 @@ from vreplication.rowcopy.spark_job import run_copy
 from vreplication.settings import SIDECAR, Tuning
 from vreplication.state import journal, layout, ledger, tuning, workflows
 
+pytestmark = pytest.mark.either
+
 FILL = (
     "INSERT INTO t WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000) SELECT i, i FROM n",
     *(f"INSERT INTO t SELECT id + {1000 << k}, v FROM t" for k in range(4)),

@@ -24,6 +24,8 @@ from vreplication.phases import Phase
 from vreplication.progress import snapshot
 from vreplication.state import progress
 
+pytestmark = pytest.mark.either
+
 MANY = (
     "INSERT INTO t SELECT 1000 + a.id * 50 + b.id, 'many', NULL FROM t a, (SELECT id DIV 10 id FROM t) b WHERE a.id<200"
 )

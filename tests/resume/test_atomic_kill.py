@@ -16,6 +16,8 @@ from vreplication.mysql.processes import processes
 from vreplication.mysql.session import Session, connect
 from vreplication.state import groups
 
+pytestmark = pytest.mark.either
+
 ID = "atomic"
 WORDS = ("online-ddl", "--table", "orders", "--table", "items", "--alter", ALTER, "--workflow", ID, "--atomic")
 CHAINS = (

@@ -26,6 +26,8 @@ from vreplication.mysql.url import SourceUrl
 from vreplication.planning.spec import Spec
 from vreplication.workflows.online_ddl import retrying
 
+pytestmark = pytest.mark.either
+
 PATIENCE_SECONDS = 1.5
 BOUND_SECONDS = 90.0
 """Of a whole run, however often it is cut: it is far below any of our own timeouts."""

@@ -13,6 +13,8 @@ from tests.support.flow import paused_at, settings
 from tests.support.run_ddl import start, wait_gone, wait_reached
 from vreplication.mysql.session import connect
 
+pytestmark = pytest.mark.either
+
 WORDS = (
     *("online-ddl", "--table", "t", "--alter", ALTER, "--workflow", "w", "--yes", "--json", "--chunk-rows", "5"),
     *("--on-duplicate", "keep-first"),

@@ -23,6 +23,8 @@ from vreplication.settings import SIDECAR, Tuning
 from vreplication.state import checkpoint, gate, lease, tuning, workflows
 from vreplication.workflows import operate
 
+pytestmark = pytest.mark.either
+
 CHAINS = (
     (
         "workflow.planned",

@@ -22,7 +22,7 @@ from vreplication.workflows.move_tables import switch
 
 __all__ = ["_pair_servers", "pair", "pauses", "quick"]
 
-pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.timeout(240), pytest.mark.either]
 
 THERE = (
     "copy.after_open", "copy.before_land", "apply.before_flush", "verify.comparing", "switch.denying", "deny.locked",

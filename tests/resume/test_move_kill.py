@@ -23,6 +23,8 @@ from vreplication.phases import Phase
 from vreplication.state import moves, workflows
 from vreplication.state.moves import Decision, Side
 
+pytestmark = pytest.mark.either
+
 __all__ = ["_pair_servers", "pair", "pauses"]
 
 PREPARING = ("prepare.tables_made", "prepare.done", "copy.after_open", "copy.before_land", "workflow.verified")

@@ -12,6 +12,8 @@ from tests.support.revertible import ALTER, fill, rows_of, told, writing, writte
 from tests.support.run_ddl import start, wait_gone, wait_reached
 from vreplication.mysql.session import connect
 
+pytestmark = pytest.mark.either
+
 WORDS = ("online-ddl", "--table", "t", "--alter", ALTER, "--workflow", "w", "--revert-window", "1d", "--yes", "--json")
 REVERT, CLEANUP = ("revert", "w", "--yes", "--json"), ("cleanup", "w", "--yes", "--json")
 OPENING = ("revert.place_found", "revert.opened", "workflow.cleaned")

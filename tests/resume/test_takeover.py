@@ -18,6 +18,8 @@ from tests.support.run_ddl import Command, is_gone, replicates, wait_gone
 from vreplication.mysql.session import connect
 from vreplication.settings import SIDECAR
 
+pytestmark = pytest.mark.either
+
 CHAINS = (
     ("prepare.tables_made", "verify.began", "cutover.locked"),
     ("copy.before_land", "workflow.gate_open", "cutover.sentry_dropped"),
