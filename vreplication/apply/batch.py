@@ -66,6 +66,8 @@ class Batch:
             self._gone(before)
             return
         key, values = after
+        # R4: the old side of a key change is a delete like any other, tombstone included; left out, both keys would
+        # hold the row.
         if before is not None and before != key:
             self._gone(before)
         self.nbytes += len(values) + len(key)
@@ -86,9 +88,14 @@ class Batch:
     def rounds(self, wanted: int) -> list[list[Share]]:
         """One after the other, each of up to `wanted` independent shares."""
         items = sorted(self._last.items(), key=self._near)
+        # One connection writes its deletes before its writes by itself, and exact keys of deletes and of writes are
+        # different rows. Else a connection could write 'A' before another one has deleted 'a', and the row just written
+        # would go.
         if wanted == 1 or (self._is_exact and not self._takes_out):
             return [_shares(items, wanted)]
         deletes: list[tuple[str, str | None]]
+        # U1: the next round begins when this one has committed on all connections. Without that barrier a write of one
+        # connection pushes out, under a second unique key, what another one has still to delete.
         deletes = [(key, None) for key, row in items if row is None or self._takes_out]
         writes = [item for item in items if item[1] is not None]
         return [_shares(part, wanted) for part in (deletes, writes) if part]
@@ -98,6 +105,7 @@ class Batch:
 
         Where connections write side by side they wait for each other's gaps, and in turns: 30 deadlocks in 40,000 rows.
         """
+        # The length first, so that of integers 9 comes before 10.
         return (len(item[0]) if self._is_exact else 0), item[0]
 
 

@@ -135,19 +135,28 @@ class Lowest:
     def _settle(self, session: Session, most: int) -> int:
         session.execute_raw(f"DELETE FROM {self._batch}")
         session.execute_raw(f"DELETE FROM {self._wanted}")
+        # Before any row is looked at (notes_read_first): of a change that commits between the two, the note would be
+        # taken for settled although its row was read as it had been.
         found = touched.take(session, self.workflow, self._batch, self.key, self.values, most)
         if not found:
             return 0
         reach("lowest.notes_read")
+        # Without a lock on the full copy: what changes behind this reading has a note of its own, and is settled again.
         self._want(session)
         session.execute_raw(
+            # keys_cleared: a row that is gone from the full copy, or has lost its value, is written by nothing below.
             f"DELETE t FROM {self._wanted} AS w STRAIGHT_JOIN {self.table} AS t ON {self._is_wanted('t')}"
         )
         columns, picked = ",".join(self._written), ",".join(f"m.{name}" for name in self._written)
         session.execute_raw(
+            # others_replaced: the row that holds the value may stand in no note. The fill wrote it while a lower key,
+            # whose note this is, did not have the value yet.
             f"REPLACE INTO {self.table} ({columns}) SELECT STRAIGHT_JOIN {picked} FROM {self._wanted} AS w"
             f" JOIN {self.full} AS m ON {self._is_wanted('m')} WHERE {self.stays('m')}"
         )
+        # removed_with_rows: removed apart from the rows, a crash in between would lose what the notes ask for. And only
+        # those that were read: numbers are given before the commit, so a lower one may become visible later
+        # (only_read_removed).
         touched.remove(session, self.workflow, self._batch)
         reach("lowest.before_commit")
         return found
@@ -158,6 +167,7 @@ class Lowest:
         values = [touched.value_column(i) for i in range(len(self.values))]
         into = f"INSERT IGNORE INTO {self._wanted} ({','.join(keys)})"
         session.execute_raw(f"{into} SELECT {','.join(keys)} FROM {self._batch}")
+        # heirs_looked_for: the row that comes next when the lowest one goes was touched by nobody, so no note names it.
         known = " AND ".join(f"{value} IS NOT NULL" for value in values)
         each = f"SELECT DISTINCT {','.join(values)} FROM {self._batch} WHERE {known}"
         heirs = ",".join(
@@ -181,6 +191,8 @@ class Lowest:
         by_key = f"{self._wanted} AS w STRAIGHT_JOIN {self.table} AS t ON {self._is_wanted('t')}"
         by_value = f"{self._noted_values} AS b STRAIGHT_JOIN {self.table} AS t ON {same}"
         return (
+            # Three looks, because a row may be wrong under a key that no note has: it stands in the new table under a
+            # noted value, or is missing where the full copy has rows of that value.
             self._wrong(session, of_full, "1=1", by_key, "1=1")
             or self._not_there(session, by_value, "1=1")
             or self._without_row(session)
@@ -209,6 +221,8 @@ class Lowest:
 
     def _missing(self, session: Session, full: str, where: str) -> list[str]:
         """Rows that should be in the new table and are not, or are others."""
+        # One statement reads both tables and the notes at one moment. So what differs without a note is wrong for
+        # certain, and there is no false alarm to wait for (docs/design/duplicates.md, Comparing).
         differs = " OR ".join(f"NOT {_same(column)}" for column in self.new.columns)
         return self._keys(
             session,
@@ -242,6 +256,8 @@ class Lowest:
         """Copy what does not stay of a range into the side table. The full copy changes no more."""
         columns, picked = ",".join(self._written), ",".join(f"m.{name}" for name in self._written)
         where = range_sql(self._key_columns, lower, upper, alias="m")
+        # Judged by the full copy alone (left_over_by_copy): the table in use lacks what the application has deleted
+        # since, and that row would be set aside as one that gave way. IGNORE, for a range is done again after a crash.
         sql = f"INSERT IGNORE INTO {side} ({columns}) SELECT {picked} FROM {self.full} AS m WHERE {where}"
         in_transaction(session, self.lease, lambda: _run(session, f"{sql} AND NOT {self.stays('m')}"))
 

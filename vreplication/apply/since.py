@@ -59,6 +59,7 @@ class SinceKeys:
     def save(self, position: Position) -> None:
         """Inside a transaction; `position`: everything before it has been noted. `saved` is to be called then."""
         number = self.round
+        # The keys stay in memory until `saved`: a lock wait rolls this transaction back and runs it again.
         since.save(self.session, self.workflow, self.keys, position.saved, number=number, next_number=number)
 
     def end_round(self, position: Position) -> int:

@@ -31,6 +31,8 @@ class _KnownKeys(Batch):
         self._target = target
 
     def add(self, change: RowChange) -> None:
+        # At its place in the log, not at the next flush: a row that is deleted again in the same transaction ends the
+        # workflow, too (docs/correctness.md, a key that may be NULL).
         for key in keys_of(change):
             if nulls.is_in(key):
                 raise nulls.written(self._target.mapping, key, self._target.table_id)
@@ -56,6 +58,7 @@ class TableWork:
     def _load(self, writers: Sequence[Session]) -> None:
         """Chunks not yet matched count as open: more tombstones than are needed do no harm."""
         unmatched = ledger.chunks(self._main, self.id, states=(ledger.OPEN, ledger.LANDED))
+        # 0 is below every batch: a match may forget no tombstone of before the restart while one of these is open.
         self.open = {(c.split, c.ordinal): 0 for c in unmatched}
         self.has_tombstones = writer.prune_tombstones(self._main, self.target, 0)
         self.has_suspects = not keytables.is_empty(self._main, names.suspect_table(self.id))
@@ -84,9 +87,11 @@ class TableWork:
         """What is to be noted of the batch's changes; from here on there may be tombstones of it."""
         # Under a new unique key a write may push another row out, which is a delete, too.
         makes_tombstones = bool(self.open) and (batch.has_deletes or self.may_collide)
+        # Stays true until a match finds the table empty: a later write of any key has to take it off the list (R4).
         self.has_tombstones = self.has_tombstones or makes_tombstones
         return Marks(
             number=number,
+            # Without an open chunk nobody holds an old image that could bring a deleted row back.
             batch=number if self.open else None,
             has_tombstones=self.has_tombstones,
             has_suspects=self.has_suspects,
@@ -112,9 +117,13 @@ class TableWork:
 
     def match(self, places: Sequence[Place], oldest: int) -> bool:
         """Delete the tombstoned keys again, then the chunks are matched. Returns whether tombstones are left."""
+        # The order is R5 and R12: deleted again, then forgotten, then matched. Forgotten first, or with the chunk
+        # matched by another transaction, a crash would leave a row that the copy brought back, and nobody to delete it.
         is_left = self.has_tombstones
         if is_left:
             writer.delete_again(self._main, self.target)
+            # Not all of them (pruned_behind_oldest): a chunk that was open beside this one may still land the same
+            # key's old image.
             is_left = writer.prune_tombstones(self._main, self.target, oldest)
         for split, ordinal in places:
             ledger.match(self._main, self.id, split, ordinal)

@@ -76,6 +76,7 @@ class UniqueWriter:
         return pushed
 
     def _delete(self, session: Session, keys: list[str], marks: Marks) -> None:
+        # A row's own next change takes its key off the list: what the row is now, that change has said.
         self._discard(session, self.dirty, keys)
         delete_keys(session, self.target, keys)
         if marks.batch is not None:
@@ -107,6 +108,8 @@ class UniqueWriter:
             keytables.discard(session, table, keys, len(self.target.key_columns))
 
     def _try_insert(self, session: Session, keys: list[str], rows: list[str]) -> bool:
+        # INSERT and not REPLACE, which would push rows out unseen (U4). The savepoint, because many rows are several
+        # statements, of which the server takes back only the one that failed.
         session.execute_raw("SAVEPOINT run")
         try:
             self._insert(session, rows)
@@ -145,6 +148,7 @@ class UniqueWriter:
             session.execute_raw(f"DELETE FROM {probe}")
         write_rows(session, self.target, "INSERT", probe, [row])
         found = 0
+        # By each key in turn: the row may be in several others' ways, and each of these has to be noted.
         for unique in self.target.mapping.target.keys:
             if unique.is_unique:
                 found += self._move_to_dirty(session, probe, unique, marks)
@@ -169,6 +173,9 @@ class UniqueWriter:
             if found:
                 reach(f"apply.before_push.{unique.name}")
             if found and marks.batch is not None:
+                # U4 (b): an open chunk that has read the row before its last change would insert that older image, and
+                # the copy of the dirty key would find it there and leave it
+                # (test_an_old_image_does_not_come_back_behind_the_row_that_pushed_it_out).
                 keytables.put_found(session, self.target.tombstones, str(marks.batch), keys, source)
             if found:
                 session.execute_raw(f"DELETE s {source}")

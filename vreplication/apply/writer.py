@@ -28,6 +28,7 @@ from vreplication.state.lease import Lease, fence
 
 _ATTEMPTS = 50
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.001, 0.1
+# No such table, no such schema: no fault of a row's value, so no row is named.
 _GONE = frozenset({1146, 1049})
 _ROW = re.compile(r"at row (\d+)")
 
@@ -103,13 +104,19 @@ def fenced(session: Session, first: Callable[[], None], work: Callable[[], None]
 def write_steps(session: Session, target: Target, steps: list[Step], marks: Marks) -> None:
     """Write the steps in order. To be called inside a transaction."""
     for step in steps:
+        # R6: no look which rows exist. A chunk that is landing has rows which no SELECT shows yet; a DELETE waits for
+        # their locks, a look would pass over them, and they would stay for ever.
         if step.values is None:
             delete_keys(session, target, step.keys)
             if marks.batch is not None:
+                # R4: with the rows. A chunk that was read before this delete still brings the row; without its
+                # tombstone nobody deletes it again when that chunk lands.
                 keytables.put(session, target.tombstones, step.keys, str(marks.batch))
         else:
             _replace(session, target, step.keys, step.values)
             if marks.has_tombstones:
+                # R4: a key that was deleted and written again is no tombstone any more; left there, the next landing
+                # would delete it.
                 keytables.discard(session, target.tombstones, step.keys, len(target.key_columns))
         if marks.has_suspects:
             touch_suspects(session, target, step.keys)
@@ -170,6 +177,8 @@ def _refuse_losses(session: Session, target: Target, first_row: int) -> None:
     for warning in session.warnings():
         if lost := loss(target.mapping.target, warning):
             at = _ROW.search(warning[2])
+            # As an error, although the server did the write: a value is never cut (F8), so the transaction has to be
+            # rolled back.
             raise LostValue(lost, first_row + int(at.group(1)) - 1 if at else None)
 
 
