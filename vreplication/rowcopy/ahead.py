@@ -43,6 +43,8 @@ def copy_ahead(
         for number in numbers[: max(1, len(numbers) // SHARE)]:
             if is_over():
                 return
+            # Under the chunk protocol like a task's, claim included: a task of Spark's that comes while we are at this
+            # split takes a newer attempt, and what we would still land is refused.
             result = copy_split(route, lease, mapping, job, number, Terms(check=check, is_over=is_over))
             if result.error is not None:
                 raise result.error

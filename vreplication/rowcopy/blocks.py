@@ -78,6 +78,8 @@ def _parameter(pair: ColumnPair) -> Parameter | None:
     if source.data_type in BYTE_TYPES and target.data_type in BYTE_TYPES:
         return _made(name, "?", BYTES, source.length)
     if source.data_type in LABELED:
+        # F16: by label. The new definition may list the labels in another order, and a number would then be another
+        # label.
         return _made(f"CAST(CONVERT({name} USING utf8mb4) AS BINARY)", "?", TEXT, None)
     return _plain(source, target)
 

@@ -86,6 +86,7 @@ class LongRow:
         if pair.is_constant or not has_bytes(pair.source):
             return "0"
         name = ident(pair.source.name)
+        # No JSON document is empty, so a length of 0 is MySQL's answer for one that no packet holds (see `_size`).
         length = f"NULLIF(LENGTH({name}),0)" if pair.source.data_type == "json" else f"LENGTH({name})"
         return f"IF({name} IS NULL,0,{length})"
 
@@ -106,12 +107,14 @@ class LongRow:
         for piece in self._pieces(pair):
             target.execute_raw(f"SET {name} = CONCAT({name}, X'{piece.hex()}')")
         target.execute_raw(f"SET {name} = {from_bytes_sql(self.mapping, pair, name)}")
+        # CONCAT gives NULL, with a warning and no error, as soon as the value is longer than max_allowed_packet.
         if target.value(f"SELECT LENGTH({name})") != size:
             raise self._refused(pair, size, limit)
         return pair.convert.format(name)
 
     def _pieces(self, pair: ColumnPair) -> Iterator[bytes]:
         """The value's bytes, a quarter of a packet at a time."""
+        # A quarter, for a piece is written in hexadecimal digits: two of them a byte.
         length = min(_PIECE_BYTES, self.packet_bytes // 4) // unit_bytes(pair.source)
         for start in itertools.count(1, length):
             found = self._read([piece_sql(pair.source, ident(pair.source.name), start, length)])

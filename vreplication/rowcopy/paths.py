@@ -118,6 +118,8 @@ class ServerPath:
         """Nothing: reading and writing are one statement."""
 
     def write(self, bounds: KeyRange) -> Copied:
+        # F2: both bounds and no LIMIT. With LIMIT, rows inserted behind the probe push others out, which are never
+        # copied. F3: under READ COMMITTED it reads without locks, so no writer waits for a chunk.
         sql = _select_sql(self.mapping, within(self.mapping, bounds))
         # The statement reads along the index, so its n-th row is the range's n-th, but for writes in between.
         place = _place(self.session, self.mapping, bounds)
@@ -139,6 +141,7 @@ class ZonePath:
         stage.create(self.session, self.mapping, self.workflow)
 
     def read(self, bounds: KeyRange) -> None:
+        # The rows of the chunk before are still there: they were put in outside of any transaction.
         stage.clear(self.session, self.mapping, self.workflow)
         sql = f"{stage.head(self.mapping, self.workflow)} {_rows_sql(self.mapping, within(self.mapping, bounds))}"
         self.count, _ = run_copying(self.session, self.mapping, lambda: self.session.execute_raw(sql), self._at(bounds))
@@ -214,6 +217,7 @@ class RowsPath:
         assert found is not None
         count, text = int(found[0]), "" if found[1] is None else as_text(found[1])
         # A cut value is as long as the limit; a row that is longer than a packet is NULL, which GROUP_CONCAT skips.
+        # The newlines are ours alone: text stands in the row as hexadecimal digits.
         is_whole = len(text) < self.text_limit and (text.count("\n") + 1 if text else 0) == count
         self.text = text if is_whole else None
         if count and text:
@@ -290,6 +294,7 @@ class RowsPath:
             with LongRow(self.ends, self.mapping, place, self.packet_bytes).assembled() as row:
                 copied, outcome = self._run(f"{insert} {row}", place) if row else (0, Outcome())
         else:
+            # Inside the server the row is no text, so no packet bounds it.
             copied, outcome = self._run(_select_sql(self.mapping, equal_sql(source_key(self.mapping), key)), place)
         return Copied(rows_read=copied + outcome.duplicates, rows_copied=copied, outcome=outcome)
 
@@ -329,6 +334,7 @@ class BulkPath:
     def write(self, bounds: KeyRange) -> Copied:
         if self.values is None:
             return self._streamed(bounds)
+        # No values, although rows were counted: each of them is NULL there, longer than a packet.
         if not self.values:
             return Copied(rows_read=0, rows_copied=0, outcome=Outcome()) if not self.count else self._streamed(bounds)
         try:

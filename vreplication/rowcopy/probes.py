@@ -65,6 +65,7 @@ def first_null(session: Session, mapping: TableMapping, bounds: KeyRange, column
 
 
 def _first(session: Session, mapping: TableMapping, where: str, order: str) -> Bound | None:
+    # A bound is never NULL, for `key > NULL` is true of no row: what lay behind it would be copied by nobody.
     rest = f"WHERE ({where}){nulls.known(source_key(mapping))} ORDER BY {order}"
     # Through execute with no arguments: literals of ours hold no per cent sign.
     beside = off_key_sql(mapping.source, mapping.source_index)

@@ -45,6 +45,8 @@ def copy_ranges(
     route = replace(route, replica=None)
     for number in _add_splits(route, lease, job, ranges):
         check()
+        # R15: cleared before the copy opens its chunk. A DELETE behind "opened" takes out changes that were applied
+        # since, and the older image that the copy has read would stay.
         if clear:
             _clear(route, lease, mapping, job, number, check)
         result = copy_split(route, lease, mapping, job, number, Terms(check=check))
@@ -88,6 +90,8 @@ def _clear(
     """Delete the split's rows from the shadow, slice by slice, each slice committed."""
     with connect(route.home, read_timeout=WORK_SECONDS, lock_wait_seconds=job.limits.lock_wait_seconds) as session:
         bounds = ledger.find_split(session, job.table, number).range
+        # R15: the attempt before ours may still be at work here; without the claim it could land old rows behind the
+        # DELETE.
         ledger.claim_split(session, job.table, number, our_lease=lease)
         where = target_range(mapping, bounds)
         while _delete_slice(session, lease, mapping, where):
@@ -100,6 +104,8 @@ def _delete_slice(session: Session, lease: Lease, mapping: TableMapping, where: 
     order = order_sql(tuple(pair.target for pair in mapping.key))
     try:
         with session.transaction():
+            # clearing_lease: a driver that was stopped here and wakes up behind a takeover would empty a range that is
+            # in use.
             fence(session, lease)
             with stage.computing(session, mapping):
                 sql = f"DELETE FROM {target} WHERE {where} ORDER BY {order} LIMIT {DELETE_ROWS}"

@@ -29,6 +29,8 @@ def wait_for_branches(
     waiting = _branches(source)
     if not waiting:
         return
+    # Behind the list: a branch that was still open when this marker was applied has its outcome behind it in the log,
+    # hence behind "opened", and comes by the stream.
     marker = markers.write()
     try:
         while waiting:

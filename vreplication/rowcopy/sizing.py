@@ -42,4 +42,5 @@ def next_rows(rows: int, rows_read: int, millis: float, target_millis: float) ->
 
 
 def _clamped(rows: float, smallest: int = MIN_ROWS) -> int:
+    # F6: each row of a chunk may give a warning, and max_error_count holds no more than so many.
     return max(smallest, min(MAX_CHUNK_ROWS, int(rows)))

@@ -147,6 +147,7 @@ def _bisected(
 ) -> list[tuple[KeyRange, int]]:
     """at_least: rows that are known to be there. Estimates that know of far fewer say nothing about any part."""
     first, last = int(whole.lower[0]), int(whole.upper[0])
+    # Statistics lag behind a table that was just filled; where they are wrong of the whole, they are of each part.
     is_blind = at_least > _CAP * _estimate(session, mapping, first, last)
     pieces = _even(first, last, FINENESS * wanted, at_least) if is_blind else _halve(session, mapping, whole, wanted)
     share = max(1, sum(p.rows for p in pieces) // wanted)
@@ -170,6 +171,7 @@ def _halve(session: Session, mapping: TableMapping, whole: KeyRange, wanted: int
     total = heap[0].rows
     while heap and asked < MAX_ESTIMATES and heap[0].rows > total // (FINENESS * wanted):
         piece = heapq.heappop(heap)
+        # One value cannot be halved; how much it holds, `_bisected` walks over.
         if piece.first == piece.last:
             finished.append(piece)
             continue
@@ -196,6 +198,7 @@ def _joined(
             continue
         key = last_key_up_to(session, mapping, whole, piece.last)
         before = marks[-1][0] if marks else whole.lower
+        # No row between the two cuts: the pieces were gaps, and a split without a row costs a task all the same.
         if key is not None and key not in (before, whole.upper):
             marks.append((key, rows))
             rows = 0
