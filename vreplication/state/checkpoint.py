@@ -45,6 +45,8 @@ _SAVE_STREAM = (
 def save(session: Session, workflow: str, checkpoint: Checkpoint) -> None:
     place = (checkpoint.position, checkpoint.batch, checkpoint.events_applied)
     session.execute(_SAVE, (workflow, *place, *place))
+    # R13: the open branches go with the place. A restart reads from their PREPARE what it does not have any more;
+    # without the list it would meet the XA COMMIT of a branch whose rows are behind it.
     beside = (checkpoint.assigned_micros, json.dumps(checkpoint.held))
     session.execute(_SAVE_STREAM, (workflow, *beside, *beside))
 

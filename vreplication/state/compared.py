@@ -58,6 +58,8 @@ def ranges(session: Session, workflow: str, collection: int) -> dict[KeyRange, i
         f"SELECT split, ordinal, rows_seen FROM {SIDECAR}.compared "
         "WHERE workflow=%s AND collection=%s AND noted_at > FROM_UNIXTIME(%s)"
     )
+    # Tasks and driver may go on with new connections, and nobody notices the restart; the log's lost end is seen by
+    # none of those who compared before it.
     found_rows = session.rows(sql, (workflow, collection, started_at(session) + _START_SECONDS))
     done = {(int(split), int(ordinal)): int(seen) for split, ordinal, seen in found_rows}
     found = ledger.chunks(session, workflow, states=(MATCHED,)) if done else []

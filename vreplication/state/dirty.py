@@ -69,6 +69,8 @@ def forget(session: Session, mapping: TableMapping, workflow: str, found: Sequen
     """What has been made dirty anew since has another number, and stays."""
     columns = [keytables.key_column(i) for i in range(len(mapping.key))]
     numbers = ",".join(str(entry.number) for entry in found)
+    # forgets_older: a key that gave way again while it was copied has a new number, and its row has to be copied once
+    # more.
     predicate = keytables.key_predicate(columns, [entry.key for entry in found])
     session.execute_raw(f"DELETE FROM {_table(workflow)} WHERE ({predicate}) AND seen IN ({numbers})")
 
@@ -80,6 +82,7 @@ def note_missing(session: Session, mapping: TableMapping, workflow: str, where: 
     by catch-up. To be called before the chunk lands. Returns how many there are.
     """
     key = [ident(pair.source.name) for pair in mapping.key]
+    # By the source's bytes where the collation changes: by the target's, 'A' would be found in the row of 'a'.
     values = [f"CAST(s.{k} AS BINARY)" if p.is_recollated else f"s.{k}" for p, k in zip(mapping.key, key, strict=True)]
     on = _all(same_row(p, f"t.{ident(p.target.name)}", v) for p, v in zip(mapping.key, values, strict=True))
     target = qualified(mapping.target.schema, mapping.target.name)

@@ -38,6 +38,7 @@ def _drop_orphans(session: Session) -> None:
     """Of connections that have ended, and an earlier one of our own number."""
     sql = "SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA=%s AND TABLE_NAME LIKE %s"
     found = [str(name) for (name,) in session.rows(sql, (SIDECAR, _PREFIX.replace("_", r"\_") + "%"))]
+    # Our own number, too: ids begin again at 1 with each start of the server.
     alive = set(processes(session)) - {session.id} if found else set()
     for name in found:
         number = name.removeprefix(_PREFIX)

@@ -196,6 +196,7 @@ def claim(session: Session, key: Key, begun: Collection[Offset]) -> None:
         f"SELECT number, next_offset, n, generation FROM {SIDECAR}.feed_offset"
         f" WHERE consumer_group=%s AND topic=%s AND number IN ({numbers}) ORDER BY number FOR UPDATE"
     )
+    # In the order of the numbers, so that two processes of a group wait for each other and do not meet in a deadlock.
     there = {int(number): tuple(map(int, rest)) for number, *rest in session.rows(sql, key)}
     if any(there.get(each.number) != each.begun_with for each in begun):
         raise Elsewhere(key)
@@ -212,6 +213,8 @@ def move(session: Session, key: Key, begun: Offset, to: Offset) -> None:
     """In the transaction of the rows. The session counts found rows. Raises Elsewhere."""
     stand = (to.stand.value, to.stand_t, to.stand_count)
     values = (to.next, to.n, to.resolved, *stand, *to.aligned)
+    # D1: in the rows' transaction and on condition of the old values. So a process that was taken for dead
+    # and wakes up rolls its rows back, and no rebalance has to be trusted.
     if session.execute(_MOVE, (*values, *key, begun.number, *begun.begun_with)) != 1:
         raise Elsewhere(key)
 

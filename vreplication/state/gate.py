@@ -40,6 +40,8 @@ def read(session: Session, workflow: str) -> GateState:
     row = session.row(sql, (workflow,))
     if row is not None and row[3]:
         return GateState(is_open=False, reason=PAUSED)
+    # F9b: nobody closes the gate of a catch-up that was killed; silence does. Else the copy would go on for hours with
+    # nobody to apply what it makes necessary.
     if row is None or row[0] is None or float(row[2]) > GATE_STALE_SECONDS:
         return GateState(is_open=False, reason="catch-up is not running")
     return GateState(is_open=bool(row[0]), reason=str(row[1]))

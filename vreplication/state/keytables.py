@@ -157,6 +157,8 @@ def listed(session: Session, mapping: TableMapping, table: str, where: str, aske
     rows = f"FROM {qualified(SIDECAR, table)} WHERE {where}"
     for at in range(0, len(asked), size):
         part = asked[at : at + size]
+        # A SELECT for each key and not one for all: the server may call the key by other bytes, and the number says
+        # which of ours it was.
         selects = [f"SELECT {i} {rows} AND ({key_predicate(columns, [key])})" for i, key in enumerate(part)]
         found |= {part[int(row[0])] for row in session.rows(" UNION ALL ".join(selects))}
     return found
@@ -173,6 +175,7 @@ def touch(session: Session, workflow: str, keys: Sequence[str], width: int) -> N
 def delete_rows(session: Session, mapping: TableMapping, table: str) -> None:
     """Delete the shadow's rows whose keys are in the table; blind."""
     shadow = qualified(mapping.target.schema, mapping.target.name)
+    # R6: blind. It waits for a row that a landing transaction still holds; a look would not see it.
     on = on_row(mapping, "s", "t")
     session.execute_raw(f"DELETE s FROM {qualified(SIDECAR, table)} AS t STRAIGHT_JOIN {shadow} AS s ON {on}")
 

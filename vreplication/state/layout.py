@@ -127,6 +127,8 @@ def _migrate(session: Session, found: int) -> None:
         for number, statement in enumerate(statements(version), start=1):
             if number > int(done):
                 _run(session, statement)
+                # DDL commits by itself, so this note comes a moment later. A crash in between runs the statement again,
+                # and what that says then is in _DONE_BEFORE.
                 session.execute_raw(f"REPLACE INTO {SIDECAR}.schema_version VALUES ({_STEP_ROW},{number})")
         with session.transaction():
             session.execute_raw(f"UPDATE {SIDECAR}.schema_version SET version={version} WHERE id={_VERSION_ROW}")

@@ -70,6 +70,8 @@ def acquire(session: Session, workflow: str, role: str) -> Lease:
             cure="Wait for it, stop that process, or use `vreplication status` to watch it.",
         )
     if holder:
+        # F9c: before the token is taken. The fence stops transactions, but a LOCK, RENAME or DROP that was sent asks no
+        # fence (connections_ended in tests/models: the new table was being repaired when RENAME moved it).
         end_connections(session, holder.connections)
     token = _bump(session, workflow, role, holder.token if holder else 0)
     lease = Lease(workflow=workflow, role=role, token=token)
@@ -87,6 +89,7 @@ def _bump(session: Session, workflow: str, role: str, seen: int) -> int:
         # Nobody beats while we hold the row: who was only asleep has come back with new connections by now, or never.
         if (holder := holder_of(session, workflow, role)) and holder.is_alive:
             raise LeaseHeld(f"Workflow {workflow}'s {holder.name} has come back at this moment.", cure="Try again.")
+        # At least one more, for the clock may have been set back since.
         token = max(seen + 1, _clock(session))
         fields = {"token": token, "holder": me(), "taken_at": now()}
         if row is None:
@@ -110,10 +113,12 @@ def holder_of(session: Session, workflow: str, role: str) -> Holder | None:
 def _holder(session: Session, row: tuple[Any, ...]) -> Holder:
     name, token, age, connections, started, beat_token = row
     if age is None or beat_token != token:
-        # Taken a moment ago and not one beat yet: alive by the lease row's own word for the stale time only.
+        # No beat under this token: given back, or taken a moment ago. Nothing has been done under it then, for
+        # `acquire` beats before it returns.
         return Holder(name=name, token=int(token), age_seconds=0.0, connections=(), is_alive=False)
     # Connection ids begin again at 1 when the server restarts, and another server has its own: then they say nothing.
     ids = tuple(json.loads(connections)) if _is_same_run(int(started), server_run(session)) else ()
+    # Without a connection it cannot write, whatever its last beat says: who was killed need not be waited for.
     is_alive = float(age) < LEASE_STALE_SECONDS and bool(still_there(session, ids))
     return Holder(name=name, token=int(token), age_seconds=float(age), connections=ids, is_alive=is_alive)
 
@@ -145,6 +150,8 @@ def beat(session: Session, lease: Lease, connections: tuple[int, ...]) -> None:
 
 def fence(session: Session, lease: Lease) -> None:
     """First statement of every transaction of ours. Raises Superseded when the token is not ours any more."""
+    # In share mode, so that transactions of one holder run side by side and only a takeover waits for them (R16). A
+    # plain read could see the token of before a takeover that is committing (applier_lease_locks).
     sql = f"SELECT 1 FROM {SIDECAR}.lease WHERE workflow=%s AND role=%s AND token=%s LOCK IN SHARE MODE"
     if session.row(sql, (lease.workflow, lease.role, lease.token)) is None:
         raise Superseded(

@@ -190,6 +190,8 @@ def claim_split(
             raise Superseded(f"Split {number} of workflow {workflow} is gone.")
         if expected is not None and int(row["attempt"]) != expected:
             raise Superseded(f"A newer attempt at split {number} has taken over.")
+        # claim_bumps: a number is never used twice. With the same one a repeated Spark task would pass the fence of the
+        # first.
         attempt = int(row["attempt"]) + 1
         rows.change(session, _s, {"workflow": workflow, "split": number}, attempt=attempt)
         # Conditional on "not landed": a chunk that has landed stays what it is.
@@ -247,6 +249,8 @@ def open_chunk(session: Session, workflow: str, chunk: Chunk, *, stream: str = "
         f"FROM {SIDECAR}.split s JOIN {SIDECAR}.gate g ON g.workflow = %s "
         f"JOIN {SIDECAR}.workflow w ON w.id = g.workflow "
         "WHERE s.workflow=%s AND s.split=%s AND s.attempt=%s AND g.is_open AND NOT w.paused "
+        # Locking reads: a claim or a pause that is being committed is waited for. A plain read would open a chunk under
+        # the attempt of before the claim, which the claim's bump has not met.
         f"AND g.written_at > NOW(6) - INTERVAL {int(GATE_STALE_SECONDS * 1000)} * 1000 MICROSECOND LOCK IN SHARE MODE"
     )
     bounds = (chunk.ordinal, b["lower_bound"], b["upper_bound"], b["has_lower"])
@@ -268,6 +272,8 @@ def check_attempt(session: Session, workflow: str, split: int, attempt: int) -> 
 
 def fence_chunk(session: Session, workflow: str, chunk: Chunk) -> None:
     """First statement of the landing transaction. Raises Superseded."""
+    # R8, each part needed: the attempt (a stalled one brings rows of before a delete), the state (a repeated task has
+    # the same number), and the lock (a plain read passes before "opened" of the next attempt is committed).
     where = "workflow=%s AND split=%s AND ordinal=%s AND attempt=%s AND state='open'"
     sql = f"SELECT 1 FROM {SIDECAR}.chunk WHERE {where} FOR UPDATE"
     if session.row(sql, (workflow, chunk.split, chunk.ordinal, chunk.attempt)) is None:

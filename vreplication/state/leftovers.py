@@ -83,6 +83,8 @@ def without_workflow(session: Session, minutes: int) -> list[str]:
 def forget(session: Session, workflow: str) -> bool:
     """Remove all rows of an id without a workflow. False: there is a workflow after all."""
     with session.transaction():
+        # A preparation takes the lease before it writes the row: one that begins now waits here, or we find its row
+        # below.
         session.rows(f"SELECT role FROM {SIDECAR}.lease WHERE workflow=%s FOR UPDATE", (workflow,))
         if workflows.find(session, workflow) is not None:
             return False

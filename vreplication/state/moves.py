@@ -113,6 +113,8 @@ def decide(session: Session, our_lease: Lease, to: Decision, *, until: str | Non
         if before is to is Decision.ABORTING:
             return
         where = {"workflow": our_lease.workflow, "decision": str(before)}
+        # W8, W10: by the step that stands in the row, never by what this process remembers: its commit may have been
+        # lost, or the next driver may have gone another way.
         if before not in _STEPS[to] or not rows.change(session, _t, where, decision=str(to), **fields):
             raise Superseded(f"The switch of workflow {our_lease.workflow} is {before}, and cannot become {to}.")
         # Last, so that nothing but the commit comes behind it.

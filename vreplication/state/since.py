@@ -80,6 +80,7 @@ def save(
     session: Session, workflow: str, keys: Collection[str], collected: str, *, number: int, next_number: int
 ) -> None:
     """By the applier: the keys of round `number`, all up to the place `collected`; later ones get `next_number`."""
+    # Keys and place in the caller's one transaction: a place without its keys would be a change that nobody compares.
     keytables.put(session, names.since_table(workflow), list(keys), str(number))
     rows.change(session, sidecar.since, {"workflow": workflow}, round=next_number, collected=collected)
 
@@ -147,6 +148,7 @@ def forget(session: Session, mapping: TableMapping, workflow: str, compared: Seq
     """Take these keys off, unless a change came for them in round `before` or later."""
     columns = [key_column(i) for i in range(len(mapping.key))]
     for at in range(0, len(compared), KEYS_PER_STATEMENT):
+        # By its round: a key that was written while it was being compared was put back under a later one, and stays.
         predicate = key_predicate(columns, compared[at : at + KEYS_PER_STATEMENT])
         session.execute_raw(f"DELETE FROM {_table(workflow)} WHERE round < {int(before)} AND ({predicate})")
 

@@ -85,6 +85,8 @@ class AcrossServers:
     stream: str
 
     def write(self, kind: str = PLAIN, *, our_lease: Lease | None = None) -> str:
+        # At home first: whoever meets the row in the source's log looks at home whether it still counts. In the other
+        # order a marker of the cut-over, met before it is there, would hold nobody.
         marker = markers.write(self.home, self.stream, kind, our_lease=our_lease)
         _put(self.source, self.stream, marker, kind)
         return marker
@@ -141,6 +143,8 @@ def pass_fence(session: Session, stream: str, token: int, position: str) -> None
     Raises Superseded.
     """
     sql = f"UPDATE {SIDECAR}.{TABLE} SET detail=%s, written_at=NOW(6) WHERE stream=%s AND id=%s AND number=%s"
+    # One UPDATE for three things, for whatever stands alone can be lost alone: who may write here, by which group our
+    # rows are known (W9), and how far they go. Its time makes it a change of the row even where the place is the same.
     if session.execute(sql, (position, stream, FENCE, token)) == 0:
         raise Superseded(f"Stream {stream} has been taken over by another process.")
 

@@ -38,6 +38,8 @@ def _all(session: Session, workflow: str) -> dict[str, Any]:
 def change(session: Session, workflow: str, settings: Mapping[str, Any]) -> None:
     """What is not named stays as it is."""
     with session.transaction():
+        # The settings are one document that is read and written back: two who change it at a time would lose one's
+        # change. The workflow's row is locked, for this one may not be there yet.
         session.rows(f"SELECT 1 FROM {SIDECAR}.workflow WHERE id=%s FOR UPDATE", (workflow,))
         found = {**_all(session, workflow), **settings}
         rows.put(session, sidecar.throttling, {"workflow": workflow}, settings=json.dumps(found))

@@ -290,8 +290,11 @@ def move(
         found = fetch_one(session, select(_t.c.phase, _t.c.reason).where(_t.c.id == workflow).with_for_update())
         if found is None:
             raise Refused(f"There is no workflow {workflow!r} on this server.")
+        # Ended already, by another one or by the commit whose answer was lost.
         if found["phase"] == str(phase) and phase in ENDED:
             return
+        # Catch-up has failed it, and the driver has not heard yet: it must not walk over that. To go on is `reopen`, an
+        # act of its own.
         if found["phase"] == str(Phase.FAILED) and phase is not Phase.CANCELLED:
             raise Terminal(found["reason"] or "The workflow has failed.")
         check_move(Phase(found["phase"]), phase)
