@@ -67,6 +67,8 @@ def _is_seen(session: Session, statement: str, folder: str) -> bool:
         after = _end_of_log(session, statement)
     except (OSError, SqlError):
         return False
+    # Between two answers of the server, for the log grows meanwhile; a file of the same name on another machine has
+    # another length.
     return before[0] == after[0] and before[1] <= length <= after[1] + _HEADER_BYTES
 
 

@@ -81,6 +81,8 @@ class Route:
             if not self.is_across:
                 yield Ends.on(home)
                 return
+            # The home's session is the target's as well, where rows are written there: rows and checkpoint are one
+            # transaction.
             at = {url: stack.enter_context(connect(url, **options)) for url in {self.source, self.target} - {self.home}}
             at[self.home] = home
             yield Ends(source=at[self.source], target=at[self.target], home=home, is_across=True)

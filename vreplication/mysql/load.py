@@ -24,6 +24,8 @@ def only_reading(session: Session) -> Iterator[None]:
     """Inside the block the server refuses what would write, and ends what takes too long."""
     name, unit = ("max_statement_time", 1) if is_mariadb(session) else ("max_execution_time", 1000)
     session.execute_raw(f"SET SESSION {name}={LOOK_SECONDS * unit}")
+    # By the server's word, not ours: an operator's --throttle-query is run here, in `plan` too, and may call what it
+    # likes.
     session.execute_raw("START TRANSACTION READ ONLY")
     try:
         yield

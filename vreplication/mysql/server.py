@@ -118,6 +118,7 @@ def identity_of(session: Session) -> str:
     """`identity` of the server, without reading its settings."""
     if not is_mariadb(session):
         return str(session.value("SELECT @@server_uuid"))
+    # The global one: MariaDB's server_id can be set for a session.
     names = session.rows("SELECT @@hostname, @@port, @@datadir, @@GLOBAL.server_id")[0]
     return _digest([str(name) for name in names])
 

@@ -165,6 +165,8 @@ class Session:
         end; who stops before that loses the connection.
         """
         with contextlib.ExitStack() as undo, translated(sql):
+            # PyMySQL reads a result that is forgotten to its end: of a large table that would take hours, in a
+            # destructor.
             undo.callback(self._abandon)
             cursor = self._connection.cursor(pymysql.cursors.SSCursor)
             cursor.execute(sql)
@@ -314,6 +316,8 @@ def connect(
             charset="utf8mb4",
             autocommit=True,
             connect_timeout=_LOGIN_SECONDS,
+            # While we log in. A server that takes the connection and says nothing would hold us for as long as a
+            # statement may take (test_a_server_that_takes_the_connection_and_says_nothing).
             read_timeout=min(_LOGIN_SECONDS, patience),
             write_timeout=patience,
             client_flag=CLIENT.FOUND_ROWS if found_rows else 0,
@@ -332,6 +336,7 @@ def connect(
 def _set_up(session: Session, assignments: tuple[str, ...]) -> None:
     """In one statement where that can be. MySQL wants SESSION_VARIABLES_ADMIN for max_error_count; a login without it
     may still look (planning names the grant)."""
+    # F3: so that INSERT … SELECT reads the source without locks, and each look sees what has been committed by then.
     isolation = f"{'tx' if _is_mariadb(session) else 'transaction'}_isolation='READ-COMMITTED'"
     try:
         session.execute_raw(f"SET SESSION {', '.join((*assignments, isolation))}, max_error_count=65535")

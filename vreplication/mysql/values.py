@@ -96,6 +96,8 @@ def _assemble(session: Session, name: str, digits: str, charset: str | None, pac
         session.execute_raw(f"SET {name} = CONCAT({name}, X'{digits[start : start + step]}')")
     if charset:
         session.execute_raw(f"SET {name} = CONVERT({name} USING {charset})")
+    # CONCAT beyond max_allowed_packet is NULL, with a warning and no error: the row would lose its value without a
+    # word.
     if session.value(f"SELECT LENGTH({name})") != len(digits) // 2:
         size, limit = len(digits) // 2, packet_of(session)
         raise SqlError(
