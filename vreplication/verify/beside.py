@@ -36,6 +36,7 @@ _MOST_KEYS = 1_000
 
 def begin(examiner: Examiner) -> int:
     """Have catch-up collect what it writes; returns the number of the collection, 0 where it is not known any more."""
+    # Before the first chunk is compared: what is written to it later has to be among the keys that are compared again.
     examiner.pass_marker(markers.SINCE)
     found = since.load(examiner.ends.home, examiner.table)
     return 0 if found is None or found.is_void else found.first_round
@@ -70,6 +71,8 @@ class Beside:
         pieces = -(-rows // quiet)
         scan = SpanScan(mapping=self.mapping, span_rows=rows, is_busy=pieces > 1, piece_rows=-(-rows // max(pieces, 2)))
         finding = scan(ends, Span(lower=chunk.range.lower, upper=chunk.range.upper))
+        # Under the lease of who asked for it: a task that was stopped and wakes up behind a takeover would call a chunk
+        # compared that the new driver's collection knows nothing of.
         with ends.home.transaction():
             fence(ends.home, self.lease)
             self._note(ends.home, chunk, finding)
@@ -77,6 +80,7 @@ class Beside:
     def _note(self, session: Session, chunk: Chunk, finding: Finding) -> None:
         found = since.load(session, self.workflow)
         is_known = found is not None and not found.is_void and found.first_round == self.collection
+        # Left to the end, and noted all the same, so that no task looks at it again.
         if found is None or not is_known or finding.wide or len(finding.keys) > _MOST_KEYS:
             compared.note(session, self.workflow, chunk, 0, 0)
             return

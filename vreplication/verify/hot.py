@@ -29,6 +29,7 @@ def compare_hot(
         def both(asked: Sequence[str]) -> tuple[list[RowHash], list[RowHash]]:
             """At once, for writers are waiting; when the lock is lost, nothing more is read."""
             is_lost = threading.Event()
+            # The target by another session: under LOCK TABLES the locker reads the source alone (1100).
             of_target = beside.submit(read_keys, other, target_side(mapping), asked, is_lost.is_set)
             try:
                 return read_keys(locked, source_side(mapping), asked), of_target.result()

@@ -75,6 +75,7 @@ def spans(
     if not splits:
         return [EVERYTHING]
     chunks = ledger.chunks(session, workflow)
+    # Both ends open: rows below and above the copied range came by the log, and are compared like all others.
     cuts: list[Bound | None] = [None, splits[0].range.lower]
     for split in splits:
         cuts += _cuts(split, (c for c in chunks if c.split == split.number), span_rows(mapping), done)
@@ -113,6 +114,7 @@ def cut_off(session: Session, side: Side, span: Span, rows: int) -> tuple[Span, 
 def _key(session: Session, side: Side, span: Span, limit: str, *, descending: bool = False) -> Bound | None:
     keys = ",".join(bound_sql(c, ident(c.name)) for c in side.columns)
     order = order_sql(side.columns, descending=descending)
+    # A column outside the key, too: see `schema.bounds.off_key_sql`.
     row = session.row(f"SELECT {keys},{side.beside} {side.from_sql} WHERE {where(side, span)} ORDER BY {order} {limit}")
     return None if row is None else tuple(x.decode() if isinstance(x, bytes) else str(x) for x in row[:-1])
 

@@ -83,6 +83,8 @@ class Examiner:
     def _settle(self, applied: Applied) -> None:
         """A branch that is listed although its outcome is in the log is not visible yet (MariaDB, measured)."""
         deadline = self.clock.monotonic() + PATIENCE_SECONDS
+        # F1b: prepared, and yet not held by catch-up: its outcome is in the log, and what it wrote is on the target and
+        # not yet to be seen on the source. Read now, the source would be called wrong.
         pending = self._branches() - set(applied.branches)
         marker = self.markers.write() if pending else ""
         while pending := pending & self._branches():
@@ -126,11 +128,16 @@ class Examiner:
         """(wrong, gave way, to be looked at again)."""
         table = names.suspect_table(self.table)
         keytables.clear(self.ends.home, table)
+        # Before the marker: from there on catch-up marks those that it writes, and it can mark only what is listed.
         keytables.put(self.ends.home, table, keys, "0")
         self.pass_marker(SUSPECTS_OPEN)
+        # F24: the source first. Catch-up can be ahead of what a SELECT on the source shows, so both are read behind an
+        # applied marker; the source's state is then one that the target comes to inside the window.
         one = _by_ident(read_keys(self.ends.source, source_side(self.mapping), keys))
         other = _by_ident(read_keys(self.ends.target, target_side(self.mapping), keys))
         away = self.gave_way([several[0] for several in _differing(one, other)])
+        # R26: the window is closed by a marker that is applied, not by the reading of the target. A change that the
+        # source showed and the target did not would else be called wrong.
         close = self.markers.write(SUSPECTS_CLOSE)
         self._wait(close)
         self.markers.remove(close)

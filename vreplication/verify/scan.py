@@ -72,6 +72,8 @@ class SpanScan:
         size = max(self.piece_rows or self.span_rows // _PIECES, _LEAST_PIECE)
         looked = [_look(ends, source, target, piece) for piece in pieces(ends.source, source, span, size)]
         unequal_pieces = [piece for piece in looked if not piece.is_equal]
+        # Under writes nearly every span differs for what catch-up has not applied yet. A moment later it has, and a
+        # second look costs less than to list rows that are equal.
         for _ in range(_LOOKS):
             again = (_look(ends, source, target, piece.span) for piece in unequal_pieces)
             unequal_pieces = [piece for piece in again if not piece.is_equal]

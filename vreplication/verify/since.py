@@ -81,11 +81,14 @@ class SinceRounds:
         keys = since.keys(self.ends.home, self.mapping, self.table, began, _KEYS_A_ROUND)
         asked = list(dict.fromkeys([*keys, *beside]))
         differing = different(self._source_then_target, asked)
+        # Asked inside the window: later the row's own change may have taken its key off that list.
         gave_way = self.examiner.gave_way(differing)
         ended = self.hand_over()
         written = since.written_since(self.ends.home, self.mapping, self.table, differing, began)
         unsettled = [key for key in differing if key not in written]
         wrong = tuple(key for key in unsettled if key not in gave_way)
+        # All that were compared go, but what was written since has a later round and stays; then what is not settled
+        # comes back under a round to come. In the other order it would be forgotten with the rest.
         since.forget(self.ends.home, self.mapping, self.table, keys, began)
         since.add(self.ends.home, self.table, unsettled, ended)
         return Round(compared=len(asked), wrong=wrong, left=since.count(self.ends.home, self.table))
