@@ -84,6 +84,7 @@ class Pacer:
 
     def decide(self, now: float, others_per_second: float | None, *, tasks: int, chunk_millis: int) -> Pace:
         """The pace from now on; `tasks`, `chunk_millis`: the most that is allowed. others None: nobody knows yet."""
+        # Not known yet counts as somebody: until catch-up has counted the writers we hold back.
         if not self.factor or (others_per_second is not None and others_per_second < OTHERS_PER_SECOND):
             self._slowest_since, self._tasks = None, tasks
             return Pace(effort=float(tasks), tasks=tasks, chunk_millis=chunk_millis)
