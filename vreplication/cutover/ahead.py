@@ -42,6 +42,7 @@ def defines(statement: str, default: str, table: tuple[str, str]) -> bool:
     if first is None or not first.is_word(*DEFINING):
         return False
     # What the server could not send in our character set it has replaced.
+    # In both readings of a double quote: the list of connections does not tell the session's sql_mode.
     return "\ufffd" in statement or any(_names(statement, default, table, mode) for mode in (0, ANSI_QUOTES))
 
 

@@ -76,6 +76,8 @@ def fence_catch_up(locker: Session, observer: Session, row: WorkflowRow) -> Carr
     found = triggers.read(locker, row.source_schema, row.source_table)
     if not found:
         return None
+    # Before the first trigger stands, and in the sidecar: from here on nothing of ours writes to the new table, even if
+    # we die. A row of catch-up's would fire the triggers a second time.
     token = lease.depose(observer, row.id, lease.REPLICATE)
     reach("cutover.catch_up_fenced")
     return Carried(row=row, triggers=found, fenced=Lease(workflow=row.id, role=lease.REPLICATE, token=token))
@@ -128,6 +130,8 @@ def remove(url: SourceUrl, row: WorkflowRow, our_lease: Lease) -> None:
     if not is_asked(row):
         return
     with connect(url) as session, connect(url) as other, other.transaction():
+        # Kept locked in another session until the triggers have gone: they have the same names as those that the next
+        # driver makes.
         lease.fence(other, our_lease)
         session.execute_raw(f"SET SESSION lock_wait_timeout={_WAIT_SECONDS}")
         triggers.drop_all(session, row.source_schema, row.shadow_table)

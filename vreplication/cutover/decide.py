@@ -96,6 +96,7 @@ def settle(session: Session, row: WorkflowRow) -> Decision:
     To be called when the connections of the former holder are gone (a RENAME of theirs may still be waiting otherwise).
     """
     decision = decide(session, row)
+    # Only then: behind a RENAME that has happened the name is the retired table's, which has the rows.
     if decision == NOT_SWITCHED:
         remove_sentry(session, row.source_schema, row.retired_table, row.id)
     return decision

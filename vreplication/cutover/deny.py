@@ -132,6 +132,8 @@ def _undone(session: Session, tables: tuple[Table, ...], workflow: str) -> Itera
 def lock(session: Session, tables: Iterable[Table], seconds: int = LOCK_SECONDS) -> None:
     """LOCK TABLES … WRITE, also against prepared XA branches. Raises LockWait."""
     session.execute_raw(
+        # With autocommit on MariaDB grants the lock beside a prepared branch whose connection has ended, and its XA
+        # COMMIT would write to a table that is denied (measured; MySQL waits either way).
         f"SET SESSION autocommit=0, innodb_table_locks=1, lock_wait_timeout={int(seconds)}, "
         f"innodb_lock_wait_timeout={int(seconds)}"
     )
@@ -164,6 +166,7 @@ def _create(session: Session, table: Table, event: str, workflow: str, body: str
     except SqlError as error:
         if error.code != _EXISTS:
             raise
+        # Its token is the former attempt's: our own stream would be denied by it on the way back.
         _define(session, f"DROP TRIGGER {name}")
         _define(session, sql)
 
@@ -265,6 +268,8 @@ def allow(
     not there yet DROP waits for nobody, and the table would be denied for ever (measured on both). Raises LockWait when
     a transaction holds a table for longer than lock_seconds: call it again.
     """
+    # W10: seen to be gone, and only then DROP. A CREATE TRIGGER that is still on its way would come behind it, and the
+    # table would be denied with nobody to allow it.
     end_connections(session, tuple(former), user=session.url.user)
     before = int(session.value("SELECT @@lock_wait_timeout"))
     session.execute_raw(f"SET SESSION lock_wait_timeout={int(lock_seconds)}")

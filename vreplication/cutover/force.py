@@ -65,6 +65,8 @@ class Force:
     def note(self, codes: list[str]) -> None:
         """The gate's reasons, read once more; who is in the way for too long is ended."""
         found = set(codes)
+        # The time counts while sessions are what is in the way: beside them only what passes by itself may have closed
+        # the gate.
         if found - _PASSING or not found:
             self.since = None
         elif BLOCKED in found:
@@ -108,6 +110,8 @@ class Force:
             f"connection {number} ({blocker.user}@{blocker.host}), {blocker.age_seconds:.0f} s old, {rows} rows changed"
             f", {f'running {blocker.statement!r}' if blocker.statement else 'idle'}: it held a lock on {blocker.table}"
         )
+        # Before KILL: what cannot be undone is on record even if we die behind it. Where it then does not happen, the
+        # journal says so in the next entry.
         journal.write(session, self.row.id, "killed", words, actor=lease.me())
         reach("force.chosen")
         why = self._changed(session, chosen) or _kill(session, number)
@@ -129,6 +133,7 @@ class Force:
             return why
         if branch_names(session, self.server):
             return "an XA branch is prepared now, which may be its own."
+        # The lock last of all: what is ended has held it in this instant.
         if not any(b.connection_id == number and b.is_certain for b in self._blockers(session)):
             return "it has ended, or given its lock back, since it was chosen."
         return ""

@@ -73,6 +73,7 @@ class InPlace:
             self.announce(ids)
             fence()
             reach("in_place.before_alter")
+            # A former attempt may have altered it without hearing the answer; an ALTER is done once.
             if decide(spare, self.row) == SWITCHED:
                 return Tried(is_done=True, millis=0.0)
             asked = _Statement(worker, self.sql)
@@ -170,6 +171,7 @@ class _Statement:
 
     def _run(self) -> None:
         try:
+            # sql_mode and time zone decide which values an ALTER gives; those of a plain ALTER are the server's.
             with self.session.as_the_server():
                 self.session.execute_raw(self._sql)
         except BaseException as error:

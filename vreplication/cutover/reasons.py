@@ -138,6 +138,7 @@ def _verdict_reasons(session: Session, row: WorkflowRow) -> list[Reason]:
 def catch_up_reasons(session: Session, workflow: str, server: Server | None = None) -> list[Reason]:
     """As the state tells it. server: where the prepared branches can be listed."""
     found = progress.catch_up(session, workflow)
+    # What catch-up said before it died would open the gate for ever.
     if found is None or found.age_seconds > FRESH_SECONDS:
         return [Reason(code="not_running", sentence="Catch-up is not running.")]
     return [*_lag_reasons(found.lag_seconds, found.backlog), *_prepared_reasons(session, server, found.held_branches)]

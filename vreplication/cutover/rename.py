@@ -56,6 +56,8 @@ class Rename:
         Of all its tables the first is meant: whether it has gone on to another one is `wait_until_queued`.
         """
         until = time.monotonic() + seconds
+        # rename_seen: were the lock let go before it waits, a writer would get at the table, and RENAME would come
+        # behind its commit.
         while not self._is_pending(lockers):
             self._check_deadline(until)
             time.sleep(_POLL_SECONDS)
@@ -78,6 +80,8 @@ class Rename:
 
     def _is_pending(self, lockers: Iterable[int]) -> bool:
         found = processes(self._observer)
+        # dropped_by_holder: with its holder the lock is gone, and a writer may have come in before RENAME. That it
+        # waits says nothing then.
         if any(locker not in found for locker in lockers):
             raise Transient("The session that held the lock has been ended.")
         if self._error is not None or self._renamer.id not in found:
@@ -107,6 +111,7 @@ class Rename:
 
     def end(self, spare: Session) -> None:
         """Kill it if it has been sent and not answered."""
+        # rename_gone: still under way it may move the tables when somebody has found that they were not.
         if self._thread is None or not self._thread.is_alive():
             return
         with contextlib.suppress(VReplicationError):

@@ -57,6 +57,7 @@ class Watchdog:
     def _watch(self) -> None:
         if self._ended.wait(self._seconds):
             return
+        # One of the two wins: keys are moved only after nobody can be ended any more, or nobody moves them.
         with self._deciding:
             if self._ended.is_set():
                 return
