@@ -213,6 +213,8 @@ class Beater:
         about.stands(row.id, str(row.phase))
         self.is_over = row.has_ended or self._of.is_cut(session)
         self._watch_log(ends, row)
+        # R2: it is dynamic. With it off a change can be in the log, and applied, long before a SELECT shows it, and a
+        # chunk that is read then brings the row of before.
         check_commit_order(ends.source)
         if (known := workers.renew(session, self._lease, row)) > row.protocol:
             raise RulesRenewed(known)

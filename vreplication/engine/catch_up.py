@@ -151,6 +151,8 @@ def _running(of: Stream, job: StreamJob, watermark: Watermark, stop: Stop, setti
 def _follow(of: Stream, our_lease: Lease, job: StreamJob, run: _Run, sessions: _Sessions) -> None:
     ends = sessions.ends
     matcher = Matcher(
+        # R19: the commit of a branch whose PREPARE was not read is harmless before the first chunk, whose SELECT shows
+        # it; behind that it would be lost without a word.
         is_strict=job.has_copy and any(ledger.totals(ends.home, table.id).has_chunks for table in job.tables),
         budget_bytes=run.memory // 2,
         sorter=run.sorter,
@@ -175,7 +177,10 @@ def _follow(of: Stream, our_lease: Lease, job: StreamJob, run: _Run, sessions: _
     beater = Beater(of, our_lease, run.watermark, lambda: _beat_state(run, applier), is_alone=run.setting.is_alone)
     try:
         intake.begin(_start(ends.source, job, matcher, applier, run))
+        # Before anything is applied: who takes over ends the connections that stand in the heartbeat.
         beater.start(sessions.ids)
+        # R14: what is read again makes the target older for a while. Until a marker of our own has been applied the
+        # gate is shut, and nothing that a restart finds counts as level.
         run.fresh_marker = source_marks.markers_of(ends, of.id).write()
         _apply_all(of, matcher, applier, run, beater, ends.home)
         applier.save_since()
@@ -227,6 +232,8 @@ def _start(source: Session, job: StreamJob, matcher: Matcher, applier: Applier, 
     if applier.position is None:
         return Position.parse(job.start)
     collected = _collected(source, applier)
+    # Rows on the way from there to the checkpoint are only gathered (nothing_applied_twice): applied once more, an
+    # older row would win over what a branch that was prepared before has written.
     start = matcher.restore(applier.held_before, applier.position, collected)
     for branch in applier.held_before:
         run.watermark.track(branch.xid)
@@ -358,6 +365,8 @@ def _note_branch(group: Group, run: _Run) -> None:
 def _react(applied: list[Marker], applier: Applier, run: _Run, of: Stream, home: Session) -> None:
     for marker in applied:
         if marker.id == run.fresh_marker:
+            # The end of the log may have been lost with the server (sync_binlog is not 1): "landed" stands in the
+            # ledger and in no log, and the gate would wait for it for ever.
             applier.match_landed()
             run.is_fresh = True
         elif marker.kind == markers.CUTOVER:

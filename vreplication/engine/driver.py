@@ -209,6 +209,7 @@ class Driver:
         """A fresh control connection; what the lost ones may still have at work is ended first. Raises Transient."""
         self.session.close()
         fresh = self._connected(SYSTEM.monotonic() + patience_seconds, check)
+        # An attempt's connections, too: a RENAME of theirs may still be waiting.
         lost = (self.session.id, *self._announced)
         self._server_run = lease.end_lost(fresh, lost, self._server_run)
         self.session = fresh
@@ -237,6 +238,7 @@ class Driver:
             self.notify(f"{error.message} Going on as soon as the server answers.")
         try:
             self.reconnect(OUTAGE_SECONDS, self.check)
+            # While the server was away another driver may have taken over there.
             lease.fence(self.session, self.lease)
             self._count_outage(error)
         except (Transient, Ambiguous):

@@ -59,12 +59,15 @@ class Followers:
         self, workflow: str, asked: threading.Event, before: tuple[threading.Thread, threading.Event] | None
     ) -> None:
         if before:
+            # It may still be giving the lease back, for which we would have to wait all the same.
             before[0].join(_END_SECONDS)
         tries = 0
         while not asked.is_set():
             error = self._once(workflow, asked)
             if error is None or self._is_over(workflow):
                 return
+            # While tables are switched the name may carry the new one already; whether it does the driver finds out,
+            # not we.
             tries += self._phase(workflow) is not Phase.CUTTING_OVER
             if tries > _TRIES and self._note_failure(workflow, error):
                 return

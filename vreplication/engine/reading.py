@@ -157,6 +157,7 @@ class SharedReader:
             is_last = tailer is not None and not self._followers and not self._waiting
             if is_last:
                 self._tailer = self._thread = None
+        # Not under the lock, which the reading thread takes to hand on what it has read.
         if is_last and tailer and thread:
             tailer.close()
             thread.join(_END_SECONDS)
@@ -183,6 +184,8 @@ class SharedReader:
 
     def _hand_on(self, tailer: Tailer, item: Item, turn: _Turn) -> None:
         with self._lock:
+            # A copy, and the lock is free again: `put` may wait for room, and whoever wants to join or leave would wait
+            # with it.
             followers = list(self._followers.values()) if tailer is self._tailer else []
         if isinstance(item, Stopped):
             self._stop(tailer, item, followers)
@@ -229,6 +232,7 @@ class SharedReader:
                 return
             for name in [name for name in tailer.names if name and name not in self._followers]:
                 tailer.leave(name)
+            # Nobody joins inside a transaction: its first rows have not been decoded for him.
             if not self._waiting or not tailer.is_between:
                 return
             here = tailer.read_position

@@ -132,6 +132,7 @@ def has_too_many_keys(session: Session, table: str, mapping: TableMapping, share
 
 def check_definition(locked: Session, source: Table, digest: str | None, workflow: str) -> None:
     """The source is still defined as at the start. Raises SourceChanged. To be called under the lock."""
+    # Also here, though DDL ends the workflow by the log: with sql_log_bin=0 it is in none.
     if definition_digest(read_create_sql(locked, source.schema, source.name), source.name) != digest:
         raise SourceChanged(
             f"The definition of {source.schema}.{source.name} was changed while workflow {workflow} was under way.",

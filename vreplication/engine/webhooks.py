@@ -175,6 +175,7 @@ class Deliverer:
 
     def _deliver_until_closed(self, session: Session) -> None:
         if self._since is None:
+            # Once a run, and not with each connection: what came while the server was away is this webhook's, too.
             self._since = webhooks.newest(session)
         is_ours = False
         while True:
