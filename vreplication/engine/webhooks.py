@@ -170,9 +170,6 @@ class Deliverer:
             if self._closing.wait(_PERIOD_SECONDS * 2):
                 return
 
-    def _opened(self) -> Session:
-        return connect(self._url, use_database=False, read_timeout=BEAT_SECONDS, idle_seconds=_IDLE_SECONDS)
-
     def _deliver_until_closed(self, session: Session) -> None:
         if self._since is None:
             # Once a run, and not with each connection: what came while the server was away is this webhook's, too.
