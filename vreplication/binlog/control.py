@@ -200,6 +200,7 @@ def xa_prepare(event: Event) -> tuple[bool, Xid]:
 def _xid(format_id: int, data: bytes, gtrid: int, bqual: int) -> Xid:
     if len(data) != gtrid + bqual:
         raise SourceChanged("An XA event of the binary log ends inside the branch's name.")
+    # XA RECOVER tells it with a sign, the event without one; the two are compared.
     signed = format_id - (1 << 32) if format_id >> 31 else format_id
     return Xid(signed, data[:gtrid], data[gtrid:])
 

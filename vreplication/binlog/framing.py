@@ -112,6 +112,7 @@ class Framer:
             raise Damaged(f"An event of {size} bytes arrived with {len(packet)} bytes.")
         if kind == _DESCRIPTION:
             body = self._description(packet)
+        # It is sent before the file's own description, so nobody knows yet whether there are checksums.
         elif kind == _ROTATE and flags & ARTIFICIAL:
             body = packet[HEADER_BYTES : size - CHECKSUM_BYTES * _is_right(packet)]
         elif not self.has_checksum:

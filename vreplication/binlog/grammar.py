@@ -180,6 +180,7 @@ class StatementReader:
     def _statement(self, first: str) -> Meaning:
         if first == "SET" and self._is(1, "STATEMENT"):
             return self._behind_for()
+        # The server that wrote the log and the one that we know may read it otherwise, by their versions.
         if self.has_version_comment and not self._is_temporary_drop() and self._names_anything_of_ours():
             return stop("a statement with a version comment that may name it")
         at = 2 if self._is(1, *_LOCALLY) else 1
@@ -267,6 +268,7 @@ class StatementReader:
     def _table(self, verb: str) -> Meaning:
         if verb == "CREATE" and self._brings_rows():
             return written("CREATE TABLE with rows")
+        # A temporary table hides ours in its own session alone.
         if verb in ("CREATE", "DROP") and any(t.is_word("TEMPORARY") for t in self.cut[1 : self.at]):
             return PASS
         at = self._behind_if_exists(self.at + 1)

@@ -65,6 +65,8 @@ class OpenGroup:
         try:
             decode(kind, body, items.append)
         except BaseException:
+            # The event may be left out for one follower and the transaction go on for the others: none of its rows may
+            # stay behind.
             del items[before:]
             raise
         self.nbytes += _TEXT_FACTOR * len(body) + _ROW_BYTES * (len(items) - before)

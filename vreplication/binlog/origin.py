@@ -37,11 +37,14 @@ def is_here(session: Session, place: Position) -> bool:
     if place.gtids is None or place.origin is None or place.origin.server != identity_of(session):
         return False
     files = {str(row[0]): int(row[1]) for row in session.rows("SHOW BINARY LOGS")}
+    # After a RESET files are counted from 1, and GTIDs are given out again: a dump by GTID would take what is new for
+    # what was read, and pass writes over.
     if place.number > max((Position.of(file, 0).number for file in files), default=0):
         raise LogReplaced(f"The server has no binary log {place.file} any more, nor a later one.", cure=_CURE)
     size = files.get(place.file)
     if size is None:
         return False
+    # A crash that cut the file's end, likewise: what stands behind the cut has the numbers of what was lost.
     if size < place.offset:
         raise LogReplaced(f"The server's binary log ends before {place}, up to which it was read.", cure=_CURE)
     # Never more lenient than a dump by GTID, which refuses what the server has not got, or not any more.

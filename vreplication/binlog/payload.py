@@ -73,6 +73,7 @@ def _events_of(stream: io.BufferedReader, told: int | None) -> Iterator[Event]:
             raise SourceChanged("A compressed transaction ends inside an event.")
         total += size
         yield Event(kind, timestamp, size, 0, flags, body, server_id)
+    # What was cut between two events ends like a whole one; only the length says that some are missing.
     if told is not None and total != told:
         raise SourceChanged(f"A compressed transaction holds {total} bytes of events and tells {told}.")
 

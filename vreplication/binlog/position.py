@@ -112,6 +112,8 @@ def _mysql_standing(session: Session, gtids: str) -> Standing:
 
 def _mariadb_standing(session: Session, gtids: MariadbGtids, oldest: Position) -> Standing:
     """The state is the last number of each server in each domain; numbers of two servers are not to be compared."""
+    # The state and not gtid_binlog_pos: that names one server a domain, and of another one's last number it says
+    # nothing.
     state = str(session.value("SELECT @@global.gtid_binlog_state"))
     reached = {(d, s): n for d, s, n in names(state)}
     if any(reached.get((d, s), -1) < n for d, (s, n) in gtids.last.items()):
@@ -149,6 +151,7 @@ def retention(session: Session) -> Retention:
 
 def draw_server_id(session: Session) -> int:
     """A server id in the upper half of the range that neither the server nor a replica of it uses."""
+    # F16: two readers of one id: the server ends the dump of the first, and that may be a production replica.
     taken = {int(session.value("SELECT @@global.server_id")), *_replica_ids(session)}
     for _ in range(_DRAWS):
         drawn = _LOWEST_ID + secrets.randbelow(_HIGHEST_ID - _LOWEST_ID + 1)

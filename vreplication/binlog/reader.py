@@ -111,6 +111,8 @@ class Reader:
             raise
         except (SourceChanged, Damaged) as error:
             if not self._track.is_proven:
+                # From the middle of a file anything may look like an event: before the first transaction has proved the
+                # place, what is not understood is no reason to end a workflow.
                 raise Doubt(error.message) from None
             raise
 
@@ -269,6 +271,8 @@ class Reader:
     def _xa_prepare(self, event: Event) -> None:
         is_one_phase, xid = control.xa_prepare(event)
         self._current().xid = xid
+        # F10: rows of a branch are logged when it is prepared and wait for the outcome; of XA COMMIT ONE PHASE, which
+        # MySQL logs by this event as well, there is no other outcome to come.
         self._close(GroupKind.COMMIT if is_one_phase else GroupKind.XA_PREPARE)
 
     # Statements.
@@ -327,6 +331,7 @@ class Reader:
         elif kind in _OUTCOMES:
             group.xid = found.xid
             self._close(_OUTCOMES[kind])
+        # A statement that stands alone makes up its group: nothing else ends it.
         elif kind is Kind.COMMIT or (kind is Kind.PASS and not group.has_begun):
             self._close(GroupKind.COMMIT)
 
@@ -345,6 +350,7 @@ def _stop_text(why: str, tables: Names) -> str:
 
 
 def _refuse(event: Event) -> None:
+    # F12: never passed over. Rows in an event that nobody reads would be missing, and nobody would know.
     raise SourceChanged(f"The binary log holds an event of type {event.type}, which we do not read.")
 
 

@@ -47,6 +47,7 @@ def behind_rename(
     It must have been done by now. Raises SourceChanged where the log does not show it.
     """
     wanted = frozenset((schema.casefold(), table.casefold()) for schema, table in names)
+    # As of now, for the RENAME has been done: what is not in the log up to here will not come.
     end = current(session, is_mariadb)
     with Tailer(session.url, start, (), server_id=draw_server_id(session), is_mariadb=is_mariadb) as tailer:
         tailer.join(Following(name=_NAME, catalog=_Statements(wanted)))

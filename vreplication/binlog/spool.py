@@ -38,6 +38,8 @@ class Spooled:
             ) from None
         self.size += len(piece)
         self.head += piece[: HEAD_BYTES - len(self.head)]
+        # The checksum is the last four bytes, and nobody knows which piece is the last one: four bytes wait all the
+        # time.
         known = self._tail + piece
         self._crc = zlib.crc32(memoryview(known)[:-_TAIL_BYTES], self._crc)
         self._tail = known[-_TAIL_BYTES:]

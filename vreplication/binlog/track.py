@@ -123,6 +123,7 @@ class Track:
             origin.check(self._start, found)
             self._origin = found
         else:
+            # Not counted yet: a RESET within the same second makes a file of the same name and the same beginning.
             self._young = found if self._server else None
 
     def idle(self, told: Position, *, is_whole: bool) -> Position:
@@ -156,6 +157,7 @@ class Track:
 
     def has_read(self, name: gtids.Name | None) -> None:
         """The transaction of this name has ended."""
+        # At the group's end: a restart in the middle of it must be sent the whole of it.
         self._gtids = gtids.plus(self._gtids, name)
 
 

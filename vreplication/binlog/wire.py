@@ -123,6 +123,7 @@ class Wire:
         reader = BinLogStreamReader(
             connection_settings={},
             server_id=server_id,
+            # The library's default begins at the start of the file, whatever place is given.
             resume_stream=True,
             blocking=True,
             enable_logging=False,
@@ -219,6 +220,8 @@ class Wire:
             self._complain(piece)
         if size < _FULL_PACKET:
             return piece[1:]
+        # A compressed transaction may have a gigabyte and is checksummed as a whole, so it cannot be used before all is
+        # there.
         return self._spooled(piece[1:]) if piece[_KIND_AT] == Type.TRANSACTION_PAYLOAD else self._joined(piece[1:])
 
     def _piece(self) -> tuple[bytes, bool]:
@@ -270,6 +273,7 @@ class Wire:
 
     def _refuse(self, code: int, words: str) -> NoReturn:
         """The server's error as ours. 1236 covers everything that is wrong with the requested place."""
+        # Two readers of one server_id get this code, too: that ends the one dump and is no place that is gone.
         if code == _PURGED and "same server_" not in words:
             raise SourceChanged(
                 f"The server cannot send its binary log from {self._named_start()}: {words} ({code}).",
