@@ -181,6 +181,7 @@ def begin(name: str, sending: Sending, reading: Reading, *, is_each: bool) -> Ah
     at = sending.at
     is_filling = at.filled is not None and not at.filled.is_done
     is_apart = is_each or source.dispatcher.rule.way in ("table", "ts")
+    # Rows of a branch are elsewhere in the log, and those of a snapshot in none (docs/design/giants.md, How).
     if source.tables_ahead is None or not is_apart or is_filling or reading.has_branches:
         return None
     try:

@@ -172,6 +172,7 @@ class Broker:
 
     def create_all(self, names: Sequence[str], partitions: int, **config: str) -> None:
         replicas = min(3, self.brokers())
+        # P5: acknowledged by two, and no leader that lacks what was acknowledged: a partition would lose its end.
         settings = {"min.insync.replicas": "2" if replicas == 3 else "1", "unclean.leader.election.enable": "false"}
         settings |= _dotted(config)
         first = min(partitions, _PARTITIONS_AT_ONCE)

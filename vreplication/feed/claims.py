@@ -73,6 +73,7 @@ class Claims:
         for each in (folder.parent, folder):
             with contextlib.suppress(FileExistsError):
                 each.mkdir()
+            # A new name is on the disk only when its folder is: else the message would outlive the file that it names.
             _sync(each.parent)
         self._made.add(folder)
 

@@ -250,6 +250,7 @@ def bytes_of(column: Column, value: Any, weights: Weights) -> bytes:
         return weights.of(column.collation, value)
     if column.data_type in ("decimal", "numeric"):
         return _number(Decimal(value))
+    # Minus zero and zero are one value to the server, and would be two texts.
     if isinstance(value, float):
         return repr(value + 0.0).encode()
     return str(value).encode()

@@ -103,6 +103,7 @@ class Sent:
 
     def told(self, reached: Place) -> tuple[End, ...]:
         """For the progress. Until all that stands in a partition has been gone by the next run has to find it, too."""
+        # tails_kept: moved earlier, a second crash would find less than the first, and rows would be sent again.
         kept = {number: place for number, place in self._behind.items() if place > reached}
         before = self._told + [End()] * (len(self.ends) - len(self._told)) if kept else []
         self._told = [before[number] if number in kept else end for number, end in enumerate(self.ends)]
@@ -273,6 +274,7 @@ class Lanes:
     def spread(self, now: float) -> None:
         """They all have been told Resolved at once: not again."""
         for number, lane in enumerate(self):
+            # Spread over the time, or thousands of topics would be told in one transaction again.
             lane.resolved_at = now - QUIET_SECONDS * number / len(self)
 
     def recorded(self, reached: Place) -> tuple[TableTopic, ...]:

@@ -182,6 +182,8 @@ class Merge:
                 others = backlog.read_to if others is None else min(others, backlog.read_to)
             elif found is None or head.t < least:
                 found, least = backlog, head.t
+        # No two sources have one time, so a source of which all is known up to `least` has nothing that belongs before
+        # it.
         if found is None or (others is not None and others < least):
             return None
         return found

@@ -31,6 +31,7 @@ from vreplication.pausepoints import reach
 log = logging.getLogger(__name__)
 
 TRANSACTION_SECONDS = 60
+# P5: a message gives up before its transaction's time is over, so that we hear of it and not the broker ends it for us.
 _MESSAGE_SECONDS = 45
 _INIT_SECONDS = 60.0
 _SOCKET_SECONDS = 20
@@ -103,6 +104,8 @@ class FeedProducer:
             # A message that is larger than the queue would wait for ever.
             queue_buffering_max_kbytes=max(64 << 10, self._most_bytes >> 9),
             message_max_bytes=max(1_000_000, self._most_bytes),
+            # P5: with more in flight requests may overtake one another, also those of an idempotent producer, and a row
+            # goes back.
             max_in_flight=5,
             socket_timeout_ms=_SOCKET_SECONDS * 1000,
             request_timeout_ms=(_SOCKET_SECONDS - 5) * 1000,
@@ -118,6 +121,8 @@ class FeedProducer:
 
     def close(self) -> None:
         """What is open is left to be ended by who comes next, or by its time."""
+        # P4: whatever has gone wrong, nobody goes on with this one. A late request to end its transaction carries the
+        # old epoch, and the broker refuses it once a new producer has begun.
         producer, self._producer = self._producer, None
         if producer is not None:
             let_go(producer, abort=self._is_open)
@@ -165,6 +170,8 @@ class FeedProducer:
 
     def admin(self, lane: Lane, place: Place, message: Encoded, *, partitions: int, generation: int) -> None:
         """A new generation, to the partitions of the old one and of this one, which the client knows."""
+        # The old ones and the new ones: a reader of the generation before stops at it, one of the next begins with it.
+        # In a partition that lacks it either would wait for ever.
         both = max(lane.partitions, partitions)
         lane.sent.ends += [End()] * (both - len(lane.sent.ends))
         lane.partitions, lane.generation = both, generation

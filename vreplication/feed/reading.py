@@ -114,6 +114,7 @@ class Reading:
     def __init__(self, name: str, source: Source, sent: Followed) -> None:
         self._name, self.source = name, source
         self.sorter = DiskSorter(source.home)
+        # R19: strict from the beginning, for no snapshot of a copy shows the rows of a branch that was prepared before.
         self._matcher = Matcher(is_strict=True, budget_bytes=source.budget_bytes, sorter=self.sorter)
         self._assigned = sent.assigned
         self._sent = sent

@@ -145,6 +145,8 @@ class Service:
             sessions = [stack.enter_context(connect(each.url)) for each in feed.sources]
             check_same(broker, feed, sessions, may_move=not self._has_sent)
             stack.callback(producer.close)
+            # P1: fenced first, and the progress is read behind that. Read before, it could be overtaken by a commit of
+            # the former process, and its rows would come twice.
             producer.open()
             progress = self._progress(broker, producer, sessions, topic)
             sources = [stack.enter_context(each) for each in _sources(feed, sessions, progress, self.hooks.warn)]

@@ -215,6 +215,8 @@ class Snapshot:
     def _read_table(self, session: Session, begun: Filled) -> None:
         schema, table, after = begun.schema, begun.table, begun.after
         here = (schema, table)
+        # Without rows: from this marker on the reader of the log notes what changes in the table, so before its first
+        # row is read.
         self._mark(session, Chunk(layout=None, rows=(), filled=begun, table=here))
         try:
             reader = _TableReader(session, self._tables, schema, table)
@@ -239,6 +241,7 @@ class Snapshot:
                 self._changed.wait(1.0)
             self._check()
             self._chunks[id] = chunk
+        # R2: with it off a change may stand in front of the marker and not be visible to what is read behind it.
         if not is_mariadb(session) and int(session.value("SELECT @@GLOBAL.binlog_order_commits")) != 1:
             raise SourceChanged(
                 "binlog_order_commits was switched off while rows were read: what is in the log may not be visible.",
@@ -259,6 +262,8 @@ class Snapshot:
             with self._changed:
                 open_there = self._passed.get(id)
             waiting &= set(prepared_branches(session, is_mariadb=True))
+            # F1b: still prepared when the log came to the marker, so its outcome stands behind it and is told as a
+            # change.
             waiting -= open_there or set()
 
     def _check(self) -> None:

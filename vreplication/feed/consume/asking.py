@@ -95,6 +95,8 @@ class Asking:
         self, session: Session, change: Change, columns: tuple[Column, ...], where: str
     ) -> tuple[object, ...] | None:
         cells, plain = plain_reader(session, columns)
+        # A server sends a transaction to the reader of its log a moment before it shows it to others, and holds its
+        # rows locked until then: a plain SELECT could still find the row of before the message.
         lock = "LOCK IN SHARE MODE" if is_mariadb(session) else "FOR SHARE"
         try:
             found = session.bytes_rows(

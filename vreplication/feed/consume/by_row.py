@@ -85,6 +85,8 @@ class ByRow(Reading):
 
     def _write(self, listener: Listener, rows: list[Waiting], to: Offset) -> None:
         with self.session.transaction():
+            # D1: locked before any row is written: who has lost the partition finds another offset here and writes
+            # nothing.
             feed_offsets.claim(self.session, self.key, [listener.stored])
             self.target.write(rows)
             feed_offsets.move(self.session, self.key, listener.stored, to)

@@ -78,6 +78,8 @@ class ByTransaction(Reading):
         with self.session.transaction():
             feed_offsets.claim(self.session, self.key, [each.stored for each in self.listeners.values()])
             last = self._write(least)
+            # While rows of below still wait the watermark is that of the last one applied: the rest has not been here
+            # yet.
             t = last if self._has_rows(least) else least
             moved = {number: each.offset(t) for number, each in self.listeners.items()}
             for number, to in moved.items():

@@ -61,6 +61,7 @@ def run(target: SourceUrl, key: Key, ddl: Ddl) -> bool:
     with connect(target, use_database=False, found_rows=True, idle_seconds=_IDLE_SECONDS) as session:
         if session.value("SELECT GET_LOCK(%s,0)", (lock_name(key, "ddl"),)) != 1:
             return False
+        # Behind the lock: whoever had it may have run this very statement meanwhile.
         state = feed_offsets.load(session, key)
         at = state.all_at(Stand.DDL) if state else None
         if state is None or at is None or at.stand_t != ddl.t or state.group.ddl_done >= ddl.t:
@@ -74,6 +75,8 @@ def _run(session: Session, key: Key, group: Group, ddl: Ddl) -> None:
     now = _look(session, said)
     is_again = group.ddl_intent == ddl.t
     if not is_again:
+        # D4: committed before the statement is sent, with what the tables are by now: DDL does not roll back, and who
+        # comes after a crash tells by that whether it was run.
         group = feed_offsets.intend(session, key, group, ddl.t, now)
     if not is_again or not _has_happened(said, str(group.ddl_before), now):
         reach("consume.before_ddl")

@@ -168,6 +168,8 @@ class Listener:
         """False: it was applied before."""
         self._check_generation(tags, offset)
         is_counted = tags.kind in _COUNTED
+        # D3: compared with what was applied, not with what was received: after a crash the rows that only waited come
+        # again, and have to count as new.
         if is_counted and tags.n <= self._n and tags.kind is not Kind.ADMIN:
             return False
         if tags.n > self._n + is_counted:
@@ -240,6 +242,7 @@ class Listener:
 
     def _check_order(self, tags: Tags, offset: int) -> None:
         """Rows come in the order of the log, and none behind the Resolved that said that there is none."""
+        # Rows of a transaction share a time; a DDL has one of its own (P8).
         floor = max(self._resolved, self._last_t - (tags.kind is Kind.ROW))
         if tags.t <= floor and not (tags.kind is Kind.DDL and tags.t <= self._ddl_done):
             raise self._wrong(
@@ -292,6 +295,8 @@ class Listener:
         head, last = self.queue.head, self._last_resolved
         found = [(self.stop.offset, self.stop.n_before) if self.stop else (self.position, self._n)]
         found += [(waits.offset, waits.n_before) for waits in (head, self._parts) if waits is not None]
+        # resolved_waits: passed, nobody would say again that all up to this time is here, and its rows would wait for
+        # ever.
         if last.t > resolved:
             found.append((last.offset, last.n))
         return min(found)

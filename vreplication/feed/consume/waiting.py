@@ -153,6 +153,8 @@ def merged(queues: Iterable[Queue], upto: int, most: int) -> Iterator[Waiting]:
     heap = [(head.order, number) for number, queue in enumerate(queues) if (head := queue.head) and head.t <= upto]
     heapq.heapify(heap)
     count, last_t = 0, 0
+    # D2: cut only between two transactions of the source, whose times differ; within one the target would show half of
+    # it.
     while heap and (count < most or heap[0][0][0] == last_t):
         row = queues[heap[0][1]].pop()
         _advance(heap, queues, upto)
