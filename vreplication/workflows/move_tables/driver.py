@@ -44,6 +44,8 @@ class MoveDriver(Driver):
     def start(self) -> None:
         """Raises LeaseHeld, or Transient when the source cannot be reached."""
         with connect(self.route.source) as source:
+            # The source first, and then the lease: W10 needs what was left ended on both servers, so without the source
+            # nobody takes over.
             super().start()
             source_marks.install(source)
             source_marks.claim(source, self.workflow, lease.DRIVER, self.lease.token, (source.id,))
@@ -55,6 +57,8 @@ class MoveDriver(Driver):
             with self._noting:
                 self._noted[session.id] = session.id
                 source_marks.claim(session, self.workflow, lease.DRIVER, self.lease.token, tuple(self._noted))
+            # Behind the note there: whoever has taken the lease since has ended what was noted, or finds this
+            # connection.
             if self.is_superseded:
                 raise Superseded(f"Workflow {self.workflow} has been taken over by another process.")
             try:

@@ -39,6 +39,8 @@ def complete(work: Work) -> Result:
     driver, workflow = work.driver, work.driver.workflow
     driver.child.end()
     with driver.at_source() as source:
+        # The names first: with the triggers gone and the old names still there, an application that was never told
+        # would write to tables that nobody follows.
         _retire(source, driver.session, workflow)
         reach("complete.retired")
         deny.allow(source, sides.tables_on(driver.session, workflow, Side.SOURCE), workflow=workflow)

@@ -54,6 +54,7 @@ def give_up(work: Work, used: list[str], *, former: tuple[int, ...] = ()) -> boo
     if decision is Decision.RUNNING:
         return True
     driver = work.driver
+    # In a step of its own: who finds it knows that triggers may still stand, and drops them whatever else has happened.
     moves.decide(driver.session, driver.lease, Decision.ABORTING)
     reach("switch.aborting")
     allow(work, former)
@@ -119,6 +120,7 @@ def _rename(home: Session, move: Move, workflow: str) -> None:
     here = is_mariadb(home)
     left = []
     for table in workflows.tables(home, workflow):
+        # F20: by identity, for a RENAME before us may have been done and its answer lost.
         if table_identity(home, move.target_schema, table.shadow_table, here) == table.shadow_identity:
             old, new = (qualified(move.target_schema, name) for name in (table.shadow_table, table.source_table))
             left.append(f"{old} TO {new}")
@@ -147,6 +149,8 @@ def tell(work: Work) -> None:
     """W8: the hook is called until it says yes; then the other side is the one that serves. Repeatable."""
     driver = work.driver
     move = moves.load(driver.session, driver.workflow)
+    # W8: as often as it takes, also by whoever comes after a crash. An answer that is lost is no "no": writes are
+    # denied on the side that was left, and the application has to be told.
     if work.spec.on_switch:
         _call(work, move)
     reach("switch.told")

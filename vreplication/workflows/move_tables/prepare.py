@@ -170,6 +170,8 @@ def _make_table(driver: MoveDriver, ends: Ends, plan: MovePlan, row: TableRow) -
 def _mark_start(driver: MoveDriver, ends: Ends, plan: MovePlan) -> None:
     """The position first, then a marker: what is behind it in the log is visible to whoever reads after it."""
     markers = source_marks.markers_of(ends, stream_id(driver.workflow, 1))
+    # R3, F1: "the place, then SELECT" alone misses what is in the log and not visible yet (296 of 1,038 samples on
+    # MariaDB, 331 of 414 on MySQL); behind a marker that has committed none was missed.
     start = position.begin(ends.source, plan.source_server.is_mariadb, markers.write)
     markers.write()
     if start.gtids is not None:
@@ -181,6 +183,8 @@ def _mark_start(driver: MoveDriver, ends: Ends, plan: MovePlan) -> None:
 def _wait_for_branches(driver: MoveDriver, source: Session, plan: MovePlan) -> None:
     """Branches prepared before the marker are in neither stream: wait until each has ended."""
     is_mariadb_source = plan.source_server.is_mariadb
+    # R18: behind the marker. Listed before it, a branch that is prepared in between would be neither waited for nor
+    # read.
     waiting = set(prepared_branches(source, is_mariadb=is_mariadb_source))
     left = plan.spec.xa_wait_seconds
     while waiting:
@@ -202,6 +206,7 @@ def _cut_range(driver: MoveDriver, ends: Ends, plan: MovePlan, row: TableRow, ma
     found = splits.cut(ends.source, mapping, whole, wanted) if whole else []
     ledger.add_splits(ends.home, row.id(stream_id(driver.workflow, 1)), found)
     rows = _rows(ends.source, plan.tables[row.number].source) if whole else 0
+    # Last: a preparation that was cut short before this is undone and begun anew (`is_done`).
     workflows.set_table_fields(ends.home, driver.workflow, row.number, rows_total=rows)
 
 

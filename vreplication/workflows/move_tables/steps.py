@@ -221,6 +221,7 @@ def wait_matched(work: Work) -> None:
     """Behind a fresh marker, so that what a crash left half done has been seen to."""
     driver = work.driver
     with work.route.open() as ends:
+        # R14: what the ledger says at a restart may be of before the crash; behind a marker of ours it is not.
         markers = source_marks.markers_of(ends, work.stream)
         marker = markers.write()
         while markers.find_applied(marker) is None:
@@ -266,6 +267,7 @@ def _compare(work: Work, job: StreamJob, table: StreamTable, done: int) -> Verdi
         workflow=table.id,
         stream=work.stream,
         is_mariadb=job.is_mariadb,
+        # On the way back nothing is copied: what differs on the old server, somebody else has written there.
         repair=functools.partial(_copy_again, work, job, table) if work.number == 1 else None,
         parallelism=work.spec.tasks,
     )

@@ -107,6 +107,7 @@ def _attempt(work: Work, job: StreamJob, attempt: int) -> bool:
     driver.report(cutover_attempts=attempt)
     journal.attempted(driver.session, driver.workflow, attempt, actor=lease.me())
     driver.remember()
+    # W1: whoever comes after a crash drops triggers only where this row says that there may be some.
     moves.decide(driver.session, driver.lease, Decision.DENYING)
     reach("switch.denying")
     trial = _Trial(work=work, job=job, identities=identities(work))
@@ -158,6 +159,7 @@ class _Trial:
         work = self.work
         with serving_session(work) as locker, work.route.open(read_timeout=BEAT_SECONDS) as ends:
             self.lockers.append(locker.id)
+            # Before the first statement that may outlive us: who takes over ends these connections (W10).
             work.driver.announce(_at_home(locker, ends))
             impatient(ends)
             move = moves.load(ends.home, work.driver.workflow)
@@ -268,6 +270,7 @@ class _Trial:
         marker = of.write(markers.CUTOVER, our_lease=work.driver.lease)
         self.used.append(marker)
         reach("switch.marked")
+        # Applied and not only read (R22): what was committed before the lock is on the other side by then.
         applied = markers.wait(of, marker, timeout_seconds=self.remaining, check=work.driver.check, poll_seconds=0.003)
         if applied.branches:
             raise Transient(f"XA branch {applied.branches[0]} has no outcome yet")
@@ -279,6 +282,8 @@ class _Trial:
         """W4. A restart of catch-up may be on its way; whoever it is writes nothing from here on."""
         work = self.work
         work.driver.rest()
+        # In the row, not by ending the process: one that is stopped and wakes up behind the decision finds the fence
+        # closed.
         token = lease.depose(ends.home, work.stream, lease.REPLICATE)
         if not streams.is_forward(work.number):
             source_marks.take_fence(ends.target, work.stream, token, "")
@@ -305,6 +310,8 @@ class _Trial:
         if work.number == 1:
             _check_names_free(ends.home, work.driver.workflow)
             _move_aside(ends.home, moves.load(ends.home, work.driver.workflow))
+        # W6: while the other side is closed, so nothing that the application writes there stands before it. Noted
+        # later, its first writes would be missing on the way back.
         start = _start_back(ends, work)
         with self._in_time(ends.home) as until:
             self._commit(locker, ends, start, until)
@@ -330,6 +337,7 @@ class _Trial:
         have ended the session that holds DDL off.
         """
         idle = int(home.value("SELECT @@session.wait_timeout"))
+        # The server ends a session that stands still behind its last look, so its decision cannot be committed late.
         home.execute_raw(f"SET SESSION wait_timeout={_COMMIT_SECONDS}")
         yield moves.later(home, SURE_SECONDS)
         home.execute_raw(f"SET SESSION wait_timeout={idle}")
