@@ -57,6 +57,7 @@ class Counts:
         self._seen: deque[tuple[float, int, list[int]]] = deque(maxlen=_RATE_SECONDS + 1)
 
     def told(self, status: Status) -> None:
+        # Each run counts anew, and a broker that was away begins another run.
         if self._status is not None and status.rows < self._status.rows:
             self._before, self._parts_before = self.rows, self.by_partition
         self._status = status
@@ -145,6 +146,8 @@ class FeedDriver:
     def may_write(self, session: Session) -> bool:
         """Into the first source."""
         try:
+            # Before each beat: a source that has become a replica of another server must not get a transaction of ours
+            # of its own.
             self.check_role(session)
         except Refused:
             return False

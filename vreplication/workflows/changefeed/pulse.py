@@ -64,6 +64,8 @@ class Pulse:
             try:
                 with connect(url, read_timeout=BEAT_SECONDS, idle_seconds=ALIVE_SECONDS) as session:
                     while not self._closing.wait(self._seconds):
+                        # A server that has become a replica is written to no more
+                        # (test_a_source_that_becomes_a_replica_is_written_to_no_more).
                         self._check(session)
                         feeds.pulse(session, self._workflow)
                         self._failed.pop(url, None)

@@ -289,6 +289,7 @@ def cancelled(session: Session, spec: FeedSpec, password: str) -> Result:
     """
     workflow = spec.workflow or ""
     row = workflows.load(session, workflow)
+    # The fence before the end is written: a process of ours that is cut off could send on for a feed that is over.
     unknown = _fenced(session, spec, password)
     spool.forget(row)
     workflows.move(session, workflow, Phase.CANCELLED, f"cancelled by the operator. {unknown}".removesuffix(". "))
