@@ -103,6 +103,8 @@ def _tokens(text: str) -> list[Token]:
         raise Refused(f"The ALTER cannot be read: {error}.", cure="Check its quotes and comments.") from None
     if not parts:
         raise Refused("The ALTER is empty.", cure="Give the clauses that would follow ALTER TABLE t.")
+    # What stands in it one server runs and another passes over, by its version: what it does to columns cannot be told
+    # here.
     if has_opened_comment(text):
         raise Refused("The ALTER holds a /*! … */ comment.", cure="Write what is in it as plain text.")
     if any(t.is_punct(";") for t in parts):
@@ -153,6 +155,7 @@ def _refuse_maintenance(clause: list[Token]) -> None:
     if clause[0].is_word("CONVERT") and _is(clause, 1, "PARTITION", "TABLE"):
         raise Refused(f"{_words(clause)} cannot be done online.", cure=_AS_PLAIN)
     if clause[0].is_word("DROP") and _is(clause, 1, "PARTITION"):
+        # On the shadow, which is empty then, it would delete nothing, and the copy would bring the rows.
         raise Refused("DROP PARTITION deletes rows and cannot be done online.", cure=_AS_PLAIN)
     if clause[0].is_word("ADD", "DROP") and _is(clause, 1, "SYSTEM", "PERIOD"):
         raise Refused(

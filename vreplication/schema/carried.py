@@ -74,6 +74,7 @@ def _differences(source: Table, made: Table, *, is_trial: bool) -> Iterator[str]
         for what, a, b in _column_facts(column, other, mine, theirs):
             if a != b:
                 yield f"{what} of column {column.name} is {b}, not {a}"
+    # A temporary table cannot have FULLTEXT (`carry`); the real one is compared with it once more when it is made.
     wanted = {_key_facts(key) for key in source.keys if not (is_trial and key.index_type == "FULLTEXT")}
     if wanted != (there := {_key_facts(key) for key in made.keys}):
         yield f"the key {min(str(key[0]) for key in wanted ^ there)} differs"

@@ -79,6 +79,7 @@ def carry(table: Table, source: Server, target: Server, *, schema: str, name: st
     made = carrier.carried()
     trial = replace(
         made,
+        # A temporary table can have none of these, and a real one is no trial: a plan touches nothing.
         keys=tuple(key for key in made.keys if not key.kind.startswith("FULLTEXT")),
         options=tuple(option for option in made.options if not _is_of_storage(option)),
         partitions="",

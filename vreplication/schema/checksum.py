@@ -187,6 +187,7 @@ def _octets(column: Column) -> int:
 
 def _digests(row: list[Form], which: Which) -> str:
     """By so few at a time that any packet holds them."""
+    # No digest looks like '-', and a bare NULL would make CONCAT, and with it the row, equal to any other (F23).
     found = [f"IFNULL(SHA2({getattr(form, which)},256),'-')" for form in row]
     while len(found) > 1:
         found = [f"SHA2(CONCAT({','.join(found[i : i + _FAN])}),256)" for i in range(0, len(found), _FAN)]
@@ -207,6 +208,7 @@ def _or_null(form: Form, value: str) -> str:
 
 
 def _fold(side: Side) -> str:
+    # F23. Odd, so that the weight is never 0: a row whose key has the CRC 0 would count for nothing.
     return f"COUNT(*),BIT_XOR(CRC32({side.row})*(CRC32({side.key})|1))"
 
 
@@ -257,6 +259,8 @@ def _checksum(row: Row) -> Checksum:
 
 def row_hashes(session: Session, side: Side, where: str, *, limit: int | None = None) -> list[RowHash]:
     """The rows that match, each by the hash of its key and the hash of all of it."""
+    # Rows of both sides are matched by this hash of their keys: of 10,000 keys, as many as the lock allows, two would
+    # have the same CRC32 in one case of a hundred.
     hashes = (f"SHA2({side.exact_key},256)", f"SHA2({side.exact_row},256)")
     shown = ",".join((*hashes, *side.literals, *(column.sql for column in side.soft)))
     sql = f"SELECT {shown} {side.from_sql} WHERE {where}"

@@ -112,6 +112,7 @@ def _is_kept_as_bytes(mapping: TableMapping, pair: ColumnPair) -> bool:
     character set is deprecated or a byte stands for no character.
     """
     source, target = pair.source, pair.target
+    # F9: keys are compared by the server, as their collation does; a literal that is bare bytes has none.
     if source.name in {key.source.name for key in mapping.key}:
         return False
     is_same = is_character(target) and source.charset == target.charset

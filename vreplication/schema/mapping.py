@@ -70,6 +70,8 @@ def _mapping(
     on_source, on_target = shared
     key = tuple(_key_pair(source, target, name, sources) for name in on_source.columns)
     is_written_in_zone = zone is not None and computes_by_session(target, pairs)
+    # Keys and bounds are literals in UTC. In the server's zone they would be other moments, and no literal of a local
+    # time tells the two hours apart that the clock shows twice in autumn.
     if is_written_in_zone and any(pair.source.data_type == "timestamp" for pair in key):
         raise Refused(
             f"The key of {source.name} holds a TIMESTAMP, and the new definition computes values that may depend on the"
@@ -156,6 +158,7 @@ def local_zone(global_time_zone: str, system_time_zone: str) -> str | None:
     zone = system_time_zone if global_time_zone.upper() == "SYSTEM" else global_time_zone
     if zone.upper() in ("+00:00", "-00:00", "UTC", "ETC/UTC", "GMT", "ETC/GMT", "ZULU", "UCT"):
         return None
+    # Not `zone`: what the system calls its own (CEST) is an abbreviation, which the server takes for no zone.
     return global_time_zone
 
 
@@ -221,6 +224,8 @@ def _kept(source: Table, target: Table, sources: Sources) -> Iterator[ColumnPair
     """Stored generated columns whose values a plain ALTER does not change."""
     for column in target.columns:
         origin = sources.get(column.name.lower())
+        # One that was written in another zone or language holds what its expression does not give now. It cannot be
+        # written again, so it is compared, and the rows are named (docs/limits.md).
         if origin and origin.generated == column.generated == "stored" and _is_alike(source, target, column, sources):
             yield ColumnPair(source=origin, target=column)
 
@@ -280,6 +285,8 @@ def _added_unique(source: Table, target: Table, sources: Sources) -> Iterator[Ke
         return _reads_unchanged(source, target, expression, sources) and is_same_everywhere(target, expression)
 
     for key in target.keys:
+        # F7. One too many costs a search for duplicates and the notes; one too few, and REPLACE deletes other rows,
+        # silently.
         known = any(is_implied(key, known, sources, is_apart, is_settled) for known in source.keys)
         if key.is_unique and not known:
             yield key

@@ -49,6 +49,7 @@ def create_shadow(session: Session, table: Table, alter: AlterClauses, name: str
         raise Refused(f"The shadow table cannot be made: {error.message}", cure=cure) from None
     try:
         return _altered(session, table, alter, name)
+    # Only from here on is the table ours: where CREATE found one of that name (1050) nothing is dropped.
     except BaseException:
         session.execute_raw(f"DROP TABLE IF EXISTS {shadow}")
         raise

@@ -171,6 +171,8 @@ def make(session: Session, schema: str, table: str, wanted: Iterable[Trigger]) -
 def _as_its_client(session: Session, trigger: Trigger) -> Iterator[None]:
     before = session.rows("SELECT @@sql_mode,@@character_set_client,@@collation_connection")[0]
     try:
+        # The server notes these of the session that makes a trigger, and its body is read under them; no clause says
+        # them.
         _set_client(session, (trigger.sql_mode, trigger.client, trigger.collation))
         yield
     finally:
@@ -187,6 +189,7 @@ def _set_client(session: Session, values: Sequence[object]) -> None:
 
 
 def _create(session: Session, schema: str, table: str, trigger: Trigger) -> Trigger:
+    # A schema has each name once, and RENAME leaves the old table its triggers with their names (docs/cut-over.md).
     for name in names.carried_triggers(trigger.name):
         try:
             session.execute_raw(_statement(schema, table, name, trigger, _definer(session, trigger)))
