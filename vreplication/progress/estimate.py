@@ -37,6 +37,7 @@ class Rate:
     def observe(self, now: float, total: float, *, is_throttled: bool = False) -> None:
         """Count what came since the last call. Throttled time in which nothing came is left out."""
         before, self._last = self._last, (now, total)
+        # What an earlier run has copied is no speed of this one.
         if before is None:
             return
         seconds, amount = now - before[0], max(0.0, total - before[1])
@@ -111,6 +112,7 @@ class CopyEstimate:
         if total is None:
             return None
         share = 100.0 * rows / total if total > 0 else UNMATCHED_PERCENT
+        # The total grows where there are more rows than were estimated; what was said once is not taken back.
         self._percent = max(self._percent, min(share, UNMATCHED_PERCENT))
         return self._percent
 
@@ -191,6 +193,8 @@ class _Trend:
 
     def observe(self, now: float, value: float | None) -> None:
         if value is None:
+            # Within a giant transaction the lag grows by a second a second, whatever is written: such a slope is not to
+            # outlive it.
             self._samples.clear()
             return
         if not self._samples or now > self._samples[-1][0]:

@@ -146,11 +146,14 @@ class Forecast:
         self._begin(part, now)
 
     def _walk(self, part: Part, now: float, done: float, throttled: float) -> None:
+        # A verification that counts for nothing any more (a restart of the server, a lost collection of keys) begins
+        # again at 0.
         if done < self._walks[part].done:
             self._walks[part] = _fresh(part)
         self._walks[part].observe(now, done, half_life=self._half_life(part), throttled=throttled)
 
     def _begin(self, part: Part, now: float) -> None:
+        # The phase is called copying from Spark's start on; a copy whose first rows have come does not start again.
         if part is self._part or (part is Part.STARTING and self._part is Part.COPYING):
             return
         self._end(now)

@@ -34,6 +34,7 @@ class Part(StrEnum):
 
 LINEAR = frozenset({Part.COPYING, Part.VERIFYING})
 """They take so long a unit; the others take their time whatever the table's size."""
+# Under writers never seen before the start was foretold by the guess, although it had been measured.
 _WITHOUT_WRITES = frozenset({Part.PREPARING, Part.STARTING})
 _BYTES_A_ROW = 200.0
 """A row costs as much as so many of its bytes do."""

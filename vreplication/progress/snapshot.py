@@ -278,6 +278,7 @@ def _snapshot(
         ended_at=row["ended_at"],
         throttled_by=tuple(noted.get((row["id"], held.COPY), ())),
         waiting_by=tuple(noted.get((row["id"], held.GATE), ())),
+        # Either of them is a sign of life: where a scheduler runs the steps, nobody drives between two of them.
         updated_seconds_ago=min((a for a in (driver_age, replicate_age) if a is not None), default=None),
         **_of_copy(row, phase, _is_fresh(driver_age, phase)),
         **_of_catch_up(row, phase, _is_fresh(replicate_age, phase)),
