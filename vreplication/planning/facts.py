@@ -53,6 +53,8 @@ def looked(name: str, check: Callable[[], Check]) -> Check:
         return check()
     except Refused as error:
         return refuse(name, error.message, error.cure)
+    # A server that was killed while the plan was made became four refusals and exit 2, where the same command again is
+    # all that it takes.
     except (ConnectionLost, Ambiguous):
         raise
     except VReplicationError as error:

@@ -68,6 +68,7 @@ def make_plan(session: Session, spec: Spec, *, is_dry: bool = False) -> Plan:
     source = _introspect(session, server, schema, table)
     facts, alter = _read_alter(session, spec, server, source)
     facts = replace(facts, copy_path=_choose_path(facts))
+    # The empty copy is made in our own schema, and `plan` alone is not what brings that to a server.
     choice = not_tried() if is_dry and spec.strategy != ONLINE and not layout.exists(session) else choose(facts)
     if choice.is_in_place:
         return _plan_in_place(facts, choice)
@@ -158,6 +159,8 @@ def _choose_path(facts: Facts) -> str:
     """By INSERT … SELECT on the server, unless that would hold catch-up up at each of many statements."""
     if facts.spec.copy_path != "auto":
         return facts.spec.copy_path
+    # F3b: INSERT … SELECT holds the AUTO-INC lock to its end, and under a new unique key catch-up writes by many
+    # statements, each of which would wait for it.
     return "rows" if holds_counter(facts) and may_collide(facts) else "server"
 
 

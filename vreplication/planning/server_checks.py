@@ -70,6 +70,8 @@ def partial_json(facts: OfServer) -> Check:
 
 def commit_order(facts: OfServer) -> Check:
     found = facts.server.setting("binlog_order_commits")
+    # R2, F1: "opened" and the markers count on it. It is dynamic, so it is watched to the end; MariaDB has no such
+    # setting.
     if found is not None and not facts.server.is_on("binlog_order_commits"):
         return refuse(
             "commit order",

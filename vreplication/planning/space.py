@@ -23,6 +23,7 @@ def room(facts: OfServer, copy: int, log: int) -> Check:
     found = disk.disks(facts.session)
     if not found:
         return ok("disk", f"{words}; {disk.UNKNOWN}.")
+    # Logs on a disk of their own refuse nothing that fits there; on one disk both needs add up.
     wanted: dict[str, int] = {}
     for each, need in zip(found, (copy, log), strict=True):
         wanted[each.device] = wanted.get(each.device, 0) + need

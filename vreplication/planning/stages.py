@@ -152,6 +152,7 @@ def _cut_over(facts: Facts) -> Explained:
 
 def together(tables: Sequence[tuple[str, str, str, str]]) -> Explained:
     """The cut-over of tables that are switched in one statement, in the order of their names."""
+    # The order in which RENAME takes its locks, by bytes (docs/cut-over.md).
     found = sorted(tables, key=lambda names: (names[0].encode(), names[1].encode()))
     locks = [
         f"LOCK TABLES {qualified(schema, table)} WRITE, {qualified(schema, retired)} WRITE"

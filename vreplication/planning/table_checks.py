@@ -104,6 +104,7 @@ def children(facts: OfTable) -> set[str]:
         key,
     )
     every = foreign.foreign_keys(facts.session, is_mariadb=facts.server.is_mariadb)
+    # A child in a schema that the user may not see would go on pointing to the retired table all the same.
     hidden = {".".join(each.child) for each in every if each.parent == key}
     return {".".join(map(str, row)) for row in seen} | hidden
 
