@@ -37,12 +37,20 @@ def test_the_slowest_partition_decides() -> None:
 
 def test_who_begins_looks_for_the_first_generation() -> None:
     known = Known(0, 1, 0)
-    known.resolve(1, 0, 4)
-    known.resolve(1, 1, 3)
     known.admin(1, 0, Admin(0, 2))
+    known.resolve(1, 0, 4)
     assert (known.go_on(), known.generation) == ([], 0)
     known.admin(1, 1, Admin(0, 2))
+    known.resolve(1, 1, 3)
     assert (known.go_on(), known.generation, known.partitions) == ([Span(1, 0, 3)], 1, 2)
+
+
+def test_a_partition_whose_head_is_gone_ends_it() -> None:
+    """A busy one may have lost its Admin to the topic's retention while partition 0 still has its own."""
+    for known, number in ((Known(0, 1, 0), 1), (Known(1, 1, 2), 2)):
+        known.admin(number, 0, Admin(2, 2))
+        with pytest.raises(Terminal, match=f"Partition 1 does not begin generation {number}"):
+            known.resolve(number, 1, 5)
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -50,8 +58,8 @@ def test_a_generation_begins_when_all_stand_at_it(count: int) -> None:
     """Grown and shrunk: partition 0 had resolved more than the generation was to have."""
     known = Known(1, 2, 1)
     known.resolve(1, 0, 9)
-    known.resolve(2, 0, 9)
     known.admin(2, 0, Admin(4, count))
+    known.resolve(2, 0, 9)
     assert known.go_on() == []
     known.resolve(1, 1, 3)
     assert known.go_on() == [Span(1, 1, 3)]

@@ -39,6 +39,13 @@ class Known:
     admins: dict[int, dict[int, Admin]] = field(default_factory=dict)
 
     def resolve(self, generation: int, partition: int, t: int) -> None:
+        """Raises Terminal."""
+        # Nobody else would say so: the partition's Admin would be waited for without a word, for ever.
+        if generation > self.generation and partition not in self.admins.get(generation, {}):
+            raise Terminal(
+                f"Partition {partition} does not begin generation {generation} with its Admin: its head is gone.",
+                cure="Begin a new feed into another topic, and a new lake.",
+            )
         place = generation, partition
         self.resolved[place] = max(t, self.resolved.get(place, 0))
 
