@@ -92,6 +92,8 @@ class Known:
         ahead = self.admins.get(self.generation + 1, {})
         reached = []
         for partition in range(self.partitions):
+            # admin_resolves: a Resolved that the broker loses leaves no gap in the numbers, and would be waited for for
+            # ever. The next generation's Admin says as much.
             t = self.resolved.get((self.generation, partition), self.watermark)
             reached.append(max(t, ahead[partition].t if partition in ahead else 0))
         return min(reached)

@@ -34,6 +34,7 @@ def options(address: Address) -> dict[str, str]:
     given = dict(address.options)
     found = {
         "kafka.bootstrap.servers": address.servers,
+        # D6: Spark's own default is read_uncommitted, and rows of aborted transactions would be rows of the lake.
         "kafka.isolation.level": "read_committed",
         "subscribe": address.topic,
         "includeHeaders": "true",

@@ -31,6 +31,8 @@ TIMES = {
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
 """Options of a writer of text: by default it would cut off microseconds."""
+# The D and the U of one UPDATE have one time and number. Where Spark takes both keys for one (0.0 and -0.0) the row is
+# there.
 _IS_LATER = f"struct({T}, {SEQ}, {OP} <> 'D')"
 
 

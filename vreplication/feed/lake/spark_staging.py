@@ -100,6 +100,7 @@ class Staging:
         """A batch of Spark's Kafka source. Raises Terminal."""
         folder = str(self.folder / f"batch-{number}")
         raw = frame.selectExpr("partition AS p", "offset AS o", _HEADERS, "cast(key AS STRING) AS key", "value")
+        # D6: foreachBatch brings a batch at least once; the same number writes the same folder.
         raw.selectExpr(*_STAGED).write.mode("overwrite").parquet(folder)
         looked = self._look(folder)
         if any(each.duplicates for each in looked):
@@ -231,6 +232,8 @@ class Staging:
         waiting = [b for b in self.batches if b.latest > known.watermark or b.generation > known.generation]
         found = dict(self.places)
         if waiting:
+            # resolved_waits: a Resolved above the watermark is read again, too. Passed, nobody would say it again, and
+            # its rows would wait for ever.
             late = f"gen > {known.generation} OR (gen = {known.generation} AND t > {known.watermark})"
             view = self._view([batch.folder for batch in waiting]).filter(late)
             firsts = view.groupBy("p").agg({"o": "min"}).selectExpr("p", "`min(o)` AS o")

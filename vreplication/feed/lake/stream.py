@@ -86,6 +86,7 @@ class Stream:
         self._manifest = _begun(filling, topic)
         filling.store.remove_strays("w", self._manifest)
         starts = _starts(filling.address, topic, self._manifest)
+        # Of a partition out of use retention may have taken the head: which number is first there is not known.
         places = {number: place for number, place in self._manifest.places.items() if starts[number] == place.next}
         self._staging = Staging(
             spark=self._spark,
@@ -186,6 +187,7 @@ class Stream:
         known, before = self._staging.known, self._manifest
 
         def change(newest: Manifest) -> Manifest:
+            # Not by the number: a compaction may make manifests beside it, and changes neither of these.
             if (newest.watermark, newest.generation) != (before.watermark, before.generation):
                 raise Superseded("Another process has gone on with the lake.")
             tables = _merged(newest, before, catalog)
