@@ -70,7 +70,7 @@ def document(shown: object) -> str | None:
         return None
     try:
         return json.dumps(_plain(json.loads(_text(shown))), sort_keys=True)
-    except (ValueError, RecursionError):
+    except (ValueError, OverflowError, RecursionError):
         return f"text {_text(shown)}"
 
 
