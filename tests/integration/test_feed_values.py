@@ -78,6 +78,10 @@ def test_values_are_those_that_the_server_shows(database: Database, name: str) -
     _check(database, definition, rows)
 
 
+def test_numbers_behind_a_year_keep_their_sign(database: Database) -> None:
+    _check(database, "y YEAR, a INT, b INT UNSIGNED, c BIGINT", ["2001,-1,4294967295,-1", "1901,1,0,1"])
+
+
 TEXTS = """
  a VARCHAR(40) CHARACTER SET utf8mb4, b CHAR(9) CHARACTER SET latin1, c TEXT CHARACTER SET cp1251,
  d VARCHAR(30) CHARACTER SET gbk, e VARCHAR(30) CHARACTER SET sjis, f VARCHAR(30) CHARACTER SET utf16,

@@ -6,6 +6,7 @@ import pytest
 
 from vreplication.binlog.control import TableMap
 from vreplication.binlog.described import described
+from vreplication.errors import SourceChanged
 from vreplication.feed.catalog import tells_all
 
 _BIGINT, _VARCHAR, _STRING, _GEOMETRY = 8, 15, 254, 255
@@ -47,3 +48,18 @@ def test_the_server_is_asked_for_what_the_log_does_not_tell(found: TableMap, is_
     said = described(found)
     assert said is not None
     assert tells_all(found, said) is is_enough
+
+
+def _with_year(bits: bytes) -> TableMap:
+    """`y YEAR, a INT, b INT UNSIGNED`."""
+    names = b"".join(map(_named, "yab"))
+    described = _field(1, bits) + _field(4, names)
+    return TableMap(schema="s", table="t", types=(13, 3, 3), metadata=(0, 0, 0), described=described, nullable=b"\0")
+
+
+def test_a_year_has_a_bit_among_those_of_signs() -> None:
+    said = described(_with_year(b"\xa0"))
+    assert said is not None
+    assert said.unsigned == {2}
+    with pytest.raises(SourceChanged, match="a YEAR with a sign"):
+        described(_with_year(b"\x40"))

@@ -38,6 +38,7 @@ _BLOBS = {
     4: ("longtext", "longblob"),
 }
 _NUMERIC = frozenset({1, 2, 3, 4, 5, 8, 9, 246})
+_YEAR = 13
 _TEXTUAL = frozenset({15, 252, 253, 254})
 
 
@@ -175,12 +176,14 @@ def _numbers(data: bytes) -> Iterator[int]:
 
 
 def _unsigned(bits: bytes, kinds: tuple[int, ...]) -> frozenset[int]:
-    """A bit a numeric column, the first one highest. MariaDB counts YEAR among them, MySQL does not."""
-    places = [place for place, kind in enumerate(kinds) if kind in _NUMERIC]
-    with_years = [place for place, kind in enumerate(kinds) if kind in _NUMERIC or kind == 13]
-    if (len(with_years) + 7) // 8 == len(bits) and (len(places) + 7) // 8 != len(bits):
-        places = with_years
-    return frozenset(place for i, place in enumerate(places) if bits[i // 8] & 0x80 >> i % 8)
+    """A bit a numeric column, the first one highest. YEAR has one on both flavors, which is set (measured)."""
+    places = [place for place, kind in enumerate(kinds) if kind in _NUMERIC or kind == _YEAR]
+    found = frozenset(place for i, place in enumerate(places) if bits[i // 8] & 0x80 >> i % 8)
+    years = frozenset(place for place in places if kinds[place] == _YEAR)
+    # A server that has none for it would shift the bits of all columns behind: -1 would be sent as 4294967295.
+    if not years <= found:
+        raise ValueError("a YEAR with a sign")
+    return found - years
 
 
 def _is_textual(kind: int) -> bool:
