@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 from sandbox.install import ROOT
 from vreplication.cli import asked
-from vreplication.planning.spec import SECTION, own_fields
+from vreplication.planning.fields import SECTION, own_fields
 from vreplication.workflows.registry import COMMANDS, KINDS, Command, WorkflowKind, connection_param
 
 PATH = ROOT / "docs" / "reference.md"

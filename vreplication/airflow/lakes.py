@@ -20,7 +20,7 @@ from vreplication.airflow import connections
 from vreplication.airflow.ending import RETRY_POLICY, in_airflow
 from vreplication.airflow.request import SINK_CONNECTION
 from vreplication.airflow.storing import kept
-from vreplication.planning.spec import make_request
+from vreplication.planning.fields import make_request
 from vreplication.workflows.registry import COMMANDS
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import yaml
 
 from vreplication.airflow.folder import chosen
 from vreplication.errors import Refused
-from vreplication.planning.spec import own_fields
+from vreplication.planning.fields import own_fields
 from vreplication.scheduler import queueing
 from vreplication.state import queue
 from vreplication.state.queue import Entry

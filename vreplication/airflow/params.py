@@ -12,7 +12,7 @@ from typing import Any
 from airflow.sdk import Param
 
 from vreplication.airflow.request import SINK_CONNECTION, default_connection
-from vreplication.planning.spec import SECTION, own_fields
+from vreplication.planning.fields import SECTION, own_fields
 from vreplication.planning.window import CUTOVERS
 from vreplication.workflows.registry import COMMANDS, KINDS, Command, WorkflowKind, connection_param
 

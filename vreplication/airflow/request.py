@@ -19,7 +19,7 @@ from typing import Any
 from vreplication.airflow import connections
 from vreplication.airflow.connections import source_url
 from vreplication.errors import Refused
-from vreplication.planning.spec import make_request
+from vreplication.planning.fields import make_request
 from vreplication.planning.window import window_of
 from vreplication.workflows.registry import KINDS, WorkflowKind, connection_param
 from vreplication.workflows.stages import BaseStage

@@ -15,7 +15,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from vreplication.errors import Refused
-from vreplication.planning.spec import said
+from vreplication.planning.fields import said
 
 MAX_BATCH_ROWS = 10_000
 

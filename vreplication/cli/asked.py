@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from vreplication.cli.completion import of_words
-from vreplication.planning.spec import AUTO, DEFAULT_WORDS, METAVAR, OPTION, SAID, own_fields
+from vreplication.planning.fields import AUTO, DEFAULT_WORDS, METAVAR, OPTION, SAID, own_fields
 
 _METAVARS = {int: "N", float: "X", str: "TEXT"}
 

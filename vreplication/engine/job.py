@@ -18,7 +18,8 @@ from vreplication.mysql.ends import Ends, Route
 from vreplication.mysql.server import Server, identity, inspect
 from vreplication.mysql.session import Session
 from vreplication.mysql.url import SourceUrl
-from vreplication.planning.spec import Request, RevertSpec, Spec, spec_of
+from vreplication.planning.request import Request
+from vreplication.planning.spec import RevertSpec, Spec, spec_of
 from vreplication.rowcopy.job import CopyJob
 from vreplication.schema.alter import parse_alter
 from vreplication.schema.introspect import introspect

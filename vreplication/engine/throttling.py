@@ -23,7 +23,7 @@ from vreplication.errors import Refused, Terminal, VReplicationError
 from vreplication.mysql import disk, load
 from vreplication.mysql.ends import Ends, Route
 from vreplication.mysql.session import ConnectionLost, Session, connect
-from vreplication.planning.spec import Request
+from vreplication.planning.request import Request
 from vreplication.planning.throttle_checks import at_place, number_of, places_of
 from vreplication.state import journal, lease, throttling
 from vreplication.throttle.reasons import Reason, below, beyond, ordered, over_load, parse_load, parse_size, strictest

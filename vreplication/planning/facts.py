@@ -13,7 +13,8 @@ from typing import Protocol
 from vreplication.errors import Ambiguous, Refused, VReplicationError
 from vreplication.mysql.server import Server
 from vreplication.mysql.session import ConnectionLost, Session
-from vreplication.planning.spec import Request, Spec
+from vreplication.planning.request import Request
+from vreplication.planning.spec import Spec
 from vreplication.schema.alter import AlterClauses
 from vreplication.schema.model import Table, TableMapping
 

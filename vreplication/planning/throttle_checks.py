@@ -13,7 +13,7 @@ from vreplication.mysql.server import is_mariadb
 from vreplication.mysql.session import Session, SqlError, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.planning.facts import Check, OfServer, Verdict, ok, refuse, warn
-from vreplication.planning.spec import Request
+from vreplication.planning.request import Request
 from vreplication.throttle.reasons import parse_load, parse_places
 
 _HELD, _LAG, _ROOM = "held back", "replica lag", "free disk"

@@ -19,7 +19,7 @@ from vreplication.phases import OVER, Phase
 from vreplication.planning import server_checks
 from vreplication.planning.facts import Verdict
 from vreplication.planning.privileges import MOVE_SOURCE, MOVE_TARGET, ONLINE_DDL, Role, lacking
-from vreplication.planning.spec import Request
+from vreplication.planning.request import Request
 from vreplication.scheduler import housekeeping
 from vreplication.state import layout, lease, moves, workflows
 from vreplication.state.moves import Side

@@ -16,7 +16,7 @@ from vreplication import names
 from vreplication.errors import Refused
 from vreplication.mysql.quoting import qualified
 from vreplication.mysql.session import Session
-from vreplication.planning.spec import make_request
+from vreplication.planning.fields import make_request
 from vreplication.planning.window import window_of
 from vreplication.scheduler import due
 from vreplication.scheduler.due import Scene

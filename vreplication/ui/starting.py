@@ -19,8 +19,9 @@ from vreplication.mysql.session import ConnectionLost, Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.planning.explain import check_json
 from vreplication.planning.facts import Verdict
+from vreplication.planning.fields import DEFAULT_WORDS, SECTION
 from vreplication.planning.plan import Plan, make_plan
-from vreplication.planning.spec import DEFAULT_WORDS, SECTION, Spec, make_spec, split_table
+from vreplication.planning.spec import Spec, make_spec, split_table
 from vreplication.planning.table_checks import SYSTEM_SCHEMAS
 from vreplication.planning.window import window_of
 from vreplication.schema.difference import definitions_of

@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from vreplication.planning.spec import said
+from vreplication.planning.fields import said
 
 _HEADERS = {
     "Cache-Control": "no-store",

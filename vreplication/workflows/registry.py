@@ -16,7 +16,8 @@ from pydantic import BaseModel
 
 from vreplication.planning import plan as online_ddl
 from vreplication.planning import stages as online_ddl_stages
-from vreplication.planning.spec import OPTION, Spec
+from vreplication.planning.fields import OPTION
+from vreplication.planning.spec import Spec
 from vreplication.planning.stages import Stage
 from vreplication.workflows import stages
 from vreplication.workflows.changefeed import plan as changefeed

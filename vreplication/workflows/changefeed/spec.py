@@ -1,6 +1,6 @@
 """What a user asks for when changes are to go into Kafka.
 
-What must stay true: as of `planning.spec`: no URL of a server and no secret in it, and one clear sentence for every
+What must stay true: as of `planning.request`: no URL of a server and no secret in it, and one clear sentence for every
 wrong value. What decides how rows are numbered (tables, columns, protocol, dispatch) stays as it was begun.
 """
 
@@ -15,7 +15,7 @@ from vreplication import names
 from vreplication.feed import address, dispatch, large
 from vreplication.feed.catalog import Filter, parse_columns
 from vreplication.feed.dispatch import MOST_PARTITIONS
-from vreplication.planning.spec import ask, make_request
+from vreplication.planning.fields import ask, make_request
 
 
 class FeedSpec(BaseModel):

@@ -1,6 +1,6 @@
 """What a user asks for when a topic is to become a lake, or a lake is to be compacted.
 
-What must stay true: as of `planning.spec`: no secret in it, and one clear sentence for every wrong value.
+What must stay true: as of `planning.request`: no secret in it, and one clear sentence for every wrong value.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from vreplication.planning.spec import ask, make_request
+from vreplication.planning.fields import ask, make_request
 
 
 class LakeSpec(BaseModel):

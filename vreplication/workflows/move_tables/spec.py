@@ -1,7 +1,7 @@
 """What a user asks for when tables are to move to another server.
 
-What must stay true: as of `planning.spec`: no URL of a server and no password in it, and one clear sentence for every
-wrong value.
+What must stay true: as of `planning.request`: no URL of a server and no password in it, and one clear sentence for
+every wrong value.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from vreplication.cutover.hook import check_target
-from vreplication.planning.spec import Request, ask, make_request
+from vreplication.planning.fields import ask, make_request
+from vreplication.planning.request import Request
 
 
 class MoveSpec(Request):

@@ -1,0 +1,79 @@
+"""How a field of a request is asked for, whatever the kind, and what is said where its value is wrong.
+
+What must stay true: faces read here how to ask, and make up no words of their own; every wrong value is one clear
+sentence (`Refused`), whichever face it came through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from vreplication.errors import Refused
+
+R = TypeVar("R", bound=BaseModel)
+_WHOLE = "it has to be a whole number"
+SECTION, OPTION, METAVAR, AUTO, DEFAULT_WORDS, SAID = "section", "option", "metavar", "auto", "default_words", "said"
+"""What faces read of a field (`json_schema_extra`)."""
+
+
+def ask(section: str, **more: Any) -> dict[str, Any]:
+    """How a field is asked for. section: of a form: what, when, how, where or rare.
+
+    Of the command line: option, where it is not called as the field; metavar; auto: the word for no number;
+    default_words: where the default says too little; said: where the description is of a form. format: of the form.
+    """
+    return {SECTION: section, **more}
+
+
+def own_fields(model: type[BaseModel]) -> tuple[list[str], list[str]]:
+    """Names of the fields that this kind alone has, and of those that it shares with all."""
+    own = [name for name in model.model_fields if name in model.__annotations__]
+    return own, [name for name in model.model_fields if name not in own]
+
+
+def make_request(model: type[R], given: dict[str, Any]) -> R:
+    """What a face was given, as a value that is checked; None means the default. Raises Refused with one sentence."""
+    try:
+        # Without those that are None: what a default is, the model alone decides.
+        return model.model_validate({name: value for name, value in given.items() if value is not None})
+    except ValidationError as error:
+        raise Refused(said(error)) from None
+
+
+_WRONG = {
+    "greater_than_equal": "it has to be at least {ge}",
+    "greater_than": "it has to be more than {gt}",
+    "less_than_equal": "it has to be at most {le}",
+    "less_than": "it has to be less than {lt}",
+    "int_type": _WHOLE,
+    "int_parsing": _WHOLE,
+    "int_from_float": _WHOLE,
+    "float_type": "it has to be a number",
+    "float_parsing": "it has to be a number",
+    "bool_type": "it has to be true or false",
+    "bool_parsing": "it has to be true or false",
+    "string_type": "it has to be text",
+    "string_too_short": "it is empty",
+    "literal_error": "it has to be one of {expected}",
+    "missing": "it is missing",
+    "extra_forbidden": "there is no such option",
+}
+
+
+class Wrong(Protocol):
+    """pydantic's error, and FastAPI's of a request."""
+
+    def errors(self) -> Sequence[Any]: ...
+
+
+def said(error: Wrong) -> str:
+    """The first of what is wrong, as one sentence: the field, and what its value has to be."""
+    first = error.errors()[0]
+    field = ".".join(map(str, first["loc"])) or "request"
+    context = {name: f"{value:,}" if isinstance(value, int) else value for name, value in first.get("ctx", {}).items()}
+    known = _WRONG.get(first["type"])
+    words = known.format(**context) if known else str(first["msg"]).removeprefix("Value error, ")
+    return f"{field}: {words}."
