@@ -17,7 +17,7 @@ import pytest
 
 from sandbox.databases import Database
 from tests.support.flow import Run, begin, contents, definition, paused_at, wait_reached, wait_until
-from vreplication.apply import applier
+from vreplication.apply import rounds
 from vreplication.mysql.quoting import ident
 from vreplication.mysql.session import Session, SqlError, connect
 from vreplication.state import lease, markers, workflows
@@ -187,7 +187,7 @@ def finish(database: Database, app: Session, run: Run, alter: str) -> None:
 def test_keys_of_text_and_unique_values_come_out_exactly(
     database: Database, pauses: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr(applier, "_WORTH_SHARING", 1)
+    monkeypatch.setattr(rounds, "_WORTH_SHARING", 1)
     shape, seed = SHAPES[name], secrets.randbelow(1 << 32)
     print(f"seed {seed}")
     draw = random.Random(seed)
@@ -217,7 +217,7 @@ def test_a_batch_that_was_written_in_part_is_written_again(
     database: Database, pauses: Path, monkeypatch: pytest.MonkeyPatch, name: str, point: str
 ) -> None:
     """Its connections are lost where its deletes are committed and its writes are not, or all but its checkpoint."""
-    monkeypatch.setattr(applier, "_WORTH_SHARING", 1)
+    monkeypatch.setattr(rounds, "_WORTH_SHARING", 1)
     shape, seed = SHAPES[name], secrets.randbelow(1 << 32)
     print(f"seed {seed}")
     history = History(draw=random.Random(seed), words=shape.words)

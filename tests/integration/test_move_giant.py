@@ -8,7 +8,8 @@ import pytest
 from across_setup import TABLE, WORKFLOW, make_across
 
 from tests.support.pairs import Pair
-from vreplication.apply.applier import Across, Applier
+from vreplication.apply.applier import Applier
+from vreplication.apply.rounds import Across
 from vreplication.apply.writer import Target
 from vreplication.binlog.events import Group, GroupKind, Position, RowChange
 from vreplication.changes.stream import SIGNAL

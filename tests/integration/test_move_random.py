@@ -23,7 +23,7 @@ from tests.support.histories import Branch, Writers
 from tests.support.moving import Move, begin, quick, route_of
 from tests.support.oracle import settings
 from tests.support.pairs import Pair, _pair_servers, pair
-from vreplication.apply import applier
+from vreplication.apply import rounds
 from vreplication.cutover import deny
 from vreplication.mysql.processes import processes
 from vreplication.mysql.session import connect
@@ -81,7 +81,7 @@ def test_every_committed_transaction_is_there_once(
     pair: Pair, pauses: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     print(f"{SEED}={seed}")
-    monkeypatch.setattr(applier, "_WORTH_SHARING", 1)
+    monkeypatch.setattr(rounds, "_WORTH_SHARING", 1)
     monkeypatch.setattr(switch, "CUTOVER_RETRY_SECONDS", (0.0, 0.3))
     draw = random.Random(seed)
     histories.create(pair, draw)

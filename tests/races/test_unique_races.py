@@ -10,7 +10,7 @@ from race_setup import Race
 
 from tests.support.flow import Run, paused_at, wait_reached, wait_until
 from vreplication import names
-from vreplication.apply import applier
+from vreplication.apply import rounds
 from vreplication.settings import SIDECAR
 from vreplication.state import keytables
 
@@ -86,7 +86,7 @@ def test_two_connections_want_one_row_out_of_the_way(race: Race, monkeypatch: py
 
     By the time that it may go on row 2000 is there instead, and must not go without being noted.
     """
-    monkeypatch.setattr(applier, "_WORTH_SHARING", 1)
+    monkeypatch.setattr(rounds, "_WORTH_SHARING", 1)
     race.make()
     first, second = "apply.before_push.one", "apply.before_push.two"
     with race.held("workflow.copied", f"{ALTER}, ADD UNIQUE KEY two (v)", apply_parallelism=2) as run:

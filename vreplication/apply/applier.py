@@ -12,32 +12,27 @@ before the transaction that matches it, never in it.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import logging
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from typing import Any
 
 from vreplication.apply import writer
-from vreplication.apply.batch import Batch, Share
+from vreplication.apply.in_parts import InParts
+from vreplication.apply.rounds import Across, Batches, RowWriters, Written
+from vreplication.apply.since import first_collected
 from vreplication.apply.table import Place, TableWork
-from vreplication.apply.writer import Marks, Target
+from vreplication.apply.writer import Target
 from vreplication.binlog.events import Group, Position, RowChange
+from vreplication.changes.beats import beat_micros
 from vreplication.changes.matcher import Held
 from vreplication.changes.stream import CHUNK, FIRST, GATE, MARKER, SIGNAL
 from vreplication.changes.watermark import Inside, Watermark
 from vreplication.clock import SYSTEM
-from vreplication.errors import Transient
-from vreplication.mysql.session import LockWait, Session
+from vreplication.mysql.session import Session
 from vreplication.pausepoints import reach
 from vreplication.state import checkpoint, ledger, markers, source_marks
 from vreplication.state.checkpoint import Checkpoint
-from vreplication.state.lease import fence
-
-log = logging.getLogger(__name__)
 
 MAX_BATCH_CHANGES = 4_000
 MAX_BATCH_BYTES = 4 << 20
@@ -47,8 +42,6 @@ IDLE_SAVE_SECONDS = 1.0
 """A checkpoint is a transaction that stands in the log itself; without a pause saving would never end."""
 LOOK_SECONDS = 0.1
 """How often the ledger is asked what has landed, where the log does not tell."""
-_WORTH_SHARING = 400
-"""Changes below this number are written by one connection, together with the checkpoint."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,22 +50,6 @@ class Marker:
 
     id: str
     kind: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Across:
-    """Of a stream whose state is not on its source.
-
-    writers: sessions for rows where these are not written at home; then their transactions begin with `fence`, which is
-    told the place in the log that they come to.
-    """
-
-    writers: tuple[Session, ...] = ()
-    fence: Callable[[Session, str], None] | None = None
-
-
-Written = list[tuple[TableWork, Share, Marks]]
-"""What one connection writes in a transaction, in order."""
 
 
 class Applier:
@@ -93,14 +70,13 @@ class Applier:
         across: Across | None = None,
     ) -> None:
         self._main = sessions[0]
-        self._across = across
-        self._is_apart = across is not None and bool(across.writers)
-        self._writers = list(across.writers) if across and self._is_apart else sessions
+        self._is_across = across is not None
         self._lease = targets[0].lease
+        self._rows = RowWriters(sessions, self._lease, across)
+        self._in_parts = InParts(self._rows.sessions[0], self._fence)
         self._workflow = self._lease.workflow
         self._watermark = watermark
         self._held, self._on_first_open = held, on_first_open
-        self._pool = ThreadPoolExecutor(max_workers=max(1, len(self._writers)), thread_name_prefix="apply")
         self._is_past_checkpoint = False
         """Until a group comes, the log may be read again on the way there."""
         self._time: int | None = None
@@ -112,11 +88,8 @@ class Applier:
         self._done = 0
         self._saved_at = self._looked_at = 0.0
         self._waiting_since: float | None = None
-        self._inside: contextlib.ExitStack | None = None
-        """The transaction on the target in which one of the source is written in parts."""
-        self._inside_changes = 0
         self._load()
-        self._tables = [TableWork(target, self._main, self._writers) for target in targets]
+        self._tables = [TableWork(target, self._main, self._rows.sessions) for target in targets]
         self._by_number = {table.target.number: table for table in self._tables}
         self._by_id = {table.id: table for table in self._tables}
 
@@ -151,13 +124,7 @@ class Applier:
     @property
     def collected(self) -> Position | None:
         """Up to where the keys of all tables that collect them are in the sidecar; None where nobody collects."""
-        found = [t.since.collected for t in self._tables if t.since.is_active and t.since.collected is not None]
-        if not found:
-            return None
-        first = found[0]
-        for other in found[1:]:
-            first = first if first.is_within(other) else other
-        return first
+        return first_collected(table.since for table in self._tables)
 
     def note_items(self, items: Iterable[RowChange]) -> None:
         """Of a group that is read again and was applied before."""
@@ -204,7 +171,7 @@ class Applier:
     @property
     def _keeps_whole(self) -> bool:
         """A transaction of the source is one on the target: while no chunk is under way, for then tables are level."""
-        return self._across is not None and not any(table.open for table in self._tables)
+        return self._is_across and not any(table.open for table in self._tables)
 
     def _took(self, group: Group) -> None:
         """A whole transaction."""
@@ -258,6 +225,7 @@ class Applier:
         place = (int(row["split"]), int(row["ordinal"]))
         if row["state"] == ledger.OPEN:
             if place in table.landed:
+                # Copied again: the match of its first landing, if done later, would end the tombstones of the second.
                 self.flush()
             self._opened(table, place)
         elif row["state"] == ledger.LANDED and place in table.open:
@@ -266,6 +234,7 @@ class Applier:
 
     def _opened(self, table: TableWork, place: Place) -> None:
         if not any(each.open for each in self._tables):
+            # From here on rows are read, and a branch whose PREPARE we have not seen may change them behind our back.
             self._on_first_open()
         table.open.setdefault(place, self._number)
 
@@ -288,7 +257,7 @@ class Applier:
     def _is_look_due(self) -> bool:
         """Where the source's log does not tell what has landed, while chunks are under way."""
         is_late = SYSTEM.monotonic() - self._looked_at >= LOOK_SECONDS
-        return self._across is not None and is_late and any(table.open for table in self._tables)
+        return self._is_across and is_late and any(table.open for table in self._tables)
 
     def _commit(self, work: Callable[[], None] = lambda: None) -> None:
         """One transaction: `work`, then the landed chunks are matched, then the checkpoint is saved.
@@ -322,6 +291,8 @@ class Applier:
         rounds = {table.id: table.since.round for table in ending}
 
         def work() -> None:
+            # Who reads behind a marker compares with XA RECOVER, which names no tables. At the cut-over those that have
+            # changed other tables are no matter.
             held = tuple(str(b.xid) for b in self._held() if b.rows or not is_cutover)
             markers.record_applied(self._main, self._workflow, marker.id, held, is_holding=is_holding)
             for table in ending:
@@ -354,7 +325,7 @@ class Applier:
         if self._is_look_due:
             self._look_for_landed()
         batches = self._take_batches()
-        if batches or self._inside is not None:
+        if batches or self._in_parts.is_open:
             reach("apply.before_flush")
             self._write(batches)
             self._note_written(batches)
@@ -367,17 +338,17 @@ class Applier:
             self._watermark.beat_applied(self._beat_number)
             self._taken = None
 
-    def _take_batches(self) -> list[tuple[TableWork, Batch]]:
+    def _take_batches(self) -> Batches:
         found = [(table, table.batch) for table in self._tables if table.batch]
         for table, _ in found:
             table.batch = table.new_batch()
         return found
 
-    def _note_written(self, batches: list[tuple[TableWork, Batch]]) -> None:
+    def _note_written(self, batches: Batches) -> None:
         self._note_keys(batches)
         self._watermark.applied_changes(sum(batch.count for _, batch in batches))
 
-    def _note_keys(self, batches: list[tuple[TableWork, Batch]]) -> None:
+    def _note_keys(self, batches: Batches) -> None:
         for table, batch in batches:
             table.since.note(batch.keys())
 
@@ -392,7 +363,7 @@ class Applier:
         """
         position = self._saved_position
         active = [table.since for table in self._tables if table.since.is_active]
-        if not active or position is None or not self._is_past_checkpoint or self._inside is not None:
+        if not active or position is None or not self._is_past_checkpoint or self._in_parts.is_open:
             return
 
         def work() -> None:
@@ -403,95 +374,55 @@ class Applier:
         for since in active:
             since.saved(since.round)
 
-    def _write(self, batches: list[tuple[TableWork, Batch]]) -> None:
+    def _write(self, batches: Batches) -> None:
         rounds = self._rounds(batches)
-        if self._inside is not None:
+        if self._in_parts.is_open:
             self._end_inside(rounds, batches)
-        elif not self._is_apart and len(rounds) == len(rounds[0]) == 1:
-            self._commit(lambda: self._write_all(0, self._main, rounds[0][0]))
+        elif not self._rows.is_apart and len(rounds) == len(rounds[0]) == 1:
+            self._commit(lambda: self._rows.write(0, self._main, rounds[0][0]))
         else:
             self._write_shared(rounds, batches)
 
-    def _rounds(self, batches: list[tuple[TableWork, Batch]]) -> list[list[Written]]:
-        """One after the other, each of shares that may be written side by side; all tables' first before the second."""
-        count = sum(batch.count for _, batch in batches)
-        self._events += count
+    def _rounds(self, batches: Batches) -> list[list[Written]]:
+        self._events += sum(batch.count for _, batch in batches)
         # What is written in parts has one session, up to its commit, whatever has been opened since.
-        is_one = self._keeps_whole or self._inside is not None
-        may_share = not is_one and all(table.may_share for table, _ in batches)
-        wanted = len(self._writers) if count >= _WORTH_SHARING and may_share else 1
-        found: list[list[Written]] = []
-        for table, batch in batches:
-            marks = table.marks(batch, self._number)
-            if self._is_apart:
-                # Key tables are at home: `_touch` sees to them.
-                marks = replace(marks, has_suspects=False)
-            for number, shares in enumerate(batch.rounds(wanted)):
-                if number == len(found):
-                    found.append([])
-                for place, share in enumerate(shares):
-                    if place == len(found[number]):
-                        found[number].append([])
-                    found[number][place].append((table, share, marks))
+        is_one = self._keeps_whole or self._in_parts.is_open
+        rounds = self._rows.divide(batches, self._number, is_one=is_one)
         self._number += bool(batches)
-        return found
+        return rounds
 
-    def _write_all(self, number: int, session: Session, written: Written) -> None:
-        for table, share, marks in written:
-            table.write_steps(number, session, share, marks)
-
-    def _write_shared(self, rounds: list[list[Written]], batches: list[tuple[TableWork, Batch]]) -> None:
+    def _write_shared(self, rounds: list[list[Written]], batches: Batches) -> None:
         """All workers commit, then the checkpoint: a crash in between repeats this batch, which is harmless."""
-        for number, shares in enumerate(rounds):
-            if number:
-                reach("apply.between_rounds")
-            self._write_round(shares)
+        self._rows.write_all(rounds, self._place)
         reach("apply.before_checkpoint")
         self._commit(lambda: self._touch(batches))
 
-    def _touch(self, batches: list[tuple[TableWork, Batch]]) -> None:
+    def _touch(self, batches: Batches) -> None:
         """Suspects that stand at home, where the rows do not."""
         for table, batch in batches:
-            if self._is_apart and table.has_suspects:
+            if self._rows.is_apart and table.has_suspects:
                 table.touch(batch)
 
-    def _write_round(self, shares: list[Written]) -> None:
-        jobs = [self._pool.submit(self._write_share, number, written) for number, written in enumerate(shares)]
-        errors = [e for e in (job.exception() for job in jobs) if e is not None]
-        if errors:
-            raise errors[0]
+    @property
+    def _place(self) -> str:
+        """In the log, to which what is written comes; '' where nothing has been taken yet."""
+        position = self._position or self._saved_position
+        return position.saved if position else ""
 
-    def _write_share(self, number: int, written: Written) -> None:
-        session = self._writers[number]
-        writer.fenced(session, lambda: self._fence(session), lambda: self._write_all(number, session, written))
-
-    def _fence(self, session: Session) -> None:
-        """First statement of a transaction that writes rows."""
-        if self._across is not None and self._across.fence is not None:
-            position = self._position or self._saved_position
-            self._across.fence(session, position.saved if position else "")
-        else:
-            fence(session, self._lease)
+    def _fence(self) -> None:
+        self._rows.fence(self._rows.sessions[0], self._place)
 
     def _flush_inside(self) -> None:
         """Write what is there of a transaction that has not been taken whole, and do not commit."""
         batches = self._take_batches()
         [[written]] = self._rounds(batches)
-        session = self._writers[0]
-        try:
-            if self._inside is None:
-                self._inside = contextlib.ExitStack()
-                self._inside.enter_context(session.transaction())
-                self._fence(session)
-            self._write_all(0, session, written)
-        except LockWait as error:
-            raise Transient(f"A transaction that is written in parts met a lock: {error.message}") from None
-        self._inside_changes += sum(batch.count for _, batch in batches)
+        changes = sum(batch.count for _, batch in batches)
+        self._in_parts.write(lambda: self._rows.write(0, self._rows.sessions[0], written), changes)
         self._note_keys(batches)
         self._save_inside(batches)
         reach("apply.inside")
 
-    def _save_inside(self, batches: list[tuple[TableWork, Batch]]) -> None:
+    def _save_inside(self, batches: Batches) -> None:
         """Keys that are too many for memory, and suspects at home: noted too early they do no harm."""
         due, position = [t.since for t in self._tables if t.since.is_due], self._saved_position
 
@@ -501,31 +432,28 @@ class Applier:
                 if position is not None:
                     since.save(position)
 
-        if self._is_apart:
+        if self._rows.is_apart:
             writer.in_transaction(self._main, self._lease, work)
         else:
+            # In the transaction that is open: the session that writes the state writes the rows, too.
             work()
         for since in due:
             since.saved(since.round)
 
-    def _end_inside(self, rounds: list[list[Written]], batches: list[tuple[TableWork, Batch]]) -> None:
+    def _end_inside(self, rounds: list[list[Written]], batches: Batches) -> None:
         """The rest of it, the checkpoint, and the commit."""
-        session, stack = self._writers[0], self._inside
-        assert stack is not None
-        try:
+
+        def rest() -> None:
             for [written] in rounds:
-                self._write_all(0, session, written)
-            if self._is_apart:
-                self._fence(session)
+                self._rows.write(0, self._rows.sessions[0], written)
+            if self._rows.is_apart:
+                # Once more: at the begin the place was that of the transaction before.
+                self._fence()
             else:
                 self._save_checkpoint()
-        except LockWait as error:
-            raise Transient(f"A transaction that is written in parts met a lock: {error.message}") from None
-        self._inside = None
-        stack.close()
-        self._watermark.applied_changes(self._inside_changes)
-        self._inside_changes = 0
-        if self._is_apart:
+
+        self._watermark.applied_changes(self._in_parts.end(rest))
+        if self._rows.is_apart:
             self._commit(lambda: self._touch(batches))
 
     def _save_checkpoint(self) -> None:
@@ -544,11 +472,5 @@ class Applier:
 
     def close(self) -> None:
         """A transaction that is under way is rolled back with its session."""
-        self._inside = None
-        self._pool.shutdown(wait=False, cancel_futures=True)
-
-
-def beat_micros(row: dict[str, Any]) -> int:
-    """When a gate row was written ('2026-01-02 03:04:05.123456', UTC): microseconds since the epoch."""
-    moment = datetime.fromisoformat(str(row["written_at"])).replace(tzinfo=UTC)
-    return int(moment.timestamp()) * 1_000_000 + moment.microsecond
+        self._in_parts.drop()
+        self._rows.close()

@@ -83,3 +83,14 @@ class SinceKeys:
             since.make_void(self.session, self.workflow)
         self.round, self.collected = 0, None
         self.keys.clear()
+
+
+def first_collected(tables: Iterable[SinceKeys]) -> Position | None:
+    """Up to where the keys of all that collect them are in the sidecar; None: none of them does."""
+    found = [each.collected for each in tables if each.is_active and each.collected is not None]
+    if not found:
+        return None
+    first = found[0]
+    for other in found[1:]:
+        first = first if first.is_within(other) else other
+    return first

@@ -9,10 +9,19 @@ from __future__ import annotations
 
 import secrets
 from collections import deque
+from datetime import UTC, datetime
+from typing import Any
 
 _MOST = 2_000
 _RUN_BITS = 32
 """Of a number the lower ones count; those above are drawn, and tell whose it is."""
+
+
+def beat_micros(row: dict[str, Any]) -> int:
+    """When a gate row was written ('2026-01-02 03:04:05.123456', UTC): microseconds since the epoch."""
+    moment = datetime.fromisoformat(str(row["written_at"])).replace(tzinfo=UTC)
+    # Not of the whole as a float: it has 53 bits, and a product may be a microsecond off.
+    return int(moment.timestamp()) * 1_000_000 + moment.microsecond
 
 
 class Beats:

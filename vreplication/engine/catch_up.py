@@ -17,13 +17,15 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from vreplication.apply.applier import Across, Applier, Marker, beat_micros
+from vreplication.apply.applier import Applier, Marker
+from vreplication.apply.rounds import Across
 from vreplication.apply.writer import Target
 from vreplication.binlog.events import Group, GroupKind, Position, RowChange
 from vreplication.binlog.position import Standing, draw_server_id, standing
 from vreplication.binlog.tailer import PART_BYTES, Tailer
 from vreplication.binlog.watch import Following, Watch
 from vreplication.changes import stream
+from vreplication.changes.beats import beat_micros
 from vreplication.changes.channel import Channel, Closed
 from vreplication.changes.matcher import Matcher
 from vreplication.changes.sorter import DiskSorter
