@@ -11,8 +11,10 @@ from typing import Any
 
 from sandbox.databases import Database
 from vreplication import names
-from vreplication.cutover.attempt import CutOver, Outcome, Part
+from vreplication.cutover.attempt import CutOver
 from vreplication.cutover.identity import table_identity
+from vreplication.cutover.outcome import Outcome
+from vreplication.cutover.parts import Part
 from vreplication.mysql.quoting import ident
 from vreplication.mysql.server import Server, inspect
 from vreplication.mysql.session import Session, connect

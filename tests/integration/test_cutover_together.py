@@ -17,8 +17,10 @@ import pytest
 from cutover_setup import Background, Points, Ready, nothing, prepare, until, waiting_for_lock
 
 from sandbox.databases import Database
-from vreplication.cutover.attempt import CutOver, Outcome, Part
+from vreplication.cutover.attempt import CutOver
 from vreplication.cutover.decide import decide
+from vreplication.cutover.outcome import Outcome
+from vreplication.cutover.parts import Part
 from vreplication.errors import BadValue, SourceChanged, Superseded, Terminal
 from vreplication.mysql.quoting import ident
 from vreplication.mysql.session import Session, connect

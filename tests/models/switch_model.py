@@ -17,8 +17,8 @@ What each action stands for:
     finish        `cutover.rename.Rename.finish`
     give_up       any of these raises, or `cutover.watchdog.Watchdog` fires: `cutover.rename.Rename.end`
     let_go        `cutover.attempt._Attempt._unlock`
-    look          `cutover.attempt._Attempt._look`: `cutover.attempt._Attempt._wait_until_gone`, `cutover.decide.decide`
-    remove        `cutover.attempt._Attempt._remove_sentries`, `state.markers.remove`
+    look          `cutover.outcome.Lookup._look`: `cutover.outcome.Lookup._wait_until_gone`, `cutover.decide.decide`
+    remove        `cutover.outcome.Lookup._remove_sentries`, `state.markers.remove`
     rename        the server: RENAME's locks in the order of the names, then the move
     lose          a session is lost or killed; or only our side of it is, and the server's goes on
     die           kill -9 of the driver; the server ends its sessions, but a RENAME goes on

@@ -17,73 +17,33 @@ What must stay true (docs/cut-over.md has the why of each):
 from __future__ import annotations
 
 import contextlib
-import math
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 
-from vreplication.cutover import carried, foreign, sentry
+from vreplication.cutover import carried, sentry
 from vreplication.cutover.ahead import ahead
+from vreplication.cutover.attached import Attached, is_asked
 from vreplication.cutover.blockers import Blocker, blockers, branch_names
-from vreplication.cutover.carried import Carried
-from vreplication.cutover.decide import SWITCHED, decide_together
 from vreplication.cutover.finish import carry_auto_increment
-from vreplication.cutover.foreign import KeyMove
-from vreplication.cutover.identity import table_identities
+from vreplication.cutover.identity import check_recorded, identities_of
+from vreplication.cutover.outcome import Lookup, Outcome
+from vreplication.cutover.parts import Held, Part, check_names, in_renames_order
 from vreplication.cutover.probe import Probe
 from vreplication.cutover.rename import Rename
+from vreplication.cutover.sessions import LOCK_SECONDS, Sessions
 from vreplication.cutover.watchdog import Watchdog
-from vreplication.errors import Ambiguous, SourceChanged, Terminal, Transient, VReplicationError
+from vreplication.errors import Transient, VReplicationError
 from vreplication.masking import mask
-from vreplication.mysql.processes import still_there
 from vreplication.mysql.quoting import qualified
 from vreplication.mysql.server import Server, check_commit_order, out_of_turn
-from vreplication.mysql.session import LockWait, Session, connect
+from vreplication.mysql.session import LockWait, Session
 from vreplication.mysql.url import SourceUrl
 from vreplication.pausepoints import reach
-from vreplication.planning.foreign import family
 from vreplication.settings import CUTOVER_DEADLINE_SECONDS
-from vreplication.state.lease import Lease, end_connections, fence
+from vreplication.state.lease import fence
 from vreplication.state.workflows import WorkflowRow
 
-LOCK_SECONDS = 1
-"""How long LOCK TABLES may wait: the servers count whole seconds, and the deadline has more to hold than that."""
 BEHIND_BARRIER_SECONDS = 1.0
 """Of the deadline, what the barrier has to leave for comparing the last keys and for RENAME."""
-MARGIN_SECONDS = 7.0
-"""How much longer than the deadline an answer is waited for: it has been decided by then, only we do not know it."""
-LOOKUP_SECONDS = 30.0
-"""How long an ambiguous result is looked up on a server that cannot be reached."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
-    """A table to be switched, by its workflow's row, and the lease of who drives that."""
-
-    row: WorkflowRow
-    lease: Lease
-
-    @property
-    def table(self) -> tuple[str, str]:
-        """(schema, name)"""
-        return self.row.source_schema, self.row.source_table
-
-    @property
-    def sentry(self) -> tuple[str, str]:
-        return self.row.source_schema, self.row.retired_table
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """What an attempt came to. `lock_millis`: LOCK sent to UNLOCK returned; `total_millis`: until RENAME returned."""
-
-    is_switched: bool
-    reason: str
-    not_locked: str | None = None
-    """Workflow of the table whose lock could not be had in time."""
-    blockers: tuple[Blocker, ...] = ()
-    lock_millis: float = 0.0
-    total_millis: float = 0.0
 
 
 class CutOver:
@@ -104,7 +64,7 @@ class CutOver:
         announce: Callable[[tuple[int, ...]], None] = lambda ids: None,
     ) -> None:
         for part in parts:
-            _check_names(part.row)
+            check_names(part.row)
         self._url = url
         self._server = server
         self._parts = tuple(parts)
@@ -122,8 +82,8 @@ class CutOver:
         """
         with contextlib.ExitStack() as stack:
             stack.callback(self._announce, ())
-            makes = any(carried.is_asked(part.row) or foreign.is_asked(part.row) for part in self._parts)
-            sessions = _Sessions(self._url, self._deadline, len(self._parts), stack, makes=makes)
+            makes = any(is_asked(part.row) for part in self._parts)
+            sessions = Sessions(self._url, self._deadline, len(self._parts), stack, makes=makes)
             self._announce(sessions.ids)
             return _Attempt(self, sessions, barrier, check_locked).run()
 
@@ -135,78 +95,6 @@ class CutOver:
         except Exception:
             self.at_fault = workflow
             raise
-
-
-def _check_names(row: WorkflowRow) -> None:
-    """RENAME takes its locks in the order of the names' bytes."""
-    table = row.source_table.encode()
-    if not (table < row.shadow_table.encode() and table < row.retired_table.encode()):
-        raise Terminal(
-            f"The names {row.shadow_table} and {row.retired_table} do not sort after {row.source_table}, so a write "
-            "could be lost at the cut-over."
-        )
-
-
-def _in_renames_order(part: Part) -> tuple[bytes, bytes]:
-    schema, table = part.table
-    return schema.encode(), table.encode()
-
-
-class _Sessions:
-    """The connections of an attempt: lockers (A, one a table), renamer (B), observer (C), spare (the watchdog's).
-
-    prober: of several tables, for where RENAME waits. maker: of triggers and foreign keys that are to be carried over.
-    """
-
-    def __init__(
-        self, url: SourceUrl, deadline: float, tables: int, stack: contextlib.ExitStack, *, makes: bool = False
-    ) -> None:
-        self._place = (url, deadline, stack)
-        first, self.renamer, self.observer, self.spare = (self._open(*self._place) for _ in range(4))
-        self.lockers = (first, *(self._open(*self._place) for _ in range(tables - 1)))
-        self.prober = self._open(*self._place) if tables > 1 else None
-        self.maker = self._open(*self._place) if makes else None
-        self._guards: tuple[Session, ...] = ()
-        """They hold off writers of tables that foreign keys tie to it."""
-
-    @property
-    def ids(self) -> tuple[int, ...]:
-        first, *others = self.lockers
-        return tuple(s.id for s in (first, self.renamer, self.observer, self.spare, *others, *self._seldom))
-
-    def open_guards(self, number: int) -> tuple[Session, ...]:
-        self._guards = tuple(self._open(*self._place) for _ in range(number))
-        return self._guards
-
-    @property
-    def makers(self) -> tuple[Session, ...]:
-        return self._guards if self.maker is None else (self.maker, *self._guards)
-
-    @property
-    def _seldom(self) -> list[Session]:
-        return [session for session in (self.prober, *self.makers) if session]
-
-    def keep_awake(self) -> None:
-        """Placing the sentries may have taken nearly as long as the server lets a session be idle."""
-        for session in (*self.lockers, self.renamer, self.observer, self.spare, *self._seldom):
-            session.execute_raw("DO 0")
-
-    @staticmethod
-    def _open(url: SourceUrl, deadline: float, stack: contextlib.ExitStack) -> Session:
-        session = connect(url, lock_wait_seconds=LOCK_SECONDS, read_timeout=deadline + MARGIN_SECONDS)
-        stack.callback(session.close)
-        # A process that is stopped (SIGSTOP, a frozen host) cannot let go: the server does it for us.
-        idle = math.ceil(deadline) + 1
-        session.execute_raw(f"SET SESSION lock_wait_timeout={LOCK_SECONDS}, wait_timeout={idle}")
-        return session
-
-
-@dataclass(frozen=True, slots=True)
-class _Held:
-    """A part and the session that locks its table."""
-
-    part: Part
-    locker: Session
 
 
 class _NotNow(Exception):
@@ -225,7 +113,7 @@ class _Attempt:
     def __init__(
         self,
         cut_over: CutOver,
-        sessions: _Sessions,
+        sessions: Sessions,
         barrier: Callable[[float], None],
         check_locked: Callable[[Part, Session], None],
     ) -> None:
@@ -235,16 +123,21 @@ class _Attempt:
         self._barrier = barrier
         self._check_locked = check_locked
         self._watchdog = Watchdog(sessions.spare, cut_over._deadline)
-        self._in_turn = tuple(_Held(p, s) for p, s in zip(cut_over._parts, sessions.lockers, strict=True))
-        self._held = tuple(sorted(self._in_turn, key=lambda each: _in_renames_order(each.part)))
-        """As RENAME comes to them."""
+        self._in_turn = tuple(Held(p, s) for p, s in zip(cut_over._parts, sessions.lockers, strict=True))
+        self._held = in_renames_order(self._in_turn)
         self._rename = Rename(sessions.renamer, sessions.observer, self._rows)
+        self._attached = Attached(sessions, cut_over.about)
         self._sentries: list[Part] = []
-        self._carried: list[Carried] = []
-        self._keys: KeyMove | None = None
+        self._lookup = Lookup(
+            url=cut_over._url,
+            server=cut_over._server,
+            rows=self._rows,
+            sessions=sessions,
+            rename=self._rename,
+            sentries=self._sentries,
+        )
         self._lock_millis = 0.0
         self._is_locked = False
-        self._is_way_free = False
 
     @property
     def _rows(self) -> tuple[WorkflowRow, ...]:
@@ -255,10 +148,10 @@ class _Attempt:
             self._place_sentries()
         except (_NotNow, LockWait) as error:
             # Nothing is locked and nothing has been sent; while a backup forbids it no table can be made.
-            self._remove_placed()
+            self._lookup.remove_placed()
             return self._outcome(False, f"The cut-over cannot be prepared: {error}")
         except VReplicationError:
-            self._remove_placed()
+            self._lookup.remove_placed()
             raise
         reach("cutover.before_lock")
         try:
@@ -287,22 +180,12 @@ class _Attempt:
             self._fence(observer)
         for each in self._held:
             with self._cut_over.about(each.part.row.id):
+                # Of an attempt that could not remove its own.
                 sentry.remove_sentry(observer, *each.part.sentry, each.part.row.id)
                 sentry.create_sentry(each.locker, *each.part.sentry, each.part.row.id)
             self._sentries.append(each.part)
-        self._find_keys()
+        self._attached.find_keys(self._held[0], self._cut_over._announce)
         self._sessions.keep_awake()
-
-    def _find_keys(self) -> None:
-        """Tables with foreign keys are switched alone."""
-        row, maker = self._rows[0], self._sessions.maker
-        if maker is None or not foreign.is_asked(row):
-            return
-        found = family(self._sessions.observer, self._held[0].part.table, is_mariadb=True)
-        if found.relatives:
-            guards = self._sessions.open_guards(len(found.relatives))
-            self._cut_over._announce(self._sessions.ids)
-            self._keys = KeyMove(row, found, maker, guards)
 
     def _fence(self, session: Session) -> None:
         for each in self._held:
@@ -310,6 +193,7 @@ class _Attempt:
                 fence(session, each.part.lease)
 
     def _switch(self) -> None:
+        # As the caller gives them, who learns from attempts that failed in which order the application takes them.
         for each in self._in_turn:
             self._lock(each)
         reach("cutover.locked")
@@ -320,26 +204,22 @@ class _Attempt:
             with self._cut_over.about(each.part.row.id):
                 self._check_locked(each.part, each.locker)
                 self._carry_counter(each.part.row)
-                self._find_triggers(each)
-        if self._keys:
-            self._keys.check_same(self._sessions.observer)
-            self._keys.fence_catch_up(self._sessions.observer)
+                self._attached.find_triggers(each)
+        self._attached.fence_catch_up()
         with self._sessions.observer.transaction():
             # The lease rows stay locked until RENAME has returned: nobody takes over in between.
             self._fence(self._sessions.observer)
-            self._make_triggers()
-            if self._keys:
-                self._keys.check_fenced(self._sessions.observer)
-                self._keys.give()
+            self._attached.make()
             self._rename_and_unlock()
-            self._drop_old_keys()
+            self._attached.drop_old_keys()
 
-    def _lock(self, each: _Held) -> None:
+    def _lock(self, each: Held) -> None:
         # With autocommit off LOCK TABLES waits for InnoDB's own table lock as well: see the module's promise.
         each.locker.execute_raw("SET SESSION autocommit=0, innodb_table_locks=1")
         names = ", ".join(f"{qualified(*name)} WRITE" for name in (each.part.table, each.part.sentry))
         try:
-            each.locker.execute_raw(self._keys.lock_sql() if self._keys else f"LOCK TABLES {names}")
+            keys = self._attached.keys
+            each.locker.execute_raw(keys.lock_sql() if keys else f"LOCK TABLES {names}")
         except LockWait:
             raise self._blocked(each.part) from None
         self._is_locked = True
@@ -347,8 +227,7 @@ class _Attempt:
     def _blocked(self, part: Part) -> _NotNow:
         """Name who made LOCK wait; the queue behind it is free again already."""
         own = frozenset(self._sessions.ids)
-        relatives = self._keys.family.relatives if self._keys else ()
-        tables = (part.table, *carried.used(self._sessions.observer, part.row), *relatives)
+        tables = (part.table, *carried.used(self._sessions.observer, part.row), *self._attached.relatives)
         each = (tuple(blockers(self._sessions.observer, self._server, *table, own=own)) for table in tables)
         found = next(filter(None, each), ())
         branches = branch_names(self._sessions.observer, self._server)
@@ -362,19 +241,10 @@ class _Attempt:
     def _check_tables(self) -> None:
         """Under the lock: the tables are still the sources, the shadows still ours, what was copied can be trusted."""
         check_commit_order(self._sessions.observer)
-        found = self._identities()
+        found = identities_of(self._sessions.observer, self._rows, self._server.is_mariadb)
         for row in self._rows:
             with self._cut_over.about(row.id):
-                _check_identities(row, found)
-
-    def _identities(self) -> dict[tuple[str, str], str | None]:
-        """Of each schema's tables in one statement: it is read while writers wait."""
-        found: dict[tuple[str, str], str | None] = {}
-        for schema in dict.fromkeys(row.source_schema for row in self._rows):
-            names = [n for r in self._rows if r.source_schema == schema for n in (r.source_table, r.shadow_table)]
-            seen = table_identities(self._sessions.observer, schema, names, self._server.is_mariadb)
-            found |= {(schema, name): identity for name, identity in seen.items()}
-        return found
+                check_recorded(row, found)
 
     def _carry_counter(self, row: WorkflowRow) -> None:
         carry_auto_increment(
@@ -385,18 +255,6 @@ class _Attempt:
             is_mariadb=self._server.is_mariadb,
         )
 
-    def _find_triggers(self, each: _Held) -> None:
-        found = carried.fence_catch_up(each.locker, self._sessions.observer, each.part.row)
-        self._carried += [found] if found else []
-
-    def _make_triggers(self) -> None:
-        """Nobody takes catch-up's lease before RENAME has returned, either."""
-        for each in self._carried:
-            with self._cut_over.about(each.row.id):
-                fence(self._sessions.observer, each.fenced)
-                assert self._sessions.maker is not None
-                carried.make(self._sessions.maker, each)
-
     def _uninterrupted(self) -> None:
         """Keys that have been moved are not to be cut off from RENAME: what is left takes no lock that is not held."""
         if not self._watchdog.disarm():
@@ -404,20 +262,13 @@ class _Attempt:
 
     def _move_keys(self, locker: Session) -> None:
         """The last thing before the locks go: what dies behind it leaves the children with the new table."""
-        if self._keys is None:
+        if self._attached.keys is None:
             return
-        self._keys.guard(self._sessions.observer)
+        self._attached.keys.guard(self._sessions.observer)
         self._uninterrupted()
-        self._keys.move(locker)
-        self._keys.check_guarded(self._sessions.observer)
+        self._attached.keys.move(locker)
+        self._attached.keys.check_guarded(self._sessions.observer)
         self._rename.check_pending([locker.id])
-
-    def _drop_old_keys(self) -> None:
-        """What cannot be dropped now is dropped behind the cut-over."""
-        if self._keys:
-            with contextlib.suppress(VReplicationError):
-                self._keys.drop_old()
-            self._keys.free(self._sessions.spare)
 
     def _rename_and_unlock(self) -> None:
         """One table after the other is left to RENAME, which has queued for it; with the last one the way is free."""
@@ -428,16 +279,17 @@ class _Attempt:
             self._look_ahead()
             reach("cutover.rename_pending")
             self._move_keys(each.locker)
-            self._is_way_free = each is last
+            # Before the sentry goes: the answer to DROP may be lost.
+            self._lookup.is_way_free = each is last
             each.locker.execute_raw(f"DROP TABLE {qualified(*each.part.sentry)}")
             reach("cutover.sentry_dropped")
-            if self._keys:
-                self._keys.let_go()
+            self._attached.let_go()
             each.locker.execute_raw("UNLOCK TABLES")
             if each is not last:
                 reach("cutover.handed_over")
         self._note_unlock()
         reach("cutover.after_unlock")
+        # At the deadline the watchdog ends it, and that has to be heard of, too.
         self._rename.finish(self._watchdog.remaining_seconds + 5)
         reach("cutover.after_rename")
 
@@ -458,7 +310,7 @@ class _Attempt:
                 f"connection {p.id} ({p.user}@{p.host}), running {mask(p.statement)[:200]!r}" for p in found
             )
             raise _NotNow(f"A DDL statement would be served before the cut-over, by the old table: {who}.")
-        if waiting := carried.dropped_ahead(self._sessions.observer, self._carried):
+        if waiting := self._attached.dropped_ahead():
             raise _NotNow(f"A trigger would be dropped of the old table alone: {mask('; '.join(waiting))}.")
 
     # -- the end ------------------------------------------------------------------------------------------------------
@@ -470,28 +322,18 @@ class _Attempt:
 
     def _give_up(self, reason: str, found: tuple[Blocker, ...] = (), not_locked: str | None = None) -> Outcome:
         """Let go of everything, then look whether the cut-over has happened after all."""
+        # First, as for the watchdog: while a lock of ours stands it can only wait.
         self._rename.end(self._sessions.spare)
-        if self._keys:
-            self._keys.put_back()
-            self._keys.free(self._sessions.spare)
+        self._attached.put_back()
         for each in self._held:
             self._unlock(each.locker)
         self._note_unlock()
-        if self._decided():
+        if self._lookup.decided():
             return self._outcome(True, f"Told by table identity, after: {reason}")
         if self._rename.is_sent:
-            found = self._users_of_shadows()
+            found = self._lookup.users_of_shadows()
             reason = " ".join([reason, *map(str, found)])
         return self._outcome(False, reason, found, not_locked)
-
-    def _users_of_shadows(self) -> tuple[Blocker, ...]:
-        """RENAME needs the shadows as well: who has one open, as far as the server says."""
-        with contextlib.suppress(VReplicationError), connect(self._cut_over._url) as session:
-            own = frozenset((*self._sessions.ids, session.id))
-            shadows = [(row.source_schema, row.shadow_table) for row in self._rows]
-            found = [b for shadow in shadows for b in blockers(session, self._server, *shadow, own=own)]
-            return tuple(b for b in found if b.age_seconds >= 1)
-        return ()
 
     def _unlock(self, locker: Session) -> None:
         """UNLOCK if the session can still speak; otherwise its end frees the lock."""
@@ -502,71 +344,6 @@ class _Attempt:
             # Not on the session of the watchdog's thread alone: that has ended before we come here.
             with contextlib.suppress(VReplicationError):
                 self._sessions.spare.kill(locker.id)
-
-    def _decided(self) -> bool:
-        """Look up the result on a fresh connection, and clear the sentries away if there was none."""
-        until = time.monotonic() + LOOKUP_SECONDS
-        while True:
-            try:
-                return self._look()
-            except Transient as error:
-                if time.monotonic() > until:
-                    raise self._ambiguous(error) from None
-                time.sleep(0.2)
-
-    def _ambiguous(self, error: Transient) -> Ambiguous:
-        names, workflow = ", ".join(row.source_table for row in self._rows), self._rows[0].id
-        if len(self._rows) > 1:
-            # Of several tables each has the number behind the id of all.
-            workflow = workflow.rpartition(".")[0]
-        return Ambiguous(
-            f"The cut-over of {names} may or may not have happened: {error}",
-            cure=f"`vreplication resume {workflow}` looks it up when the server answers again.",
-        )
-
-    def _look(self) -> bool:
-        with connect(self._cut_over._url) as session:
-            self._wait_until_gone(session)
-            if self._sessions.makers:
-                # What it may still be making would come after those that are there have been removed.
-                end_connections(session, tuple(each.id for each in self._sessions.makers))
-            if self._has_switched(session):
-                return True
-            with contextlib.suppress(LockWait):
-                # The next attempt removes them, or a cancel.
-                self._remove_sentries(session)
-            return False
-
-    def _has_switched(self, session: Session) -> bool:
-        """Raises SourceChanged when nobody can tell. While a sentry stood no RENAME has passed, whatever else has."""
-        try:
-            return decide_together(session, self._rows) == SWITCHED
-        except SourceChanged:
-            if self._is_way_free:
-                raise
-            return False
-
-    def _remove_placed(self) -> None:
-        """Of an attempt that has not begun; what stays is removed by the next one, or by a cancel."""
-        with contextlib.suppress(VReplicationError), connect(self._cut_over._url) as session:
-            self._remove_sentries(session)
-
-    def _remove_sentries(self, session: Session) -> None:
-        """Of a driver that took over they have the same names: so nobody takes over before ours have gone."""
-        with connect(self._cut_over._url) as other, other.transaction():
-            for part in self._sentries:
-                fence(other, part.lease)
-                sentry.remove_sentry(session, *part.sentry, part.row.id)
-
-    def _wait_until_gone(self, session: Session) -> None:
-        """A RENAME without an answer may be at work yet, or lie in the server's socket: its session must end first."""
-        until = time.monotonic() + 5
-        renamer = self._sessions.renamer.id
-        while self._rename.is_unanswered and still_there(session, [renamer]):
-            if time.monotonic() > until:
-                raise Transient("The session that renames the tables does not end.")
-            session.kill(renamer)
-            time.sleep(0.02)
 
     def _sentence(self, error: VReplicationError) -> str:
         if self._watchdog.has_fired:
@@ -584,14 +361,3 @@ class _Attempt:
             lock_millis=self._lock_millis,
             total_millis=self._watchdog.elapsed_seconds * 1000,
         )
-
-
-def _check_identities(row: WorkflowRow, found: Mapping[tuple[str, str], str | None]) -> None:
-    for name, recorded in ((row.source_table, row.source_identity), (row.shadow_table, row.shadow_identity)):
-        seen = found[row.source_schema, name]
-        if seen is None or seen != recorded:
-            raise SourceChanged(
-                f"Table {row.source_schema}.{name} is not the one that workflow {row.id} knows "
-                f"(found {seen or 'none'}, recorded {recorded}).",
-                cure="Somebody has rebuilt or replaced it; cancel the workflow and begin again.",
-            )

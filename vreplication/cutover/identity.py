@@ -7,11 +7,13 @@ for at once. It holds for an InnoDB table only: other engines have none.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from vreplication.cutover.filenames import encode
+from vreplication.errors import SourceChanged
 from vreplication.mysql.quoting import text
 from vreplication.mysql.session import Session
+from vreplication.state.workflows import WorkflowRow
 
 # InnoDB appends this to names that Windows reserves for devices (con, nul, com1 …).
 _RESERVED = "@@@"
@@ -59,3 +61,25 @@ def _query(wanted: Iterable[tuple[str, ...]], is_mariadb: bool) -> str:
         *(f"name LIKE {text(n + _PARTITION + '%')}" for n in names),
     ]
     return f"SELECT table_id, name FROM information_schema.{source} WHERE {' OR '.join(conditions)}"
+
+
+def identities_of(session: Session, rows: Sequence[WorkflowRow], is_mariadb: bool) -> dict[tuple[str, str], str | None]:
+    """Of the workflows' tables and shadows, by schema and name; one statement a schema, for writers may be waiting."""
+    found: dict[tuple[str, str], str | None] = {}
+    for schema in dict.fromkeys(row.source_schema for row in rows):
+        names = [n for r in rows if r.source_schema == schema for n in (r.source_table, r.shadow_table)]
+        seen = table_identities(session, schema, names, is_mariadb)
+        found |= {(schema, name): identity for name, identity in seen.items()}
+    return found
+
+
+def check_recorded(row: WorkflowRow, found: Mapping[tuple[str, str], str | None]) -> None:
+    """Table and shadow are those that the workflow knows. found: as of `identities_of`. Raises SourceChanged."""
+    for name, recorded in ((row.source_table, row.source_identity), (row.shadow_table, row.shadow_identity)):
+        seen = found[row.source_schema, name]
+        if seen is None or seen != recorded:
+            raise SourceChanged(
+                f"Table {row.source_schema}.{name} is not the one that workflow {row.id} knows "
+                f"(found {seen or 'none'}, recorded {recorded}).",
+                cure="Somebody has rebuilt or replaced it; cancel the workflow and begin again.",
+            )

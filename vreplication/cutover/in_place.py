@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from vreplication.clock import SYSTEM
-from vreplication.cutover.attempt import LOCK_SECONDS, MARGIN_SECONDS
 from vreplication.cutover.blockers import Blocker, blockers
 from vreplication.cutover.decide import SWITCHED, decide
+from vreplication.cutover.sessions import LOCK_SECONDS, MARGIN_SECONDS
 from vreplication.cutover.watchdog import Watchdog
 from vreplication.errors import Terminal
 from vreplication.mysql.processes import still_there

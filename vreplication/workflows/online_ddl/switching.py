@@ -14,7 +14,9 @@ from dataclasses import dataclass
 
 from vreplication.clock import SYSTEM
 from vreplication.cutover import carried, foreign
-from vreplication.cutover.attempt import CutOver, Outcome, Part
+from vreplication.cutover.attempt import CutOver
+from vreplication.cutover.outcome import Outcome
+from vreplication.cutover.parts import Part
 from vreplication.engine import job, recheck
 from vreplication.engine.driver import Driver
 from vreplication.engine.job import Job
