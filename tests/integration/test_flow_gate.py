@@ -24,8 +24,8 @@ from vreplication.progress import snapshot
 from vreplication.spark.session import SparkAway
 from vreplication.state import gate, journal, verdicts, workflows
 from vreplication.workflows import operate
+from vreplication.workflows.online_ddl import comparing
 from vreplication.workflows.online_ddl import run as online_ddl
-from vreplication.workflows.online_ddl import steps
 
 pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.either]
 ROWS = 300
@@ -173,7 +173,7 @@ def test_rows_that_differ_are_mended_whoever_waits(
     held: Run, database: Database, pauses: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A release only ends a verification that has found nothing."""
-    monkeypatch.setattr(steps, "_ASK_SECONDS", 0.0)
+    monkeypatch.setattr(comparing, "_ASK_SECONDS", 0.0)
     with paused_at(pauses, "verify.began"):
         wait_reached(pauses, "verify.began", held)
         damage(database, ROWS)

@@ -19,7 +19,7 @@ from vreplication.state.checkpoint import Checkpoint
 from vreplication.state.ledger import Chunk, KeyRange, Landing, Split
 from vreplication.state.workflows import WorkflowRow
 from vreplication.workflows import operate
-from vreplication.workflows.online_ddl import steps
+from vreplication.workflows.online_ddl import cleaning
 
 pytestmark = pytest.mark.either
 
@@ -319,8 +319,8 @@ def test_an_end_is_told_by_who_holds_the_lease(session: Session) -> None:
         return SimpleNamespace(session=session, workflow=WORKFLOW, lease=right, child=SimpleNamespace(end=lambda: None))
 
     with pytest.raises(Superseded):
-        steps.clean_up(driver(old))
-    steps.clean_up(driver(new))
+        cleaning.clean_up(driver(old))
+    cleaning.clean_up(driver(new))
 
 
 def test_a_strangers_connection_of_the_same_number_is_left_alone(session: Session, database: Database) -> None:

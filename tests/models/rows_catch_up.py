@@ -15,7 +15,7 @@
     settle_dirty  `workflows.online_ddl.conflicts.resolve`: what was pushed out (`apply.unique.UniqueWriter`) or
                   swallowed is again; a real duplicate ends the workflow
     forget_dirty  `state.dirty.forget`
-    pass_gate     `workflows.online_ddl.steps.hold_at_gate` (only with `dirty_under_lock` taken out)
+    pass_gate     `workflows.online_ddl.gate.hold_at_gate` (only with `dirty_under_lock` taken out)
     delete_late   the deletes of `match` by a side thread (only with `landed_in_stream` taken out)
 
 What must stay true: several entries read and flushed one by one are the same as one batch with nothing in between, so

@@ -4,7 +4,7 @@ When RENAME moves the tables, the shadow must hold every write that the source h
 left that has changed the source, and nobody may be repairing the shadow; a driver must not take a cut-over for none.
 What each action stands for:
 
-    begin         `workflows.online_ddl.steps.hold_at_gate` passed; `cutover.attempt.CutOver.attempt`:
+    begin         `workflows.online_ddl.gate.hold_at_gate` passed; `cutover.attempt.CutOver.attempt`:
                   its sessions are open and announced (`engine.driver.Driver.announce`)
     place_sentry  `cutover.attempt._Attempt._place_sentries`
     lock          `cutover.attempt._Attempt._lock`
@@ -24,7 +24,7 @@ What each action stands for:
     die           kill -9 of the driver; the server ends its sessions, but a RENAME goes on
     take_over     `state.lease.acquire` (the list, `KILL`, `state.lease._bump`),
                   `workflows.online_ddl.resume.is_switched`
-    repair        `workflows.online_ddl.steps.compare` of the new driver: a range is cleared and copied again
+    repair        `workflows.online_ddl.comparing.compare` of the new driver: a range is cleared and copied again
     write, commit the application; branch: its XA branch; end_foreign: one of other tables
     catch_up      `apply.applier.Applier.take`, `engine.catch_up._hold`; go_on: the marker was taken back
     crash         catch-up starts again from its checkpoint: `engine.catch_up.run_round`

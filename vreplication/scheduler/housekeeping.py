@@ -22,7 +22,7 @@ from vreplication.mysql.session import Session
 from vreplication.phases import Phase
 from vreplication.state import journal, keytables, layout, lease, leftovers, workflows
 from vreplication.workflows import operate
-from vreplication.workflows.online_ddl import reverting, steps
+from vreplication.workflows.online_ddl import cleaning, reverting
 
 log = logging.getLogger(__name__)
 
@@ -192,7 +192,7 @@ def _drop_retired(session: Session, item: Item) -> bool:
         return False
     if row is not None and (back := reverting.closed_way_back(session, row.id)):
         return reverting.drop_original(session, back)
-    return row is not None and row.phase is Phase.COMPLETE and steps.drop_retired(session, row)
+    return row is not None and row.phase is Phase.COMPLETE and cleaning.drop_retired(session, row)
 
 
 def _drop_shadow(session: Session, item: Item) -> bool:

@@ -35,7 +35,7 @@ from vreplication.verify.verify import verify as verify_rows
 from vreplication.workflows.changefeed import run as feeding
 from vreplication.workflows.lookup import FEED, MOVE, live
 from vreplication.workflows.move_tables import operate as moving
-from vreplication.workflows.online_ddl import dedup, ending, failover, reverting, steps
+from vreplication.workflows.online_ddl import cleaning, dedup, ending, failover, reverting
 from vreplication.workflows.online_ddl import run as online_ddl
 from vreplication.workflows.online_ddl.resume import check_alone
 
@@ -332,7 +332,7 @@ def cleanup(url: SourceUrl, workflow: str, by: str, source: SourceUrl | None = N
             return removed
         if not exists(session, row.source_schema, row.retired_table):
             return []
-        if not steps.drop_retired(session, failover.adopt(session, row)):
+        if not cleaning.drop_retired(session, failover.adopt(session, row)):
             raise Refused(
                 f"{row.source_schema}.{row.retired_table} is not the table that workflow {workflow} began with: it was "
                 "rebuilt or replaced since.",

@@ -20,9 +20,9 @@ from vreplication.planning.strategy import algorithms, statement
 from vreplication.schema.alter import parse_alter
 from vreplication.state import definitions, journal, lease, workflows
 from vreplication.state.workflows import WorkflowRow
-from vreplication.workflows.online_ddl import fallback, retrying, steps, switching
+from vreplication.workflows.online_ddl import fallback, retrying, switching
+from vreplication.workflows.online_ddl.gate import AtGate, at_gate
 from vreplication.workflows.online_ddl.retrying import Failed
-from vreplication.workflows.online_ddl.steps import AtGate
 from vreplication.workflows.online_ddl.together import Together
 
 _POLL_SECONDS = 0.1
@@ -43,7 +43,7 @@ def prepare(driver: Driver, plan: Plan) -> None:
 
 def switch(driver: Driver, *, is_manual: bool, window: str | None) -> bool:
     """Hold at the gate, and try until the table is altered. False: the server cannot, and it goes on online."""
-    at, number = steps.at_gate(driver, Together.alone(driver.workflow), is_manual=is_manual, window=window), 0
+    at, number = at_gate(driver, Together.alone(driver.workflow), is_manual=is_manual, window=window), 0
     while True:
         _hold(driver, at)
         number += 1

@@ -32,7 +32,17 @@ from vreplication.settings import SIGNAL_SECONDS, TABLE_SECONDS
 from vreplication.spark.session import Spark, SparkStart
 from vreplication.state import ledger, operator_requests, workflows
 from vreplication.state.operator_requests import OperatorRequests
-from vreplication.workflows.online_ddl import ending, fallback, in_place, prepare, resume, steps
+from vreplication.workflows.online_ddl import (
+    cleaning,
+    comparing,
+    copying,
+    cut_over,
+    ending,
+    fallback,
+    in_place,
+    prepare,
+    resume,
+)
 from vreplication.workflows.online_ddl.switching import Company
 
 log = logging.getLogger(__name__)
@@ -214,13 +224,13 @@ def _replicate(work: Work) -> None:
 
 
 def _copy(work: Work) -> None:
-    steps.copy(work.driver, work.spark)
-    steps.catch_up(work.driver)
+    copying.copy(work.driver, work.spark)
+    copying.catch_up(work.driver)
 
 
 def _verify(work: Work) -> None:
     finish_copying(work)
-    steps.compare(work.driver, work.spark)
+    comparing.compare(work.driver, work.spark)
 
 
 def _gate(work: Work) -> None:
@@ -241,16 +251,16 @@ def _cut_over(work: Work) -> None:
     if not work.is_whole:
         work.driver.start_replicate()
         finish_copying(work)
-        steps.wait_matched(work.driver)
+        copying.wait_matched(work.driver)
     # Who was asked elsewhere was asked for an ALTER of a moment, where that was to be.
     is_asked_here = work.is_whole or fallback.has_begun(work.driver.session, work.driver.workflow)
     is_manual = is_asked_here and work.spec.needs_release
     window = work.spec.cutover_window
-    steps.switch(work.driver, work.spark, is_manual=is_manual, window=window, company=work.company)
+    cut_over.switch(work.driver, work.spark, is_manual=is_manual, window=window, company=work.company)
 
 
 def _clean_up(work: Work) -> None:
-    steps.clean_up(work.driver)
+    cleaning.clean_up(work.driver)
 
 
 def finish_copying(work: Work) -> None:

@@ -24,7 +24,7 @@ from vreplication.settings import TABLE_SECONDS
 from vreplication.spark.session import SparkStart
 from vreplication.state import journal, lease, workflows
 from vreplication.state.workflows import WorkflowRow
-from vreplication.workflows.online_ddl import ending, failover, in_place, prepare, resume, reverting, run, steps
+from vreplication.workflows.online_ddl import comparing, ending, failover, in_place, prepare, resume, reverting, run
 from vreplication.workflows.online_ddl.run import ACTS, Work, finish_copying
 from vreplication.workflows.stages import (
     CATCH_UP_SECONDS,
@@ -132,7 +132,7 @@ def verify_again(stage: Stage, is_enough: Callable[[], bool]) -> None:
     def act(driver: Driver) -> None:
         if not (in_place.is_in_place(driver) or resume.is_switched(driver)):
             finish_copying(Work(driver=driver, spark=spark, spec=stage.spec, is_whole=False))
-            steps.verify_again(driver, spark, is_enough)
+            comparing.verify_again(driver, spark, is_enough)
 
     drive(stage, Elsewhere(stage.url, stage.workflow, CATCH_UP_SECONDS), act, spark)
 
