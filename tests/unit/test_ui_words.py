@@ -12,9 +12,10 @@ import pytest
 
 from tests.support.rows import workflow_row
 from vreplication.cutover.blockers import METADATA_LOCK, Blocker
-from vreplication.engine.effort import HELD_BY, Effort
+from vreplication.engine.effort import Effort
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import Phase
+from vreplication.planning.request import HELD_BY
 from vreplication.progress import numbers
 from vreplication.progress.snapshot import Snapshot
 from vreplication.settings import Limits, Tuning

@@ -7,12 +7,13 @@ said by the spec, so that every face refuses it with the same sentence.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
+from typer.models import ArgumentInfo
 
 from vreplication.cli.completion import of_words
 from vreplication.planning.fields import AUTO, DEFAULT_WORDS, METAVAR, OPTION, SAID, own_fields
@@ -26,27 +27,42 @@ def with_options(
     """A command that takes the model's options, each by its field's name. act: called with the context and the rest.
 
     before, after: other parameters, name → annotation, that stand first and last; one that is called as a field is in
-    its place. None of them has to be given.
+    its place. None of them has to be given, but an argument.
     """
     own, shared = ([name for name in part if name not in before] for part in own_fields(model))
-    found = [
-        inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context),
-        *(_parameter(name, annotation) for name, annotation in before.items()),
-        *(option(name, model.model_fields[name]) for name in (*own, *shared)),
-        *(_parameter(name, annotation) for name, annotation in after.items()),
-    ]
+    options = [option(name, model.model_fields[name]) for name in (*own, *shared)]
+    return _command(act, [*_parameters(before), *options, *_parameters(after)])
+
+
+def with_parameters(parameters: Mapping[str, Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A command with these, name → annotation, that is called and described as what carries it out."""
+    return lambda act: _command(act, _parameters(parameters))
+
+
+def _command(act: Callable[..., None], parameters: Sequence[inspect.Parameter]) -> Callable[..., None]:
+    context = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+    found = [context, *parameters]
 
     def command(context: typer.Context, **values: Any) -> None:
         act(context, **values)
 
+    command.__name__, command.__doc__ = act.__name__, act.__doc__
     command.__signature__ = inspect.Signature(found)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in found}
     return command
 
 
-def _parameter(name: str, annotation: Any) -> inspect.Parameter:
-    default = False if bool in get_args(annotation)[:1] else None
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+def _parameters(annotations: Mapping[str, Any]) -> list[inspect.Parameter]:
+    return [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=_unless_given(each), annotation=each)
+        for name, each in annotations.items()
+    ]
+
+
+def _unless_given(annotation: Any) -> Any:
+    kind, info = get_args(annotation)[:2]
+    # An argument has to be given: `empty` says so.
+    return inspect.Parameter.empty if isinstance(info, ArgumentInfo) else False if kind is bool else None
 
 
 def given(model: type[BaseModel], values: Mapping[str, Any]) -> dict[str, Any]:
@@ -65,8 +81,7 @@ def _value(field: FieldInfo, value: Any) -> Any:
 
 def option(name: str, field: FieldInfo) -> inspect.Parameter:
     """As typer reads it from a function."""
-    extra, kind = _extra(field), _kind(field)
-    flag = str(extra.get(OPTION) or f"--{name.replace('_', '-')}")
+    extra, kind, flag = _extra(field), _kind(field), _flag(name, field)
     words = f"{extra.get(SAID) or field.description}{_default(field)}"
     if kind is bool:
         flags = f"{flag}/--no-{flag[2:]}" if field.default else flag
@@ -76,10 +91,20 @@ def option(name: str, field: FieldInfo) -> inspect.Parameter:
                 name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, info]
             )
     else:
-        metavar = str(extra.get(METAVAR) or _metavar(field, kind))
-        info = typer.Option(flag, metavar=metavar, help=words, autocompletion=of_words(_words(field)))
+        info = typer.Option(flag, metavar=_metavar(field, kind), help=words, autocompletion=of_words(_words(field)))
     shape: Any = Annotated[kind | None, info]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=shape)
+
+
+def anew(model: type[BaseModel], name: str, words: str) -> Any:
+    """The annotation of a field's option where it is changed under way: as text, for `off` takes it back."""
+    field = model.model_fields[name]
+    metavar = f"{_metavar(field, _kind(field))}|off"
+    return Annotated[str | None, typer.Option(_flag(name, field), metavar=metavar, help=words)]
+
+
+def _flag(name: str, field: FieldInfo) -> str:
+    return str(_extra(field).get(OPTION) or f"--{name.replace('_', '-')}")
 
 
 def _extra(field: FieldInfo) -> Mapping[str, Any]:
@@ -102,6 +127,8 @@ def _words(field: FieldInfo) -> tuple[str, ...]:
 
 
 def _metavar(field: FieldInfo, kind: Any) -> str:
+    if said := _extra(field).get(METAVAR):
+        return str(said)
     if words := _words(field):
         return "|".join(words)
     return "NAME" if kind == list[str] else _METAVARS[kind]

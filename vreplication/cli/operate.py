@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vreplication import names
-from vreplication.cli import invocation, logs, options, outcome, show
+from vreplication.cli import asked, invocation, logs, options, outcome, show
 from vreplication.cli.attend import attend, stopping_on_signals
 from vreplication.cli.say import PROGRAM, json_line, say
 from vreplication.cli.watcher import watch
 from vreplication.errors import Refused
 from vreplication.masking import mask
 from vreplication.mysql.url import SourceUrl
+from vreplication.planning.request import HELD_BY, Request
 from vreplication.progress import numbers
 from vreplication.state.verdicts import CLEAN, Verdict
 from vreplication.workflows import lookup
@@ -74,49 +75,39 @@ def release(
     done("released", workflow, "Released; the cut-over follows as soon as the gate is open.", is_json)
 
 
-def _held(option: str, metavar: str) -> Any:
-    """Of what holds a copy back."""
-    return typer.Option(option, metavar=f"{metavar}|off", help="As of online-ddl, from now on; off: no more.")
-
-
-def tune(
-    workflow: options.WorkflowArgument,
-    copy_parallelism: Annotated[
+_EFFORT: dict[str, Any] = {
+    "copy_parallelism": Annotated[
         int | None, typer.Option("--copy-parallelism", metavar="N", help="Copying tasks at a time from now on.")
-    ] = None,
-    chunk_millis: Annotated[
+    ],
+    "chunk_millis": Annotated[
         int | None, typer.Option("--chunk-millis", metavar="MS", help="Time a chunk may take from now on.")
-    ] = None,
-    max_load: Annotated[str | None, _held("--max-load", "NAME=N,…")] = None,
-    critical_load: Annotated[str | None, _held("--critical-load", "NAME=N,…")] = None,
-    max_lag: Annotated[str | None, _held("--max-lag", "SECONDS")] = None,
-    lag_replicas: Annotated[str | None, _held("--lag-replicas", "HOST:PORT,…")] = None,
-    max_history_list: Annotated[str | None, _held("--max-history-list", "N")] = None,
-    min_disk_free: Annotated[str | None, _held("--min-disk-free", "SIZE")] = None,
-    throttle_query: Annotated[str | None, _held("--throttle-query", "SQL")] = None,
-    throttle_http: Annotated[str | None, _held("--throttle-http", "URL")] = None,
-    nice_ratio: Annotated[str | None, _held("--nice-ratio", "R")] = None,
-    latency_factor: Annotated[str | None, _held("--latency-factor", "X")] = None,
-    least_copy_share: Annotated[str | None, _held("--least-copy-share", "SHARE")] = None,
-    source: options.SourceOption = None,
-    source_file: options.SourceFileOption = None,
-    target: options.TargetOption = None,
-    target_file: options.TargetFileOption = None,
-    lag_replicas_file: options.LagReplicasFileOption = None,
-    is_json: options.JsonOption = False,
-) -> None:
+    ],
+}
+_SERVERS = {
+    "source": options.SourceOption,
+    "source_file": options.SourceFileOption,
+    "target": options.TargetOption,
+    "target_file": options.TargetFileOption,
+    "lag_replicas_file": options.LagReplicasFileOption,
+}
+
+
+@asked.with_parameters(
+    {
+        "workflow": options.WorkflowArgument,
+        **_EFFORT,
+        **{name: asked.anew(Request, name, "As of online-ddl, from now on; off: no more.") for name in HELD_BY},
+        **_SERVERS,
+        "is_json": options.JsonOption,
+    }
+)
+def tune(_: typer.Context, workflow: str, is_json: bool, **values: Any) -> None:
     """Let a running copy work harder or less hard, and change what holds it back; nothing is restarted."""
     from vreplication.engine import effort
 
-    servers = options.servers(source, source_file, target, target_file, lag_replicas_file=lag_replicas_file)
-    held_by = {
-        "max_load": max_load, "critical_load": critical_load, "max_lag": max_lag, "lag_replicas": lag_replicas,
-        "max_history_list": max_history_list, "min_disk_free": min_disk_free, "throttle_query": throttle_query,
-        "throttle_http": throttle_http, "nice_ratio": nice_ratio,
-        "latency_factor": latency_factor, "least_copy_share": least_copy_share,
-    }  # fmt: skip
-    asked_for: dict[str, object] = {"copy_parallelism": copy_parallelism, "chunk_millis": chunk_millis}
-    asked_for |= {name: value for name, value in held_by.items() if value is not None}
+    servers = options.servers(**{name: values[name] for name in _SERVERS})
+    asked_for = {name: values[name] for name in _EFFORT}
+    asked_for |= {name: values[name] for name in HELD_BY if values[name] is not None}
     found = _find(servers, workflow)
     url = found.home
     if group := found.group:

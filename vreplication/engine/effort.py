@@ -16,6 +16,7 @@ from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import OVER, Phase
 from vreplication.planning import throttle_checks
+from vreplication.planning.request import EFFORT, HELD_BY
 from vreplication.planning.spec import make_spec
 from vreplication.settings import Limits, Tuning
 from vreplication.state import journal, layout, lease, throttling, tuning, workflows
@@ -24,11 +25,6 @@ from vreplication.state.workflows import WorkflowRow
 WHEN = (
     "The time holds from each task's next chunk on. A task more starts within seconds, one less stops behind its chunk."
 )
-EFFORT = ("copy_parallelism", "chunk_millis")
-HELD_BY = (
-    "max_load", "critical_load", "max_lag", "lag_replicas", "max_history_list", "min_disk_free",
-    "throttle_query", "throttle_http", "nice_ratio", "latency_factor", "least_copy_share",
-)  # fmt: skip
 OFF = "off"
 """Of what holds it back: nothing, as by default."""
 _NONE = {"latency_factor": 0.0}

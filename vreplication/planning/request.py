@@ -26,6 +26,14 @@ from vreplication.settings import (
 )
 from vreplication.throttle.reasons import parse_load, parse_places, parse_size
 
+EFFORT = ("copy_parallelism", "chunk_millis")
+"""Fields that may be changed under way: how hard a copy works."""
+HELD_BY = (
+    "max_load", "critical_load", "max_lag", "lag_replicas", "max_history_list", "min_disk_free",
+    "throttle_query", "throttle_http", "nice_ratio", "latency_factor", "least_copy_share",
+)  # fmt: skip
+"""The same: what holds it back."""
+
 
 class Request(BaseModel):
     """What every kind of workflow may be asked for. `workflow` None: the face makes an id up before it runs."""

@@ -13,12 +13,13 @@ from typing import Any
 
 from vreplication.cutover.blockers import Blocker, blockers, old_snapshots
 from vreplication.cutover.reasons import Reason, catch_up_reasons, why_closed
-from vreplication.engine.effort import HELD_BY, Effort, effort
+from vreplication.engine.effort import Effort, effort
 from vreplication.engine.job import request_of
 from vreplication.errors import VReplicationError
 from vreplication.mysql.server import Server, inspect
 from vreplication.mysql.session import Session
 from vreplication.phases import OVER, Phase
+from vreplication.planning.request import HELD_BY
 from vreplication.progress import fed, moved, snapshot
 from vreplication.progress.fed import Consumers, Fed
 from vreplication.progress.moved import Moved
