@@ -111,6 +111,7 @@ class Matcher:
         """
         missing = [branch for branch in held if not self._adopt(branch)]
         if self._budget.sorter is not None:
+            # Durable first: until then the other runs' folders have the only copy.
             self._budget.sorter.flush()
             self._budget.sorter.forget_others()
         # MariaDB's numbers may go back where several servers write one domain; unless we read again, nothing asks them.
@@ -173,6 +174,7 @@ class Matcher:
         """Read again on the way to the checkpoint, a branch takes the place of what is there."""
         self._forget(_xid(group))
         if rows.fragments and self._budget.sorter:
+            # The next checkpoint says that they are on disk.
             rows.put_aside()
             self._budget.sorter.flush()
         self._branches[_xid(group)] = _Branch(group.start, rows)

@@ -140,6 +140,7 @@ def lock(session: Session, tables: Iterable[Table], seconds: int = LOCK_SECONDS)
     try:
         session.execute_raw("LOCK TABLES " + ", ".join(f"{qualified(*table)} WRITE" for table in tables))
     except (LockWait, SqlError):
+        # Left off, whatever is asked next would begin a transaction that nobody ends.
         session.execute_raw("SET SESSION autocommit=1")
         raise
 

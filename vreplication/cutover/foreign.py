@@ -199,6 +199,7 @@ def _put_back(session: Session, row: WorkflowRow) -> None:
 
 
 def _prepare(session: Session) -> None:
+    # With checks an ALTER of a key reads all rows of the child, and is refused as INSTANT.
     session.execute_raw(f"SET SESSION foreign_key_checks=0, lock_wait_timeout={WAIT_SECONDS}")
 
 

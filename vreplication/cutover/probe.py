@@ -59,11 +59,13 @@ class Probe:
             time.sleep(_POLL_SECONDS)
         if self._error is not None and not isinstance(self._error, LockWait):
             raise Transient(f"It cannot be told whether RENAME waits: {self._error}")
+        # A wait that ran out before it was seen was a wait.
         return self._error is not None
 
     def _end(self, thread: threading.Thread) -> None:
         if thread.is_alive():
             with contextlib.suppress(VReplicationError):
+                # The statement alone: the session is needed again.
                 self._observer.execute_raw(f"KILL QUERY {self._prober.id}")
             thread.join(_END_SECONDS)
         if thread.is_alive():

@@ -41,6 +41,7 @@ class Rename:
     def send(self, seconds: float) -> None:
         """`seconds`: the longest it may wait for one lock (the servers count whole ones)."""
         self._renamer.execute_raw(f"SET SESSION lock_wait_timeout={max(1, math.ceil(seconds))}")
+        # A daemon: a process that ends must not wait for a statement that may wait for our own lock.
         self._thread = threading.Thread(target=self._run, name="cutover-rename", daemon=True)
         self._thread.start()
 

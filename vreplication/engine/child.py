@@ -243,6 +243,7 @@ class ReplicateProcess:
             stdout=self._log,
             stderr=self._log if ours is None else ours,
             env=None if ours is None else {**os.environ, LOG_FORMAT: "json"},
+            # A Ctrl-C at the terminal is for the driver, which lets catch-up come to the end of its batch.
             start_new_session=True,
         )
 
@@ -263,6 +264,7 @@ class ReplicateProcess:
         """Let it finish its batch and go; kill it when it does not."""
         if self._process is None:
             return
+        # It waits for its first line, and has nothing to finish.
         if not self._is_told:
             self._process.kill()
         with contextlib.suppress(OSError):

@@ -300,6 +300,7 @@ class Walk:
         # order the applier drops tombstones of an attempt that still lands.
         self._mark(chunk)
         pausepoints.reach("copy.after_open")
+        # Not between two chunks: this one was opened in the transaction that landed the one before.
         self._rest_from(self.worked)
         self._check()
         # One too many by now: nothing is opened with this landing, for a split is left with no chunk open.

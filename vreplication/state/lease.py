@@ -69,6 +69,7 @@ def acquire(session: Session, workflow: str, role: str) -> Lease:
             f"(last sign of life {holder.age_seconds:.1f} s ago).",
             cure="Wait for it, stop that process, or use `vreplication status` to watch it.",
         )
+    # Before the token is ours: a statement outside of a transaction (RENAME, DROP) asks for no fence.
     if holder:
         # F9c: before the token is taken. The fence stops transactions, but a LOCK, RENAME or DROP that was sent asks no
         # fence (connections_ended in tests/models: the new table was being repaired when RENAME moved it).

@@ -242,6 +242,8 @@ def open_chunk(session: Session, workflow: str, chunk: Chunk, *, stream: str = "
     False: the gate is closed, or a newer attempt has claimed the split. Raises Superseded when it has opened the chunk.
     """
     b = _bounds(chunk.range)
+    # Locked while it reads: a claim, a pause, or a gate that closes is seen, or has to wait until this has committed:
+    # else a chunk could be opened for an attempt that has been replaced already.
     sql = (
         f"INSERT INTO {SIDECAR}.chunk "
         "(workflow, split, ordinal, attempt, state, lower_bound, upper_bound, has_lower, opened_at) "
@@ -286,6 +288,7 @@ def land(session: Session, workflow: str, chunk: Chunk, landing: Landing) -> Non
         f"UPDATE {SIDECAR}.chunk SET state='landed', rows_read=%s, rows_copied=%s, swallowed=%s, "
         "millis=%s, landed_at=NOW(6) WHERE workflow=%s AND split=%s AND ordinal=%s"
     )
+    # Without the attempt: `fence_chunk` has locked the row by it in this transaction.
     counts = (landing.rows_read, landing.rows_copied, landing.swallowed, landing.millis)
     session.execute(sql, (*counts, workflow, chunk.split, chunk.ordinal))
 

@@ -58,6 +58,7 @@ def give_up(work: Work, used: list[str], *, former: tuple[int, ...] = ()) -> boo
     moves.decide(driver.session, driver.lease, Decision.ABORTING)
     reach("switch.aborting")
     allow(work, former)
+    # Before catch-up begins again, which would hold at them.
     with work.route.open() as ends:
         of = source_marks.markers_of(ends, work.stream)
         for marker in used:

@@ -68,6 +68,7 @@ def completed_of(session: Session, workflow: str) -> Result:
 
 def ended(url: SourceUrl, workflow: str, driver: Driver | None, error: VReplicationError) -> Result:
     """A Result for whatever ended the run before the cut-over."""
+    # First: of a cancel or a refusal its tables are removed next.
     if driver:
         driver.child.end()
     if _is_no(url, workflow, driver, error):
@@ -166,6 +167,7 @@ def cancelled(session: Session, row: WorkflowRow, why: str | None = None, driver
         return _result(session, "failed", row.id, problems[0], exit_code=1, leftovers=leftovers(session, row))
     workflows.forget_run(session, row.id)
     spool.forget(row)
+    # Behind what is removed: cut short before, the workflow has not ended, and is cancelled again.
     workflows.move(session, row.id, Phase.CANCELLED, why or "cancelled by the operator")
     journal.write(session, row.id, "cancelled", why or "", actor=lease.me())
     words = f"{why} The source table is untouched." if why else "Cancelled; the source table is untouched."

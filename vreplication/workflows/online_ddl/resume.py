@@ -112,5 +112,6 @@ def is_switched(driver: Driver) -> bool:
         return True
     carried.remove(driver.url, row, driver.lease)
     switching.undo_keys(driver, row)
+    # Last: from here on catch-up writes again, and it must not meet triggers or foreign keys there.
     markers.remove_all(session, row.id, markers.CUTOVER)
     return False

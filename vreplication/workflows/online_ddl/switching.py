@@ -142,6 +142,7 @@ class _Attempt:
         first = next(iter(self._members.values())).driver
         parts = [Part(row=found.row, lease=self._members[each].driver.lease) for each, found in self._jobs.items()]
         server = self._jobs[first.workflow].server
+        # Of its own, and not patient: writers wait while it is asked.
         with connect(first.url, read_timeout=BEAT_SECONDS, idle_seconds=ALIVE_SECONDS) as other:
             cut_over = CutOver(first.url, server, parts, announce=self._announce)
             try:
