@@ -12,12 +12,14 @@ from sandbox.databases import Database
 from vreplication import names
 from vreplication.errors import Interrupted, Refused, Transient
 from vreplication.mysql.ends import Ends
-from vreplication.mysql.session import connect
+from vreplication.mysql.session import ConnectionLost, connect
 from vreplication.settings import SIDECAR, VERIFY_ROUNDS
-from vreplication.state import markers, progress, verdicts
+from vreplication.state import markers, progress, since, verdicts
 from vreplication.verify import ranges, rounds, scan
 from vreplication.verify import verify as verification
 from vreplication.verify.hot import compare_hot
+from vreplication.verify.rounds import Examiner
+from vreplication.verify.since import SinceRounds
 
 CREATE = "CREATE TABLE t (id INT NOT NULL PRIMARY KEY, n BIGINT NOT NULL, w VARCHAR(20)) DEFAULT CHARSET=utf8mb4"
 FILL = "INSERT INTO t SELECT 10*seq.i, seq.i, CONCAT('w',seq.i) FROM ({numbers}) seq"
@@ -352,3 +354,33 @@ def test_a_row_that_gave_way_is_not_wrong_when_it_comes_back_behind_the_window(d
     verdict = case.verify()
     assert markers.SUSPECTS_CLOSE in case.markers_seen
     assert (verdict.verdict, verdict.mismatches) == (verdicts.CLEAN, 0)
+
+
+def test_a_wrong_row_stays_on_the_list_when_its_round_is_cut_off(
+    case: VerifyCase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that was killed between two statements had taken the key off, and nobody looked at the row again."""
+    session, forget = case.copy.session, since.forget
+
+    def killed(*args: Any) -> None:
+        forget(*args)
+        raise ConnectionLost("killed")
+
+    monkeypatch.setattr(since, "forget", killed)
+    examiner = Examiner(
+        ends=Ends.on(session),
+        mapping=case.copy.mapping,
+        table=WORKFLOW,
+        markers=rounds.markers_of(Ends.on(session), WORKFLOW),
+        is_mariadb=case.copy.database.server.is_mariadb,
+        check=lambda: None,
+    )
+    again = SinceRounds(examiner=examiner)
+    with case.replicating():
+        again.hand_over()
+        case.app("UPDATE t SET n=n+1 WHERE id IN (10, 20)", "10", "20")
+        again.hand_over()
+        case.break_shadow("UPDATE {u} SET n=n+1 WHERE id=10")
+        with pytest.raises(ConnectionLost):
+            again.compare()
+    assert since.keys(session, case.copy.mapping, WORKFLOW, None, 9) == ["10"]

@@ -87,10 +87,9 @@ class SinceRounds:
         written = since.written_since(self.ends.home, self.mapping, self.table, differing, began)
         unsettled = [key for key in differing if key not in written]
         wrong = tuple(key for key in unsettled if key not in gave_way)
-        # All that were compared go, but what was written since has a later round and stays; then what is not settled
-        # comes back under a round to come. In the other order it would be forgotten with the rest.
-        since.forget(self.ends.home, self.mapping, self.table, keys, began)
+        # First: killed in between, it would have forgotten what it has found. The new round keeps these on the list.
         since.add(self.ends.home, self.table, unsettled, ended)
+        since.forget(self.ends.home, self.mapping, self.table, keys, began)
         return Round(compared=len(asked), wrong=wrong, left=since.count(self.ends.home, self.table))
 
     def _source_then_target(self, keys: Sequence[str]) -> tuple[list[RowHash], list[RowHash]]:
