@@ -184,6 +184,7 @@ REMOVALS = (
     needed("P7", "tails_kept", ahead(crashes=1)),
     needed("P6", "ahead_elsewhere", ahead()),
     needed("P6", "ahead_noted", ahead()),
+    needed("P7", "ahead_found_kept", ahead(crashes=2)),
     needed("P6", "ahead_resolved_apart", ahead()),
     needed("P8 R21", "resolved_behind_rows", SEED),
     needed("2.4 R7", "resolved_to_all", ONE),

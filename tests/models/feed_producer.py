@@ -224,12 +224,16 @@ def sent_ahead(w: World, p: Producer, partition: int, t: int) -> Producer:
 
 def put_ahead(w: World, p: Producer, partition: int, m: Message) -> Producer:
     if m in p.known[partition] and w.rules.tails_skipped:
-        return p
+        return p if w.rules.ahead_found_kept or m.kind == RESOLVED else with_floor(p, partition, m.t)
     p = p._replace(queues=with_one(p.queues, partition, m))
     if m.kind == RESOLVED or not w.rules.ahead_noted:
         return p
-    floors = (*p.floors[:partition], max(p.floors[partition], m.t), *p.floors[partition + 1 :])
-    return p._replace(known=with_one(p.known, partition, m), floors=floors)
+    known = p._replace(known=with_one(p.known, partition, m))
+    return with_floor(known, partition, max(p.floors[partition], m.t))
+
+
+def with_floor(p: Producer, partition: int, t: int) -> Producer:
+    return p._replace(floors=(*p.floors[:partition], t, *p.floors[partition + 1 :]))
 
 
 def with_one(logs: tuple[Log, ...], number: int, m: Message) -> tuple[Log, ...]:

@@ -72,6 +72,8 @@ class Rules:
     """What is sent ahead of a giant transaction goes into partitions that get nothing of it (not in the design)."""
     ahead_noted: bool = True
     """... and counts as what was found there: it is not sent again when its turn comes."""
+    ahead_found_kept: bool = True
+    """... and what was found further ahead counts as found, however much of it is come to ahead once more."""
     ahead_resolved_apart: bool = True
     """... and so does its Resolved."""
     # Scaling

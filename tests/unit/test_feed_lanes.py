@@ -129,6 +129,18 @@ def test_what_was_sent_ahead_counts_as_found_and_its_end_is_kept_until_its_turn_
     assert not sent.is_kept
 
 
+def test_what_was_found_stays_found_when_less_of_it_is_sent_ahead_once_more() -> None:
+    """A run was ahead, and died; the next one comes to the giant transaction's end before it is as far ahead again."""
+    sent = Sent([End(offset=1, n=1), End(offset=2, n=2)])
+    for n, t in enumerate((7, 8, 9), 3):
+        sent.take(1, n, Tags(kind=Kind.ROW, t=t, seq=0, n=n, generation=1))
+    sent.go_ahead(1, Place(7, 0))
+    assert sent.latest == Place(9, 0)
+    assert sent.told(Place(8, 0))[1] == End(offset=2, n=2)
+    assert [sent.rows(1, Place(t, 0)) for t in (8, 9)] == [1, 1]
+    assert sent.told(Place(9, 0))[1] == End(offset=5, n=5)
+
+
 def test_of_a_partition_with_more_behind_the_progress_the_end_is_kept() -> None:
     """That of another one is not, or a start would read all of a giant transaction that others were ahead of."""
     sent = Sent([End(offset=1, n=1), End(offset=2, n=2)])

@@ -86,8 +86,8 @@ class Sent:
             self._others[key] = self._others.get(key, 0) + 1
 
     def go_ahead(self, partition: int, place: Place) -> None:
-        """All of this partition up to this row was sent, whose turn is still to come."""
-        self._behind[partition] = place
+        """All of this partition up to this row was sent, whose turn is still to come. More may have been found."""
+        self._behind[partition] = max(self._behind.get(partition, _NOWHERE), place)
         self._cuts[partition] = Place(place.t, place.seq + 1)
 
     def is_before_cut(self, partition: int, place: Place) -> bool:
