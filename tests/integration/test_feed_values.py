@@ -9,6 +9,7 @@ import pytest
 from sandbox.databases import Database
 from tests.integration import test_binlog_types as types
 from tests.support import feeds
+from vreplication.errors import SourceChanged
 from vreplication.feed.catalog import Filter
 from vreplication.feed.dispatch import Weights
 from vreplication.mysql.quoting import ident
@@ -181,6 +182,21 @@ def test_the_key_and_what_may_be_null_are_of_the_rows_own_time(database: Databas
     layout, _ = _changed_since(database, create, "INSERT INTO t VALUES (1,2,3)", change)
     assert (layout.key, layout.has_key) == (("b",), True)
     assert [column.is_nullable for column in layout.columns] == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("charset", "stored"), [("cp1250", "4181"), ("hebrew", "FF"), ("gbk", "A140"), ("sjis", "81AD"), ("euckr", "A2E8")]
+)
+@pytest.mark.in_turn
+def test_bytes_that_are_no_letter_end_the_feed(database: Database, charset: str, stored: str) -> None:
+    """A server makes question marks of them, which are text as any other."""
+    feeds.describe_fully(database)
+    start, sql = feeds.here(database), database.admin.execute_raw
+    sql(f"CREATE TABLE t (id INT PRIMARY KEY, c VARCHAR(9) CHARACTER SET {charset})")
+    sql("INSERT INTO t VALUES (1,'a?')")
+    sql(f"INSERT INTO t VALUES (2,_{charset} X'{stored}')")
+    with pytest.raises(SourceChanged, match=rf"text in {charset} .* X'{stored}'"):
+        feeds.read(database, feeds.catalog(database), start)
 
 
 def test_a_unique_key_that_came_later_tells_no_rows_apart(database: Database) -> None:

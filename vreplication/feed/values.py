@@ -24,13 +24,14 @@ from typing import Any
 from vreplication.binlog import jsonb
 from vreplication.binlog.layout import Place
 from vreplication.binlog.watch import Form
+from vreplication.errors import SourceChanged
 from vreplication.mysql.session import Session
 
 _FLOAT = struct.Struct("<f")
 _DOUBLE = struct.Struct("<d")
 _TEXT = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
 _DIRECT = {"utf8mb4": "utf-8", "utf8mb3": "utf-8", "utf8": "utf-8", "ascii": "ascii"}
-_WIDE = {"utf32": "utf-32-be", "utf16": "utf-16-be", "utf16le": "utf-16-le"}
+_WIDE = {"utf32": "utf-32-be", "utf16": "utf-16-be", "utf16le": "utf-16-le", "ucs2": "utf-16-be"}
 Decode = Callable[[bytes], str]
 
 
@@ -112,12 +113,34 @@ def _of_table(session: Session, charset: str) -> Decode:
     found = session.row(
         "SELECT " + ",".join(f"HEX(CONVERT(_{charset} X'{byte:02X}' USING utf8mb4))" for byte in range(256))
     )
-    letters = "".join(bytes.fromhex(each).decode() or "\ufffe" for each in found or ())
-    # A byte that is no letter raises UnicodeDecodeError, which ends the feed.
-    return lambda data: codecs.charmap_decode(data, "strict", letters)[0]
+    letters = "".join(_letter(byte, bytes.fromhex(each or "").decode()) for byte, each in enumerate(found or ()))
+
+    def decode(data: bytes) -> str:
+        try:
+            return codecs.charmap_decode(data, "strict", letters)[0]
+        except UnicodeDecodeError:
+            raise _no_text(charset, data) from None
+
+    return decode
+
+
+def _letter(byte: int, text: str) -> str:
+    """Of a byte that stands for nothing a server makes a question mark: U+FFFE is Python's sign for that."""
+    return text if text and (text != "?" or byte == ord("?")) else "\ufffe"
 
 
 def _asked(session: Session, charset: str, data: bytes) -> str:
     """What the server makes of text in a character set of several bytes a letter."""
     found = session.value(f"SELECT HEX(CONVERT(_{charset} X'{data.hex()}' USING utf8mb4))")
-    return bytes.fromhex(found).decode()
+    text = bytes.fromhex(found or "").decode()
+    # NULL, or question marks; in none of these sets one's byte is a part of another letter.
+    if found is None or text.count("?") > data.count(b"?"):
+        raise _no_text(charset, data)
+    return text
+
+
+def _no_text(charset: str, data: bytes) -> SourceChanged:
+    return SourceChanged(
+        f"A row holds text in {charset} that the server cannot convert to Unicode: X'{data[:100].hex().upper()}'.",
+        cure="Leave the column out (--columns), or make it VARBINARY before its rows are read; begin another feed.",
+    )
