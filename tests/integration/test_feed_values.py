@@ -184,6 +184,14 @@ def test_the_key_and_what_may_be_null_are_of_the_rows_own_time(database: Databas
     assert [column.is_nullable for column in layout.columns] == [False, False, True]
 
 
+def test_text_that_has_become_bytes_is_read_as_text(database: Database) -> None:
+    """An unsigned column has the server asked for what the log does not tell."""
+    create = "CREATE TABLE t (id INT UNSIGNED PRIMARY KEY, c CHAR(9), v VARCHAR(9), x TEXT) CHARACTER SET latin1"
+    change = "ALTER TABLE t MODIFY c BINARY(9), MODIFY v VARBINARY(9), MODIFY x BLOB"
+    _, after = _changed_since(database, create, "INSERT INTO t VALUES (1,'é','é','é')", change)
+    assert after == {"id": 1, "c": "é", "v": "é", "x": "é"}
+
+
 @pytest.mark.parametrize(
     ("charset", "stored"), [("cp1250", "4181"), ("hebrew", "FF"), ("gbk", "A140"), ("sjis", "81AD"), ("euckr", "A2E8")]
 )

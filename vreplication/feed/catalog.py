@@ -38,6 +38,8 @@ _OWN_TYPES = {"uuid": 16, "inet6": 16, "inet4": 4}
 _BINARY_COLLATION = 63
 _TOLD = frozenset({1, 2, 3, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 245, 246, 247, 248, 252, 253, 254})
 """Types that the log describes whole: numbers, times, text, bytes, labels, JSON."""
+_TEXTUAL = frozenset({15, 252, 253, 254})
+"""Types of text and of bytes."""
 SYSTEM = frozenset({"mysql", "sys", "information_schema", "performance_schema", SIDECAR})
 _METADATA = "Run SET GLOBAL binlog_row_metadata=FULL on the source, and start the feed again behind that place."
 
@@ -272,10 +274,16 @@ class Tables:
             return False
         if column.data_type != "year" and column.is_unsigned != (place in said.unsigned):
             return False
-        if column.collation and collation is not None and self._collation(collation) != column.collation:
+        if not self._is_collated(column, real_type(found.types[place], found.metadata[place])[0], collation):
             return False
         told = said.labels.get(place)
         return told is None or tuple(map(decoder(self.session, column.charset or "utf8mb4"), told)) == column.labels
+
+    def _is_collated(self, column: Column, kind: int, told: int | None) -> bool:
+        """Bytes and text have one type in the log; by their collation alone it tells CHAR from BINARY."""
+        if kind in _TEXTUAL:
+            return self._collation(_BINARY_COLLATION if told is None else told) == (column.collation or "binary")
+        return told is None or not column.collation or self._collation(told) == column.collation
 
     def _collation(self, id: int) -> str:
         if not self._collations:
