@@ -374,7 +374,8 @@ def _sql(column: Column) -> str:
     if column.data_type in ("enum", "set"):
         return f"CONVERT({name} USING utf8mb4)"
     if column.data_type in ("float", "double", "real"):
-        return f"({name}+0e0)"
+        # Not +0e0, which takes the sign off -0.
+        return f"({name}*1e0)"
     if column.data_type == "decimal":
         return f"CONCAT({name}+0)"
     return f"({name}+0)" if column.data_type in _WHOLE else f"CONCAT({name})"
