@@ -20,7 +20,7 @@ from vreplication.binlog.control import Query
 from vreplication.binlog.definitions import Definition, definition
 from vreplication.cutover.identity import table_identity
 from vreplication.errors import Terminal
-from vreplication.feed.consume import repeated
+from vreplication.feed.consume import own_values, repeated
 from vreplication.feed.consume.listener import Ddl
 from vreplication.mysql.quoting import ident
 from vreplication.mysql.server import is_mariadb
@@ -79,6 +79,7 @@ def _run(session: Session, key: Key, group: Group, ddl: Ddl) -> None:
         # comes after a crash tells by that whether it was run.
         group = feed_offsets.intend(session, key, group, ddl.t, now)
     if not is_again or not _has_happened(said, str(group.ddl_before), now):
+        own_values.check(session, ddl.sql, said)
         reach("consume.before_ddl")
         _execute(session, ddl, said, is_again=is_again)
         reach("consume.after_ddl")

@@ -43,7 +43,7 @@ def is_there(session: Session, sql: str, said: Definition, code: int) -> bool:
 def _makes_the_same(session: Session, sql: str, said: Definition) -> bool:
     schema, table = said.tables[0]
     trial = qualified(schema, _TRIAL)
-    start, end = _place(tokens(sql), said)
+    start, end = place_of_name(tokens(sql), said)
     is_new = (said.verb, said.what) == ("CREATE", "TABLE")
     if is_new and session.value(f"SELECT 1 FROM {qualified(schema, table)} LIMIT 1") is not None:
         return False
@@ -59,7 +59,7 @@ def _makes_the_same(session: Session, sql: str, said: Definition) -> bool:
         session.execute_raw(f"DROP TEMPORARY TABLE IF EXISTS {trial}")
 
 
-def _place(cut: list[Token], said: Definition) -> tuple[int, int]:
+def place_of_name(cut: list[Token], said: Definition) -> tuple[int, int]:
     """Where the table's name stands. Raises Unreadable."""
     at = next((at for at, each in enumerate(cut) if each.is_word("ON" if said.what == "INDEX" else "TABLE")), len(cut))
     at += 1

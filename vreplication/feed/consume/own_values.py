@@ -1,0 +1,133 @@
+"""An ALTER whose new column has values in the rows that are there which every server finds for itself.
+
+UUID() and RAND() give others on the target than on the source, and no message tells the source's. Nor do rows of a
+table without a key come in one order on both, so a new AUTO_INCREMENT column numbers them otherwise.
+
+What must stay true: no such statement is run on a table with rows that has not got the column; where the column is
+there, by hand or before, its values are somebody else's care.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from vreplication.binlog.definitions import Definition
+from vreplication.errors import Refused, Terminal
+from vreplication.feed.consume.repeated import place_of_name
+from vreplication.feed.layout import make_layout
+from vreplication.mysql.quoting import qualified
+from vreplication.mysql.session import Session
+from vreplication.mysql.text import Token, Unreadable, tokens
+from vreplication.schema.introspect import introspect
+from vreplication.schema.model import Table
+from vreplication.schema.written import cut_at_commas
+
+_CALLED = (
+    *("UUID", "UUID_SHORT", "UUID_V4", "UUID_V7", "SYS_GUID", "RAND", "RANDOM_BYTES", "SYSDATE", "ENCRYPT"),
+    *("NEXTVAL", "LASTVAL", "SETVAL", "CONNECTION_ID", "LAST_INSERT_ID", "FOUND_ROWS", "ROW_COUNT", "LOAD_FILE"),
+    *("USER", "SESSION_USER", "SYSTEM_USER", "CURRENT_USER", "CURRENT_ROLE", "VERSION"),
+)
+_BARE = ("CURRENT_USER", "CURRENT_ROLE")
+_OF_SEQUENCES = ("NEXTVAL", "CURRVAL")
+_CURE = (
+    "Make that change on the target by hand, with the source's values in the column; then start the consumer again: it"
+    " finds the column there and goes on."
+)
+
+
+class _Added(NamedTuple):
+    """A column that the statement adds. drawn: by what its values are found, ''; or it is a counter."""
+
+    name: str
+    drawn: str
+    is_counter: bool
+
+
+def check(session: Session, sql: str, said: Definition | None) -> None:
+    """Raises Terminal."""
+    if said is None or (said.verb, said.what) != ("ALTER", "TABLE") or not said.tables:
+        return
+    schema, name = said.tables[0]
+    # What cannot be read here, or is no table of the target's, its server judges.
+    with contextlib.suppress(Unreadable, Refused):
+        added = [each for each in _added(sql, said) if each.drawn or each.is_counter]
+        found = _first(introspect(session, schema, name), added) if added else None
+        if found is not None and _has_rows(session, schema, name):
+            raise _refused(f"{schema}.{name}", found, sql)
+
+
+def _refused(table: str, column: _Added, sql: str) -> Terminal:
+    why = f"DEFAULT {column.drawn}" if column.drawn else "AUTO_INCREMENT, and the table has no key"
+    return Terminal(
+        f"A DDL of the feed would give the rows of {table} other values on the target than the source has, in the new"
+        f" column {column.name} ({why}). It is: {sql[:500]}",
+        cure=_CURE,
+    )
+
+
+def _first(table: Table, added: Sequence[_Added]) -> _Added | None:
+    """What is not there yet, and cannot be told."""
+    is_in_order = make_layout(0, table.schema, table.name, table.columns, table.keys).has_key
+    missing = (each for each in added if not table.has_column(each.name))
+    return next((each for each in missing if each.drawn or not is_in_order), None)
+
+
+def _has_rows(session: Session, schema: str, name: str) -> bool:
+    return session.value(f"SELECT 1 FROM {qualified(schema, name)} LIMIT 1") is not None
+
+
+# What the statement adds.
+
+
+def _added(sql: str, said: Definition) -> Iterator[_Added]:
+    """Raises Unreadable."""
+    cut = tokens(sql)
+    _, end = place_of_name(cut, said)
+    for clause in cut_at_commas([each for each in cut if each.start >= end]):
+        for column in _columns(_without_wait(clause)):
+            yield _Added(column[0].value, _drawn(_default(column)), _is_counter(column))
+
+
+def _without_wait(clause: list[Token]) -> list[Token]:
+    """MariaDB: ALTER TABLE t WAIT 5 ADD …, t NOWAIT ADD …"""
+    if clause and clause[0].is_word("WAIT", "NOWAIT"):
+        return clause[1 + clause[0].is_word("WAIT") :]
+    return clause
+
+
+def _columns(clause: list[Token]) -> Iterator[list[Token]]:
+    """Of ADD: name and definition of each. A key among them has no default and does not count."""
+    if not clause or not clause[0].is_word("ADD"):
+        return
+    rest = clause[1:]
+    for word in ("COLUMN", "IF", "NOT", "EXISTS"):
+        rest = rest[1:] if len(rest) > 1 and rest[0].is_word(word) else rest
+    if rest and rest[0].is_punct("("):
+        last = max((at for at, each in enumerate(rest) if each.is_punct(")")), default=len(rest))
+        yield from filter(None, cut_at_commas(rest[1:last]))
+    elif rest:
+        yield rest
+
+
+def _default(column: list[Token]) -> list[Token]:
+    return column[next((at for at, each in enumerate(column) if at and each.is_word("DEFAULT")), len(column)) :]
+
+
+def _drawn(default: list[Token]) -> str:
+    """By what the values are found, in its own words; '': by the row alone."""
+    for at, each in enumerate(default):
+        behind = default[at + 1 : at + 3]
+        if each.is_word(*_CALLED) and behind and behind[0].is_punct("("):
+            return f"{each.text}()"
+        if each.is_word(*_BARE) or (each.is_word(*_OF_SEQUENCES) and default[at - 1].is_punct(".")):
+            return each.text
+        if each.is_word("NEXT", "PREVIOUS") and len(behind) == 2 and behind[0].is_word("VALUE"):
+            return f"{each.text} VALUE FOR"
+    return ""
+
+
+def _is_counter(column: list[Token]) -> bool:
+    return any(each.is_word("AUTO_INCREMENT", "SERIAL") and not at.is_word("AFTER") for at, each in pairwise(column))
