@@ -94,3 +94,32 @@ def test_it_is_done_by_hand_and_the_consumer_goes_on(
     session.execute_raw("UPDATE t SET u='one'")
     with Consuming(feed.address(), database.url, mode) as one:
         holds(session, [(1, "one"), (2, "two")], by=one)
+
+
+def test_a_column_that_becomes_auto_increment_is_numbered_as_by_a_client(
+    kafka: Cluster, database: Database, session: Session
+) -> None:
+    """Where 0 stands for the next number, and by steps of one whatever the target's own are."""
+    zero, new = "ALTER TABLE {} MODIFY id INT AUTO_INCREMENT", "ALTER TABLE {} ADD COLUMN n INT AUTO_INCREMENT UNIQUE"
+    for table in ("t", "s"):
+        session.execute_raw(f"CREATE TABLE {table} (id INT PRIMARY KEY, a INT)")
+        session.execute_raw(f"INSERT INTO {table} VALUES (0,1),(5,2)")
+        session.execute_raw(f"CREATE TABLE {table}2 (id INT PRIMARY KEY)")
+        session.execute_raw(f"INSERT INTO {table}2 VALUES (7),(8)")
+    feed = FeedWriter(kafka, 1)
+    with feed.transaction():
+        feed.ddl(1, database.name, zero.format("t"))
+        feed.ddl(2, database.name, new.format("t2"))
+        feed.resolved(2)
+    session.execute_raw("SET GLOBAL auto_increment_increment=2")
+    try:
+        with Consuming(feed.address(), database.url, "row") as one:
+            holds(session, [(7, 1), (8, 2)], "t2", by=one)
+    finally:
+        session.execute_raw("SET GLOBAL auto_increment_increment=DEFAULT")
+    session.execute_raw("SET SESSION sql_mode=@@GLOBAL.sql_mode, auto_increment_increment=1")
+    session.execute_raw(zero.format("s"))
+    session.execute_raw(new.format("s2"))
+    for table, same in (("t", "s"), ("t2", "s2")):
+        assert session.rows(f"SELECT * FROM {table} ORDER BY 1") == session.rows(f"SELECT * FROM {same} ORDER BY 1")
+    assert session.value("SELECT MIN(id) FROM t") == 1

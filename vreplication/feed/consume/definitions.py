@@ -45,6 +45,12 @@ _REVERTED = (
     " An online DDL was reverted there: where it had dropped a column or changed values, rows are on the source as they"
     " were before it, which no message tells, so copy the table again instead."
 )
+_AS_THE_SOURCE = (
+    "foreign_key_checks=0,auto_increment_increment=1,auto_increment_offset=1,"
+    "sql_mode=IF(FIND_IN_SET('NO_AUTO_VALUE_ON_ZERO',@@GLOBAL.sql_mode),@@SESSION.sql_mode,"
+    "TRIM(BOTH ',' FROM REPLACE(CONCAT(',',@@SESSION.sql_mode,','),',NO_AUTO_VALUE_ON_ZERO,',',')))"
+)
+"""A column that becomes AUTO_INCREMENT is numbered as in a session of a client's, where ours would leave 0 as it is."""
 _IDLE_SECONDS = 60
 _LONG_AGO = 10**15
 """µs. Below, a time is none of a clock."""
@@ -87,7 +93,7 @@ def _run(session: Session, key: Key, group: Group, ddl: Ddl) -> None:
 
 
 def _execute(session: Session, ddl: Ddl, said: Definition | None, *, is_again: bool) -> None:
-    session.execute_raw("SET SESSION foreign_key_checks=0")
+    session.execute_raw(f"SET SESSION {_AS_THE_SOURCE}")
     with session.in_the_servers_zone(), session.patient(TABLE_SECONDS):
         try:
             _use(session, ddl.schema)
