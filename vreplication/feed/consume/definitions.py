@@ -125,7 +125,8 @@ def _refused(ddl: Ddl, said: Definition | None, error: SqlError) -> Terminal:
         )
     return Terminal(
         f"A DDL of the feed cannot be run on the target: {error.message}. It is: {ddl.sql[:500]}",
-        cure="Make it possible there, or do by hand what it does; then start the consumer again.",
+        cure="Do by hand what it does, or make it possible without altering the table, for one that is another by then"
+        " counts as done; then start the consumer again.",
     )
 
 
