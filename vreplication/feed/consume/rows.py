@@ -18,6 +18,7 @@ from itertools import groupby
 from typing import Any
 
 from vreplication.errors import Refused, Terminal
+from vreplication.feed.consume import fitting
 from vreplication.feed.consume.asking import Asking, same_key
 from vreplication.feed.consume.waiting import Waiting
 from vreplication.feed.formats.open import Cell, Change, read_row
@@ -103,6 +104,7 @@ class _Plan:
     """How rows of one shape are written. names: of the columns that take a value; key: by which rows are told apart.
 
     is_replaced: the target has that key, too, so that REPLACE takes the old row out. floats: of the key, FLOATs there.
+    fractions: as of fitting.py.
     """
 
     table: Table
@@ -110,13 +112,20 @@ class _Plan:
     key: tuple[str, ...]
     is_replaced: bool
     floats: frozenset[str]
+    fractions: tuple[tuple[str, int], ...]
 
     @property
     def target(self) -> str:
         return qualified(self.table.schema, self.table.name)
 
     def values(self, image: Image) -> str:
-        return ",".join([_literal(image[name]) for name in self.names])
+        """Raises Terminal."""
+        found = [_literal(image[name]) for name in self.names]
+        if self.fractions:
+            fitting.check_fractions(self.table, image, self.fractions)
+        if "NULL" in found:
+            fitting.check_nulls(self.table, image, self.names)
+        return ",".join(found)
 
     def key_of(self, image: Image) -> Key:
         if self.floats:
@@ -189,6 +198,7 @@ class Target:
                     f"The target's table {table.schema}.{table.name} has no column {name}, which the feed has.",
                     cure="Add it there, or leave it out of the feed.",
                 )
+        fitting.check(table, image)
         key = tuple(name for name, cell in image.items() if cell.is_unique)
         return _Plan(
             table=table,
@@ -196,6 +206,7 @@ class Target:
             key=key,
             is_replaced=_has_key(table, key),
             floats=frozenset(name for name in key if table.column(name).data_type == "float"),
+            fractions=fitting.fractions(table, image),
         )
 
     def _table(self, schema: str, name: str) -> Table:
