@@ -122,6 +122,15 @@ def names(catalog: Catalog) -> dict[str, int]:
         ("RENAME TABLE no_such TO b", {"s.a": 1, "s.b": 2}),
         ("RENAME TABLE A TO c", {"s.c": 1, "s.b": 2}),
         ("what is this 'unended", {"s.a": 1, "s.b": 2}),
+        # As MariaDB has it in its log.
+        (
+            "SET STATEMENT lock_wait_timeout=1, sql_mode=(SELECT 'x' FOR UPDATE) FOR RENAME TABLE a TO c",
+            {"s.c": 1, "s.b": 2},
+        ),
+        ("SET STATEMENT max_statement_time=9 FOR CREATE OR REPLACE TABLE a (id INT)", {"s.a": 3, "s.b": 2}),
+        ("ALTER TABLE a NOWAIT RENAME TO c", {"s.c": 1, "s.b": 2}),
+        ('ALTER TABLE "s"."a" WAIT 5 RENAME "c"', {"s.c": 1, "s.b": 2}),
+        ('RENAME TABLE "a" TO "c"', {"s.c": 1, "s.b": 2}),
     ],
 )
 def test_what_a_statement_does_to_names(sql: str, left: dict[str, int]) -> None:
@@ -139,6 +148,12 @@ def test_what_a_statement_does_to_names(sql: str, left: dict[str, int]) -> None:
         ("ALTER TABLE a RENAME COLUMN id TO nr, ADD INDEX (b)", ("nr", "b"), {"nr": "id", "b": "b"}),
         ("ALTER TABLE a RENAME COLUMN id TO b, RENAME COLUMN b TO id", ("b", "id"), {"b": "id", "id": "b"}),
         ("ALTER TABLE a DROP b, ADD b TEXT", ("id",), {"id": "id"}),
+        ("ALTER TABLE a WAIT 5 DROP b", ("id",), {"id": "id"}),
+        (
+            "SET STATEMENT max_statement_time=9 FOR ALTER TABLE a NOWAIT CHANGE b c INT",
+            ("id", "c"),
+            {"id": "id", "c": "b"},
+        ),
         ("ALTER TABLE a ADD c INT, MODIFY b TEXT", ("id", "b"), None),
         ("ALTER TABLE a ADD B INT, ADD c INT", ("id", "b"), None),
         ("ALTER TABLE a DROP PARTITION p0", ("id", "b"), None),

@@ -51,6 +51,18 @@ def definition(query: Query, codec: str | None) -> Definition | None:
     return _Names(found, query.schema, frozenset(), has_opened_comment(sql)).definition(sql, query.schema)
 
 
+def without_settings(cut: list[Token]) -> list[Token]:
+    """MariaDB: of SET STATEMENT a=1 FOR ALTER … what stands behind the FOR that is in no parentheses."""
+    if not (len(cut) > 1 and cut[0].is_word("SET") and cut[1].is_word("STATEMENT")):
+        return cut
+    depth = 0
+    for index, token in enumerate(cut):
+        depth += token.is_punct("(") - token.is_punct(")")
+        if depth == 0 and token.is_word("FOR"):
+            return cut[index + 1 :]
+    return cut[1:]
+
+
 def _unreadable_definition(query: Query) -> Definition | None:
     found = FIRST_WORDS.match(query.text)
     verb = found.group(1).decode().upper() if found else ""
@@ -71,9 +83,8 @@ class _Names(StatementReader):
 
     def definition(self, sql: str, schema: str) -> Definition | None:
         start = self.cut[0] if self.cut else None
-        if start is not None and start.is_word("SET") and self._is(1, "STATEMENT"):
-            at = self._statement_begins()
-            return _Names(self.cut[at + 1 :], self.schema, frozenset(), False).definition(sql, schema)
+        if len(bare := without_settings(self.cut)) < len(self.cut):
+            return _Names(bare, self.schema, frozenset(), False).definition(sql, schema)
         verb = start.text.upper() if start is not None and start.kind == "word" else ""
         if verb not in _SENT:
             return None
@@ -94,15 +105,6 @@ class _Names(StatementReader):
         """Given up by one of the pairs, and taken by a later one."""
         old, new = self.found[::2], self.found[1::2]
         return tuple(name for at, name in enumerate(old) if name in new[at + 1 :])
-
-    def _statement_begins(self) -> int:
-        """Of the FOR that is in no parentheses."""
-        depth = 0
-        for index, token in enumerate(self.cut):
-            depth += token.is_punct("(") - token.is_punct(")")
-            if depth == 0 and token.is_word("FOR"):
-                return index
-        return 0
 
     def _fold(self, name: str) -> str:
         return name

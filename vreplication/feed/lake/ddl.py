@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from vreplication.binlog.control import Query
-from vreplication.binlog.definitions import Definition, definition
+from vreplication.binlog.definitions import Definition, definition, without_settings
 from vreplication.errors import Refused
 from vreplication.feed.lake.manifest import FOREVER, Alter, Manifest, Name, Table, Version
 from vreplication.mysql.text import Token, Unreadable, tokens
@@ -213,18 +213,23 @@ def _read(statement: Statement) -> Definition | None:
 
 def _tokens(sql: str) -> list[Token]:
     try:
-        return tokens(sql)
+        return without_settings(tokens(sql))
     except Unreadable:
         return []
 
 
 def _name(cut: list[Token], at: int, schema: str) -> tuple[Pair, int] | None:
     """A table's name, and where it ends."""
-    if at >= len(cut) or not cut[at].is_name:
+    if at >= len(cut) or not _is_name(cut[at]):
         return None
-    if at + 2 < len(cut) and cut[at + 1].is_punct(".") and cut[at + 2].is_name:
+    if at + 2 < len(cut) and cut[at + 1].is_punct(".") and _is_name(cut[at + 2]):
         return (cut[at].value, cut[at + 2].value), at + 3
     return (schema, cut[at].value), at + 1
+
+
+def _is_name(token: Token) -> bool:
+    """Also of a session with ANSI_QUOTES: no string stands where a table's name does."""
+    return token.is_name or (token.kind == "string" and token.text.startswith('"'))
 
 
 def _behind(cut: list[Token]) -> int:
@@ -259,13 +264,18 @@ def _clauses(statement: Statement) -> tuple[AlterClauses | None, Pair | None]:
     found = _name(cut, _behind(cut), statement.schema)
     if found is None or found[1] >= len(cut):
         return None, None
-    parts = [clause for clause in cut_at_commas(cut[found[1] :]) if clause]
+    parts = [clause for clause in cut_at_commas(_behind_wait(cut[found[1] :])) if clause]
     new = next((name for clause in parts if (name := _new_name(clause, statement.schema))), None)
     rest = ",".join(_text(clause, statement.sql) for clause in parts if not _new_name(clause, statement.schema))
     try:
         return (parse_alter(rest) if rest else None), new
     except Refused:
         return None, new
+
+
+def _behind_wait(cut: list[Token]) -> list[Token]:
+    """MariaDB: ALTER TABLE t WAIT 5 …, t NOWAIT …"""
+    return cut[2 * cut[0].is_word("WAIT") + cut[0].is_word("NOWAIT") :]
 
 
 def _text(clause: list[Token], sql: str) -> str:
