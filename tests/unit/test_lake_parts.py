@@ -175,6 +175,43 @@ def test_what_alter_does_to_columns(sql: str, columns: tuple[str, ...], sources:
         assert last.key == tuple(new for new, old in last.sources.items() if old == "id")
 
 
+def rows_of(catalog: Catalog, name: str) -> int:
+    """As rows that come find their table."""
+    found = catalog.of_rows("s", name)
+    return catalog.begin("s", name, 0, rows=("s", name)) if found is None else found
+
+
+@pytest.mark.parametrize(
+    "statement", ["", "CREATE TABLE Orders (id INT)", "CREATE TABLE IF NOT EXISTS Orders (id INT)"]
+)
+@pytest.mark.parametrize("order", [("orders", "Orders"), ("Orders", "orders")])
+def test_names_that_differ_in_case_are_two_tables(statement: str, order: tuple[str, str]) -> None:
+    """Where the server tells them apart, which rows of both say, or capitals in one of them."""
+    catalog = Catalog(EMPTY)
+    if statement:
+        catalog.run(Statement(t=1, schema="s", sql=statement))
+    numbers = [rows_of(catalog, name) for name in order]
+    assert len(set(numbers)) == 2
+    assert [rows_of(catalog, name) for name in order] == numbers
+    assert names(catalog) == {f"s.{name}": number for name, number in zip(order, numbers, strict=True)}
+    catalog.run(Statement(t=2, schema="s", sql="DROP TABLE ORDERS"))
+    catalog.run(Statement(t=3, schema="s", sql="RENAME TABLE Orders TO x"))
+    assert names(catalog) == {"s.orders": rows_of(catalog, "orders"), "s.x": numbers[order.index("Orders")]}
+
+
+def test_names_that_are_the_same_to_the_server_are_one_table() -> None:
+    """It keeps them in lower case, and statements say them as they like."""
+    catalog = Catalog(EMPTY)
+    catalog.run(Statement(t=1, schema="s", sql="CREATE TABLE Orders (id INT)"))
+    number = rows_of(catalog, "orders")
+    catalog.run(Statement(t=2, schema="s", sql="RENAME TABLE ORDERS TO Bills"))
+    assert (rows_of(catalog, "bills"), names(catalog)) == (number, {"s.Bills": number})
+    catalog.run(Statement(t=3, schema="s", sql="TRUNCATE bILLS"))
+    assert rows_of(catalog, "bills") == number + 1
+    catalog.run(Statement(t=4, schema="s", sql="DROP TABLE BILLS"))
+    assert names(catalog) == {}
+
+
 def test_an_exchange_of_rows_is_noted_at_both_tables() -> None:
     catalog = Catalog(EMPTY)
     for name in "abc":

@@ -9,7 +9,7 @@ no name; what it may have done to rows that the log does not show is noted where
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from vreplication.binlog.control import Query
@@ -24,6 +24,8 @@ _UTF8MB4 = 45
 _BEFORE_NAME = ("ALTER", "RENAME", "ONLINE", "OFFLINE", "IGNORE", "TABLE", "TABLES", "IF", "EXISTS")
 _SAFE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
 Pair = tuple[str, str]
+_SAME: tuple[Callable[[str], str], ...] = (str, str.lower)
+"""How names may be the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,15 +48,32 @@ class Catalog:
         found = self._find((schema, name))
         return None if found is None else self.names[found].table
 
-    def begin(self, schema: str, name: str, t: int, like: Table | None = None) -> int:
-        """A new table of that name; what had it ends."""
-        self._end((schema, name), t)
+    def of_rows(self, schema: str, name: str) -> int | None:
+        """The table of rows that come under this name, which is as the server stores it."""
+        pair = schema, name
+        known = next((at for at, each in self._live if each.rows == pair), None)
+        found = self._find(pair, has_rows=False) if known is None else known
+        if found is None:
+            self._give_way(pair)
+            return None
+        self.names[found] = replace(self.names[found], rows=pair)
+        return self.names[found].table
+
+    def _give_way(self, pair: Pair) -> None:
+        """What has this name by a statement has rows of another spelling: two tables, and that is the other one."""
+        for at, each in self._live:
+            if (each.schema, each.name) == pair and each.rows is not None:
+                self.names[at] = replace(each, schema=each.rows[0], name=each.rows[1])
+
+    def begin(self, schema: str, name: str, t: int, like: Table | None = None, rows: Pair | None = None) -> int:
+        """A new table of that name; what had exactly it ends. rows: as of Name."""
+        self._end_at(self._at((schema, name), str), t)
         number = max(self.tables, default=0) + 1
         taken = {table.folder for table in self.tables.values()}
         folder = f"{_safe(schema)}.{_safe(name)}"
         versions = () if like is None else like.versions[-1:]
         self.tables[number] = Table(folder=folder if folder not in taken else f"{folder}.{number}", versions=versions)
-        self.names.append(Name(schema=schema, name=name, table=number, since=t))
+        self.names.append(Name(schema=schema, name=name, table=number, since=t, rows=rows))
         return number
 
     def run(self, statement: Statement) -> None:
@@ -76,31 +95,48 @@ class Catalog:
             self._alter(said.tables[0], statement)
             self._exchange(said.tables, statement)
 
-    def _find(self, pair: Pair) -> int | None:
-        """As the server may: where no name is the same, one that differs in case."""
-        live = [(at, each) for at, each in enumerate(self.names) if each.until == FOREVER]
-        for same in (str, str.lower):
-            for at, each in live:
-                if (same(each.schema), same(each.name)) == (same(pair[0]), same(pair[1])):
-                    return at
-        return None
+    @property
+    def _live(self) -> list[tuple[int, Name]]:
+        return [(at, each) for at, each in enumerate(self.names) if each.until == FOREVER]
+
+    @property
+    def _keeps_case(self) -> bool:
+        """Rows have come under a name with capitals: a server that takes names for the same has none."""
+        return any(each.rows is not None and _has_capitals(each.rows) for each in self.names)
+
+    def _find(self, pair: Pair, *, has_rows: bool = True) -> int | None:
+        """As the server may: where no name is the same, one that differs in case. has_rows: also what has some."""
+        is_of_rows = not has_rows
+        ways = _SAME[:1] if self._keeps_case or (is_of_rows and _has_capitals(pair)) else _SAME
+        return next((at for same in ways if (at := self._at(pair, same, has_rows=has_rows)) is not None), None)
+
+    def _at(self, pair: Pair, same: Callable[[str], str], *, has_rows: bool = True) -> int | None:
+        wanted = same(pair[0]), same(pair[1])
+        live = (at for at, each in self._live if (same(each.schema), same(each.name)) == wanted)
+        return next((at for at in live if has_rows or self.names[at].rows is None), None)
 
     def _end(self, pair: Pair, t: int) -> int | None:
         """Returns what had the name."""
-        at = self._find(pair)
+        return self._end_at(self._find(pair), t)
+
+    def _end_at(self, at: int | None, t: int) -> int | None:
         if at is None:
             return None
         self.names[at] = replace(self.names[at], until=t)
         return self.names[at].table
 
     def _create(self, said: Definition, statement: Statement) -> None:
-        is_new = any(each.is_word("REPLACE") for each in _tokens(statement.sql)[:4])
-        if self._find(said.tables[0]) is None or is_new:
-            self.begin(*said.tables[0], statement.t)
+        cut, pair = _tokens(statement.sql), said.tables[0]
+        if any(each.is_word("REPLACE") for each in cut[:4]):
+            self._end(pair, statement.t)
+        # Of names that are the same to it the source would have refused the second one.
+        found = self._find(pair) if any(each.is_word("IF") for each in cut[:4]) else self._at(pair, str)
+        if found is None:
+            self.begin(*pair, statement.t)
 
     def _truncate(self, pairs: tuple[Pair, ...], t: int) -> None:
         for pair in pairs:
-            number = self.find(*pair)
+            number = self._end(pair, t)
             if number is not None:
                 self.begin(*pair, t, like=self.tables[number])
 
@@ -200,6 +236,10 @@ def has_unread_alter(table: Table) -> bool:
     since = table.versions[-1].t if table.versions else 0
     later = [Statement(t=each.t, schema="", sql=each.sql) for each in table.alters if each.t > since]
     return any(_clauses(each) == (None, None) for each in later)
+
+
+def _has_capitals(pair: Pair) -> bool:
+    return any(part != part.lower() for part in pair)
 
 
 # Reading statements.

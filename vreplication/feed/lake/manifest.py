@@ -90,13 +90,17 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Name:
-    """Table `table` is called so from `since`, up to and including the time before `until`."""
+    """Table `table` is called so from `since`, up to and including the time before `until`.
+
+    rows: schema and name as its rows have them; None: none has come under this name.
+    """
 
     schema: str
     name: str
     table: int
     since: int
     until: int = FOREVER
+    rows: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -136,10 +136,11 @@ class Files:
         return sorted(map(_group, shown), key=lambda group: (group.at, group.first))
 
     def _write(self, records: Any, group: _Group) -> None:
-        number = self._catalog.find(group.schema, group.name)
+        pair = group.schema, group.name
+        number = self._catalog.of_rows(*pair)
         if number is None:
-            known = any((each.schema, each.name) == (group.schema, group.name) for each in self._catalog.names)
-            number = self._catalog.begin(group.schema, group.name, group.first if known else 0)
+            known = any((each.schema, each.name) == pair for each in self._catalog.names)
+            number = self._catalog.begin(*pair, group.first if known else 0, rows=pair)
         table = self._catalog.tables[number]
         version = _version(table, group)
         while True:
