@@ -430,6 +430,26 @@ def test_values_that_do_not_fit_make_a_column_wider(kafka: Cluster, lakes: LakeS
     ]
 
 
+def test_a_row_without_a_key_is_the_same_when_its_column_has_become_text(
+    kafka: Cluster, lakes: LakeServer, lake: Path
+) -> None:
+    table, feed = layout("k", ("ts", "datetime"), ("n", "int"), key=()), FeedWriter(kafka, 1)
+    first, second = ("2024-02-29 10:00:00.250000", 1), ("2024-02-29 10:00:00.000000", 2)
+    with feed.transaction():
+        feed.row(0, table, 1, None, first)
+        feed.row(0, table, 1, None, second, seq=1)
+        feed.resolved(1)
+    lakes.fill(feed.address(), lake)
+    with feed.transaction():
+        feed.row(0, table, 2, None, ("0000-00-00 00:00:00.000000", 3))
+        feed.row(0, table, 3, first, ("2024-02-29 10:00:00.125000", 4))
+        feed.row(0, table, 4, second, None)
+        feed.resolved(4)
+    lakes.fill(feed.address(), lake)
+    left = [("0000-00-00 00:00:00", 3), ("2024-02-29 10:00:00.125", 4)]
+    assert read(lakes, lake, "ts", "n", table="shop.k") == left
+
+
 def types_of(lake: Path, table: int) -> list[str]:
     return [column.type for column in Store(lake).open().tables[table].versions[-1].columns]
 

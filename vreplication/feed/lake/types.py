@@ -66,8 +66,14 @@ def value(kind: str, type: str, text: str) -> str:
     if type == "array<string>":
         return f"from_json({text}, 'array<string>')"
     if type == "string":
-        return text
+        return _short(text) if kind in ("DateTime", "Timestamp") else text
     return f"try_cast({text} AS {type})"
+
+
+def _short(text: str) -> str:
+    """SQL of a time as Spark makes text of those of before, without zeros behind: the same value is the same text."""
+    bare = f"trim(TRAILING '.' FROM trim(TRAILING '0' FROM {text}))"
+    return f"IF(instr({text}, '.') > 0, {bare}, {text})"
 
 
 def misses(kind: str, type: str, text: str) -> str | None:
