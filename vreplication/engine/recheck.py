@@ -96,13 +96,21 @@ def is_waived(session: Session, table: str) -> bool:
 
 
 def vouches(ends: Ends, table: str) -> bool:
-    """The last verification counts: no server has been lost since, and what was written since is known."""
+    """The last verification counts: it was clean, no server was lost since, and what was written since is known."""
     if not verdicts.is_of_this_run(ends.home, table):
         return False
     if is_waived(ends.home, table):
         return True
+    if not _is_clean(ends.home, table):
+        # It may have been asked for at the gate, behind a clean one, and repairs nothing then.
+        return False
     found = since.load(ends.home, table)
     return found is not None and found.vouches and not _was_started_since(ends, table)
+
+
+def _is_clean(session: Session, table: str) -> bool:
+    verdict = verdicts.load(session, table)
+    return verdict is not None and verdict.verdict == verdicts.CLEAN
 
 
 def _was_started_since(ends: Ends, table: str) -> bool:
@@ -148,10 +156,10 @@ def compare_locked(locked: Session, ends: Ends, mapping: TableMapping, table: st
     Raises Mismatch, or Transient when this attempt has to be given up.
     """
     verdict = verdicts.load(ends.home, table)
-    if verdict is None or len(verdict.hot_keys) > MAX_HOT_KEYS:
-        raise Transient("there is no clean verification")
-    if verdict.verdict == verdicts.WAIVED:
+    if verdict is not None and verdict.verdict == verdicts.WAIVED:
         return 0
+    if verdict is None or verdict.verdict != verdicts.CLEAN or len(verdict.hot_keys) > MAX_HOT_KEYS:
+        raise Transient("there is no clean verification")
     return _compare_keys(locked, ends, mapping, table, verdict.hot_keys, locked_keys(mapping) // share)
 
 
