@@ -23,7 +23,7 @@ from vreplication.scheduler import queueing
 from vreplication.settings import SIDECAR, Tuning
 from vreplication.state import gate, journal, lease, moves, progress, queue, tuning, workflows
 from vreplication.state.workflows import WorkflowRow
-from vreplication.ui import asking
+from vreplication.ui import answers, asking
 from vreplication.ui.asking import Source
 from vreplication.ui.pulse import Silence
 
@@ -252,6 +252,37 @@ def test_a_complete_one_shows_its_figures_and_drops_its_original(
     assert press(clients["user"], "cleanup").json()["done"] == f"Dropped: {database.name}.t__vr_old."
     assert (shown()["acts"], shown()["kept"]) == ([], None)
     assert journal.latest(session, row.id, "dropped")["actor"] == "a-user (Airflow)"  # type: ignore[index]
+
+
+def test_a_complete_one_names_the_rows_left_out_and_drops_them_alone(
+    clients: dict[str, Any], session: Session, database: Database, home: Home
+) -> None:
+    home.known = [Source(conn_id="main", url=database.url)]
+    spec = {"table": "t", "alter": "ADD UNIQUE (u)", "on_duplicate": "keep-first"}
+    row = make(session, database.name, source_table="t", spec=spec, phase=Phase.WAITING)
+    made = {row.retired_table: "", row.side_table: f" COMMENT 'vreplication: rows that workflow {row.id} left out'"}
+    for name, comment in made.items():
+        database.admin.execute_raw(f"CREATE TABLE {database.name}.{name} (id INT PRIMARY KEY){comment}")
+    journal.write(session, row.id, journal.SET_ASIDE, f"3 rows in {row.side_table}", actor="ann")
+    workflows.set_fields(session, row.id, is_cut=1)
+    workflows.move(session, row.id, Phase.COMPLETE)
+
+    def shown() -> dict[str, Any]:
+        answers.Detailed.model_validate(found := clients["viewer"].get(f"/api/workflows/{WORKFLOW}").json())
+        return {"acts": [b["act"] for b in found["buttons"]], **found}
+
+    told, place = shown(), f"{database.name}.{row.side_table}"
+    assert (told["acts"], told["left_out"]["table"], told["left_out"]["rows"]) == (
+        ["cleanup", "cleanup-duplicates"], place, 3,
+    )  # fmt: skip
+    text = clients["viewer"].get(f"/workflows/{WORKFLOW}").text
+    assert f"3 rows that gave way to others: {place}, " in text
+    assert f"<code>vreplication cleanup {WORKFLOW} --duplicates</code> drops it" in text
+    assert press(clients["viewer"], "cleanup-duplicates").status_code == 403
+    assert press(clients["user"], "cleanup-duplicates").json()["done"] == f"Dropped: {place}."
+    told = shown()
+    assert (told["acts"], told["left_out"], told["side_table"]) == (["cleanup"], None, None)
+    assert journal.latest(session, row.id, journal.SIDE_DROPPED)["actor"] == "a-user (Airflow)"  # type: ignore[index]
 
 
 def test_what_can_be_reverted_is_from_its_own_page(

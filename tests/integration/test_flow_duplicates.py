@@ -8,7 +8,7 @@ import pytest
 
 from sandbox.databases import Database
 from tests.support.duplicates import ALTER, ROWS, TABLE, check, ours
-from tests.support.flow import begin, settings, wait_until
+from tests.support.flow import begin, call, settings, wait_until
 from vreplication import names
 from vreplication.engine.result import Result
 from vreplication.errors import Refused
@@ -82,6 +82,8 @@ def test_the_side_table_is_named_and_goes_only_when_asked_for(app: Session, data
     side = names.side_table("t", result.workflow)
     assert (result.side_table, result.side_rows) == (side, app.value(f"SELECT COUNT(*) FROM {side}"))
     assert seen(database, result.workflow) == (side, result.side_rows)
+    command = f"vreplication cleanup {result.workflow} --duplicates"
+    assert f"{side}, {result.side_rows} rows; {command} drops it" in call(database, "status", result.workflow).out
     operate.cleanup(database.url, result.workflow, "ann")
     assert ours(app) == [side]
     assert operate.drop_duplicates(database.url, result.workflow, "ann") == [f"{database.name}.{side}"]

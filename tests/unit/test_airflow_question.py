@@ -28,6 +28,15 @@ def test_the_risks_of_foreign_keys_are_said_where_they_are_to_go_over() -> None:
     assert "1452" in question.body(asked, verdict())
 
 
+def test_where_rows_go_that_a_new_key_does_not_allow_is_said() -> None:
+    asked = row("ADD UNIQUE (x)")
+    assert "--duplicates" not in question.body(asked, verdict())
+    text = question.body(dataclasses.replace(asked, spec={**asked.spec, "on_duplicate": "keep-last"}), verdict())
+    assert "the row with the highest key stays" in text
+    assert f"```\nshop.{asked.side_table}\n```" in text
+    assert "`vreplication cleanup orders-1 --duplicates`" in text
+
+
 def test_subject_and_both_answers() -> None:
     assert question.subject(row()) == "Switch shop.orders to its new definition?"
     text = question.body(row(), verdict())

@@ -39,7 +39,7 @@ def _of_alter(row: WorkflowRow, verdict: Verdict | None, definitions: Definition
 {differs}
 
 {_verified(verdict)} Every write to the table goes on, and is applied to the copy, until somebody decides.
-{_keys(row)}
+{_keys(row)}{_left_out(row)}
 - **Approve**: the tables are switched as soon as catch-up is level and nothing blocks them; writers wait for at most
   seconds.
 - **Reject**: workflow `{row.id}` is cancelled. The shadow table and everything copied so far are removed; the source
@@ -57,6 +57,21 @@ def _keys(row: WorkflowRow) -> str:
 well; a transaction that goes from one of these tables to another in that moment may get error 1213 and has to be
 repeated. If the process or the server dies just then, rows that refer to new rows are refused (1452), and rows that are
 referred to can be deleted, until the workflow is resumed. Afterwards rows without a parent are looked for.
+"""
+
+
+def _left_out(row: WorkflowRow) -> str:
+    if not row.keeps_one:
+        return ""
+    which = "lowest" if row.spec["on_duplicate"] == "keep-first" else "highest"
+    return f"""
+**Rows that the new unique key does not allow are left out.** Of each value the row with the {which} key stays, as the
+rows are at the switch; all others go into a table of their own, until `vreplication cleanup {row.id} --duplicates`
+drops it:
+
+{_fenced(f"{row.source_schema}.{row.side_table}")}
+
+From the switch on a write that breaks the new key is an error.
 """
 
 

@@ -274,7 +274,7 @@ def _facts(seen: Seen) -> list[RenderableType]:
     facts = {
         "Shadow table": None if snapshot.has_ended or about else snapshot.shadow_table,
         "New table" if names.whose_way_back(snapshot.workflow) else "Original": None if about else _original(snapshot),
-        "Side table": f"{snapshot.side[0]}, {numbers.count(snapshot.side[1])} rows" if snapshot.side else None,
+        "Side table": _left_out(snapshot),
         **({} if about is None else _of_move(snapshot, about)),
         "Strategy": _strategy(snapshot),
         "Cut-over": _cutover(snapshot),
@@ -370,6 +370,14 @@ def _next_of_move(snapshot: Snapshot, about: Moved) -> str | None:
     if snapshot.phase is Phase.WAITING:
         return f"{PROGRAM} release {name}, if it waits for that"
     return None
+
+
+def _left_out(snapshot: Snapshot) -> str | None:
+    """It is there for as long as nobody asks for its end."""
+    if snapshot.side is None:
+        return None
+    table, rows = snapshot.side
+    return f"{table}, {numbers.count(rows)} rows; {PROGRAM} cleanup {snapshot.workflow} --duplicates drops it"
 
 
 def _original(snapshot: Snapshot) -> str | None:

@@ -189,8 +189,8 @@ def _clean_up(facts: Facts) -> Explained:
     if facts.spec.keeps_one:
         side = qualified(facts.source.schema, _of_workflow(facts, names.side_table))
         return Explained(
-            sentence=f"Put the rows that did not stay into {side}, drop the full copy; the original "
-            f"{'goes' if facts.spec.retired == 'drop' else f'stays as {retired}'}.",
+            sentence=f"Put the rows that did not stay into {side}, until `vreplication cleanup --duplicates`; drop the "
+            f"full copy; the original {'goes' if facts.spec.retired == 'drop' else f'stays as {retired}'}.",
             statements=(f"INSERT IGNORE INTO {side} … SELECT … FROM {_both(facts)[0]} WHERE …",),
         )
     if facts.spec.retired == "drop":

@@ -163,6 +163,14 @@ def cleanup(url: SourceUrl, workflow: str, by: str, source: SourceUrl | None = N
     return f"Dropped: {', '.join(removed)}." if removed else "Nothing was left to drop."
 
 
+def cleanup_duplicates(url: SourceUrl, workflow: str, by: str) -> str:
+    """The side table of --on-duplicate, and nothing else."""
+    from vreplication.workflows import operate
+
+    removed = operate.drop_duplicates(url, workflow, by)
+    return f"Dropped: {', '.join(removed)}." if removed else "Nothing was left to drop."
+
+
 def revert(url: SourceUrl, workflow: str, by: str) -> str:
     """Of the workflow that has switched: its way back is released."""
     return release(url, names.way_back(workflow), by)
@@ -182,6 +190,7 @@ ACTS: dict[str, Callable[..., str]] = {
     "reverse": reverse,
     "complete": complete,
     "cleanup": cleanup,
+    "cleanup-duplicates": cleanup_duplicates,
     "revert": revert,
     "end-window": end_window,
 }

@@ -72,6 +72,8 @@ class Workflow(BaseModel):
     waiting_for: str | None
     gate_reasons: list[Reason] | None
     verdict: str | None
+    side_table: str | None = Field(description="Of --on-duplicate: where the rows are that did not stay.")
+    side_rows: int | None
     strategy: str | None
     reason: str | None
     cutover: str = Field(description="auto, manual or window.")
@@ -140,6 +142,16 @@ class Remembered(BaseModel):
     history: History
 
 
+class LeftOut(BaseModel):
+    """Rows that gave way to others under a new unique key. command: drops their table."""
+
+    table: str
+    rows: int
+    nbytes: int
+    command: str
+    words: str
+
+
 class Detailed(Workflow):
     """One workflow."""
 
@@ -149,6 +161,7 @@ class Detailed(Workflow):
     advice: str | None = Field(description="The command that carries it on without Airflow.")
     journal: list[Entry] = Field(description="The newest first.")
     definition: Difference | None
+    left_out: LeftOut | None = Field(description="Behind the end, as long as its table is there.")
     spec: dict[str, Any] = Field(description="What was asked for.")
     run: dict[str, Any] | None = Field(description="The DAG run that works on it.")
     history: History

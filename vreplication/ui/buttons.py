@@ -16,7 +16,7 @@ from vreplication.progress import numbers
 from vreplication.progress.snapshot import Snapshot
 from vreplication.settings import LEAST_CHUNK_MILLIS, MOST_CHUNK_MILLIS, MOST_PARALLELISM
 from vreplication.ui import FEEDS
-from vreplication.ui.reading import About, Kept
+from vreplication.ui.reading import About, Kept, LeftOut
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,6 +151,12 @@ _CLEAN_UP = Button(
     wont="{table}, as it is now, is untouched.",
     is_grave=True,
 )
+_DROP_LEFT_OUT = replace(
+    _CLEAN_UP,
+    act="cleanup-duplicates",
+    label="Drop rows left out",
+    will="{kept} is dropped, for good, with the rows that gave way to others. Your name goes into the journal.",
+)
 _OF_WAY_BACK = {_RELEASE: _REVERT, _CANCEL: _END_WINDOW}
 _PAUSE_FEED = replace(
     _PAUSE,
@@ -239,6 +245,13 @@ def of_kept(about: About, seen: Snapshot, kept: Kept) -> list[Button]:
     what = "the originals on the source" if about.moved else f"the {'new table' if about.reverts else 'original'}"
     will = _CLEAN_UP.will.replace("{kept}", kept.table)
     return [replace(_CLEAN_UP, question=f"Drop {what}{size}?", will=will).about(table)]
+
+
+def of_left_out(about: About, seen: Snapshot, found: LeftOut) -> list[Button]:
+    """Behind the end, of rows that gave way to others under a new unique key."""
+    question = f"Drop {found.rows:,} row{'' if found.rows == 1 else 's'} left out, {numbers.size(found.nbytes)}?"
+    will = _DROP_LEFT_OUT.will.replace("{kept}", found.table)
+    return [replace(_DROP_LEFT_OUT, question=question, will=will).about(about.title(seen))]
 
 
 def of_queue(table: str, place: int, count: int) -> list[Button]:

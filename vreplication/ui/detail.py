@@ -21,8 +21,8 @@ from vreplication.state.history import SLOT_SECONDS, Point
 from vreplication.state.workflows import WorkflowRow, strategy_of
 from vreplication.ui import FEEDS, Run, feeds, pulse, words
 from vreplication.ui.asking import Answer
-from vreplication.ui.buttons import of_kept
-from vreplication.ui.reading import About, Detail, Kept, Past
+from vreplication.ui.buttons import Button, of_kept, of_left_out
+from vreplication.ui.reading import About, Detail, Kept, LeftOut, Past
 from vreplication.ui.view import Data, button_of, item, masked_for, utc
 from vreplication.workflows.registry import KINDS
 
@@ -66,12 +66,18 @@ def detail(answer: Answer, run: Run | None = None, consumers: Sequence[Answer] =
         "run": _run(run, seen.phase, about),
         "servers": _servers(about.moved) if about.moved else None,
         "kept": _kept(about, found.kept),
+        "left_out": _left_out(found.row, found.left_out),
         "outcome": _outcome(found) if seen.phase is Phase.COMPLETE else [],
     }
-    if found.kept:
-        made = of_kept(about, seen, found.kept)
+    if made := _behind_the_end(found):
         data["buttons"] = [button_of(each, seen.workflow, answer.source.conn_id) for each in made]
     return masked_for(data, answer)
+
+
+def _behind_the_end(found: Detail) -> list[Button]:
+    about, seen = found.item.about, found.item.snapshot
+    made = of_kept(about, seen, found.kept) if found.kept else []
+    return made + (of_left_out(about, seen, found.left_out) if found.left_out else [])
 
 
 def changes(found: Definitions) -> Data:
@@ -93,6 +99,15 @@ def _kept(about: About, kept: Kept | None) -> Data | None:
     size = None if kept.nbytes is None else numbers.size(kept.nbytes)
     name = "New table" if about.reverts else "Originals" if about.moved else "Original"
     return {"name": name, "table": kept.table, "nbytes": kept.nbytes, "size": size, "is_open": kept.is_open}
+
+
+def _left_out(row: WorkflowRow, found: LeftOut | None) -> Data | None:
+    if found is None:
+        return None
+    command = f"vreplication cleanup {row.id} --duplicates"
+    rows = f"{found.rows:,} row{'' if found.rows == 1 else 's'}"
+    told = f"{rows} that gave way to others: {found.table}, {numbers.size(found.nbytes)}; `{command}` drops it."
+    return {"table": found.table, "rows": found.rows, "nbytes": found.nbytes, "command": command, "words": told}
 
 
 def _outcome(found: Detail) -> list[str]:
@@ -294,6 +309,7 @@ def _what_changes(row: WorkflowRow, reason: str | None) -> dict[str, str | None]
         "Table": f"{row.source_schema}.{row.source_table}",
         **_change(row),
         "Original afterwards": f"renamed to {row.retired_table}" if row.retired_table else None,
+        "Rows that the new key does not allow": f"go into {row.side_table}" if row.keeps_one else None,
         "Rows travel": _IN_PLACE if row.is_in_place else _ROWS_TRAVEL.get(row.copy_path, row.copy_path),
         "Strategy": f"{strategy_of(row.copy_path)}: {reason}" if reason else strategy_of(row.copy_path),
     }

@@ -143,6 +143,15 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """Rows that gave way to others under a new unique key: their table, and how many they were at the switch."""
+
+    table: str
+    rows: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Detail:
     item: Item
     row: WorkflowRow
@@ -156,6 +165,7 @@ class Detail:
     unheeded_seconds: float | None = None
     """For so long it has been released, and no process works on it."""
     kept: Kept | None = None
+    left_out: LeftOut | None = None
     limits: Mapping[str, Any] = field(default_factory=dict)
     """What holds it back above which limit, by the names of the options."""
 
@@ -291,6 +301,7 @@ def detail(session: Session, *, workflow: str) -> Detail | None:
         definitions=definitions.load(session, workflow),
         unheeded_seconds=state_of_gate.unheeded_seconds(session, workflow) if is_standing else None,
         kept=_kept(session, row, asked) if row.phase is Phase.COMPLETE else None,
+        left_out=_left_out(session, row, seen) if row.phase is Phase.COMPLETE else None,
     )
 
 
@@ -306,6 +317,15 @@ def _kept(session: Session, row: WorkflowRow, asked: About) -> Kept | None:
     open_back = reverting.way_back(session, row.id)
     is_open = open_back is not None and open_back.phase not in OVER
     return Kept(table=f"{row.source_schema}.{row.retired_table}", nbytes=nbytes, is_open=is_open)
+
+
+def _left_out(session: Session, row: WorkflowRow, seen: Snapshot) -> LeftOut | None:
+    """None also where somebody has dropped it by hand, of which the journal knows nothing."""
+    if seen.side is None:
+        return None
+    name, count = seen.side
+    nbytes = size_of(session, row.source_schema, name)
+    return None if nbytes is None else LeftOut(table=f"{row.source_schema}.{name}", rows=count, nbytes=nbytes)
 
 
 def _limits(session: Session, row: WorkflowRow) -> dict[str, Any]:
