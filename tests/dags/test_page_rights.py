@@ -9,6 +9,7 @@ from __future__ import annotations
 import html
 import itertools
 import re
+import time
 from typing import Any
 from urllib.parse import urljoin
 
@@ -16,14 +17,16 @@ import pytest
 from page_setup import SCRIPT, WORKFLOW, Home, airflow, clients, home, patient, press, session, workflow
 
 from sandbox.databases import Database
-from tests.support.rows import make_move, workflow_row
+from tests.support.rows import make_consumers, make_feed, make_move, workflow_row
 from vreplication.mysql.session import Session
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import Phase
 from vreplication.state import gate, journal, lease, moves, progress, workflows
 from vreplication.state.workflows import WorkflowRow
-from vreplication.ui import Run, answers
+from vreplication.ui import DAGS, Run, answers
 from vreplication.ui.asking import Source
+from vreplication.ui.lakes import Lake
+from vreplication.ui.pending import AskedRun
 
 pytestmark = pytest.mark.either
 
@@ -236,23 +239,71 @@ def test_every_link_works_behind_a_prefix(
     assert goal == f"{top}/workflows/{WORKFLOW}?conn_id=main"
 
 
-def test_who_may_edit_one_kind_may_not_act_on_the_other(
-    airflow: Any, session: Session, workflow: WorkflowRow, database: Database, home: Home
-) -> None:
-    from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
-    from fastapi.testclient import TestClient
+@pytest.fixture
+def allowed(airflow: Any, monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, str]]:
+    """Method and DAG of all that Airflow allows, as by an auth manager that has rights for each DAG."""
+    found: set[tuple[str, str]] = set()
 
-    from vreplication.ui import access
-    from vreplication.ui.app import create_app
+    def is_authorized_dag(*, method: str, details: Any, **_: Any) -> bool:
+        return (method, details.id) in found
 
+    monkeypatch.setattr(airflow, "is_authorized_dag", is_authorized_dag)
+    return found
+
+
+OF_KIND = {
+    "online_ddl": {WORKFLOW, "asked-online_ddl"},
+    "move_tables": {"move-1", "asked-move_tables"},
+    "changefeed": {"feed-1", "asked-changefeed", "group-of-feed-1"},
+    "lake": {"/lakes/shop"},
+}
+EVERY = set().union(*OF_KIND.values())
+
+
+@pytest.fixture
+def every_kind(session: Session, workflow: WorkflowRow, home: Home) -> None:
+    """A workflow of each kind, a run that has not begun, consumers and a lake."""
     make_move(session, "move-1", "shop2", number=2)
+    make_feed(session, "feed-1", "shop")
+    make_consumers(session, "group-of-feed-1")
+    home.told = [Lake(run=Run("lake", "r"), state="running", told={"directory": "/lakes/shop", "at": time.time()})]
+    runs = [Run(kind, f"asked-{kind}") for kind in DAGS]
+    home.asked = [AskedRun(run=run, place=("main", run.run_id), state="queued") for run in runs]
+
+
+@pytest.mark.usefixtures("every_kind")
+def test_who_may_read_one_kinds_dag_sees_that_kind_alone(
+    clients: dict[str, Any], allowed: set[tuple[str, str]]
+) -> None:
+    client = clients["viewer"]
+    for kind, names in OF_KIND.items():
+        allowed.clear()
+        allowed.add(("GET", kind))
+        texts = {path: client.get(path).text for path in ("/", "/api/workflows", "/metrics", "/api/lakes")}
+        seen = {path: {name for name in EVERY if name in text} for path, text in texts.items()}
+        assert seen["/"] == names, kind
+        assert [path for path, found in seen.items() if not found <= names] == [], kind
+        assert seen["/metrics"], kind
+        for name in (WORKFLOW, "move-1", "feed-1"):
+            paths = [f"/workflows/{name}", f"/api/workflows/{name}", f"/api/workflows/{name}/history?conn_id=main"]
+            expected = 200 if name in names else 403
+            assert [client.get(path).status_code for path in paths] == [expected] * 3, (kind, name)
+    allowed.clear()
+    paths = [*PAGES, *JSONS, *NOWHERE, "/api/lakes"]
+    assert {path: client.get(path).status_code for path in paths} == dict.fromkeys(paths, 403)
+
+
+@pytest.mark.usefixtures("every_kind")
+def test_who_may_edit_one_kinds_dag_acts_on_that_kind_alone(
+    clients: dict[str, Any], session: Session, allowed: set[tuple[str, str]]
+) -> None:
+    """To edit is to see, too."""
     lease.acquire(session, "move-1", lease.DRIVER)
-    app = create_app(home)
-    app.dependency_overrides[access.editable] = lambda: frozenset({"online_ddl"})
-    token = airflow.generate_jwt(SimpleAuthManagerUser(username="a-user", role="user"))
-    client = TestClient(app, cookies={"_token": token})
-    assert press(client, "pause").status_code == 200
-    assert press(client, "complete", "move-1").status_code == 403
-    assert moves.load(session, "move-1").asked is None
-    assert "disabled title=" in client.get("/workflows/move-1").text
-    assert "disabled title=" not in client.get(f"/workflows/{WORKFLOW}").text
+    allowed |= {("PUT", "move_tables"), ("GET", "online_ddl")}
+    client = clients["viewer"]
+    assert [press(client, "pause", each).status_code for each in (WORKFLOW, "feed-1")] == [403, 403]
+    assert press(client, "complete", "move-1").status_code == 200
+    assert moves.load(session, "move-1").asked == moves.COMPLETE
+    assert [workflows.load(session, each).is_paused for each in (WORKFLOW, "feed-1")] == [False, False]
+    assert "disabled title=" in client.get(f"/workflows/{WORKFLOW}").text
+    assert "disabled title=" not in client.get("/workflows/move-1").text

@@ -21,7 +21,7 @@ from vreplication.progress.snapshot import Snapshot
 from vreplication.settings import Limits, Tuning
 from vreplication.state.history import Point
 from vreplication.state.workflows import Request
-from vreplication.ui import Run, asking, detail, reading, view, words
+from vreplication.ui import DAGS, Run, asking, detail, reading, view, words
 from vreplication.ui.asking import Answer, Asker, Source
 from vreplication.ui.buttons import buttons
 from vreplication.ui.reading import About, Detail, Item, Overview
@@ -78,7 +78,7 @@ def test_who_waits_for_a_person_is_amber_and_first() -> None:
     pairs = [(done, ASKED), (running, ASKED), (waiting, MANUAL)]
     items = [Item(snapshot=s, about=a) for s, a in pairs]
     answer = Answer(source=Source(conn_id="main", url=URL), value=Overview(items=items, consumers=[]))
-    listed = view.listing([answer])
+    listed = view.listing([answer], kinds=DAGS)
     assert [w["state"] for w in listed["workflows"]] == ["waiting", "running", "done"]
 
 
@@ -301,9 +301,9 @@ def test_a_question_that_is_under_way_is_asked_once_whoever_waits(monkeypatch: p
     asker, sources = Asker(), [Source(conn_id="main", url=URL)]
     late = asker.ask(sources, "list", lambda session: [], seconds=0.05)
     assert late[0].is_late
-    listed = view.listing(late, is_final=False)
+    listed = view.listing(late, kinds=DAGS, is_final=False)
     assert (listed["asking"], listed["sources"]) == (["main"], [])
-    assert view.listing(late)["sources"][0]["problem"]
+    assert view.listing(late, kinds=DAGS)["sources"][0]["problem"]
     go.set()
     assert asker.ask(sources, "list", lambda session: [])[0].value == []
     assert len(calls) == 1

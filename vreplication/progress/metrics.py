@@ -7,7 +7,7 @@ down; what has ended is told for OVER_SECONDS and then no more, so that series d
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +24,7 @@ from vreplication.state import layout, lease, workflows
 
 CONTENT_TYPE = text_format.CONTENT_TYPE_PLAIN_0_0_4
 OVER_SECONDS = 3600.0
+_FEED = "changefeed"
 _PREFIX, _TOTAL = "vreplication_", "_total"
 _MICROS = 1e6
 _HELD = frozenset({Phase.COPYING, Phase.VERIFYING})
@@ -121,20 +122,25 @@ def down(server: str) -> list[Sample]:
     return [Sample(name="up", value=0, labels={"server": server})]
 
 
-def of_server(session: Session, server: str) -> list[Sample]:
-    """Of feeds that have this server as their source, and of consumers that have it as their target."""
-    rows = {row.id: row for row in workflows.load_all(session)}
+def of_server(session: Session, server: str, kinds: Collection[str] | None = None) -> list[Sample]:
+    """Of feeds that have this server as their source, and of consumers that have it as their target.
+
+    kinds: of these alone.
+    """
+    rows = {row.id: row for row in workflows.load_all(session) if kinds is None or row.kind in kinds}
     found = [Sample(name="up", value=1, labels={"server": server})]
     for name, one in fed.read(session).items():
         if name in rows and rows[name].phase not in OVER:
             found += _of_feed({"server": server, "workflow": name}, one, is_paused=rows[name].is_paused)
     for seen in snapshot.read_all(session, over_seconds=OVER_SECONDS):
-        found += _of_workflow({"server": server, "workflow": seen.workflow}, seen)
+        if kinds is None or seen.workflow in rows:
+            found += _of_workflow({"server": server, "workflow": seen.workflow}, seen)
     for workflow, role, age in layout.look(session, lambda: lease.heartbeats(session)) or ():
         labels = {"server": server, "workflow": workflow, "role": role}
-        found.append(Sample(name="workflow_heartbeat_age_seconds", value=age, labels=labels))
+        if kinds is None or workflow in rows:
+            found.append(Sample(name="workflow_heartbeat_age_seconds", value=age, labels=labels))
     for group in fed.consumers(session):
-        if not group.is_forgotten:
+        if not group.is_forgotten and (kinds is None or _FEED in kinds):
             found += _of_consumers(server, group)
     return found
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 DAG = "online_ddl"
-"""Whose rights decide who may look."""
 MOVES = "move_tables"
 FEEDS = "changefeed"
 LAKES = "lake"
 """The DAG that fills a lake: no server has its state, its runs tell it."""
 DAGS = (DAG, MOVES, FEEDS)
-"""Called as the kinds of workflows: a workflow takes the right to edit its kind's DAG; runs have a page of ours as tab.
+"""Called as the kinds of workflows, whose rights decide who may look at them and act on them; runs have a page of ours
+as tab.
 """
 
 

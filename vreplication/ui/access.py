@@ -1,48 +1,91 @@
 """Who may look and who may act, as Airflow says; and that an act was meant.
 
-What must stay true: looking takes a login that may read the DAG `online_ddl`, acting one that may edit the DAG of the
-workflow's kind (also for workflows of the command line), starting one that may trigger it; an act that rides on the
-browser's cookie comes from our own page, with its token.
+What must stay true: looking at a workflow takes a login that may read the DAG of its kind, acting one that may edit it
+(both also for workflows of the command line), starting one that may trigger it; who may act may look; who may look at
+no kind sees nothing; an act that rides on the browser's cookie comes from our own page, with its token.
 """
 
 from __future__ import annotations
 
 import hmac
 import secrets
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
-from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag
+from airflow.api_fastapi.core_api.security import GetUserDep
 from airflow.models.dag import DagModel
 from fastapi import Depends, HTTPException, Request, Response
 
-from vreplication.ui import DAG, DAGS
+from vreplication.ui import DAG, DAGS, LAKES
 
 COOKIE = "vreplication_csrf"
 HEADER = "x-csrf-token"
 NOT_ALLOWED = "Acting takes the right to edit the workflow's DAG."
 
-may_look = requires_access_dag(method="GET", param_dag_id=DAG)
+_SHOWN = (*DAGS, LAKES)
+_TO_LOOK = f"Looking takes the right to read one of the DAGs {', '.join(_SHOWN)}."
+_Teams = Mapping[str, str | None]
 
 
-def editable(user: GetUserDep) -> frozenset[str]:
-    """The kinds of workflows that this person may act on: for them the buttons are of use."""
-    return frozenset(kind for kind in DAGS if _may_edit(user, kind))
+class Rights(NamedTuple):
+    """reader, editor: kinds whose workflows this person may look at, and act on: for them the buttons are of use.
+
+    starter: they may trigger the DAG that begins a migration.
+    """
+
+    reader: frozenset[str]
+    editor: frozenset[str]
+    starter: bool
 
 
-def _may_edit(user: BaseUser, kind: str) -> bool:
-    details = DagDetails(id=kind, team_name=DagModel.get_team_name(kind))
-    return bool(get_auth_manager().is_authorized_dag(method="PUT", details=details, user=user))
+def teams() -> _Teams:
+    """Whose each DAG is, where Airflow has teams."""
+    return DagModel.get_dag_id_to_team_name_mapping(list(_SHOWN))
 
 
-def can_start(user: GetUserDep) -> bool:
-    """As Airflow asks before it triggers the DAG: for them the button is of use."""
-    details = DagDetails(id=DAG, team_name=DagModel.get_team_name(DAG))
-    manager = get_auth_manager()
-    return bool(manager.is_authorized_dag(method="POST", access_entity=DagAccessEntity.RUN, details=details, user=user))
+TeamsDep = Annotated[_Teams, Depends(teams)]
+
+
+def _may(
+    user: BaseUser, method: Literal["GET", "PUT", "POST"], kind: str, of: _Teams, entity: DagAccessEntity | None = None
+) -> bool:
+    details = DagDetails(id=kind, team_name=of.get(kind))
+    found = get_auth_manager().is_authorized_dag(method=method, access_entity=entity, details=details, user=user)
+    return bool(found)
+
+
+def editable(user: GetUserDep, of: TeamsDep) -> frozenset[str]:
+    return frozenset(kind for kind in DAGS if _may(user, "PUT", kind, of))
+
+
+def readable(user: GetUserDep, of: TeamsDep, editor: Annotated[frozenset[str], Depends(editable)]) -> frozenset[str]:
+    return editor | {kind for kind in _SHOWN if kind not in editor and _may(user, "GET", kind, of)}
+
+
+def can_start(user: GetUserDep, of: TeamsDep) -> bool:
+    """As Airflow asks before it triggers the DAG."""
+    return _may(user, "POST", DAG, of, DagAccessEntity.RUN)
+
+
+def rights(
+    reader: Annotated[frozenset[str], Depends(readable)],
+    editor: Annotated[frozenset[str], Depends(editable)],
+    starter: Annotated[bool, Depends(can_start)],
+) -> Rights:
+    return Rights(reader, editor, starter)
+
+
+RightsDep = Annotated[Rights, Depends(rights)]
+
+
+def may_look(reader: Annotated[frozenset[str], Depends(readable)]) -> None:
+    """Raises 403 for who may look at nothing. Which kind it is, is known when the workflow has been found."""
+    if not reader:
+        raise HTTPException(403, _TO_LOOK)
 
 
 def may_start(can: Annotated[bool, Depends(can_start)]) -> None:

@@ -1,7 +1,8 @@
 """The app at /vreplication: JSON for programs, HTML for people, and a handful of acts.
 
-What must stay true: every route asks for a login, also the one for what does not exist; an act is a POST that passes
-`may_act` and `was_meant`; links are relative, so that any prefix in front of Airflow works; every text is escaped.
+What must stay true: every route asks for a login, also the one for what does not exist; what is shown is of kinds that
+this person may look at; an act is a POST that passes `may_act` and `was_meant`; links are relative, so that any prefix
+in front of Airflow works; every text is escaped.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import functools
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from airflow.api_fastapi.core_api.security import GetUserDep
 from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request, Response
@@ -27,6 +28,7 @@ from vreplication.mysql.url import SourceUrl
 from vreplication.progress import metrics
 from vreplication.state import queue
 from vreplication.ui import (
+    DAGS,
     FEEDS,
     LAKES,
     MOVES,
@@ -41,11 +43,12 @@ from vreplication.ui import (
     view,
     web,
 )
+from vreplication.ui.access import Rights
 from vreplication.ui.acts import ACTS, AT_BOTH_ENDS, QUEUE_ACTS, WITH_VALUES, in_queue
 from vreplication.ui.asking import Answer, Asker, Question, Source
 from vreplication.ui.home import Home
 from vreplication.ui.live import Shown
-from vreplication.ui.missing import LOOKING, SOON, NotFound, message, not_found
+from vreplication.ui.missing import LOOKING, SOON, NotFound, hidden, message, not_found
 from vreplication.ui.new import NewMigration
 
 STATIC = {
@@ -143,32 +146,42 @@ class Page:
         """Where this app is, only a request tells."""
         return JSONResponse(request.app.openapi() | {"servers": [{"url": request.scope.get("root_path") or "/"}]})
 
-    def api_list(self, conn_id: str | None = None) -> JSONResponse:
-        return JSONResponse(self._list(conn_id) | {"pulse": self._pulse()})
+    def api_list(self, who: access.RightsDep, conn_id: str | None = None) -> JSONResponse:
+        return JSONResponse(self._list(conn_id, who) | {"pulse": self._pulse()})
 
     def api_detail(
         self,
         workflow: str,
+        who: access.RightsDep,
         conn_id: str | None = None,
         history: Literal["hour", "whole"] = "hour",
         after: int | None = None,
     ) -> JSONResponse:
         """`after`: only what the history has behind this slot."""
         try:
-            answer = self._find(workflow, conn_id)
+            answer = self._find(workflow, conn_id, who)
         except NotFound as error:
             return _problem(error.status, error.title, sources=error.problems)
         found = self._detail(answer, workflow, None)
         return JSONResponse(found | {"history": self._past(answer.source, workflow, history, after)})
 
     def api_history(
-        self, workflow: str, conn_id: str, history: Literal["hour", "whole"] = "hour", after: int | None = None
+        self,
+        workflow: str,
+        conn_id: str,
+        who: access.RightsDep,
+        history: Literal["hour", "whole"] = "hour",
+        after: int | None = None,
     ) -> JSONResponse:
-        """Of a workflow that does not exist it is empty. Costs its source one statement."""
+        """Of a workflow that does not exist it is empty. Costs who may look at every kind one statement."""
         try:
             names.check_workflow(workflow)
+            if not who.reader.issuperset(DAGS):
+                self._find(workflow, conn_id, who)
         except Refused as error:
             return _problem(404, str(error))
+        except NotFound as error:
+            return _problem(error.status, error.title, sources=error.problems)
         [source] = self._sources(conn_id)
         return JSONResponse({"history": self._past(source, workflow, history, after)})
 
@@ -193,11 +206,12 @@ class Page:
     def _pulse(self) -> list[str]:
         return pulse.sentences(self._home.silent())
 
-    def api_lakes(self) -> JSONResponse:
-        return JSONResponse({"lakes": self._lakes()})
+    def api_lakes(self, who: access.RightsDep) -> JSONResponse:
+        return JSONResponse({"lakes": self._lakes(who)})
 
-    def _lakes(self) -> list[view.Data]:
-        return [lakes.shown(each, time.time()) for each in lakes.newest(self._home.lakes())]
+    def _lakes(self, who: Rights) -> list[view.Data]:
+        found = lakes.newest(self._home.lakes()) if LAKES in who.reader else []
+        return [lakes.shown(each, time.time()) for each in found]
 
     def _consumers(self, answer: Answer, seconds: float | None = None) -> list[Answer]:
         """Of every server that we know: who consumes a feed's topic writes into any of them."""
@@ -214,24 +228,22 @@ class Page:
         workflow: str,
         act: str,
         user: GetUserDep,
-        kinds: Annotated[frozenset[str], Depends(access.editable)],
+        who: access.RightsDep,
         conn_id: str | None = None,
     ) -> JSONResponse:
         if act not in ACTS:
             return _problem(404, f"There is no act {act!r}.")
         more = [await _body(request)] if act in WITH_VALUES else []
         by = f"{user.get_name()} (Airflow)"
-        return await run_in_threadpool(self._act, workflow, act, by, kinds, conn_id, *more)
+        return await run_in_threadpool(self._act, workflow, act, by, who, conn_id, *more)
 
-    def _act(
-        self, workflow: str, act: str, by: str, kinds: frozenset[str], conn_id: str | None, *more: object
-    ) -> JSONResponse:
+    def _act(self, workflow: str, act: str, by: str, who: Rights, conn_id: str | None, *more: object) -> JSONResponse:
         try:
-            answer = self._find(workflow, conn_id)
+            answer = self._find(workflow, conn_id, who)
         except NotFound as error:
             return _problem(error.status, error.title, sources=error.problems)
         source, kind = answer.source, answer.value.item.about.kind
-        if kind not in kinds:
+        if kind not in who.editor:
             return _problem(403, access.NOT_ALLOWED)
         assert source.url is not None
         if act in AT_BOTH_ENDS and kind == MOVES:
@@ -252,17 +264,17 @@ class Page:
         workflow: str,
         act: str,
         user: GetUserDep,
-        kinds: Annotated[frozenset[str], Depends(access.editable)],
+        who: access.RightsDep,
         conn_id: str | None = None,
     ) -> JSONResponse:
         """Move what waits in a queue, or take it out."""
         if act not in QUEUE_ACTS:
             return _problem(404, f"There is no act {act!r}.")
         try:
-            answer = self._find(workflow, conn_id, question=functools.partial(queue.find, workflow=workflow))
+            answer = self._find(workflow, conn_id, who, question=functools.partial(queue.find, workflow=workflow))
         except NotFound as error:
             return _problem(error.status, error.title, sources=error.problems)
-        if answer.value.kind not in kinds:
+        if answer.value.kind not in who.editor:
             return _problem(403, access.NOT_ALLOWED)
         url = answer.source.url
         assert url is not None
@@ -290,40 +302,34 @@ class Page:
 
     # -- HTML
 
-    def html_list(
-        self,
-        request: Request,
-        editor: Annotated[frozenset[str], Depends(access.editable)],
-        starter: Annotated[bool, Depends(access.can_start)],
-        conn_id: str | None = None,
-    ) -> Response:
-        draw = functools.partial(self._listed, conn_id, editor, starter)
-        return self._shown(request, ("list", conn_id, editor, starter), draw)
+    def html_list(self, request: Request, who: access.RightsDep, conn_id: str | None = None) -> Response:
+        draw = functools.partial(self._listed, conn_id, who)
+        return self._shown(request, ("list", conn_id, who), draw)
 
-    def _listed(self, conn_id: str | None, editor: frozenset[str], starter: bool, seconds: float | None) -> Shown:
-        data = self._list(conn_id, seconds)
+    def _listed(self, conn_id: str | None, who: Rights, seconds: float | None) -> Shown:
+        data = self._list(conn_id, who, seconds)
         poll = SOON if data["asking"] else 3000 + 1000 * (len(data["workflows"]) // _SMALL)
         groups = data.pop("consumers")
-        more = {"groups": groups, "lakes": self._lakes(), "starter": starter, "editor": editor}
+        more = {"groups": groups, "lakes": self._lakes(who), "starter": who.starter, "editor": who.editor}
         return Shown("list.html", {**data, **more}, poll=poll)
 
     def html_detail(
         self,
         request: Request,
         workflow: str,
-        editor: Annotated[frozenset[str], Depends(access.editable)],
+        who: access.RightsDep,
         conn_id: str | None = None,
     ) -> Response:
-        draw = functools.partial(self._detailed, workflow, editor, conn_id)
-        return self._shown(request, ("detail", workflow, editor, conn_id), draw)
+        draw = functools.partial(self._detailed, workflow, who, conn_id)
+        return self._shown(request, ("detail", workflow, who, conn_id), draw)
 
-    def _detailed(self, workflow: str, editor: frozenset[str], conn_id: str | None, seconds: float | None) -> Shown:
+    def _detailed(self, workflow: str, who: Rights, conn_id: str | None, seconds: float | None) -> Shown:
         try:
-            answer = self._find(workflow, conn_id, seconds)
+            answer = self._find(workflow, conn_id, who, seconds)
         except NotFound as error:
             return message(self._explained(error, workflow, conn_id))
         found = self._detail(answer, workflow, seconds)
-        return Shown("detail.html", {"editor": editor, "w": found, "pulse": found["pulse"]}, poll=2000)
+        return Shown("detail.html", {"editor": who.editor, "w": found, "pulse": found["pulse"]}, poll=2000)
 
     def _explained(self, error: NotFound, workflow: str, conn_id: str | None) -> NotFound:
         """A workflow that does not exist because its run has not begun it so far, or was refused."""
@@ -334,36 +340,27 @@ class Page:
             return NotFound(404, "This run began no migration.", [], run=run)
         return NotFound(LOOKING, f"Airflow has the run of {workflow}; it has not planned it yet.", [], run=run)
 
-    def html_run(
-        self,
-        request: Request,
-        dag_id: str,
-        run_id: str,
-        editor: Annotated[frozenset[str], Depends(access.editable)],
-        starter: Annotated[bool, Depends(access.can_start)],
-    ) -> Response:
+    def html_run(self, request: Request, dag_id: str, run_id: str, who: access.RightsDep) -> Response:
         """The tab of a DAG run: the workflow's page, the list of its workflows, a lake's, or why there is none."""
         run = Run(dag_id, run_id)
-        if dag_id == LAKES and self._home.lakes(run):
+        if dag_id == LAKES and LAKES in who.reader and self._home.lakes(run):
             return self._shown(request, ("lake", run), lambda _: self._lake(run))
         found = self._home.workflows_of_run(run)
         if found and len(found) == 1:
             return RedirectResponse(f"{_root(request)}{view.workflow_url(found[0][1], found[0][0])}", status_code=302)
         if found:
-            draw = functools.partial(self._of_run, found, editor, starter)
-            return self._shown(request, ("run", run, editor, starter), draw)
+            draw = functools.partial(self._of_run, found, who)
+            return self._shown(request, ("run", run, who), draw)
         if found is None:
             return self._render(request, message(NotFound(404, f"This run of {dag_id} has no migration.", [])))
         title = f"This run of {dag_id} has planned no migration yet."
         return self._render(request, message(NotFound(LOOKING, title, [], run=run)))
 
-    def _of_run(
-        self, places: list[tuple[str, str]], editor: frozenset[str], starter: bool, seconds: float | None
-    ) -> Shown:
+    def _of_run(self, places: list[tuple[str, str]], who: Rights, seconds: float | None) -> Shown:
         """Several groups of tasks in somebody's own DAG."""
         answers = self._asker.ask(self._known(places), "list", reading.overview, seconds)
-        data = view.only(view.listing(answers, is_final=seconds is None), places)
-        more = {"groups": [], "lakes": [], "starter": starter, "editor": editor}
+        data = view.only(view.listing(answers, kinds=who.reader, is_final=seconds is None), places)
+        more = {"groups": [], "lakes": [], "starter": who.starter, "editor": who.editor}
         return Shown("list.html", {**data, **more}, poll=SOON if data["asking"] else 3000)
 
     def _known(self, places: list[tuple[str, str]]) -> list[Source]:
@@ -372,11 +369,13 @@ class Page:
     def _lake(self, run: Run) -> Shown:
         return Shown("lake.html", {"l": lakes.shown(self._home.lakes(run)[0], time.time())}, poll=4000)
 
-    def metrics(self, conn_id: str | None = None) -> Response:
+    def metrics(self, who: access.RightsDep, conn_id: str | None = None) -> Response:
         """For Prometheus, which has a login as everybody."""
-        answers = self._asker.ask(self._sources(conn_id), "metrics", _metrics)
+        question = functools.partial(_metrics, kinds=who.reader)
+        answers = self._asker.ask(self._sources(conn_id), ("metrics", who.reader), question)
         samples = [s for a in answers for s in (metrics.down(_server(a)) if a.problem is not None else a.value)]
-        samples += [] if conn_id else lakes.samples(lakes.newest(self._home.lakes()), time.time())
+        if LAKES in who.reader and not conn_id:
+            samples += lakes.samples(lakes.newest(self._home.lakes()), time.time())
         return Response(metrics.exposition(samples), media_type=metrics.CONTENT_TYPE)
 
     def static(self, name: str) -> FileResponse:
@@ -407,10 +406,10 @@ class Page:
         access.give_token(request, response, token)
         return response
 
-    def _list(self, conn_id: str | None, seconds: float | None = None) -> view.Data:
+    def _list(self, conn_id: str | None, who: Rights, seconds: float | None = None) -> view.Data:
         answers = self._asker.ask(self._sources(conn_id), "list", reading.overview, seconds)
         runs = [run for run in self._home.asked_runs() if conn_id in (None, run.place[0])]
-        return view.listing(answers, runs, is_final=seconds is None)
+        return view.listing(answers, runs, kinds=who.reader, is_final=seconds is None)
 
     def _sources(self, conn_id: str | None) -> list[Source]:
         if not conn_id:
@@ -419,9 +418,16 @@ class Page:
         return [found or Source(conn_id=conn_id, problem="There is no such connection of type mysql.")]
 
     def _find(
-        self, workflow: str, conn_id: str | None, seconds: float | None = None, question: Question | None = None
+        self,
+        workflow: str,
+        conn_id: str | None,
+        who: Rights,
+        seconds: float | None = None,
+        question: Question | None = None,
     ) -> Answer:
-        """The answer of the one source that has it. question: that finds it; None: a workflow. Raises NotFound."""
+        """The answer of the one source that has it. question: that finds it; None: a workflow. Raises NotFound, also
+        where this person may not look at it.
+        """
         try:
             names.check_workflow(workflow)
         except Refused as error:
@@ -430,16 +436,19 @@ class Page:
         about = "detail" if question is None else "queue"
         question = question or functools.partial(reading.detail, workflow=workflow)
         answers = self._asker.ask(sources, (about, workflow), question, seconds)
-        found = [a for a in answers if a.problem is None and a.value is not None]
+        there = [a for a in answers if a.problem is None and a.value is not None]
+        found = [a for a in there if a.value.kind in who.reader]
         if len(found) == 1:
             return found[0]
+        if there and not found:
+            raise hidden(workflow, there[0].value.kind)
         if not found and seconds is not None and any(a.is_late for a in answers):
             raise NotFound(LOOKING, f"Looking for workflow {workflow} …", [])
         raise not_found(workflow, answers, [a.source.conn_id for a in found])
 
 
-def _metrics(session: Session) -> list[metrics.Sample]:
-    return metrics.of_server(session, f"{session.url.host}:{session.url.port}")
+def _metrics(session: Session, *, kinds: frozenset[str]) -> list[metrics.Sample]:
+    return metrics.of_server(session, f"{session.url.host}:{session.url.port}", kinds)
 
 
 def _server(answer: Answer) -> str:

@@ -13,11 +13,12 @@ from vreplication.ui.live import Shown
 
 SOON = 50
 """Milliseconds after which a page that could not be complete asks again; that question waits for the answers."""
-LOOKING = 202
+LOOKING, HIDDEN = 202, 403
 
 
 class NotFound(Exception):
-    """`status` 404: it does not exist; 409: in several places; 503: a source that may have it does not answer.
+    """`status` 404: it does not exist; 403: it is of a kind that is not shown; 409: in several places; 503: a source
+    that may have it does not answer.
 
     202: it has not answered so far, or its run has not begun it, and the page asks again. run: the one that is to make
     it, or was.
@@ -32,8 +33,14 @@ def message(error: NotFound) -> Shown:
     log = detail.task_path(error.run, "plan") if error.run and error.run.dag_id in DAGS else None
     is_coming = error.run is not None and error.status == LOOKING
     data = {"title": error.title, "problems": error.problems, "log": log, "is_coming": is_coming}
+    data["is_hidden"] = error.status == HIDDEN
     poll = 1000 if is_coming else SOON if error.status == LOOKING else 3000
     return Shown("message.html", {**data, "editor": (), "starter": False}, poll=poll, status=error.status)
+
+
+def hidden(workflow: str, kind: str) -> NotFound:
+    """Of a kind that this person may not look at."""
+    return NotFound(HIDDEN, f"Looking at {workflow} takes the right to read the DAG {kind}.", [])
 
 
 def not_found(workflow: str, answers: list[Answer], places: list[str]) -> NotFound:

@@ -169,6 +169,10 @@ class Detail:
     limits: Mapping[str, Any] = field(default_factory=dict)
     """What holds it back above which limit, by the names of the options."""
 
+    @property
+    def kind(self) -> str:
+        return self.item.about.kind
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:

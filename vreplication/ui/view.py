@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import Any
@@ -22,11 +22,11 @@ from vreplication.progress.outlook import said_before
 from vreplication.progress.snapshot import Snapshot
 from vreplication.state.history import Point
 from vreplication.state.verdicts import CLEAN
-from vreplication.ui import feeds, pending, words
+from vreplication.ui import FEEDS, feeds, pending, words
 from vreplication.ui.asking import Answer
 from vreplication.ui.buttons import Button, buttons
 from vreplication.ui.pending import AskedRun
-from vreplication.ui.reading import AT_THE_GATE, About, Gate, Item
+from vreplication.ui.reading import AT_THE_GATE, About, Gate, Item, Overview
 
 STATES = {
     "running": "running",
@@ -50,14 +50,18 @@ _MINUTE = 60
 Data = dict[str, Any]
 
 
-def listing(answers: list[Answer], runs: Sequence[AskedRun] = (), *, is_final: bool = True) -> Data:
+def listing(
+    answers: list[Answer], runs: Sequence[AskedRun] = (), *, kinds: Collection[str], is_final: bool = True
+) -> Data:
     """Every workflow of every source, those that wait for somebody first; what has none; how each source answered.
 
     `is_final`: False while sources that have not answered may still do so. runs: of Airflow, that are not begun.
+    kinds: of these alone; places in a queue are those among all.
     """
+    waiting = [row for row in pending.rows(answers, runs) if row["kind"] in kinds]
+    answers = [_of_kinds(answer, kinds) for answer in answers]
     well = [answer for answer in answers if answer.problem is None]
     found = [row for answer in well for row in _rows(answer)]
-    waiting = pending.rows(answers, runs)
     known = [each.about.fed for answer in well for each in answer.value.items if each.about.fed]
     groups = [(answer.source.conn_id, group) for answer in well for group in answer.value.consumers]
     found.sort(key=lambda row: _RANK.get(row["state"], 1))
@@ -71,6 +75,17 @@ def listing(answers: list[Answer], runs: Sequence[AskedRun] = (), *, is_final: b
         "consumers": feeds.consumers(groups, known),
         "counts": _counted(counts),
     }
+
+
+def _of_kinds(answer: Answer, kinds: Collection[str]) -> Answer:
+    """Without what somebody may not look at."""
+    if answer.problem is not None:
+        return answer
+    found: Overview = answer.value
+    items = [each for each in found.items if each.about.kind in kinds]
+    left = [each for each in found.pending if each.entry.kind in kinds]
+    consumers = found.consumers if FEEDS in kinds else []
+    return replace(answer, value=replace(found, items=items, pending=left, consumers=consumers))
 
 
 def _counted(counts: Counter[str]) -> list[Data]:
