@@ -8,8 +8,10 @@ RENAME takes its metadata locks in name order and has to wait on the table itsel
 from __future__ import annotations
 
 import hashlib
+import itertools
 import re
 import secrets
+from collections.abc import Iterator
 
 from vreplication.errors import Refused
 
@@ -92,17 +94,17 @@ def is_deny_trigger(trigger: str) -> bool:
 
 
 _CARRIED = re.compile(r"__vr\d*$")
-_MOST_CARRIED = 9
 
 
-def carried_triggers(trigger: str) -> list[str]:
+def carried_triggers(trigger: str) -> Iterator[str]:
     """Names for a trigger's copy on the new table, to be tried in turn: the old table keeps the trigger's own.
 
-    x, x__vr, x__vr2, …, but for the name that it has: a second change, or a revert, gives `x` back where that is free.
+    x, x__vr, x__vr2, …, without end, but for the name that it has: a second change, or a revert, gives `x` back where
+    that is free, and what an old table had that is gone is taken again.
     """
     stem = _CARRIED.sub("", trigger) or trigger
-    suffixes = ("", "__vr", *(f"__vr{n}" for n in range(2, _MOST_CARRIED + 1)))
-    return [name for name in (_short(stem, suffix) for suffix in suffixes) if name.lower() != trigger.lower()]
+    suffixes = itertools.chain(("", "__vr"), (f"__vr{n}" for n in itertools.count(2)))
+    return (name for name in (_short(stem, suffix) for suffix in suffixes) if name.lower() != trigger.lower())
 
 
 def _short(stem: str, suffix: str) -> str:

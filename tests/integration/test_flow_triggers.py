@@ -16,9 +16,10 @@ from tests.support.flow import Run, begin, paused_at, settings, wait_reached, wa
 from tests.support.triggered import ALTER
 from vreplication import names
 from vreplication.mysql.processes import processes
-from vreplication.mysql.session import connect
+from vreplication.mysql.session import Session, connect
 from vreplication.phases import Phase
 from vreplication.planning.spec import spec_of
+from vreplication.schema import triggers
 from vreplication.state import workflows
 from vreplication.workflows import operate
 
@@ -77,6 +78,30 @@ def _kept_level(database: Database, workflow: str) -> Run:
         kept = Run(spec_of(workflows.load(session, back).spec)).start(database.url)
         wait_until(lambda: workflows.load(session, back).phase is Phase.WAITING, f"it does not wait: {kept.said}")
     return kept
+
+
+@pytest.mark.usefixtures("trusted")
+def test_names_do_not_run_out_where_every_original_is_kept(database: Database) -> None:
+    """As after a dozen changes, each old table with its triggers; what one had that is gone is taken again."""
+    with connect(database.url) as session:
+        session.execute_raw("CREATE TABLE t0 (id INT PRIMARY KEY, a INT) ENGINE=InnoDB")
+        session.execute_raw("CREATE TRIGGER x BEFORE INSERT ON t0 FOR EACH ROW SET NEW.a=1")
+        session.execute_raw("CREATE TRIGGER x__vr BEFORE UPDATE ON t0 FOR EACH ROW SET NEW.a=2")
+        given = [_carried_on(session, database, n) for n in range(12)]
+        taken = sorted(name for each in given for name in each)
+        assert taken == sorted(f"x__vr{n}" for n in range(2, 26))
+        session.execute_raw("DROP TABLE t4")
+        assert _carried_on(session, database, 12) == given[3]
+
+
+def _carried_on(session: Session, database: Database, number: int) -> list[str]:
+    """Names of what is made on a further table, as the last one has it."""
+    old, new = f"t{number}", f"t{number + 1}"
+    session.execute_raw(f"CREATE TABLE {new} LIKE {old}")
+    wanted = triggers.read(session, database.name, old)
+    made = list(triggers.make(session, database.name, new, wanted))
+    triggers.compare(session, database.name, new, wanted)
+    return [each.name for each in made]
 
 
 @pytest.mark.usefixtures("trusted")

@@ -70,7 +70,10 @@ def _columns(facts: Facts, found: Sequence[Trigger]) -> Check | None:
 
 def _told(facts: Facts, found: Sequence[Trigger]) -> Check:
     taken = made.taken(facts.session, facts.source.schema)
-    new = {each.name: _free(each.name, taken) for each in found}
+    new = {}
+    for each in found:
+        new[each.name] = _free(each.name, taken)
+        taken.add(new[each.name].lower())
     listed = ", ".join(f"{old} becomes {name}" for old, name in new.items())
     return warn(
         _NAME,
@@ -80,4 +83,4 @@ def _told(facts: Facts, found: Sequence[Trigger]) -> Check:
 
 
 def _free(name: str, taken: set[str]) -> str:
-    return next((each for each in names.carried_triggers(name) if each.lower() not in taken), "another name")
+    return next(each for each in names.carried_triggers(name) if each.lower() not in taken)

@@ -189,16 +189,18 @@ def _set_client(session: Session, values: Sequence[object]) -> None:
 
 
 def _create(session: Session, schema: str, table: str, trigger: Trigger) -> Trigger:
+    """One statement for each name that an old table still has: who keeps them all pays with that much of the lock."""
     # A schema has each name once, and RENAME leaves the old table its triggers with their names (docs/cut-over.md).
-    for name in names.carried_triggers(trigger.name):
+    definer, candidates = _definer(session, trigger), names.carried_triggers(trigger.name)
+    while True:
+        name = next(candidates)
         try:
-            session.execute_raw(_statement(schema, table, name, trigger, _definer(session, trigger)))
+            session.execute_raw(_statement(schema, table, name, trigger, definer))
         except SqlError as error:
             if error.code != _EXISTS:
                 raise
-            continue
-        return replace(trigger, name=name)
-    raise Refused(f"No name is free for trigger {trigger.name} on the new table.", cure="Drop those that are not used.")
+        else:
+            return replace(trigger, name=name)
 
 
 def _definer(session: Session, trigger: Trigger) -> str:
