@@ -55,6 +55,11 @@ def test_what_cannot_go_over_is_refused_by_name(database: Database) -> None:
     assert "--triggers" in refused(database, HOMES, triggers="preserve")
     assert "Column id " in refused(database, HOMES, "MODIFY id BIGINT")
     assert "an index on home" in refused(database, PEOPLE, "DROP INDEX lives")
+    # A plain ALTER drops the key, or takes it along to the other column.
+    assert "drops foreign key lives" in refused(database, PEOPLE, "DROP FOREIGN KEY IF EXISTS lives, ADD COLUMN z INT")
+    admin.execute_raw(f"ALTER TABLE {PEOPLE} ADD COLUMN next INT NOT NULL DEFAULT 7")
+    exchanged = "CHANGE home next INT NOT NULL, CHANGE next home INT NOT NULL, ADD KEY (home)"
+    assert "Column home of foreign key lives" in refused(database, PEOPLE, exchanged)
     admin.execute_raw("SET SESSION foreign_key_checks=0")
     admin.execute_raw(f"INSERT INTO {PEOPLE} (id,home) VALUES (900,901)")
     assert "lives now: 901" in refused(database, HOMES)

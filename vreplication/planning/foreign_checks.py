@@ -13,7 +13,9 @@ from vreplication.mysql.quoting import ident
 from vreplication.planning import privileges
 from vreplication.planning.facts import Check, Facts, ok, refuse, warn
 from vreplication.planning.foreign import Family, family
+from vreplication.schema.alter import dropped_constraints
 from vreplication.schema.foreign import ForeignKey, keys_of, orphans
+from vreplication.schema.mapping import follow_columns
 from vreplication.schema.model import Column, Table
 from vreplication.settings import CUTOVER_DEADLINE_SECONDS
 from vreplication.state import workflows
@@ -96,14 +98,26 @@ def _acting(_: Facts, found: Family) -> Check | None:
     return refuse(_NAME, words, _PLAIN)
 
 
+def _dropped(facts: Facts, found: Family) -> Check | None:
+    """A copy has no keys, so with IF EXISTS the server takes what says nothing there."""
+    wanted = {name.lower() for name in dropped_constraints(facts.clauses.text)}
+    key = next((key for key in found.own if key.name.lower() in wanted), None)
+    if key is None:
+        return None
+    cure = "Drop it by a plain ALTER TABLE first, which is done in an instant."
+    return refuse(_NAME, f"The ALTER drops foreign key {key}, which would be carried over all the same.", cure)
+
+
 def _columns(facts: Facts, found: Family) -> Check | None:
-    """As a plain ALTER, which refuses to change them."""
+    """As a plain ALTER, which refuses to change them, or takes a key along to the name that its column gets."""
     assert facts.target is not None
+    came_from = follow_columns(facts.source, facts.target, facts.clauses)
     for key in _keys(found):
         is_own = key in found.own
         for name in key.columns if is_own else key.referenced:
-            if _column(facts.source, name) != _column(facts.target, name):
-                return refuse(_NAME, f"Column {name} of foreign key {key} is changed or dropped.", _PLAIN)
+            is_itself = name.lower() in came_from and came_from[name.lower()].name.lower() == name.lower()
+            if not is_itself or _column(facts.source, name) != _column(facts.target, name):
+                return refuse(_NAME, f"Column {name} of foreign key {key} is changed, renamed or dropped.", _PLAIN)
         if not (_has_index(facts.target, key.columns) if is_own else _has_unique(facts.target, key.referenced)):
             what = "an index on" if is_own else "a unique key of"
             columns = ", ".join(key.columns if is_own else key.referenced)
@@ -162,7 +176,9 @@ def _orphans(facts: Facts, found: Family) -> Check | None:
     return None
 
 
-_LOOKS: tuple[Why, ...] = (_flavor, _options, _shape, _names, _acting, _columns, _rights, _others, _orphans)
+_LOOKS: tuple[Why, ...] = (
+    *(_flavor, _options, _shape, _names, _acting, _dropped, _columns, _rights, _others, _orphans),
+)
 
 
 def _told(facts: Facts, found: Family) -> Check:

@@ -96,6 +96,16 @@ def parse_alter(text: str) -> AlterClauses:
     )
 
 
+def dropped_constraints(text: str) -> list[str]:
+    """Names behind DROP FOREIGN KEY and DROP CONSTRAINT, which may be of foreign keys."""
+    found = []
+    for clause in _split(_tokens(text)):
+        length = 3 if _is(clause, 1, "FOREIGN") else 2
+        if clause[0].is_word("DROP") and _is(clause, 1, "FOREIGN", "CONSTRAINT"):
+            found.append(_name(_after(clause[length:], "IF", "EXISTS")))
+    return found
+
+
 def _tokens(text: str) -> list[Token]:
     try:
         parts = tokens(text)
