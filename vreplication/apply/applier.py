@@ -170,8 +170,13 @@ class Applier:
 
     @property
     def _keeps_whole(self) -> bool:
-        """A transaction of the source is one on the target: while no chunk is under way, for then tables are level."""
-        return self._is_across and not any(table.open for table in self._tables)
+        """A transaction of the source is one on the target: while no chunk is under way, for then tables are level.
+
+        On one server where rows keep some of what they have: a part that is written again, over what comes behind it,
+        may put a row out of another one's way; its own change is still to come, and brings it back without that.
+        """
+        is_asked = self._is_across or any(table.target.mapping.spared for table in self._tables)
+        return is_asked and not any(table.open for table in self._tables)
 
     def _took(self, group: Group) -> None:
         """A whole transaction."""
