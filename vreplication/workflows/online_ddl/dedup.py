@@ -45,6 +45,7 @@ MOST_NOTES = 2_000
 _SLICE_SECONDS = 2.0
 _LOOK_SECONDS = 30.0
 """Notes have to have become fewer within so long, or they come faster than they can be settled."""
+_ALL = 1 << 62
 _MOST_REST_SECONDS = 5.0
 FILLED, _BEFORE = "filled", ("prepared",)
 """In the journal; and what makes it news again."""
@@ -210,16 +211,23 @@ def settle_some(driver: Driver, lowest: Lowest) -> None:
 
 def until_few(driver: Driver, lowest: Lowest) -> None:
     """Raises Transient when notes come faster than they are settled."""
-    before, looked = None, SYSTEM.monotonic()
-    while (found := touched.count(driver.session, driver.workflow, 1_000_000)) > FEW_NOTES:
-        driver.report(waiting_for=f"{found:,} changed rows are applied to the new table")
-        settle_some(driver, lowest)
-        driver.check()
-        if SYSTEM.monotonic() - looked > _LOOK_SECONDS:
+    before, looked = None, -_LOOK_SECONDS
+    while touched.count(driver.session, driver.workflow, FEW_NOTES + 1) > FEW_NOTES:
+        if SYSTEM.monotonic() - looked >= _LOOK_SECONDS:
+            # All of them: after hours of filling and verifying they may be millions, and become fewer all the same.
+            found, looked = _left(driver), SYSTEM.monotonic()
+            driver.report(waiting_for=f"{found:,} changed rows are applied to the new table")
             if before is not None and found >= before:
                 raise Transient(f"Rows change faster than the new table can follow: {found:,} wait.")
-            before, looked = found, SYSTEM.monotonic()
+            before = found
+        settle_some(driver, lowest)
+        driver.check()
     driver.report(waiting_for=None)
+
+
+def _left(driver: Driver) -> int:
+    with driver.session.patient(WORK_SECONDS):
+        return touched.count(driver.session, driver.workflow, _ALL)
 
 
 # -- the cut-over -----------------------------------------------------------------------------------------------------
