@@ -11,8 +11,10 @@ from race_setup import Race
 
 from sandbox.databases import Database
 from tests.support.duplicates import ALTER, ROWS, TABLE, Writers, check
-from tests.support.flow import let_go, paused_at, settings, wait_reached
+from tests.support.flow import let_go, paused_at, settings, wait_reached, wait_until
 from vreplication.mysql.quoting import ident
+from vreplication.mysql.session import connect
+from vreplication.settings import SIDECAR
 from vreplication.workflows.online_ddl import dedup
 
 POINTS = (
@@ -72,6 +74,21 @@ def test_a_row_comes_back_where_another_one_gave_its_value_up(race: Race, point:
     result = run.result()
     assert result.event == "complete", result
     check(race.app, result.workflow, keep)
+
+
+def test_a_snapshot_from_before_the_new_table_was_filled_holds_the_gate(race: Race) -> None:
+    """The copy is complete by then, but of the new table it would show no row, without any error."""
+    race.make(TABLE, ROWS)
+    with connect(race.database.app_url) as reader:
+        with race.held("dedup.triggers_made", ALTER, on_duplicate="keep-first") as run:
+            # Beginnings are known to the second.
+            later = f"SELECT NOW() > MAX(matched_at) + INTERVAL 1 SECOND FROM {SIDECAR}.chunk"
+            wait_until(lambda: race.database.admin.value(later), "no second passes")
+            reader.execute_raw("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            reader.execute_raw("START TRANSACTION WITH CONSISTENT SNAPSHOT")
+        race.waiting_for(run, f"onnection {reader.id} ", "snapshot")
+        assert reader.value("SELECT COUNT(*) FROM t") == 20
+    assert run.result().event == "complete", run.result()
 
 
 SHAPE = (

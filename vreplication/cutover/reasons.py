@@ -76,7 +76,7 @@ def why_closed(
 ) -> list[Reason]:
     """Everything that holds the cut-over back now; [] when nothing does. Reads only.
 
-    level_since: of a table that was not copied, since when it is level.
+    level_since: of a table that was not copied by chunks, since when it is level.
     """
     # Appliers use the shadow all the time.
     own = own_connections | lease.connections(session, row.id)
@@ -90,7 +90,8 @@ def why_closed(
         found.append(Reason(code="not_released", sentence=_waiting(row, window)))
     found += _blocker_reasons(session, server, row, own)
     if not (ignore_old_snapshots or row.is_in_place):
-        found += _snapshot_reasons(session, level_since or ledger.last_matched(session, row.id), own)
+        moments = filter(None, (level_since, ledger.last_matched(session, row.id)))
+        found += _snapshot_reasons(session, max(moments, default=None), own)
     return found
 
 

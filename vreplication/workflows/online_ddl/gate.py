@@ -111,8 +111,11 @@ def at_gate(driver: Driver, company: Company, *, is_manual: bool, window: str | 
 
 
 def _level_since(driver: Driver, row: WorkflowRow) -> datetime | None:
-    """Of a way back, which is level by now and copies nothing: what an older snapshot shows of it is not."""
-    return driver.session.value("SELECT NOW(6)") if reverting.is_way_back(row) else None
+    """Of what is not copied by chunks (a way back, a new table that follows a full copy) and is level by now: what an
+    older snapshot shows of it is not.
+    """
+    is_copied = not (reverting.is_way_back(row) or row.keeps_one)
+    return None if is_copied else driver.session.value("SELECT NOW(6)")
 
 
 def _force(driver: Driver, spec: Spec, server: Server, row: WorkflowRow) -> Force | None:
