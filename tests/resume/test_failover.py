@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 
+from sandbox import replicas
 from sandbox.databases import Database, create_database
 from tests.support import run_ddl
-from tests.support.flow import Run, contents, paused_at, wait_until
+from tests.support.flow import Run, contents, let_go, paused_at, wait_until
 from tests.support.promoted import Promoting
 from tests.support.run_ddl import Command
 from vreplication.engine.result import Result
@@ -63,7 +64,7 @@ class Scene:
     def killed_at(self, point: str, *, prepare: bool = False) -> None:
         """The command as a process of its own, killed at a point, where the application writes."""
         with paused_at(self.pauses, point):
-            command = self._command()
+            command = self.command()
             try:
                 run_ddl.wait_reached(self.pauses, point, command)
                 if prepare:
@@ -74,7 +75,7 @@ class Scene:
                 run_ddl.wait_gone(command.kill())
         (self.pauses / f"{point}.reached").unlink()
 
-    def _command(self) -> Command:
+    def command(self) -> Command:
         words = ("--table", "t", "--alter", ALTER, "--workflow", self.workflow, "--chunk-rows", "100")
         return run_ddl.start(self.database, self.logs, ("online-ddl", *words, "--yes", "--json"))
 
@@ -184,6 +185,36 @@ def test_one_workflow_through_three_failovers(scene: Scene) -> None:
     assert operate.cleanup(scene.database.url, scene.workflow, "test") == [
         f"{scene.database.name}.{result.retired_table}"
     ]
+
+
+def test_a_snapshot_of_a_replica_that_lagged_holds_the_gate(scene: Scene) -> None:
+    """The copy was complete on the source before it began; there it was not."""
+    replica = dataclasses.replace(scene.database, server=scene.pair.replica, _admin=None)
+    word = "SLAVE" if replica.server.is_mariadb else "REPLICA"
+    with paused_at(scene.pauses, "copy.after_open", "workflow.gate_open"):
+        command = scene.command()
+        try:
+            run_ddl.wait_reached(scene.pauses, "copy.after_open", command)
+            replicas.wait_level(scene.pair.source, scene.pair.replica)
+            replica.admin.execute_raw(f"STOP {word} SQL_THREAD")
+            let_go(scene.pauses, "copy.after_open")
+            run_ddl.wait_reached(scene.pauses, "workflow.gate_open", command)
+        finally:
+            run_ddl.wait_gone(command.kill())
+    matched = scene.database.admin.value(f"SELECT MAX(matched_at) FROM {SIDECAR}.chunk")
+    later = "SELECT NOW() > %s + INTERVAL 1 SECOND"
+    with connect(replica.url) as session:
+        wait_until(lambda: session.value(later, (matched,)), "no second passes")
+    with connect(replica.app_url) as reader:
+        reader.execute_raw("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        reader.execute_raw("START TRANSACTION WITH CONSISTENT SNAPSHOT")
+        replica.admin.execute_raw(f"START {word} SQL_THREAD")
+        replica.close()
+        scene.fail_over()
+        run = scene.begin()
+        wait_until(lambda: not run.is_going or scene.waits_for(f"onnection {reader.id} "), "it does not wait for it")
+        assert reader.value("SELECT COUNT(*) FROM t") == 500
+    scene.complete(run)
 
 
 def test_what_cannot_go_on_is_refused(scene: Scene) -> None:

@@ -15,7 +15,7 @@ from vreplication.cutover.blockers import Blocker, blockers, branch_names, old_s
 from vreplication.mysql.server import Server
 from vreplication.mysql.session import Session
 from vreplication.settings import GATE_BACKLOG_CHANGES, GATE_LAG_SECONDS
-from vreplication.state import dirty, gate, lease, ledger, progress, since, verdicts, workflows
+from vreplication.state import dirty, gate, journal, lease, ledger, progress, since, verdicts, workflows
 from vreplication.state.workflows import WorkflowRow
 
 FRESH_SECONDS = 2.5
@@ -76,7 +76,7 @@ def why_closed(
 ) -> list[Reason]:
     """Everything that holds the cut-over back now; [] when nothing does. Reads only.
 
-    level_since: of a table that was not copied by chunks, since when it is level.
+    level_since: since when a table that was not copied by chunks is level.
     """
     # Appliers use the shadow all the time.
     own = own_connections | lease.connections(session, row.id)
@@ -90,9 +90,19 @@ def why_closed(
         found.append(Reason(code="not_released", sentence=_waiting(row, window)))
     found += _blocker_reasons(session, server, row, own)
     if not (ignore_old_snapshots or row.is_in_place):
-        moments = filter(None, (level_since, ledger.last_matched(session, row.id)))
+        moments = filter(None, (level_since, copied_at(session, row.id)))
         found += _snapshot_reasons(session, max(moments, default=None), own)
     return found
+
+
+def copied_at(session: Session, workflow: str) -> datetime | None:
+    """Since when this server has the whole copy (UTC); None: it was not copied.
+
+    When chunks were matched is a moment of the source: a replica that was promoted got them later.
+    """
+    moved = journal.latest(session, workflow, journal.MOVED)
+    moments = (ledger.last_matched(session, workflow), moved["at"] if moved else None)
+    return max(filter(None, moments), default=None)
 
 
 def _waiting(row: WorkflowRow, window: str | None) -> str:

@@ -19,6 +19,8 @@ FOREIGN_KEYS, ORPHANS = "foreign keys verified", "orphans"
 """Behind the switch, of the keys that went over: that each row has its parent, or which have none."""
 SET_ASIDE, SIDE_DROPPED = "set aside", "side table dropped"
 """Rows gave way to others under a new unique key; the table that they are in is dropped."""
+MOVED = "moved"
+"""It goes on on another server, from then on."""
 _EACH, _ONE_IN = 10, 60
 _ASKED = ("submitted", "triggered", "started")
 

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from vreplication.cutover.blockers import Blocker, blockers, old_snapshots
-from vreplication.cutover.reasons import Reason, catch_up_reasons, why_closed
+from vreplication.cutover.reasons import Reason, catch_up_reasons, copied_at, why_closed
 from vreplication.engine.effort import Effort, effort
 from vreplication.engine.job import request_of
 from vreplication.errors import VReplicationError
@@ -35,7 +35,6 @@ from vreplication.state import (
     history,
     journal,
     lease,
-    ledger,
     queue,
     throttling,
     verdicts,
@@ -419,7 +418,7 @@ def _blockers(session: Session, server: Server, row: WorkflowRow, own: frozenset
     # Where the server cannot tell tables apart, the same sessions come again.
     found += [b for b in of_shadow if b.is_certain]
     if not row.spec.get("ignore_old_snapshots"):
-        found += old_snapshots(session, ledger.last_matched(session, row.id), own)
+        found += old_snapshots(session, copied_at(session, row.id), own)
     return sorted(dict.fromkeys(found), key=lambda b: -b.age_seconds)
 
 

@@ -9,12 +9,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from vreplication.cutover.blockers import Blocker, blockers, old_snapshots
-from vreplication.cutover.reasons import Reason, why_closed
+from vreplication.cutover.reasons import Reason, copied_at, why_closed
 from vreplication.errors import Refused
 from vreplication.mysql.server import inspect
 from vreplication.mysql.session import Session
 from vreplication.planning.spec import RevertSpec, spec_of
-from vreplication.state import lease, ledger, workflows
+from vreplication.state import lease, workflows
 
 _OF_SESSIONS = ("blocked", "old_snapshot")
 
@@ -47,7 +47,7 @@ def read(session: Session, workflow: str) -> Blocking:
     ]
     # Of a way back nothing was copied, and its own gate knows since when it is level.
     if not (spec.ignore_old_snapshots or row.is_in_place or isinstance(spec, RevertSpec)):
-        found += old_snapshots(session, ledger.last_matched(session, workflow), own)
+        found += old_snapshots(session, copied_at(session, workflow), own)
     reasons = why_closed(
         session, server, row, own_connections=own, ignore_old_snapshots=True, needs_release=spec.needs_release,
         window=spec.cutover_window,

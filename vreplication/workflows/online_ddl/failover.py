@@ -121,7 +121,7 @@ def adopt(session: Session, row: WorkflowRow) -> WorkflowRow:
         verdicts.forget(session, row.id)
         compared.forget(session, row.id)
     words = f"from server {row.server_identity} to {identity(server)}"
-    journal.write(session, row.id, "moved", words, actor=lease.me())
+    journal.write(session, row.id, journal.MOVED, words, actor=lease.me())
     log.warning("workflow %s moved %s", row.id, words)
     return workflows.load(session, row.id)
 
