@@ -83,5 +83,6 @@ def _told(facts: Facts, mapping: TableMapping) -> Check:
     return warn(
         _NAME,
         f"Of rows with one value under the new unique key {unique.name} the one with the {which} {columns} stays, as "
-        f"they are at the cut-over; the others are put into a side table. {now} The table is copied twice for that.",
+        f"they are at the cut-over; the others are put into a side table. {now} The table is copied twice for that. A "
+        "change feed has no message of the others: its targets have to copy the table again.",
     )
