@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from sandbox.databases import Database
 from tests.support.families import HOMES, PEOPLE, PETS, Families
-from tests.support.flow import begin
+from tests.support.flow import begin, paused_at, wait_reached, wait_until
+from vreplication.mysql.session import connect
 
 pytestmark = pytest.mark.usefixtures("quick")
 
@@ -30,6 +33,26 @@ def test_keys_go_over_with_a_child_a_parent_and_both(database: Database, table: 
     assert families.foreign_keys() == before
     print(run.said, families.done, families.deadlocks, result.write_stall_millis, result.cutover_millis)
     assert families.refused == []
+    families.prove()
+
+
+@pytest.mark.only_on("mariadb")
+def test_a_process_that_stops_with_the_keys_moved_does_not_keep_rename_from_them(
+    database: Database, pauses: Path
+) -> None:
+    """The server ends its session, which had the lock: who waits for that is still there."""
+    families = Families(database, "")
+    before = families.foreign_keys()
+    with families.writing(), connect(database.url) as session:
+        with paused_at(pauses, "cutover.sentry_dropped"):
+            run = begin(database, PEOPLE, "ADD COLUMN z INT", foreign_keys="rebuild")
+            wait_reached(pauses, "cutover.sentry_dropped", run)
+            wait_until(lambda: session.rows(f"SHOW COLUMNS FROM {PEOPLE} LIKE 'z'"), "it is not switched", 20)
+        result = run.result()
+    assert (result.event, result.exit_code) == ("complete", 0), (result, run.said)
+    assert families.foreign_keys() == before
+    # The old table has its keys until we come back: the risk that is told.
+    assert all("__vr_old" in each for each in families.refused), families.refused
     families.prove()
 
 

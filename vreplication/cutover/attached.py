@@ -55,7 +55,7 @@ class Attached:
             guards = self._sessions.open_guards(len(found.relatives))
             # Again, for these are more: who takes over has to end them, too.
             announce(self._sessions.ids)
-            self.keys = KeyMove(row, found, maker, guards)
+            self.keys = KeyMove(row, found, maker, guards, self._sessions.patience_seconds)
 
     def find_triggers(self, each: Held) -> None:
         """Under the lock, when catch-up holds: from here on it has no lease any more."""

@@ -273,7 +273,8 @@ class _Attempt:
     def _rename_and_unlock(self) -> None:
         """One table after the other is left to RENAME, which has queued for it; with the last one the way is free."""
         last = self._held[-1]
-        self._rename.send(self._watchdog.remaining_seconds)
+        patience = self._sessions.patience_seconds if self._attached.keys else self._watchdog.remaining_seconds
+        self._rename.send(patience)
         for number, each in enumerate(self._held):
             self._wait_until_queued(number)
             self._look_ahead()

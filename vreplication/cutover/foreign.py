@@ -54,11 +54,15 @@ def _retired(row: WorkflowRow) -> Named:
 class KeyMove:
     """Of one attempt. maker: a session that alters tables; guards: each holds off writers of one of the relatives."""
 
-    def __init__(self, row: WorkflowRow, found: Family, maker: Session, guards: Sequence[Session]) -> None:
+    def __init__(
+        self, row: WorkflowRow, found: Family, maker: Session, guards: Sequence[Session], patience_seconds: int
+    ) -> None:
+        """patience_seconds: how long a guard waits for its lock."""
         self.row = row
         self.family = found
         self.maker = maker
         self._guards = guards
+        self._patience = patience_seconds
         self._guarding: list[Waiter] = []
         self._fenced: Lease | None = None
         self._holder: Session | None = None
@@ -78,6 +82,7 @@ class KeyMove:
         Who waits for this lock goes before all who want to write there; and it takes no other table along.
         """
         for session, relative in zip(self._guards, self.family.relatives, strict=True):
+            session.execute_raw(f"SET SESSION lock_wait_timeout={self._patience}")
             self._guarding.append(Waiter(session, f"FLUSH TABLES {qualified(*relative)} WITH READ LOCK"))
         self.check_guarded(observer)
 

@@ -17,6 +17,13 @@ LOCK_SECONDS = 1
 """How long LOCK TABLES may wait: the servers count whole seconds, and the deadline has more to hold than that."""
 MARGIN_SECONDS = 7.0
 """How much longer than the deadline an answer is waited for: it has been decided by then, only we do not know it."""
+PATIENCE_SECONDS = 2
+"""How much longer than such a session is left its locks RENAME waits for one, where foreign keys are moved."""
+
+
+def idle_seconds(deadline: float) -> int:
+    """So long the server lets a session of ours be silent."""
+    return math.ceil(deadline) + 1
 
 
 class Sessions:
@@ -29,6 +36,8 @@ class Sessions:
         self, url: SourceUrl, deadline: float, tables: int, stack: contextlib.ExitStack, *, makes: bool = False
     ) -> None:
         self._place = (url, deadline, stack)
+        self.patience_seconds = idle_seconds(deadline) + PATIENCE_SECONDS
+        """Who waits for the lock when keys have been moved outlasts its holder, should we have stopped with it."""
         first, self.renamer, self.observer, self.spare = (self._open(*self._place) for _ in range(4))
         self.lockers = (first, *(self._open(*self._place) for _ in range(tables - 1)))
         self.prober = self._open(*self._place) if tables > 1 else None
@@ -63,6 +72,6 @@ class Sessions:
         session = connect(url, lock_wait_seconds=LOCK_SECONDS, read_timeout=deadline + MARGIN_SECONDS)
         stack.callback(session.close)
         # A process that is stopped (SIGSTOP, a frozen host) cannot let go: the server does it for us.
-        idle = math.ceil(deadline) + 1
+        idle = idle_seconds(deadline)
         session.execute_raw(f"SET SESSION lock_wait_timeout={LOCK_SECONDS}, wait_timeout={idle}")
         return session
