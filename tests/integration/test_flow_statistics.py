@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.databases import Database
-from tests.support.flow import altered_copy, begin, paused_at, wait_reached, wait_until
+from tests.support.flow import altered_copy, begin, paused_at, settings, wait_reached, wait_until
 from vreplication.mysql.session import Session, connect
 from vreplication.planning.facts import Verdict
 from vreplication.planning.plan import make_plan
@@ -90,14 +90,17 @@ def estimate(database: Database, sql: str) -> float:
     return float(database.admin.named_rows(f"{explain} {sql}")[0]["filtered"])
 
 
-def test_they_are_those_of_the_new_table(database: Database) -> None:
-    with connect(database.app_url) as app:
+@pytest.mark.parametrize(
+    ("alter", "more"), [(ALTER, {}), (f"{ALTER}, ADD UNIQUE KEY one (w)", {"on_duplicate": "keep-first"})]
+)
+def test_they_are_those_of_the_new_table(database: Database, alter: str, more: dict[str, str]) -> None:
+    with connect(database.app_url) as app, settings(database, {"log_bin_trust_function_creators": 1}):
         fill(app)
         collect(database, "t")
-        run = begin(database, "t", ALTER, retired="drop")
+        run = begin(database, "t", alter, retired="drop", **more)
         result = run.result()
         assert result.event == "complete", (result.reason, run.said)
-        # Nothing is left of the retired table, the shadow or the sentry.
+        # Nothing is left of the retired table, the shadow, a full copy or the sentry.
         assert found(database) == {"t": WANTED[database.server.flavor]}
         assert 12 < estimate(database, "SELECT * FROM t WHERE g = 3") < 16
         assert not [words for words in run.said if "statistics" in words]

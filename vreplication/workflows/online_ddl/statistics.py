@@ -10,6 +10,7 @@ import contextlib
 import functools
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import replace
 from typing import TypeVar
 
 from vreplication.cutover import finish
@@ -53,7 +54,9 @@ def _carry(driver: Driver, session: Session, row: WorkflowRow) -> Iterator[str]:
     wanted = statistics.carried(found, mapping, is_mariadb=flavor).without(there or Statistics())
     if flavor:
         session.execute_raw(f"SET SESSION max_statement_time={TABLE_SECONDS - _MARGIN_SECONDS}")
-    for sql in statistics.statements(wanted, mapping.target, is_mariadb=flavor):
+    # Which the rows may not go to directly (--on-duplicate).
+    new = replace(mapping.target, name=row.shadow_table)
+    for sql in statistics.statements(wanted, new, is_mariadb=flavor):
         try:
             answers = _watched(driver, session, functools.partial(session.rows, sql))
             yield from (str(words) for _, _, kind, words in answers if str(kind).lower() in _COMPLAINTS)
