@@ -91,6 +91,16 @@ def test_a_snapshot_from_before_the_new_table_was_filled_holds_the_gate(race: Ra
     assert run.result().event == "complete", run.result()
 
 
+def test_rows_are_put_aside_whatever_becomes_of_the_table_in_use(race: Race) -> None:
+    """It is the application's from the cut-over on: here it gives the key up again."""
+    race.make(TABLE, ROWS)
+    with race.held("workflow.switched", ALTER, on_duplicate="keep-last") as run:
+        race.app.execute_raw("ALTER TABLE t DROP KEY one")
+    result = run.result()
+    assert result.event == "complete", result
+    check(race.app, result.workflow, "keep-last")
+
+
 SHAPE = (
     "CREATE TABLE t (a VARCHAR(5) NOT NULL, b INT NOT NULL, v VARCHAR(20) COLLATE utf8mb4_general_ci, n INT,"
     " d DATETIME(3), f DOUBLE, x BLOB, g INT AS (n*2) STORED, UNIQUE KEY k (b,a), KEY (v)) CHARACTER SET utf8mb4"

@@ -11,7 +11,6 @@ alone, which goes only when the side table is whole; each step may be begun agai
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from vreplication.apply.lowest import Lowest
 from vreplication.clock import SYSTEM
@@ -30,6 +29,7 @@ from vreplication.schema.checksum import target_side
 from vreplication.schema.introspect import exists, introspect
 from vreplication.schema.mapping import map_for
 from vreplication.schema.model import Key, Table, TableMapping
+from vreplication.schema.trial import trial_alter
 from vreplication.settings import TABLE_SECONDS, WORK_SECONDS
 from vreplication.state import journal, touched, workflows
 from vreplication.state.lease import Lease
@@ -272,7 +272,7 @@ def set_aside(driver: Driver, row: WorkflowRow) -> None:
 
 
 def _load_switched(driver: Driver, row: WorkflowRow) -> Lowest:
-    """As `load`, of tables that have been switched: definitions alone are read of the source and the new table."""
+    """As `load`, of tables that have been switched. The one in use is the application's: it may be another by now."""
     session, spec = driver.session, spec_of(row.spec)
     if not exists(session, row.source_schema, row.retired_table):
         raise Terminal(
@@ -284,10 +284,10 @@ def _load_switched(driver: Driver, row: WorkflowRow) -> Lowest:
     server, clauses = inspect(session), parse_alter(spec.alter)
     full = introspect(session, row.source_schema, row.full_copy)
     mapping = map_for(server, source, full, clauses, moment=row.created_at)
-    new = introspect(session, row.source_schema, row.source_table)
-    found = {key.name: key for key in full.keys}
-    unique = next(key for key in new.keys if key.is_unique and key.name in found and not found[key.name].is_unique)
-    return _lowest(driver.lease, spec, mapping, replace(new, columns=full.columns), unique)
+    altered = trial_alter(session, source, clauses)
+    if altered is None:
+        raise Terminal(f"The ALTER cannot be tried on {row.retired_table}, to see which key is new.")
+    return _lowest(driver.lease, spec, mapping, full, map_for(server, source, altered, clauses).added_unique[0])
 
 
 def told(session: Session, row: WorkflowRow) -> tuple[str, int] | None:
