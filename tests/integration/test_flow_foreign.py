@@ -9,6 +9,7 @@ import pytest
 from sandbox.databases import Database
 from tests.support.families import HOMES, PEOPLE, PETS, Families
 from tests.support.flow import begin, paused_at, wait_reached, wait_until
+from vreplication.mysql.quoting import ident
 from vreplication.mysql.session import connect
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -54,6 +55,27 @@ def test_a_process_that_stops_with_the_keys_moved_does_not_keep_rename_from_them
     # The old table has its keys until we come back: the risk that is told.
     assert all("__vr_old" in each for each in families.refused), families.refused
     families.prove()
+
+
+@pytest.mark.only_on("mariadb")
+def test_odd_names_go_over_as_they_are(database: Database) -> None:
+    """InnoDB keeps names as the file system has them, and by these it is asked who refers to the table."""
+    admin = database.admin
+    for sql in (
+        "CREATE TABLE `pä``r/t` (`i d` INT PRIMARY KEY)",
+        "CREATE TABLE `Ünd x` (`se``l` INT, id INT PRIMARY KEY, CONSTRAINT `k``y,` FOREIGN KEY (`se``l`) REFERENCES"
+        " `pä``r/t` (`i d`))",
+        "CREATE TABLE `c(h` (id INT PRIMARY KEY, r INT, CONSTRAINT `c ) REFERENCES` FOREIGN KEY (r) REFERENCES `Ünd x`"
+        " (id) ON DELETE CASCADE ON UPDATE SET NULL)",
+    ):
+        admin.execute_raw(sql)
+
+    def printed() -> list[str]:
+        return [str(admin.rows(f"SHOW CREATE TABLE {ident(name)}")[0][1]) for name in ("Ünd x", "c(h")]
+
+    before = printed()
+    assert begin(database, "Ünd x", "ADD COLUMN z INT", foreign_keys="rebuild").result().event == "complete"
+    assert [sql.replace("  `z` int(11) DEFAULT NULL,\n", "") for sql in printed()] == before
 
 
 def refused(database: Database, table: str, alter: str = "ADD COLUMN z INT", **more: str) -> str:

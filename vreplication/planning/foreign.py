@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from vreplication.mysql.quoting import text
 from vreplication.mysql.server import Server
 from vreplication.mysql.session import Session
 from vreplication.schema.foreign import ForeignKey as PrintedKey
@@ -44,20 +45,28 @@ def acts_on(create_sql: str) -> bool:
     return _ACTING.search(create_sql) is not None
 
 
-def foreign_keys(session: Session, *, is_mariadb: bool) -> list[ForeignKey]:
-    """Of the whole server."""
+def foreign_keys(session: Session, *, is_mariadb: bool, to: Named | None = None) -> list[ForeignKey]:
+    """Of the whole server, or those that refer to one table: to take thousands apart costs a third of a second."""
     table = "INNODB_SYS_FOREIGN" if is_mariadb else "INNODB_FOREIGN"
     parts = [_part(column, which, is_mariadb) for column in ("FOR_NAME", "REF_NAME") for which in (1, -1)]
-    rows = session.rows(f"SELECT {','.join(parts)}, TYPE & {_ACTS} FROM information_schema.{table}")
-    return [
+    where = f" WHERE REF_NAME=CONCAT({_stored(to[0], is_mariadb)},'/',{_stored(to[1], is_mariadb)})" if to else ""
+    rows = session.rows(f"SELECT {','.join(parts)}, TYPE & {_ACTS} FROM information_schema.{table}{where}")
+    found = (
         ForeignKey(child=(str(a), str(b)), parent=(str(c), str(d)), acts=bool(int(acts))) for a, b, c, d, acts in rows
-    ]
+    )
+    # The server compares without regard to case.
+    return [key for key in found if to is None or key.parent == to]
 
 
 def _part(column: str, which: int, is_mariadb: bool) -> str:
     """MariaDB keeps names as the file system has them (a@002db), and a slash means nothing there."""
     part = f"SUBSTRING_INDEX({column},'/',{which})"
     return f"CONVERT(CONVERT(CAST({part} AS BINARY) USING filename) USING utf8mb4)" if is_mariadb else part
+
+
+def _stored(name: str, is_mariadb: bool) -> str:
+    """The other way round."""
+    return f"CONVERT(CAST(CONVERT({text(name)} USING filename) AS BINARY) USING utf8mb4)" if is_mariadb else text(name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +95,6 @@ def family(session: Session, table: Named, *, is_mariadb: bool) -> Family:
 
 def referring(session: Session, table: Named, *, is_mariadb: bool) -> tuple[PrintedKey, ...]:
     """Keys of other tables that refer to this one: InnoDB knows them all."""
-    every = foreign_keys(session, is_mariadb=is_mariadb)
-    children = sorted({key.child for key in every if key.parent == table and key.child != table})
+    theirs = foreign_keys(session, is_mariadb=is_mariadb, to=table)
+    children = sorted({key.child for key in theirs if key.child != table})
     return tuple(key for child in children for key in keys_of(session, child) if key.parent == table)
