@@ -104,6 +104,22 @@ def test_the_second_holder_is_told_who_the_first_is(session: Session, database: 
         lease.acquire(other, WORKFLOW, lease.DRIVER)
 
 
+def test_of_two_that_take_it_first_one_is_told(
+    database: Database, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = lease._clock
+
+    def taken_meanwhile(mine: Session) -> int:
+        monkeypatch.setattr(lease, "_clock", clock)
+        with connect(database.url) as other:
+            lease.acquire(other, WORKFLOW, lease.DRIVER)
+        return clock(mine)
+
+    monkeypatch.setattr(lease, "_clock", taken_meanwhile)
+    with pytest.raises(LeaseHeld, match="at this moment"):
+        lease.acquire(session, WORKFLOW, lease.DRIVER)
+
+
 def test_a_holder_without_connections_is_taken_over_at_once(session: Session, database: Database) -> None:
     dead = connect(database.url)
     old = lease.acquire(dead, WORKFLOW, lease.DRIVER)

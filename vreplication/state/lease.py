@@ -23,13 +23,14 @@ from sqlalchemy import select
 from vreplication.errors import LeaseHeld, Superseded, Transient
 from vreplication.mysql.processes import still_there
 from vreplication.mysql.server import started_at
-from vreplication.mysql.session import Session
+from vreplication.mysql.session import Session, SqlError
 from vreplication.settings import LEASE_STALE_SECONDS, SIDECAR
 from vreplication.state import rows, sidecar
 from vreplication.state.sidecar import fetch_one, now
 
 _WHO = "@@hostname,@@port,@@datadir,@@GLOBAL.server_id"
 _WHO_BITS = 20
+_DUPLICATE = 1062
 
 DRIVER = "driver"
 REPLICATE = "replicate"
@@ -94,10 +95,22 @@ def _bump(session: Session, workflow: str, role: str, seen: int) -> int:
         token = max(seen + 1, _clock(session))
         fields = {"token": token, "holder": me(), "taken_at": now()}
         if row is None:
-            rows.add(session, t, workflow=workflow, role=role, **fields)
+            _add(session, workflow, role, fields)
         else:
             rows.change(session, t, {"workflow": workflow, "role": role}, **fields)
     return token
+
+
+def _add(session: Session, workflow: str, role: str, fields: dict[str, Any]) -> None:
+    try:
+        rows.add(session, sidecar.lease, workflow=workflow, role=role, **fields)
+    except SqlError as error:
+        # A row that is not there cannot be locked: of two that begin together both get here.
+        if error.code != _DUPLICATE:
+            raise
+        raise LeaseHeld(
+            f"Workflow {workflow} was taken by another process at this moment.", cure="Try again."
+        ) from None
 
 
 def holder_of(session: Session, workflow: str, role: str) -> Holder | None:
