@@ -430,6 +430,19 @@ def test_values_that_do_not_fit_make_a_column_wider(kafka: Cluster, lakes: LakeS
     ]
 
 
+def test_a_value_that_a_wider_column_has_no_room_for_is_an_error(kafka: Cluster, lakes: LakeServer, lake: Path) -> None:
+    table, feed, largest = layout("x", ("id", "int"), ("dec", "decimal")), FeedWriter(kafka, 1), "9" * 38
+    for at, text in ((1, largest), (2, "0.25")):
+        with feed.transaction():
+            feed.row(0, table, at, None, (at, text))
+            feed.resolved(at)
+        lakes.fill(feed.address(), lake)
+    assert types_of(lake, 1) == ["bigint", "decimal(38,2)"]
+    assert str(read(lakes, lake, "id", "dec", table="shop.x", at=1)[0][1]) == largest
+    with pytest.raises(Exception, match="too many digits for it"):
+        read(lakes, lake, "id", "dec", table="shop.x")
+
+
 def test_a_row_without_a_key_is_the_same_when_its_column_has_become_text(
     kafka: Cluster, lakes: LakeServer, lake: Path
 ) -> None:

@@ -104,4 +104,12 @@ def converted(column: str, old: str, new: str) -> str:
         return f"array_join({column}, ',')" if old.startswith("array") else f"cast({column} AS string)"
     if "array" in (old[:5], new[:5]) or "binary" in (old, new):
         return column if old == new else f"try_cast({column} AS {new})" if new == "binary" else f"cast(NULL AS {new})"
+    if old.startswith("decimal") and new.startswith("decimal"):
+        return _all_of(column, f"try_cast({column} AS {new})", new)
     return f"try_cast({column} AS {new})"
+
+
+def _all_of(column: str, made: str, new: str) -> str:
+    """More digits behind the point leave less room before it: a value that finds none is an error, and not NULL."""
+    said = literal(f"A value written before this column became {new} has too many digits for it; read it as of then.")
+    return f"CASE WHEN {column} IS NOT NULL AND {made} IS NULL THEN raise_error({said}) ELSE {made} END"
