@@ -11,7 +11,7 @@ from sandbox.databases import Database
 from tests.support.rows import workflow_row
 from vreplication.mysql.session import connect
 from vreplication.phases import Phase
-from vreplication.state import layout, progress, workflows
+from vreplication.state import layout, workflows
 
 WEBHOOK = """
 import os
@@ -51,7 +51,9 @@ from airflow.sdk.observability import stats
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from vreplication.airflow import telling
+from vreplication.mysql.session import connect
 from vreplication.mysql.url import parse
+from vreplication.state import progress
 
 url, reader = parse(sys.argv[1]), InMemoryMetricReader()
 NAME = "airflow.vreplication.workflow_lag_seconds"
@@ -71,6 +73,9 @@ stats.initialize(factory=lambda: SafeOtelLogger(MeterProvider([reader])), export
 found, until = {}, time.monotonic() + 30
 with telling.figures_sent(url, "ours"):
     while NAME not in found and time.monotonic() < until:
+        with connect(url) as session:
+            # Lag is told for some seconds after it was written.
+            progress.write_replicate(session, "ours", lag_seconds=0.5)
         found = gauges()
 tell([asked_by_none, found.get(NAME), "another" in str(found)])
 """
@@ -88,7 +93,6 @@ def test_figures_go_to_opentelemetry_where_airflow_has_it_on(database: Database,
         layout.install(session)
         for workflow in ("ours", "another"):
             workflows.create(session, workflow_row(workflow, phase=Phase.COPYING))
-        progress.write_replicate(session, "ours", lag_seconds=0.5, backlog=7)
     url = database.url
     told = in_airflow(tmp_path, FIGURES, f"mysql://{url.user}:{url.password}@{url.host}:{url.port}/{url.database}")
     server = f"{url.host}:{url.port}"
