@@ -53,6 +53,18 @@ def test_a_partitioned_table_is_all_of_its_partitions(database: Database) -> Non
         assert table_identity(session, database.name, "renamed", mariadb) != found
 
 
+def test_however_many_partitions_there_are_it_can_be_noted(database: Database) -> None:
+    """In a column of 255 characters, and each of them counts."""
+    mariadb = database.server.is_mariadb
+    with connect(database.app_url) as app, connect(database.url) as session:
+        app.execute_raw("CREATE TABLE t (id INT PRIMARY KEY) PARTITION BY HASH (id) PARTITIONS 100")
+        found = table_identity(session, database.name, "t", mariadb)
+        assert found is not None
+        assert len(found) < 255
+        app.execute_raw("ALTER TABLE t TRUNCATE PARTITION p99")
+        assert table_identity(session, database.name, "t", mariadb) not in (None, found)
+
+
 @pytest.mark.only_on("mariadb")
 def test_every_character_is_encoded_as_the_server_does(database: Database) -> None:
     characters = [chr(c) for c in (*range(1, 0xD800), *range(0xE000, 0x10000))]

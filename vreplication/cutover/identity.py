@@ -7,6 +7,7 @@ for at once. It holds for an InnoDB table only: other engines have none.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 
 from vreplication.cutover.filenames import encode
@@ -18,10 +19,12 @@ from vreplication.state.workflows import WorkflowRow
 # InnoDB appends this to names that Windows reserves for devices (con, nul, com1 …).
 _RESERVED = "@@@"
 _PARTITION = "#p#"
+_MOST = 255
+"""Characters that a table of ours holds: some forty partitions. Of more the digest says as much."""
 
 
 def table_identity(session: Session, schema: str, table: str, is_mariadb: bool) -> str | None:
-    """TABLE_ID of a table (of all its partitions, sorted, joined by commas); None when there is no such table."""
+    """TABLE_ID of a table (of all its partitions, sorted, joined by commas; of many a digest); None: there is none."""
     return table_identities(session, schema, (table,), is_mariadb)[table]
 
 
@@ -35,7 +38,8 @@ def table_identities(session: Session, schema: str, tables: Iterable[str], is_ma
 
 def _identity(rows: list[tuple[int, str]], names: tuple[str, ...]) -> str | None:
     ids = sorted(table_id for table_id, name in rows if _whole(name) in names)
-    return ",".join(map(str, ids)) or None
+    listed = ",".join(map(str, ids))
+    return (listed if len(listed) <= _MOST else hashlib.sha256(listed.encode()).hexdigest()) or None
 
 
 def _whole(name: str) -> str:
