@@ -172,6 +172,8 @@ def test_data_directory_is_refused(options: str) -> None:
         (server_checks.writable, {"super_read_only": "1"}, "refuse"),
         (server_checks.cluster, {}, "ok"),
         (server_checks.cluster, {"wsrep_on": "ON"}, "refuse"),
+        (server_checks.cluster, {"group_replication_single_primary_mode": "ON"}, "ok"),
+        (server_checks.cluster, {"group_replication_single_primary_mode": "OFF"}, "refuse"),
         (server_checks.retention, {"binlog_expire_logs_seconds": "3600"}, "warn"),
         (server_checks.retention, {"expire_logs_days": "0.5"}, "warn"),
         (server_checks.retention, {"binlog_expire_logs_seconds": "2592000"}, "ok"),

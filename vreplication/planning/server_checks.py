@@ -134,7 +134,14 @@ def cluster(facts: OfServer) -> Check:
             "The server is a Galera node (wsrep_on): LOCK TABLES does not hold on the other nodes.",
             "Use the cluster's own rolling schema upgrade.",
         )
-    return ok("cluster", "No Galera cluster.")
+    if (facts.server.setting("group_replication_single_primary_mode") or "ON").upper() in ("OFF", "0"):
+        return refuse(
+            "cluster",
+            "The server's group has several primaries (group_replication_single_primary_mode is OFF): LOCK TABLES does"
+            " not hold on the others.",
+            "SELECT group_replication_switch_to_single_primary_mode(); until the workflow has ended.",
+        )
+    return ok("cluster", "No cluster in which others write, too.")
 
 
 def places(facts: OfServer) -> Check:
