@@ -6,6 +6,7 @@ What must stay true: as in checks.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 
 from vreplication import names
@@ -59,7 +60,20 @@ def _foreign_keys(facts: MoveFacts, table: MovedTable) -> Check:
         return refuse(
             "foreign keys", f"{table.name} is the parent of foreign keys in {named(children)}.", "Drop them first."
         )
+    if waiting := sorted(table_checks.children(_on_target(facts, table))):
+        # They hold as soon as the table has its name, and a row that is replaced is deleted first.
+        return refuse(
+            "foreign keys",
+            f"On the target {named(waiting)} has foreign keys to {table.target_schema}.{table.target_name}.",
+            "Drop them first, and add them again when the move is complete.",
+        )
     return ok("foreign keys", "No foreign keys from or to the tables.")
+
+
+def _on_target(facts: MoveFacts, table: MovedTable) -> OneTable:
+    """What has its name there, or is to have it."""
+    there = replace(table.source, schema=table.target_schema, name=table.target_name)
+    return OneTable(session=facts.target.session, server=facts.target.server, spec=facts.spec, source=there)
 
 
 def _triggers(facts: MoveFacts, table: MovedTable) -> Check:

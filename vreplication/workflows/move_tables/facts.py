@@ -28,7 +28,7 @@ class OneServer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OneTable:
-    """`planning.facts.OfTable`, on the source."""
+    """`planning.facts.OfTable`."""
 
     session: Session
     server: Server
