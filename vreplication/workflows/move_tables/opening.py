@@ -18,9 +18,11 @@ from vreplication.mysql.quoting import qualified
 from vreplication.mysql.server import is_mariadb
 from vreplication.mysql.session import Session, SqlError
 from vreplication.pausepoints import reach
+from vreplication.schema.introspect import exists
 from vreplication.settings import BEAT_SECONDS
 from vreplication.state import gate, journal, lease, markers, moves, source_marks, workflows
 from vreplication.state.moves import Decision, Move
+from vreplication.state.workflows import TableRow
 from vreplication.workflows.move_tables import streams
 from vreplication.workflows.move_tables.driver import MoveDriver
 from vreplication.workflows.move_tables.sides import (
@@ -117,14 +119,12 @@ def _allow_other(work: Work) -> None:
 
 
 def _rename(home: Session, move: Move, workflow: str) -> None:
-    """The tables get their names, all at once; what has its name already by its identity was renamed before."""
-    here = is_mariadb(home)
+    """The tables get their names, all at once; what is not there by its hidden name was renamed before."""
     left = []
-    for table in workflows.tables(home, workflow):
-        # F20: by identity, for a RENAME before us may have been done and its answer lost.
-        if table_identity(home, move.target_schema, table.shadow_table, here) == table.shadow_identity:
-            old, new = (qualified(move.target_schema, name) for name in (table.shadow_table, table.source_table))
-            left.append(f"{old} TO {new}")
+    # F20: by identity, for a RENAME before us may have been done and its answer lost.
+    for table in _hidden(home, move, workflow):
+        old, new = (qualified(move.target_schema, name) for name in (table.shadow_table, table.source_table))
+        left.append(f"{old} TO {new}")
     try:
         home.execute_raw(f"RENAME TABLE {', '.join(left)}") if left else None
     except SqlError as error:
@@ -134,6 +134,28 @@ def _rename(home: Session, move: Move, workflow: str) -> None:
             f"On the target somebody has made a table in the very moment of the switch: {error.message}",
             cure="Rename or drop it at once, then go on with the same command: writes are denied until then.",
         ) from None
+
+
+def _hidden(home: Session, move: Move, workflow: str) -> list[TableRow]:
+    """Tables that have not got their names. Raises Terminal where one of them is not what was verified."""
+    left, here = [], is_mariadb(home)
+    for table in workflows.tables(home, workflow):
+        found = table_identity(home, move.target_schema, table.shadow_table, here)
+        if found is not None:
+            left.append(table)
+        is_lost = found is None and not exists(home, move.target_schema, table.source_table)
+        if is_lost or found not in (None, table.shadow_identity):
+            raise _not_verified(move, table)
+    return left
+
+
+def _not_verified(move: Move, table: TableRow) -> Terminal:
+    name = f"{move.target_schema}.{table.shadow_table}"
+    return Terminal(
+        f"On the target somebody has dropped, truncated or rebuilt {name} in the very moment of the switch.",
+        cure=f"Writes are denied until it is put right. Compare it with the source's {table.source_table}; if it is"
+        f" whole, rename it to {table.source_table} yourself, then go on with the same command.",
+    )
 
 
 def settle(work: Work) -> bool:

@@ -34,7 +34,7 @@ from vreplication.state.ledger import KeyRange
 from vreplication.state.tuning import Room
 from vreplication.state.verdicts import Verdict
 from vreplication.verify.verify import Caller, verify
-from vreplication.workflows.move_tables import replica_checks, streams
+from vreplication.workflows.move_tables import replica_checks, seen, streams
 from vreplication.workflows.move_tables.driver import MoveDriver
 from vreplication.workflows.move_tables.plan import MovePlan
 from vreplication.workflows.move_tables.spec import MoveSpec
@@ -254,6 +254,7 @@ def _rows_of(session: Session, job: StreamJob) -> int:
 
 def _compare(work: Work, job: StreamJob, table: StreamTable, done: int) -> Verdict:
     driver = work.driver
+    ids = work.with_ends(lambda ends: seen.ids(ends, table))
     verdict = verify(
         work.spark.context(driver.check),
         work.route,
@@ -279,6 +280,7 @@ def _compare(work: Work, job: StreamJob, table: StreamTable, done: int) -> Verdi
             f"{verdict.details}",
             cure="Somebody else writes to it, or report it; where the application writes now nothing was touched.",
         )
+    seen.note(driver.session, driver.workflow, work.number, table, ids)
     return verdict
 
 

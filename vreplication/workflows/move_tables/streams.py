@@ -120,11 +120,20 @@ def _mapping(
             cure=f"Run `vreplication cancel {row.id}` and start again.",
         )
     try:
-        return mapping_of(source, target, *servers)
+        mapping = mapping_of(source, target, *servers)
     except Refused as error:
         if number == 1:
             raise
-        raise SourceChanged(
-            f"{'.'.join(here)} and {'.'.join(there)} do not fit together any more ({error.message}).",
-            cure=f"There is no way back behind a change of a definition: `vreplication complete {row.id}` ends it.",
-        ) from None
+        raise _do_not_fit(row, here, there, error.message) from None
+    if mapping.added_unique:
+        # Rows that are written would push others out. The plan has refused that, so it has come since.
+        added = mapping.added_unique[0].name
+        raise _do_not_fit(row, here, there, f"the unique key {added} is on the second alone")
+    return mapping
+
+
+def _do_not_fit(row: WorkflowRow, here: tuple[str, str], there: tuple[str, str], why: str) -> SourceChanged:
+    return SourceChanged(
+        f"{'.'.join(here)} and {'.'.join(there)} do not fit together any more ({why}).",
+        cure=f"There is no way back behind a change of a definition: `vreplication complete {row.id}` ends it.",
+    )

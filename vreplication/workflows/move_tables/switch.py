@@ -46,7 +46,7 @@ from vreplication.schema.introspect import exists
 from vreplication.settings import ALIVE_SECONDS, BEAT_SECONDS, CUTOVER_DEADLINE_SECONDS, CUTOVER_RETRY_SECONDS
 from vreplication.state import checkpoint, journal, keytables, lease, markers, moves, source_marks, workflows
 from vreplication.state.moves import Decision, Move, Side
-from vreplication.workflows.move_tables import steps, streams
+from vreplication.workflows.move_tables import seen, steps, streams
 from vreplication.workflows.move_tables.opening import give_up, open_side
 from vreplication.workflows.move_tables.sides import (
     impatient,
@@ -159,18 +159,21 @@ class _Trial:
         work = self.work
         with serving_session(work) as locker, work.route.open(read_timeout=BEAT_SECONDS) as ends:
             self.lockers.append(locker.id)
-            # Before the first statement that may outlive us: who takes over ends these connections (W10).
-            work.driver.announce(_at_home(locker, ends))
             impatient(ends)
             move = moves.load(ends.home, work.driver.workflow)
-            with _opener(work) as opener:
+            with session_on(work, streams.serving(work.number).other) as opener:
+                # Before the first statement that may outlive us: who takes over ends these connections (W10).
+                work.driver.announce(_at_home(ends, locker, opener))
                 with self._watched(locker), self._given_up(locker):
                     self._deny(locker, move)
                     self._last_marker(ends)
                     self._take_over(ends)
                     self._compare(locker, ends)
-                    _lock_other(opener, work)
+                    self._lock_other(locker, opener, ends)
                     self._decide(locker, ends)
+                if work.number == 1:
+                    # RENAME is another session's.
+                    deny.unlock(opener)
                 open_side(work, ends, self.began, opener)
             with contextlib.suppress(VReplicationError):
                 self._release()
@@ -304,6 +307,16 @@ class _Trial:
         log.info("workflow %s: %d keys compared while writes were denied", work.driver.workflow, counted)
         reach("switch.compared")
 
+    def _lock_other(self, locker: Session, opener: Session, ends: Ends) -> None:
+        """Behind the decision nothing may keep the other side from being opened: so its tables are locked before it.
+
+        And they must be those that were verified: its log nobody reads. Raises LockWait where somebody holds one for a
+        second.
+        """
+        work, tables = self.work, self.job.tables
+        deny.lock(opener, [(t.mapping.target.schema, t.mapping.target.name) for t in tables])
+        seen.check(ends.home, work.driver.workflow, work.number, tables, locker, opener)
+
     def _decide(self, locker: Session, ends: Ends) -> None:
         """W6 and W7. The last moment in which it can be given up, and in which a signal counts."""
         work = self.work
@@ -355,34 +368,9 @@ def _start_back(ends: Ends, work: Work) -> str:
     return found.saved
 
 
-def _at_home(locker: Session, ends: Ends) -> tuple[int, ...]:
+def _at_home(ends: Ends, *others: Session) -> tuple[int, ...]:
     """Connections of an attempt that whoever takes over has to end there."""
-    return (ends.home.id, *((locker.id,) if locker.url == ends.home.url else ()))
-
-
-@contextlib.contextmanager
-def _opener(work: Work) -> Iterator[Session | None]:
-    """Of a side that is closed by triggers: the session that opens it. None where its tables only get their names."""
-    if work.number == 1:
-        yield None
-        return
-    with session_on(work, streams.serving(work.number).other) as session:
-        yield session
-
-
-def _lock_other(opener: Session | None, work: Work) -> None:
-    """Behind the decision nothing may keep the other side from being opened: so its tables are locked before it.
-
-    Raises LockWait where somebody holds one for a second.
-    """
-    driver, side = work.driver, streams.serving(work.number).other
-    if opener is None:
-        with connect(driver.route.home, read_timeout=BEAT_SECONDS) as session:
-            move = moves.load(session, driver.workflow)
-            hidden = [(move.target_schema, t.shadow_table) for t in workflows.tables(session, driver.workflow)]
-            deny.lock(session, hidden)
-        return
-    deny.lock(opener, tables_on(driver.session, driver.workflow, side))
+    return (ends.home.id, *(session.id for session in others if session.url == ends.home.url))
 
 
 def _move_aside(home: Session, move: Move) -> None:

@@ -1,0 +1,140 @@
+"""What could be lost without a word while tables move: changes that stand in no log that is read, and what a
+verification has found wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support import local_spark
+from tests.support.flow import contents, paused_at, pauses, wait_reached
+from tests.support.moving import Move, begin, quick, route_of
+from tests.support.pairs import Pair, _pair_servers, pair
+from vreplication import names
+from vreplication.mysql.processes import processes
+from vreplication.state import moves, verdicts
+from vreplication.state.moves import Side
+from vreplication.verify import since
+from vreplication.workflows.move_tables import operate
+
+__all__ = ["_pair_servers", "pair", "pauses", "quick"]
+
+pytestmark = pytest.mark.usefixtures("quick", "unsampled")
+BOTH_WAYS = pytest.mark.parametrize("pair", ["mysql-mariadb", "mariadb-mysql"], indirect=True)
+ROWS = 300
+HIDDEN = names.shadow_table("t")
+
+
+@pytest.fixture
+def unsampled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a large table the rows that are looked at once more before a switch are few; here they would be all."""
+    monkeypatch.setattr(since, "_SAMPLES", 0)
+
+
+def fill(pair: Pair, columns: str = "n INT NOT NULL, v VARCHAR(40)") -> None:
+    pair.source.admin.execute_raw(f"CREATE TABLE t (id INT PRIMARY KEY, {columns}) COLLATE utf8mb4_general_ci")
+    values = ",".join(f"({i},{i * 7},'v{i}')" for i in range(ROWS))
+    pair.source.admin.execute_raw(f"INSERT INTO t (id,n,v) VALUES {values}")
+
+
+def at_the_gate(pair: Pair) -> Move:
+    fill(pair)
+    move = begin(pair, "t", cutover="manual")
+    move.wait_for_release()
+    return move
+
+
+def switched(pair: Pair, move: Move) -> None:
+    """And nothing is missing."""
+    move.wait_serving(Side.TARGET, 2)
+    assert contents(pair.target.admin, "t") == contents(pair.source.admin, "t")
+    assert pair.target.admin.value("SELECT COUNT(*) FROM t") == ROWS
+    move.ask(moves.COMPLETE)
+    assert move.result().event == "complete"
+
+
+@pytest.mark.parametrize("pair", ["mariadb-mysql"], indirect=True)
+def test_rows_that_a_verification_at_the_gate_finds_wrong_are_not_switched(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It repairs nothing; the one before it was clean, and counts no more."""
+    monkeypatch.setattr(operate, "SparkStart", local_spark.LocalStart)
+    move = at_the_gate(pair)
+    pair.target.admin.execute_raw(f"UPDATE {HIDDEN} SET v='foreign' WHERE id=250")
+    route = route_of(pair)
+    found = operate.verify(route.home, route.source, move.workflow, "", threading.Event())
+    assert found.verdict == verdicts.BAD, found
+    move.release()
+    switched(pair, move)
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize("statement", ["OPTIMIZE TABLE", "TRUNCATE TABLE"])
+def test_a_copy_that_was_made_anew_on_the_target_is_verified_again(pair: Pair, statement: str) -> None:
+    """Nobody reads the target's log before the switch. RENAME would not have found it either."""
+    move = at_the_gate(pair)
+    pair.target.admin.rows(f"{statement} {HIDDEN}")
+    move.release()
+    switched(pair, move)
+
+
+@pytest.mark.parametrize("pair", ["mysql-mariadb", "mysql-mysql"], indirect=True)
+def test_a_copy_that_is_emptied_behind_the_decision_is_not_opened(pair: Pair, pauses: Path) -> None:
+    """Whoever held its lock was lost. It says what to do, and the same command goes on then."""
+    move = at_the_gate(pair)
+    with paused_at(pauses, "switch.decided"):
+        move.release()
+        wait_reached(pauses, "switch.decided", move)
+        for process in processes(pair.target.admin).values():
+            if process.user == pair.target.user:
+                pair.target.admin.kill(process.id)
+        pair.target.admin.execute_raw(f"CREATE TABLE kept LIKE {HIDDEN}")
+        pair.target.admin.execute_raw(f"INSERT INTO kept SELECT * FROM {HIDDEN}")
+        pair.target.admin.execute_raw(f"TRUNCATE TABLE {HIDDEN}")
+    result = move.result()
+    assert result.event == "failed", (result, move.said)
+    assert "in the very moment of the switch" in (result.reason or ""), result
+    pair.target.admin.execute_raw(f"INSERT INTO {HIDDEN} SELECT * FROM kept")
+    pair.target.admin.execute_raw(f"RENAME TABLE {HIDDEN} TO t")
+    switched(pair, move.start())
+
+
+@contextlib.contextmanager
+def switching_back(pair: Pair, pauses: Path) -> Iterator[Move]:
+    """Verified, and about to deny writes on the target."""
+    fill(pair)
+    move = begin(pair, "t")
+    move.wait_serving(Side.TARGET, 2)
+    with paused_at(pauses, "switch.denying"):
+        move.ask(moves.REVERSE)
+        wait_reached(pauses, "switch.denying", move)
+        yield move
+
+
+@BOTH_WAYS
+def test_an_old_table_that_is_truncated_is_not_switched_back_to(pair: Pair, pauses: Path) -> None:
+    """No trigger stops that, and behind the verification nobody looks."""
+    with switching_back(pair, pauses) as move:
+        pair.source.admin.execute_raw("TRUNCATE TABLE t")
+    result = move.result()
+    assert result.event == "failed", (result, move.said)
+    assert "differs from what it was copied from" in (result.reason or ""), result
+    pair.target.admin.execute_raw("INSERT INTO t VALUES (5000, 1, 'open')")
+    assert pair.target.admin.value("SELECT COUNT(*) FROM t") == ROWS + 1
+
+
+@BOTH_WAYS
+def test_an_old_table_with_another_unique_key_is_not_switched_back_to(pair: Pair, pauses: Path) -> None:
+    """A row that is written there pushes out one that nobody has written, and so nobody compares."""
+    with switching_back(pair, pauses) as move:
+        pair.source.admin.execute_raw("ALTER TABLE t ADD UNIQUE KEY added (n)")
+        pair.target.admin.execute_raw("INSERT INTO t VALUES (5000, 7, 'as row 1')")
+    result = move.result()
+    assert result.event == "failed", (result, move.said)
+    assert "the unique key added" in (result.reason or ""), result
+    pair.target.admin.execute_raw("INSERT INTO t VALUES (5001, 1, 'open')")
+    assert pair.target.admin.value("SELECT COUNT(*) FROM t") == ROWS + 2
