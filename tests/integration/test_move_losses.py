@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import local_spark
-from tests.support.flow import contents, paused_at, pauses, wait_reached
+from tests.support.flow import contents, paused_at, pauses, wait_reached, wait_until
 from tests.support.moving import Move, begin, quick, route_of
 from tests.support.pairs import Pair, _pair_servers, pair
 from vreplication import names
@@ -27,6 +27,14 @@ pytestmark = pytest.mark.usefixtures("quick", "unsampled")
 BOTH_WAYS = pytest.mark.parametrize("pair", ["mysql-mariadb", "mariadb-mysql"], indirect=True)
 ROWS = 300
 HIDDEN = names.shadow_table("t")
+FOLLOW = {
+    True: ("CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_PORT=1, MASTER_USER='x'", "SLAVE", "RESET SLAVE ALL"),
+    False: (
+        "CHANGE REPLICATION SOURCE TO SOURCE_HOST='127.0.0.1', SOURCE_PORT=1, SOURCE_USER='x'",
+        "REPLICA",
+        "RESET REPLICA ALL",
+    ),
+}
 
 
 @pytest.fixture
@@ -138,3 +146,22 @@ def test_an_old_table_with_another_unique_key_is_not_switched_back_to(pair: Pair
     assert "the unique key added" in (result.reason or ""), result
     pair.target.admin.execute_raw("INSERT INTO t VALUES (5001, 1, 'open')")
     assert pair.target.admin.value("SELECT COUNT(*) FROM t") == ROWS + 2
+
+
+@BOTH_WAYS
+def test_a_source_that_has_become_a_replica_is_not_switched(pair: Pair) -> None:
+    """As after a failover to another server, which the application writes to now."""
+    move, admin = at_the_gate(pair), pair.source.admin
+    follow, word, reset = FOLLOW[pair.source.server.is_mariadb]
+    admin.execute_raw(follow)
+    try:
+        admin.execute_raw(f"START {word} SQL_THREAD")
+        move.release()
+        wait_until(lambda: any("become a replica" in words for words in move.said), f"it was not seen: {move.said}")
+        found = move.state()
+        assert found is not None
+        assert found.number == 1
+    finally:
+        admin.execute_raw(f"STOP {word}")
+        admin.execute_raw(reset)
+    switched(pair, move)

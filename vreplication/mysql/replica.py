@@ -58,6 +58,11 @@ def is_running(channel: dict[str, str]) -> bool:
     return all(value == "Yes" for name, value in channel.items() if name.endswith(("_io_running", "_sql_running")))
 
 
+def is_at_work(channel: dict[str, str]) -> bool:
+    """It fetches the other server's log, or applies what it has of it."""
+    return any(value == "Yes" for name, value in channel.items() if name.endswith(("_io_running", "_sql_running")))
+
+
 def delay_seconds(channel: dict[str, str]) -> int:
     """By which it is told to stay behind."""
     return int(channel.get("sql_delay") or 0)

@@ -12,6 +12,7 @@ from functools import partial
 
 from vreplication.cutover.deny import TRUST_CURE, may_create_triggers
 from vreplication.cutover.hook import check_target
+from vreplication.mysql import replica as replicas
 from vreplication.mysql.disk import size
 from vreplication.mysql.quoting import ident
 from vreplication.mysql.server import identity
@@ -114,13 +115,12 @@ def _grants(facts: MoveFacts, side: OneServer) -> Check:
 def _replica(facts: MoveFacts, side: OneServer) -> Check:
     """Rows that a replica applies fire no trigger, so that nothing denies them."""
     name = f"{side.role}: replica"
-    statement = "SHOW ALL SLAVES STATUS" if side.server.is_mariadb else "SHOW REPLICA STATUS"
     try:
-        rows = side.session.named_rows(statement)
+        found = replicas.channels(side.session)
     except SqlError as error:
-        return refuse(name, f"{statement} is refused: {error.message}", "See the check of privileges.")
-    running = [row for row in rows if "Yes" in (_said(row, "io_running"), _said(row, "sql_running"))]
-    if not rows:
+        return refuse(name, f"What it replicates cannot be read: {error.message}", "See the check of privileges.")
+    running = any(map(replicas.is_at_work, found))
+    if not found:
         return ok(name, "The server is no replica.")
     if running and side.role == "source":
         return refuse(
@@ -134,10 +134,6 @@ def _replica(facts: MoveFacts, side: OneServer) -> Check:
         f"The {side.role} {words}: changes that arrive that way have no fixed order with the moved tables.",
         "See that nothing replicates into the tables that move.",
     )
-
-
-def _said(row: dict[str, object], ending: str) -> str:
-    return next((str(value) for key, value in row.items() if key.endswith(ending)), "")
 
 
 def _trigger_rights(facts: MoveFacts, side: OneServer) -> Check:

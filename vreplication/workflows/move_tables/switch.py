@@ -36,6 +36,7 @@ from vreplication.engine import recheck
 from vreplication.engine.job import StreamJob
 from vreplication.engine.recheck import Mismatch
 from vreplication.errors import Ambiguous, BadValue, Terminal, Transient, VReplicationError
+from vreplication.mysql import replica as replicas
 from vreplication.mysql.ends import Ends
 from vreplication.mysql.quoting import qualified
 from vreplication.mysql.server import is_mariadb
@@ -78,7 +79,7 @@ def switch(work: Work, is_asked: Callable[[], bool]) -> None:
         job = work.load()
         prepare_next(work)
         try:
-            if steps.until_small(work, job) and _attempt(work, job, attempt):
+            if steps.until_small(work, job) and _may_deny(work) and _attempt(work, job, attempt):
                 return
         except Mismatch as error:
             work.driver.notify(f"{error}; comparing them again")
@@ -86,6 +87,21 @@ def switch(work: Work, is_asked: Callable[[], bool]) -> None:
                 raise BadValue(f"The two sides keep differing: {error}") from None
         pause = CUTOVER_RETRY_SECONDS[min(attempt, len(CUTOVER_RETRY_SECONDS)) - 1]
         work.driver.wait(pause)
+
+
+def _may_deny(work: Work) -> bool:
+    """What a replica applies fires no trigger. The plan has refused a source that is one; it may have become one since,
+    by a failover to another server, and the application may be writing there.
+    """
+    if not streams.is_forward(work.number):
+        return True
+    with connect(work.route.source, read_timeout=BEAT_SECONDS) as session:
+        is_replica = any(map(replicas.is_at_work, replicas.channels(session)))
+    if is_replica:
+        words = "the source has become a replica: what it replicates could not be denied"
+        work.driver.notify(f"switch not begun: {words}")
+        work.driver.report(waiting_for=words)
+    return not is_replica
 
 
 def prepare_next(work: Work) -> None:
