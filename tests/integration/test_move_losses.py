@@ -15,6 +15,7 @@ from tests.support.flow import contents, paused_at, pauses, wait_reached, wait_u
 from tests.support.moving import Move, begin, quick, route_of
 from tests.support.pairs import Pair, _pair_servers, pair
 from vreplication import names
+from vreplication.cutover import deny
 from vreplication.mysql.processes import processes
 from vreplication.state import moves, verdicts
 from vreplication.state.moves import Side
@@ -146,6 +147,24 @@ def test_an_old_table_with_another_unique_key_is_not_switched_back_to(pair: Pair
     assert "the unique key added" in (result.reason or ""), result
     pair.target.admin.execute_raw("INSERT INTO t VALUES (5001, 1, 'open')")
     assert pair.target.admin.value("SELECT COUNT(*) FROM t") == ROWS + 2
+
+
+@pytest.mark.parametrize("pair", ["mysql-mariadb"], indirect=True)
+def test_an_original_whose_other_name_is_taken_stays_denied(pair: Pair) -> None:
+    """Of a move before, say: without its new name and without triggers it would take writes that nobody reads."""
+    fill(pair)
+    move = begin(pair, "t")
+    move.wait_serving(Side.TARGET, 2)
+    taken = names.retired_table("t", move.workflow)
+    pair.source.admin.execute_raw(f"CREATE TABLE {taken} (id INT PRIMARY KEY)")
+    move.ask(moves.COMPLETE)
+    result = move.result()
+    assert result.event == "failed", result
+    assert taken in (result.reason or "")
+    assert deny.is_denied(pair.source.admin, (pair.source.name, "t"), workflow=move.workflow)
+    pair.source.admin.execute_raw(f"DROP TABLE {taken}")
+    assert move.start().result().event == "complete"
+    assert pair.source.admin.value(f"SELECT COUNT(*) FROM {taken}") == ROWS
 
 
 @BOTH_WAYS

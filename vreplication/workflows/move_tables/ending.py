@@ -10,10 +10,11 @@ from __future__ import annotations
 import logging
 
 from vreplication.cutover import deny
+from vreplication.cutover.identity import table_identity
 from vreplication.cutover.sentry import drop_table
 from vreplication.engine import spool
 from vreplication.engine.result import Leftover, Result
-from vreplication.errors import Cancelled, Interrupted, LeaseHeld, Refused, Transient, VReplicationError
+from vreplication.errors import Cancelled, Interrupted, LeaseHeld, Refused, Terminal, Transient, VReplicationError
 from vreplication.mysql.ends import Route
 from vreplication.mysql.quoting import qualified
 from vreplication.mysql.server import is_mariadb
@@ -23,6 +24,7 @@ from vreplication.phases import Phase
 from vreplication.schema.introspect import exists
 from vreplication.state import journal, keytables, lease, moves, progress, source_marks, workflows
 from vreplication.state.moves import Decision, Move, Side
+from vreplication.state.workflows import TableRow
 from vreplication.workflows.move_tables import prepare, sides, streams
 from vreplication.workflows.move_tables.driver import MoveDriver
 from vreplication.workflows.move_tables.steps import Work
@@ -69,10 +71,24 @@ def _retire(source: Session, home: Session, workflow: str) -> None:
     left = [
         f"{qualified(t.source_schema, t.source_table)} TO {qualified(t.source_schema, t.retired_table)}"
         for t in workflows.tables(home, workflow)
-        if not exists(source, t.source_schema, t.retired_table)
+        if not _is_retired(source, t)
     ]
     if left:
         source.execute_raw(f"RENAME TABLE {', '.join(left)}")
+
+
+def _is_retired(source: Session, table: TableRow) -> bool:
+    """Raises Terminal where another one has the name: the triggers would go, and the original be open to writes."""
+    if not exists(source, table.source_schema, table.retired_table):
+        return False
+    found = table_identity(source, table.source_schema, table.retired_table, is_mariadb(source))
+    if found != table.source_identity and exists(source, table.source_schema, table.source_table):
+        name = f"{table.source_schema}.{table.retired_table}"
+        raise Terminal(
+            f"There is a table {name} on the source, which is not the original that is to be called so.",
+            cure="Rename or drop it, then go on with the same command.",
+        )
+    return True
 
 
 def _drop_retired(source: Session, home: Session, workflow: str) -> None:
