@@ -49,8 +49,9 @@ _STRUCTS = {1: "b", 2: "h", 4: "i", 8: "q"}
 class Place:
     """A column in the image. `size`: bytes of a fixed-size value; `prefix`: bytes of the length before another.
 
-    `literal`, `plain`: expression for the value as SQL literal text, and as a Python value. In them {p} is the place
-    of a fixed-size value, {a} and {b} begin and end of another; `names` are the objects that they use.
+    `literal`, `plain`: expression for the value as SQL literal text, and as a Python value; `shown`: for the literal of
+    a document's text, where `literal` keeps what no text can hold. In them {p} is the place of a fixed-size value, {a}
+    and {b} begin and end of another; `names` are the objects that they use.
     """
 
     column: Column
@@ -58,6 +59,7 @@ class Place:
     prefix: int = 0
     literal: str
     plain: str
+    shown: str = ""
     names: dict[str, Any] = field(default_factory=dict)
 
 
@@ -198,14 +200,15 @@ def _string(column: Column, kind: int, meta: int) -> Place:
     """A value behind its length. What is empty is '' in all of them."""
     prefix = meta if kind in (242, 245, 252, 255) else 1 if meta < 256 else 2
     slice_ = "data[{a}:{b}]"
-    name = column.data_type
+    name, shown = column.data_type, ""
     names: dict[str, Any] = {}
     if name in _TEXT:
         literal = f'("_{_charset(column)} X\'" + {slice_}.hex().upper() + "\'" if {{b}} > {{a}} else "\'\'")'
         plain = f"{slice_}.decode({_codec(column)!r})"
     elif name == "json":
-        names["json_literal"] = jsonb.literal
+        names |= {"json_literal": jsonb.literal, "json_shown": jsonb.shown, "text": text}
         literal = plain = f"json_literal({slice_})"
+        shown = f"text(json_shown({slice_}))"
     elif name in _FIXED_TEXT:
         names[f"text_{name}"] = _FIXED_TEXT[name]
         plain = f"text_{name}({slice_})"
@@ -218,7 +221,7 @@ def _string(column: Column, kind: int, meta: int) -> Place:
             f'("X\'" + {slice_}.hex().upper() + "\'" if {{b}} > {{a}} or {meta if name == "binary" else 0} else "\'\'")'
         )
         plain = slice_
-    return Place(column=column, prefix=prefix, literal=literal, plain=plain, names=names)
+    return Place(column=column, prefix=prefix, literal=literal, plain=plain, shown=shown, names=names)
 
 
 def _charset(column: Column) -> str:

@@ -22,16 +22,19 @@ class SqlText:
     """Rows as lists of SQL literals with commas between, conversions included, without parentheses.
 
     Before: the key, str. After: (key, values), both str. Nothing else of the image before is read.
+    as_text: ordinals of documents that become text: the expression that rebuilds one with all of its types may be one
+    that the target does not know.
     """
 
     key: tuple[Template, ...]
     values: tuple[Template, ...]
+    as_text: frozenset[int] = frozenset()
 
     null = "'NULL'"
     names: ClassVar[Mapping[str, Any]] = {}
 
     def value(self, place: Place) -> str:
-        return place.literal
+        return place.shown if place.column.ordinal in self.as_text else place.literal
 
     def before(self, laid: Sequence[Place]) -> Form:
         return Form(ordinals=frozenset(o for o, _ in self.key), row=_joined(self.key))

@@ -12,7 +12,8 @@ from typing import Any
 from vreplication.binlog.events import RowChange
 from vreplication.binlog.watch import Watch
 from vreplication.changes.codecs import PlainValues, SqlText
-from vreplication.schema.model import Column, TableMapping
+from vreplication.schema.literals import is_character
+from vreplication.schema.model import Column, ColumnPair, TableMapping
 
 FIRST = 0
 """The one table of a workflow that has one."""
@@ -32,9 +33,14 @@ def of_mapping(mapping: TableMapping, number: int = FIRST) -> Watch:
         codec=SqlText(
             key=tuple((p.source.ordinal, p.convert) for p in mapping.key),
             values=tuple((p.source.ordinal, p.convert) for p in mapping.pairs),
+            as_text=frozenset(p.source.ordinal for p in mapping.pairs if _becomes_text(p)),
         ),
         hidden=sum(key.index_type == "HASH" for key in mapping.source.keys),
     )
+
+
+def _becomes_text(pair: ColumnPair) -> bool:
+    return pair.source.data_type == "json" and is_character(pair.target)
 
 
 def of_ours(schema: str, columns: Callable[[str], tuple[Column, ...]]) -> list[Watch]:
