@@ -113,5 +113,5 @@ def test_the_values_for_helm_have_our_pools_and_our_bundle(tmp_path: Path) -> No
     values = yaml.safe_load((ROOT / "docs/examples/helm-values.yaml").read_text())
     pools = json.loads(yaml.safe_load(values["extraConfigMaps"]["vreplication-pools"]["data"])["pools.json"])
     assert {name: pool["slots"] for name, pool in pools.items()} == POOLS
-    bundles = json.loads(values["config"]["dag_processor"]["dag_bundle_config_list"])
+    bundles = values["dagProcessor"]["dagBundleConfigList"]
     assert in_airflow(tmp_path, _IS_BUNDLE, bundles[1]["classpath"]), "no such bundle"
