@@ -19,6 +19,7 @@ from alone import in_airflow
 from sandbox.databases import Database, create_database
 from sandbox.deployment import Deployment, descendants, is_there
 from sandbox.servers import RunningServer
+from tests.support import otel
 from tests.support.dag_runs import DagRun, opens_soon, trigger, unpause
 from tests.support.flow import call, definition, paused_at, settings, wait_reached, wait_until
 from tests.support.local_spark import WITHOUT
@@ -52,10 +53,16 @@ def shop(airflow: Deployment, database: Database) -> Iterator[Shop]:
         yield found
 
 
+@pytest.fixture
+def figures(airflow: Deployment) -> Iterator[otel.Received]:
+    with otel.received(airflow) as found:
+        yield found
+
+
 @pytest.mark.only_on("mariadb")
-def test_watched_and_approved_by_rest(shop: Shop) -> None:
+def test_watched_and_approved_by_rest(shop: Shop, figures: otel.Received) -> None:
     """Held at the gate without a worker slot, and verified again, until somebody approves; the result is the command's.
-    Its figures are on the page and in Airflow's own store all the time.
+    Its figures are on the page and in Airflow's own store all the time, and go to OpenTelemetry.
     """
     for consumer in consumers(shop.database):
         unpause(shop.airflow, consumer)
@@ -82,6 +89,7 @@ def test_watched_and_approved_by_rest(shop: Shop) -> None:
     result = run.result("clean_up")
     assert (result["event"], result["workflow"]) == ("complete", run.run_id)
     assert result["rows_copied"] > ROWS // 2
+    assert figures["airflow.vreplication.workflow_rows_copied_total", run.run_id] > ROWS // 2
     acts = {("triggered", "admin (Airflow)"), ("released", "editor (Airflow)")}
     assert acts <= events(shop, run.run_id).items()
     assert {"release noticed", "cut-over begun", "cut-over attempt"} <= events(shop, run.run_id).keys()

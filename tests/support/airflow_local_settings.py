@@ -1,4 +1,5 @@
-"""Airflow's own place for a deployment's policies, as the tests' Airflow has it: Spark may be left out.
+"""Airflow's own place for a deployment's policies, as the tests' Airflow has it: Spark may be left out,
+and figures may go to OpenTelemetry.
 
 What must stay true: a policy is asked of each task where its DAG is read, in the process that is going to run it, too;
 only the scheduler, whose forks run the tasks, has imported beforehand what takes each of them most of a second.
@@ -14,9 +15,10 @@ __all__ = ["task_policy"]
 
 
 def task_policy(task: Any) -> None:
-    from tests.support import local_spark
+    from tests.support import local_spark, otel
 
     local_spark.install_where_asked()
+    otel.begin_where_asked()
 
 
 if "scheduler" in sys.argv:

@@ -50,16 +50,23 @@ def _hook(is_checked: bool) -> Hook | None:
 
 @contextlib.contextmanager
 def figures_sent(url: SourceUrl, workflow: str) -> Iterator[None]:
-    """Those that Prometheus is told of this workflow, as gauges, where `[metrics] otel_on` is set.
+    """Those that Prometheus is told of this workflow, as gauges, where Airflow's own metrics go to OpenTelemetry.
 
     Not to StatsD, whose names would be those of all workflows together.
     """
-    if not conf.getboolean("metrics", "otel_on", fallback=False):
+    if not _is_otel():
         yield
         return
     send = functools.partial(send_figures, url, workflow)
     with beside(send, "figures", every=_FIGURES_SECONDS, patience=_END_SECONDS):
         yield
+
+
+def _is_otel() -> bool:
+    """Where several are on, Airflow takes the others."""
+    others = ("statsd_datadog_enabled", "statsd_on")
+    is_on = functools.partial(conf.getboolean, "metrics", fallback=False)
+    return is_on("otel_on") and not any(map(is_on, others))
 
 
 def send_figures(url: SourceUrl, workflow: str) -> None:
