@@ -6,7 +6,7 @@ VENV := .venv/bin
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help server server-stop site man reference install install-mysql install-kafka install-browser demo demo-move demo-feed test versions models soak airflow airflow-stop check bench bench-feed clean
+.PHONY: help server server-stop site man reference install install-mysql install-kafka install-browser demo demo-move demo-feed test every versions models soak airflow airflow-stop check bench bench-feed clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +36,9 @@ test: ## Install what is missing and run all tests, on MariaDB and on MySQL
 	@$(PYTHON) -m sandbox.install python java archive bytecode mariadb postgres keyring mysql kafka prometheus chromium browser
 	@$(VENV)/pytest tests -n 3 --dist loadgroup --no-loadscope-reorder
 
+every: ## All tests with all their cases, on both servers: about twice the time of `make test`
+	@$(MAKE) test VREPLICATION_EVERY_CASE=1
+
 versions: install install-mysql install-kafka ## A part of the tests on other versions of the servers (SERVERS="mariadb-11.8 mysql-8.0")
 	@$(PYTHON) -m sandbox.versions $(or $(SERVERS),$(shell $(PYTHON) -m sandbox.versions)) || true
 	@$(VENV)/python -m tests.versions $(SERVERS)
@@ -47,9 +50,9 @@ models: ## Explore the models of the protocol within larger bounds: some minutes
 soak: install install-mysql install-kafka ## kill -9 and hard cases as often as wanted, on both servers (KILLS=30 GROUPS=75 SEED=1)
 	@$(VENV)/python -m tests.soak $(if $(KILLS),--kills $(KILLS)) $(if $(SEED),--seed $(SEED)) $(SOAK)
 	@VREPLICATION_HARD_GROUPS=$(or $(GROUPS),75) VREPLICATION_HARD_SEED=$(or $(SEED),11) \
-	  $(VENV)/pytest tests/integration/test_flow_hard.py -n 2 --timeout 0 -s
+	  VREPLICATION_EVERY_CASE=1 $(VENV)/pytest tests/integration/test_flow_hard.py -n 2 --timeout 0 -s
 	@rm -f .sandbox/feed-soak; mkdir -p .sandbox
-	@VREPLICATION_FEED_SEEDS=$(or $(KILLS),30) VREPLICATION_FEED_TABLE=$(CURDIR)/.sandbox/feed-soak $(VENV)/pytest -n 2 \
+	@VREPLICATION_FEED_SEEDS=$(or $(KILLS),30) VREPLICATION_FEED_TABLE=$(CURDIR)/.sandbox/feed-soak VREPLICATION_EVERY_CASE=1 $(VENV)/pytest -n 2 \
 	  --timeout 0 $(foreach each,producer sources snapshot faults broker_faults leaderless,tests/integration/test_feed_$(each).py); \
 	  code=$$?; $(VENV)/python -m tests.support.soaked .sandbox/feed-soak; exit $$code
 

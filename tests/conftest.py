@@ -62,6 +62,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", f"in_turn: half of its cases, each value on both servers or on one in turn; all with {EVERY_CASE}=1"
     )
+    config.addinivalue_line("markers", f"seldom: costs more than it says beyond others; only with {EVERY_CASE}=1")
     config.addinivalue_line(
         "markers", f"either: each case on one of the servers, a module's tests in turn; on both with {EVERY_CASE}=1"
     )
@@ -106,6 +107,8 @@ def _take_turns(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 def _is_left_out(item: pytest.Item, seen: dict[tuple[str, int], list[str]]) -> bool:
     """Of a product of values, where their places add up to an odd number: each value stays, of three each pair."""
+    if item.get_closest_marker("seldom"):
+        return True
     marker = item.get_closest_marker("in_turn")
     if marker is None:
         return _is_on_the_other_server(item, seen)

@@ -49,7 +49,9 @@ def _run(version: Version) -> str:
     more = os.environ.get(ARGUMENTS, "").split()
     command = [sys.executable, "-m", "pytest", *(more or PARTS), "-k", version.flavor, "-n", "2", "--dist", "loadgroup"]
     print(f"\n{version.name}: {' '.join(command[2:])}", flush=True)
-    done = subprocess.run(command, cwd=ROOT, env={**os.environ, **version.environment}, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, "VREPLICATION_EVERY_CASE": "1", **version.environment}, check=False
+    )
     return f"{'passed' if done.returncode == 0 else 'FAILED'} in {(time.monotonic() - began) / 60:.0f} min"
 
 

@@ -207,6 +207,7 @@ def test_processes_of_copy_of_replicate_and_of_cut_over_killed(shop: Shop, pause
 
 
 @pytest.mark.only_on("mariadb")
+@pytest.mark.seldom
 def test_a_signal_to_all_processes_of_a_task_is_no_failure(shop: Shop, pauses: Path) -> None:
     """As a service manager stops a worker: Spark's JVM goes first, then the task hears of it."""
     with paused_at(pauses, "copy.after_select"):

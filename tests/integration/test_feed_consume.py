@@ -424,6 +424,7 @@ def test_the_one_that_reads_hangs_and_wakes_up_late(
 
 
 @pytest.mark.only_on("mysql")
+@pytest.mark.seldom
 def test_kafka_goes_away(kafka_cluster: Cluster, database: Database, session: Session, t: Layout) -> None:
     feed = FeedWriter(kafka_cluster, 2)
     with Consuming(feed.address(), database.url, "transaction") as one:

@@ -219,6 +219,7 @@ def test_a_full_disk_stops_it_and_nothing_is_lost(
 
 
 @pytest.mark.only_on("mysql")
+@pytest.mark.seldom
 def test_brokers_that_stand_still_for_longer_than_a_transaction_may_last(
     begin: Callable[..., Running], kafka_cluster: Cluster, database: Database
 ) -> None:

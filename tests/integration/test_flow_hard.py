@@ -60,6 +60,7 @@ def late(monkeypatch: pytest.MonkeyPatch) -> dict[str, Callable[[], None]]:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.usefixtures("quick")
+@pytest.mark.either
 def test_a_hard_case_gives_what_a_plain_alter_gives(server: RunningServer, late: dict[str, Callable[[], None]]) -> None:
     ended: Counter[str] = Counter()
     database = create_database(server)

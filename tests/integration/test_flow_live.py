@@ -92,6 +92,7 @@ def check_lines(lines: list[dict[str, object]], database: Database) -> None:
 @pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.timeout(400)
+@pytest.mark.seldom
 def test_manual_cutover_waits_for_release_and_cleanup_drops_the_original(database: Database) -> None:
     make(database, rows=1_000)
     with Workload(database.app_url, "orders", rows=1_000, writers=1, readers=1, rate=30, xa=True) as workload:

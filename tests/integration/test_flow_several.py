@@ -15,7 +15,7 @@ from sandbox import orders
 from sandbox.databases import Database
 from sandbox.proof import keep_copy, prove
 from sandbox.workload import Workload
-from tests.support.flow import Ended, call, command, finish, paused_at, pauses, wait_until
+from tests.support.flow import Ended, call, finish, paused_at, pauses, wait_until
 from tests.support.forked import Forked
 from tests.support.run_ddl import replicates, start
 from vreplication.mysql.session import connect
@@ -91,11 +91,10 @@ def ends(ended: Ended) -> dict[str, str]:
     return {str(each["table"]): str(each["event"]) for each in ended.last["tables"]}
 
 
-@pytest.mark.spark
-def test_all_are_changed_with_one_reader_and_nothing_is_lost(tables: Database) -> None:
+def test_all_are_changed_with_one_reader_and_nothing_is_lost(tables: Database, tmp_path: Path) -> None:
     """Held at their gates they are released together; what was asked of all holds for those that have not begun."""
     with written_to(tables) as workloads:
-        running = command(tables, *words("--cutover", "manual", "--tables-at-once", "1"))
+        running = start(tables, tmp_path, words("--cutover", "manual", "--tables-at-once", "1")).process
         wait_at_gates(tables, running)
         wait_until(lambda: dumps(tables) == 1, "each table has a reader of its own")
         (process,) = replicates(running.pid)

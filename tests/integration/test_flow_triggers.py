@@ -23,7 +23,7 @@ from vreplication.schema import triggers
 from vreplication.state import workflows
 from vreplication.workflows import operate
 
-pytestmark = pytest.mark.usefixtures("quick")
+pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.either]
 
 
 @pytest.fixture

@@ -61,9 +61,15 @@ def numbers(lakes: LakeServer, lake: Path, bare: Layout) -> list[int]:
 @pytest.mark.only_on("mysql")
 @pytest.mark.parametrize(
     "point",
-    ["lake.before_stage", "lake.before_manifest", "lake.files_written", "lake.after_manifest", "lake.staged"],
+    [
+        "lake.before_manifest",
+        *(
+            pytest.param(p, marks=pytest.mark.seldom)
+            for p in ("lake.before_stage", "lake.files_written", "lake.staged")
+        ),
+        "lake.after_manifest",
+    ],
 )
-@pytest.mark.in_turn
 def test_killed_and_gone_on_with(
     kafka: Cluster, bare: Layout, lakes: LakeServer, lake: Path, tmp_path: Path, point: str
 ) -> None:
@@ -97,9 +103,13 @@ def filled(lakes: LakeServer, feed: FeedWriter, lake: Path) -> bool:
 
 @pytest.mark.only_on("mysql")
 @pytest.mark.parametrize(
-    "point", ["lake.compact.before_removal", "lake.compact.before_manifest", "lake.compact.after_manifest"]
+    "point",
+    [
+        pytest.param("lake.compact.before_removal", marks=pytest.mark.seldom),
+        "lake.compact.before_manifest",
+        pytest.param("lake.compact.after_manifest", marks=pytest.mark.seldom),
+    ],
 )
-@pytest.mark.in_turn
 def test_a_compaction_that_is_killed(
     kafka: Cluster, bare: Layout, lakes: LakeServer, lake: Path, tmp_path: Path, point: str
 ) -> None:
@@ -246,6 +256,7 @@ def test_values_of_every_kind(begin: Callable[..., Running], database: Database,
 
 
 @pytest.mark.only_on("mysql")
+@pytest.mark.seldom
 def test_kafka_goes_away(bare: Layout, lakes: LakeServer, lake: Path) -> None:
     """It is waited for, by the same process."""
     with private_kafka() as cluster:

@@ -23,6 +23,8 @@ from vreplication.errors import SourceChanged
 from vreplication.mysql.server import Xid
 from vreplication.mysql.session import Session, SqlError, connect
 
+pytestmark = pytest.mark.either
+
 T = "CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(20))"
 LONG = f"X'{'ab' * 64}',X'{'cd' * 64}',2147483647"
 BINARY = "X'00FF2C275C',X'01',0"

@@ -28,7 +28,7 @@ from vreplication.workflows import blocking, operate
 from vreplication.workflows.online_ddl import tasks
 from vreplication.workflows.online_ddl.tasks import Stage
 
-pytestmark = pytest.mark.usefixtures("quick")
+pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.either]
 
 
 def migrated(database: Database, alter: str = ALTER, window: str = "24h", **more: str) -> Run:

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.either
 
 
 @pytest.mark.xdist_group("kafka_cluster")
+@pytest.mark.seldom
 def test_two_servers_into_a_third_are_proved(tmp_path: Path) -> None:
     """In the group of those who have brokers of their own: not beside them."""
     demo, said = Demo(rows=1_000, folder=tmp_path / "demo", seconds=2.0, down=1.0, rate=20.0), io.StringIO()

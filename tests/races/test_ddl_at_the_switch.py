@@ -11,6 +11,8 @@ from vreplication.phases import Phase
 from vreplication.state import workflows
 from vreplication.workflows.online_ddl import retrying
 
+pytestmark = pytest.mark.either
+
 PARTITIONED = "CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(20), u INT) PARTITION BY HASH (id) PARTITIONS 2"
 EMPTIES = {
     "truncate": ("", "TRUNCATE TABLE t"),

@@ -37,7 +37,7 @@ def trusted(database: Database) -> Iterator[None]:
         yield
 
 
-pytestmark = pytest.mark.usefixtures("trusted")
+pytestmark = [pytest.mark.usefixtures("trusted"), pytest.mark.either]
 
 
 CHANGES = (

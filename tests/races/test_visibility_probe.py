@@ -34,6 +34,7 @@ END"""
 Seen = dict[int, int]
 
 
+@pytest.mark.seldom
 def test_reader_behind_a_marker_sees_all_before_it(database: Database, capsys: pytest.CaptureFixture[str]) -> None:
     is_mariadb = database.server.is_mariadb
     database.admin.execute_raw("CREATE TABLE t (id INT PRIMARY KEY, v INT NOT NULL)")

@@ -16,6 +16,8 @@ from vreplication.mysql.session import connect
 from vreplication.phases import Phase
 from vreplication.state import workflows
 
+pytestmark = pytest.mark.either
+
 
 def act(live: Live, *words: str) -> Command:
     return run_ddl.start(live.database, live.logs, (*words, "--json"))
@@ -62,6 +64,7 @@ def test_killed_then_run_on_by_its_id_alone(live: Live) -> None:
 
 @pytest.mark.slow
 @pytest.mark.in_turn("mariadb")
+@pytest.mark.seldom
 def test_sigterm_ends_it_again_and_again_and_the_same_command_goes_on(live: Live) -> None:
     """In the order of the flow; each start goes on where the last one was ended."""
     for point in ("prepare.tables_made", "copy.before_land", "verify.began", "cutover.locked", "workflow.switched"):

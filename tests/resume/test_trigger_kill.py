@@ -12,6 +12,8 @@ from tests.support import triggered
 from tests.support.flow import paused_at, settings
 from tests.support.run_ddl import start, wait_gone, wait_reached
 
+pytestmark = pytest.mark.either
+
 WORDS = (
     *("online-ddl", "--table", "t", "--alter", triggered.ALTER, "--workflow", "w", "--triggers", "preserve"),
     *("--revert-window", "1d", "--yes", "--json"),

@@ -13,6 +13,8 @@ from tests.support.related import ALTER, TABLES, Related, create
 from tests.support.run_ddl import start, wait_reached
 from vreplication.mysql.session import Session, connect
 
+pytestmark = pytest.mark.either
+
 WORDS = ("--table", "orders", "--table", "items", "--alter", ALTER, "--workflow", "atomic", "--atomic")
 
 

@@ -8,6 +8,8 @@ import kills
 import pytest
 from live_setup import Live
 
+pytestmark = pytest.mark.either
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(4))

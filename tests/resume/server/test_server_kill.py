@@ -9,6 +9,8 @@ from tests.support.flow import paused_at
 from vreplication.mysql.session import connect
 from vreplication.state import verdicts
 
+pytestmark = pytest.mark.either
+
 # Other points, other victims: test_kill.py here, and `make soak` all of them.
 CHAINS = (
     ("copy.before_land", "workflow.gate_open", "cutover.rename_pending", "workflow.switched"),

@@ -22,7 +22,7 @@ from vreplication.workflows import stages
 from vreplication.workflows.online_ddl import tasks
 from vreplication.workflows.online_ddl.tasks import Stage
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.either]
 STOP_SECONDS = 5.0
 WINDOW = "Sat 02:00-04:00 UTC"
 MONDAY, SATURDAY = datetime(2026, 11, 23, 12, 0, tzinfo=UTC), datetime(2026, 11, 28, 2, 0, tzinfo=UTC)

@@ -23,6 +23,8 @@ from vreplication.mysql.session import Session, connect
 from vreplication.planning.spec import Spec
 from vreplication.state import journal
 
+pytestmark = pytest.mark.either
+
 
 def stopped_at(live: Live, point: str) -> Ended:
     """The command, ended by Ctrl-C when it stands there."""
