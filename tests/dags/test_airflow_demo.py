@@ -70,6 +70,7 @@ def demo() -> Iterator[Demo]:
         found.end(found.begin("stop"))
 
 
+@pytest.mark.seldom
 def test_started_once_whoever_asks_and_ended_with_all_that_it_started(demo: Demo) -> None:
     port = str(free_port())
     calls = [demo.begin("start", AIRFLOW_PORT=port) for _ in range(2)]

@@ -44,6 +44,7 @@ def page(shop: Shop, run: DagRun) -> dict[str, object]:
     return found if status == 200 else {"pulse": [], "advice": None}
 
 
+@pytest.mark.seldom
 def test_a_release_that_the_dead_scheduler_misses_is_told_and_carried_on_by_command(
     shop: Shop, scheduler: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

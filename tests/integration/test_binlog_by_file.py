@@ -29,6 +29,8 @@ from vreplication.binlog.wire import Wire, origin_of
 from vreplication.errors import SourceChanged
 from vreplication.mysql.session import Session, connect
 
+pytestmark = pytest.mark.either
+
 
 @dataclass(slots=True)
 class Log:

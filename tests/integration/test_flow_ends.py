@@ -20,7 +20,7 @@ from vreplication.state import gate, journal, lease, workflows
 from vreplication.workflows import operate
 from vreplication.workflows.online_ddl import run as online_ddl
 
-pytestmark = pytest.mark.usefixtures("quick")
+pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.either]
 TABLE = "CREATE TABLE t (id INT PRIMARY KEY, a VARCHAR(20), b INT) ENGINE=InnoDB CHARACTER SET utf8mb4"
 
 

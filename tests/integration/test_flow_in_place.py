@@ -25,7 +25,7 @@ from vreplication.workflows import operate, stages
 from vreplication.workflows.online_ddl import tasks
 from vreplication.workflows.online_ddl.tasks import Stage
 
-pytestmark = pytest.mark.usefixtures("quick")
+pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.either]
 ADD = "ADD COLUMN z VARCHAR(9) NOT NULL DEFAULT 'x'"
 
 

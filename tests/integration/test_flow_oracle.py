@@ -21,7 +21,7 @@ from vreplication.phases import Phase
 from vreplication.progress import snapshot
 from vreplication.workflows import operate
 
-pytestmark = pytest.mark.usefixtures("quick")
+pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.either]
 
 
 def make(database: Database, *statements: str) -> None:

@@ -11,7 +11,7 @@ from tests.support.flow import altered_copy, begin, contents, definition, paused
 from vreplication.mysql.session import Session, connect
 from vreplication.state import workflows
 
-pytestmark = pytest.mark.usefixtures("quick")
+pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.either]
 
 KEYS = {
     "composite": (

@@ -162,6 +162,7 @@ def test_another_protocol_is_refused(kafka: Cluster, lakes: LakeServer, lake: Pa
         lakes.fill(feed.address(), lake)
 
 
+@pytest.mark.seldom
 def test_a_topic_that_is_another_one(kafka: Cluster, lakes: LakeServer, lake: Path) -> None:
     feed = FeedWriter(kafka, 1)
     with feed.transaction():
@@ -179,6 +180,7 @@ def test_a_topic_that_is_another_one(kafka: Cluster, lakes: LakeServer, lake: Pa
     assert read(lakes, lake) == [(1, 1)]
 
 
+@pytest.mark.seldom
 def test_a_value_in_parts(kafka: Cluster, lakes: LakeServer, lake: Path) -> None:
     """Also where it is cut between two batches, inside of a letter, with a Resolved of earlier rows between."""
     big = layout("big", ("id", "int"), ("a", "longtext"))
@@ -203,6 +205,7 @@ def test_a_value_in_parts(kafka: Cluster, lakes: LakeServer, lake: Path) -> None
         lakes.fill(feed.address(), lake)
 
 
+@pytest.mark.seldom
 def test_a_large_transaction_comes_whole(kafka: Cluster, lakes: LakeServer, lake: Path) -> None:
     """It is many batches of Spark's and two Kafka transactions; the other partition's watermark does not help."""
     feed = FeedWriter(kafka, 2)
@@ -224,6 +227,7 @@ def test_a_large_transaction_comes_whole(kafka: Cluster, lakes: LakeServer, lake
     assert read(lakes, lake) == [(number, number) for number in range(4001)]
 
 
+@pytest.mark.seldom
 def test_the_number_of_partitions_changes(kafka: Cluster, lakes: LakeServer, lake: Path, tmp_path: Path) -> None:
     """2 → 3 → 2 → 3: rows move, rows behind the old one's time come again, Admin comes to one partition later."""
     feed = FeedWriter(kafka, 2)

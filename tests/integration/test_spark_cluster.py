@@ -26,6 +26,8 @@ from tests.support.flow import Ended, finish, wait_until
 from tests.support.running_airflow import free_port
 from vreplication.mysql.session import connect
 
+pytestmark = pytest.mark.either
+
 ROWS = 10_000
 HOME = Path(pyspark.__file__).parent
 HOST = "127.0.0.1"

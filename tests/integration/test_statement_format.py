@@ -22,6 +22,8 @@ from vreplication.errors import SourceChanged
 from vreplication.mysql.session import SqlError, connect
 from vreplication.mysql.url import SourceUrl
 
+pytestmark = pytest.mark.either
+
 Steps = tuple[str, ...]
 
 OBJECTS = """

@@ -14,6 +14,8 @@ from vreplication.apply import rounds
 from vreplication.settings import SIDECAR
 from vreplication.state import keytables
 
+pytestmark = pytest.mark.either
+
 ALTER = "ADD UNIQUE KEY one (u)"
 PATHS = ("rows", "server")
 

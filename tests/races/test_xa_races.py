@@ -11,6 +11,8 @@ from vreplication.mysql.session import Session, connect
 from vreplication.state import workflows
 from vreplication.workflows.online_ddl import prepare
 
+pytestmark = pytest.mark.either
+
 BRANCH = "'branch','b',1"
 NAMED = "X'6272616e6368'"
 """'branch', as the reasons of the workflow name it."""
