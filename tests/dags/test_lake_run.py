@@ -28,6 +28,7 @@ def lake_of(run: DagRun, directory: Path) -> dict[str, Any]:
 
 
 @pytest.mark.only_on("mariadb")
+@pytest.mark.seldom
 def test_filled_killed_shown_and_compacted(
     airflow: Deployment, source: Database, sink: str, lakes: LakeServer, tmp_path: Path
 ) -> None:

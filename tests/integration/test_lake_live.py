@@ -279,6 +279,7 @@ def test_kafka_goes_away(bare: Layout, lakes: LakeServer, lake: Path) -> None:
 
 
 @pytest.mark.only_on("mysql")
+@pytest.mark.seldom
 def test_commands(kafka: Cluster, bare: Layout, lakes: LakeServer, lake: Path, tmp_path: Path) -> None:
     feed = FeedWriter(kafka, 1)
     with feed.transaction():

@@ -263,6 +263,7 @@ def held(live: Live, branches: int) -> None:
 @pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.in_turn("mysql")
+@pytest.mark.seldom
 def test_ctrl_c_and_kill_while_spark_copies(live: Live) -> None:
     """The JVM and the Python workers end with it; one that is in the middle of a chunk lands nothing."""
     words = ("--copy-path", "rows")
