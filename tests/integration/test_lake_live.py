@@ -64,10 +64,9 @@ def numbers(lakes: LakeServer, lake: Path, bare: Layout) -> list[int]:
     [
         "lake.before_manifest",
         *(
-            pytest.param(p, marks=pytest.mark.seldom)
-            for p in ("lake.before_stage", "lake.files_written", "lake.staged")
+            pytest.param(point, marks=pytest.mark.seldom)
+            for point in ("lake.before_stage", "lake.files_written", "lake.staged", "lake.after_manifest")
         ),
-        "lake.after_manifest",
     ],
 )
 def test_killed_and_gone_on_with(
