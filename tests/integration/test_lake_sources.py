@@ -45,6 +45,7 @@ def sources(both: tuple[Database, Database]) -> dict[str, list[tuple[Any, ...]]]
     return {"a": held(mysql, "a"), "b": held(mariadb, "b"), "shared": shared}
 
 
+@pytest.mark.seldom
 def test_the_lake_is_both_sources_at_each_time(
     begin: Callable[..., Running],  # noqa: F811
     both: tuple[Database, Database],  # noqa: F811
