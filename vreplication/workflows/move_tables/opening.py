@@ -121,7 +121,7 @@ def _allow_other(work: Work) -> None:
 def _rename(home: Session, move: Move, workflow: str) -> None:
     """The tables get their names, all at once; what is not there by its hidden name was renamed before."""
     left = []
-    # F20: by identity, for a RENAME before us may have been done and its answer lost.
+    # F20: a RENAME before us may have been done and its answer lost.
     for table in _hidden(home, move, workflow):
         old, new = (qualified(move.target_schema, name) for name in (table.shadow_table, table.source_table))
         left.append(f"{old} TO {new}")

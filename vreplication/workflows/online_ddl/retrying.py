@@ -37,7 +37,7 @@ class Failed:
 def pause(driver: Driver, server: Server, row: WorkflowRow, failed: Failed) -> None:
     """After the first attempt 0 seconds, then 5, 10, 30, 60, 60, …"""
     seconds = CUTOVER_RETRY_SECONDS[min(failed.number, len(CUTOVER_RETRY_SECONDS)) - 1]
-    held = {_who(blocker) for blocker in failed.blocked_by if blocker.age_seconds >= _LOCK_SECONDS}
+    held = _holding(row, failed)
     began, least = SYSTEM.monotonic(), min(float(failed.number), _RAREST_SECONDS)
     while (passed := SYSTEM.monotonic() - began) < seconds:
         if held and passed >= least and not held & _blocking(driver, server, row):
@@ -48,6 +48,12 @@ def pause(driver: Driver, server: Server, row: WorkflowRow, failed: Failed) -> N
             driver.report(waiting_for=failed.why)
         driver.wait(min(_LOOK_SECONDS, seconds - passed))
     driver.check()
+
+
+def _holding(row: WorkflowRow, failed: Failed) -> set[object]:
+    """Of whom can be seen that they are gone: not who holds a relative, or a table that a trigger uses."""
+    table = f"{row.source_schema}.{row.source_table}"
+    return {_who(b) for b in failed.blocked_by if b.table == table and b.age_seconds >= _LOCK_SECONDS}
 
 
 def _blocking(driver: Driver, server: Server, row: WorkflowRow) -> set[object]:
