@@ -79,6 +79,43 @@ asyncio.run(main())
 """
 
 
+LEFT = """
+import threading
+from types import SimpleNamespace
+from vreplication.airflow import ending, operators
+from vreplication.engine.result import Leftover, Result
+from vreplication.mysql.session import connect
+from vreplication.mysql.url import parse
+from vreplication.phases import Phase
+from vreplication.state import workflows
+from vreplication.workflows.stages import Ended
+
+url, carries_out = parse(sys.argv[1]), sys.argv[2] == "carried out"
+stage = SimpleNamespace(url=url, workflow="w")
+left = Leftover(what="shadow table", command="vreplication cancel w")
+failed = Ended(Result(event="failed", workflow="w", reason="gone", leftovers=(left,)), may_retry=False)
+
+class Clock:
+    now = 0.0
+    def monotonic(self): return self.now
+    def sleep(self, seconds):
+        self.now += seconds
+        if carries_out:
+            with connect(url) as session:
+                workflows.move(session, "w", Phase.CANCELLED, "by whoever drives it")
+
+class Copy(operators.CopyOperator):
+    is_measured = has_progress = False
+    def read(self, context): return SimpleNamespace(stage=lambda stop: stage)
+
+def work(stage): raise failed
+
+ending.time, operators.store_end = Clock(), lambda *_: None
+try:
+    Copy(task_id="copy").run_stage({}, work)
+except Exception as error:
+    tell(type(error).__name__)
+"""
 STARVED = """
 import asyncio, os, time
 from types import SimpleNamespace
@@ -284,3 +321,19 @@ tell(told)
     expected = [["source_conn_id", "workflow"], trigger, "proceed", 2, "w", "the disk was full"]
     expected += ["AirflowSkipException", False, "w", 2 * 86400]
     assert in_airflow(tmp_path, code) == expected
+
+
+@pytest.mark.parametrize(
+    ("end", "told"), [("carried out", "AirflowSkipException"), ("left as it is", "AirflowFailException")]
+)
+def test_what_fails_under_a_cancel_is_skipped_when_that_has_been_carried_out(
+    database: Database, tmp_path: Path, end: str, told: str
+) -> None:
+    """Where something is left, another process may be removing it this moment."""
+    with connect(database.url) as session:
+        layout.install(session)
+        workflows.create(session, workflow_row("w", phase=Phase.COPYING))
+        workflows.request_cancel(session, "w")
+    url = database.url
+    address = f"mysql://{url.user}:{url.password}@{url.host}:{url.port}/{url.database}"
+    assert in_airflow(tmp_path, LEFT, address, end) == told

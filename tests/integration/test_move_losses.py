@@ -14,7 +14,7 @@ import pytest
 from tests.support import local_spark
 from tests.support.flow import contents, paused_at, pauses, wait_reached, wait_until
 from tests.support.moving import Move, begin, quick, route_of
-from tests.support.pairs import Pair, _pair_servers, pair
+from tests.support.pairs import FOLLOW, Pair, _pair_servers, pair
 from vreplication import names
 from vreplication.cutover import deny
 from vreplication.mysql.processes import processes
@@ -29,14 +29,6 @@ pytestmark = pytest.mark.usefixtures("quick", "unsampled")
 BOTH_WAYS = pytest.mark.parametrize("pair", ["mysql-mariadb", "mariadb-mysql"], indirect=True)
 ROWS = 300
 HIDDEN = names.shadow_table("t")
-FOLLOW = {
-    True: ("CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_PORT=1, MASTER_USER='x'", "SLAVE", "RESET SLAVE ALL"),
-    False: (
-        "CHANGE REPLICATION SOURCE TO SOURCE_HOST='127.0.0.1', SOURCE_PORT=1, SOURCE_USER='x'",
-        "REPLICA",
-        "RESET REPLICA ALL",
-    ),
-}
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from sandbox.databases import Database, grant_statements
-from tests.support.pairs import Pair
+from tests.support.pairs import FOLLOW, Pair
 from vreplication.mysql.quoting import ident
 from vreplication.mysql.session import Session, connect
 from vreplication.planning import privileges
@@ -22,14 +22,6 @@ from vreplication.workflows.move_tables.spec import make_move_spec
 from vreplication.workflows.registry import KINDS
 
 PLAIN = "(id INT PRIMARY KEY, v INT, s VARCHAR(20) COLLATE utf8mb4_bin, j JSON) COLLATE utf8mb4_unicode_ci"
-FOLLOW = {
-    True: ("CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_PORT=1, MASTER_USER='x'", "SLAVE", "RESET SLAVE ALL"),
-    False: (
-        "CHANGE REPLICATION SOURCE TO SOURCE_HOST='127.0.0.1', SOURCE_PORT=1, SOURCE_USER='x'",
-        "REPLICA",
-        "RESET REPLICA ALL",
-    ),
-}
 ONE_WAY = pytest.mark.parametrize("pair", ["mysql-mariadb", "mariadb-mysql"], indirect=True)
 
 

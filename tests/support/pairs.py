@@ -16,6 +16,15 @@ from sandbox.databases import Database, create_database
 from sandbox.servers import RunningServer
 from tests.support.private_server import private_server
 
+FOLLOW = {
+    True: ("CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_PORT=1, MASTER_USER='x'", "SLAVE", "RESET SLAVE ALL"),
+    False: (
+        "CHANGE REPLICATION SOURCE TO SOURCE_HOST='127.0.0.1', SOURCE_PORT=1, SOURCE_USER='x'",
+        "REPLICA",
+        "RESET REPLICA ALL",
+    ),
+}
+"""By whether it is MariaDB: become a replica of a server that is not there; its word in statements; be one no more."""
 DIRECTIONS = ("mysql-mariadb", "mariadb-mysql", "mysql-mysql", "mariadb-mariadb")
 
 
