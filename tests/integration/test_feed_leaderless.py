@@ -66,16 +66,18 @@ def test_a_transaction_that_ends_beside_a_partition_without_a_leader(
 
     monkeypatch.setattr(FeedProducer, "commit", cut)
     database.admin.execute_raw(f"INSERT INTO t VALUES {','.join(f'({id},0,0)' for id in range(40))}")
-    wait_until(lambda: feed.error, "it is not killed", 60)
+    wait_until(lambda: feed.error, "it is not killed")
     monkeypatch.setattr(FeedProducer, "commit", commit)
     monkeypatch.setattr(FeedProducer, "close", close)
     if end == "aborted":
         _take_leader(kafka_cluster, feed)
+        with pytest.raises(Transient):
+            Broker(feed.feed.address).bounds_of([(feed.feed.address.topic, 1)])
     again = begin(**options)
-    wait_until(lambda: again.error or _is_ended(feed), "the transaction does not end", 60)
+    wait_until(lambda: again.error or _is_ended(feed), "the transaction does not end")
     kafka_cluster.start(LONELY)
     database.admin.execute_raw("UPDATE t SET n=1 WHERE id<9")
-    again.wait_sent(database, 60)
+    again.wait_sent(database)
     assert sent(feed.feed) == logged(database, start)
     check_numbers(feed.feed)
     assert check(feed.feed.address).rows == 49
@@ -88,16 +90,16 @@ def _topic(kafka: Cluster, name: str) -> Any:
     admin = kafka.admin()
     admin.create_topics([made])[name].result(30)
     address = parse(f"kafka://{kafka.bootstrap}/{name}")
-    wait_until(lambda: kafka._leads_all(admin, name), "no leader", 30)
+    wait_until(lambda: kafka._leads_all(admin, name), "no leader")
     return address
 
 
 def _take_leader(kafka: Cluster, feed: Running) -> None:
     kafka.kill(LONELY)
     topic = feed.feed.address.topic
-    wait_until(lambda: kafka.leader(topic, 1) == -1, "it has a leader yet", 30)
+    wait_until(lambda: kafka.leader(topic, 1) == -1, "it has a leader yet")
     for name in ("__transaction_state", feed.feed.progress_topic):
-        wait_until(lambda: kafka.leader(name) >= 0, "no leader", 30)  # noqa: B023
+        wait_until(lambda: kafka.leader(name) >= 0, "no leader")  # noqa: B023
 
 
 def _is_ended(feed: Running) -> bool:

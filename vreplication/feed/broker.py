@@ -42,6 +42,8 @@ _AGAIN = frozenset(
         *(KafkaError.CONCURRENT_TRANSACTIONS, KafkaError.NETWORK_EXCEPTION, KafkaError.NOT_CONTROLLER),
         *(KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART),
         *(KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT),
+        # What librdkafka says of offsets ("No leaders found") while a partition has no leader.
+        KafkaError._NOENT,
         *(KafkaError.REPLICA_NOT_AVAILABLE, KafkaError.OFFSET_NOT_AVAILABLE, KafkaError.KAFKA_STORAGE_ERROR),
     }
 )
