@@ -86,7 +86,7 @@ def test_started_once_whoever_asks_and_ended_with_all_that_it_started(demo: Demo
     wait_until(lambda: phases(where) == {"d1": "complete", "m1": "switched"}, f"{phases(where)}", 200.0, 1.0)
     killed = noted(where)["scheduler"]
     os.kill(killed, signal.SIGKILL)
-    wait_until(lambda: not is_there(killed), "it is killed", 30.0)
+    wait_until(lambda: not is_there(killed), "it is killed")
     assert not demo.is_well(), "nobody acts, and nobody is told"
     wait_until(demo.is_well, "it is not started again", 120.0, 0.5)
     assert noted(where)["scheduler"] != killed

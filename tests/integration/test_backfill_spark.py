@@ -66,7 +66,7 @@ def test_an_error_keeps_its_class(spark: Any, case: Case, monkeypatch: pytest.Mo
     with pytest.raises(BadValue, match="max_allowed_packet"):
         case.run(spark=spark)
     # Told by a listener, which hears of the end a little later.
-    wait_until(lambda: not spark.statusTracker().getActiveJobsIds(), 20)
+    wait_until(lambda: not spark.statusTracker().getActiveJobsIds())
 
 
 JOBS = "jobs: [{name: j, source: a, target: b, table: s, target_table: t, time_column: at}]"

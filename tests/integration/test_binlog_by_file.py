@@ -58,7 +58,7 @@ class Log:
         with connect(self.database.url) as session:
             place = position.begin(session, is_mariadb, lambda: self.run("INSERT INTO u VALUES (NULL)"))
             server_id = position.draw_server_id(session)
-        wait_until(lambda: origin_of(self.database.url, place, server_id) is not None, "its origin is not told", 30.0)
+        wait_until(lambda: origin_of(self.database.url, place, server_id) is not None, "its origin is not told")
         return replace(place, origin=origin_of(self.database.url, place, server_id))
 
     def flush(self) -> None:
@@ -375,7 +375,7 @@ def test_a_file_that_was_purged(alone: Log) -> None:
         alone.run(f"PURGE BINARY LOGS TO '{here(alone.database).file}'")
         return len(alone.database.admin.rows("SHOW BINARY LOGS")) == 1
 
-    wait_until(is_gone, "a dump still holds a file", 30.0)
+    wait_until(is_gone, "a dump still holds a file")
     alone.write(2)
     assert group.items
     # Of the transactions behind this place none was purged.

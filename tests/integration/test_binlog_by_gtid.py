@@ -137,7 +137,7 @@ def purge(database: Database) -> None:
         database.admin.execute_raw(f"PURGE BINARY LOGS TO '{last}'")
         return len(database.admin.rows("SHOW BINARY LOGS")) == 1
 
-    wait_until(is_gone, "a dump still holds a file", 30.0)
+    wait_until(is_gone, "a dump still holds a file")
 
 
 def test_another_history_is_told(database: Database, ours: Session) -> None:

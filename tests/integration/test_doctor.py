@@ -107,7 +107,7 @@ def test_a_log_that_a_failed_workflow_would_read_is_gone(database: Database, ses
         database.admin.execute_raw(f"PURGE BINARY LOGS TO '{last}'")
         return len(database.admin.rows("SHOW BINARY LOGS")) == 1
 
-    wait_until(is_gone, "the run's dump still holds a file", 30.0)
+    wait_until(is_gone, "the run's dump still holds a file")
     code, found = doctor()
     assert (code, [what for kind, what, _ in found if kind == "binary log"]) == (1, ["w"])
 

@@ -126,11 +126,11 @@ def test_other_tables_watermarks_move_on(
             session.execute_raw(f"INSERT INTO {t} VALUES ({id},'y',1)")
             session.execute_raw(f"INSERT INTO {u} VALUES ({id},'y',1)")
             session.execute_raw("COMMIT")
-    wait_until(lambda: feed.error or seen(feed, u) == (20, True), "one table waits for another's rows", 90)
+    wait_until(lambda: feed.error or seen(feed, u) == (20, True), "one table waits for another's rows")
     assert feed.error is None
     assert seen(feed, t)[0] < _ROWS
     held.free.set()
-    feed.wait_sent(database, 60)
+    feed.wait_sent(database)
     assert sent(feed.feed) == logged(database, start)
     check_numbers(feed.feed)
     assert seen(feed, u) == (20, True)
@@ -180,8 +180,8 @@ def test_each_change_is_sent_once_wherever_it_is_killed(
             database.admin.execute_raw("XA COMMIT 'a'")
         else:
             database.admin.execute_raw(f"ALTER TABLE {u} DROP COLUMN c{number}")
-    feed.wait_sent(database, 120)
-    wait_until(lambda: feed.error or (feed.status and feed.status.progress.partitions == 3), "not scaled", 60)
+    feed.wait_sent(database)
+    wait_until(lambda: feed.error or (feed.status and feed.status.progress.partitions == 3), "not scaled")
     assert gone, "nothing was sent ahead"
     assert sent(feed.feed) == logged(database, start)
     check_numbers(feed.feed)

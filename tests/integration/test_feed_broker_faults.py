@@ -76,7 +76,7 @@ def test_an_end_that_comes_during_the_next_transaction(beside: Callable[[Cluster
         # On a busy machine the next transaction may be over, too, by then.
         while all(late.error for late in lates) and len(lates) < 9:
             lates.append(_come_late(proxy, feed, database, draw, "reset", 1))
-        feed.wait_sent(database, 60)
+        feed.wait_sent(database)
         assert any(late.error == 0 for late in lates), "it has ended nothing"
         assert sent(feed.feed) == logged(database, start)
         check_numbers(feed.feed)
@@ -119,7 +119,7 @@ def test_a_broker_whose_disk_is_full_is_waited_for(
         kafka.kill(0)
         make_room(place, 600)
         kafka.start(0)
-        feed.wait_sent(database, 120)
+        feed.wait_sent(database)
         assert sent(feed.feed) == logged(database, start)
         check_numbers(feed.feed)
         assert check(feed.feed.address).partitions == 2
@@ -191,7 +191,7 @@ def test_half_of_what_stands_behind_the_progress_is_removed(
     monkeypatch.setattr(FeedProducer, "commit", early)
     start = feeds.here(database)
     database.admin.execute_raw(f"INSERT INTO t VALUES {','.join(f'({id},0,0)' for id in range(40))}")
-    wait_until(lambda: feed.error, "it goes on", 30)
+    wait_until(lambda: feed.error, "it goes on")
     _forget(feed, lambda low, high: (low + high) // 2)
     left = sent(feed.feed)
     assert 0 < len(left) < 40
@@ -252,7 +252,7 @@ def test_a_log_that_lost_its_end_stops_the_feed(
         _cut_off(segment, max(last))
         kafka.start(0)
         again = begin(most_bytes=5_000)
-        wait_until(lambda: again.error, "it goes on", 60)
+        wait_until(lambda: again.error, "it goes on")
         assert isinstance(again.error, Terminal)
         assert "before what the feed has written" in str(again.error)
 

@@ -41,7 +41,7 @@ def test_a_foreign_key_that_comes_later_is_looked_at(begin: Callable[..., Runnin
         assert ("kids", {"id": 1, "p": 1}, {"id": 1, "p": None}) in sent(feed.feed)
         assert not feed.warned
         return
-    wait_until(lambda: feed.error, "it goes on", 30)
+    wait_until(lambda: feed.error, "it goes on")
     assert isinstance(feed.error, Terminal)
     assert f"rows of {database.name}.kids" in str(feed.error)
     assert f"--workflow {feed.feed.id} --cascades ignore" in str(feed.error)

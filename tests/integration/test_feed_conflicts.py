@@ -110,7 +110,7 @@ class Processes:
         """Whoever comes there first; another one begins."""
         asked, reached = self._folder / point, self._folder / f"{point}.reached"
         asked.touch()
-        wait_until(lambda: reached.exists() and reached.read_text(), f"nobody comes to {point}", 60)
+        wait_until(lambda: reached.exists() and reached.read_text(), f"nobody comes to {point}")
         pid = int(reached.read_text())
         for each in self._all:
             if each.pid == pid:
@@ -155,9 +155,9 @@ def test_nothing_is_lost_whoever_is_killed(
         feed.wanted = 4
         exchange(database, draw, 30)
         killer.is_on = False
-        feed.wait_sent(database, 60)
+        feed.wait_sent(database)
         try:
-            wait_until(lambda: rows(target) == rows(database), "the target is not level", 90)
+            wait_until(lambda: rows(target) == rows(database), "the target is not level")
         except AssertionError:
             raise AssertionError(f"{rows(target)} is not {rows(database)}: {processes.said()}") from None
     assert killer.killed
@@ -222,9 +222,9 @@ def test_what_a_dead_run_has_left_is_waited_for(
             exchange(database, draw, 5)
             feed.wait_sent(database)
         ended.is_on = False
-        feed.wait_sent(database, 60)
+        feed.wait_sent(database)
         try:
-            wait_until(lambda: one.error or rows(target) == rows(database), "the target is not level", 60)
+            wait_until(lambda: one.error or rows(target) == rows(database), "the target is not level")
         except AssertionError:
             raise AssertionError(f"{rows(target)} is not {rows(database)}: {standing(target)}") from None
     assert sent(feed.feed) == logged(database, start)
@@ -271,11 +271,11 @@ def test_without_align_a_row_is_lost(
     database.admin.execute_raw("INSERT INTO t VALUES (999,NULL,NULL,0)")
     feed.wait_sent(database)
     with Consuming(feed.feed.address, target.url, "row") as one:
-        wait_until(lambda: one.error or rows(target)[-1:] == [(999, None, None, 0)], "it does not come on", 30)
+        wait_until(lambda: one.error or rows(target)[-1:] == [(999, None, None, 0)], "it does not come on")
         if is_sent:
-            wait_until(lambda: one.error or rows(target) == rows(database), "the target is not level", 30)
+            wait_until(lambda: one.error or rows(target) == rows(database), "the target is not level")
         else:
-            wait_until(lambda: one.error or is_read(feed, target), "it does not read it all", 30)
+            wait_until(lambda: one.error or is_read(feed, target), "it does not read it all")
             assert rows(target) != rows(database)
 
 
@@ -334,7 +334,7 @@ def test_a_table_that_has_no_key_while_the_feed_runs_goes_by_table(
             return rows(target) == rows(database) and _bare(target) == _bare(database)
 
         feed.wait_sent(database)
-        wait_until(is_level, "the target is not level", 60)
+        wait_until(is_level, "the target is not level")
     assert sent(feed.feed) == logged(database, start)
     assert check(feed.feed.address).rows >= 40 * 4 + 7
     where: dict[tuple[str, Any], set[int]] = {}

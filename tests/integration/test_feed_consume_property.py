@@ -113,7 +113,7 @@ def test_the_target_becomes_what_the_source_is(kafka: Cluster, database: Databas
             with watching(database, seen):
                 history = History(draw, feed, database.name, t, bare, is_unique=is_unique)
                 written = history.write(LENGTH, consumers.disturb)
-                wait_until(lambda: consumers.error or is_done(database, group, written.last), "it does not end", 60)
+                wait_until(lambda: consumers.error or is_done(database, group, written.last), "it does not end")
         except AssertionError as error:
             raise AssertionError(f"{error}: {where(database, group)}") from None
         finally:

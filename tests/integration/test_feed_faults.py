@@ -85,7 +85,7 @@ def test_leaders_and_coordinators_are_killed_and_frozen_in_turn(
     kafka_cluster.freeze(kafka_cluster.leader(feed.feed.address.topic))
     _write_until(database, draw, _commits(feed, 2))
     kafka_cluster.restore()
-    feed.wait_sent(database, 60)
+    feed.wait_sent(database)
     assert sent(feed.feed) == logged(database, start)
     check_numbers(feed.feed)
     assert check(feed.feed.address).partitions == 3
@@ -104,9 +104,9 @@ def test_all_brokers_away_are_waited_for(
     for number in range(3):
         kafka_cluster.kill(number)
     write_history(database, draw, 20, ("t", "u"))
-    wait_until(lambda: feed.said or feed.error, "nothing is said of it", 120)
+    wait_until(lambda: feed.said or feed.error, "nothing is said of it")
     kafka_cluster.start(0, 1, 2)
-    feed.wait_sent(database, 120)
+    feed.wait_sent(database)
     assert sent(feed.feed) == logged(database, start)
     check_numbers(feed.feed)
 
@@ -126,7 +126,7 @@ def test_the_source_is_killed_and_comes_back(
             if "Dump" in str(row["command"]):
                 database.admin.kill(int(row["id"]))
         _write_until(database, draw, _commits(feed, 1))
-    feed.wait_sent(database, 60)
+    feed.wait_sent(database)
     assert sent(feed.feed) == logged(database, start)
     check_numbers(feed.feed)
 
@@ -147,11 +147,11 @@ def test_a_topic_that_was_made_anew_or_a_progress_that_is_gone_stop_the_feed(
     _delete(broker, topic)
     broker.create(topic, 1)
     again = begin()
-    wait_until(lambda: again.error, "it goes on", 60)
+    wait_until(lambda: again.error, "it goes on")
     assert "was deleted and made again" in str(again.error)
     _delete(broker, feed.feed.progress_topic)
     last = begin(was_begun=True)
-    wait_until(lambda: last.error, "it goes on", 60)
+    wait_until(lambda: last.error, "it goes on")
     assert "holds no progress of the feed any more" in str(last.error)
 
 
@@ -169,7 +169,7 @@ def test_a_process_that_met_no_broker_leaves_what_is_known_of_the_feed(database:
         _, found = state_feeds.find(database.admin, "f1") or (None, {})
         return found
 
-    wait_until(lambda: figures()["waiting_for"], "it tells nothing", 30)
+    wait_until(lambda: figures()["waiting_for"], "it tells nothing")
     driver.close()
     assert known.items() <= figures().items()
     assert "rows_sent" not in figures()
@@ -178,7 +178,7 @@ def test_a_process_that_met_no_broker_leaves_what_is_known_of_the_feed(database:
 def _delete(broker: Broker, topic: str) -> None:
     for done in broker.admin.delete_topics([topic]).values():
         done.result(30)
-    wait_until(lambda: _is_gone(broker, topic), "the topic is still there", 30)
+    wait_until(lambda: _is_gone(broker, topic), "the topic is still there")
 
 
 def _is_gone(broker: Broker, topic: str) -> bool:
@@ -207,12 +207,12 @@ def test_a_full_disk_stops_it_and_nothing_is_lost(
             )
         database.admin.execute_raw("COMMIT")
         database.admin.execute_raw("SET autocommit=1")
-        wait_until(lambda: feed.error, "it goes on", 60)
+        wait_until(lambda: feed.error, "it goes on")
         assert "cannot be put aside" in str(feed.error)
         assert not sent(feed.feed)
         make_room(place, 300)
         again = begin(home=place, budget_bytes=1 << 20)
-        again.wait_sent(database, 60)
+        again.wait_sent(database)
         assert sent(feed.feed) == logged(database, start)
         check_numbers(feed.feed)
         again.stop()
@@ -238,7 +238,7 @@ def test_brokers_that_stand_still_for_longer_than_a_transaction_may_last(
     assert feed.error is None
     assert any("Waiting for it." in words for words in feed.said), feed.said
     kafka_cluster.restore()
-    feed.wait_sent(database, 120)
+    feed.wait_sent(database)
     assert sent(feed.feed) == logged(database, start)
     check_numbers(feed.feed)
     assert check(feed.feed.address).partitions == 2

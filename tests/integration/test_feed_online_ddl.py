@@ -136,7 +136,7 @@ def are_level(database: Database, targets: dict[str, Database], consumers: list[
             return all(all_rows(each) == all_rows(database) for each in targets.values())
         return False
 
-    wait_until(are_so, "the targets are not level", 60)
+    wait_until(are_so, "the targets are not level")
 
 
 def test_an_online_ddl_is_an_alter_to_consumers_wherever_the_feed_is_killed(
@@ -159,7 +159,7 @@ def test_an_online_ddl_is_an_alter_to_consumers_wherever_the_feed_is_killed(
     with consuming(feed, targets) as consumers:
         assert killer.killed
         killer.is_on = False
-        feed.wait_sent(database, 90)
+        feed.wait_sent(database)
         are_level(database, targets, consumers)
     assert definitions(feed)[1:] == [f"ALTER TABLE `t` {alter}"]
     assert {table for messages in rows(feed.feed).values() for table, _, _ in messages} == {"t"}
@@ -244,7 +244,7 @@ def test_a_cut_over_between_two_chunks_of_a_snapshot_loses_no_row(
     with writing(database, "n"):
         feed = begin(is_snapshot=True)
         with consuming(feed, targets) as consumers:
-            wait_until(lambda: feed.error or is_filled(feed), "the snapshot does not end", 120)
+            wait_until(lambda: feed.error or is_filled(feed), "the snapshot does not end")
     assert (feed.error, [each.event for each in results]) == (None, ["complete"])
     feed.wait_sent(database)
     with consuming(feed, targets) as consumers:

@@ -151,8 +151,8 @@ def test_the_target_gets_what_the_source_has(
         said = "ß" * (0 if way == "key-only" else LIMIT)
         writing.execute_raw(f"ALTER TABLE docs /* {said} */ COMMENT 'a statement that is too large'")
         write(writing, draw, 15)
-        feed.wait_sent(source, 120)
-        wait_until(lambda: one.error or level(source, target), "the target is not level", 90)
+        feed.wait_sent(source)
+        wait_until(lambda: one.error or level(source, target), "the target is not level")
         one.raise_error()
     check_numbers(feed.feed)
     sizes = [len(key or b"") + len(value or b"") for each in content(feed.feed).values() for _, key, value in each]
@@ -181,7 +181,7 @@ def _check_transactions(feed: Running, source: Database, target: Database, folde
             raise Consuming(feed.feed.address, target.url, "transaction", "g2", more=more).failed(60)
         return
     with Consuming(feed.feed.address, target.url, "transaction", "g2", more=more) as one:
-        wait_until(lambda: one.error or level(source, target), "the target is not level", 90)
+        wait_until(lambda: one.error or level(source, target), "the target is not level")
     if way == "claim-check":
         with pytest.raises(Broken, match=r"its value cannot be had: There is no directory .*claims"):
             check(feed.feed.address)
@@ -202,7 +202,7 @@ def test_a_row_that_does_not_fit_stops_the_feed_until_it_may_go(
         writing.execute("INSERT INTO docs (id,t) VALUES (1,'small')")
         writing.execute("INSERT INTO docs (id,t) VALUES (2,%s)", ("ß" * 30_000,))
     writing.execute("INSERT INTO docs (id,t) VALUES (3,'behind it')")
-    wait_until(lambda: feed.error, "it does not stop", 60)
+    wait_until(lambda: feed.error, "it does not stop")
     said = str(feed.error)
     assert f"A row of {source.name}.docs (transaction " in said
     assert "Nothing is lost: raise max.message.bytes" in said
@@ -215,14 +215,14 @@ def test_a_row_that_does_not_fit_stops_the_feed_until_it_may_go(
     again.stop()
     last = begin(large=policy("stop", tmp_path))
     writing.execute("UPDATE docs SET t=CONCAT(t,'y') WHERE id=2")
-    wait_until(lambda: last.error, "it does not stop", 60)
+    wait_until(lambda: last.error, "it does not stop")
     _set_limit(kafka, feed, 1_000_000)
     last = begin(large=policy("stop", tmp_path))
     last.wait_sent(source)
     check_numbers(last.feed)
     assert check(last.feed.address).rows == 5
     with Consuming(last.feed.address, target.url, "transaction") as one:
-        wait_until(lambda: one.error or level(source, target), "the target is not level", 60)
+        wait_until(lambda: one.error or level(source, target), "the target is not level")
 
 
 def _set_limit(kafka: Cluster, feed: Running, most: int) -> None:
@@ -236,7 +236,7 @@ def _set_limit(kafka: Cluster, feed: Running, most: int) -> None:
         found = broker.find(feed.feed.address.topic)
         return found is not None and found.most_bytes == most
 
-    wait_until(is_set, "the topic's limit is not set", 30)
+    wait_until(is_set, "the topic's limit is not set")
 
 
 def test_a_row_is_never_read_from_the_source_as_it_was_before_its_message(
@@ -254,10 +254,10 @@ def test_a_row_is_never_read_from_the_source_as_it_was_before_its_message(
     writing.execute("UPDATE docs SET t='new' WHERE id=1")
     with Consuming(feed.feed.address, target.url, "row", more={"sources": (source.url,)}) as one:
         waits = "SELECT COUNT(*) FROM information_schema.INNODB_TRX WHERE trx_state='LOCK WAIT'"
-        wait_until(lambda: one.error or source.admin.value(waits), "nobody waits for the row", 60)
+        wait_until(lambda: one.error or source.admin.value(waits), "nobody waits for the row")
         assert target.admin.rows("SELECT id FROM docs") == []
         writing.execute_raw("COMMIT")
-        wait_until(lambda: one.error or level(source, target), "the target is not level", 60)
+        wait_until(lambda: one.error or level(source, target), "the target is not level")
     assert [(id, text[:3]) for id, text in target.admin.rows("SELECT id, t FROM docs")] == [(1, "new"), (4, "aaa")]
 
 

@@ -202,9 +202,9 @@ def test_a_large_transaction_goes_in_several_and_goes_on_where_it_was_killed(
     )
     database.admin.execute_raw("UPDATE t SET n=1 WHERE id<2000")
     killer.is_on = len(killer.killed) < 12
-    wait_until(lambda: len(killer.killed) >= 3 or feed.error, "never killed", 60)
+    wait_until(lambda: len(killer.killed) >= 3 or feed.error, "never killed")
     killer.is_on = False
-    feed.wait_sent(database, 60)
+    feed.wait_sent(database)
     assert sent(feed.feed) == logged(database, start)
     check_numbers(feed.feed)
 
@@ -222,7 +222,7 @@ def test_whoever_comes_next_fences_the_one_before(begin: Callable[..., Running],
         database.admin.execute_raw("UPDATE t SET n=n+1")
         return bool(first.error or second.error)
 
-    wait_until(is_one_gone, "both go on", 30)
+    wait_until(is_one_gone, "both go on")
     survivor = second if first.error else first
     loser = first if first.error else second
     assert isinstance(loser.error, Superseded)
@@ -245,12 +245,12 @@ def test_partitions_wait_for_a_transaction_that_is_half_sent(
         "INSERT INTO t WITH RECURSIVE n AS (SELECT 1 i UNION ALL SELECT i+1 FROM n WHERE i<900) "
         "SELECT a.i*1000+b.i, 'x', 0 FROM n a JOIN n b WHERE a.i<=30"
     )
-    wait_until(lambda: killer.killed or feed.error, "it was not killed", 60)
+    wait_until(lambda: killer.killed or feed.error, "it was not killed")
     feed.wanted = 4
-    wait_until(lambda: len(killer.killed) > 2 or feed.error, "it was not killed again", 60)
+    wait_until(lambda: len(killer.killed) > 2 or feed.error, "it was not killed again")
     killer.is_on = False
-    wait_until(lambda: feed.error or (feed.status and feed.status.progress.partitions == 4), "not scaled", 60)
-    feed.wait_sent(database, 60)
+    wait_until(lambda: feed.error or (feed.status and feed.status.progress.partitions == 4), "not scaled")
+    feed.wait_sent(database)
     assert sent(feed.feed) == logged(database, start)
     check_numbers(feed.feed)
 
@@ -324,7 +324,7 @@ def test_an_id_is_one_feeds(begin: Callable[..., Running], database: Database) -
     first = begin()
     first.wait_begun()
     other = begin(address=parse(f"{first.feed.address}-two"))
-    wait_until(lambda: other.error, "it goes on", 30)
+    wait_until(lambda: other.error, "it goes on")
     assert isinstance(other.error, Refused)
     make_tables(database, "t")
     database.admin.execute_raw("INSERT INTO t VALUES (1,'a',1)")
@@ -353,7 +353,7 @@ def test_a_row_stays_where_its_key_was_when_it_was_written(begin: Callable[..., 
 def test_bad_starts_are_refused_before_anything_is_sent(begin: Callable[..., Running], database: Database) -> None:
     for start in ("a:b", "0-1-x", "garbage", "3e11fa47-71ca-11e1-9e33-c80aa9429562:z"):
         feed = begin(start=start, id=f"x{secrets.token_hex(3)}")
-        wait_until(lambda: feed.error, "it goes on", 30)  # noqa: B023
+        wait_until(lambda: feed.error, "it goes on")  # noqa: B023
         assert isinstance(feed.error, Refused), feed.error
 
 
@@ -373,7 +373,7 @@ def test_xa_is_sent_when_it_commits_or_never(
     feed.wait_sent(database)
     killer = kill(1, ("feed.commit",), share=1.0)
     sessions[0].execute_raw("XA COMMIT 'x0'")
-    wait_until(lambda: killer.killed, "it was not killed", 30)
+    wait_until(lambda: killer.killed, "it was not killed")
     killer.is_on = False
     sessions[1].execute_raw("XA ROLLBACK 'x1'")
     sessions[2].execute_raw("XA COMMIT 'x2'")
@@ -405,10 +405,10 @@ def test_partitions_that_somebody_else_has_added_stop_the_feed(
     feed.stop()
     Broker(feed.feed.address).grow([feed.feed.address.topic], 3)
     again = begin()
-    wait_until(lambda: again.error, "it goes on", 30)
+    wait_until(lambda: again.error, "it goes on")
     assert "has 3 partitions, the feed uses 1" in str(again.error)
     cured = begin(wanted=3)
-    wait_until(lambda: cured.error or (cured.status and cured.status.progress.partitions == 3), "not scaled", 30)
+    wait_until(lambda: cured.error or (cured.status and cured.status.progress.partitions == 3), "not scaled")
     assert cured.error is None
 
 
@@ -417,5 +417,5 @@ def test_a_topic_that_holds_something_is_refused(begin: Callable[..., Running], 
     first.wait_begun()
     first.stop()
     other = begin(id="another")
-    wait_until(lambda: other.error, "it goes on", 30)
+    wait_until(lambda: other.error, "it goes on")
     assert isinstance(other.error, Refused)

@@ -115,11 +115,11 @@ def test_what_was_there_and_what_is_written_make_the_table(
     writer.start()
     try:
         if seed % 3 == 2:
-            wait_until(lambda: feed.error or feed.status, "it does not begin", 60)
+            wait_until(lambda: feed.error or feed.status, "it does not begin")
             feed.wanted = 3
-        wait_until(lambda: feed.error or is_filled(feed) or len(killer.killed) > 8, "the snapshot does not end", 120)
+        wait_until(lambda: feed.error or is_filled(feed) or len(killer.killed) > 8, "the snapshot does not end")
         killer.is_on = False
-        wait_until(lambda: feed.error or is_filled(feed), "the snapshot does not end", 120)
+        wait_until(lambda: feed.error or is_filled(feed), "the snapshot does not end")
     finally:
         is_over.set()
         writer.join()
@@ -163,7 +163,7 @@ def test_a_table_that_gets_the_name_of_one_that_was_read_is_sent(
         )
     feed = begin(is_snapshot=True)
     feed.wait_begun()
-    wait_until(lambda: feed.error or is_filled(feed), "the snapshot does not end", 60)
+    wait_until(lambda: feed.error or is_filled(feed), "the snapshot does not end")
     assert not due
     feed.wait_sent(database)
     expected = there(database, "a", "aa", "b", "u")
@@ -177,7 +177,7 @@ def test_a_versioned_table_is_not_passed_over(begin: Callable[..., Running], dat
     database.admin.execute_raw("CREATE TABLE t (id INT PRIMARY KEY) WITH SYSTEM VERSIONING")
     database.admin.execute_raw("INSERT INTO t VALUES (1)")
     feed = begin(is_snapshot=True)
-    wait_until(lambda: feed.error or is_filled(feed), "the snapshot does not end", 60)
+    wait_until(lambda: feed.error or is_filled(feed), "the snapshot does not end")
     assert f"Table {database.name}.t is system-versioned" in str(feed.error)
     with database.server.admin() as session:
         assert list(followed(session, feed.feed.sources[0].filter)) == [(database.name, "t")]
@@ -225,7 +225,7 @@ def test_a_table_that_is_altered_meanwhile_is_read_again(
 
     monkeypatch.setattr(snapshot._TableReader, "_defined", alter_behind_it)
     feed = begin(is_snapshot=True)
-    wait_until(lambda: feed.error or is_filled(feed), "the snapshot does not end", 60)
+    wait_until(lambda: feed.error or is_filled(feed), "the snapshot does not end")
     assert feed.error is None
     assert state(feed)["t"] == there(database, "t")["t"]
 
@@ -247,7 +247,7 @@ def test_a_row_that_changes_behind_its_reading_is_not_sent_as_it_was(
 
     monkeypatch.setattr(snapshot._TableReader, "next", change_behind_it)
     feed = begin(is_snapshot=True)
-    wait_until(lambda: feed.error or is_filled(feed), "the snapshot does not end", 60)
+    wait_until(lambda: feed.error or is_filled(feed), "the snapshot does not end")
     assert state(feed)["t"] == there(database, "t")["t"] == {1: (1, "new", 0), 4: (4, "old", 0)}
 
 

@@ -145,7 +145,7 @@ def test_a_large_transaction_of_one_does_not_lose_what_the_other_writes(
             "SELECT a.i*1000+b.i, 'x', 0 FROM n a JOIN n b WHERE a.i<=40"
         )
         write_history(each, random.Random(1), 30, ("t",))
-    wait_until(lambda: len(killer.killed) >= 2 or feed.error, "never killed", 60)
+    wait_until(lambda: len(killer.killed) >= 2 or feed.error, "never killed")
     killer.is_on = False
     for number, each in enumerate(both):
         feed.wait_sent(each, 90, number=number)
@@ -168,13 +168,13 @@ def test_rows_wait_for_a_source_that_is_silent_until_its_time_goes_on(
         session.execute_raw("RENAME TABLE _vreplication.feed TO _vreplication.feed_away")
         mute = Pulse([mariadb.url], "feed-of-two", 0.05)
         mute.start()
-        wait_until(lambda: mute.waits, "it does not say for whom the feed waits", 30)
+        wait_until(lambda: mute.waits, "it does not say for whom the feed waits")
         session.execute_raw("RENAME TABLE _vreplication.feed_away TO _vreplication.feed")
-        wait_until(lambda: not mute.waits, "it says so still", 30)
+        wait_until(lambda: not mute.waits, "it says so still")
         mute.close()
         beat = Pulse([mariadb.url], "feed-of-two", 0.05)
         beat.start()
-        wait_until(lambda: feed.error or times(feed), "the row does not come", 30)
+        wait_until(lambda: feed.error or times(feed), "the row does not come")
         beat.close()
         assert sidecar.find(session, "feed-of-two") is not None
     (found,) = content(feed.feed).values()
@@ -222,7 +222,7 @@ def _follow(both: tuple[Database, Database], target: Database, servers: list[str
         mariadb.admin.execute_raw("INSERT INTO people VALUES (2,'d',6)")
         target.admin.execute_raw("CREATE TABLE people (id INT PRIMARY KEY, a VARCHAR(9))")
         with running("consume", "--from", sink, "--mode", "transaction", target=target):
-            wait_until(lambda: _are_level(both, target), "the target is not level", 60)
+            wait_until(lambda: _are_level(both, target), "the target is not level")
     code, out, err = call("feed-check", "--from", sink)
     assert code == 0, out + err
 

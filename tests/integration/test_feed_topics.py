@@ -132,7 +132,7 @@ def test_each_change_is_in_its_topic_once_wherever_the_feed_is_killed(
         wait_until(lambda: feed.error or (feed.status and feed.status.progress.partitions == wanted), "not scaled", 150)  # noqa: B023
         write_history(database, draw, 10, tables)
     killer.is_on = False
-    feed.wait_sent(database, 60)
+    feed.wait_sent(database)
     assert killer.killed
     assert sent(feed.feed) == logged(database, start)
     assert feed.status is not None
@@ -159,10 +159,10 @@ def test_what_was_committed_without_progress_is_found_in_every_topic(
         tables += (comes,)
         write_history(database, draw, 3, tables)
         write_large(database, tables, 1000 * len(tables))
-        feed.wait_sent(database, 90)
+        feed.wait_sent(database)
     assert ended.times > 3
     ended.is_on = False
-    feed.wait_sent(database, 90)
+    feed.wait_sent(database)
     assert sent(feed.feed) == logged(database, start)
     check_each(feed.feed)
 
@@ -199,14 +199,14 @@ def test_one_topic_is_enough_for_a_consumer(
     feed.wait_begun()
     write_history(database, draw, 5, ("t",))
     feed.wanted = 3
-    wait_until(lambda: feed.error or (feed.status and feed.status.progress.partitions == 3), "not scaled", 60)
+    wait_until(lambda: feed.error or (feed.status and feed.status.progress.partitions == 3), "not scaled")
     make_tables(database, "late")
     with Consuming(
         of(feed.feed, "late", database), target.server.plain(target.server.url(target.name)), mode
     ) as consuming:
         write_history(database, draw, 20, ("t", "late"))
         feed.wanted = 2
-        wait_until(lambda: feed.error or (feed.status and feed.status.progress.partitions == 2), "not scaled", 60)
+        wait_until(lambda: feed.error or (feed.status and feed.status.progress.partitions == 2), "not scaled")
         database.admin.execute_raw("ALTER TABLE late ADD COLUMN more INT DEFAULT 5")
         write_history(database, draw, 20, ("t",))
         database.admin.execute_raw("INSERT INTO late VALUES (500,'end',1,6)")
@@ -216,7 +216,7 @@ def test_one_topic_is_enough_for_a_consumer(
             consuming.raise_error()
             return "late" in tables_of(target) and rows_of(target) == rows_of(database)
 
-        wait_until(is_level, "the consumer does not get level", 60)
+        wait_until(is_level, "the consumer does not get level")
     assert tables_of(target) == {"late"}
 
 
@@ -243,7 +243,7 @@ def test_a_topic_that_is_not_the_feeds_stops_it_until_it_is_away(
     put(feed.feed.address, theirs)
     database.admin.execute_raw("INSERT INTO t VALUES (1,'a',1)")
     make_tables(database, "u")
-    wait_until(lambda: feed.error, "it goes on", 60)
+    wait_until(lambda: feed.error, "it goes on")
     assert f"Topic {theirs} holds messages already" in str(feed.error)
     delete(broker, theirs)
     again = begin()
@@ -254,7 +254,7 @@ def test_a_topic_that_is_not_the_feeds_stops_it_until_it_is_away(
     check_each(feed.feed)
     delete(broker, of(feed.feed, "t", database).topic)
     database.admin.execute_raw("INSERT INTO t VALUES (2,'a',1)")
-    wait_until(lambda: again.error, "it goes on", 120)
+    wait_until(lambda: again.error, "it goes on")
     assert "was deleted" in str(again.error)
 
 

@@ -69,7 +69,7 @@ def test_a_topic_holds_its_table_in_any_format(
     sql("INSERT INTO late VALUES (7)")
     sql("TRUNCATE TABLE late")
     feed.wanted = 3
-    wait_until(lambda: feed.error or (feed.status and feed.status.progress.partitions == 3), "not scaled", 60)
+    wait_until(lambda: feed.error or (feed.status and feed.status.progress.partitions == 3), "not scaled")
     sql("UPDATE t SET a=9 WHERE id=1")
     sql("DELETE FROM t WHERE id=2")
     feed.wait_sent(database)
@@ -91,5 +91,5 @@ def test_a_topic_holds_its_table_in_any_format(
     if protocol == "debezium":
         sql("ALTER TABLE late DROP PRIMARY KEY")
         sql("INSERT INTO late VALUES (8)")
-        wait_until(lambda: feed.error, "it goes on", 30)
+        wait_until(lambda: feed.error, "it goes on")
         assert f"late has no key, and topic {prefix}.{database.name}.late is compacted" in str(feed.error)

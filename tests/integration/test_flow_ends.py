@@ -271,9 +271,10 @@ def test_a_release_before_the_gate_is_remembered(app: Session, database: Databas
 
 
 def test_pause_holds_the_cutover_until_resume(app: Session, database: Database, pauses: Path) -> None:
-    with paused_at(pauses, "workflow.copied"):
+    # A pause holds verification as well: asked for any earlier it may hold that.
+    with paused_at(pauses, "workflow.verified"):
         run = begin(database, "t", "ADD COLUMN z INT")
-        wait_reached(pauses, "workflow.copied", run)
+        wait_reached(pauses, "workflow.verified", run)
         operate.pause(database.url, run.workflow, "ann")
     wait_until(lambda: any("paused" in line for line in run.said), f"it does not say so: {run.said}")
     snapshot = operate.status(database.url, run.workflow)

@@ -48,7 +48,7 @@ def test_a_process_that_stops_with_the_keys_moved_does_not_keep_rename_from_them
         with paused_at(pauses, "cutover.sentry_dropped"):
             run = begin(database, PEOPLE, "ADD COLUMN z INT", foreign_keys="rebuild")
             wait_reached(pauses, "cutover.sentry_dropped", run)
-            wait_until(lambda: session.rows(f"SHOW COLUMNS FROM {PEOPLE} LIKE 'z'"), "it is not switched", 20)
+            wait_until(lambda: session.rows(f"SHOW COLUMNS FROM {PEOPLE} LIKE 'z'"), "it is not switched")
         result = run.result()
     assert (result.event, result.exit_code) == ("complete", 0), (result, run.said)
     assert families.foreign_keys() == before

@@ -173,7 +173,7 @@ def finish(database: Database, app: Session, run: Run, alter: str) -> None:
 
     with connect(database.url) as session:
         marker = markers.write(session, run.workflow)
-        markers.wait_applied(session, run.workflow, marker, timeout_seconds=60.0, check=check)
+        markers.wait_applied(session, run.workflow, marker, timeout_seconds=180.0, check=check)
     operate.release(database.url, run.workflow, "test")
     result = run.result()
     assert result.event == "complete", result

@@ -116,7 +116,7 @@ def test_a_busy_table_whose_key_is_compared_anew_comes_to_an_end(database: Datab
                     seen.append((found.is_rows_total_exact, found.percent))
                 return found is not None and found.phase is Phase.WAITING
 
-            wait_until(is_waiting, "it does not get to the gate", 90.0)
+            wait_until(is_waiting, "it does not get to the gate")
     finally:
         stop.set()
         for writer in writers:

@@ -72,7 +72,7 @@ def _fall_behind(session: Session, app: Session, pauses: Path, run: Run) -> Any:
     app.execute_raw("UPDATE t SET a=a+1 WHERE id >= 1")
     for _ in range(UPDATES - 1):
         app.execute_raw("UPDATE t SET a=a+1")
-    wait_until(lambda: _behind(gate.read(session, run.workflow).reason) >= BURST - 1, "the gate is not closed", 60)
+    wait_until(lambda: _behind(gate.read(session, run.workflow).reason) >= BURST - 1, "the gate is not closed")
     assert not gate.read(session, run.workflow).is_open
     return session.value("SELECT NOW(6)")
 
@@ -88,7 +88,7 @@ def _ask_in_vain(session: Session, pauses: Path, run: Run) -> None:
     wait_reached(pauses, "copy.before_open", run)
     before, beat = _chunks(session, run), _beat(session, run)
     let_go(pauses, "copy.before_open")
-    wait_until(lambda: _beat(session, run) >= beat + BEATS, "the gate is not written any more", 60)
+    wait_until(lambda: _beat(session, run) >= beat + BEATS, "the gate is not written any more")
     assert _chunks(session, run) == before
     assert all(landed is not None for _, landed in before)
     assert 0 < len(before) < ROWS // CHUNK_ROWS

@@ -116,7 +116,7 @@ def run_and_look(database: Database, tmp_path: Path) -> None:
             is_there = layout.exists(session)
             return bool(is_there and session.row(f"SELECT 1 FROM {SIDECAR}.workflow WHERE phase='waiting'"))
 
-        wait_until(is_waiting, "it never waits at the gate", 120)
+        wait_until(is_waiting, "it never waits at the gate")
         lines = {pid: command_line(pid) for pid in descendants(running.pid)}
         assert any("java" in line for line in lines.values()), lines
         assert any("replicate" in line for line in lines.values()), lines
@@ -174,7 +174,7 @@ def test_the_secrets_of_who_blocks_show_nowhere(
         blocking.start()
         try:
             operate.release(database.url, run.workflow, "dba")
-            wait_until(lambda: any("KILL" in text for text in run.said), f"nobody is named: {run.said}", 60)
+            wait_until(lambda: any("KILL" in text for text in run.said), f"nobody is named: {run.said}")
             shown: list[object] = [read_page(session, database, run.workflow)["gate"]]
             for words in (["status", run.workflow], ["status", run.workflow, "--json"]):
                 shown.append(call(database, *words, XDG_STATE_HOME=str(tmp_path)))

@@ -299,10 +299,10 @@ def test_the_switch_keeps_to_the_window(
     assert replicate.end() is None
     switching = Called(tasks.cut_over, stage)
     with connect(database.url) as session, connect(database.app_url) as app:
-        wait_until(lambda: "release withdrawn" in events(session), "the release stays", 30)
+        wait_until(lambda: "release withdrawn" in events(session), "the release stays")
         app.execute_raw("INSERT INTO t (v) VALUES ('late')")
-        wait_until(lambda: app.value("SELECT COUNT(*) FROM t__vr_new") == 6, "catch-up does not go on", 30)
-        wait_until(lambda: window in str(waiting_for(session)), "nobody is told what it waits for", 30)
+        wait_until(lambda: app.value("SELECT COUNT(*) FROM t__vr_new") == 6, "catch-up does not go on")
+        wait_until(lambda: window in str(waiting_for(session)), "nobody is told what it waits for")
         assert workflows.load(session, WORKFLOW).phase is Phase.WAITING
         moment[0] = datetime(2026, 11, 28, 2, 0, tzinfo=UTC)
         assert switching.end() is None

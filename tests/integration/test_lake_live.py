@@ -152,7 +152,7 @@ def test_the_lake_is_the_source_at_every_time(
     with database.server.admin() as session:
         sidecar.install(session)
     feed = begin(KEYS, partitions=2, is_snapshot=True)
-    wait_until(lambda: feed.error or is_filled(feed), "the snapshot does not end", 60)
+    wait_until(lambda: feed.error or is_filled(feed), "the snapshot does not end")
     draw, seen = random.Random(7), {}
     address = feed.feed.address
     for step in range(3):
@@ -208,7 +208,7 @@ def scaled(feed: Running, generation: int) -> None:
         assert feed.error is None, feed.error
         return feed.status.progress.generation if feed.status else 0
 
-    wait_until(lambda: now() == generation, "it is not scaled", 60)
+    wait_until(lambda: now() == generation, "it is not scaled")
 
 
 def comes_to(command: LakeCommand, t: int) -> None:

@@ -64,7 +64,7 @@ def test_the_lake_is_both_sources_at_each_time(
         each.admin.execute_raw("ALTER TABLE shared ADD COLUMN j JSON")
         each.admin.execute_raw(f"INSERT INTO shared VALUES ({1000 * number + 99},'before',1,'[1]')")
     feed = begin(rule=KEYS, partitions=2, is_snapshot=True)
-    wait_until(lambda: feed.error or is_filled(feed), "the snapshot does not end", 90)
+    wait_until(lambda: feed.error or is_filled(feed), "the snapshot does not end")
     seen = {}
     for step in range(2):
         with filling(feed.feed.address, lake, "--every", "0.3") as command:

@@ -211,7 +211,7 @@ def until_taken(session: Session, statement: str) -> None:
         return True
 
     try:
-        wait_until(is_taken, f"{statement} is not taken", 30.0)
+        wait_until(is_taken, f"{statement} is not taken")
     except AssertionError as error:
         known = session.rows("XA RECOVER")
         raise AssertionError(f"{error}: first {refused[0]}, last {refused[-1]}; prepared: {known}") from None

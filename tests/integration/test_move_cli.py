@@ -84,7 +84,7 @@ def followed(app: Routed, side: Side) -> None:
     wait_until(lambda: app.is_at_target is (side is Side.TARGET), f"the hook does not name the {side}")
     before = app.accepted
     try:
-        wait_until(lambda: app.accepted > before + 20, f"the {side} takes no writes", 60.0)
+        wait_until(lambda: app.accepted > before + 20, f"the {side} takes no writes")
     except AssertionError:
         raise AssertionError(app.errors[-3:]) from None
 

@@ -133,7 +133,7 @@ def test_a_transaction_is_whole_or_not_there(pair: Pair) -> None:
                 seen.add(tuple(map(int, found)))
                 return found[0] == n  # noqa: B023
 
-            wait_until(is_there, f"change {n} does not come", 30.0)
+            wait_until(is_there, f"change {n} does not come")
     assert all(len(set(found)) == 1 for found in seen), seen
     move.stop.set()
     assert move.result().event == "interrupted"
@@ -345,7 +345,7 @@ def test_an_empty_table_makes_way_and_the_way_back_goes_on(pair: Pair) -> None:
     move = begin(pair, "t", resume_into=True)
     move.wait_serving(Side.TARGET, 2)
     pair.target.admin.execute_raw("INSERT INTO t VALUES (5000, 1, 'new')")
-    wait_until(lambda: pair.source.admin.value("SELECT v FROM t WHERE id=5000") == "new", f"{move.said}", 60)
+    wait_until(lambda: pair.source.admin.value("SELECT v FROM t WHERE id=5000") == "new", f"{move.said}")
     move.ask(moves.COMPLETE)
     assert move.result().event == "complete"
 
@@ -360,7 +360,7 @@ def test_an_empty_table_that_made_way_comes_back_with_a_cancel(pair: Pair, pause
         wait_reached(pauses, "switch.before_decided", move)
         assert pair.target.admin.rows("SHOW TABLES LIKE 't'") == []
         denying = _denying(pair, move)
-        wait_until(lambda: not denying & _ours(pair), "the session that denies outlives the deadline", 60)
+        wait_until(lambda: not denying & _ours(pair), "the session that denies outlives the deadline")
         let_go(pauses, "switch.before_decided")
         wait_reached(pauses, "switch.aborted", move)
         move.stop.set()
@@ -408,7 +408,7 @@ def test_a_name_that_is_taken_behind_the_decision(pair: Pair, pauses: Path) -> N
     assert result.leftovers == ()
     pair.target.admin.execute_raw("DROP TABLE t")
     move.start()
-    wait_until(lambda: (found := move.state()) and found.number == 2, f"not switched: {move.said}", 60)
+    wait_until(lambda: (found := move.state()) and found.number == 2, f"not switched: {move.said}")
     pair.target.admin.execute_raw("INSERT INTO t VALUES (5000, 1, 'open')")
     # CREATE TABLE stands in the log that the way back reads.
     move.stop.set()

@@ -49,7 +49,7 @@ def test_what_was_switched_back_waits_for_a_release(pair: Pair) -> None:
         move.reach(Side.TARGET, 2, app)
         move.ask(moves.REVERSE)
         move.reach(Side.SOURCE, 3, app)
-        wait_until(lambda: "release" in (said(move) or ""), f"it waits for something else: {said(move)}", 15)
+        wait_until(lambda: "release" in (said(move) or ""), f"it waits for something else: {said(move)}")
         found = snapshot.find(pair.target.admin, move.workflow)
         move.stop.set()
         move.result()
@@ -62,7 +62,7 @@ def test_progress_counts_the_rows_of_all_tables(pair: Pair, pauses: Path) -> Non
     with paused_at(pauses, "copy.after_open"):
         move = begin(pair, "t", "u")
         wait_until(lambda: (pauses / "copy.after_open.reached").exists(), "nobody copies")
-        wait_until(lambda: planned(move) > 450, f"it counts {planned(move)}", 15)
+        wait_until(lambda: planned(move) > 450, f"it counts {planned(move)}")
     move.stop.set()
     move.result()
 

@@ -129,7 +129,7 @@ def beside_the_copy(pair: Pair, pauses: Path, writers: Writers, draw: random.Ran
     options = {"deny": draw.choice(("fail", "wait")), "chunk_rows": draw.choice((3, 20)), "copy_parallelism": 2}
     with paused_at(pauses, "copy.after_select"):
         move = begin(pair, *histories.TABLES, cutover="manual", apply_parallelism=draw.randint(1, 4), **options)
-        wait_reached(pauses, "copy.after_select", move, 60.0)
+        wait_reached(pauses, "copy.after_select", move)
         writers.play(30)
         move.catch_up()
     writers.play(30)
@@ -165,7 +165,7 @@ def around_the_switch(move: Move, side: Side, writers: Writers, draw: random.Ran
             branch = Branch(database.admin, branch.name)
             wait_until(lambda: session.id not in processes(database.admin), "its connection stays")
         ask()
-        wait_until(lambda: is_held_up(move, said), "nobody waits for the branch", 60.0)
+        wait_until(lambda: is_held_up(move, said), "nobody waits for the branch")
         writers.around[number] = branch.end(is_kept)
         move.wait_serving(side.other, 2 if side is Side.SOURCE else 3)
 

@@ -121,7 +121,7 @@ def test_what_the_replica_shows_late_is_not_taken_for_new(replicated: Replicated
     try:
         with paused_at(pauses, "copy.before_open"):
             move = begin(replicated.pair, "t", replica=replicated.url, cutover="manual", chunk_rows=50)
-            wait_reached(pauses, "copy.before_open", move, 60.0)
+            wait_reached(pauses, "copy.before_open", move)
             replicated.level()
             replicated.thread("STOP")
             source.execute_raw("DELETE FROM t WHERE id % 3 = 0")
@@ -147,7 +147,7 @@ def end_right(move: Move, writers: Writers) -> None:
     move.release()
     move.wait_serving(Side.TARGET, 2)
     assert {int(n) for (n,) in move.pair.target.admin.rows("SELECT n FROM done")} == writers.committed
-    wait_until(lambda: not histories.difference(move.pair), histories.difference(move.pair), 30.0)
+    wait_until(lambda: not histories.difference(move.pair), histories.difference(move.pair))
     move.stop.set()
     move.result()
 
@@ -202,7 +202,7 @@ def test_a_replica_that_stands_still_ends_the_copy_and_the_source_takes_over(
     try:
         with paused_at(pauses, "copy.before_open"):
             move = begin(replicated.pair, "t", replica=replicated.url, cutover="manual")
-            wait_reached(pauses, "copy.before_open", move, 60.0)
+            wait_reached(pauses, "copy.before_open", move)
             replicated.thread("STOP")
             source.admin.execute_raw("UPDATE t SET n=n+1")
         result = move.result()
@@ -236,7 +236,7 @@ def test_an_older_attempt_that_wakes_late_does_not_end_the_copy(
 
     with paused_at(pauses, "copy.after_open"):
         move = begin(replicated.pair, "t", replica=replicated.url, cutover="manual")
-        wait_reached(pauses, "copy.after_open", move, 60.0)
+        wait_reached(pauses, "copy.after_open", move)
         monkeypatch.setattr(MoveDriver, "report", report)
         late = "detail=REPLACE(detail, '\"attempt\": ', '\"attempt\": 9')"
         assert source.execute(f"UPDATE _vreplication.stream_marker SET {late} WHERE kind='open'") > 0
@@ -264,7 +264,7 @@ def test_a_replica_that_leaves_out_a_schema_is_not_read(
     replicated.pair.source.admin.execute_raw(MANY)
     with paused_at(pauses, "copy.before_open"):
         move = begin(replicated.pair, "t", replica=replicated.url, cutover="manual")
-        wait_reached(pauses, "copy.before_open", move, 60.0)
+        wait_reached(pauses, "copy.before_open", move)
         ignore(replicated, "_vreplication")
     try:
         result = move.result()

@@ -63,7 +63,7 @@ def test_catch_up_that_comes_back_to_a_shorter_packet_names_the_row(database: Da
             with settings(database, {"max_allowed_packet": MIB}):
                 _lose_catch_up(database, run.workflow)
                 app.execute_raw("UPDATE t SET v=REPEAT('y',3000000) WHERE id=7")
-                wait_until(lambda: _phase(database, run.workflow) == "failed", "it does not end", 60)
+                wait_until(lambda: _phase(database, run.workflow) == "failed", "it does not end")
         result = run.result()
     assert result.event == "failed"
     assert re.search(r"key \(7\).*3,000,000 bytes", str(result.reason)), result.reason

@@ -162,7 +162,7 @@ def test_a_task_keeps_it_level_until_somebody_reverts(database: Database) -> Non
         assert operate.revert(database.url, run.workflow, "test", threading.Event(), run.said.append) is None
         # To that one the original is not level.
         try:
-            wait_until(lambda: "snapshot" in (progress.read(session, back)["waiting_for"] or ""), "nobody waits", 60)
+            wait_until(lambda: "snapshot" in (progress.read(session, back)["waiting_for"] or ""), "nobody waits")
         except AssertionError:
             stage.stop.set()
             raise

@@ -102,7 +102,7 @@ def test_interrupt_ends_the_jobs_and_the_next_run_goes_on(spark: Any, database: 
         with pytest.raises(Interrupted):
             run(spark, case, on_tick=interrupt, chunk_rows=100)
         # Spark notes the end of a job behind the job's own answer.
-        wait_until(lambda: spark.statusTracker().getActiveJobsIds() == [], "a job goes on", 30.0)
+        wait_until(lambda: spark.statusTracker().getActiveJobsIds() == [], "a job goes on")
         assert ledger.totals(case.session, WORKFLOW).splits_done < 4
         case.app.execute_raw(f"DELETE FROM {case.shadow} ORDER BY id DESC LIMIT 1")
     run(spark, case)

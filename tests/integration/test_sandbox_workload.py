@@ -150,9 +150,9 @@ def test_a_branch_whose_rollback_was_forgotten_is_rolled_back_again(filled: Data
     branch = f"'{token}','b'"
     # The server takes a moment to see that a connection has gone; until then it knows nothing of the branch.
     prepare(filled, branch)
-    wait_until(lambda: writer._roll_back_branch(branch), "it is not rolled back", 10)
+    wait_until(lambda: writer._roll_back_branch(branch), "it is not rolled back")
     prepare(filled, branch)
-    wait_until(lambda: writer._reconnect() or not is_prepared(filled, token), "it is not rolled back again", 10)
+    wait_until(lambda: writer._reconnect() or not is_prepared(filled, token), "it is not rolled back again")
 
 
 def prepare(database: Database, branch: str) -> None:

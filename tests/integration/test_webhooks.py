@@ -156,7 +156,7 @@ def test_what_is_not_taken_holds_nothing_up(
     monkeypatch.setattr(webhooks, "_AT_ONCE", 2)
     for event in ("bad", "bad", "bad", "good"):
         journal.write(session, "w", event, actor="ann")
-    wait_until(lambda: told(receiver, "w") == ["good"], "it waits behind the bad ones", 60)
+    wait_until(lambda: told(receiver, "w") == ["good"], "it waits behind the bad ones")
     receiver.answer = 302
     seen = len(receiver.refused)
     wait_until(lambda: len(receiver.refused) > seen + 1, "nothing is sent any more")

@@ -66,7 +66,7 @@ class Race:
         """Wait until catch-up has applied everything that was written before."""
         with connect(self.database.url) as session:
             marker = markers.write(session, run.workflow)
-            markers.wait_applied(session, run.workflow, marker, timeout_seconds=30.0)
+            markers.wait_applied(session, run.workflow, marker, timeout_seconds=180.0)
 
     def waiting_for(self, run: Run, *words: str) -> str:
         """Wait until the run says what it waits for, with these words in it."""
@@ -79,7 +79,7 @@ class Race:
             return all(word in found[0] for word in words)
 
         try:
-            wait_until(says, "", 30.0)
+            wait_until(says, "")
         except AssertionError as error:
             raise AssertionError(f"waits for {found[0]!r} and not for {words}; it said {run.said}") from error
         return found[0]

@@ -165,7 +165,7 @@ def test_reading_goes_on_while_a_giant_transaction_is_applied(
             race.write(f"UPDATE t SET v='{number}' WHERE id=10")
         with connect(race.database.url) as session:
             server = position.current(session, race.database.server.is_mariadb)
-            wait_until(lambda: has_read(session, run.workflow, server), "the reader does not go on", 10.0)
+            wait_until(lambda: has_read(session, run.workflow, server), "the reader does not go on")
     with connect(race.database.url) as session:
         release(session, run.workflow)
     race.complete(run)
@@ -193,7 +193,7 @@ def test_progress_inside_a_giant_transaction_is_shown_while_waiting(race: Race, 
             words = f" of {total:,} of one transaction applied"
             return found.phase is Phase.WAITING and found.throttled is None and words in (found.behind or "")
 
-        wait_until(shows, "no progress inside of the transaction is shown", 30.0)
+        wait_until(shows, "no progress inside of the transaction is shown")
     with connect(race.database.url) as session:
         release(session, run.workflow)
     race.complete(run)
@@ -238,7 +238,7 @@ def test_an_error_of_the_disk_stops_the_workflow_and_it_goes_on(race: Race, smal
         race.write(MANY, *["UPDATE t SET v=LEFT(RAND(), 20)"] * 60)
         before = source(race)
         with connect(race.database.url) as session:
-            wait_until(lambda: snapshot.read(session, run.workflow).phase is Phase.FAILED, "nothing fails", 60.0)
+            wait_until(lambda: snapshot.read(session, run.workflow).phase is Phase.FAILED, "nothing fails")
     result = run.result()
     assert (result.event, result.exit_code) == ("failed", 1)
     assert "cannot be put aside" in (result.reason or "")

@@ -97,7 +97,7 @@ class Scene:
 
     def end(self, statement: str) -> None:
         """End a branch; the server takes a moment to see that its connection has gone."""
-        wait_until(lambda: self._takes(statement), f"{statement} is not taken", 30.0)
+        wait_until(lambda: self._takes(statement), f"{statement} is not taken")
 
     def _takes(self, statement: str) -> bool:
         try:
@@ -269,4 +269,4 @@ def purge(database: Database) -> None:
         database.admin.execute_raw(f"PURGE BINARY LOGS TO '{last}'")
         return len(database.admin.rows("SHOW BINARY LOGS")) == 1
 
-    wait_until(is_gone, "the binary logs stay", 30.0)
+    wait_until(is_gone, "the binary logs stay")

@@ -89,7 +89,7 @@ class Scene:
         monkeypatch.setattr(producer_module, "reach", lambda point: self.stop.set() if self._is_half_sent() else None)
         rows = ",".join(f"({number},'big',1)" for number in range(300, 310))
         self.database.admin.execute_raw(f"INSERT INTO t VALUES {rows}")
-        wait_until(lambda: self.result is not None, "the feed does not end", 60)
+        wait_until(lambda: self.result is not None, "the feed does not end")
         assert self._is_half_sent()
 
     def _is_half_sent(self) -> bool:
@@ -115,7 +115,7 @@ class Scene:
     def wait_sent(self) -> None:
         """All that is in the log of the server by now."""
         end, server = feeds.here(self.database), identity_of(self.database.admin)
-        wait_until(lambda: self.result or self._is_behind(server, end), "the feed does not come on", 60)
+        wait_until(lambda: self.result or self._is_behind(server, end), "the feed does not come on")
         assert self.result is None, self.result
 
     def _is_behind(self, server: str, end: Position) -> bool:
@@ -154,7 +154,7 @@ class Scene:
                 return False
             return True
 
-        wait_until(is_taken, f"{statement} is not taken", 30)
+        wait_until(is_taken, f"{statement} is not taken")
 
     def refusal(self, progress: Progress | None = None) -> str:
         with pytest.raises(Refused) as refused:
@@ -187,10 +187,10 @@ def test_a_source_that_becomes_a_replica_is_written_to_no_more(scene: Scene) -> 
     """
     make_tables(scene.database, "t")
     scene.begin()
-    wait_until(lambda: scene.read() is not None, "the feed does not begin", 60)
+    wait_until(lambda: scene.read() is not None, "the feed does not begin")
     former, url = scene.promoting.source, scene.database.url
     scene.turn_round()
-    wait_until(lambda: scene.result is not None, "the feed goes on there", 60)
+    wait_until(lambda: scene.result is not None, "the feed goes on there")
     assert scene.result is not None
     assert scene.result.event == "refused"
     assert "replicates from" in str(scene.result.reason)
@@ -214,7 +214,7 @@ def test_a_feed_goes_on_on_a_promoted_replica(
     make_tables(scene.database, "t", "u")
     scene.begin()
     write = scene.database.admin.execute_raw
-    wait_until(lambda: scene.read() is not None, "the feed does not begin", 60)
+    wait_until(lambda: scene.read() is not None, "the feed does not begin")
     scene.prepare(KEPT, "INSERT INTO t VALUES (101,'kept',1),(102,'kept',1)")
     scene.prepare(DROPPED, "INSERT INTO t VALUES (103,'dropped',1)")
     write_history(scene.database, draw, 5, ("t", "u"))
@@ -265,7 +265,7 @@ def _check(scene: Scene, former: str) -> None:
     assert sources == sorted(sources, key=[former, here].index)
     assert set(sources) == {former, here}
     assert len({tags.gtid for tags in messages}) == len({tags.t for tags in messages})
-    wait_until(lambda: journal.latest(scene.database.admin, scene.id, "moved") is not None, "no word of it", 30)
+    wait_until(lambda: journal.latest(scene.database.admin, scene.id, "moved") is not None, "no word of it")
     assert workflows.load(scene.database.admin, scene.id).server_identity == here
 
 

@@ -74,7 +74,7 @@ def cut_at(move: Move, folder: Path, point: str, database: Database, which: str 
         assert move.is_going, move.result()
         return (folder / f"{point}.reached").exists()
 
-    wait_until(is_there, f"nobody reached {point}: {move.said}", 60.0)
+    wait_until(is_there, f"nobody reached {point}: {move.said}")
     end_connections(database, which)
     let_go(folder, point)
 

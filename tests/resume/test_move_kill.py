@@ -84,7 +84,7 @@ def wait_at(process: subprocess.Popen[str], folder: Path, point: str) -> int:
         assert process.poll() is None, process.communicate()[0]
         return mark.exists() and mark.read_text() != ""
 
-    wait_until(is_there, f"nobody reached {point}", 60.0)
+    wait_until(is_there, f"nobody reached {point}")
     return int(mark.read_text())
 
 
@@ -106,14 +106,14 @@ def wait_serving(
         found = moves.find(pair.target.admin, str(spec["workflow"]))
         return found is not None and found.serving is side and found.decision is Decision.RUNNING
 
-    wait_until(serves, f"{side} does not serve", 90.0)
+    wait_until(serves, f"{side} does not serve")
     before = app.accepted[side is Side.TARGET]
     wait_until(lambda: app.accepted[side is Side.TARGET] > before + 20, f"the application is stuck: {app.words}")
 
 
 def to_the_end(pair: Pair, spec: dict[str, object], folder: Path) -> None:
     moves.ask(pair.target.admin, str(spec["workflow"]), moves.COMPLETE, "a test")
-    out = start(route_of(pair), spec, folder).communicate(timeout=90)[0]
+    out = start(route_of(pair), spec, folder).communicate(timeout=180)[0]
     assert workflows.load(pair.target.admin, str(spec["workflow"])).phase is Phase.COMPLETE, out
 
 
@@ -167,7 +167,7 @@ def test_spark_workers_killed(pair: Pair, pauses: Path) -> None:
         app.end()
         app.check(pair.target.admin)
         moves.ask(pair.target.admin, str(spec["workflow"]), moves.COMPLETE, "a test")
-        out = process.communicate(timeout=90)[0]
+        out = process.communicate(timeout=180)[0]
     assert process.returncode == 0, out
     assert "differ" not in out, out
 
@@ -186,7 +186,7 @@ def test_sparks_jvm_killed(pair: Pair, pauses: Path, point: str) -> None:
             wait_at(process, pauses, point)
             for jvm in (child for child in children(process.pid) if is_java(child)):
                 os.kill(jvm, signal.SIGKILL)
-            out = process.communicate(timeout=90)[0]
+            out = process.communicate(timeout=180)[0]
         assert process.returncode == 1, out
         assert "resume" in out, out
         to_serving(pair, spec, pauses, Side.TARGET, app)

@@ -107,7 +107,7 @@ class ConsumingProcess:
     def kill(self) -> str:
         """Returns what it said."""
         self._process.kill()
-        return self._process.communicate(timeout=30)[0]
+        return self._process.communicate(timeout=180)[0]
 
     @property
     def is_going(self) -> bool:

@@ -287,7 +287,7 @@ def _killed(process: subprocess.Popen[str] | Forked) -> str:
     for each in [process.pid, *descendants(process.pid)]:
         with contextlib.suppress(ProcessLookupError):
             os.kill(each, signal.SIGKILL)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=180)
     return f"{out[-2000:]} {err[-2000:]}"
 
 

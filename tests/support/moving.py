@@ -157,7 +157,7 @@ class Move:
         with route_of(self.pair).open() as ends:
             of = source_marks.markers_of(ends, self.workflow)
             marker = of.write()
-            wait_until(lambda: of.find_applied(marker) is not None, f"catch-up is stuck: {self.said}", 60.0)
+            wait_until(lambda: of.find_applied(marker) is not None, f"catch-up is stuck: {self.said}")
 
     def check_right_at_once(self) -> None:
         """No verification has found a row to copy again: the last line of defense would hide the others' faults."""

@@ -81,7 +81,7 @@ class Running:
         self._thread.join(60)
 
     def wait_begun(self) -> None:
-        wait_until(lambda: self.error is not None or self._is_begun(), "the feed does not begin", 30)
+        wait_until(lambda: self.error is not None or self._is_begun(), "the feed does not begin")
         assert self.error is None, self.error
 
     def _is_begun(self) -> bool:
@@ -89,7 +89,7 @@ class Running:
             return running.read_progress(self.feed.address, self.feed.id) is not None
         return False
 
-    def wait_sent(self, database: Database, seconds: float = 30, number: int = 0) -> None:
+    def wait_sent(self, database: Database, seconds: float = 180, number: int = 0) -> None:
         """Until everything that is in the log by now has been committed. number: of the source."""
         end = feeds.here(database)
         wait_until(lambda: self.error is not None or self._has_come(end, number), "the feed does not come on", seconds)

@@ -47,20 +47,20 @@ def test_its_environment_is_the_one_given(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_killed_one_takes_what_waits_for_it_along(waiting: list[Forked]) -> None:
     command = waiting[0]
-    wait_until(lambda: len(children(command.pid)) == AHEAD, "nothing waits to be its catch-up", 30)
+    wait_until(lambda: len(children(command.pid)) == AHEAD, "nothing waits to be its catch-up")
     beside = children(command.pid)
     with pytest.raises(subprocess.TimeoutExpired):
         command.communicate(0.05)
     command.kill()
     command.communicate(30)
     assert (command.poll(), is_gone(command.pid)) == (-signal.SIGKILL, True)
-    wait_until(lambda: all(map(is_gone, beside)), "it waits for a command that has gone", 30)
+    wait_until(lambda: all(map(is_gone, beside)), "it waits for a command that has gone")
     assert waiting[1].poll() is None
 
 
 def test_it_holds_nothing_of_another(waiting: list[Forked]) -> None:
     """What ends a catch-up is the end of a pipe: what waits to be one has its streams and one socket, and no more."""
     command = waiting[1]
-    wait_until(lambda: len(children(command.pid)) == AHEAD, "too few wait to be its catch-up", 30)
+    wait_until(lambda: len(children(command.pid)) == AHEAD, "too few wait to be its catch-up")
     for beside in children(command.pid):
-        wait_until(lambda pid=beside: len(os.listdir(f"/proc/{pid}/fd")) == 4, "it holds what is another's", 30)  # type: ignore[misc]
+        wait_until(lambda pid=beside: len(os.listdir(f"/proc/{pid}/fd")) == 4, "it holds what is another's")  # type: ignore[misc]

@@ -42,7 +42,7 @@ class Flow:
 
     def restart(self) -> None:
         """When the stage has missed it."""
-        wait_until(lambda: any("as soon as the server answers" in text for text in self.said), "nobody misses it", 60)
+        wait_until(lambda: any("as soon as the server answers" in text for text in self.said), "nobody misses it")
         self.database.server.restart()
 
 
@@ -88,11 +88,11 @@ def test_while_it_waits_at_the_gate(flow: Flow, monkeypatch: pytest.MonkeyPatch)
     assert beside.end() is None
     switching = Called(tasks.cut_over, stage)
     with connect(flow.database.url) as session:
-        wait_until(lambda: WINDOW in str(waiting_for(session)), "it does not wait", 30)
+        wait_until(lambda: WINDOW in str(waiting_for(session)), "it does not wait")
     flow.kill()
     flow.restart()
     with connect(flow.database.url) as session, connect(flow.database.app_url) as app:
-        wait_until(lambda: verdicts.is_of_this_run(session, WORKFLOW), "it does not go on", 60)
+        wait_until(lambda: verdicts.is_of_this_run(session, WORKFLOW), "it does not go on")
         assert switching.is_going
         app.execute_raw("INSERT INTO t (v) VALUES ('late')")
         moment[0] = SATURDAY
