@@ -37,6 +37,7 @@ def defines(statement: str, default: str, table: tuple[str, str]) -> bool:
     """
     try:
         first = verb(scan(statement))
+    # Taken for one, it costs an attempt; a TRUNCATE that is not seen empties the old table alone.
     except Unreadable:
         return True
     if first is None or not first.is_word(*DEFINING):

@@ -89,6 +89,7 @@ class Attached:
     def drop_old_keys(self) -> None:
         """Behind RENAME; what cannot be dropped now is dropped behind the cut-over."""
         if self.keys:
+            # The switch is done: nothing here may be told as its failure.
             with contextlib.suppress(VReplicationError):
                 self.keys.drop_old()
             self.keys.free(self._sessions.spare)

@@ -81,6 +81,7 @@ class CutOver:
         the tables untouched.
         """
         with contextlib.ExitStack() as stack:
+            # Registered first, so it runs last: () is told when every connection has been closed.
             stack.callback(self._announce, ())
             makes = any(is_asked(part.row) for part in self._parts)
             sessions = Sessions(self._url, self._deadline, len(self._parts), stack, makes=makes)
@@ -174,6 +175,7 @@ class _Attempt:
 
     def _place_sentries(self) -> None:
         observer = self._sessions.observer
+        # The plan has looked, but the setting is dynamic. A low one lets a queued writer go before RENAME.
         if unusual := out_of_turn(int(observer.value("SELECT @@GLOBAL.max_write_lock_count"))):
             raise _NotNow(unusual)
         with observer.transaction():
@@ -197,12 +199,18 @@ class _Attempt:
         for each in self._in_turn:
             self._lock(each)
         reach("cutover.locked")
+        # Somebody may have put another table under one of the names since it was last looked at.
         self._check_tables()
+        # lock_before_marker: a write between a marker and the lock would be behind all that catch-up has applied.
         self._barrier(max(0.0, self._watchdog.remaining_seconds - BEHIND_BARRIER_SECONDS))
         reach("cutover.after_barrier")
         for each in self._held:
             with self._cut_over.about(each.part.row.id):
+                # Behind the barrier: before it a row that catch-up has still to apply would be taken for a
+                # difference.
                 self._check_locked(each.part, each.locker)
+                # Under the lock, so no id is given out behind it; by another session, for the locker may use no other
+                # table (1100).
                 self._carry_counter(each.part.row)
                 self._attached.find_triggers(each)
         self._attached.fence_catch_up()
@@ -282,6 +290,7 @@ class _Attempt:
             self._move_keys(each.locker)
             # Before the sentry goes: the answer to DROP may be lost.
             self._lookup.is_way_free = each is last
+            # dropped_by_holder: when the locker's session has ended, and with it the lock, this statement fails.
             each.locker.execute_raw(f"DROP TABLE {qualified(*each.part.sentry)}")
             reach("cutover.sentry_dropped")
             self._attached.let_go()
@@ -297,6 +306,7 @@ class _Attempt:
     def _wait_until_queued(self, number: int) -> None:
         """RENAME waits for the table of this number, and nobody has ended a session that still holds one."""
         lockers, seconds = [each.locker.id for each in self._held[number:]], self._watchdog.remaining_seconds
+        # Its first lock is the first table's, for all other names sort behind: waiting can only mean that one.
         if number == 0 or self._sessions.prober is None:
             self._rename.wait_until_pending(lockers, seconds)
             return
@@ -310,6 +320,8 @@ class _Attempt:
             who = "; ".join(
                 f"connection {p.id} ({p.user}@{p.host}), running {mask(p.statement)[:200]!r}" for p in found
             )
+            # When the lock goes it is served by the table that it meant, and ends the workflow as any DDL statement
+            # does.
             raise _NotNow(f"A DDL statement would be served before the cut-over, by the old table: {who}.")
         if waiting := self._attached.dropped_ahead():
             raise _NotNow(f"A trigger would be dropped of the old table alone: {mask('; '.join(waiting))}.")
@@ -332,6 +344,8 @@ class _Attempt:
         if self._lookup.decided():
             return self._outcome(True, f"Told by table identity, after: {reason}")
         if self._rename.is_sent:
+            # The tables were locked, so what kept RENAME waiting may be a reader of a shadow, which nobody has
+            # locked.
             found = self._lookup.users_of_shadows()
             reason = " ".join([reason, *map(str, found)])
         return self._outcome(False, reason, found, not_locked)

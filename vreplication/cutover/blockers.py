@@ -129,6 +129,7 @@ def _holders_query(server: Server, schema: str, table: str) -> str:
         )
     return (
         "SELECT t.processlist_id FROM performance_schema.metadata_locks m "
+        # LEFT: the lock of a prepared branch whose connection has ended belongs to no connection, and must be seen.
         "LEFT JOIN performance_schema.threads t ON t.thread_id = m.owner_thread_id "
         f"WHERE m.object_type='TABLE' AND m.object_schema={text(schema)} AND m.object_name={text(table)} "
         "AND m.lock_status='GRANTED'"
@@ -140,6 +141,7 @@ def _sessions(session: Session, ids: Iterable[int], kind: str, table: str) -> li
     wanted = set(ids)
     if not wanted:
         return []
+    # For the age alone: the locks are certain, so holders are named also where transactions cannot be listed (3854).
     ages = {t.connection_id: t.age_seconds for t in open_transactions(session) or ()}
     found = processes(session, is_full=True)
     return [_blocker(found[n], ages.get(n, 0.0), kind, table) for n in sorted(wanted) if n in found]
@@ -204,6 +206,7 @@ def _blocker(process: Process, trx_seconds: float, kind: str, table: str, is_cer
         connection_id=process.id,
         user=process.user,
         host=process.host,
+        # Who holds LOCK TABLES may have no transaction; who has one may have begun its present statement only now.
         age_seconds=max(process.seconds, trx_seconds),
         statement=_one_line(mask(process.statement)),
         table=table,

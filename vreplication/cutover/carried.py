@@ -43,6 +43,7 @@ def used(session: Session, row: WorkflowRow) -> list[tuple[str, str]]:
     if not is_asked(row):
         return []
     schema, found = row.source_schema, triggers.read(session, row.source_schema, row.source_table)
+    # By their words, whatever these mean: a table too many only names a session that was not in the way.
     said = {word for trigger in found for word in triggers.names_in(trigger)} - {row.source_table}
     sql = f"SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA={text(schema)} AND TABLE_NAME IN "
     rows = session.rows(f"{sql}({','.join(map(text, sorted(said)))})") if said else []

@@ -30,6 +30,7 @@ def decide(session: Session, row: WorkflowRow) -> Decision:
     _check_server(session, row)
     if row.is_in_place:
         return _decide_in_place(session, row)
+    # A table that is gone has no identity, and one that was not made has none recorded: None equals nothing here.
     found = table_identity(session, row.source_schema, row.source_table, is_mariadb(session))
     if found is not None and found == row.shadow_identity:
         return SWITCHED
@@ -46,6 +47,7 @@ def decide(session: Session, row: WorkflowRow) -> Decision:
 def _decide_in_place(session: Session, row: WorkflowRow) -> Decision:
     """By the definition: an ALTER may keep the table's identity."""
     found = read_create_sql(session, row.source_schema, row.source_table)
+    # Of an ALTER in place this holds the digest of the definition that the empty copy had afterwards.
     if digest(found, row.source_table) == row.shadow_identity:
         return SWITCHED
     if definition_digest(found, row.source_table) == row.source_definition:
@@ -67,6 +69,7 @@ def decide_together(session: Session, rows: Sequence[WorkflowRow]) -> Decision:
         try:
             found.add(decide(session, row))
         except SourceChanged as error:
+            # Somebody may have rebuilt one of them since: the others still tell what the one statement has done.
             unknown.append(error)
     if len(found) == 1:
         return found.pop()

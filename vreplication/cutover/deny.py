@@ -100,6 +100,7 @@ def deny(
     with _undone(session, wanted, workflow):
         reach("deny.locked")
         _make(session, wanted, workflow, _body(token, message))
+        # A session that has lost its lock in between has let writes pass before all triggers stood: begin again.
         check_locked(session, wanted)
     return Denied(
         session=session,
@@ -234,6 +235,7 @@ def standing(session: Session, table: Table, *, workflow: str) -> frozenset[str]
         "SELECT TRIGGER_NAME, EVENT_MANIPULATION FROM information_schema.TRIGGERS "
         f"WHERE EVENT_OBJECT_SCHEMA={text(table[0])} AND EVENT_OBJECT_TABLE={text(table[1])} AND ACTION_TIMING='BEFORE'"
     )
+    # By its name at its own event: a trigger of ours that denies deletes does not stand for one that denies inserts.
     return frozenset(str(e) for name, e in rows if str(name) == deny_trigger(workflow, table[1], str(e)))
 
 

@@ -43,6 +43,7 @@ def empty(
     while not is_stopping():
         began = SYSTEM.monotonic()
         if began - looked >= _LOOK_SECONDS:
+            # Once a second: reading it scans InnoDB's dictionary, and somebody may put another table under the name.
             if table_identity(session, schema, table, is_mariadb) != identity:
                 return False
             looked = began

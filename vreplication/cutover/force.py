@@ -71,6 +71,7 @@ class Force:
             self.since = None
         elif BLOCKED in found:
             self.since = self.clock.monotonic() if self.since is None else self.since
+            # Only when nothing else is in the way at this moment: to end a session has to open the gate.
             if found == {BLOCKED} and self.clock.monotonic() - self.since >= self.caps.after_seconds:
                 self._end_all()
 
@@ -131,6 +132,8 @@ class Force:
             return "its transaction has ended, or written for the first time, since it was chosen."
         if trx is not None and (why := _too_much(chosen.blocker, trx, self.caps)):
             return why
+        # KILL does not roll a prepared branch back, but leaves it without a connection: on MariaDB it then has lost
+        # its metadata lock.
         if branch_names(session, self.server):
             return "an XA branch is prepared now, which may be its own."
         # The lock last of all: what is ended has held it in this instant.

@@ -182,6 +182,8 @@ def undo(url: SourceUrl, row: WorkflowRow, our_lease: Lease, wait: Waiting) -> N
     while is_asked(row):
         try:
             with connect(url) as session, connect(url) as other, other.transaction():
+                # Its row stays locked in another session, for an ALTER commits: nobody takes over until the keys are
+                # back.
                 lease.fence(other, our_lease)
                 undo_now(session, row)
             return
@@ -199,6 +201,7 @@ def undo_now(session: Session, row: WorkflowRow) -> None:
 
 def _put_back(session: Session, row: WorkflowRow) -> None:
     children = {key.child for key in referring(session, _shadow(row), is_mariadb=True)}
+    # First: until these refer to the table in use again, rows for its newest parents are refused (1452).
     _point_back(session, row, sorted(children))
     _drop_all(session, _shadow(row))
 

@@ -157,6 +157,7 @@ def _caller(
     body = event.body()
     if not _SCHEME.match(target):
         return lambda check: _run(shlex.split(target), body, timeout, check)
+    # An answer may be lost when the call has done its work; by its key the next call is known for the same one.
     headers = {"Content-Type": "application/json", "User-Agent": "vreplication", "Idempotency-Key": event.key}
     if secret is not None:
         headers["X-Vreplication-Signature"] = f"sha256={signature(body, secret)}"
@@ -184,6 +185,7 @@ def _check_url(target: str, scheme: str) -> None:
         raise Refused(f"A hook cannot be called by {scheme}://.", cure="Use https://, or a command.")
     try:
         url = urlsplit(target)
+        # urlsplit does not look at the port until it is read, and raises ValueError then.
         host, _ = url.hostname, url.port
     except ValueError as error:
         raise Refused(
@@ -251,6 +253,7 @@ def _run_to_the_end(
 ) -> int:
     environment = {name: value for name, value in os.environ.items() if name != SECRET_VARIABLE}
     try:
+        # In a process group of its own, so that what it has started can be ended with it.
         process = subprocess.Popen(
             words, stdin=given, stdout=output, stderr=output, start_new_session=True, env=environment
         )
@@ -323,6 +326,7 @@ def _connection(url: SplitResult, timeout: float) -> http.client.HTTPConnection:
         if not _is_loopback(host):
             raise Refused(f"The hook {_told(url.geturl())} would be called unencrypted.", cure="Use https://.")
         return http.client.HTTPConnection(host, url.port, timeout=timeout)
+    # http.client follows no redirect and knows no proxy: the signed body goes to this host and to no other.
     return http.client.HTTPSConnection(host, url.port, timeout=timeout, context=ssl.create_default_context())
 
 

@@ -50,6 +50,7 @@ def _whole(name: str) -> str:
 
 def _stored_names(session: Session, schema: str, table: str) -> tuple[str, ...]:
     """How the dictionary may spell `schema`.`table`."""
+    # With 1 and 2 InnoDB's dictionary has the names in lower case, however the tables were named.
     if int(session.lasting("folding", lambda: session.value("SELECT @@lower_case_table_names"))):
         schema, table = schema.lower(), table.lower()
     folder, name = encode(schema), encode(table)

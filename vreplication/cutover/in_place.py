@@ -92,6 +92,7 @@ class InPlace:
     @contextlib.contextmanager
     def _sessions(self) -> Iterator[tuple[Session, Session]]:
         """One that alters, and one that ends it and looks."""
+        # An ALTER in place may take hours, and the server says nothing until it is over.
         patience = self.deadline_seconds + MARGIN_SECONDS if self.is_instant else _DAY_SECONDS
         with (
             connect(self.url, lock_wait_seconds=LOCK_SECONDS, read_timeout=patience) as worker,
@@ -110,6 +111,7 @@ class InPlace:
     def _end(self, asked: _Statement, worker: Session, spare: Session) -> None:
         spare.kill(worker.id)
         asked.is_over(_GONE_SECONDS)
+        # KILL is answered before the ALTER is rolled back: until its connection is gone the definition may change.
         self._see_gone(worker, spare)
 
     def _see_gone(self, worker: Session, spare: Session) -> None:
@@ -128,6 +130,7 @@ class InPlace:
         if decide(spare, self.row) == SWITCHED:
             return Tried(is_done=True, millis=millis)
         if isinstance(error, SqlError):
+            # These alone mean "not by this algorithm". For a full disk, or a KILL, no copy is begun in its place.
             if error.code in _UNABLE:
                 return Tried(is_done=False, millis=millis, refusal=error.message)
             raise Terminal(

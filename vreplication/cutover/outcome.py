@@ -81,6 +81,7 @@ class Lookup:
 
     def _look(self) -> bool:
         with connect(self.url) as session:
+            # rename_gone: first, for a RENAME that is still at work could switch right behind the look.
             self._wait_until_gone(session)
             if self.sessions.makers:
                 # What it may still be making would come after those that are there have been removed.
@@ -107,6 +108,7 @@ class Lookup:
         try:
             return decide_together(session, self.rows) == SWITCHED
         except SourceChanged:
+            # Before that no RENAME of ours can have passed: a table that is neither of ours is somebody else's doing.
             if self.is_way_free:
                 raise
             return False

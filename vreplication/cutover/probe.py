@@ -37,6 +37,7 @@ class Probe:
     def waits(self, schema: str, table: str) -> bool:
         """Somebody waits for the table with the strongest lock. Raises Transient when that cannot be told."""
         self._error = None
+        # By a variable: MySQL's PREPARE takes a plain string or a variable, and no literal with a character set.
         self._prober.execute_raw(f"SET @vr_probe={text(f'SELECT 1 FROM {qualified(schema, table)}')}")
         thread = threading.Thread(target=self._run, name="cutover-probe", daemon=True)
         thread.start()

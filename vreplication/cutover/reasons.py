@@ -84,12 +84,14 @@ def why_closed(
     if not row.is_in_place:
         found += [*_copy_reasons(session, row), *_verdict_reasons(session, row)]
         found += catch_up_reasons(session, row.id, server)
+    # Read anew: `row` was read when the workflow came to the gate, and an operator pauses at any time.
     if workflows.load(session, row.id).is_paused:
         found.append(Reason(code="paused", sentence=f"The workflow is paused; `vreplication resume {row.id}` goes on."))
     if needs_release and gate.released_by(session, row.id) is None:
         found.append(Reason(code="not_released", sentence=_waiting(row, window)))
     found += _blocker_reasons(session, server, row, own)
     if not (ignore_old_snapshots or row.is_in_place):
+        # The later of them: before it the new table, or this server's copy of it, was not whole.
         moments = filter(None, (level_since, copied_at(session, row.id)))
         found += _snapshot_reasons(session, max(moments, default=None), own)
     return found
@@ -135,6 +137,7 @@ def _copy_reasons(session: Session, row: WorkflowRow) -> list[Reason]:
 
 def _verdict_reasons(session: Session, row: WorkflowRow) -> list[Reason]:
     verdict = verdicts.load(session, row.id)
+    # A person has waived the verification, and with it the look at what was written since.
     if verdict is not None and verdict.verdict == verdicts.WAIVED:
         return []
     if verdict is None or verdict.verdict != verdicts.CLEAN:

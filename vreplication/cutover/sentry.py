@@ -96,6 +96,7 @@ def drop_if(session: Session, schema: str, name: str, is_ours: Callable[[], bool
     with patience(session), _locked(session, schema, name) as exists:
         if not exists or not is_ours():
             return False
+        # DROP of a large table frees the pages of all its rows before it answers.
         with session.patient(TABLE_SECONDS):
             session.execute_raw(f"DROP TABLE {qualified(schema, name)}")
         return True
@@ -117,6 +118,7 @@ def patience(session: Session) -> Iterator[None]:
 def _locked(session: Session, schema: str, name: str) -> Iterator[bool]:
     """The table's WRITE lock; False when there is no such table."""
     try:
+        # The connections of an attempt wait 10 s for an answer, as long as the lock may take by itself.
         with session.patient(DROP_WAIT_SECONDS + ANSWER_MARGIN_SECONDS):
             session.execute_raw(f"LOCK TABLES {qualified(schema, name)} WRITE")
     except SqlError as error:

@@ -50,6 +50,7 @@ class Waiter:
         if self._thread.is_alive():
             with contextlib.suppress(VReplicationError):
                 spare.kill(self.session.id)
+            # Before UNLOCK: a session speaks for one thread at a time.
             self._thread.join(2)
         with contextlib.suppress(VReplicationError):
             self.session.execute_raw("UNLOCK TABLES")

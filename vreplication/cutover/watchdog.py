@@ -62,6 +62,7 @@ class Watchdog:
             if self._ended.is_set():
                 return
             self.has_fired = True
+        # KILL of the connection, not of its statement: the locks go with the connection alone.
         for victim in self.victims:
             with contextlib.suppress(Exception):
                 self._spare.kill(victim.id)
