@@ -156,6 +156,7 @@ def cancel(
             return Result(event="cancelled", workflow=workflow, reason="It was cancelled before.", exit_code=0)
         _refuse_cut(row)
         if row.kind == MOVE and not lease.is_alive(session, workflow, lease.DRIVER):
+            # Before it is asked for: a source that is missing, or another one, is refused with nothing noted.
             moving.route_of(url, source, workflow)
         request_cancel(session, row, by, is_forced=is_forced)
         if _wait_for_driver(session, workflow):
@@ -226,6 +227,7 @@ def _cancel_here(session: Session, workflow: str, why: str | None = None) -> Res
     """Nobody drives it: take both leases, so that nobody can write any more, then remove."""
     rights = [lease.acquire(session, workflow, lease.DRIVER), _take_replicate(session, workflow)]
     try:
+        # First: by the identities that another server gave out a table of the application's might be taken for ours.
         row = failover.adopt(session, workflows.load(session, workflow))
         if row.shadow_identity and _is_switched(session, row):
             workflows.set_fields(session, workflow, is_cut=1)
@@ -332,6 +334,7 @@ def cleanup(url: SourceUrl, workflow: str, by: str, source: SourceUrl | None = N
             return removed
         if not exists(session, row.source_schema, row.retired_table):
             return []
+        # By this server's own numbers: behind a failover those that were noted are another server's.
         if not cleaning.drop_retired(session, failover.adopt(session, row)):
             raise Refused(
                 f"{row.source_schema}.{row.retired_table} is not the table that workflow {workflow} began with: it was "

@@ -104,6 +104,8 @@ def check_end(stage: BaseStage[Any], is_cut: Callable[[Session], bool]) -> None:
         row = workflows.load(session, stage.workflow)
         is_released = gate.released_by(session, stage.workflow) is not None
         is_over = is_cut(session)
+    # Behind a release this stage is done: the switch begins a catch-up of its own, which takes the lease from this
+    # one.
     if is_over or row.phase is Phase.COMPLETE or (is_released and row.phase in (Phase.WAITING, Phase.CUTTING_OVER)):
         return
     if row.is_cancel_requested or row.phase in (Phase.FAILED, Phase.CANCELLED):
@@ -156,6 +158,7 @@ def told(stage: BaseStage[Any], driver: Callable[[], Any] | None) -> Iterator[No
     try:
         yield
     except VReplicationError as error:
+        # For the command a held lease is a refusal. Here the holder is a stage that was killed, or ends in a moment.
         if isinstance(error, LeaseHeld) or not isinstance(error, Terminal):
             result = Result(event="interrupted", workflow=stage.workflow, reason=str(error), exit_code=1)
             raise Ended(result, may_retry=True, lacks_catch_up=isinstance(error, CatchUpAway)) from error

@@ -196,6 +196,7 @@ class FeedDriver:
             self._thread.join(10.0)
         try:
             with connect(self.url) as session:
+                # What is told is a write, too, and none may come to a server that has become a replica.
                 if self.our_lease and self.may_write(session) and lease.is_held(session, self.our_lease):
                     self._journal_warnings(session)
                     feeds.tell(session, self.our_lease, self._figures(session))
@@ -225,6 +226,8 @@ class FeedDriver:
             if self._closing.is_set():
                 return
             self.check_role(session)
+            # Behind the look at the source's role: on a server that has become a replica our beat would end its
+            # replication.
             lease.beat(session, self.our_lease, (session.id,))
             row = workflows.load(session, self.workflow)
             self._is_paused = row.is_paused

@@ -145,6 +145,7 @@ def _checks(sources: Sequence[FeedFacts]) -> Iterator[Check]:
     if is_filled:
         of_source += (("snapshot", _snapshot),)
     for facts in sources:
+        # Only a snapshot reads rows, and needs them to be visible in the log's order.
         of_server = server_checks.run(facts, (*_SERVER, server_checks.commit_order) if is_filled else _SERVER)
         found = [*of_server, *(looked(name, partial(check, facts)) for name, check in of_source)]
         yield from (_of(facts, check) for check in found) if len(sources) > 1 else found

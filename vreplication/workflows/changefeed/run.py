@@ -153,6 +153,8 @@ def create_or_resume(spec: FeedSpec, sources: Sequence[SourceUrl], password: str
             _check_sources(row, [session, *others], password)
             return _with_changes(session, row, resumed(session, row), spec)
         check(make_feed_plan([session, *others], spec, password))
+        # On each source, though the state is on the first: its own heartbeat moves each log's time on while nobody
+        # writes.
         for each in (session, *others):
             layout.install(each)
             with each.transaction():

@@ -57,6 +57,7 @@ _ON_TARGET: tuple[Callable[[OfServer], Check], ...] = (
     throttle_checks.replica_lag,
     throttle_checks.free_disk,
 )
+# The way back is read from the target's log, so that has to be as complete as the source's.
 _FOR_THE_WAY_BACK: tuple[Callable[[OfServer], Check], ...] = (
     server_checks.binary_log,
     server_checks.log_format,

@@ -45,6 +45,7 @@ def complete(work: Work) -> Result:
         # would write to tables that nobody follows.
         _retire(source, driver.session, workflow)
         reach("complete.retired")
+        # By the triggers' own names, which RENAME has not changed: they are on the retired tables now.
         deny.allow(source, sides.tables_on(driver.session, workflow, Side.SOURCE), workflow=workflow)
         if work.spec.retired == "drop":
             _drop_retired(source, driver.session, workflow)
@@ -55,6 +56,7 @@ def complete(work: Work) -> Result:
     prepare.forget_run(driver.session, workflow)
     for number in range(1, work.number + 1):
         spool.forget(row, streams.stream_id(workflow, number))
+    # Last: until then the same command does all of this again.
     driver.move(Phase.COMPLETE)
     return completed_of(driver.session, workflow)
 
@@ -110,6 +112,7 @@ def _forget_source(source: Session, workflow: str, number: int) -> None:
 def _drop_key_tables(home: Session, workflow: str, number: int) -> None:
     for each in range(1, number + 2):
         for table in workflows.tables(home, workflow):
+            # Also of the stream that would have followed, whose tables are made before anybody waits at a switch.
             keytables.drop_all(home, table.id(streams.stream_id(workflow, each)))
         source_marks.forget(home, streams.stream_id(workflow, each)) if source_marks.exists(home) else None
 

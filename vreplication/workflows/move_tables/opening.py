@@ -66,6 +66,7 @@ def give_up(work: Work, used: list[str], *, former: tuple[int, ...] = ()) -> boo
         for marker in used:
             of.remove(marker)
         markers.remove_all(ends.home, work.stream, markers.CUTOVER)
+    # Last: whoever finds ABORTING does all of this again, so nothing of it is left out.
     moves.decide(driver.session, driver.lease, Decision.RUNNING)
     driver.start_replicate()
     reach("switch.aborted")
@@ -104,6 +105,7 @@ def open_side(work: Work, ends: Ends, began: float | None, opener: Session | Non
         words = "to the target" if streams.is_forward(work.number) else "back to the source"
         journal.write(home, driver.workflow, "switched", words, actor=lease.me())
         driver.report(write_stall_millis=stall, cutover_millis=stall)
+    # Also where home says OPENED already: a crash may have come before what is noted here.
     driver.rest()
     driver.note_switched()
     workflows.set_fields(home, driver.workflow, is_cut=int(streams.is_forward(work.number)))
@@ -143,6 +145,8 @@ def _hidden(home: Session, move: Move, workflow: str) -> list[TableRow]:
         found = table_identity(home, move.target_schema, table.shadow_table, here)
         if found is not None:
             left.append(table)
+        # A copy that is passed over here would be missing on the side that serves: OPTIMIZE gives it another
+        # identity.
         is_lost = found is None and not exists(home, move.target_schema, table.source_table)
         if is_lost or found not in (None, table.shadow_identity):
             raise _not_verified(move, table)

@@ -284,6 +284,8 @@ def _driven(operator: Operator, outcome: Callable[[], Result | None], *, is_end:
     with connect(operator.home) as session:
         row = workflows.load(session, operator.workflow)
     stop = threading.Event()
+    # A completion ends the run by itself. Behind a reversal the run would go on for ever: it is stopped when that is
+    # done.
     with _stopping(operator, stop, (lambda: None) if is_end else outcome):
         result = _run(operator, row, operator.find_route(), stop)
     if result.event == "complete":

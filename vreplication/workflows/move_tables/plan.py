@@ -100,6 +100,7 @@ def _wanted(facts: MoveFacts, refused: list[Check]) -> list[str]:
     spec = facts.spec
     if not spec.all_tables:
         return list(spec.tables)
+    # MariaDB lists its sequences among the tables.
     sql = (
         "SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA=%s AND TABLE_TYPE NOT IN"
         " ('VIEW','SYSTEM VIEW','SEQUENCE') ORDER BY TABLE_NAME"

@@ -129,6 +129,7 @@ def prepare(driver: MoveDriver, plan: MovePlan) -> None:
                 _cut_range(driver, ends, plan, row, mapping)
     except Refused as error:
         undo(driver.session, driver.workflow)
+        # Before the rows are forgotten, which the journal outlives: who asks later finds why it was refused.
         journal.write(driver.session, driver.workflow, "refused", str(error), actor=lease.me())
         with driver.at_source() as source:
             source_marks.forget(source, driver.workflow)

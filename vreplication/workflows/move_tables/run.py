@@ -62,6 +62,7 @@ def run(
         driver = MoveDriver(route, workflow, stop, notify, make_child(route, workflow, number))
         driver.start()
         work = Work(driver=driver, spark=spark, spec=spec, plan=plan, number=number)
+        # Not again behind an outage: a preparation that was cut short is undone and begun anew, by the same command.
         ACTS["prepare"](work)
         return through_outages(driver, functools.partial(to_the_end, work))
     except VReplicationError as error:
@@ -122,6 +123,7 @@ def _goes_on(home: Session, row: WorkflowRow, spec: MoveSpec) -> bool:
         )
     if prepare.is_done(workflows.tables(home, row.id)):
         return True
+    # Its connections end first: a preparation that is only stopped would go on, and make tables behind the undo.
     lease.acquire(home, row.id, lease.DRIVER)
     prepare.undo(home, row.id)
     prepare.forget(home, row.id)

@@ -45,6 +45,7 @@ def note(home: Session, workflow: str, number: int, table: StreamTable, found: I
 
 
 def _columns(number: int) -> tuple[str, str]:
+    # Named by the first direction: the first is always of the server that the tables came from.
     columns = ("source_identity", "shadow_identity")
     return columns if streams.is_forward(number) else columns[::-1]
 

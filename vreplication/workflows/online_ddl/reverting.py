@@ -94,8 +94,10 @@ def _open(driver: Driver, row: WorkflowRow, spec: Spec, length: str) -> datetime
         raise SourceChanged("The place of the cut-over in the binary log is not known.")
     if not position.exists(session, begin):
         raise SourceChanged(f"The server has no binary log at {begin} any more.")
+    # Every write to the new table stands behind that event in the log, and none to the old one.
     start = behind_rename(session, begin, _renamed(row), is_mariadb=server.is_mariadb, check=driver.check)
     reach("revert.place_found")
+    # By the server's clock: whoever looks whether the time is over may be on another machine.
     now: datetime = session.value("SELECT NOW(6)")
     until = now + timedelta(seconds=seconds_of(length))
     new = introspect(session, row.source_schema, row.source_table)
@@ -105,10 +107,12 @@ def _open(driver: Driver, row: WorkflowRow, spec: Spec, length: str) -> datetime
     # It is kept level now, and its triggers must not fire for that; a revert makes them again, of the new table's.
     carried.drop_of_retired(session, row)
     reach("revert.triggers_dropped")
+    # Before the row: where that is there the window counts as opened, and nothing is made any more.
     keytables.create_all(session, mapping, workflow)
     workflows.create(session, _row(row, spec, server, new, start, until))
     reach("revert.opened")
     # There is nothing to copy: the figures say so, and a verification is cut along them.
+    # Cut short before this, the verification takes the table for one range.
     if whole := splits.key_range(session, mapping):
         wanted = min(_MOST_SPANS, max(spec.tasks, new.estimated_rows // _SPAN_ROWS))
         found = splits.cut(session, mapping, whole, wanted)

@@ -101,6 +101,8 @@ def run(
     try:
         if told := resume.tell_late(url, spec):
             return told
+        # Its program is loaded beside the planning: half a second that would lie before the first marker, and so
+        # before the first chunk.
         child = lent.child if lent else loaded_catch_up(url, workflow)
         asked, is_together = (lent.asked, lent.company is not None) if lent else (OperatorRequests, False)
         plan = plan_or_resume(spec, url, stop, asked, is_together=is_together, by=by)
@@ -114,6 +116,7 @@ def run(
         work = Work(driver=driver, spark=spark, spec=spec, plan=plan)
         if lent:
             work = replace(work, at_gate=lent.at_gate, company=lent.company)
+        # Not again behind an outage: a preparation that was cut short is undone and begun anew, by the same command.
         ACTS["prepare"](work)
         result = through_outages(driver, functools.partial(to_the_end, work))
         driver.note_done()
@@ -133,6 +136,7 @@ def run(
 
 def _unexpected(error: Exception, stop: threading.Event) -> VReplicationError:
     """An interrupt, when a signal that ended a process that we rely on reaches us, too."""
+    # Ctrl-C reaches Spark's JVM as it reaches us: that it has ended may be seen before our own signal is.
     if stop.wait(SIGNAL_SECONDS):
         return Interrupted("Interrupted.")
     return Terminal(f"Unexpected {type(error).__name__}: {error}")
@@ -245,6 +249,7 @@ def _cut_over(work: Work) -> None:
         is_held = work.is_whole and work.spec.needs_release
         if in_place.switch(work.driver, is_manual=is_held, window=work.spec.cutover_window):
             return
+        # The table has refused it, and the workflow has been prepared anew: these stages were passed over before.
         if work.is_whole:
             for name in ("replicate", "copy", "verify", "gate"):
                 ACTS[name](work)

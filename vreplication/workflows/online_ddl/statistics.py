@@ -73,6 +73,7 @@ def _watched(driver: Driver, session: Session, work: Callable[[], T]) -> T:
                 driver.check()
         except BaseException:
             with contextlib.suppress(VReplicationError):
+                # An ANALYZE that nobody waits for any more would go on reading the whole table.
                 driver.session.kill(session.id)
             session.abort()
             raise

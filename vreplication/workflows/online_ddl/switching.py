@@ -178,8 +178,11 @@ class _Attempt:
             with self._about(workflow):
                 member.driver.check()
         workflow, found = part.row.id, self._jobs[part.row.id]
+        # dirty_under_lock: a row may have pushed another one out between the gate's last look and the marker.
         if found.mapping.may_collide and dirty.is_any(other, workflow):
             raise Transient("a row gave way to another one under the new unique key a moment ago")
+        # barrier, drained (docs/design/duplicates.md): behind the marker the full copy changes no more, so no note
+        # comes late.
         if part.row.keeps_one:
             lowest = dedup.load(self._members[workflow].driver)
             assert lowest is not None
@@ -241,6 +244,7 @@ def _wait_level(other: Session, driver: Driver, marker: str, seconds: float) -> 
     applied = markers.wait_applied(
         other, driver.workflow, marker, timeout_seconds=seconds, check=driver.check, poll_seconds=0.003
     )
+    # branches_looked_at: a branch that catch-up holds may commit behind the marker, into the retired table.
     if applied.branches:
         raise Transient(f"XA branch {applied.branches[0]} has no outcome yet.")
     if not applied.is_holding:

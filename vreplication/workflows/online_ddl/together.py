@@ -78,6 +78,7 @@ class Together(Generic[M, T]):
                 self._changed.wait_for(lambda: workflow in self._ends, _STAND_SECONDS)
                 if workflow in self._ends:
                     return self._end(workflow)
+                # Before it looks: whoever acts for all uses the drivers of those that stand here.
                 del self._standing[workflow]
             if not may_stay():
                 return None
