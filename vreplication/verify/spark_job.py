@@ -117,6 +117,7 @@ class _Crew:
             raise _unwrapped(found)
         more = [span for answer in found for span in self._one(answer, on_result)]
         with self.turn:
+            # Both in one step: in between a thread would find nothing waiting and nobody at work, and end.
             self.waiting.extend(more)
             self.busy -= 1
             self.turn.notify_all()

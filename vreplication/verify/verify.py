@@ -162,6 +162,8 @@ class _Verification:
 
     def run_and_save(self) -> Verdict:
         verdict = self.run()
+        # Before the keys are vouched for: cut short in between, a clean verdict does not count, and all is verified
+        # again.
         verdicts.save(self.ends.home, self.workflow, verdict)
         if verdict.verdict == verdicts.CLEAN:
             since.mark_verified(self.ends.home, self.workflow, self.began)
@@ -178,6 +180,7 @@ class _Verification:
             if not keys and not wide:
                 return self._verdict(verdicts.CLEAN, 0)
             self._note(keys, wide)
+            # Where the sides sort the key otherwise a wide finding is the whole table, no range of it.
             can_repair = self.repair is not None and (self.mapping.has_same_order or not wide)
             if attempt == _REPAIRS or not can_repair:
                 break
@@ -191,6 +194,7 @@ class _Verification:
         if found is None or found.is_void or found.is_verified:
             return frozenset()
         done = compared.ranges(self.ends.home, self.workflow, found.first_round)
+        # At once: a verification that is cut short, or repeated, reads all rows.
         compared.forget(self.ends.home, self.workflow)
         if not done or since.count(self.ends.home, self.workflow) * _FEW_KEYS > sum(done.values()):
             return frozenset()
