@@ -73,6 +73,7 @@ class AlterClauses:
     def with_constraints(self, names: dict[str, str]) -> str:
         """The text with its CHECK constraints called as `names` (lower case → new) says."""
         text = self.text
+        # From the end, so that the places before are still where they were found.
         for place in reversed(self.constraints):
             if new := names.get(place.name.lower()):
                 text = text[: place.start] + ident(new) + text[place.end :]
@@ -102,6 +103,8 @@ def dropped_constraints(text: str) -> list[str]:
     for clause in _split(_tokens(text)):
         length = 3 if _is(clause, 1, "FOREIGN") else 2
         if clause[0].is_word("DROP") and _is(clause, 1, "FOREIGN", "CONSTRAINT"):
+            # With IF EXISTS the copy, which has no keys, takes it without a word, and the dropped key would be
+            # carried over.
             found.append(_name(_after(clause[length:], "IF", "EXISTS")))
     return found
 
@@ -119,6 +122,7 @@ def _tokens(text: str) -> list[Token]:
         raise Refused("The ALTER holds a /*! … */ comment.", cure="Write what is in it as plain text.")
     if any(t.is_punct(";") for t in parts):
         raise Refused("The ALTER is more than one statement.", cure="Give the clauses of one ALTER TABLE.")
+    # ALTER alone begins a clause as well: ALTER COLUMN, ALTER CHECK.
     if parts[0].is_word("ALTER") and len(parts) > 1 and parts[1].is_word("TABLE", "ONLINE", "IGNORE"):
         raise Refused("The ALTER begins with ALTER TABLE.", cure="Give only what follows the table's name.")
     return parts

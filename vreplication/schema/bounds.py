@@ -128,6 +128,7 @@ def as_target(pair: ColumnPair, value: str) -> str:
     """SQL of `as_source`'s value in the target's type and collation, by which an index finds it."""
     if not pair.is_recollated:
         return value
+    # The bytes get the source's character set back first: without one there is nothing to convert from.
     stored = f"CONVERT(CONVERT({value} USING {pair.source.charset}) USING {pair.target.charset})"
     return f"{stored} COLLATE {pair.target.collation}"
 

@@ -78,6 +78,7 @@ def _differences(source: Table, made: Table, *, is_trial: bool) -> Iterator[str]
     wanted = {_key_facts(key) for key in source.keys if not (is_trial and key.index_type == "FULLTEXT")}
     if wanted != (there := {_key_facts(key) for key in made.keys}):
         yield f"the key {min(str(key[0]) for key in wanted ^ there)} differs"
+    # Counted, not compared: each flavor writes an expression in its own way. What one does not enforce `carry` lists.
     enforced = [sum(check.is_enforced for check in text.checks) for text in (before, after)]
     if enforced[0] != enforced[1]:
         yield f"it has {enforced[1]} CHECK constraints, not {enforced[0]}"

@@ -281,6 +281,7 @@ class _Carrier:
         if is_json_check(name, check) and column.data_type == "longtext" and column.collation == "utf8mb4_bin":
             self._refuse_json(column)
             self._told(f"Column {name}: LONGTEXT with CHECK (json_valid({name})) becomes JSON, as MySQL has it.")
+            # MySQL's JSON takes neither a character set nor a collation.
             text = _without(_changed(text, "type", "json"), "check", "charset", "collate")
             return self._default_to_mysql(text, is_long=True), None
         text = _changed(text, "type", self._type_to_mysql(column, text.get("type")))

@@ -87,6 +87,7 @@ def keys_of(session: Session, table: Named) -> tuple[ForeignKey, ...]:
 
 def moved(keys: Sequence[ForeignKey], to: Named) -> str:
     """ALTER of the table whose keys they are: they refer to another one from now on, under their other names."""
+    # Another name, though it is the same key: one ALTER cannot drop a key and add one of that name (1826).
     return _alter(keys[0].child, [*map(_drop, keys), *(_add(key, to) for key in keys)])
 
 

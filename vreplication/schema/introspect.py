@@ -100,6 +100,7 @@ def _engine(create_sql: str) -> str:
 
 def counter_of(create_sql: str) -> int:
     """AUTO_INCREMENT in a CREATE TABLE's options; 1 when it is not written."""
+    # In the options alone: a column's comment may hold the same words.
     match = COUNTER.search(create_sql, create_sql.rfind("\n)"))
     return int(match.group().partition("=")[2]) if match else 1
 
@@ -139,6 +140,7 @@ def _column(row: dict[str, Any], ordinal: int, widths: dict[str, int], expressio
         data_type=kind,
         column_type=column_type,
         is_nullable=is_nullable,
+        # A label of an ENUM or SET may be called so, too.
         is_unsigned="unsigned" in column_type.lower().split("(")[-1] and kind not in ("enum", "set"),
         charset=charset,
         collation=row["collation"] if charset else None,

@@ -114,4 +114,5 @@ def _covers(
     if origin is None or origin.name.lower() != old.column.lower():
         return False
     is_as_long = new.prefix is None or (old.prefix is not None and new.prefix >= old.prefix)
+    # A shorter prefix on the target may make two values one that the source's key tells apart.
     return is_as_long and is_apart(origin, new.column)

@@ -70,6 +70,8 @@ def document(shown: object) -> str | None:
         return None
     try:
         return json.dumps(_plain(json.loads(_text(shown))), sort_keys=True)
+    # MariaDB takes an integer of more than 308 digits for JSON, which no DOUBLE holds: such text counts by its
+    # letters.
     except (ValueError, OverflowError, RecursionError):
         return f"text {_text(shown)}"
 

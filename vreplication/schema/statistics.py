@@ -130,6 +130,7 @@ def statements(wanted: Statistics, target: Table, *, is_mariadb: bool) -> Iterat
         columns = idents(name for name, own in wanted.columns.items() if own == settings)
         if is_mariadb:
             yield f"SET STATEMENT {settings} FOR {_for(table, columns, indexes)}"
+            # With the first statement alone: with each further one the indexes would be scanned again.
             indexes = ""
         else:
             yield f"ANALYZE TABLE {table} UPDATE HISTOGRAM ON {columns} {settings}"

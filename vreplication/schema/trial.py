@@ -25,6 +25,7 @@ _ONLY_TEMPORARY = frozenset({1562, 3500, 4047, 1214, 1795, 1796, 1478, 3749, 123
 
 def trial_alter(session: Session, table: Table, alter: AlterClauses) -> Table | None:
     """The table as the ALTER would make it; None: it can only be known at prepare. Raises Refused."""
+    # For its session a temporary table hides the one that has its name, so it has none of the application's.
     name = names.shadow_table(table.name)
     trial = qualified(table.schema, name)
     try:

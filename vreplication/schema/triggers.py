@@ -146,6 +146,8 @@ def _begin(whole: str, trigger: Trigger) -> int:
         raise _odd(trigger, "its events are written in a way that we do not know")
     behind = row + 1
     if behind < len(cut) and cut[behind].is_word("FOLLOWS", "PRECEDES"):
+        # FOLLOWS and PRECEDES name a trigger of the old table; made in their order they get the same places without
+        # it.
         behind += 4 if cut[behind + 2].is_punct(".") else 2
     return cut[behind].start
 

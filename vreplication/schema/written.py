@@ -172,6 +172,7 @@ def _column(sql: str, parts: list[Token]) -> ColumnText:
 def _begins_clause(parts: list[Token], at: int) -> bool:
     depth = sum(token.is_punct("(") - token.is_punct(")") for token in parts[:at])
     word = parts[at].text.upper()
+    # Words inside parentheses are an expression's.
     if depth or parts[at].kind != "word" or word not in _CLAUSES:
         return False
     return not parts[at - 1].is_word(*_CONTINUED.get(word, ()))
