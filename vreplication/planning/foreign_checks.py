@@ -75,6 +75,7 @@ def _shape(facts: Facts, found: Family) -> Check | None:
 
 def _names(_: Facts, found: Family) -> Check | None:
     for key in _keys(found):
+        # Whoever puts keys back after a crash takes every key with such a name for ours.
         if key.is_moved:
             words = f"Foreign key {key.name} of {'.'.join(key.child)} is called as ours are within a cut-over."
             return refuse(_NAME, words, "Drop it and add it under another name.")

@@ -96,6 +96,7 @@ def _introspect(session: Session, server: Server, schema: str, table: str) -> Ta
     try:
         return introspect(session, schema, table)
     except SqlError:
+        # The missing GRANT first: the server's own words name the statement that it refused, not what would help.
         privileges.demand(session, schema, table, is_mariadb=server.is_mariadb)
         raise
 

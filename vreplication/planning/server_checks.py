@@ -110,6 +110,7 @@ def replica(facts: OfServer) -> Check:
         is_replica = bool(facts.session.rows(statement))
     except SqlError as error:
         return refuse("replica", f"{statement} is refused: {error.message}", "See the check of privileges.")
+    # Without it what the replica applies is in no log of its own, and catch-up would not see it.
     logs_all = facts.server.is_on("log_slave_updates") or facts.server.is_on("log_replica_updates")
     if is_replica and not logs_all:
         return refuse(

@@ -138,6 +138,7 @@ def _proved(facts: Facts, asked: str) -> Choice:
         except SqlError as error:
             refusal = error.message
             continue
+        # An empty copy has no row versions, so that it took the ALTER says nothing of these.
         _check_versions(facts, algorithm)
         reason = f"The server has done it with {_LIMITS[algorithm]} on an empty copy of the table."
         return Choice(name=asked, reason=reason, algorithm=algorithm, after=after)
@@ -164,6 +165,7 @@ def _try(facts: Facts, algorithm: str) -> str:
     session, source = facts.session, facts.source
     before = digest(source.create_sql, source.name)
     with empty_copy(session, source.schema, source.name) as (schema, name):
+        # LIKE loses DATA DIRECTORY, say: what the server does to such a copy proves nothing of the table.
         if digest(read_create_sql(session, schema, name), name) != before:
             raise _No("an empty copy by CREATE TABLE … LIKE is not the same, so that it proves nothing.")
         with session.as_the_server():

@@ -73,6 +73,7 @@ def _told(facts: Facts, found: Sequence[Trigger]) -> Check:
     new = {}
     for each in found:
         new[each.name] = _free(each.name, taken)
+        # Two triggers of one table whose long names begin alike may come to the same name.
         taken.add(new[each.name].lower())
     listed = ", ".join(f"{old} becomes {name}" for old, name in new.items())
     return warn(
