@@ -89,6 +89,7 @@ def stopping_on_signals(stop: threading.Event) -> Iterator[None]:
     def handle(_number: int, _frame: FrameType | None) -> None:
         stop.set()
 
+    # Python lets the main thread alone set a handler.
     before = {n: signal.getsignal(n) for n in _SIGNALS} if _is_main_thread() else {}
     for number, old in before.items():
         if old != signal.SIG_IGN:

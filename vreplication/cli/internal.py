@@ -32,6 +32,7 @@ def run_replicate(workflow: str, option: str = "", number: str = "1") -> int:
         # Loaded ahead, and not needed.
         return 0
     route = route_from_line(line) if option == STREAM else Route.within(from_line(line))
+    # Before the log begins: the first line of it may hold what a server has answered.
     masking.remember(*route.source.secrets, *route.target.secrets)
     logs.start_on(sys.stderr, workflow)
     stop = threading.Event()

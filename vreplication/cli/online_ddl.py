@@ -181,6 +181,7 @@ def run(request: Request) -> int:
     )
     again = outcome.same_command(request.args, workflow)
     code = outcome.finish(result, is_json=request.is_json, again=again)
+    # Behind the last line: killed before it, the same command finds that nobody was told, and tells it.
     ending.note_told(request.url, result)
     return code
 

@@ -290,6 +290,7 @@ def _resume(found: Found, workflow: str, args: tuple[str, ...], is_json: bool, r
         return 0
     code = outcome.finish(result, is_json=is_json, again=outcome.bare_command(args), is_move=found.is_move)
     if not found.is_move:
+        # Behind the last line: killed before it, the same command finds that nobody was told, and tells it.
         ending.note_told(found.home, result)
     return code
 

@@ -36,6 +36,8 @@ def _are_ours() -> bool:
 def _moved(name: str, descriptor: int, log: Path) -> Iterator[None]:
     old = getattr(sys, name)
     old.flush()
+    # Children inherit 1 and 2 by number, so these become the log's; what this process prints goes to a copy of the
+    # old one.
     kept = os.dup(descriptor)
     target = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     os.dup2(target, descriptor)

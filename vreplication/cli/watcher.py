@@ -90,6 +90,8 @@ class Watcher(Generic[S]):
     def _follow(self, session: Session) -> None:
         while not self._stopped.is_set():
             asked = self._asked
+            # `asked` is from before the read: who asks while it is under way may not find in it what was written
+            # last.
             found = self._find(session, self._workflow)
             if found is not None:
                 self._latest, self._read_at = found, time.monotonic()
