@@ -79,6 +79,8 @@ class Database:
             session.execute("SET SESSION lock_wait_timeout=30")
             self._end_sessions(session)
             if self.server.is_ours:
+                # Before DROP, which would wait for the metadata lock that a prepared branch keeps without a
+                # connection.
                 _roll_back_branches(session, is_mariadb=self.server.is_mariadb)
             session.execute(f"DROP DATABASE IF EXISTS {ident(self.name)}")
             if self.server.is_ours:

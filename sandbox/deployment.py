@@ -79,6 +79,7 @@ class Deployment:
         }
         if self.metadata:
             ours["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"] = self.metadata.url
+        # Settings of the user's own Airflow would win over those of airflow.cfg.
         around = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")}
         return {**around, **ours, **self.settings}
 
@@ -87,6 +88,8 @@ class Deployment:
         self._draw_keys()
         self._start_metadata()
         self.airflow("db", "migrate")
+        # include_deferred: a task that waits in the triggerer takes no slot. One file for all, because each of
+        # Airflow's commands takes two seconds of CPU.
         pools = {
             name: {"slots": n, "description": "vreplication", "include_deferred": False} for name, n in POOLS.items()
         }
@@ -117,6 +120,7 @@ class Deployment:
         """Replace a connection; it is one of those that the page shows."""
         words = {"conn_type": "mysql", "host": url.host, "port": url.port, "login": url.user, "password": url.password}
         found = {**words, "schema": url.database, "extra": json.dumps({"vreplication": True})}
+        # By a request where Airflow runs: two command lines took five seconds.
         add = self._post_connection if self.processes else self._import_connection
         add(conn_id, found)
 
@@ -161,6 +165,7 @@ class Deployment:
                 command, env=self.environment(), cwd=ROOT, stdout=out, stderr=out, stdin=subprocess.DEVNULL,
                 start_new_session=True,
             )  # fmt: skip
+        # After each of them: an owner that is killed between two starts leaves none that is not noted.
         noted = {name: [process.pid, began(process.pid)] for name, process in self.processes.items()}
         self.noted.write_text(json.dumps(noted))
 
@@ -231,6 +236,7 @@ class Deployment:
 
     def stop(self) -> None:
         """End each component and every task that it has started; what does not end in time is killed."""
+        # Before the first signal: whose parent has ended is nobody's descendant any more, and goes on unseen.
         tasks = [pid for process in self.processes.values() for pid in descendants(process.pid)]
         for pid in [*tasks, *(process.pid for process in self.processes.values())]:
             send(pid, signal.SIGTERM)

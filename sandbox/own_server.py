@@ -63,6 +63,7 @@ def start() -> int:
 def _launch(place: Path) -> subprocess.Popen[bytes]:
     with (place / "log").open("wb") as out:
         command = [sys.executable, "-m", "sandbox.own_server", "serve"]
+        # It outlives make, and Ctrl-C in make's terminal.
         process = subprocess.Popen(
             command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
         )
@@ -121,6 +122,7 @@ def _tell(made: Database) -> None:
         "VREPLICATION_PASSWORD": made.password,
     }
     _write(place / "env.new", "".join(f'export {name}="{value}"\n' for name, value in lines.items()))
+    # Whole when it has its name: `start` waits for this file, and a shell reads it.
     (place / "env.new").rename(place / "env")
 
 

@@ -60,6 +60,7 @@ class Postgres:
 
     def stop(self) -> None:
         """Sessions that are still open are ended; then the folder goes."""
+        # SIGINT ends PostgreSQL's sessions; at SIGTERM it waits until their clients go.
         for number in (signal.SIGINT, signal.SIGKILL):
             if self.process.poll() is None:
                 self.process.send_signal(number)
@@ -98,6 +99,7 @@ def end_left_over(note: Path) -> None:
     except (OSError, ValueError):
         return
     pid = found.get("pid")
+    # Process numbers are used again: by its beginning it is known for the one that was noted.
     if pid and began(pid) == found["began"]:
         end_all([*descendants(pid), pid])
     shutil.rmtree(found["folder"], ignore_errors=True)

@@ -77,6 +77,7 @@ def of_session(sid: int) -> list[int]:
     found = []
     for each in Path("/proc").iterdir():
         with contextlib.suppress(OSError, IndexError, ValueError):
+            # Behind the last parenthesis: the program's name stands in a pair of them, and may hold any character.
             words = (each / "stat").read_text().rsplit(")", 1)[1].split()
             if int(words[3]) == sid and words[0] != "Z":
                 found.append(int(each.name))

@@ -44,6 +44,8 @@ _MARIADB = (
     "MASTER_USE_GTID=slave_pos, MASTER_CONNECT_RETRY=1",
     "START SLAVE",
 )
+# GET_SOURCE_PUBLIC_KEY: without TLS the login sends the password encrypted by the source's key, which it has to ask
+# for.
 _MYSQL = (
     "CHANGE REPLICATION SOURCE TO SOURCE_HOST='{host}', SOURCE_PORT={port}, SOURCE_USER='root', "
     "SOURCE_PASSWORD='{password}', SOURCE_AUTO_POSITION=1, GET_SOURCE_PUBLIC_KEY=1, SOURCE_CONNECT_RETRY=1",
@@ -66,6 +68,7 @@ def promote(replica: RunningServer) -> None:
     """It applies what it has received, then follows nobody any more and takes writes."""
     word = "SLAVE" if replica.is_mariadb else "REPLICA"
     with replica.admin() as session:
+        # First: what has been received by then is the whole of what can still be applied.
         session.execute_raw(f"STOP {word} IO_THREAD")
         received = str(_status(session, replica.is_mariadb)[_RECEIVED[replica.flavor]])
         if not _has_applied(session, replica.is_mariadb, received, 60):

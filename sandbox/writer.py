@@ -291,6 +291,7 @@ class Writer:
             f"INSERT INTO {self._table} ({COLUMNS}) VALUES ({_marks(fresh)}) "
             "ON DUPLICATE KEY UPDATE note = %s, updated_at = %s"
         )
+        # Both servers count a row that was there twice, here as for REPLACE.
         self._write(sql, (*fresh, fresh.note, fresh.updated_at), 2 if before else 1)
         self._stage(before._replace(note=fresh.note, updated_at=fresh.updated_at) if before else fresh)
 
@@ -394,6 +395,7 @@ class Writer:
 
     def _open(self) -> Session:
         if self._session is None:
+            # Rows that were found are counted: an UPDATE to the very same values would touch none otherwise.
             self._session = connect(self._url, found_rows=True)
         return self._session
 
@@ -437,6 +439,7 @@ class Writer:
         return Order(*found[0]) if found else None
 
     def _decide(self, now: dict[int, Order | None]) -> None:
+        # So that `_row` tells of each key what was committed before this transaction.
         wanted, self._pending.rows = self._pending.rows, {}
         before = {key: self._row(key) for key in wanted}
         self._pending.rows = wanted
