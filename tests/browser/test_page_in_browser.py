@@ -340,6 +340,7 @@ def blocked(archive: Database, session: Session) -> Iterator[str]:
         yield path
 
 
+@pytest.mark.seldom
 @pytest.mark.parametrize("scheme", [pytest.param("light", marks=pytest.mark.seldom), "dark"])
 def test_the_color_scheme_is_the_persons_and_can_be_read(
     session: Session, blocked: str, open_tab: OpenTab, scheme: str

@@ -28,6 +28,7 @@ SECOND = 1_000
 LANDED, OPENED = "copy.after_land", "copy.after_open"
 
 
+@pytest.mark.seldom
 def test_a_wrong_value_is_refused_with_a_sentence(shop: Shop, open_tab: OpenTab) -> None:
     """What the form can know at once, and what only the first task can."""
     tab = open_tab()

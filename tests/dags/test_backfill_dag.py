@@ -126,6 +126,7 @@ tell(states)
 """
 
 
+@pytest.mark.seldom
 @pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.in_turn("mysql")

@@ -173,6 +173,7 @@ def check_page(feed: DagRun, source: Database) -> None:
     assert [len(point[-1]) for point in found["history"]["points"] if point[-1]][-1] == 4
 
 
+@pytest.mark.seldom
 @pytest.mark.only_on("mariadb")
 def test_what_is_refused_and_what_a_marked_task_leaves(airflow: Deployment, source: Database, sink: str) -> None:
     """A plan refuses with the command's sentence; a stream that a person ends goes on when it is cleared."""

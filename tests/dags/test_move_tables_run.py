@@ -108,6 +108,7 @@ def moved_by_events(run: DagRun) -> set[str]:
     return {event["extra"]["table"] for event in found["asset_events"]} if status == 200 else set()
 
 
+@pytest.mark.seldom
 @pytest.mark.parametrize("pair", ["mysql-mariadb"], indirect=True)
 def test_who_rejects_leaves_nothing_on_either_server(airflow: Deployment, pair: Pair, app: Application) -> None:
     """The gate waits in the triggerer, so that nobody drives it: both servers are seen to by the answer itself."""

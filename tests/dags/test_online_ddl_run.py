@@ -159,6 +159,7 @@ def events(shop: Shop, workflow: str) -> dict[str, str]:
         return {entry["event"]: entry["actor"] for entry in journal.read(session, workflow)}
 
 
+@pytest.mark.seldom
 @pytest.mark.only_on("mysql")
 def test_a_run_that_is_marked_failed_stops_and_leaves_the_source_alone(shop: Shop) -> None:
     """Paused in the middle of its copy, so that it cannot be faster than the test."""
@@ -288,6 +289,7 @@ def test_refused_with_the_sentence_of_the_command_line(shop: Shop) -> None:
     assert "Refused: " + told == run.note()
 
 
+@pytest.mark.seldom
 @pytest.mark.only_on("mariadb")
 def test_the_gate_misses_catch_up_and_cancel_removes_what_was_made(shop: Shop) -> None:
     run = shop.trigger(cutover="manual", spark_master=WITHOUT, verify_every_minutes=0)

@@ -39,6 +39,7 @@ def case(database: Database) -> Iterator[Case]:
     made.close()
 
 
+@pytest.mark.seldom
 @pytest.mark.in_turn("mariadb")
 def test_slices_side_by_side(spark: Any, case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "cut", lambda *a: slices.cut(*a, slice_rows=3_000))

@@ -129,6 +129,7 @@ def present(session: Session, charset: str) -> set[str]:
     return {f"_{charset} X'{digits}'" if digits else "''" for (digits,) in rows}
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("kind", ["VARCHAR(20)", "CHAR(20)"])
 def test_the_log_deletes_a_row_by_the_bytes_that_it_was_written_with(database: Database, kind: str) -> None:
     for number, collation in enumerate((*PER_FLAVOR[database.server.flavor], *OTHERS)):

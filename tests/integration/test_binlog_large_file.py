@@ -47,6 +47,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path, logs: Path) -> Iter
         server.kill()
 
 
+@pytest.mark.in_turn("mysql")
 @pytest.mark.slow
 def test_a_file_of_more_than_4_gib(database: Database, logs: Path) -> None:
     admin = database.admin

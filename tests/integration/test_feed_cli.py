@@ -164,6 +164,7 @@ def test_what_a_foreign_key_deletes_is_logged_or_refused(source: Database, kafka
     assert ("chi-ld", {"id": 7, "p": 1}, None) in feeds.read(source, feeds.catalog(source), start)
 
 
+@pytest.mark.seldom
 @pytest.mark.only_on("mysql")
 def test_brokers_that_make_topics_by_themselves_make_none_of_ours(source: Database) -> None:
     """Where the feed stands would be in a topic that forgets: with Kafka's defaults a question makes one."""
@@ -186,6 +187,7 @@ def test_brokers_that_make_topics_by_themselves_make_none_of_ours(source: Databa
         assert (code, "progress would be lost" in out + err) == (1, True), out + err
 
 
+@pytest.mark.seldom
 @pytest.mark.only_on("mariadb")
 def test_a_feed_whose_kafka_is_gone_for_good_is_ended_by_force(
     source: Database, monkeypatch: pytest.MonkeyPatch
@@ -310,6 +312,7 @@ def _is_in_journal(source: Database, feed: str, text: str) -> bool:
     return any(text in str(details) for (details,) in found)
 
 
+@pytest.mark.seldom
 @pytest.mark.in_turn("mariadb")
 def test_rows_that_can_be_too_large_are_refused_without_a_policy(
     source: Database, kafka: Cluster, tmp_path: Path

@@ -200,6 +200,7 @@ class EndedEarly:
         raise Transient("ended too early")
 
 
+@pytest.mark.seldom
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(1))
 @pytest.mark.in_turn("mysql")

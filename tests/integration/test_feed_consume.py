@@ -355,7 +355,10 @@ def test_a_consumer_that_is_killed_is_replaced(
 
 
 @pytest.mark.only_on("mariadb")
-@pytest.mark.parametrize("point", ["consume.before_apply", "consume.before_commit", "consume.after_commit"])
+@pytest.mark.parametrize(
+    "point",
+    [pytest.param("consume.before_apply", marks=pytest.mark.seldom), "consume.before_commit", "consume.after_commit"],
+)
 def test_one_that_hangs_wakes_up_late(
     kafka: Cluster, database: Database, session: Session, point: str, tmp_path: Path
 ) -> None:
@@ -389,6 +392,7 @@ def test_one_that_hangs_wakes_up_late(
         holds(session, [(2,), (4,)], "bare")
 
 
+@pytest.mark.seldom
 def test_the_one_that_reads_hangs_and_wakes_up_late(
     kafka: Cluster, database: Database, session: Session, tmp_path: Path
 ) -> None:

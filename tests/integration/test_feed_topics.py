@@ -228,6 +228,7 @@ def rows_of(database: Database) -> Any:
     return database.admin.rows("SELECT * FROM late ORDER BY id")
 
 
+@pytest.mark.seldom
 @pytest.mark.in_turn("mysql")
 def test_a_topic_that_is_not_the_feeds_stops_it_until_it_is_away(
     begin: Callable[..., Running], database: Database, monkeypatch: pytest.MonkeyPatch

@@ -63,6 +63,7 @@ def _killed(database: Database, run: Run) -> list[str]:
     return _of(database, run, "killed")
 
 
+@pytest.mark.in_turn
 @pytest.mark.usefixtures("may_kill")
 @pytest.mark.parametrize("strategy", ["online", "instant"])
 def test_who_blocks_too_long_is_ended_and_journaled(app: Session, database: Database, strategy: str) -> None:
@@ -80,6 +81,7 @@ def test_who_blocks_too_long_is_ended_and_journaled(app: Session, database: Data
         assert app.value("SELECT a FROM t WHERE id=1") == 1
 
 
+@pytest.mark.either
 @pytest.mark.usefixtures("may_kill")
 def test_who_is_not_what_was_chosen_any_more_lives(app: Session, database: Database, pauses: Path) -> None:
     """Between choice and KILL: first with another transaction on the table, then with one that is in nobody's way."""
@@ -104,6 +106,7 @@ def test_who_is_not_what_was_chosen_any_more_lives(app: Session, database: Datab
     assert app.value("SELECT a FROM t WHERE id=1") == 9
 
 
+@pytest.mark.in_turn
 @pytest.mark.usefixtures("may_kill")
 @pytest.mark.parametrize("caps", [{"force_cutover_max_rows": 1}, {"force_cutover_max_age": 1}])
 def test_who_would_lose_too_much_is_named_and_lives(app: Session, database: Database, caps: dict[str, int]) -> None:
@@ -147,6 +150,7 @@ def test_without_the_right_it_is_refused(app: Session, database: Database) -> No
     assert "CONNECTION" in (result.reason or "")
 
 
+@pytest.mark.either
 @pytest.mark.usefixtures("may_kill")
 def test_a_transaction_that_grows_while_others_look_too_often_lives(app: Session, database: Database) -> None:
     """InnoDB shows an old copy of its transactions to whoever reads it often: there it has changed one row."""

@@ -192,7 +192,7 @@ def test_keys_of_text_and_unique_values_come_out_exactly(
     print(f"seed {seed}")
     draw = random.Random(seed)
     collations = COLLATIONS[database.server.flavor]
-    for connections in (1, 2, 3, 4):
+    for connections in sorted(draw.sample((1, 2, 3, 4), 2)):
         history = History(draw=draw, words=shape.words)
         collation = collations[connections - 1]
         with connect(database.app_url) as app:

@@ -27,7 +27,7 @@ from vreplication.workflows.online_ddl import run as online_ddl
 
 pytestmark = pytest.mark.either
 
-GROUPS, SIDE_BY_SIDE = 18, 4
+GROUPS, SIDE_BY_SIDE = 10, 4
 _LEGAL = frozenset({1062, 1048})
 COPIED, FOLLOWED = "complete by the copy alone", "complete by copy and catch-up"
 
@@ -148,6 +148,7 @@ def test_an_online_ddl_gives_what_a_plain_alter_gives(server: RunningServer) -> 
     draw(server, GROUPS, SIDE_BY_SIDE)
 
 
+@pytest.mark.seldom
 @pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.timeout(300)

@@ -112,6 +112,7 @@ def test_all_are_changed_with_one_reader_and_nothing_is_lost(tables: Database, t
     assert dumps(tables) == 0
 
 
+@pytest.mark.seldom
 @pytest.mark.only_on("mysql")
 def test_one_that_fails_leaves_the_others_alone(tables: Database, tmp_path: Path) -> None:
     with written_to(tables) as workloads:
@@ -161,6 +162,7 @@ def test_cancelled_while_one_of_them_is_planned(tables: Database, tmp_path: Path
         assert [name for (name,) in app.rows("SHOW TABLES") if "__vr_" in str(name)] == []
 
 
+@pytest.mark.seldom
 @pytest.mark.only_on("mysql")
 def test_cancelled_together(tables: Database, tmp_path: Path) -> None:
     with written_to(tables) as workloads:

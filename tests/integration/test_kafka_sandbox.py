@@ -40,6 +40,7 @@ def test_an_aborted_transaction_is_never_seen(kafka: Cluster) -> None:
         assert _next(reader) == b"two"
 
 
+@pytest.mark.seldom
 @pytest.mark.slow
 @pytest.mark.parametrize("ends", ["kill", "stop", "freeze"])
 def test_the_leader_is_replaced_and_writes_go_on(kafka_cluster: Cluster, ends: str) -> None:
@@ -56,6 +57,7 @@ def test_the_leader_is_replaced_and_writes_go_on(kafka_cluster: Cluster, ends: s
         assert [_next(reader), _next(reader), _next(reader)] == [b"before", b"after", None]
 
 
+@pytest.mark.seldom
 @pytest.mark.slow
 def test_what_was_written_outlives_all_brokers(kafka_cluster: Cluster) -> None:
     """With their ports, on which a client goes on."""

@@ -95,6 +95,7 @@ def test_what_was_aborted_is_never_seen(kafka: Cluster, lakes: LakeServer, lake:
     assert read(lakes, lake) == [(1, 1)]
 
 
+@pytest.mark.seldom
 def test_a_duplicate_is_dropped_and_a_gap_ends_it(kafka: Cluster, lakes: LakeServer, lake: Path) -> None:
     feed = FeedWriter(kafka, 1)
     with feed.transaction():
@@ -151,6 +152,7 @@ def test_messages_that_break_a_rule_end_it(kafka: Cluster, lakes: LakeServer, tm
         lakes.fill(feed.address(), tmp_path / "headless")
 
 
+@pytest.mark.seldom
 def test_another_protocol_is_refused(kafka: Cluster, lakes: LakeServer, lake: Path) -> None:
     feed = FeedWriter(kafka, 1)
     with feed.transaction():
@@ -356,6 +358,7 @@ def test_columns_change(kafka: Cluster, lakes: LakeServer, lake: Path) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.seldom
 def test_the_key_changes(kafka: Cluster, lakes: LakeServer, lake: Path) -> None:
     feed = FeedWriter(kafka, 1)
     by_a = replace(T, key=("a",))
@@ -434,6 +437,7 @@ def test_values_that_do_not_fit_make_a_column_wider(kafka: Cluster, lakes: LakeS
     ]
 
 
+@pytest.mark.seldom
 def test_a_value_that_a_wider_column_has_no_room_for_is_an_error(kafka: Cluster, lakes: LakeServer, lake: Path) -> None:
     table, feed, largest = layout("x", ("id", "int"), ("dec", "decimal")), FeedWriter(kafka, 1), "9" * 38
     for at, text in ((1, largest), (2, "0.25")):
@@ -447,6 +451,7 @@ def test_a_value_that_a_wider_column_has_no_room_for_is_an_error(kafka: Cluster,
         read(lakes, lake, "id", "dec", table="shop.x")
 
 
+@pytest.mark.seldom
 def test_a_row_without_a_key_is_the_same_when_its_column_has_become_text(
     kafka: Cluster, lakes: LakeServer, lake: Path
 ) -> None:
@@ -471,6 +476,7 @@ def types_of(lake: Path, table: int) -> list[str]:
     return [column.type for column in Store(lake).open().tables[table].versions[-1].columns]
 
 
+@pytest.mark.seldom
 def test_odd_names(kafka: Cluster, lakes: LakeServer, lake: Path) -> None:
     """Of tables and columns, as MySQL takes them."""
     odd = ("it's", 'a"b', "c`d", "e.f, g", "\\n", "ü 😀", "*", "%s{0}", "value")
@@ -529,6 +535,7 @@ def test_compaction_changes_no_state(kafka: Cluster, lakes: LakeServer, lake: Pa
     assert read(lakes, lake) == [*before[65][:-1], (6, 7)]
 
 
+@pytest.mark.seldom
 def test_values_in_files_are_fetched(kafka: Cluster, lakes: LakeServer, lake: Path, tmp_path: Path) -> None:
     table = layout("docs", ("id", "int"), ("doc", "longblob"))
     fit = Fit(policy=parse(f"claim-check:{tmp_path}"), piece=5_000, feed="f", topic="t")

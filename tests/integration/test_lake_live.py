@@ -100,6 +100,7 @@ def filled(lakes: LakeServer, feed: FeedWriter, lake: Path) -> bool:
     return True
 
 
+@pytest.mark.seldom
 @pytest.mark.only_on("mysql")
 @pytest.mark.parametrize(
     "point",

@@ -59,6 +59,7 @@ def secured(certificates: Certificates, tmp_path: Path) -> Iterator[tuple[Cluste
         yield cluster, f"127.0.0.1:{port}"
 
 
+@pytest.mark.seldom
 def test_over_tls_with_a_password(secured: tuple[Cluster, str], certificates: Certificates, tmp_path: Path) -> None:
     cluster, address = secured
     feed = FeedWriter(cluster, 1)

@@ -201,6 +201,7 @@ def test_killed_in_the_middle_it_goes_on(pair: Pair, workflow: str, tmp_path: Pa
         app.check(pair.target.admin)
 
 
+@pytest.mark.seldom
 def test_what_makes_no_sense_is_one_sentence(pair: Pair, workflow: str, tmp_path: Path) -> None:
     with commands(pair, tmp_path) as run:
         assert_refused(run.at_source(*MOVE), "No target is given.")

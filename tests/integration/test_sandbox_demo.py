@@ -46,12 +46,14 @@ def flavor(server: servers.RunningServer) -> str:
     return server.flavor
 
 
+@pytest.mark.seldom
 @pytest.mark.only_on("mysql")
 def test_a_right_change_is_proved(flavor: str, tmp_path: Path) -> None:
     result, shown = _run(flavor, tmp_path / "demo")
     assert result.holds, shown
 
 
+@pytest.mark.seldom
 @pytest.mark.only_on("mariadb")
 @pytest.mark.slow
 @pytest.mark.spark

@@ -94,6 +94,7 @@ def _submitted(database: Database, cluster: Cluster, *words: str) -> Ended:
     return finish(process)
 
 
+@pytest.mark.seldom
 @pytest.mark.only_on("mysql")
 @pytest.mark.slow
 @pytest.mark.spark

@@ -65,6 +65,7 @@ def python(code: str, *arguments: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=180, check=False)
 
 
+@pytest.mark.seldom
 @pytest.mark.slow
 @pytest.mark.spark
 def test_what_spark_loads_comes_from_the_archive_if_there_is_one_that_fits(tmp_path: Path) -> None:

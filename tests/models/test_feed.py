@@ -49,6 +49,7 @@ def test_with_it_nothing_is_wrong_there(removal: Removal) -> None:
     assert found.is_whole
 
 
+@pytest.mark.seldom
 @pytest.mark.skipif(not IS_LARGE, reason="of a rule that is spare: `make models`")
 @pytest.mark.parametrize("removal", SPARE, ids=lambda r: r.id)
 def test_another_rule_does_its_work(removal: Removal) -> None:

@@ -63,6 +63,7 @@ def test_without_any_whole_rule_of_the_chunk_protocol_something_is_lost(number: 
     print(f"without rule {number}:\n{fault}")
 
 
+@pytest.mark.seldom
 @pytest.mark.parametrize("removal", SPARE, ids=lambda r: r.name)
 def test_another_rule_does_its_work(removal: Removal) -> None:
     """Within the bounds nothing is lost without it alone."""

@@ -55,6 +55,7 @@ def test_without_it_something_is_wrong(removal: Removal) -> None:
     print(f"without {removal.name}: {found.states:,} states\n{found.fault}")
 
 
+@pytest.mark.seldom
 @pytest.mark.parametrize("removal", SPARE, ids=lambda r: r.name)
 def test_another_rule_does_its_work(removal: Removal) -> None:
     """Within the bounds nothing is wrong without it alone."""

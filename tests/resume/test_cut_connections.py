@@ -152,6 +152,7 @@ def test_each_step_before_the_copy_is_cut(cutting: Cutting) -> None:
     cutting.complete(cutting.begin())
 
 
+@pytest.mark.seldom
 @pytest.mark.slow
 def test_what_is_always_cut_is_given_up(cutting: Cutting, monkeypatch: pytest.MonkeyPatch) -> None:
     """Something in between lets no verification through: nothing gets on, and it does not go round for ever."""
@@ -165,6 +166,7 @@ def test_what_is_always_cut_is_given_up(cutting: Cutting, monkeypatch: pytest.Mo
     cutting.complete(cutting.begin(is_direct=True))
 
 
+@pytest.mark.seldom
 @pytest.mark.slow
 @pytest.mark.parametrize(("is_interrupted", "event", "code"), [(False, "failed", 1), (True, "interrupted", 130)])
 @pytest.mark.in_turn

@@ -155,6 +155,7 @@ def _fill(app: Session) -> None:
     app.execute_raw(f"INSERT INTO t VALUES {','.join(f'({i * 10},{i},{i})' for i in range(1, 501))}")
 
 
+@pytest.mark.in_turn("mariadb")
 def test_a_copy_goes_on_on_a_promoted_replica(scene: Scene) -> None:
     """Two XA branches are prepared on the one server, and have their outcome on the other."""
     scene.killed_at("copy.after_open", prepare=True)
@@ -170,6 +171,7 @@ def test_a_copy_goes_on_on_a_promoted_replica(scene: Scene) -> None:
     assert found == {15: "before", 25: "kept", 33: "after", 40: "4", 45: "after", 4000: "after", 4990: "kept"}
 
 
+@pytest.mark.in_turn("mysql")
 def test_one_workflow_through_three_failovers(scene: Scene) -> None:
     """Whether the tables have been switched is told by what the new server holds."""
     scene.killed_at("workflow.gate_open")

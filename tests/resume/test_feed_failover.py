@@ -204,6 +204,7 @@ def test_a_source_that_becomes_a_replica_is_written_to_no_more(scene: Scene) -> 
     scene.wait_sent()
 
 
+@pytest.mark.in_turn("mysql")
 def test_a_feed_goes_on_on_a_promoted_replica(
     scene: Scene,
     kill: Callable[..., Killer],  # noqa: F811

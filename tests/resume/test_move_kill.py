@@ -150,6 +150,7 @@ def test_killed_on_the_way_back(pair: Pair, point: str, pauses: Path) -> None:
     app.check(pair.target.admin)
 
 
+@pytest.mark.seldom
 @pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.parametrize("pair", ["mysql-mariadb"], indirect=True)

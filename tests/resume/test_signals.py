@@ -65,7 +65,9 @@ COPYING, CATCHING_UP, VERIFYING = "copy.after_select", "workflow.catching_up", "
 @pytest.mark.parametrize(
     ("number", "send", "points"),
     [
-        pytest.param(signal.SIGTERM, to_the_group, (COPYING,), marks=pytest.mark.only_on("mariadb")),
+        pytest.param(
+            signal.SIGTERM, to_the_group, (COPYING,), marks=[pytest.mark.only_on("mariadb"), pytest.mark.seldom]
+        ),
         pytest.param(signal.SIGTERM, to_spark_first, (COPYING, VERIFYING), marks=pytest.mark.only_on("mariadb")),
         pytest.param(signal.SIGINT, to_all, (CATCHING_UP,), marks=pytest.mark.only_on("mysql")),
     ],
