@@ -63,6 +63,7 @@ def mariadb_gtid(event: Event) -> Gtid:
     """MariaDB tells whole seconds, and whether one statement makes the group."""
     body = event.body
     number, domain, flags = _MARIADB_GTID.unpack_from(body)
+    # Both flags may be set at once, although the public description of this event reads as if one excluded the other.
     at = _MARIADB_GTID.size + (8 if flags & _GROUP_COMMIT else 0)
     xid = None
     if flags & (_PREPARED_XA | _COMPLETED_XA):
@@ -83,6 +84,7 @@ def mysql_gtid(event: Event) -> Gtid:
     """Layout: flags 1, uuid 16, number 8, clock type 1, last committed 8, sequence 8, then times and length."""
     body = event.body
     time_micros, nbytes = event.timestamp * 1_000_000, None
+    # MySQL 5.7 ends behind its logical clock (2); times and length came with 8.0.
     if len(body) >= 49 and body[25] == 2:
         time_micros, nbytes = _time_and_length(body)
     name = (_uuid(body[1:17]), int.from_bytes(body[17:25], "little")) if event.type == Type.GTID else None
@@ -163,6 +165,8 @@ def query(event: Event) -> Query:
 
 def is_begin(event: Event) -> bool:
     """A QUERY event that says BEGIN, as before most transactions of MySQL."""
+    # Asked of nearly every transaction, so nothing else of the statement is read. With the checksum over the whole
+    # event a transaction of one row takes 21.5 µs of CPU in place of 33.
     body = event.body
     return body.endswith(_BEGIN) and _text_at(body) == len(body) - len(_BEGIN) + 1 and event.type == Type.QUERY
 
@@ -193,6 +197,7 @@ def _status(data: bytes) -> tuple[int, int]:
 
 def xa_prepare(event: Event) -> tuple[bool, Xid]:
     """(one phase, branch)."""
+    # The length of bqual has four bytes here, on both flavors; MariaDB's page about the event says one.
     one_phase, format_id, gtrid, bqual = _XA.unpack_from(event.body)
     return bool(one_phase), _xid(format_id, event.body[_XA.size :][: gtrid + bqual], gtrid, bqual)
 
@@ -219,6 +224,7 @@ class TableMap:
     """A bit a column, the first one lowest."""
 
 
+# Compressed columns of MariaDB (140, 141) are known here, so that layout.py can refuse them by the column's name.
 _NO_METADATA = frozenset({0, 1, 2, 3, 6, 7, 8, 9, 10, 11, 12, 13, 14})
 _ONE_BYTE = frozenset({4, 5, 17, 18, 19, 140, 242, 244, 245, 249, 250, 251, 252, 255})
 _TWO_BYTES = frozenset({15, 16, 141, 246, 247, 248, 253, 254})

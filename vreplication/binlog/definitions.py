@@ -69,6 +69,7 @@ def _unreadable_definition(query: Query) -> Definition | None:
     if verb not in _SENT or b"table" not in query.text.lower():
         return None
     sql = query.text.decode("utf-8", "backslashreplace")
+    # No names can be told, so whoever follows takes it for a statement about any table.
     return Definition(verb=verb, what="TABLE", schema=query.schema, sql=sql, tables=())
 
 
@@ -83,6 +84,7 @@ class _Names(StatementReader):
 
     def definition(self, sql: str, schema: str) -> Definition | None:
         start = self.cut[0] if self.cut else None
+        # MariaDB logs SET STATEMENT … FOR ALTER … as the client wrote it.
         if len(bare := without_settings(self.cut)) < len(self.cut):
             return _Names(bare, self.schema, frozenset(), False).definition(sql, schema)
         verb = start.text.upper() if start is not None and start.kind == "word" else ""
@@ -107,6 +109,7 @@ class _Names(StatementReader):
         return tuple(name for at, name in enumerate(old) if name in new[at + 1 :])
 
     def _fold(self, name: str) -> str:
+        # As it was written: who follows knows whether its server tells t and T apart, as it does by default on Linux.
         return name
 
     def _unless_ours(self, what: str, names: Iterable[tuple[str, str] | None]) -> Meaning:

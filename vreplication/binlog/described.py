@@ -112,6 +112,7 @@ def _column(
 ) -> Column:
     kind, meta = real_type(found.types[place], found.metadata[place])
     collation = collations.get(place)
+    # The log has one type for CHAR and BINARY; the collation beside it alone tells text from bytes.
     is_binary = collation in (None, "binary")
     name = _type_name(kind, meta, is_binary=is_binary)
     charset = None if is_binary else str(collation).split("_", 1)[0]
@@ -228,4 +229,5 @@ def _lists(data: bytes) -> Iterator[tuple[bytes, ...]]:
 def _key(fields: dict[int, bytes]) -> tuple[int, ...]:
     if _PRIMARY in fields:
         return tuple(_numbers(fields[_PRIMARY]))
+    # Pairs of a column's place and the length of its prefix.
     return tuple(list(_numbers(fields.get(_PRIMARY_WITH_PREFIX, b"")))[::2])

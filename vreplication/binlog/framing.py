@@ -94,6 +94,7 @@ class Event(NamedTuple):
 
 
 _DESCRIPTION, _ROTATE = int(Type.FORMAT_DESCRIPTION), int(Type.ROTATE)
+# One for each event: a NamedTuple's own constructor is a Python function in between.
 _new = tuple.__new__
 
 

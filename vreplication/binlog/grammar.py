@@ -57,6 +57,7 @@ SIMPLE = {
 
 PASS = Meaning(kind=Kind.PASS)
 
+# Whatever the client wrote, servers log the name of a branch in hexadecimal.
 _XA = re.compile(
     r"XA\s+(START|BEGIN|END|PREPARE|COMMIT|ROLLBACK)\s+X'([0-9a-f]*)'(?:\s*,\s*X'([0-9a-f]*)')?(?:\s*,\s*(-?\d+))?",
     re.I,
@@ -83,6 +84,7 @@ _HARMLESS: dict[str, tuple[str, ...]] = {
 Servers refuse routines and subqueries in them; or the text that they log is their own and holds the outcome only.
 """
 
+# ANALYZE is here as well as above: MariaDB's ANALYZE UPDATE … runs the statement that it explains.
 _WRITING = {
     *("INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "CALL", "DO", "SELECT", "WITH", "VALUES", "TABLE", "ANALYZE"),
     *("HANDLER", "EXECUTE", "MERGE", "BEGIN", "XA", "LOCK", "BINLOG", "SET", "EXPLAIN", "DESCRIBE", "SHOW", "IF"),
@@ -236,6 +238,7 @@ class StatementReader:
         """OR REPLACE, TEMPORARY, UNIQUE, LOCAL, DEFINER = user, ALGORITHM = …, SQL SECURITY …"""
         while self.at < len(self.cut):
             token = self.cut[self.at]
+            # CREATE SPATIAL REFERENCE SYSTEM makes an object; in front of INDEX the word is a modifier.
             if token.is_word("SPATIAL") and self._is(self.at + 1, "REFERENCE"):
                 return
             if token.is_word(*_MODIFIERS):
@@ -434,5 +437,6 @@ def _xa(sql: str) -> Meaning:
     if not found:
         return stop("an XA statement that we cannot read")
     verb, gtrid, bqual, format_id = found.groups()
+    # A client's statement that leaves the format out means 1.
     xid = Xid(int(format_id or 1), bytes.fromhex(gtrid), bytes.fromhex(bqual or ""))
     return Meaning(kind=_XA_KINDS[verb.upper()], xid=xid)

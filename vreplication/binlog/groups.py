@@ -129,5 +129,6 @@ class OpenGroup:
             self.items = []
         else:
             del self.items[place - self.handed :]
+        # What the remaining rows weigh is not known. To count too much only makes a part smaller.
         if not self.items:
             self.nbytes = 0

@@ -75,6 +75,7 @@ def _encoded(source: str, ranges: tuple[Range, ...], has_tags: bool) -> bytes:
     uuid, _, tag = source.partition(":")
     # A length in the servers' variable form; a tag is too short for more than one byte of it.
     name = bytes([len(tag) << 1]) + tag.encode() if has_tags else b""
+    # The command takes a range with the first number behind it.
     pairs = b"".join(_RANGE.pack(low, high + 1) for low, high in ranges)
     return UUID(uuid).bytes + name + len(ranges).to_bytes(8, "little") + pairs
 

@@ -106,6 +106,7 @@ class _Reader:
     def _integer(self, kind: int, data: memoryview, at: int) -> object:
         size, is_signed = _INTEGERS[kind]
         number = int.from_bytes(data[at : at + size], "little", signed=is_signed)
+        # Beyond the signed range JSON text is read back as unsigned anyway.
         if is_signed or number >> 63:
             return number
         # As text it would come back signed.

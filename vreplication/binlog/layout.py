@@ -92,6 +92,7 @@ def _hidden(ordinal: int) -> Column:
 
 
 def _place(column: Column, kind: int, meta: int, where: str) -> Place:
+    # MariaDB's COMPRESSED columns: 140 is the BLOB, 141 the VARCHAR.
     if kind in (140, 141):
         raise SourceChanged(f"Column {column.name} of {where} is compressed, which we do not read.", cure=_CURE)
     if kind not in _CODES.get(column.data_type, ()):
@@ -172,6 +173,8 @@ def _moment(column: Column, kind: int, meta: int) -> Place:
 
 def _labelled(column: Column, size: int) -> Place:
     if column.data_type == "enum":
+        # Servers store '' as number 0 where they are given a label that the column does not have and the mode lets it
+        # pass.
         table = {0: "''", **{i: text(label) for i, label in enumerate(column.labels, 1)}}
         labels = {0: "", **dict(enumerate(column.labels, 1))}
         literal, plain = f"label_{column.ordinal}[{{v}}]", f"name_{column.ordinal}[{{v}}]"
@@ -192,12 +195,14 @@ def _labelled(column: Column, size: int) -> Place:
 
 def _members(labels: tuple[str, ...], bits: int) -> str:
     if bits >> len(labels):
+        # As of an ENUM's unknown number: the decoder refuses the event.
         raise KeyError(bits)
     return ",".join(label for i, label in enumerate(labels) if bits >> i & 1)
 
 
 def _string(column: Column, kind: int, meta: int) -> Place:
     """A value behind its length. What is empty is '' in all of them."""
+    # Of BLOB and its like the log tells the length's bytes, of the others the most bytes that a value may have.
     prefix = meta if kind in (242, 245, 252, 255) else 1 if meta < 256 else 2
     slice_ = "data[{a}:{b}]"
     name, shown = column.data_type, ""
@@ -217,6 +222,7 @@ def _string(column: Column, kind: int, meta: int) -> Place:
         if name == "binary":
             # The log cuts trailing zero bytes.
             slice_ = f"{slice_}.ljust({meta}, b'\\0')"
+        # A BINARY of zero bytes alone comes without any, and is as long as the column all the same.
         literal = (
             f'("X\'" + {slice_}.hex().upper() + "\'" if {{b}} > {{a}} or {meta if name == "binary" else 0} else "\'\'")'
         )

@@ -40,6 +40,7 @@ def _opened(algorithm: int | None, source: Any) -> Any:
     if algorithm == _ZSTD:
         import zstandard
 
+        # MySQL may write a transaction in several frames; without this the reader ends behind the first one.
         return zstandard.ZstdDecompressor().stream_reader(source, read_across_frames=True)
     if algorithm == _PLAIN:
         return io.BytesIO(source) if isinstance(source, memoryview) else source

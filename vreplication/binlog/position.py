@@ -73,6 +73,7 @@ def _executed(session: Session, is_mariadb: bool) -> Gtids | None:
     if is_mariadb:
         return parse(str(session.value("SELECT @@global.gtid_binlog_pos")))
     mode, executed = session.rows("SELECT @@global.gtid_mode, @@global.gtid_executed")[0]
+    # In the permissive modes transactions without a name stand among the others, and no set tells of those.
     return parse(str(executed)) if str(mode) == "ON" else None
 
 
@@ -165,6 +166,7 @@ def _replica_ids(session: Session) -> set[int]:
 
 
 def _status_statements(is_mariadb: bool) -> tuple[str, str]:
+    # MySQL has the second name since 8.2, and 8.0 knows the first one alone.
     names = ("SHOW MASTER STATUS", "SHOW BINARY LOG STATUS")
     return names if is_mariadb else (names[1], names[0])
 

@@ -117,6 +117,7 @@ class Reader:
             raise
 
     def _items(self, packets: Iterable[bytes | Spooled]) -> Iterator[Item]:
+        # Bound once, because each of them is used for every event.
         out, handlers, framed, move = self._out, self._handlers, self._framer.event, self._track.move
         try:
             for packet in packets:
@@ -132,6 +133,7 @@ class Reader:
             raise
         except SourceChanged as error:
             raise SourceChanged(f"{error.message} (event at {self._track})", cure=error.cure or _CURE) from None
+        # Junk may trip any of these while it is taken apart; it is told in our words, with its place.
         except (struct.error, IndexError, KeyError, ValueError, zlib.error) as error:
             raise SourceChanged(f"The event at {self._track} cannot be read ({error!r}).", cure=_CURE) from None
 
@@ -160,6 +162,7 @@ class Reader:
         self._idle(_place(fields[1].decode(), packed_int(fields[2], 0)[0], event), is_whole=True)
 
     def _idle(self, told: Position, *, is_whole: bool) -> None:
+        # Inside a transaction the place that it names is none to begin at.
         if self._group is None:
             self._out.append(Heartbeat(position=self._track.idle(told, is_whole=is_whole)))
 
@@ -194,6 +197,7 @@ class Reader:
             is_others = self._tables.learn(event.body)
         except SourceChanged as error:
             self._stop_owner(self._tables.watch_of(event.body), error)
+            # Its follower has left, so the same map is learned now as that of a table that nobody watches.
             is_others = self._tables.learn(event.body)
         if is_others and self._group is not None:
             self._group.is_others = True
@@ -201,6 +205,7 @@ class Reader:
     def _stop_owner(self, watch: Watch | None, error: SourceChanged) -> None:
         """Who follows this table cannot go on. Raises `error` where nobody else is left who could."""
         names = [name for name, found in self._followings.items() if watch in found.watches]
+        # Rows of a table of ours (markers, the ledger) are everybody's, so nobody could go on without them.
         is_theirs = watch is not None and not watch.is_ours and len(names) == 1 and len(self._followings) > 1
         if not is_theirs or not self._track.is_proven:
             raise error
@@ -231,6 +236,7 @@ class Reader:
     # Groups.
 
     def _open(self, gtid: control.Gtid, timestamp: int, *, has_begun: bool) -> None:
+        # Passed over, the rows of a transaction that was cut would be missing, and nobody would know.
         if self._group is not None:
             raise SourceChanged(f"The transaction that begins at {self._group.start} has no end.")
         self._track.require_place()
@@ -244,6 +250,7 @@ class Reader:
 
     def _drop_unfinished(self) -> None:
         """A group without an end: the server died while writing it, so it was never committed."""
+        # Of one that is not in parts nobody has got anything yet.
         if self._group is not None and self._group.is_split:
             self._out.append(self._group.unfinished())
         self._group = None
@@ -251,6 +258,7 @@ class Reader:
     def _close(self, kind: GroupKind) -> None:
         group = self._current()
         self._track.require_place()
+        # Before `at` is asked: the place behind the group has to have the group's own name among those that were read.
         self._track.has_read(group.name)
         self._out.append(group.finished(kind, self.at))
         self._group = None
@@ -260,6 +268,7 @@ class Reader:
         self._open(gtid, event.timestamp, has_begun=not gtid.is_standalone)
 
     def _mysql_gtid(self, event: Event) -> None:
+        # MySQL says BEGIN in an event of its own; where none comes one statement makes up the group.
         self._open(control.mysql_gtid(event), event.timestamp, has_begun=False)
 
     def _tagged_gtid(self, event: Event) -> None:
@@ -289,6 +298,7 @@ class Reader:
         if self._group is None and found.kind is Kind.BEGIN:
             gtid = control.Gtid(time_micros=event.timestamp * 1_000_000, is_standalone=None)
             self._open(gtid, event.timestamp, has_begun=True)
+        # Before `_act`, which closes the group of a statement that stands alone.
         if self._tables.catalog is not None and found.kind is Kind.PASS:
             self._define(query, self._tables.catalog)
         self._act(self._current(), found)
@@ -326,6 +336,7 @@ class Reader:
         elif kind is Kind.ROLLBACK_TO:
             group.roll_back_to(found.name)
         elif kind is Kind.ROLLBACK:
+            # It is handed on without rows, because it moves the position all the same.
             group.roll_back()
             self._close(GroupKind.COMMIT)
         elif kind in _OUTCOMES:

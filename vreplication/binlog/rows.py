@@ -75,6 +75,7 @@ class Decoder:
     def _checked(self, kind: int, body: bytes) -> tuple[bytes, Decode]:
         act, at = _ACTS[kind], _HEADER_BYTES
         if kind in _WITH_EXTRA:
+            # The length counts its own two bytes.
             at += int.from_bytes(body[at : at + 2], "little")
         count, at = packed_int(body, at)
         if count != self._count:

@@ -15,6 +15,7 @@ from vreplication.errors import SourceChanged, Terminal
 
 _DUMMY_ID = b"\xff\xff\xff\x00\x00\x00"
 """MySQL's mark for the end of a statement whose rows have all been filtered away."""
+# MySQL gives tables new ids at each FLUSH TABLES, so bodies of maps never end to be new.
 _MAX_KNOWN, _KEPT_IDS = 10_000, 1_000
 
 

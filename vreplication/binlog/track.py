@@ -133,6 +133,7 @@ class Track:
             ahead = _low(told.offset - self._offset)
             told = replace(told, offset=self._offset + (ahead if ahead <= _MAX_GAP else 0))
         if told > self.at:
+            # Of the file that the heartbeat names the first event was not seen, so nobody knows whose it is.
             if not is_here:
                 self._origin = self._young = None
             self._file, self._offset = told, told.offset

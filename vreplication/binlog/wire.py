@@ -154,6 +154,7 @@ class Wire:
         self, reader: Any, server_id: int, heartbeat_seconds: float, gtids: MysqlGtids, session: Session
     ) -> None:
         """From file and offset on, too, if they are given: the server leaves out what is in the set either way."""
+        # The library knows no tags, and the flag that it sends has come to mean that tagged transactions are left out.
         connection = reader._stream_connection = self._take_over()
         nanoseconds = int(heartbeat_seconds * 1e9)
         session.execute_raw(f"SET @master_heartbeat_period={nanoseconds}, @source_heartbeat_period={nanoseconds}")
@@ -204,6 +205,8 @@ class Wire:
     def _lost() -> Iterator[None]:
         try:
             yield
+        # What a reader meets when `close` was called in another thread: a file that is closed, or a socket that is
+        # gone.
         except (OSError, ValueError, AttributeError) as error:
             raise Transient(f"The connection that reads the binary log was lost ({type(error).__name__}).") from None
 
@@ -256,9 +259,11 @@ class Wire:
         """All that has come was handed on, and nothing more comes for so long. Raises Transient."""
         if self._socket is None or self._raw is None or self._raw.total > self._taken:
             return False
+        # TLS may hold bytes that are decrypted and not read, of which poll sees nothing.
         if isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
             return False
         try:
+            # Not `select`, which takes no file descriptor above 1023.
             poll = select.poll()
             poll.register(self._socket, select.POLLIN)
             return not poll.poll(1000 * seconds)
@@ -308,6 +313,7 @@ def origin_of(url: SourceUrl, place: Position, server_id: int) -> Origin | None:
     None where it cannot be read, or was begun this second: one that is begun anew within it would look the same.
     """
     try:
+        # Without GTIDs, so that it is this very file whose beginning is sent.
         wire = Wire(url, replace(place, gtids=None), server_id=server_id, heartbeat_seconds=1.0)
     except VReplicationError as error:
         log.warning("the beginning of the binary log was not read: %s", error)
@@ -351,6 +357,7 @@ def _collations(session: Session) -> dict[int, str]:
     """Character set by collation id; MariaDB keeps the ids of its newer collations in another table."""
     found: dict[int, str] = {}
     for table in ("collations", "collation_character_set_applicability"):
+        # MySQL has a table of the second name, too, but without ids.
         with contextlib.suppress(VReplicationError):
             for number, charset in session.rows(f"SELECT id, character_set_name FROM information_schema.{table}"):
                 if number is not None and charset is not None:
