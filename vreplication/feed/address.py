@@ -52,7 +52,9 @@ class Address:
         """For a client of librdkafka. more: with _ for each dot."""
         secret = {"sasl.password": self.password} if self.password else {}
         own = {name.replace("_", "."): value for name, value in more.items()}
+        # librdkafka writes what it logs to standard error; what matters reaches us by its calls.
         quiet = {"log_level": 2}
+        # Our own settings last: nothing in an address may take the place of what exactly-once rests on.
         return {"bootstrap.servers": self.servers, **quiet, **dict(self.options), **secret, **own}
 
 

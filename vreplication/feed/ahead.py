@@ -71,6 +71,7 @@ class Ahead:
 
     def __init__(self, source: Source, tables: Tables, name: str, waiting: str, at: Followed) -> None:
         self._tables, self._name, self._waiting = tables, name, waiting
+        # A folder of its own, for the first reader's sorter has the same numbers in its files.
         own = replace(source, tables=tables, home=source.home / "ahead", snapshot=None)
         self._reading = Reading(name, own, at)
         self._queue: queue.Queue[Piece] = queue.Queue(_PIECES)
@@ -143,6 +144,7 @@ class Ahead:
         if scout.has_ddl:
             raise _Over("the large transaction holds a DDL")
         (piece,) = self._reading.take(group)
+        # Elsewhere the giant one has no rows, and what stands before it was sent by the first reader.
         self.resolved = self.said = piece.t
         self._tailer.leave("scout")
         self._tailer.join(Following(name=self._name, catalog=self._tables))

@@ -29,6 +29,7 @@ from vreplication.mysql.session import Session
 
 def prepare_topics(broker: Broker, feed: Feed) -> Topic:
     """Make what is missing. Raises Refused where the topic is another feed's, or of no use."""
+    # Only closed segments are compacted, so one is closed each hour, whatever its size.
     broker.create(
         feed.progress_topic, 1, cleanup_policy="compact", segment_ms="3600000", min_cleanable_dirty_ratio="0.1"
     )
@@ -103,6 +104,7 @@ def _begun(feed: Feed, session: Session, check: Callable[[], None]) -> Followed:
         source=identity_of(session),
         position=position.saved,
         again_from=again_from.saved if again_from else None,
+        # A log that is read from an earlier place has times before now, and they may not be raised to it.
         assigned=_now_micros(session) if feed.start == "now" else 1,
         filled=Filled() if feed.is_snapshot else None,
     )
@@ -120,6 +122,7 @@ def _first(feed: Feed, producer: FeedProducer, progress: Progress, lanes: Lanes)
     for lane in lanes:
         producer.admin(lane, Place(t, 0), admin, partitions=count, generation=1)
         producer.resolved(lane, t, feed.format.resolved(t))
+    # Progress comes last, when all else is acknowledged (producer.py).
     producer.flush()
     fields = {"ends": tuple(lanes.main.sent.ends), "topics": lanes.recorded(EVERYTHING)}
     begun = msgspec.structs.replace(progress, **fields)
@@ -156,6 +159,7 @@ def _oldest(session: Session, mariadb: bool) -> Position:
     found = places.retention(session).oldest
     if mariadb or str(session.value("SELECT @@global.gtid_mode")) != "ON":
         return found
+    # What was purged counts as read; asked for it the server would refuse the dump (1236).
     purged = "".join(str(session.value("SELECT @@global.gtid_purged")).split())
     return Position.parse(f"{found} {purged}".strip())
 

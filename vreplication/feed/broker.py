@@ -40,7 +40,9 @@ _AGAIN = frozenset(
         *(KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.NOT_COORDINATOR),
         *(KafkaError.NOT_ENOUGH_REPLICAS, KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND, KafkaError.BROKER_NOT_AVAILABLE),
         *(KafkaError.CONCURRENT_TRANSACTIONS, KafkaError.NETWORK_EXCEPTION, KafkaError.NOT_CONTROLLER),
+        # A leader that is new may say so for a moment, also of a topic that is there.
         *(KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART),
+        # The client throws messages away once their transaction has ended; the producer asks for the cause.
         *(KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT),
         # What librdkafka says of offsets ("No leaders found") while a partition has no leader.
         KafkaError._NOENT,
@@ -268,12 +270,14 @@ class Broker:
             values = [message.value() for message in self.behind(topic, {0: start})]
             if values or start == low:
                 return values[-1] if values else None
+            # The end may hold marks and what was aborted, which nobody reads who reads what is committed.
             look *= 10
         return None
 
     def open_ones(self, partitions: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:
         """Those in which a transaction is open, and from which offset on."""
         latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        # The end for those who read what is committed stands before the first transaction that is open.
         written, ended = (self._offsets(partitions, latest, is_committed=level) for level in (False, True))
         return {each: end for each, end in ended.items() if end < written[each]}
 
@@ -313,7 +317,10 @@ class Broker:
             isolation_level="read_committed" if is_committed else "read_uncommitted",
             enable_auto_commit=False,
             enable_partition_eof=True,
+            # By default the client would go on at the end, without a word, where retention has taken what is asked for.
             auto_offset_reset="error",
+            # A broker holds an answer back for half a second where nothing is new, and here the end is what is looked
+            # for.
             fetch_wait_max_ms=50,
         )
         with kafka("The topic cannot be read"):

@@ -220,8 +220,10 @@ class Tables:
 
     def _registered(self, layout: Layout) -> Layout:
         """The one that is known already, or this one with a number."""
+        # The thread of a snapshot comes here as well.
         with self._lock:
             for known in self._by_name.setdefault(layout.name, []):
+                # Formats compile their writers by a layout's number: a definition that comes back finds its own again.
                 if replace(layout, number=known.number) == known:
                     return known
             made = replace(layout, number=self.first + len(self.layouts))
@@ -246,6 +248,7 @@ class Tables:
     @property
     def session(self) -> Session:
         if self._session is None or not self._session.is_alive():
+            # Decoders ask by the session that they were made with.
             self._session = self.connect()
             self._decoders.clear()
         return self._session
@@ -313,6 +316,7 @@ def _altered(found: Definition) -> tuple[Definition, ...]:
 
 def _distinct(table: Table | None, names: Sequence[str]) -> tuple[Distinct, ...] | None:
     """Those of today's keys that may have been there when the row was written. What has gone since is not known."""
+    # Rows of such a key (MariaDB) are in one another's way where they overlap, which no equal values show.
     if table is None or "WITHOUT OVERLAPS" in table.create_sql:
         return None
     found = distinct_of(table.keys)

@@ -176,6 +176,7 @@ class Checker:
         self._check_time(at, tags)
         if tags.t < at.ddl:
             raise _Wrong(f"rule 2.3: its time is {tags.t}, and DDL({at.ddl}) was before it")
+        # An Align has twice the number of the row that it stands before, or one more (conflicts.py).
         if (tags.t, 2 * tags.seq + 1) < at.aligned:
             raise _Wrong(f"rule 2.5: its place is {tags.t}/{tags.seq}, and Align{at.aligned} was before it")
         count = self._counts.get(tags.generation)

@@ -68,6 +68,7 @@ class Claims:
         return Claim(location=path.as_uri(), bytes=len(value), sha256=digest)
 
     def _make(self, folder: Path) -> None:
+        # The folder of a day may have been removed since; then it is made, and synced, again.
         if folder in self._made and folder.is_dir():
             return
         for each in (folder.parent, folder):
@@ -84,6 +85,7 @@ def _day(t: int) -> str:
 
 def _write(path: Path, value: bytes) -> None:
     """Under another name first: nobody finds half of it."""
+    # With a word of chance, for a former process of the feed may still be writing the same file.
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         with draft.open("xb") as file:
@@ -161,6 +163,7 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except FileNotFoundError:
+        # The topic's folder is there, so the directory is not away: it is the file alone that is missing.
         if path.parents[1].is_dir():
             raise Terminal(
                 f"File {path}, which a message names, is gone.",

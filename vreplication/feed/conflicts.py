@@ -127,6 +127,7 @@ class Conflicts:
     def _keys_of(self, layout: Layout) -> tuple[_Key, ...]:
         found = self._keys.get(id(layout))
         if found is None:
+            # The layout is kept with it, because the id of one that is gone may be given to another.
             found = self._keys[id(layout)] = layout, tuple(_keys(layout))
         return found[1]
 

@@ -69,6 +69,7 @@ def _check(feed: str, sent: Followed, session: Session) -> None:
         )
     if isinstance(place.gtids, MariadbGtids) is not is_mariadb(session):
         raise Refused(f"{here} is of another flavor than the one that feed {feed} read.", cure=_ANOTHER)
+    # In another log only a transaction can be found again by its name; rows of a chunk stand in none.
     if sent.inside is not None and (not sent.inside_of or not (sent.filled is None or sent.filled.is_done)):
         raise Refused(
             f"A part of a transaction was sent by feed {feed}, and its rest can be read on the same server only.",
@@ -139,6 +140,8 @@ def _check_numbers(session: Session, here: str, place: Position, gtids: MariadbG
         if last.get(domain) != (server, number):
             due[domain] = number + 1
         elif further := [f"{d}-{s}-{n}" for d, s, n in state if d == domain and s != server and n >= number]:
+            # Ours is the last one here, so a higher number of another server stands before it, and the feed has not
+            # sent it.
             raise _unproved(here, ", ".join(further))
     found = _first_of(session, place, set(due)) if due else {}
     for domain, number in due.items():
@@ -163,6 +166,7 @@ def _first_of(session: Session, place: Position, domains: set[int]) -> dict[int,
             if isinstance(item, Stopped):
                 raise item.error
             if not isinstance(item, Group):
+                # A heartbeat: behind the place the log has nothing more.
                 return found
             if item.gtid is not None and len(item.gtid) == 3 and item.gtid[0] in domains:
                 found.setdefault(item.gtid[0], item.gtid[2])

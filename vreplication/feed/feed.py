@@ -81,7 +81,7 @@ class Run:
         """Until `hooks.check` or an error ends it. Raises Transient, Ambiguous, Terminal."""
         self._begin()
         try:
-            if self.progress.intent is not None:
+            if self.progress.intent is not None:  # first of all: some partitions may have the Admin already
                 self._scale_on(self.progress.intent)
             self._follow()
         finally:
@@ -98,6 +98,7 @@ class Run:
         for lane in lanes:
             more = min(there[lane.name], progress.intent or 0) - len(lane.sent.ends)
             lane.sent.ends += [End()] * more
+        # Before anything is written: a partition that has lost its end could be as long as before by then.
         check_held(self.broker, lanes)
         self._close_open()
         find_tails(self.broker, lanes, is_scaling=progress.intent is not None)
@@ -352,7 +353,7 @@ class Run:
         for partition, each in sending.source.dispatcher.placed(row):
             if elsewhere is not None and partition not in elsewhere.get(lane.name, ()):
                 continue
-            self._align(partition, each)
+            self._align(partition, each)  # also of a row that is there already: its values count for those behind it
             if lane.sent.is_before_cut(partition, each.place):
                 continue
             format = sending.source.format

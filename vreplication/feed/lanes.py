@@ -77,6 +77,7 @@ class Sent:
             self._cuts[partition] = _first_left(tags)
         self.ends[partition] = End(offset=offset, n=tags.n)
         if tags.kind is Kind.ROW:
+            # Retention may have taken the first parts of a value, and those were sent as well.
             before = tags.part[0] if missing > 0 and tags.part else 0
             self._rows[partition, place] = self._rows.get((partition, place), before) + 1
         elif tags.kind is Kind.ALIGN:
@@ -172,6 +173,7 @@ class Lane:
     @property
     def begins(self) -> bool:
         """Some partition in use has no Admin yet."""
+        # An Admin is counted, so a partition that has one is not at 0.
         return any(end.n == 0 for end in self.sent.ends[: self.partitions])
 
     def record(self, reached: Place) -> TableTopic:

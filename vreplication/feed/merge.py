@@ -133,6 +133,7 @@ class Merge:
                 if piece is None:
                     self._changed.wait(_WAIT_SECONDS)
                 else:
+                    # Whoever waits with a full backlog may have room now.
                     self._changed.notify_all()
                 error = self._error
             if error is not None:

@@ -47,6 +47,7 @@ class Place(NamedTuple):
     seq: int
 
 
+# Made for each row, as `Encoded` is, and never part of a cycle: the collector need not look at them (gc=False).
 class Row(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """before None: INSERT. after None: DELETE. Both are tuples of values (feed/values.py) in the layout's order.
 

@@ -30,6 +30,7 @@ from vreplication.pausepoints import reach
 
 log = logging.getLogger(__name__)
 
+# For so long at the most a producer that hangs holds up who reads what is committed: then the broker aborts.
 TRANSACTION_SECONDS = 60
 # P5: a message gives up before its transaction's time is over, so that we hear of it and not the broker ends it for us.
 _MESSAGE_SECONDS = 45
@@ -147,6 +148,7 @@ class FeedProducer:
             self._produce(lane, partition, Kind.ROW, place, messages[0], tags, "")
         else:
             pieces = [piece for message in messages for piece in self._pieces(message)]
+            # What is there already are the first ones, for a partition always holds a prefix of what is its own.
             for message, part in pieces[there:]:
                 self._produce(lane, partition, Kind.ROW, place, message, tags, part)
         lane.last = place.t
@@ -230,6 +232,7 @@ class FeedProducer:
         if not self._is_open:
             self._begin()
         producer = self._own
+        # Resolved and Admin stand behind all else of their partition, so no other offset has to be known.
         report = self._note_offset if is_last else self._note_error
         while True:
             try:
@@ -242,6 +245,7 @@ class FeedProducer:
                     on_delivery=report,
                 )
                 return
+            # The client's queue is full until reports of what was delivered are taken.
             except BufferError:
                 with self._calls("Messages cannot be sent"):
                     producer.poll(0.05)
@@ -307,10 +311,12 @@ class FeedProducer:
         self._begin()
         reach("feed.before_progress")
         with self._calls("The feed's progress cannot be written"):
+            # Under one key, so that compaction keeps the last of these records.
             self._own.produce(topic, value=progress.encoded(), key=self._feed.encode(), partition=0)
         reach("feed.before_commit")
         began = time.monotonic()
         with self._calls("The feed's transaction cannot be committed"):
+            # For longer than the broker lets a transaction live: by then it has ended, one way or the other.
             self._patiently(self._own.commit_transaction, TRANSACTION_SECONDS + 10)
         if time.monotonic() - began > _SOCKET_SECONDS:
             # The client may have asked twice, and the other request may come during the next transaction (P4).

@@ -112,6 +112,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 def decode(data: bytes) -> Progress:
     """Raises Terminal for a record of another program."""
     try:
+        # Compressed data never begins with a brace.
         found = msgspec.json.decode(data if data[:1] == b"{" else zlib.decompress(data), type=Progress)
     except (msgspec.DecodeError, zlib.error) as error:
         raise Terminal(f"The feed's progress record cannot be read ({error}).") from None

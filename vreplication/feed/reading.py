@@ -180,6 +180,7 @@ class Reading:
         if self._snapshot is not None:
             self._snapshot.look()
         if isinstance(item, Group):
+            # Only what is no plain commit begins or ends a branch.
             if item.kind is not GroupKind.COMMIT:
                 self._branches = None
             self.waiting = "" if item.is_last else gtid_text(item)

@@ -164,6 +164,7 @@ class Snapshot:
     def marked(self, change: RowChange, held: Callable[[], frozenset[Xid]]) -> Chunk | None:
         """The chunk that ends there, of the rows that are still as they were read. Raises Transient."""
         row = change.after
+        # Markers of other feeds and of workflows stand in the same table.
         if row is None or (row["workflow"], row["kind"]) != (self._name, KIND):
             return None
         with self._changed:
@@ -182,6 +183,7 @@ class Snapshot:
     def _run(self) -> None:
         try:
             with connect(self._url, read_timeout=TABLE_SECONDS) as session:
+                # TIMESTAMPs are told in UTC, as the log has them.
                 session.execute("SET time_zone='+00:00'")
                 self._read_all(session)
                 markers.remove_kind(session, self._name, KIND)
@@ -206,6 +208,7 @@ class Snapshot:
         for schema, table in _tables(session, self._tables, filled):
             is_begun = (schema, table) == (filled.schema, filled.table)
             self._read_table(session, filled if is_begun else Filled(schema=schema, table=table))
+        # The end, too, is a place in the log: the reader comes to this marker when all rows before it were sent.
         self._mark(session, Chunk(layout=None, rows=(), filled=Filled(is_done=True), table=None))
         with self._changed:
             while self._chunks and not self._is_closed and not self._is_again:
@@ -281,6 +284,7 @@ def _without(chunk: Chunk, layout: Layout, window: _Window) -> Chunk:
     """Raises Transient where the log knows the table by another definition."""
     if any((other.key, list(other.places)) != (layout.key, list(layout.places)) for other in window.layouts.values()):
         raise Transient(f"Table {layout.name} was defined anew while its rows were read.")
+    # Of these the log has told between the markers what they are now, so a row as it was read may be older.
     kept = [row for row in chunk.rows if _key(layout, row) not in window.keys]
     return Chunk(layout=layout, rows=kept, filled=chunk.filled, table=chunk.table)
 
@@ -297,6 +301,7 @@ class _TableReader:
 
     def __init__(self, session: Session, tables: Tables, schema: str, name: str) -> None:
         self._session, self._name = session, qualified(schema, name)
+        # Before the columns are read: a change in between is then noticed behind the first chunk.
         self._definition = self._defined()
         self._table = introspect(session, schema, name)
         self.layout = tables.layout_now(self._table)
@@ -333,6 +338,7 @@ class _TableReader:
     def _read(self, sql: str) -> list[Row]:
         """Of the table as it was defined when this began, whatever has its name by then."""
         try:
+            # The definition is looked at behind the rows: looked at before them, an ALTER could still come in between.
             found = self._session.bytes_rows(sql)
             is_same = self._defined() == self._definition
         except SqlError as error:
@@ -370,6 +376,8 @@ def _sql(column: Column) -> str:
     if column.data_type in _RAW or column.data_type in _SHAPES:
         return name
     if column.data_type in _TEXT:
+        # The bytes as they are stored, decoded as the log's are; a server converts what is no letter to a question
+        # mark.
         return f"CAST({name} AS BINARY)"
     if column.data_type in ("enum", "set"):
         return f"CONVERT({name} USING utf8mb4)"
@@ -377,6 +385,7 @@ def _sql(column: Column) -> str:
         # Not +0e0, which takes the sign off -0.
         return f"({name}*1e0)"
     if column.data_type == "decimal":
+        # Without +0 a column with ZEROFILL would have its zeros in the text.
         return f"CONCAT({name}+0)"
     return f"({name}+0)" if column.data_type in _WHOLE else f"CONCAT({name})"
 

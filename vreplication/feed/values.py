@@ -79,6 +79,7 @@ def _float4(data: bytes, at: int) -> float:
 def shortest(data: bytes) -> float:
     """Of four bytes."""
     (value,) = _FLOAT.unpack(data)
+    # Six digits of a FLOAT are always right, and nine always tell it from all others.
     texts = (float(f"{value:.{digits}g}") for digits in range(6, 10))
     return next((each for each in texts if _packs_as(each, data)), value)
 
