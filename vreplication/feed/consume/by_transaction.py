@@ -54,6 +54,7 @@ class ByTransaction(Reading):
         return min(listener.reached for listener in self.listeners.values())
 
     def has_enough(self, listener: Listener) -> bool:
+        # More of it would only go to disk: the partition that is behind all others has to come first.
         return self.memory.is_full and listener.reached > self._least
 
     def apply(self) -> None:
@@ -88,6 +89,7 @@ class ByTransaction(Reading):
             feed_offsets.set_watermark(self.session, self.key, self._generation, t)
             if has_rows:
                 reach("consume.before_commit")
+        # Only now: what did not commit has moved nothing.
         for number, to in moved.items():
             self.listeners[number].stored = to
         self._watermark, self._saved_at = t, time.monotonic()

@@ -183,6 +183,7 @@ def _of(session: Session, schema: str, table: str) -> list[str | None] | None:
         if error.code in _NO_TABLE:
             return None
         raise
+    # TRUNCATE leaves the definition as it was; only the number tells that it was run.
     return [create, table_identity(session, schema, table, is_mariadb(session))]
 
 

@@ -228,6 +228,7 @@ class Listener:
         offset = _known(message.offset())
         self._check_order(tags, offset)
         if tags.kind is Kind.ROW:
+            # Looked at without being parsed: rows wait as bytes, and are parsed when they are written.
             is_write = not value.startswith(b'{"delete"')
             self.queue.add(Waiting(tags.t, tags.seq, is_write, first, n_before, _bytes(message.key()), value))
             self._last_t = tags.t

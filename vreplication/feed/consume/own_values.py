@@ -130,4 +130,5 @@ def _drawn(default: list[Token]) -> str:
 
 
 def _is_counter(column: list[Token]) -> bool:
+    # Behind AFTER stands the name of a column, which may be called so.
     return any(each.is_word("AUTO_INCREMENT", "SERIAL") and not at.is_word("AFTER") for at, each in pairwise(column))

@@ -121,6 +121,7 @@ class Reading:
         if is_going and now - self._beaten_at < feed_members.BEAT_SECONDS:
             return
         self._beaten_at = now
+        # Signs of life are for people alone; without them rows are applied all the same.
         with contextlib.suppress(VReplicationError):
             feed_members.beat(self.session, self.key, lease.me(), is_going=is_going)
 
@@ -246,6 +247,7 @@ class Reading:
         if state.group.generation != self._generation:
             raise Elsewhere(self.key)
         for listener in self.listeners.values():
+            # Only once its place is saved: by that the other processes count it as standing there.
             if listener.stop is not None and listener.stored.stand is listener.stop.stand:
                 self._look_at(state, listener)
 

@@ -56,6 +56,7 @@ def _makes_the_same(session: Session, sql: str, said: Definition) -> bool:
             session.execute_raw(f"{sql[:start]}{trial}{sql[end:]}")
         return _lines(session, schema, _TRIAL) == _lines(session, schema, table)
     finally:
+        # TEMPORARY, for without the word a table of the target's own that has this name would go.
         session.execute_raw(f"DROP TEMPORARY TABLE IF EXISTS {trial}")
 
 
@@ -105,6 +106,7 @@ def _undone_columns(now: Table, clauses: AlterClauses) -> Iterator[str]:
             yield f"RENAME COLUMN {ident(new)} TO {ident(old)}"
     for name in clauses.dropped:
         if name.lower() not in there:
+            # Of any type, for the statement takes it away.
             yield f"ADD COLUMN {ident(name)} INT"
 
 
@@ -116,6 +118,7 @@ def _undone_keys(now: Table, text: str) -> Iterator[str]:
         if clause[0].is_word("ADD") and is_there == [True]:
             yield f"DROP INDEX {ident(names[0])}"
         elif clause[0].is_word("DROP") and is_there == [False]:
+            # Over any column, for the statement takes it away.
             yield f"ADD INDEX {ident(names[0])} ({some})"
         elif clause[0].is_word("RENAME") and is_there == [False, True]:
             yield f"RENAME INDEX {ident(names[1])} TO {ident(names[0])}"

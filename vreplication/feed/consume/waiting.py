@@ -64,6 +64,7 @@ class Memory:
         with _told():
             if self._file is None or self._written >= _FILE_BYTES:
                 self._file, self._written = tempfile.TemporaryFile(prefix="vreplication-feed-"), 0  # noqa: SIM115
+            # A read may have moved the file's place since.
             self._file.seek(self._written)
             self._file.write(data)
             self._file.flush()
