@@ -72,6 +72,7 @@ def _jaas(text: str) -> str:
 
 def _tls(given: dict[str, str]) -> dict[str, str]:
     found: dict[str, str] = {}
+    # librdkafka's word for the system's own certificates, which Java takes without being told.
     if (place := given.pop("ssl.ca.location", "")) and place != "probe":
         found |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": _pem("ssl.ca.location", place)}
     certificate, key = given.pop("ssl.certificate.location", ""), given.pop("ssl.key.location", "")
@@ -84,6 +85,7 @@ def _tls(given: dict[str, str]) -> dict[str, str]:
     elif certificate or key:
         raise Refused("A client's certificate needs ssl.certificate.location and ssl.key.location.")
     if (name := given.pop("ssl.endpoint.identification.algorithm", None)) is not None:
+        # Java leaves the host's name unchecked where this is empty.
         found["ssl.endpoint.identification.algorithm"] = "" if name == "none" else name
     if given.pop("enable.ssl.certificate.verification", "true").lower() != "true":
         raise Refused("The Java client cannot leave the broker's certificate unchecked.", cure="Give ssl.ca.location.")

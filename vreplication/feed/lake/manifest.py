@@ -243,11 +243,13 @@ class Store:
 
     def put(self, manifest: Manifest, *, reach: Callable[[], None] = lambda: None) -> bool:
         """False: there is one of this number."""
+        # In the same file system, for it is linked into its place.
         draft = self.directory / WORK / f"manifest-{secrets.token_hex(8)}"
         with told(draft):
             _write(draft, msgspec.json.format(msgspec.json.encode(manifest), indent=1))
             reach()
             try:
+                # Not by renaming, which would replace what another process has just written under this number.
                 os.link(draft, self._place(manifest.number))
             except FileExistsError:
                 return False

@@ -51,11 +51,13 @@ def compact(
     store: Store, spark: Callable[[], Any], *, fold_before: int | None = None, keep_seconds: float = 3600.0
 ) -> Compacted:
     """fold_before: give up what was before. Raises Refused, Terminal."""
+    # First of all without the lock, whose file is made in the lake's own folder.
     store.open()
     with store.alone("compaction", "Another process compacts the lake in"):
         manifest = store.open()
         _check(manifest, fold_before)
         removed = _remove_old(store, keep_seconds)
+        # Files of its own letter alone: those of the filler may belong to a batch that is being written now.
         store.remove_strays("c", manifest)
         for left in (store.directory / WORK).glob("compact-*"):
             shutil.rmtree(left, ignore_errors=True)
@@ -164,6 +166,7 @@ class _Compaction:
             rows = rows.coalesce(1 + count // _ROWS_A_FILE)
         paths = files.save(rows, table.folder, "c")
         found = files.described(paths, version)
+        # A file without a row has no times by which a manifest could list it.
         for path in set(paths) - {file.path for file in found}:
             (self._store.directory / path).unlink()
         return found
@@ -176,6 +179,7 @@ class _Compaction:
                 continue
             change = made.get(number)
             if change is not None:
+                # Files that the filler has added meanwhile stay.
                 kept = tuple(file for file in table.files if file.path not in change.gone)
                 table = replace(table, files=(*change.files, *kept))
                 gone += change.gone

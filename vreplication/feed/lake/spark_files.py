@@ -27,6 +27,7 @@ from vreplication.feed.lake.manifest import TABLES, Column, File, Store, Table, 
 OP, T, SEQ = "_vr_op", "_vr_t", "_vr_seq"
 OURS = frozenset({OP, T, SEQ})
 _CELLS = "MAP<STRING, STRUCT<type: STRING, value: STRING, unique: BOOLEAN>>"
+# Jackson, which reads JSON for Spark, takes no text of more than 20,000,000 letters by default.
 _JSON = "map('maxStringLen', '2147483647')"
 _KEYS = "transform(filter(map_entries(v.`{0}`), e -> e.value.unique), e -> e.value.value)"
 _IS_OTHER = f"size({_KEYS.format('before')}) = 0 OR {_KEYS.format('before')} <> {_KEYS.format('update')}"
@@ -40,6 +41,7 @@ _RECORDS = (
 _LAYOUT = (
     "transform(map_entries({0}), e -> struct(e.key AS k, e.value.type AS y, coalesce(e.value.unique, FALSE) AS u))"
 )
+# A record without an op, which is counted as wrong: without any record `inline` would leave the row out, silently.
 _UNREADABLE = "array(struct(CAST(NULL AS STRING) AS op, v.`update` AS img))"
 _SAID = (
     *("any_value(img) AS img", "min(t) AS first", "max(t) AS last"),
@@ -124,6 +126,7 @@ class Files:
         records = changes.selectExpr("t", "seq", "s", "tb", "at", "inline(rs)").selectExpr(
             "*", f"xxhash64({_LAYOUT.format('img')}) AS looks"
         )
+        # Read once to find the groups, and once again for each of them.
         records = records.persist()
         try:
             yield records
@@ -143,6 +146,7 @@ class Files:
             number = self._catalog.begin(*pair, group.first if known else 0, rows=pair)
         table = self._catalog.tables[number]
         version = _version(table, group)
+        # It ends: each type that is missed gets wider, and a string misses nothing.
         while True:
             files, missed = self._try(records.filter(group.where), table.folder, version, group)
             if not missed:
@@ -163,6 +167,7 @@ class Files:
         wanted = [f"op AS {OP}", f"t AS {T}", f"seq AS {SEQ}"]
         wanted += [f"{types.value(c.kind, c.type, texts[c.name])} AS {types.quoted(c.name)}" for c in version.columns]
         looks = list(_looks(version, texts))
+        # Counted while the files are written, so that the rows are gone through once.
         seen = Observation()
         if looks:
             rows = rows.observe(seen, *map(_expr, looks))

@@ -100,6 +100,7 @@ class Stream:
         try:
             self._read(java_client.options(filling.address), starts)
         finally:
+            # Spark may still be in `_take`, or come to it once more, and this run's folder goes now.
             with self._busy:
                 self._has_ended = True
             shutil.rmtree(self._work, ignore_errors=True)
@@ -143,6 +144,7 @@ class Stream:
                 f"Topic {self._filling.address.topic} does not hold any more what is to be read next.",
                 cure="Its retention was too short, or it was made anew. Begin a new feed and a new lake.",
             )
+        # Its words do not tell a broker that is away from a fault for certain, so one is asked.
         try:
             Broker(self._filling.address).brokers()
         except VReplicationError as away:
@@ -211,6 +213,7 @@ def _merged(newest: Manifest, before: Manifest, catalog: Catalog) -> dict[int, T
     """What was compacted meanwhile, with the files that this batch has added."""
     found = {}
     for number, table in catalog.tables.items():
+        # A batch is made from the manifest of its begin, and a compaction may have replaced files since.
         theirs, mine = newest.tables.get(number), before.tables.get(number)
         if theirs is None and mine is not None:
             # It was folded away: it had ended before the horizon.

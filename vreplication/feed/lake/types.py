@@ -62,6 +62,7 @@ def quoted(name: str) -> str:
 def value(kind: str, type: str, text: str) -> str:
     """SQL of the value. text: SQL of the text that was sent."""
     if type == "binary":
+        # With try_ a value that does not fit is NULL, and `misses` counts those.
         return f"try_to_binary({text}, 'base64')"
     if type == "array<string>":
         return f"from_json({text}, 'array<string>')"
