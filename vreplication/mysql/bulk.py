@@ -82,6 +82,7 @@ class BulkInsert:
 def value_sql(rendered: str, source: str, *, is_nullable: bool, longest: int | None) -> str:
     """SQL that gives a value as it stands in a block. `longest`: octets that it has at most, where that is known."""
     length = f"LENGTH({rendered})"
+    # A length below 251 stands in one byte; behind 253 it has three, for up to 16 MiB.
     if longest is not None and longest < 251:
         head = f"CHAR(0,{length} USING binary)"
     else:

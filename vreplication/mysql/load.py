@@ -22,6 +22,7 @@ LOOK_SECONDS = 3
 @contextlib.contextmanager
 def only_reading(session: Session) -> Iterator[None]:
     """Inside the block the server refuses what would write, and ends what takes too long."""
+    # MariaDB counts in seconds, MySQL in milliseconds.
     name, unit = ("max_statement_time", 1) if is_mariadb(session) else ("max_execution_time", 1000)
     session.execute_raw(f"SET SESSION {name}={LOOK_SECONDS * unit}")
     # By the server's word, not ours: an operator's --throttle-query is run here, in `plan` too, and may call what it
@@ -54,6 +55,7 @@ def history_list(session: Session) -> int:
     """Length of InnoDB's history list: what purge has not come to. Raises SqlError where it is not told."""
     sql = "SELECT COUNT, STATUS FROM information_schema.INNODB_METRICS WHERE NAME='trx_rseg_history_len'"
     row = session.row(sql)
+    # A metric that is switched off says 0, which would be taken for an empty list.
     if row is None or str(row[1]).lower() not in ("enabled", "1"):
         raise SqlError("InnoDB does not count its history list (the metric trx_rseg_history_len is off)")
     return int(row[0])

@@ -38,6 +38,7 @@ def has_applied(replica: Session, gtids: str, seconds: float) -> bool:
     answer = replica.value(f"SELECT {_WAIT[is_mariadb(replica)]}(%s,%s)", (gtids, seconds))
     if answer is None:
         raise Transient(f"The replica {replica.url} does not tell what it has applied.")
+    # Where the time is up MariaDB answers -1, and MySQL 1.
     return int(answer) == 0
 
 

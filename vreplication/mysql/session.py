@@ -55,9 +55,12 @@ _FIXED_MYSQL = (
     "show_gipk_in_create_table_and_information_schema=1",
 )
 _UNKNOWN_VARIABLE = 1193
+# Not the client's own codes alone (2006, 2013): a server that shuts down, or ends a session, may say so first (1053,
+# 1927, 4031).
 _LOST = frozenset(
     {2002, 2003, 2006, 2013, 2014, 2055, 1053, 1077, 1079, 1158, 1159, 1160, 1161, 1927, 4031, 3168, 3169, 0}
 )
+# Too many connections, or transactions (1040, 1203, 1637), are a matter of time.
 _RETRY = frozenset({1040, 1203, 1637, 3572, 1020})
 _LOGIN = frozenset({1044, 1045, 1049, 1130, 1698, 1251, 2059})
 _LOGIN_SECONDS = 10.0
@@ -237,6 +240,7 @@ class Session:
     def patient(self, seconds: float) -> Iterator[None]:
         """Wait for so long for an answer inside the block."""
         before = self._connection._read_timeout
+        # PyMySQL puts it on the socket with each read.
         self._connection._read_timeout = seconds
         try:
             yield
@@ -320,6 +324,7 @@ def connect(
             # statement may take (test_a_server_that_takes_the_connection_and_says_nothing).
             read_timeout=min(_LOGIN_SECONDS, patience),
             write_timeout=patience,
+            # So that an UPDATE that finds its row as it is to be counts, too: a step that comes again is no lost row.
             client_flag=CLIENT.FOUND_ROWS if found_rows else 0,
         )
     _keep_alive(connection._sock)
@@ -377,6 +382,7 @@ def _settings(session: Session, lock_wait_seconds: int, idle_seconds: int) -> tu
         f"sql_mode={_sql_mode()}",
         "lc_messages='en_US'",
         f"innodb_lock_wait_timeout={int(lock_wait_seconds)}",
+        # By default GROUP_CONCAT cuts what it puts together at 1,024 bytes (MySQL), with no more than a warning.
         "group_concat_max_len=1073741824",
         f"wait_timeout={int(idle_seconds)}",
         "net_write_timeout=600",

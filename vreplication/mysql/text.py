@@ -16,9 +16,11 @@ Kind = Literal["word", "quoted", "string", "number", "punct"]
 
 _IDENT = r"[0-9A-Za-z$_\u0080-\U0010ffff]"
 _WORD = re.compile(_IDENT + "+")
+# A digit may begin a name (1a), so what goes on with a letter is no number.
 _NUMBER = re.compile(rf"(?:0[xX][0-9A-Fa-f]+|0b[01]+|(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)(?!{_IDENT})")
 _SPACE = re.compile(r"[ \t-\r\x00]+")
 """To the servers white space beyond ASCII is a letter of a name."""
+# In front of anything but white space or a control character two dashes are two signs of minus.
 _LINE_COMMENT = re.compile(r"(?:#|--(?=[\x00-\x20\x7f]|\Z))[^\n]*")
 _OPENED = re.compile(r"/\*M?!(?:\d{5,6})?")
 _PREFIXED = re.compile(r"[xXbBnN]'")

@@ -98,6 +98,7 @@ def parse(text: str, *, needs_database: bool = True) -> SourceUrl:
 def _build(url: Any) -> SourceUrl:
     query = {k: v if isinstance(v, str) else v[-1] for k, v in url.query.items()}
     socket = query.pop("unix_socket", None)
+    # Our sessions are in utf8mb4, whatever a URL asks for.
     query.pop("charset", None)
     unknown = sorted(set(query) - set(_TLS))
     if unknown:

@@ -83,6 +83,7 @@ def _write_long(session: Session, head: str, row: str, packet: int, after: Calla
             literals[i] = names[-1]
     affected = session.execute_raw(f"{head} VALUES ({','.join(literals)})")
     after()
+    # A session lives long, and a value of many MiB would stay in it.
     for name in names:
         session.execute_raw(f"SET {name} = NULL")
     return affected
@@ -90,10 +91,12 @@ def _write_long(session: Session, head: str, row: str, packet: int, after: Calla
 
 def _assemble(session: Session, name: str, digits: str, charset: str | None, packet: int) -> None:
     """Set the variable to the value. Raises SqlError where it would not be that."""
+    # An even number of digits: a byte has two.
     step = max(2, (packet // 2) & ~1)
     session.execute_raw(f"SET {name} = X''")
     for start in range(0, len(digits), step):
         session.execute_raw(f"SET {name} = CONCAT({name}, X'{digits[start : start + step]}')")
+    # Behind all pieces, for one of them may end in the middle of a character.
     if charset:
         session.execute_raw(f"SET {name} = CONVERT({name} USING {charset})")
     # CONCAT beyond max_allowed_packet is NULL, with a warning and no error: the row would lose its value without a
