@@ -120,6 +120,7 @@ def begin(session: Session, key: Key, mode: str, topic_id: str) -> None:
         with session.transaction():
             rows.add(session, sidecar.feed_consumer, **key._asdict(), mode=mode, topic_id=topic_id, **nothing)
             rows.add(session, sidecar.feed_offset, **key._asdict(), **_columns(Offset(number=0)))
+    # Of two processes that begin at once the second finds the row of the first, which is as good.
     except SqlError as error:
         if error.code != DUPLICATE:
             raise
@@ -237,6 +238,7 @@ def go_on(session: Session, key: Key, generation: int) -> None:
         at = state.all_at(Stand.ADMIN) if state else None
         if state is None or state.group.generation != generation or at is None:
             return
+        # Rows behind the time of the Admin come once more, in the next generation.
         fields = {"generation": generation + 1, "partitions": at.stand_count, "watermark": at.stand_t}
         rows.change(session, sidecar.feed_consumer, key._asdict(), **fields)
         _begin_partitions(session, key, generation + 1, at)

@@ -54,6 +54,7 @@ def release(session: Session, workflow: str, by: str) -> None:
 
 def release_first(session: Session, workflow: str, by: str) -> bool:
     """As `release`, unless somebody has. False: somebody has."""
+    # IGNORE, so that a person who has released meanwhile stays the one who did.
     row = upsert(sidecar.gate_release).values(workflow=workflow, released_by=by[:255], released_at=now())
     return execute(session, row.prefix_with("IGNORE")) > 0
 

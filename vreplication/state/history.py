@@ -105,6 +105,7 @@ def thin(session: Session, workflow: str) -> int:
     old = [point for point in read(session, workflow) if point.slot < now - HOUR]
     kept = {point.slot: point for point in thinned(old, now)}
     with session.transaction():
+        # One transaction: an end between the two would lose what the new points are made of.
         if gone := [point.slot for point in old if point.slot not in kept]:
             execute(session, delete(_t).where(_t.c.workflow == workflow, _t.c.slot.in_(gone)))
         for point in set(kept.values()) - set(old):

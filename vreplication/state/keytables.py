@@ -177,11 +177,13 @@ def delete_rows(session: Session, mapping: TableMapping, table: str) -> None:
     shadow = qualified(mapping.target.schema, mapping.target.name)
     # R6: blind. It waits for a row that a landing transaction still holds; a look would not see it.
     on = on_row(mapping, "s", "t")
+    # Led by the keys: in the other order the server would read the whole shadow.
     session.execute_raw(f"DELETE s FROM {qualified(SIDECAR, table)} AS t STRAIGHT_JOIN {shadow} AS s ON {on}")
 
 
 def prune(session: Session, table: str, before_batch: int) -> None:
     """Forget tombstones of earlier batches."""
+    # pruned_behind_oldest: the caller names the oldest batch that an open chunk still needs.
     session.execute_raw(f"DELETE FROM {qualified(SIDECAR, table)} WHERE batch < {int(before_batch)}")
 
 

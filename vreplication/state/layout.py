@@ -107,6 +107,7 @@ def install(session: Session) -> None:
 
 @contextlib.contextmanager
 def _alone(session: Session) -> Iterator[None]:
+    # A named lock: one of a row would be given back by the first DDL, which commits.
     if session.value("SELECT GET_LOCK(%s,%s)", (_LOCK, _LOCK_SECONDS)) != 1:
         raise Transient(f"Another process has been changing the tables of {SIDECAR} for {_LOCK_SECONDS} s.")
     try:

@@ -139,6 +139,7 @@ def _holder(session: Session, row: tuple[Any, ...]) -> Holder:
 
 def release(session: Session, lease: Lease) -> None:
     """Give the lease back: our heartbeat goes, so the next one need not wait."""
+    # By the token, so that a successor's heartbeat stays.
     rows.remove(session, sidecar.heartbeat, workflow=lease.workflow, role=lease.role, token=lease.token)
 
 

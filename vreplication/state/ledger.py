@@ -182,6 +182,7 @@ def claim_split(
     when `our_lease`, the lease of the driver that we copy for, is not its any more.
     """
     with session.transaction():
+        # Else a task that wakes up behind a takeover would be the newest attempt, and end that of the living driver.
         if our_lease:
             fence(session, our_lease)
         where = (_s.c.workflow == workflow, _s.c.split == number)
@@ -201,6 +202,7 @@ def claim_split(
 
 
 def finish_split(session: Session, workflow: str, number: int, attempt: int) -> None:
+    # By its attempt: a task that was superseded may come to its end late, and must not end the split for the next one.
     rows.change(session, _s, {"workflow": workflow, "split": number, "attempt": attempt}, is_done=1)
 
 

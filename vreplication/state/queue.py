@@ -84,6 +84,7 @@ def is_there(session: Session) -> bool:
 
 def lock(session: Session) -> None:
     """Be the only one who starts, fails or removes entries, until the transaction ends."""
+    # A row that is always there, because a row that is missing (of an empty queue) cannot be locked.
     session.row(f"SELECT version FROM {SIDECAR}.schema_version WHERE id=1 FOR UPDATE")
 
 

@@ -113,6 +113,7 @@ def mark_verified(session: Session, workflow: str, began_at: int) -> None:
     where = "workflow=%s AND NOT is_void AND first_round <= %s"
     with session.transaction():
         session.execute(f"UPDATE {SIDECAR}.since SET is_verified=1 WHERE {where}", (workflow, began_at))
+        # Asked for anew: an UPDATE of a row that is verified already counts no row as changed.
         found = session.row(f"SELECT 1 FROM {SIDECAR}.since WHERE {where}", (workflow, began_at))
         if found is not None:
             session.execute_raw(f"DELETE FROM {_table(workflow)} WHERE round < {int(began_at)}")

@@ -112,6 +112,7 @@ def create_batch(session: Session, into: str, workflow: str) -> None:
 def remove(session: Session, workflow: str, taken: str) -> None:
     # By number, not by "up to the highest": a transaction with a lower one may have committed since
     # (only_read_removed).
+    # The notes that were taken first: in the other order all that there are would be read.
     session.execute_raw(f"DELETE q FROM {taken} AS b STRAIGHT_JOIN {table(workflow)} AS q ON q.id=b.id")
 
 

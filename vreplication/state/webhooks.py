@@ -51,6 +51,7 @@ def begin(session: Session, hook: str, since: int) -> str | None:
     try:
         found = session.value(select, (hook,))
         if found is None:
+            # Of two that begin at once the first one's row stays, with its `source`, by which receivers know a repeat.
             session.execute(
                 f"INSERT IGNORE INTO {SIDECAR}.webhook (hook, source, since) VALUES (%s,%s,%s)",
                 (hook, secrets.token_hex(8), since),

@@ -311,6 +311,7 @@ def move(
 
 def reopen(session: Session, workflow: str, phase: Phase = Phase.COPYING) -> None:
     """Go on with a failed workflow: back to copying, which finds out by itself what is left to do."""
+    # Every start calls this: of a workflow in any other phase it finds no row.
     failed = {"id": workflow, "phase": str(Phase.FAILED)}
     values = {"phase": str(phase), "reason": None, "ended_at": None, "updated_at": now()}
     rows.change(session, _t, failed, **values)
