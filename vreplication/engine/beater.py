@@ -134,6 +134,7 @@ class Beater:
             self._ask(session)
         reasons = self._borne(why_closed(reading, state)) or self._throttling.reasons
         reason = "".join(map(str, reasons[:1]))
+        # Counted before it is written, for the log may bring it back at once.
         number = self._watermark.write_beat(now)
         gate.write(session, self._lease, is_open=not reason, reason=reason, beat=number)
         if ends.is_across:

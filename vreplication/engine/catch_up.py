@@ -138,6 +138,7 @@ def _running(of: Stream, job: StreamJob, watermark: Watermark, stop: Stop, setti
     """What is on disk stays where a restart can make use of it."""
     sorter = DiskSorter(spool.home(job.row, of.id))
     memory = spool.memory_bytes() // setting.share
+    # An eighth for the queue, half for open transactions (below); parts and batches under way have the rest.
     channel = Channel(memory // 8, sorter=sorter)
     run = _Run(stop=stop, watermark=watermark, sorter=sorter, channel=channel, memory=memory, setting=setting)
     try:
@@ -158,6 +159,7 @@ def _follow(of: Stream, our_lease: Lease, job: StreamJob, run: _Run, sessions: _
         is_strict=job.has_copy and any(ledger.totals(ends.home, table.id).has_chunks for table in job.tables),
         budget_bytes=run.memory // 2,
         sorter=run.sorter,
+        # Both are called later: the applier is made below, of this very matcher.
         on_applied=lambda items: applier.note_items(items),
         on_lost=lambda: applier.make_since_void(),
     )
@@ -185,9 +187,12 @@ def _follow(of: Stream, our_lease: Lease, job: StreamJob, run: _Run, sessions: _
         # gate is shut, and nothing that a restart finds counts as level.
         run.fresh_marker = source_marks.markers_of(ends, of.id).write()
         _apply_all(of, matcher, applier, run, beater, ends.home)
+        # Behind a clean end the next start need not read the log again for these keys.
         applier.save_since()
     finally:
         beater.stop()
+        # The channel before the intake: the reading thread may wait here for room, and `intake.close` waits for that
+        # thread.
         run.channel.close()
         intake.close()
         applier.close()
@@ -334,6 +339,7 @@ def _apply_all(of: Stream, matcher: Matcher, applier: Applier, run: _Run, beater
         for item in run.channel.take(_TAKE_SECONDS):
             for group in _matched(matcher, item, run):
                 _react(applier.take(group), applier, run, of, home)
+                # A giant transaction has many parts, and whoever ends us is not to wait for the last of them.
                 if not group.is_last:
                     beater.check()
             if run.stop.is_set():

@@ -177,6 +177,7 @@ class Driver:
         self._furthest = max(self._furthest, list(Phase).index(phase))
         was_copying, self._is_copying = self._is_copying, phase in (Phase.COPYING, Phase.CATCHING_UP)
         if was_copying and not self._is_copying:
+            # The beating thread writes it no more from here on, and its last figures may be half a second old.
             self._write_copy(self.session)
         log.info("workflow %s: %s", self.workflow, phase)
 

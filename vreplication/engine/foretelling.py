@@ -52,6 +52,7 @@ class Foretelling:
         except ConnectionLost:
             raise
         except Exception as error:  # a fault of the forecast must not end a workflow
+            # A fault of ours, or a table that an earlier release lacks, would come again each second.
             self._has_failed = isinstance(error, SqlError) or not isinstance(error, VReplicationError)
             log.warning("workflow %s: no forecast: %s", self._workflow, error, exc_info=self._has_failed)
 

@@ -74,6 +74,8 @@ class Job:
             copy_path=self.row.copy_path,
             limits=self.limits,
             packet=self.packet,
+            # On MariaDB each inserted row locks the root page of the counter's key, so two tasks side by side gain
+            # nothing (turns.py).
             by_turns=self.holds_counter or (self.server.is_mariadb and self.counts),
         )
 
@@ -130,6 +132,7 @@ def stream_of(url: SourceUrl, workflow: str) -> Stream:
     def loaded(ends: Ends) -> StreamJob:
         job = load(ends.home, workflow)
         row = job.row
+        # A crash at the cut-over may have left triggers or foreign keys on the copy, and what we apply would meet them.
         carried.check_none(ends.home, row)
         foreign.check_none(ends.home, row)
         return StreamJob(

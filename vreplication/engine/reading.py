@@ -108,6 +108,7 @@ class SharedReader:
         with self._lock:
             if self._tailer is not None:
                 return False
+            # Under the lock, so that who comes meanwhile finds a reader and opens no second one.
             tailer = joined(open_log, start, follower.following)
             self._take_in(follower, start)
             self._tailer = tailer
@@ -191,6 +192,7 @@ class SharedReader:
             self._stop(tailer, item, followers)
         elif isinstance(item, Group):
             for follower in followers:
+                # Where all rows are one follower's they need not be looked at one by one.
                 group = item if turn.is_alone else follower.view.of(item)
                 self._give(tailer, follower, group, is_waited_for=len(followers) == 1)
 
@@ -230,6 +232,7 @@ class SharedReader:
         with self._lock:
             if tailer is not self._tailer:
                 return
+            # Who has left since. No other thread tells the tailer: it is not made for that.
             for name in [name for name in tailer.names if name and name not in self._followers]:
                 tailer.leave(name)
             # Nobody joins inside a transaction: its first rows have not been decoded for him.

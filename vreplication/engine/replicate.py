@@ -93,6 +93,7 @@ def _replicate(of: Stream, stop: Stop, setting: Setting) -> None:
                 raise
             stop.wait(_RETRY_SECONDS[min(failures, len(_RETRY_SECONDS) - 1)])
         except Superseded:
+            # The workflow is another process's by now: no reason of ours may be noted.
             raise
         except VReplicationError as error:
             _note_failure(of, our_lease, error)
@@ -130,6 +131,7 @@ def _take_lease(of: Stream, stop: Stop) -> tuple[Lease, Watermark]:
         try:
             with connect(of.route.home) as session:
                 layout.complete(session)
+                # Before the lease: who cannot go on by these rules must not take it from somebody who can.
                 watermark_of((row := workflows.load(session, of.workflow)).protocol)
                 our_lease = lease.acquire(session, of.id, lease.REPLICATE)
                 workers.tell(session, our_lease)

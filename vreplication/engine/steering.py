@@ -59,6 +59,8 @@ class Steering:
         pacer, pace = self._pacer, self.pace
         if pacer is None or pace is None or self._phase not in PROBED:
             return
+        # Where nobody regards the latency, a pace that stands there already would be a commit for nothing, four times a
+        # second.
         if not (pacer.factor or self._is_told or pace != self._written):
             return
         began = SYSTEM.monotonic()

@@ -121,6 +121,7 @@ class Throttling:
             self._wakes.clear()
             if (asked := self.asked) is not None:
                 found = ordered(self._found(ends, asked))
+                # What was found for the request of before says nothing of this one.
                 self._say(*(found if asked == self.asked else ()))
             self._wakes.wait(_PERIOD_SECONDS)
 

@@ -103,6 +103,7 @@ def _check_url(url: str) -> None:
         is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
     except ValueError:
         is_url = False
+    # Told now: urllib refuses such a URL with each message, which then looks as if the receiver did not answer.
     if not is_url or not url.isascii() or re.search(r"[\s\x00-\x1f]", url):
         raise Refused("The webhook is no http or https URL.", cure=cure)
     if parts.username is not None:
@@ -176,6 +177,7 @@ class Deliverer:
             self._since = webhooks.newest(session)
         is_ours = False
         while True:
+            # Asked before the round, which then sees all that was written until the end.
             is_last = self._closing.is_set()
             source = webhooks.begin(session, self._hook.key, self._since)
             self._ready.set()
@@ -193,6 +195,7 @@ class Deliverer:
             if not is_last:
                 self._closing.wait(self._pause())
             elif not is_level:
+                # `_closing` is set by now, so waiting for it would take no time at all.
                 time.sleep(_PERIOD_SECONDS / 4)
 
     def _pause(self) -> float:
