@@ -35,6 +35,7 @@ class Beats:
         """The number of a beat that is about to be written. now: seconds of a clock that only goes forward."""
         self._last += 1
         if len(self._under_way) >= _MOST:
+            # The oldest stays, by which the age is told.
             self._under_way = deque(list(self._under_way)[::2])
         self._under_way.append((self._last, now))
         return self._last

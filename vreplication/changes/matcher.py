@@ -158,6 +158,7 @@ class Matcher:
             self._pending = Rows(self._budget)
         rows = self._pending
         before = rows.changes
+        # `keep` speaks of the parts before this one.
         if group.keep is not None:
             rows.cut(group.keep)
         self.not_queued += before - rows.changes

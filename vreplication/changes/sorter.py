@@ -187,6 +187,7 @@ class DiskSorter:
             return
         with self._lock:
             self._ranges.append((self._bound(table, 0), self._bound(table, before - 1, is_upper=True)))
+            # To weigh a range is to walk through it, which is not worth it below this size.
             if self._nbytes + self._waiting_bytes >= _CLEAN_BYTES:
                 self._write()
                 self._ranges_bytes += self._weight(*self._ranges[-1])[1]
@@ -283,6 +284,7 @@ class DiskSorter:
         """Costs nothing while nothing is in it."""
         with _told(self._file):
             self._db.execute("VACUUM")
+            # In WAL mode what VACUUM has done to the file is in its log until then.
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
 
@@ -298,6 +300,7 @@ def left(home: Path, run: str, table: int) -> int:
 
 def _left(file: Path, run: str, table: int) -> Iterator[Entry]:
     """A table as an earlier run has left it. Raises sqlite3.Error behind the last entry that can be read."""
+    # The name comes out of the sidecar and becomes a part of a path.
     if not run.isalnum() or not file.exists():
         return
     lower, upper = (_KEY.pack(int(run, 16), table, *rest) for rest in (_FIRST, _LAST))
@@ -341,6 +344,7 @@ def _joined(ranges: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
 
 def _open(file: Path) -> sqlite3.Connection:
     db = sqlite3.connect(file, check_same_thread=False, isolation_level="IMMEDIATE")
+    # There are rows of the application in it.
     os.chmod(file, 0o600)
     for pragma in (
         "journal_mode=WAL",
@@ -348,6 +352,7 @@ def _open(file: Path) -> sqlite3.Connection:
         "synchronous=OFF",
         f"cache_size=-{_CACHE_KIB}",
         "temp_store=FILE",
+        # Pages of 4 KiB: so much of the log waits before it is folded into the file.
         "wal_autocheckpoint=4000",
     ):
         db.execute(f"PRAGMA {pragma}")

@@ -74,6 +74,7 @@ class WatermarkAdvancer:
 
         It gets its times once more, too: later ones would say, when the first of it is applied, that all of it is.
         """
+        # Asked for first, because the answer is remembered: no later one may be lower.
         self.resolved()
         self.assigned = 0
         self._taken = None
