@@ -43,6 +43,7 @@ class _Lookers:
             future, question = self._work.get()
             with self._lock:
                 self._idle -= 1
+            # A look that nobody waits for any more is not made.
             if future.set_running_or_notify_cancel():
                 _answer(future, question)
 

@@ -109,6 +109,7 @@ def _wanted(item: object, file: str) -> Wanted:
         if not isinstance(item.get(key), str) or not item[key]:
             raise MigrationFileError(f"{file}: a migration has no {key}.")
     found = Wanted(file=file, conn_id=item[home], given={k: v for k, v in item.items() if k != home})
+    # Made once, with any schema: a mistake is told now, and not when the entry is due.
     found.entry("schema")
     return found
 

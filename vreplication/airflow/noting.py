@@ -71,6 +71,7 @@ def _note_within(dag_run: Any, keys: tuple[str, ...]) -> None:
     session = Session.object_session(dag_run) if Session else None
     if session is None:
         return
+    # Nothing of the scheduler's that waits to be written is written by our question.
     with session.no_autoflush, session.connection().begin_nested():
         if sentence := _told(session, dag_run.id, keys):
             _add(session, dag_run.id, sentence)

@@ -191,6 +191,7 @@ class PlanOperator(StageOperator):
         with contextlib.suppress(Refused):
             found = self.read(context)
             place = {"conn_id": found.conn_id, "conn_ids": dict(found.conn_ids), "workflow": found.spec.workflow}
+            # The page finds the workflow by it for as long as Airflow has the run.
             store(context, WORKFLOW, {"group": self.group, **place}, retention=NEVER_EXPIRE)
 
 
@@ -378,6 +379,7 @@ class CleanUpOperator(StageOperator):
     stage_name = "clean_up"
 
     def __init__(self, *, approval: str | None = None, **kwargs: Any) -> None:
+        # Whatever became of the others: a request to a person that stays open would keep the run from ending.
         super().__init__(**{"trigger_rule": "all_done", "outlets": [assets.ANY_TABLE, assets.EACH_TABLE], **kwargs})
         self.approval = approval
 

@@ -82,6 +82,7 @@ class AirflowHome:
             found = Connection.get_connection_from_secrets(conn_id)
         except AirflowNotFoundException:
             return None
+        # A run may have been given a connection that is not marked; the lists have those that are.
         return _source(found) if is_marked(found) or found.conn_type in _TYPES else None
 
     def workflows_of_run(self, run: Run) -> list[tuple[str, str]] | None:
@@ -285,6 +286,7 @@ def _stored() -> list[Any]:
 
     with create_session() as session:
         found = session.query(Connection).all()
+        # They are read when the session has been closed.
         session.expunge_all()
     return list(found)
 

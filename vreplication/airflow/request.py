@@ -84,6 +84,7 @@ def read(context: Mapping[str, Any], kind: str = "online_ddl", own: Own | None =
     given = {name: params.get(name) for name in known.spec.model_fields if name not in _ASKED_OTHERWISE}
     given |= {"cutover_window": window, "spark_master": _spark_master(params)}
     given |= {"workflow": params.get("workflow") or _made_workflow(context, own)}
+    # A window is a release that comes by itself (triggers.py); to the workflow it is one by somebody.
     given |= {"cutover": "auto" if cutover == "auto" else "manual"}
     password = ""
     if known.has_sink:
