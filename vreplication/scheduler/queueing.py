@@ -205,9 +205,11 @@ def claim(
     """
     if not queue.is_there(session):
         return []
+    # Asked before the lock, for all who start or queue wait for it, and the answer may be Airflow's.
     runs = {e.workflow: look_up(e) for e in _in_doubt(look(session))} if look_up else {}
     with session.transaction():
         queue.lock(session)
+        # Looked at anew: another may have started entries since.
         scene = _settled(session, look(session, runs), by)
         chosen = due.choose(scene, concurrency, may_start)
         for entry in chosen:
