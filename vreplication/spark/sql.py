@@ -23,8 +23,10 @@ _LEAST_PARTITIONS = 4
 SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.caseSensitive": "true",
+    # Of a header that comes twice the last one counts, as with our other readers; by default Spark fails.
     "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
+    # By default Spark writes INT96, which Parquet itself calls deprecated.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.streaming.minBatchesToRetain": "3",
     "spark.sql.catalogImplementation": "in-memory",

@@ -32,6 +32,7 @@ DAEMON = "vreplication.spark.daemon"
 _PROPERTIES = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    # A second attempt beside the first would supersede it by the ledger, and gain nothing.
     "spark.speculation": "false",
     "spark.task.maxFailures": str(MAX_FAILURES),
     "spark.log.level": "ERROR",
