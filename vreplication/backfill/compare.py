@@ -136,6 +136,7 @@ class Comparer:
         except SqlError as error:
             if error.code not in FOREIGN:
                 raise
+        # The error does not name the key: it is looked for in halves until it stands alone.
         middle = len(keys) // 2
         return [*self._read(keys[:middle], where), *self._read(keys[middle:], where)] if middle else []
 

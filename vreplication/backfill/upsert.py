@@ -97,6 +97,7 @@ class Upsert:
             if error.code != DUPLICATE:
                 raise
         else:
+            # A row that the statement met under a key not the very same keeps its values, and counts as unchanged.
             if self.tables.may_collide and done.unchanged:
                 self._note(self._absent(rows))
             return done
@@ -127,6 +128,7 @@ class Upsert:
             if error.code in BAD_VALUES:
                 raise self._bad_value(error.message, rows) from None
             raise
+        # Only of a statement with several rows does the server's info tell the duplicates.
         updated = affected // 2 if len(rows) == 1 else _duplicates(self.session)
         self._judge_warnings(rows)
         return Counts(read=len(rows), inserted=affected - 2 * updated, updated=updated)
