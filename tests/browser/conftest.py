@@ -45,8 +45,9 @@ def _end() -> None:
     _FOLDER.close()
 
 
+_MILLIS = 120_000
 # A machine that runs three tests at a time is slow, and a state that has been reached is not waited for.
-expect.set_options(timeout=30_000)
+expect.set_options(timeout=_MILLIS)
 
 
 @pytest.fixture(scope="package")
@@ -88,6 +89,7 @@ def chromium() -> Browser:
 def login(chromium: Browser, airflow: Deployment) -> StorageState:
     """What a browser keeps of somebody who has logged in through Airflow's own form."""
     with chromium.new_context() as context:
+        context.set_default_timeout(_MILLIS)
         log_in(context.new_page(), airflow, "admin")
         return context.storage_state()
 
@@ -101,6 +103,7 @@ def open_tab(chromium: Browser, airflow: Deployment, login: StorageState, reques
         context = chromium.new_context(
             base_url=airflow.url, storage_state=login, viewport={"width": width, "height": height}, **more
         )
+        context.set_default_timeout(_MILLIS)
         made.append(Tab(context))
         if path:
             made[-1].page.goto(path)

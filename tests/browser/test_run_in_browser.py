@@ -60,12 +60,12 @@ def test_from_the_plan_to_the_new_table(shop: Shop, pauses: Path, open_tab: Open
     _the_link_of_a_task_leads_there(page, run)
     run.wait_for(lambda: shop.phase(workflow) is Phase.WAITING, "it does not come to the gate")
     frame = _out_of_the_list(page, workflow)
-    expect(frame.locator("canvas")).to_have_count(3, timeout=90 * SECOND)
+    expect(frame.locator("canvas")).to_have_count(3, timeout=180 * SECOND)
     tab.picture("migration", 1_600)
     frame.get_by_text("Definition, before and after").click()
     expect(frame.locator(".diff ins").filter(has_text="`region` varchar(16)")).to_be_visible()
     _release(frame)
-    expect(frame.locator("#phase")).to_have_text("complete", timeout=90 * SECOND)
+    expect(frame.locator("#phase")).to_have_text("complete", timeout=180 * SECOND)
     assert run.end() == "success", run.story()
     with connect(shop.database.url) as session:
         written = journal.read(session, workflow)
@@ -87,7 +87,7 @@ def _start_on_our_page(tab: Tab, shop: Shop) -> str:
     expect(frame.get_by_role("heading", name="It can be done online.")).to_be_visible()
     tab.picture("new", 1_400)
     frame.get_by_role("button", name="Start").click()
-    expect(frame.locator("#phase")).to_have_text("copying", timeout=90 * SECOND)
+    expect(frame.locator("#phase")).to_have_text("copying", timeout=180 * SECOND)
     found: str = frame.evaluate("decodeURIComponent(location.pathname.split('/').pop())")
     return found
 
