@@ -30,7 +30,9 @@ from vreplication.mysql.server import identity, inspect
 from vreplication.mysql.session import ConnectionLost, LockWait, Session, connect
 from vreplication.pausepoints import VARIABLE
 from vreplication.settings import SIDECAR
-from vreplication.workflows.online_ddl import switching
+from vreplication.state import journal, verdicts, workflows
+from vreplication.state.verdicts import Verdict
+from vreplication.workflows.online_ddl import failover, switching
 
 _CHILD = """
 import pickle, sys
@@ -82,6 +84,29 @@ def test_nothing_is_decided_on_another_server(ready: Ready) -> None:
             about(ready.session, dataclasses.replace(ready.row, server_identity="another"))
     here = identity(inspect(ready.session))
     assert decide(ready.session, dataclasses.replace(ready.row, server_identity=here)) == "not switched"
+
+
+def test_who_is_killed_while_it_moves_has_not_moved(ready: Ready, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its new server is noted together with all that follows from it: whoever finds it noted looks no further."""
+    session, write = ready.session, journal.write
+    counts = Verdict(verdict=verdicts.CLEAN, rows_compared=3, mismatches=0, repaired=0, hot_keys=(), details="")
+    verdicts.save(session, WORKFLOW, counts)
+    workflows.set_fields(session, WORKFLOW, server_identity="another", rows_total=3)
+
+    def killed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(journal, "write", killed)
+    with pytest.raises(KeyboardInterrupt):
+        failover.adopt(session, workflows.load(session, WORKFLOW))
+    monkeypatch.setattr(journal, "write", write)
+    for _ in range(2):
+        failover.adopt(session, workflows.load(session, WORKFLOW))
+    here = identity(inspect(session))
+    assert workflows.load(session, WORKFLOW).server_identity == here
+    assert verdicts.load(session, WORKFLOW) is None
+    moved = [each["details"] for each in journal.read(session, WORKFLOW) if each["event"] == journal.MOVED]
+    assert moved == [f"from server another to {here}"]
 
 
 def test_no_write_is_lost_and_no_reader_sees_a_gap(database: Database, capsys: pytest.CaptureFixture[str]) -> None:

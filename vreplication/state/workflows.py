@@ -269,12 +269,17 @@ def live_on_table(session: Session, schema: str, table: str) -> dict[str, str]:
 
 def set_fields(session: Session, workflow: str, **fields: Any) -> None:
     """Set columns of the row or of its table's (identities, positions, totals). To be called inside no transaction."""
+    with session.transaction():
+        change_fields(session, workflow, **fields)
+
+
+def change_fields(session: Session, workflow: str, **fields: Any) -> None:
+    """As `set_fields`, together with what else is to be true. To be called inside a transaction."""
     of_table = {name: value for name, value in fields.items() if name in _OF_TABLE}
     others = {name: value for name, value in fields.items() if name not in _OF_TABLE}
-    with session.transaction():
-        rows.change(session, _t, {"id": workflow}, **others, updated_at=now())
-        if of_table:
-            rows.change(session, _tables, {"workflow": workflow, "number": _FIRST}, **of_table)
+    rows.change(session, _t, {"id": workflow}, **others, updated_at=now())
+    if of_table:
+        rows.change(session, _tables, {"workflow": workflow, "number": _FIRST}, **of_table)
 
 
 def move(

@@ -6,7 +6,7 @@ send it from that checkpoint on, from files of its own.
 
 What must stay true: nothing is decided by a table's identity before the identities of this server have been noted;
 a server that has not got every transaction that we have read, or of which that cannot be told, is refused; what was
-verified on the other server counts for nothing here.
+verified on the other server counts for nothing here, and that is noted together with this server.
 """
 
 from __future__ import annotations
@@ -116,14 +116,19 @@ def adopt(session: Session, row: WorkflowRow) -> WorkflowRow:
         return row
     # In place the definition tells, which is replicated as the ALTER is.
     found = _Tables(source=None, shadow=row.shadow_identity) if row.is_in_place else _Tables.find(session, row, server)
-    workflows.set_fields(
-        session, row.id, server_identity=identity(server), source_identity=found.source, shadow_identity=found.shadow
-    )
-    if not found.is_switched:
-        verdicts.forget(session, row.id)
-        compared.forget(session, row.id)
     words = f"from server {row.server_identity} to {identity(server)}"
-    journal.write(session, row.id, journal.MOVED, words, actor=lease.me())
+    fields = {
+        "server_identity": identity(server),
+        "source_identity": found.source,
+        "shadow_identity": found.shadow,
+    }
+    # In one: whoever finds this server noted looks no further, so what follows from it must have been done by then.
+    with session.transaction():
+        workflows.change_fields(session, row.id, **fields)
+        if not found.is_switched:
+            verdicts.forget(session, row.id)
+            compared.forget(session, row.id)
+        journal.write(session, row.id, journal.MOVED, words, actor=lease.me())
     log.warning("workflow %s moved %s", row.id, words)
     return workflows.load(session, row.id)
 
