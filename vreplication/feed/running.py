@@ -57,6 +57,10 @@ _LAYOUTS = 1 << 24
 """Numbers of layouts for each source."""
 
 
+class _NoProgress(Transient):
+    """The progress is not found where it was."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Service:
     """hooks.check is asked several times a second. notify: is told once what is waited for, and when it goes on."""
@@ -74,6 +78,7 @@ class Service:
     """This process has, from the servers that it was given."""
     _missing_since: float = 0.0
     _gone_since: float = 0.0
+    """Since when each run has found no progress, or no topic."""
 
     def run(self) -> None:
         """Until hooks.check raises, or what cannot pass by itself. Raises Terminal."""
@@ -120,13 +125,18 @@ class Service:
 
     def _end_if_gone(self, error: VReplicationError) -> None:
         """A topic that stays away does not come back. Raises Terminal."""
-        if isinstance(error, Missing):
-            self._gone_since = self._gone_since or time.monotonic()
-            if time.monotonic() - self._gone_since > LOST_SECONDS:
-                raise Terminal(
-                    f"Topic {error.name} was deleted: what it held is gone.",
-                    cure="Begin a new feed into another topic.",
-                ) from None
+        # Whatever else it is, nobody has seen meanwhile whether what was missing is there again.
+        if not isinstance(error, _NoProgress):
+            self._missing_since = 0.0
+        if not isinstance(error, Missing):
+            self._gone_since = 0.0
+            return
+        self._gone_since = self._gone_since or time.monotonic()
+        if time.monotonic() - self._gone_since > LOST_SECONDS:
+            raise Terminal(
+                f"Topic {error.name} was deleted: what it held is gone.",
+                cure="Begin a new feed into another topic.",
+            ) from None
 
     def _note(self, status: Status) -> None:
         self._commits += 1
@@ -176,7 +186,7 @@ class Service:
         self._missing_since = self._missing_since or now
         words = f"Topic {self.feed.progress_topic} holds no progress of the feed any more"
         if now - self._missing_since < LOST_SECONDS:
-            return Transient(f"{words}.")
+            return _NoProgress(f"{words}.")
         return Terminal(
             f"{words}: what was sent is not known.", cure="Begin a new feed, with another id and into another topic."
         )
