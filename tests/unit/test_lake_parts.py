@@ -212,6 +212,17 @@ def test_names_that_are_the_same_to_the_server_are_one_table() -> None:
     assert names(catalog) == {}
 
 
+@pytest.mark.parametrize(("name", "left"), [("orders", {}), ("Orders", {"s.Orders": 1, "s.bills": 2})])
+def test_a_schema_goes_with_all_its_tables(name: str, left: dict[str, int]) -> None:
+    """To a server that keeps no case S is s, however its tables were called; to another one it is another schema."""
+    catalog = Catalog(EMPTY)
+    rows_of(catalog, name)
+    catalog.run(Statement(t=1, schema="s", sql="CREATE TABLE bills (id INT)"))
+    catalog.run(Statement(t=2, schema="S", sql="CREATE TABLE more (id INT)"))
+    catalog.run(Statement(t=3, schema="", sql="DROP DATABASE S"))
+    assert names(catalog) == left
+
+
 def test_an_exchange_of_rows_is_noted_at_both_tables() -> None:
     catalog = Catalog(EMPTY)
     for name in "abc":

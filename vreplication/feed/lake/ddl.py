@@ -141,9 +141,11 @@ class Catalog:
                 self.begin(*pair, t, like=self.tables[number])
 
     def _drop_schema(self, schema: str, t: int) -> None:
-        for each in list(self.names):
-            if each.until == FOREVER and each.schema == schema:
-                self._end((each.schema, each.name), t)
+        # Also where one is called exactly so: others may have come under another spelling of the same schema.
+        same = _SAME[0 if self._keeps_case else -1]
+        for at, each in self._live:
+            if same(each.schema) == same(schema):
+                self._end_at(at, t)
 
     def _swap(self, said: Definition, statement: Statement) -> None:
         """A table that is not followed may take the place of one that is: then that goes on, otherwise defined."""
