@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from vreplication.engine import throttling
-from vreplication.errors import Refused
-from vreplication.planning.spec import make_spec
+from vreplication.errors import Refused, Terminal
+from vreplication.mysql.session import ConnectionLost, SqlError
+from vreplication.planning.spec import Spec, make_spec
 from vreplication.throttle.reasons import below, beyond, over_load, parse_load, parse_places, parse_size, strictest
 
 
@@ -85,3 +89,107 @@ class _Hanging:
         self.is_asked.set()
         self.let_go.wait(60)
         raise Refused("gone")
+
+
+Answer = dict[str, float]
+Step = Callable[[], Answer]
+"""What the server answers to a look, and what else happens within it."""
+
+
+class _Told:
+    """A server that answers by a list; the first look behind it waits, and then finds nothing."""
+
+    def __init__(self, steps: Sequence[Step]) -> None:
+        self.is_done, self._steps = threading.Event(), list(steps)
+
+    @contextlib.contextmanager
+    def open(self, **_: object) -> Iterator[Any]:
+        yield SimpleNamespace(is_across=False, home=None)
+
+    def status(self, *_: object) -> Answer:
+        if self._steps:
+            return self._steps.pop(0)()
+        self.is_done.set()
+        return {"a": 0, "b": 0}
+
+
+@contextlib.contextmanager
+def looking(monkeypatch: pytest.MonkeyPatch, *steps: Step) -> Iterator[tuple[throttling.Throttling, threading.Event]]:
+    told: Any = _Told(steps)
+    monkeypatch.setattr(throttling, "_PERIOD_SECONDS", 0.0)
+    monkeypatch.setattr(throttling, "_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(throttling.load, "status", told.status)
+    found = throttling.Throttling(told, "w")
+    try:
+        yield found, told.is_done
+    finally:
+        found.stop()
+
+
+def asked(**given: object) -> Spec:
+    return make_spec(table="t", alter="ADD x INT", **given)
+
+
+@pytest.mark.parametrize(
+    ("between", "ends"), [("", True), ("fails", False), ("lost", False), ("mute", False), ("off", False)]
+)
+def test_a_critical_load_is_one_at_two_looks_in_a_row(
+    monkeypatch: pytest.MonkeyPatch, between: str, ends: bool
+) -> None:
+    critical, other = asked(critical_load="A=1"), asked(max_load="B=1")
+
+    def high() -> Answer:
+        return {"a": 2}
+
+    def high_and_off() -> Answer:
+        found.ask(other)
+        return high()
+
+    def on_again() -> Answer:
+        found.ask(critical)
+        return {"b": 0}
+
+    def fails() -> Answer:
+        raise SqlError("it is refused")
+
+    def lost() -> Answer:
+        raise ConnectionLost("it has gone")
+
+    steps: dict[str, tuple[Step, ...]] = {
+        "": (high, high),
+        "fails": (high, fails, high),
+        "lost": (high, lost, high),
+        "mute": (high, lambda: {}, high),
+        "off": (high_and_off, on_again, high),
+    }
+    with looking(monkeypatch, *steps[between]) as (found, is_done):
+        found.ask(critical)
+        assert is_done.wait(60)
+        with pytest.raises(Terminal) if ends else contextlib.nullcontext():
+            found.check()
+
+
+def test_what_nobody_has_looked_for_yet_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asked for while another look is under way, or where nothing was asked for before."""
+    is_at_it, go_on = threading.Event(), threading.Event()
+    seen: list[str] = []
+
+    def waits() -> Answer:
+        is_at_it.set()
+        assert go_on.wait(60)
+        return {"a": 0}
+
+    def looks() -> Answer:
+        seen.append(found.reason)
+        return {"b": 0}
+
+    with looking(monkeypatch, waits, looks) as (found, is_done):
+        found.ask(asked(max_load="A=1"))
+        assert is_at_it.wait(60)
+        found.ask(asked())
+        assert found.reason == ""
+        found.ask(asked(max_load="B=1"))
+        seen.append(found.reason)
+        go_on.set()
+        assert is_done.wait(60)
+    assert seen == ["what is to hold it back is looked at"] * 2

@@ -39,6 +39,7 @@ _LASTING_SECONDS, _LONGEST_LASTING_SECONDS = 10.0, 600.0
 _THROTTLED, _OVER = "throttled", "throttling over"
 _OPTIONS = ("max_load", "critical_load", "max_lag", "max_history_list", "min_disk_free", "throttle_query",
             "throttle_http")  # fmt: skip
+_LOOKED_AT = (*_OPTIONS, "lag_replicas")
 
 
 class Throttling:
@@ -51,10 +52,13 @@ class Throttling:
         self._thread: threading.Thread | None = None
         self._replicas: dict[tuple[str, int], Session] = {}
         self._seen: set[tuple[str, int]] | None = None
-        self._critical = ""
+        self._critical: str | None = None
+        """The --critical-load that was exceeded at the last look."""
         self._error: Terminal | None = None
         self._found_out: tuple[Reason, ...] = ()
         self._looked_at, self._asking = SYSTEM.monotonic(), ""
+        self._lock = threading.Lock()
+        """What is asked, and what was found for it, change together."""
 
     @property
     def reasons(self) -> tuple[Reason, ...]:
@@ -76,14 +80,16 @@ class Throttling:
         """What holds from now on, None: nothing; the first that asks for something starts the thread."""
         if request == self.asked:
             return
-        self.asked = request
+        with self._lock:
+            before, self.asked = self.asked, request
+            if not _is_asked(request):
+                self._say()
+            elif _limits_of(request) != _limits_of(before):
+                # Until the first look nothing is known.
+                self._say(Reason(code="unknown", said="what is to hold it back is looked at", is_limit=False))
+                self._asking = next(name.replace("_", "-") for name in _OPTIONS if getattr(request, name) is not None)
         self._wakes.set()
-        if not _is_asked(request):
-            self._say()
-        elif self._thread is None:
-            # Until the first look nothing is known.
-            self._say(Reason(code="unknown", said="what is to hold it back is looked at", is_limit=False))
-            self._asking = next(name.replace("_", "-") for name in _OPTIONS if getattr(request, name) is not None)
+        if self._thread is None and _is_asked(request):
             self._thread = threading.Thread(target=self._run, name="throttling", daemon=True)
             self._thread.start()
 
@@ -114,16 +120,24 @@ class Throttling:
 
     def _hold(self, why: str) -> None:
         log.warning("workflow %s is held back: %s", self._workflow, why)
+        self._critical = None
         self._say(*([Reason(code="unknown", said=why, is_limit=False)] if _is_asked(self.asked) else []))
 
     def _look_until_over(self, ends: Ends) -> None:
         while not self._is_over:
             self._wakes.clear()
-            if (asked := self.asked) is not None:
-                found = ordered(self._found(ends, asked))
-                # What was found for the request of before says nothing of this one.
-                self._say(*(found if asked == self.asked else ()))
+            asked = self.asked
+            if asked is None or asked.critical_load is None:
+                self._critical = None
+            if asked is not None:
+                self._note(asked, ordered(self._found(ends, asked)))
             self._wakes.wait(_PERIOD_SECONDS)
+
+    def _note(self, asked: Request, found: tuple[Reason, ...]) -> None:
+        """What was found for the request of before says nothing of this one, which is looked at next."""
+        with self._lock:
+            if asked == self.asked:
+                self._say(*found)
 
     def _found(self, ends: Ends, asked: Request) -> list[Reason]:
         looks: list[tuple[str, bool, Callable[[], list[Reason]]]] = [
@@ -146,14 +160,18 @@ class Throttling:
         return [r for each in _servers(ends) for r in over_load(option, limits, load.status(each, list(limits)))]
 
     def _look_critical(self, ends: Ends, asked: Request) -> list[Reason]:
+        # A look that fails is none of two in a row; and what the server does not tell holds, but is no load.
+        before, self._critical = self._critical, None
         found = self._load(ends, "critical-load", asked.critical_load or "")
-        worst = strictest(found)
-        if worst is not None and self._critical:
+        worst = strictest(reason for reason in found if reason.value is not None)
+        if worst is None:
+            return found
+        self._critical = asked.critical_load
+        if before == self._critical:
             self._error = Terminal(
                 f"The server is under critical load: {worst.said} (--critical-load), at two looks in a row.",
                 cure=f"`vreplication resume {self._workflow}` goes on when it has passed.",
             )
-        self._critical = str(worst or "")
         return found
 
     def _history(self, ends: Ends, asked: Request) -> list[Reason]:
@@ -238,6 +256,10 @@ class Noting:
 
 def _is_asked(request: Request | None) -> bool:
     return request is not None and any(getattr(request, name) is not None for name in _OPTIONS)
+
+
+def _limits_of(request: Request | None) -> tuple[object, ...]:
+    return tuple(getattr(request, name, None) for name in _LOOKED_AT)
 
 
 def _looked(option: str, look: Callable[[], list[Reason]]) -> list[Reason]:
