@@ -71,9 +71,8 @@ class Ahead:
 
     def __init__(self, source: Source, tables: Tables, name: str, waiting: str, at: Followed) -> None:
         self._tables, self._name, self._waiting = tables, name, waiting
-        # A folder of its own, for the first reader's sorter has the same numbers in its files.
-        own = replace(source, tables=tables, home=source.home / "ahead", snapshot=None)
-        self._reading = Reading(name, own, at)
+        # Its sorter's folder lies beside the first reader's, whose next run removes what a killed one left there.
+        self._reading = Reading(name, replace(source, tables=tables, snapshot=None), at)
         self._queue: queue.Queue[Piece] = queue.Queue(_PIECES)
         self._is_closed = False
         self._met: tuple[frozenset[Named], int] | None = None
@@ -85,6 +84,7 @@ class Ahead:
         try:
             self._tailer = source.open_log(Position.parse(at.position))
         except BaseException:
+            self._reading.remove()
             tables.close()
             raise
         self._thread = threading.Thread(target=self._run, name="ahead", daemon=True)
