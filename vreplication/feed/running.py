@@ -49,8 +49,9 @@ from vreplication.mysql.url import SourceUrl
 log = logging.getLogger(__name__)
 
 _PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0)
-_TOLD_SECONDS = 5.0
 """Seconds between runs that ended by what may pass."""
+_TOLD_SECONDS = 5.0
+"""What has passed by then is not told."""
 _HEARTBEAT_SECONDS = 0.1
 LOST_SECONDS = 30.0
 _LAYOUTS = 1 << 24

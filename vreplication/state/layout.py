@@ -34,7 +34,7 @@ _LOCK, _LOCK_SECONDS = "vreplication.layout", 60
 
 
 def exists(session: Session) -> bool:
-    """True when the sidecar was installed on this server. The last of its tables is looked for."""
+    """True when a sidecar was installed on this server; cut off, or of an earlier release, it may lack some tables."""
     sql = "SELECT 1 FROM information_schema.tables WHERE table_schema=%s AND table_name='workflow'"
     return session.row(sql, (SIDECAR,)) is not None
 

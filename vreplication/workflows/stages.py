@@ -159,7 +159,7 @@ def told(stage: BaseStage[Any], driver: Callable[[], Any] | None) -> Iterator[No
         yield
     except VReplicationError as error:
         # For the command a held lease is a refusal. Here the holder is a stage that was killed, or ends in a moment.
-        if isinstance(error, LeaseHeld) or not isinstance(error, Terminal):
+        if not isinstance(error, Terminal):
             result = Result(event="interrupted", workflow=stage.workflow, reason=str(error), exit_code=1)
             raise Ended(result, may_retry=True, lacks_catch_up=isinstance(error, CatchUpAway)) from error
         result = stage.ended(driver() if driver else None, error)
