@@ -19,6 +19,7 @@ from vreplication.errors import Terminal
 from vreplication.feed.ahead import GIANT_ROWS, Ahead, Elsewhere, begin
 from vreplication.feed.broker import Broker
 from vreplication.feed.conflicts import Conflicts
+from vreplication.feed.due import Due
 from vreplication.feed.lanes import Lane, Lanes, Named, lanes_of, tags_of
 from vreplication.feed.layout import Layout
 from vreplication.feed.merge import Merge
@@ -34,12 +35,9 @@ from vreplication.pausepoints import reach
 log = logging.getLogger(__name__)
 
 _MOST_ROWS, _MOST_BYTES = 10_000, 8 << 20
-_IDLE_SECONDS = 1.0
 _METADATA_SECONDS = 30.0
 _PAUSE_SECONDS, _WAIT_SECONDS = 0.001, 0.1
-_LEAST_BETWEEN, _EARLY_BETWEEN = 0.5, 3.0
-"""Between two commits, of the time that the first one took: when the second is due, and when it is an early one."""
-_REMEMBERED, _SLOW_SECONDS = 8, 1.0
+_SLOW_SECONDS = 1.0
 _NOTHING, _ALL = -1, 1 << 62
 """Numbers of rows in a transaction: before the first, behind the last."""
 
@@ -65,13 +63,7 @@ class Run:
     """All topics have had a Resolved of this run."""
     _sent_rows: int = 0
     _by_partition: list[int] = field(default_factory=list)
-    _due_at: float = 0.0
-    """When rows that were sent are to be committed at the latest; _early_at: where nothing more is there to be sent;
-    _idle_at: without any rows, to say how far all is sent."""
-    _early_at: float = 0.0
-    _commit_seconds: float = 0.0
-    """What a commit takes, about: one that is slow for once holds up the next early one no longer than others."""
-    _idle_at: float = 0.0
+    _due: Due = field(init=False)
     _looked_at: float = 0.0
     _paused_at: float = 0.0
     _ahead: Ahead | None = None
@@ -115,7 +107,8 @@ class Run:
         ]
         self._by_partition = [0] * len(lanes.main.sent.ends)
         self._looked_at = time.monotonic()
-        self._plan(self._looked_at)
+        self._due = Due(commit_seconds=self.settings.commit_seconds, gap_seconds=self.settings.gap_seconds)
+        self._due.plan(self._looked_at)
         readings = [Reading(self.settings.feed, each.source, each.at) for each in self._sending]
         self._stream = readings[0] if len(readings) == 1 else Merge(readings)
         self._begin_topics([lane for lane in lanes if lane.begins])
@@ -221,7 +214,7 @@ class Run:
 
     def _is_early(self) -> bool:
         """Nothing more is there to be sent, nor comes while commits have to wait for one another."""
-        while (wait := self._early_at - time.monotonic()) > 0:
+        while (wait := self._due.early_at - time.monotonic()) > 0:
             if not self._stream.is_drained(min(wait, _WAIT_SECONDS)):
                 return False
             self.hooks.check()
@@ -229,22 +222,9 @@ class Run:
 
     def _is_due(self, now: float) -> bool:
         if self.producer.rows:
-            return now >= self._due_at
+            return now >= self._due.rows_at
         has_news = self._whole > self.progress.resolved or (self._ahead is not None and self._ahead.has_news)
-        return now >= self._idle_at and has_news
-
-    def _plan(self, began: float) -> None:
-        """The next commit is an interval behind the begin of the last one; slow ones leave time for the log.
-
-        Where all that there is has been sent, nobody has to wait for that: commits take a quarter of the time then.
-        """
-        now = time.monotonic()
-        least = min(self.settings.commit_seconds, (now - began) * _LEAST_BETWEEN)
-        self._due_at = max(began + self.settings.commit_seconds, now + least)
-        self._commit_seconds += (now - began - self._commit_seconds) / _REMEMBERED
-        gap = max(self.settings.gap_seconds, self._commit_seconds * _EARLY_BETWEEN)
-        self._early_at = min(now + gap, self._due_at)
-        self._idle_at = now + _IDLE_SECONDS
+        return now >= self._due.idle_at and has_news
 
     @property
     def _whole(self) -> int:
@@ -431,7 +411,7 @@ class Run:
             # The broker's coordinator may have moved, and left its mark out somewhere.
             await_closed(self.broker, self._lanes)
         self.progress = made
-        self._plan(began)
+        self._due.plan(began)
         self.hooks.told(
             Status(progress=made, rows=self._sent_rows, by_partition=tuple(self._by_partition[: made.partitions]))
         )
