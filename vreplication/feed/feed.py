@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,12 +21,12 @@ from vreplication.feed.broker import Broker
 from vreplication.feed.conflicts import Conflicts
 from vreplication.feed.due import Due
 from vreplication.feed.lanes import Lane, Lanes, Named, lanes_of, tags_of
-from vreplication.feed.layout import Layout
 from vreplication.feed.merge import Merge
 from vreplication.feed.messages import Admin, Ddl, Encoded, Header, Kind, Place, Row
 from vreplication.feed.producer import FeedProducer
 from vreplication.feed.progress import End, Progress
 from vreplication.feed.reading import Piece, Reading, Source
+from vreplication.feed.said import ddl_of, headers_of, rows_of
 from vreplication.feed.sending import Sending, changed
 from vreplication.feed.terms import Hooks, Settings, Status
 from vreplication.feed.topics import KEYLESS, await_closed, check_held, check_topics, find_tails, keyed, open_lanes
@@ -250,11 +250,11 @@ class Run:
 
     def _send_ahead(self, sending: Sending, ahead: Ahead, piece: Piece) -> bool:
         """False: it holds rows of a table that has no topic yet."""
-        rows = self._rows(sending, piece, ahead.layout)
+        rows = rows_of(sending, piece, ahead.layout)
         if self._lanes.is_each and self._lanes.unknown((row.layout.schema, row.layout.table) for row in rows):
             return False
         sending.source.dispatcher.prepare(rows)
-        tags = _tags(sending, piece)
+        tags = headers_of(sending, piece)
         for row in rows:
             self._send_row(sending, row, tags, ahead.elsewhere)
             self._commit_if_large()
@@ -293,7 +293,7 @@ class Run:
             self.producer.broadcast(lane, Kind.ADMIN, place, [self.settings.format.admin(said)], tags)
 
     def _send_rows(self, sending: Sending, piece: Piece) -> None:
-        rows = self._rows(sending, piece, sending.source.tables.layout)
+        rows = rows_of(sending, piece, sending.source.tables.layout)
         if piece.t <= sending.done.t:
             rows = [row for row in rows if row.place > sending.done]
         if self._lanes.is_each:
@@ -301,7 +301,7 @@ class Run:
         sending.source.dispatcher.prepare(rows)
         if self._conflicts is not None:
             self._conflicts.prepare(rows)
-        tags = _tags(sending, piece)
+        tags = headers_of(sending, piece)
         for row in rows:
             self._send_row(sending, row, tags)
             sending.last = self._reached = row.place
@@ -310,22 +310,6 @@ class Run:
     def _commit_if_large(self) -> None:
         if self.producer.rows >= _MOST_ROWS or self.producer.nbytes >= _MOST_BYTES:
             self._commit()
-
-    def _rows(self, sending: Sending, piece: Piece, layout: Callable[[int], Layout]) -> list[Row]:
-        t, gtid, commit, name, is_snapshot = piece.t, piece.gtid, piece.commit, sending.name, piece.is_snapshot
-        return [
-            Row(
-                layout=layout(change.table),
-                place=Place(t, seq),
-                before=change.before,
-                after=change.after,
-                gtid=gtid,
-                source=name,
-                commit=commit,
-                is_snapshot=is_snapshot,
-            )
-            for seq, change in enumerate(piece.changes, piece.seq)
-        ]
 
     def _send_row(self, sending: Sending, row: Row, tags: Sequence[Header], elsewhere: Elsewhere | None = None) -> None:
         """elsewhere: ahead of its turn, where it goes there."""
@@ -357,22 +341,11 @@ class Run:
             self._conflicts.pass_barrier()
 
     def _send_ddl(self, sending: Sending, piece: Piece) -> None:
-        said: dict[str, Any] = piece.changes[0].after
-        place = Place(piece.t, piece.seq)
-        ddl = Ddl(
-            place=place,
-            schema=said["schema"],
-            sql=said["sql"],
-            verb=said["verb"],
-            what=said["what"],
-            tables=tuple((schema, table) for schema, table in said["tables"]),
-            gtid=piece.gtid,
-            source=sending.name,
-            commit=piece.commit,
-        )
+        ddl = ddl_of(sending, piece)
+        place = ddl.place
         if place > sending.done:
             sending.source.check_ddl(ddl)
-            messages, tags = self.settings.fit.ddl(sending.source.format, ddl), _tags(sending, piece)
+            messages, tags = self.settings.fit.ddl(sending.source.format, ddl), headers_of(sending, piece)
             for lane in self._lanes_of(sending, ddl):
                 self.producer.broadcast(lane, Kind.DDL, place, self._keyed(lane, ddl, messages), tags)
             self._pass_barrier()
@@ -474,7 +447,3 @@ class Run:
 
     def _check_topic(self) -> None:
         check_topics(self.broker, self.progress, self._lanes, self.hooks.wanted())
-
-
-def _tags(sending: Sending, piece: Piece) -> tuple[Header, ...]:
-    return ("vr-source", sending.name.encode()), ("vr-gtid", piece.gtid.encode())
