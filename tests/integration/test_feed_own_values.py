@@ -15,6 +15,7 @@ from vreplication.binlog.control import Query
 from vreplication.binlog.definitions import definition
 from vreplication.errors import Terminal
 from vreplication.feed.consume import own_values
+from vreplication.feed.consume.listener import Ddl
 from vreplication.mysql.session import Session, connect
 from vreplication.state import layout
 
@@ -52,7 +53,7 @@ def is_refused(session: Session, schema: str, sql: str) -> bool:
     said = definition(Query(schema=schema, text=sql.encode(), collation=45, sql_mode=0), "utf-8")
     assert said is not None
     try:
-        own_values.check(session, sql, said)
+        own_values.check(session, Ddl(1, schema, sql), said)
     except Terminal as error:
         return "new column u (" in error.message
     return False

@@ -12,6 +12,7 @@ from tests.support.feed_producer import FeedWriter, layout_of
 from vreplication.binlog.control import Query
 from vreplication.binlog.definitions import definition
 from vreplication.feed.consume import repeated
+from vreplication.feed.consume.listener import Ddl
 from vreplication.mysql.session import Session, SqlError, connect
 
 TABLE = "CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT, a VARCHAR(9) NOT NULL DEFAULT 'x', n INT, KEY by_n (n))"
@@ -49,7 +50,7 @@ def is_there(session: Session, schema: str, sql: str) -> bool:
     assert said is not None
     with pytest.raises(SqlError) as refused:
         session.execute_raw(sql)
-    return repeated.is_there(session, sql, said, refused.value.code)
+    return repeated.is_there(session, Ddl(1, schema, sql), said, refused.value.code)
 
 
 def test_only_what_is_the_same_counts_as_done(database: Database) -> None:

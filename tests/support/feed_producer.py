@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+import msgspec
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import NewPartitions
 
@@ -23,6 +24,7 @@ from vreplication.feed.formats.open import Open
 from vreplication.feed.large import Fit
 from vreplication.feed.layout import Layout, make_layout
 from vreplication.feed.messages import Admin, Ddl, Encoded, Header, Kind, Place, Row, headers
+from vreplication.feed.spoken import Spoken
 from vreplication.mysql.session import Session
 from vreplication.schema.introspect import introspect
 
@@ -90,10 +92,14 @@ class FeedWriter:
             for piece, part in list(_pieces(encoded, parts))[since:until]:
                 self._send(partition, Kind.ROW, Place(t, seq), piece, part=part)
 
-    def ddl(self, t: int, schema: str, sql: str, *, to: Iterable[int] | None = None) -> None:
+    def ddl(
+        self, t: int, schema: str, sql: str, *, to: Iterable[int] | None = None, spoken: Spoken | None = None
+    ) -> None:
+        """spoken: what its session was, where the feed tells it."""
         ddl = Ddl(place=Place(t, 0), schema=schema, sql=sql, verb="", what="TABLE", tables=((schema, "t"),))
         for partition in self._all(to):
-            for encoded in self._open.ddl(ddl):
+            for made in self._open.ddl(ddl):
+                encoded = msgspec.structs.replace(made, headers=(spoken.header,)) if spoken else made
                 self._send(partition, Kind.DDL, Place(t, 0), encoded)
 
     def resolved(self, t: int, *, to: Iterable[int] | None = None) -> None:

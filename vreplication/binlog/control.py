@@ -29,9 +29,14 @@ _COMPLETED_XA = 0x80
 _TENTATIVE_ALTER = 0x02 | 0x08
 _HAS_ORIGINAL = 1 << 55
 
-_SQL_MODE, _CHARSET = 1, 4
-_FIXED_STATUS = {0: 4, _SQL_MODE: 8, 3: 4, _CHARSET: 6, 7: 2, 8: 2, 9: 8, 10: 4, 13: 3, 16: 1}
-_TEXT_STATUS = {5, 6}
+_FLAGS, _SQL_MODE, _CHARSET, _ZONE, _INVOKER, _SCHEMAS, _TIMESTAMPS, _UTF8MB4 = 0, 1, 4, 5, 11, 12, 16, 18
+_FIXED_STATUS = {
+    **{_FLAGS: 4, _SQL_MODE: 8, 3: 4, _CHARSET: 6, 7: 2, 8: 2, 9: 8, 10: 4, 13: 3, 14: 8, 15: 8, _TIMESTAMPS: 1},
+    **{17: 8, _UTF8MB4: 2, 19: 1, 20: 1, 128: 3, 129: 8},
+}
+_TEXTS = {_ZONE: 1, 6: 1, _INVOKER: 2}
+_MANY_SCHEMAS = 254
+"""Instead of their count, where it does not name them."""
 
 
 class Gtid(NamedTuple):
@@ -51,12 +56,20 @@ class Gtid(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """A statement in the log, with what is needed to read it."""
+    """A statement in the log, with what is needed to read it, and with what its session decided of it.
+
+    flags: options of the session. time_zone: '' where the statement asked for none. explicit_timestamps: as of
+    `explicit_defaults_for_timestamp`, where it mattered (MySQL). utf8mb4: collation of that character set (MySQL); 0.
+    """
 
     schema: str
     text: bytes
     collation: int
     sql_mode: int
+    flags: int = 0
+    time_zone: str = ""
+    explicit_timestamps: bool | None = None
+    utf8mb4: int = 0
 
 
 def mariadb_gtid(event: Event) -> Gtid:
@@ -158,9 +171,22 @@ def query(event: Event) -> Query:
     text = body[at + schema_size + 1 :]
     if event.type == Type.QUERY_COMPRESSED:
         text = uncompressed(text)
-    sql_mode, collation = _status(body[_QUERY.size : at])
-    schema = body[at : at + schema_size].decode("utf-8", "replace")
-    return Query(schema=schema, text=text, collation=collation, sql_mode=sql_mode)
+    said = _status(body[_QUERY.size : at])
+    timestamps = said.get(_TIMESTAMPS)
+    return Query(
+        schema=body[at : at + schema_size].decode("utf-8", "replace"),
+        text=text,
+        collation=_number(said.get(_CHARSET, b"")[:2]),
+        sql_mode=_number(said.get(_SQL_MODE, b"")),
+        flags=_number(said.get(_FLAGS, b"")),
+        time_zone=said.get(_ZONE, b"")[1:].decode("utf-8", "replace"),
+        explicit_timestamps=None if timestamps is None else bool(timestamps[0]),
+        utf8mb4=_number(said.get(_UTF8MB4, b"")),
+    )
+
+
+def _number(data: bytes) -> int:
+    return int.from_bytes(data, "little")
 
 
 def is_begin(event: Event) -> bool:
@@ -176,23 +202,30 @@ def _text_at(body: bytes) -> int:
     return _QUERY.size + (body[11] | body[12] << 8) + body[8] + 1
 
 
-def _status(data: bytes) -> tuple[int, int]:
-    """SQL mode and client collation. Both stand before any field whose length we might not know."""
-    sql_mode, collation, at = 0, 0, 0
+def _status(data: bytes) -> dict[int, bytes]:
+    """Fields by their number, up to the first whose length we do not know; SQL mode and collation stand early."""
+    found: dict[int, bytes] = {}
+    at = 0
     while at < len(data):
         kind, at = data[at], at + 1
-        if kind == _SQL_MODE:
-            sql_mode = int.from_bytes(data[at : at + 8], "little")
-        elif kind == _CHARSET:
-            collation = int.from_bytes(data[at : at + 2], "little")
+        size = _status_size(kind, data, at)
+        if size is None:
             break
-        if kind in _FIXED_STATUS:
-            at += _FIXED_STATUS[kind]
-        elif kind in _TEXT_STATUS:
-            at += 1 + data[at]
-        else:
-            break
-    return sql_mode, collation
+        found[kind] = data[at : at + size]
+        at += size
+    return found
+
+
+def _status_size(kind: int, data: bytes, start: int) -> int | None:
+    at = start
+    if kind == _SCHEMAS:
+        at += 1
+        for _ in range(data[start] if data[start] != _MANY_SCHEMAS else 0):
+            at = data.index(b"\0", at) + 1
+        return at - start
+    for _ in range(_TEXTS.get(kind, 0)):
+        at += 1 + data[at]
+    return at - start if kind in _TEXTS else _FIXED_STATUS.get(kind)
 
 
 def xa_prepare(event: Event) -> tuple[bool, Xid]:

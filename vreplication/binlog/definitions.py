@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from vreplication.binlog.control import Query
 from vreplication.binlog.grammar import FIRST_WORDS, NOT_A_TABLE, PASS, Meaning, Names, StatementReader, cut
 from vreplication.mysql.text import Token, Unreadable, has_opened_comment
 
+_OF_SESSION = ("sql_mode", "flags", "time_zone", "explicit_timestamps", "utf8mb4")
 _SENT = {"CREATE", "ALTER", "DROP", "RENAME", "TRUNCATE"}
 
 
@@ -24,7 +25,8 @@ class Definition:
 
     verb: CREATE, ALTER, DROP, RENAME or TRUNCATE. what: TABLE, INDEX or DATABASE. tables: (schema, table); of a
     database the table is ''; none where the text cannot be read. schema: the session's. replaced: of a RENAME, those
-    under whose names other tables stand behind it.
+    under whose names other tables stand behind it. session: what the log says of the statement's session, as fields of
+    `Query` are called; empty where the statement is ours.
     """
 
     verb: str
@@ -33,6 +35,7 @@ class Definition:
     sql: str
     tables: tuple[tuple[str, str], ...]
     replaced: tuple[tuple[str, str], ...] = ()
+    session: dict[str, Any] = field(default_factory=dict)
 
     def fields(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__slots__}
@@ -43,6 +46,11 @@ _START_TRANSACTION = re.compile(r"\s+START TRANSACTION\s*;?\s*$", re.I)
 
 def definition(query: Query, codec: str | None) -> Definition | None:
     """What a statement defines that `meaning` lets pass; None: no table and no database."""
+    found = _definition(query, codec)
+    return None if found is None else replace(found, session={name: getattr(query, name) for name in _OF_SESSION})
+
+
+def _definition(query: Query, codec: str | None) -> Definition | None:
     try:
         sql = query.text.decode(codec or "ascii")
         found = cut(sql, query)

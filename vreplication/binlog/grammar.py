@@ -19,7 +19,7 @@ from vreplication.names import is_deny_trigger, is_moved_key, is_ours, is_shadow
 
 ANSI_QUOTES = 1 << 2
 
-_NO_BACKSLASH_ESCAPES = 1 << 20
+NO_BACKSLASH_ESCAPES = 1 << 20
 
 Names = frozenset[tuple[str, str]]
 
@@ -116,7 +116,7 @@ def cut(sql: str, query: Query) -> list[Token]:
     return tokens(
         sql,
         ansi_quotes=bool(query.sql_mode & ANSI_QUOTES),
-        backslash_escapes=not query.sql_mode & _NO_BACKSLASH_ESCAPES,
+        backslash_escapes=not query.sql_mode & NO_BACKSLASH_ESCAPES,
     )
 
 

@@ -26,7 +26,7 @@ from vreplication.feed.messages import Admin, Ddl, Encoded, Header, Kind, Place,
 from vreplication.feed.producer import FeedProducer
 from vreplication.feed.progress import End, Progress
 from vreplication.feed.reading import Piece, Reading, Source
-from vreplication.feed.said import ddl_of, headers_of, rows_of
+from vreplication.feed.said import ddl_of, rows_of
 from vreplication.feed.sending import Sending, changed
 from vreplication.feed.terms import Hooks, Settings, Status
 from vreplication.feed.topics import KEYLESS, await_closed, check_held, check_topics, find_tails, keyed, open_lanes
@@ -254,7 +254,7 @@ class Run:
         if self._lanes.is_each and self._lanes.unknown((row.layout.schema, row.layout.table) for row in rows):
             return False
         sending.source.dispatcher.prepare(rows)
-        tags = headers_of(sending, piece)
+        tags = sending.tags(piece)
         for row in rows:
             self._send_row(sending, row, tags, ahead.elsewhere)
             self._commit_if_large()
@@ -301,7 +301,7 @@ class Run:
         sending.source.dispatcher.prepare(rows)
         if self._conflicts is not None:
             self._conflicts.prepare(rows)
-        tags = headers_of(sending, piece)
+        tags = sending.tags(piece)
         for row in rows:
             self._send_row(sending, row, tags)
             sending.last = self._reached = row.place
@@ -345,7 +345,7 @@ class Run:
         place = ddl.place
         if place > sending.done:
             sending.source.check_ddl(ddl)
-            messages, tags = self.settings.fit.ddl(sending.source.format, ddl), headers_of(sending, piece)
+            messages, tags = self.settings.fit.ddl(sending.source.format, ddl), sending.tags(piece)
             for lane in self._lanes_of(sending, ddl):
                 self.producer.broadcast(lane, Kind.DDL, place, self._keyed(lane, ddl, messages), tags)
             self._pass_barrier()

@@ -146,6 +146,8 @@ class Tags:
     claim: bytes = b""
     """Where the value is, if not here (claims.py)."""
     is_key_only: bool = False
+    session: bytes = b""
+    """As of a DDL (spoken.py)."""
 
 
 _KINDS: dict[Kind, Header] = {kind: ("vr-kind", kind.encode()) for kind in Kind}
@@ -188,6 +190,7 @@ def read_tags(given: Any) -> Tags:
             snapshot=found.get("vr-snapshot", b"").decode(),
             claim=found.get("vr-claim-check", b""),
             is_key_only="vr-key-only" in found,
+            session=found.get("vr-session", b""),
         )
     except (KeyError, ValueError, AttributeError, TypeError) as error:
         raise NotOurs(f"a message without the headers of a feed ({error})") from None

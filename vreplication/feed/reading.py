@@ -10,10 +10,10 @@ a mark says no more than what stands before it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from vreplication.binlog.events import Group, GroupKind, Heartbeat, Position, RowChange, Stopped
 from vreplication.binlog.tailer import Tailer
@@ -23,9 +23,10 @@ from vreplication.changes.sorter import DiskSorter
 from vreplication.errors import SourceChanged
 from vreplication.feed.catalog import Tables
 from vreplication.feed.dispatch import Dispatcher
-from vreplication.feed.messages import Ddl, Format
+from vreplication.feed.messages import Ddl, Format, Header
 from vreplication.feed.progress import Branch, Filled, Followed
 from vreplication.feed.snapshot import MARKED, Snapshot, running
+from vreplication.feed.spoken import Spoken
 from vreplication.mysql.server import Xid
 from vreplication.settings import MATCHER_BUDGET_BYTES
 
@@ -44,7 +45,7 @@ class Source:
 
     home: where its sorter's files go; budget_bytes: what open transactions may take in memory. snapshot: of the rows
     that are there, or None. is_folded: the server tells tables by names in lower case. check_ddl: raises what ends the
-    feed before a statement is sent.
+    feed before a statement is sent. spoken: a header of what a statement's session was.
     """
 
     number: int = 0
@@ -59,6 +60,7 @@ class Source:
     snapshot: Snapshot | None = None
     is_folded: bool = False
     check_ddl: Callable[[Ddl], None] = lambda ddl: None
+    spoken: Callable[[Mapping[str, Any]], Header] = lambda session: Spoken().header
 
 
 class Mark(NamedTuple):

@@ -40,6 +40,7 @@ from vreplication.feed.producer import FeedProducer
 from vreplication.feed.progress import Filled, Progress, decode
 from vreplication.feed.reading import Source
 from vreplication.feed.snapshot import Snapshot
+from vreplication.feed.spoken import spoken
 from vreplication.feed.terms import Feed, Hooks, Settings, Status
 from vreplication.feed.topics import Missing
 from vreplication.mysql.server import is_mariadb
@@ -265,6 +266,7 @@ def _source(
             snapshot=Snapshot(origin.url, feed.id, tables, filled) if filled and not filled.is_done else None,
             is_folded=is_folded,
             check_ddl=cascades.check,
+            spoken=lambda said: spoken(tables.session, said).header,
         )
     finally:
         tables.close()

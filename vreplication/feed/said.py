@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from vreplication.feed.layout import Layout
-from vreplication.feed.messages import Ddl, Header, Place, Row
+from vreplication.feed.messages import Ddl, Place, Row
 from vreplication.feed.reading import Piece
 from vreplication.feed.sending import Sending
 
@@ -41,7 +41,3 @@ def ddl_of(sending: Sending, piece: Piece) -> Ddl:
         source=sending.name,
         commit=piece.commit,
     )
-
-
-def headers_of(sending: Sending, piece: Piece) -> tuple[Header, ...]:
-    return ("vr-source", sending.name.encode()), ("vr-gtid", piece.gtid.encode())

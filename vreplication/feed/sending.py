@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from vreplication.feed.messages import Place
+from vreplication.feed.messages import Header, Place
 from vreplication.feed.progress import Followed
 from vreplication.feed.reading import Mark, Piece, Source
 
@@ -39,6 +39,11 @@ class Sending:
     @property
     def name(self) -> str:
         return self._at.source
+
+    def tags(self, piece: Piece) -> tuple[Header, ...]:
+        """Of each message of the transaction; of a DDL also what its session was."""
+        found = ("vr-source", self.name.encode()), ("vr-gtid", piece.gtid.encode())
+        return (*found, self.source.spoken(piece.changes[0].after["session"])) if piece.is_ddl else found
 
     @property
     def assigned(self) -> int:

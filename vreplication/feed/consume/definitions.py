@@ -16,12 +16,12 @@ import hashlib
 import json
 
 from vreplication import names
-from vreplication.binlog.control import Query
 from vreplication.binlog.definitions import Definition, definition
 from vreplication.cutover.identity import table_identity
 from vreplication.errors import Terminal
 from vreplication.feed.consume import own_values, repeated
 from vreplication.feed.consume.listener import Ddl
+from vreplication.feed.consume.speaking import as_the_source, query_of
 from vreplication.mysql.quoting import ident
 from vreplication.mysql.server import is_mariadb
 from vreplication.mysql.session import Session, SqlError, connect
@@ -32,7 +32,6 @@ from vreplication.settings import TABLE_SECONDS
 from vreplication.state import feed_offsets
 from vreplication.state.feed_offsets import Group, Key, Stand
 
-_UTF8MB4 = 45
 _NO_TABLE = frozenset({1146, 1049})
 _NO_SCHEMA = 1049
 _DONE_BEFORE = frozenset({1007, 1008, 1050, 1051, 1054, 1060, 1061, 1068, 1091, 1146})
@@ -45,12 +44,6 @@ _REVERTED = (
     " An online DDL was reverted there: where it had dropped a column or changed values, rows are on the source as they"
     " were before it, which no message tells, so copy the table again instead."
 )
-_AS_THE_SOURCE = (
-    "foreign_key_checks=0,auto_increment_increment=1,auto_increment_offset=1,"
-    "sql_mode=IF(FIND_IN_SET('NO_AUTO_VALUE_ON_ZERO',@@GLOBAL.sql_mode),@@SESSION.sql_mode,"
-    "TRIM(BOTH ',' FROM REPLACE(CONCAT(',',@@SESSION.sql_mode,','),',NO_AUTO_VALUE_ON_ZERO,',',')))"
-)
-"""A column that becomes AUTO_INCREMENT is numbered as in a session of a client's, where ours would leave 0 as it is."""
 _IDLE_SECONDS = 60
 _LONG_AGO = 10**15
 """µs. Below, a time is none of a clock."""
@@ -85,7 +78,7 @@ def _run(session: Session, key: Key, group: Group, ddl: Ddl) -> None:
         # comes after a crash tells by that whether it was run.
         group = feed_offsets.intend(session, key, group, ddl.t, now)
     if not is_again or not _has_happened(said, str(group.ddl_before), now):
-        own_values.check(session, ddl.sql, said)
+        own_values.check(session, ddl, said)
         reach("consume.before_ddl")
         _execute(session, ddl, said, is_again=is_again)
         reach("consume.after_ddl")
@@ -93,8 +86,7 @@ def _run(session: Session, key: Key, group: Group, ddl: Ddl) -> None:
 
 
 def _execute(session: Session, ddl: Ddl, said: Definition | None, *, is_again: bool) -> None:
-    session.execute_raw(f"SET SESSION {_AS_THE_SOURCE}")
-    with session.in_the_servers_zone(), session.patient(TABLE_SECONDS):
+    with as_the_source(session, ddl), session.patient(TABLE_SECONDS):
         try:
             _use(session, ddl.schema)
             _go_back(session, ddl.t)
@@ -147,7 +139,7 @@ def _is_there(session: Session, ddl: Ddl, said: Definition | None, code: int) ->
         return False
     if said.verb == "DROP" and said.what == "TABLE":
         return _has_happened(said, "", _look(session, said))
-    return repeated.is_there(session, ddl.sql, said, code)
+    return repeated.is_there(session, ddl, said, code)
 
 
 def _use(session: Session, schema: str) -> None:
@@ -161,8 +153,7 @@ def _use(session: Session, schema: str) -> None:
 
 
 def _definition(ddl: Ddl) -> Definition | None:
-    query = Query(schema=ddl.schema, text=ddl.sql.encode(), collation=_UTF8MB4, sql_mode=0)
-    return definition(query, "utf-8")
+    return definition(query_of(ddl), "utf-8")
 
 
 def _look(session: Session, said: Definition | None) -> str:

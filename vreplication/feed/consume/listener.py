@@ -25,6 +25,8 @@ from vreplication.feed.claims import Fetcher
 from vreplication.feed.consume.waiting import Memory, Queue, Waiting
 from vreplication.feed.formats import open as open_format
 from vreplication.feed.messages import Kind, NotOurs, Tags, read_tags
+from vreplication.feed.spoken import Spoken
+from vreplication.feed.spoken import read as read_spoken
 from vreplication.state.feed_offsets import NO_ALIGN, Align, Offset, Stand
 
 _AGAIN = "Begin a new feed into another topic, with a new group."
@@ -34,11 +36,12 @@ _COUNTED = frozenset({Kind.ROW, Kind.DDL, Kind.ADMIN})
 
 
 class Ddl(NamedTuple):
-    """A statement, and the schema of its session."""
+    """A statement, the schema of its session, and what else that decided."""
 
     t: int
     schema: str
     sql: str
+    spoken: Spoken = Spoken()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,7 +238,7 @@ class Listener:
         elif tags.t > self._ddl_done:
             # It is passed later, and its number with it.
             self._n = n_before
-            ddl = Ddl(tags.t, *open_format.read_ddl(message.key(), value))
+            ddl = Ddl(tags.t, *open_format.read_ddl(message.key(), value), spoken=read_spoken(tags.session))
             self.stop = self._stop(tags, Stand.DDL, first, offset, ddl=ddl)
 
     def _stop(self, tags: Tags, stand: Stand, first: int, last: int, **said: Any) -> Stop:

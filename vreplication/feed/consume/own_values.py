@@ -16,11 +16,13 @@ from typing import NamedTuple
 
 from vreplication.binlog.definitions import Definition
 from vreplication.errors import Refused, Terminal
+from vreplication.feed.consume.listener import Ddl
 from vreplication.feed.consume.repeated import place_of_name
+from vreplication.feed.consume.speaking import cut_of
 from vreplication.feed.layout import make_layout
 from vreplication.mysql.quoting import qualified
 from vreplication.mysql.session import Session
-from vreplication.mysql.text import Token, Unreadable, tokens
+from vreplication.mysql.text import Token, Unreadable
 from vreplication.schema.introspect import introspect
 from vreplication.schema.model import Table
 from vreplication.schema.written import cut_at_commas
@@ -46,17 +48,17 @@ class _Added(NamedTuple):
     is_counter: bool
 
 
-def check(session: Session, sql: str, said: Definition | None) -> None:
+def check(session: Session, ddl: Ddl, said: Definition | None) -> None:
     """Raises Terminal."""
     if said is None or (said.verb, said.what) != ("ALTER", "TABLE") or not said.tables:
         return
     schema, name = said.tables[0]
     # What cannot be read here, or is no table of the target's, its server judges.
     with contextlib.suppress(Unreadable, Refused):
-        added = [each for each in _added(sql, said) if each.drawn or each.is_counter]
+        added = [each for each in _added(cut_of(ddl), said) if each.drawn or each.is_counter]
         found = _first(introspect(session, schema, name), added) if added else None
         if found is not None and _has_rows(session, schema, name):
-            raise _refused(f"{schema}.{name}", found, sql)
+            raise _refused(f"{schema}.{name}", found, ddl.sql)
 
 
 def _refused(table: str, column: _Added, sql: str) -> Terminal:
@@ -82,9 +84,8 @@ def _has_rows(session: Session, schema: str, name: str) -> bool:
 # What the statement adds.
 
 
-def _added(sql: str, said: Definition) -> Iterator[_Added]:
+def _added(cut: list[Token], said: Definition) -> Iterator[_Added]:
     """Raises Unreadable."""
-    cut = tokens(sql)
     _, end = place_of_name(cut, said)
     for clause in cut_at_commas([each for each in cut if each.start >= end]):
         for column in _columns(_without_wait(clause)):

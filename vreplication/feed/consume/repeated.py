@@ -15,6 +15,8 @@ from collections.abc import Iterator
 
 from vreplication.binlog.definitions import Definition
 from vreplication.errors import Refused
+from vreplication.feed.consume.listener import Ddl
+from vreplication.feed.consume.speaking import cut_of
 from vreplication.mysql.quoting import ident, qualified
 from vreplication.mysql.session import Session, SqlError
 from vreplication.mysql.text import Token, Unreadable, tokens
@@ -29,21 +31,21 @@ _NO_SUCH_KEY = 1091
 _KEY_KINDS = ("UNIQUE", "FULLTEXT", "SPATIAL", "INDEX", "KEY")
 
 
-def is_there(session: Session, sql: str, said: Definition, code: int) -> bool:
+def is_there(session: Session, ddl: Ddl, said: Definition, code: int) -> bool:
     """code: what the server has refused it with. The session has the statement's schema."""
     if len(said.tables) != 1 or said.verb not in ("CREATE", "ALTER", "DROP"):
         return False
     if (said.verb, said.what) == ("DROP", "INDEX"):
         return code == _NO_SUCH_KEY
     with contextlib.suppress(Unreadable, Refused, SqlError):
-        return _makes_the_same(session, sql, said)
+        return _makes_the_same(session, ddl, said)
     return False
 
 
-def _makes_the_same(session: Session, sql: str, said: Definition) -> bool:
+def _makes_the_same(session: Session, ddl: Ddl, said: Definition) -> bool:
     schema, table = said.tables[0]
     trial = qualified(schema, _TRIAL)
-    start, end = place_of_name(tokens(sql), said)
+    sql, (start, end) = ddl.sql, place_of_name(cut_of(ddl), said)
     is_new = (said.verb, said.what) == ("CREATE", "TABLE")
     if is_new and session.value(f"SELECT 1 FROM {qualified(schema, table)} LIMIT 1") is not None:
         return False

@@ -1,0 +1,146 @@
+"""A DDL does on a target of either flavor what it has done on the source, whatever the session there was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox.databases import Database, create_database
+from sandbox.kafka import Cluster
+from tests.integration.test_feed_consume import MODES
+from tests.support.feed_consumers import Consuming
+from tests.support.feed_producer import FeedWriter
+from tests.support.flow import wait_until
+from tests.support.pairs import server_of
+from tests.support.running_feed import Running, start_feed
+from vreplication.feed.spoken import Spoken, mode_text
+from vreplication.mysql.session import SqlError, connect
+from vreplication.state import layout
+
+ZONE = "time_zone='+05:00'"
+TIMES = "id INT PRIMARY KEY, a TIMESTAMP NULL, b DATETIME NULL", "1,'2020-01-01 00:00:00','2021-01-01 00:00:00'"
+TEXTS = "id INT PRIMARY KEY, a CHAR(9), d DATETIME(6)", "1,'abc','2020-01-01 00:00:00.7'"
+CASES = (
+    (ZONE, TIMES, "ALTER TABLE {} MODIFY a DATETIME NULL"),
+    (ZONE, TIMES, "ALTER TABLE {} CHANGE b c TIMESTAMP NULL, ADD n INT"),
+    (ZONE, TIMES, "ALTER TABLE {} ADD COLUMN z TIMESTAMP DEFAULT '2020-01-01 00:00:00'"),
+    (ZONE, TIMES, "ALTER TABLE {} ADD COLUMN z DATETIME NULL DEFAULT (a + INTERVAL 1 DAY)"),
+    ("time_zone=SYSTEM", TIMES, "ALTER TABLE {} MODIFY a DATETIME NULL, MODIFY b TIMESTAMP NULL"),
+    ("explicit_defaults_for_timestamp=0, sql_mode=''", TIMES, "ALTER TABLE {} ADD COLUMN z TIMESTAMP"),
+    ("sql_mode='PIPES_AS_CONCAT'", TEXTS, "ALTER TABLE {} ADD COLUMN z VARCHAR(9) DEFAULT ('1' || '2')"),
+    ("sql_mode='ANSI_QUOTES'", TEXTS, 'ALTER TABLE "{}" ADD COLUMN "x y" INT DEFAULT 5'),
+    ("sql_mode='NO_BACKSLASH_ESCAPES'", TEXTS, r"ALTER TABLE {} ADD COLUMN z VARCHAR(9) DEFAULT 'a\nb'"),
+    ("sql_mode=''", TEXTS, "ALTER TABLE {} MODIFY a CHAR(2)"),
+    ("sql_mode='STRICT_ALL_TABLES'", TEXTS, "ALTER TABLE {} MODIFY d DATETIME"),
+    ("sql_mode='STRICT_ALL_TABLES,TIME_{}_FRACTIONAL'", TEXTS, "ALTER TABLE {} MODIFY d DATETIME"),
+    ("sql_mode='PAD_CHAR_TO_FULL_LENGTH'", TEXTS, "ALTER TABLE {} MODIFY a VARBINARY(20)"),
+    ("sql_mode='REAL_AS_FLOAT'", TEXTS, "ALTER TABLE {} ADD COLUMN z REAL DEFAULT 0.1"),
+)
+
+
+@pytest.fixture
+def begin(kafka: Cluster, database: Database, tmp_path: Path) -> Iterator[Callable[..., Running]]:
+    with database.server.admin() as session:
+        layout.install(session)
+    yield from start_feed(kafka, database, tmp_path)
+
+
+@pytest.fixture
+def targets(database: Database, _pair_servers: None) -> Iterator[list[Database]]:
+    """One of each flavor, in another time zone than the source."""
+    with ExitStack() as stack:
+        made = [create_database(server_of(flavor, "target"), database.name) for flavor in ("mariadb", "mysql")]
+        for each in made:
+            stack.callback(each.drop)
+            each.admin.execute_raw("SET GLOBAL time_zone='-03:00'")
+            stack.callback(each.admin.execute_raw, "SET GLOBAL time_zone=DEFAULT")
+        yield made
+
+
+def test_a_ddl_is_run_in_the_session_that_the_source_had(
+    begin: Callable[..., Running], database: Database, targets: list[Database]
+) -> None:
+    for each in (database, *targets):
+        fill(each)
+    feed = begin()
+    feed.wait_begun()
+    change(database)
+    for target in targets:
+        flavor = target.server.flavor
+        with Consuming(feed.feed.address, target.url, "transaction", group=flavor) as one:
+            come(one, target)
+        other = [
+            (flavor, sql) for n, (_, _, sql) in enumerate(CASES) if rows(target, f"t{n}") != rows(database, f"t{n}")
+        ]
+        assert other == []
+
+
+def come(one: Consuming, target: Database) -> None:
+    """To the last statement, or to its end."""
+    wait_until(lambda: one.error is not None or has(target, "done"), "the last DDL is not run", 60)
+
+
+def fill(database: Database) -> None:
+    for number, (_, (columns, values), _) in enumerate(CASES):
+        database.admin.execute_raw(f"CREATE TABLE t{number} ({columns})")
+        database.admin.execute_raw(f"INSERT INTO t{number} VALUES ({values})")
+
+
+def change(database: Database) -> None:
+    other = "ROUND" if database.server.is_mariadb else "TRUNCATE"
+    for number, (settings, _, sql) in enumerate(CASES):
+        with database.server.admin(database.name) as session:
+            session.execute_raw("SET SESSION sql_mode=DEFAULT, time_zone=DEFAULT")
+            session.execute_raw(f"SET SESSION {settings.format(other)}")
+            session.execute_raw(sql.format(f"t{number}"))
+    database.admin.execute_raw("CREATE TABLE done (id INT)")
+
+
+def has(database: Database, table: str) -> bool:
+    return bool(database.admin.rows(f"SHOW TABLES LIKE '{table}'"))
+
+
+def rows(database: Database, table: str) -> list[tuple[Any, ...]]:
+    with database.server.admin(database.name) as session:
+        return session.rows(f"SELECT * FROM {table} ORDER BY 1")
+
+
+@pytest.mark.either
+@pytest.mark.parametrize("mode", MODES)
+def test_a_session_that_the_target_cannot_have_ends_it_before_the_ddl_is_run(
+    kafka: Cluster, database: Database, mode: str
+) -> None:
+    with connect(database.server.plain(database.server.url(database.name))) as session:
+        layout.complete(session)
+    database.admin.execute_raw("CREATE TABLE t (id INT PRIMARY KEY, a TIMESTAMP NULL)")
+    database.admin.execute_raw("INSERT INTO t VALUES (1,'2020-01-01 00:00:00')")
+    told = {
+        "time zone: 'Mars/Olympus'": Spoken(sql_mode="", time_zone="Mars/Olympus"),
+        "that of the target's is another one": Spoken(sql_mode="", time_zone="SYSTEM", system_zone="0123456789abcdef"),
+        "'sql_mode' can't be set to the value of 'bit 40'": Spoken(sql_mode="bit 40"),
+    }
+    for words, spoken in told.items():
+        feed = FeedWriter(kafka, 1)
+        with feed.transaction():
+            feed.ddl(1, database.name, "ALTER TABLE t MODIFY a DATETIME", spoken=spoken)
+            feed.resolved(1)
+        for _ in range(2):
+            assert words in str(Consuming(feed.address(), database.url, mode).failed())
+        assert "timestamp" in database.admin.rows("SHOW COLUMNS FROM t")[1][1]
+
+
+def test_bits_of_a_mode_are_called_as_the_server_calls_them(database: Database) -> None:
+    is_mariadb = database.server.is_mariadb
+    with database.server.admin() as session:
+        for bit in range(36):
+            try:
+                session.execute_raw(f"SET SESSION sql_mode={1 << bit}")
+            except SqlError:
+                continue
+            number, name = session.rows("SELECT @@sql_mode + 0, @@sql_mode")[0]
+            if number == 1 << bit and name != "NOT_USED":
+                assert name in mode_text(number, is_mariadb=is_mariadb).split(",")

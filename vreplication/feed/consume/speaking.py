@@ -1,0 +1,100 @@
+"""The session in which a DDL of the feed is run: what it was at the source decides what the statement makes.
+
+What must stay true: a statement whose session the target cannot have is not run; behind it our session is as before.
+Of a feed that does not tell the session the target's own settings count.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from vreplication.binlog.control import Query
+from vreplication.binlog.grammar import ANSI_QUOTES, NO_BACKSLASH_ESCAPES, cut
+from vreplication.errors import Terminal
+from vreplication.feed.consume.listener import Ddl
+from vreplication.feed.spoken import SYSTEM, Spoken, is_offset, mode_for, zone_of_system
+from vreplication.mysql.server import is_mariadb
+from vreplication.mysql.session import ConnectionLost, Session, SqlError
+from vreplication.mysql.text import Token
+
+_UTF8MB4 = 45
+_ALWAYS = "foreign_key_checks=0,auto_increment_increment=1,auto_increment_offset=1"
+_NOT_TOLD = (
+    "sql_mode=IF(FIND_IN_SET('NO_AUTO_VALUE_ON_ZERO',@@GLOBAL.sql_mode),@@SESSION.sql_mode,"
+    "TRIM(BOTH ',' FROM REPLACE(CONCAT(',',@@SESSION.sql_mode,','),',NO_AUTO_VALUE_ON_ZERO,',',')))"
+)
+"""A column that becomes AUTO_INCREMENT is numbered as in a session of a client's, where ours would leave 0 as it is."""
+_SERVERS_ZONE = "@@GLOBAL.time_zone"
+_BY_HAND = "or do by hand what the statement does; then start the consumer again."
+
+
+@contextlib.contextmanager
+def as_the_source(session: Session, ddl: Ddl) -> Iterator[None]:
+    """Raises Terminal."""
+    before = session.value("SELECT @@SESSION.sql_mode")
+    zone = _zone(session, ddl)
+    try:
+        session.execute_raw(f"SET SESSION {_ALWAYS}")
+        _set(session, f"time_zone={zone}", ddl, "Load the time zones there (mysql_tzinfo_to_sql)")
+        _set(session, _mode(session, ddl.spoken), ddl, "Use a target that has it")
+        _set_timestamps(session, ddl)
+        yield
+    finally:
+        with contextlib.suppress(ConnectionLost):
+            session.execute("SET SESSION sql_mode=%s, time_zone='+00:00'", (before,))
+
+
+def _set(session: Session, assignment: str, ddl: Ddl, cure: str) -> None:
+    try:
+        session.execute_raw(f"SET SESSION {assignment}")
+    except SqlError as error:
+        raise Terminal(
+            f"A DDL of the feed was run in a session that the target cannot have: {error.message}. It is:"
+            f" {ddl.sql[:500]}",
+            cure=f"{cure}, {_BY_HAND}",
+        ) from None
+
+
+def _zone(session: Session, ddl: Ddl) -> str:
+    """As SQL. Where the statement did not ask for its zone, any will do. Raises Terminal."""
+    told = ddl.spoken
+    if not told.time_zone:
+        return _SERVERS_ZONE
+    if told.time_zone != SYSTEM:
+        return f"'{told.time_zone}'"
+    if is_offset(told.system_zone):
+        return f"'{told.system_zone}'"
+    if zone_of_system(session) != told.system_zone:
+        raise Terminal(
+            "A DDL of the feed was run in the time zone of the source's system, and that of the target's is another"
+            f" one. It is: {ddl.sql[:500]}",
+            cure=f"Set the target's system to that zone, {_BY_HAND}",
+        )
+    return f"'{SYSTEM}'"
+
+
+def _mode(session: Session, told: Spoken) -> str:
+    if told.sql_mode is None:
+        return _NOT_TOLD
+    return f"sql_mode='{mode_for(told.sql_mode, is_mariadb=is_mariadb(session))}'"
+
+
+def _set_timestamps(session: Session, ddl: Ddl) -> None:
+    wanted = ddl.spoken.explicit_timestamps
+    if wanted is not None and bool(session.value("SELECT @@explicit_defaults_for_timestamp")) is not wanted:
+        _set(session, f"explicit_defaults_for_timestamp={int(wanted)}", ddl, "Set it in the target's configuration")
+
+
+# What it says, read as in its session.
+
+
+def query_of(ddl: Ddl) -> Query:
+    names = (ddl.spoken.sql_mode or "").split(",")
+    mode = ANSI_QUOTES * ("ANSI_QUOTES" in names) | NO_BACKSLASH_ESCAPES * ("NO_BACKSLASH_ESCAPES" in names)
+    return Query(schema=ddl.schema, text=ddl.sql.encode(), collation=_UTF8MB4, sql_mode=mode)
+
+
+def cut_of(ddl: Ddl) -> list[Token]:
+    """Raises Unreadable."""
+    return cut(ddl.sql, query_of(ddl))

@@ -1,0 +1,155 @@
+"""What a DDL's session decided of it beside its text: goes with the message, in the header `vr-session`.
+
+The log tells the session's SQL mode, and its time zone where the statement asked for it. What it leaves to the server
+(the zone SYSTEM, the default collation of a schema) the source is asked for when the statement is sent.
+
+What must stay true: what is told is the source's; what cannot be told is left out, and never guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from vreplication.errors import Terminal
+from vreplication.mysql.server import is_mariadb
+from vreplication.mysql.session import Session
+
+HEADER = "vr-session"
+_MODES = (
+    *("REAL_AS_FLOAT", "PIPES_AS_CONCAT", "ANSI_QUOTES", "IGNORE_SPACE", "IGNORE_BAD_TABLE_OPTIONS"),
+    *("ONLY_FULL_GROUP_BY", "NO_UNSIGNED_SUBTRACTION", "NO_DIR_IN_CREATE", "POSTGRESQL", "ORACLE", "MSSQL", "DB2"),
+    *("MAXDB", "NO_KEY_OPTIONS", "NO_TABLE_OPTIONS", "NO_FIELD_OPTIONS", "MYSQL323", "MYSQL40", "ANSI"),
+    *("NO_AUTO_VALUE_ON_ZERO", "NO_BACKSLASH_ESCAPES", "STRICT_TRANS_TABLES", "STRICT_ALL_TABLES", "NO_ZERO_IN_DATE"),
+    *("NO_ZERO_DATE", "ALLOW_INVALID_DATES", "ERROR_FOR_DIVISION_BY_ZERO", "TRADITIONAL", "NO_AUTO_CREATE_USER"),
+    *("HIGH_NOT_PRECEDENCE", "NO_ENGINE_SUBSTITUTION", "PAD_CHAR_TO_FULL_LENGTH"),
+)
+"""By their bits, the lowest first; behind them the flavors differ."""
+_TRUNCATES, _ROUNDS = "TIME_TRUNCATE_FRACTIONAL", "TIME_ROUND_FRACTIONAL"
+_MORE = {False: (_TRUNCATES,), True: ("EMPTY_STRING_IS_NULL", "SIMULTANEOUS_ASSIGNMENT", _ROUNDS)}
+_EXPLICIT_TIMESTAMPS = 1 << 24
+"""MariaDB: of the session's flags."""
+_NOT_IN_MYSQL = (
+    *("IGNORE_BAD_TABLE_OPTIONS", "NO_KEY_OPTIONS", "NO_TABLE_OPTIONS", "NO_FIELD_OPTIONS", "NO_AUTO_CREATE_USER"),
+    "SIMULTANEOUS_ASSIGNMENT",
+)
+"""Modes of MariaDB's that decide nothing of a DDL that another server can run."""
+SYSTEM = "SYSTEM"
+_DIGITS = "(SELECT 0 AS d" + "".join(f" UNION ALL SELECT {digit}" for digit in range(1, 10)) + ")"
+_OFFSETS = (
+    "SELECT GROUP_CONCAT(DISTINCT o), SUBSTRING(SHA2(GROUP_CONCAT(o ORDER BY t), 256), 1, 16) FROM"
+    " (SELECT t, TIMESTAMPDIFF(SECOND, '1970-01-01' + INTERVAL t SECOND, FROM_UNIXTIME(t)) AS o FROM"
+    f" (SELECT 86400 + 2142000 * (a.d + 10 * b.d + 100 * c.d) AS t FROM {_DIGITS} a, {_DIGITS} b, {_DIGITS} c) x) y"
+)
+"""What SYSTEM was ahead of UTC at a thousand moments from 1970 to 2037."""
+
+
+class Spoken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """sql_mode: names, with one of TIME_TRUNCATE_FRACTIONAL and TIME_ROUND_FRACTIONAL; None: not told.
+
+    time_zone: '' where the statement asked for none. system_zone: which zone SYSTEM is, as of `zone_of_system`.
+    explicit_timestamps: explicit_defaults_for_timestamp; None: not told.
+    """
+
+    sql_mode: str | None = None
+    time_zone: str = ""
+    system_zone: str = ""
+    explicit_timestamps: bool | None = None
+
+    @property
+    def header(self) -> tuple[str, bytes]:
+        return HEADER, msgspec.json.encode(self)
+
+
+def read(data: bytes) -> Spoken:
+    """Nothing, of a feed that did not tell. Raises Terminal."""
+    try:
+        return msgspec.json.decode(data, type=Spoken) if data else Spoken()
+    except msgspec.DecodeError as error:
+        raise Terminal(f"The header {HEADER} of a DDL of the feed cannot be read ({error}).") from None
+
+
+def spoken(source: Session, said: Mapping[str, Any]) -> Spoken:
+    """said: as of `Definition.session`. An online DDL of ours converted as a new session of the server would."""
+    if not said:
+        mode, zone = source.rows("SELECT @@GLOBAL.sql_mode, @@GLOBAL.time_zone")[0]
+        names = [name for name in str(mode).split(",") if name]
+        return _with_zone(source, Spoken(sql_mode=_with_fractions(names, is_mariadb=is_mariadb(source))), str(zone))
+    told = Spoken(
+        sql_mode=mode_text(int(said["sql_mode"]), is_mariadb=is_mariadb(source)),
+        explicit_timestamps=_explicit(source, said),
+    )
+    return _with_zone(source, told, str(said["time_zone"]))
+
+
+def _explicit(source: Session, said: Mapping[str, Any]) -> bool | None:
+    """MariaDB's flag says it where a session may set it, and is never there where none may."""
+    if not is_mariadb(source):
+        return said["explicit_timestamps"]  # type: ignore[no-any-return]
+    if said["flags"] & _EXPLICIT_TIMESTAMPS:
+        return True
+    return False if source.lasting("explicit timestamps", lambda: _may_set_timestamps(source)) else None
+
+
+def _may_set_timestamps(source: Session) -> bool:
+    sql = "SELECT VARIABLE_SCOPE FROM information_schema.SYSTEM_VARIABLES WHERE VARIABLE_NAME=%s"
+    return bool(source.value(sql, ("EXPLICIT_DEFAULTS_FOR_TIMESTAMP",)) == "SESSION")
+
+
+# SQL modes.
+
+
+def mode_text(bits: int, *, is_mariadb: bool) -> str:
+    """What we have no name for is named so that no server takes it for a mode."""
+    known = (*_MODES, *_MORE[is_mariadb])
+    places = [place for place in range(bits.bit_length()) if bits >> place & 1]
+    names = [known[place] if place < len(known) else f"bit {place}" for place in places]
+    return _with_fractions(names, is_mariadb=is_mariadb)
+
+
+def _with_fractions(names: list[str], *, is_mariadb: bool) -> str:
+    """Whether a fraction of a second is rounded or cut: each flavor has a mode for what it does not do by itself."""
+    own, other = (_ROUNDS, _TRUNCATES) if is_mariadb else (_TRUNCATES, _ROUNDS)
+    return ",".join(names if own in names else [*names, other])
+
+
+def mode_for(told: str, *, is_mariadb: bool) -> str:
+    """As a target of this flavor is told it: without what has no meaning there, and what it does by itself."""
+    without = (_TRUNCATES,) if is_mariadb else (_ROUNDS, *_NOT_IN_MYSQL)
+    return ",".join(name for name in told.split(",") if name and name not in without)
+
+
+# Time zones.
+
+
+def _with_zone(source: Session, told: Spoken, zone: str) -> Spoken:
+    """SYSTEM is another zone on another host: by its offset, where that has always been one."""
+    if zone != SYSTEM:
+        return msgspec.structs.replace(told, time_zone=zone)
+    return msgspec.structs.replace(told, time_zone=SYSTEM, system_zone=zone_of_system(source))
+
+
+def zone_of_system(session: Session) -> str:
+    """Which zone SYSTEM is there: +01:00 where that has been its offset since 1970, else a digest of what it was."""
+    return session.lasting("zone of system", lambda: _zone_of_system(session))
+
+
+def _zone_of_system(session: Session) -> str:
+    before = session.value("SELECT @@SESSION.time_zone")
+    session.execute_raw("SET SESSION time_zone='SYSTEM'")
+    try:
+        offsets, digest = session.rows(_OFFSETS)[0]
+    finally:
+        session.execute("SET SESSION time_zone=%s", (before,))
+    return str(digest) if "," in str(offsets) else _offset(int(offsets))
+
+
+def is_offset(zone: str) -> bool:
+    return zone[:1] in ("+", "-")
+
+
+def _offset(seconds: int) -> str:
+    sign, minutes = "-" if seconds < 0 else "+", abs(seconds) // 60
+    return f"{sign}{minutes // 60:02}:{minutes % 60:02}"
