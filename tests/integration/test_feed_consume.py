@@ -18,6 +18,7 @@ from sandbox.kafka import Cluster
 from tests.support.feed_consumers import Consuming, ConsumingProcess
 from tests.support.feed_producer import FeedWriter, layout_of
 from tests.support.flow import wait_until
+from vreplication.errors import Refused
 from vreplication.feed.consume import waiting
 from vreplication.feed.consume.by_row import ByRow
 from vreplication.feed.consume.by_transaction import ByTransaction
@@ -86,6 +87,27 @@ def test_rows_come_and_go(kafka: Cluster, database: Database, session: Session, 
         with feed.transaction():
             feed.resolved(7)
         holds(session, [(4, None), (5, 50)], by=one)
+
+
+def test_rows_that_are_spread_by_time_are_refused_in_row_mode(
+    kafka: Cluster, database: Database, session: Session, t: Layout
+) -> None:
+    """Before anything is written, also of a feed that begins later; the group may take the other mode."""
+    late, early = FeedWriter(kafka, 2, dispatch="ts", begins=False), FeedWriter(kafka, 2, dispatch="ts")
+    begun = Consuming(late.address(), database.url, "row", "late")
+    wait_until(lambda: session.rows(f"SELECT 1 FROM {SIDECAR}.feed_consumer"), "it does not begin")
+    for feed in (late, early):
+        with feed.transaction():
+            if feed is late:
+                feed.admin(0, 2)
+            feed.row(0, t, 2, None, (1, 10))
+            feed.row(1, t, 3, (1, 10), (1, 11))
+            feed.resolved(3)
+    refused = begun.failed(), Consuming(early.address(), database.url, "row").failed()
+    assert all(isinstance(each, Refused) and "`ts` in row mode" in str(each) for each in refused)
+    assert session.rows("SELECT * FROM t") == []
+    with Consuming(early.address(), database.url, "transaction") as one:
+        holds(session, [(1, 11)], by=one)
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -142,7 +142,8 @@ def test_each_change_is_sent_once_wherever_the_feed_is_killed(
     draw = random.Random(seed)
     make_tables(database, "t", "u", "v")
     start = feeds.here(database)
-    feed = begin(rule=Rule(way=("table", "index-value", "ts")[seed % 3]), partitions=3)
+    rule = Rule(way=("table", "index-value", "ts")[seed % 3])
+    feed = begin(rule=rule, partitions=3)
     feed.wait_begun()
     killer = kill(seed, share=0.3)
     while len(killer.killed) < 8 and feed.error is None:
@@ -151,6 +152,8 @@ def test_each_change_is_sent_once_wherever_the_feed_is_killed(
     feed.wait_sent(database)
     assert sent(feed.feed) == logged(database, start)
     check_numbers(feed.feed)
+    told = [tags.dispatch for messages in content(feed.feed).values() for tags, _, _ in messages]
+    assert set(filter(None, told)) == {rule.way}
     soaked.note("rows of one server", database.server.flavor, len(killer.killed), feed)
 
 

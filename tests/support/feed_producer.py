@@ -34,13 +34,14 @@ Image = tuple[Any, ...] | None
 class FeedWriter:
     """A topic of its own and a transactional producer. n: the last number of each partition."""
 
-    def __init__(self, kafka: Cluster, partitions: int, *, t: int = 0, begins: bool = True) -> None:
+    def __init__(self, kafka: Cluster, partitions: int, *, t: int = 0, begins: bool = True, dispatch: str = "") -> None:
         self._kafka = kafka
         self.topic = f"feed-{secrets.token_hex(4)}"
         kafka.create_topic(self.topic, partitions)
         self.partitions, self.generation = 0, 0
         self.n = [0] * partitions
         self._open = Open()
+        self._dispatch = dispatch
         self._rows: list[tuple[int, Encoded, list[Header]]] = []
         settings = {
             "bootstrap.servers": kafka.bootstrap,
@@ -125,7 +126,8 @@ class FeedWriter:
         self._admin(t, count, to)
 
     def _admin(self, t: int, count: int, to: Iterable[int]) -> None:
-        encoded = self._open.admin(Admin(t=t, partitions=count, generation=self.generation))
+        made = self._open.admin(Admin(t=t, partitions=count, generation=self.generation))
+        encoded = msgspec.structs.replace(made, headers=(("vr-dispatch", self._dispatch.encode()),))
         for partition in to:
             self._send(partition, Kind.ADMIN, Place(t, 0), encoded)
 

@@ -146,6 +146,8 @@ class Tags:
     claim: bytes = b""
     """Where the value is, if not here (claims.py)."""
     is_key_only: bool = False
+    dispatch: str = ""
+    """By which rule rows are sent, as of an Admin that begins a generation."""
     session: bytes = b""
     """As of a DDL (spoken.py)."""
 
@@ -190,6 +192,7 @@ def read_tags(given: Any) -> Tags:
             snapshot=found.get("vr-snapshot", b"").decode(),
             claim=found.get("vr-claim-check", b""),
             is_key_only="vr-key-only" in found,
+            dispatch=found.get("vr-dispatch", b"").decode(),
             session=found.get("vr-session", b""),
         )
     except (KeyError, ValueError, AttributeError, TypeError) as error:

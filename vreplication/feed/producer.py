@@ -89,6 +89,8 @@ class FeedProducer:
         """Raises what ends the feed; asked while the broker is waited for."""
         self.waits: Callable[[str], None] = lambda text: None
         """Told once that the broker is waited for."""
+        self.dispatch = ""
+        """By which rule rows are sent, for who reads them."""
         self.rows = self.nbytes = 0
         """In the open transaction."""
 
@@ -177,7 +179,7 @@ class FeedProducer:
         both = max(lane.partitions, partitions)
         lane.sent.ends += [End()] * (both - len(lane.sent.ends))
         lane.partitions, lane.generation = both, generation
-        self.broadcast(lane, Kind.ADMIN, place, [message])
+        self.broadcast(lane, Kind.ADMIN, place, [message], [("vr-dispatch", self.dispatch.encode())])
         lane.partitions = partitions
 
     def know(self, lanes: Sequence[Lane], partitions: int) -> None:

@@ -152,7 +152,7 @@ class Service:
         broker = Broker(feed.address)
         topic = prepare_topics(broker, feed)
         producer = FeedProducer(feed.address, feed.id, min(topic.most_bytes, feed.most_bytes or topic.most_bytes))
-        producer.check, producer.waits = self.hooks.check, self.notify
+        producer.check, producer.waits, producer.dispatch = self.hooks.check, self.notify, str(feed.rule)
         with ExitStack() as stack:
             sessions = [stack.enter_context(connect(each.url)) for each in feed.sources]
             check_same(broker, feed, sessions, may_move=not self._has_sent)

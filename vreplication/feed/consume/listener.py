@@ -196,6 +196,8 @@ class Listener:
         elif tags.kind is Kind.ALIGN:
             self._align(tags, offset, message)
         elif tags.kind is Kind.ADMIN:
+            if self._aligns:
+                check_dispatch(self.topic, tags.dispatch)
             _, count, _ = open_format.read_admin(message.value())
             self.stop = self._stop(tags, Stand.ADMIN, offset, offset, count=count)
         else:
@@ -316,6 +318,16 @@ class Listener:
             message = self._ahead.popleft()
             self._ahead_bytes -= _size(message)
             self.take(message)
+
+
+def check_dispatch(topic: str, dispatch: str) -> None:
+    """In mode row. '' where the feed does not tell. Raises Refused."""
+    if dispatch == "ts":
+        raise Refused(
+            f"The feed of topic {topic} sends rows by their commit time: `ts` in row mode would bring changes of a row"
+            " out of their order.",
+            cure="Use --mode transaction, or begin a feed with another --dispatch.",
+        )
 
 
 class _Said(msgspec.Struct):

@@ -23,9 +23,10 @@ from vreplication.feed.claims import Fetcher
 from vreplication.feed.consume import definitions
 from vreplication.feed.consume.asking import Asking
 from vreplication.feed.consume.client import Client
-from vreplication.feed.consume.listener import Ddl, Listener
+from vreplication.feed.consume.listener import Ddl, Listener, check_dispatch
 from vreplication.feed.consume.rows import Target
 from vreplication.feed.consume.waiting import Memory
+from vreplication.feed.messages import NotOurs, read_tags
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.pausepoints import reach
@@ -95,6 +96,8 @@ class Reading:
         """Raises Transient, Terminal."""
         self.broker = Broker(self.address)
         topic_id = self._topic_id()
+        if self.aligns:
+            check_dispatch(self.address.topic, self._told_dispatch())
         self.session = self._connect()
         self.target = Target(self.session, self.asking)
         feed_offsets.begin(self.session, self.key, self.mode, topic_id)
@@ -141,6 +144,14 @@ class Reading:
             )
         self._topic_looked_at = time.monotonic()
         return found.id
+
+    def _told_dispatch(self) -> str:
+        """By the first message, where that is there and one of a feed; each later Admin tells it, too."""
+        topic = self.address.topic
+        first = next(self.broker.behind(topic, {0: self.broker.bounds(topic, 0)[0]}), None)
+        with contextlib.suppress(NotOurs):
+            return read_tags(first.headers()).dispatch if first is not None else ""
+        return ""
 
     def _check(self, topic_id: str) -> None:
         group = self.state().group
