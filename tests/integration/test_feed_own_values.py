@@ -124,3 +124,28 @@ def test_a_column_that_becomes_auto_increment_is_numbered_as_by_a_client(
     for table, same in (("t", "s"), ("t2", "s2")):
         assert session.rows(f"SELECT * FROM {table} ORDER BY 1") == session.rows(f"SELECT * FROM {same} ORDER BY 1")
     assert session.value("SELECT MIN(id) FROM t") == 1
+
+
+@pytest.mark.parametrize("server", ["mariadb"], indirect=True)
+def test_rows_that_the_source_has_dropped_are_dropped_by_the_order_of_the_key_or_by_hand(
+    kafka: Cluster, database: Database, session: Session
+) -> None:
+    """ALTER IGNORE logs no row; without a key each server keeps the one that it has met first."""
+    session.execute_raw("CREATE TABLE keyed (id INT PRIMARY KEY, a INT)")
+    session.execute_raw("CREATE TABLE t (id INT, a INT)")
+    keyed, bare = layout_of(session, database.name, "keyed"), layout_of(session, database.name, "t")
+    feed = FeedWriter(kafka, 1)
+    with feed.transaction():
+        for seq, layout in enumerate((keyed, keyed, bare, bare)):
+            feed.row(0, layout, 1, None, (3 - seq % 2, 7), seq=seq)
+        feed.ddl(2, database.name, "ALTER IGNORE TABLE keyed ADD UNIQUE (a)")
+        feed.ddl(3, database.name, "SET STATEMENT lock_wait_timeout=5 FOR ALTER IGNORE TABLE t ADD UNIQUE (a)")
+        feed.row(0, bare, 4, None, (4, 8))
+        feed.resolved(4)
+    assert "other rows of" in str(Consuming(feed.address(), database.url, "transaction").failed())
+    assert session.rows("SELECT * FROM keyed") == [(2, 7)]
+    assert sorted(session.rows("SELECT * FROM t")) == [(2, 7), (3, 7)]
+    session.execute_raw("DELETE FROM t WHERE id=2")
+    session.execute_raw("ALTER TABLE t ADD UNIQUE (a)")
+    with Consuming(feed.address(), database.url, "transaction") as one:
+        holds(session, [(3, 7), (4, 8)], by=one)

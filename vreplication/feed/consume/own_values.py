@@ -1,7 +1,8 @@
-"""An ALTER whose new column has values in the rows that are there which every server finds for itself.
+"""An ALTER that leaves in the rows that are there what every server finds for itself.
 
 UUID() and RAND() give others on the target than on the source, and no message tells the source's. Nor do rows of a
-table without a key come in one order on both, so a new AUTO_INCREMENT column numbers them otherwise.
+table without a key come in one order on both, so a new AUTO_INCREMENT column numbers them otherwise, and of rows that
+are the same under a new unique key ALTER IGNORE (MariaDB) keeps another one. InnoDB alone has rows in a key's order.
 
 What must stay true: no such statement is run on a table with rows that has not got the column; where the column is
 there, by hand or before, its values are somebody else's care.
@@ -10,6 +11,7 @@ there, by hand or before, its values are somebody else's care.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
@@ -55,14 +57,38 @@ def check(session: Session, ddl: Ddl, said: Definition | None) -> None:
     schema, name = said.tables[0]
     # What cannot be read here, or is no table of the target's, its server judges.
     with contextlib.suppress(Unreadable, Refused):
-        added = [each for each in _added(cut_of(ddl), said) if each.drawn or each.is_counter]
+        cut = cut_of(ddl)
+        if _may_drop_others(cut, introspect(session, schema, name)) and _has_rows(session, schema, name):
+            raise _other_rows(f"{schema}.{name}", ddl.sql)
+        added = [each for each in _added(cut, said) if each.drawn or each.is_counter]
         found = _first(introspect(session, schema, name), added) if added else None
         if found is not None and _has_rows(session, schema, name):
             raise _refused(f"{schema}.{name}", found, ddl.sql)
 
 
+def _may_drop_others(cut: list[Token], table: Table) -> bool:
+    words = list(itertools.takewhile(lambda each: not each.is_word("TABLE"), cut))
+    if not any(each.is_word("IGNORE") for each in words[-2:]) or _is_in_order(table):
+        return False
+    return any(key.is_unique for key in table.keys) or any(each.is_word("UNIQUE", "PRIMARY") for each in cut)
+
+
+def _is_in_order(table: Table) -> bool:
+    has_key = make_layout(0, table.schema, table.name, table.columns, table.keys).has_key
+    return has_key and table.engine.lower() == "innodb"
+
+
+def _other_rows(table: str, sql: str) -> Terminal:
+    return Terminal(
+        f"A DDL of the feed (ALTER IGNORE) may drop other rows of {table} on the target than it has dropped on the"
+        f" source, for the table has no key by which both have them in one order. It is: {sql[:500]}",
+        cure="Make that change on the target by hand, with the rows that the source has kept; then start the consumer"
+        " again: a table that is another one by then counts as done.",
+    )
+
+
 def _refused(table: str, column: _Added, sql: str) -> Terminal:
-    why = f"DEFAULT {column.drawn}" if column.drawn else "AUTO_INCREMENT, and the table has no key"
+    why = f"DEFAULT {column.drawn}" if column.drawn else "AUTO_INCREMENT, and the table has no key to order it"
     return Terminal(
         f"A DDL of the feed would give the rows of {table} other values on the target than the source has, in the new"
         f" column {column.name} ({why}). It is: {sql[:500]}",
@@ -72,7 +98,7 @@ def _refused(table: str, column: _Added, sql: str) -> Terminal:
 
 def _first(table: Table, added: Sequence[_Added]) -> _Added | None:
     """What is not there yet, and cannot be told."""
-    is_in_order = make_layout(0, table.schema, table.name, table.columns, table.keys).has_key
+    is_in_order = _is_in_order(table)
     missing = (each for each in added if not table.has_column(each.name))
     return next((each for each in missing if each.drawn or not is_in_order), None)
 
