@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +107,73 @@ def has(database: Database, table: str) -> bool:
 def rows(database: Database, table: str) -> list[tuple[Any, ...]]:
     with database.server.admin(database.name) as session:
         return session.rows(f"SELECT * FROM {table} ORDER BY 1")
+
+
+TEXT = "a VARCHAR(9) NOT NULL"
+MADE = (
+    f"CREATE TABLE {{}} ({TEXT}, PRIMARY KEY (a))",
+    f"CREATE TABLE IF NOT EXISTS `{{}}`(`x)` INT, {TEXT} PRIMARY KEY) ENGINE=InnoDB /* ) */ COMMENT='COLLATE'",
+    f"CREATE TABLE {{}} ({TEXT} PRIMARY KEY, n ENUM('x','y') CHARACTER SET latin1) PARTITION BY KEY (a) PARTITIONS 2",
+    "CREATE TABLE {} (PRIMARY KEY (a)) SELECT a FROM t0",
+    "CREATE TABLE {} LIKE t0",
+    f"CREATE TABLE {{}} ({TEXT} COLLATE utf8mb4_unicode_ci PRIMARY KEY) CHARSET=utf8mb4 COLLATE=utf8mb4_unicode_ci",
+    f"CREATE TABLE {{}} ({TEXT}, b VARCHAR(9) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin, UNIQUE (a)) CHARSET=latin1",
+)
+
+
+def test_text_of_a_new_table_is_told_apart_as_by_the_source(
+    begin: Callable[..., Running], database: Database, targets: list[Database]
+) -> None:
+    """By the default of its schema, which is another one on the targets."""
+    for each in (database, *targets):
+        collation = "utf8mb4_bin" if each is database else "utf8mb4_general_ci"
+        each.admin.execute_raw(f"ALTER DATABASE {each.name} COLLATE {collation}")
+    feed = begin()
+    feed.wait_begun()
+    for number, sql in enumerate(MADE):
+        database.admin.execute_raw(sql.format(f"t{number}"))
+        for letter in "aA":
+            with suppress(SqlError):
+                database.admin.execute_raw(f"INSERT INTO t{number} (a) VALUES ('{letter}')")
+    database.admin.execute_raw("CREATE TABLE done (id INT)")
+    for target in targets:
+        with Consuming(feed.feed.address, target.url, "transaction", group=target.server.flavor) as one:
+            come(one, target)
+            wait_until(lambda: one.error or rows(target, "t6"), "rows do not come", 30)  # noqa: B023
+        for number in range(len(MADE)):
+            table = f"t{number}"
+            assert rows(target, table) == rows(database, table), MADE[number]
+            assert collations(target, table) == collations(database, table), MADE[number]
+    assert len(rows(database, "t0")) == 2
+
+
+def collations(database: Database, table: str) -> list[Any]:
+    sql = "SELECT column_name, collation_name FROM information_schema.columns WHERE table_schema=%s AND table_name=%s"
+    return sorted(database.admin.rows(sql, (database.name, table)))
+
+
+@pytest.mark.either
+def test_a_key_under_a_collation_that_the_target_does_not_have_is_made_by_hand(
+    kafka: Cluster, database: Database
+) -> None:
+    with connect(database.server.plain(database.server.url(database.name))) as session:
+        layout.complete(session)
+    here, other = database.name, Spoken(sql_mode="", collation="utf8mb4_tlh_ci", utf8mb4="utf8mb4_tlh_ci")
+    feed = FeedWriter(kafka, 1)
+    with feed.transaction():
+        feed.ddl(1, here, "CREATE TABLE u (id INT PRIMARY KEY, a TEXT, KEY (a(5))) CHARSET=utf8mb4", spoken=other)
+        feed.ddl(2, here, "CREATE TABLE p (id INT PRIMARY KEY) PARTITION BY HASH (id)", spoken=other)
+        feed.ddl(3, here, "CREATE TABLE t (a VARCHAR(9) PRIMARY KEY)", spoken=other)
+        feed.ddl(4, here, "ALTER TABLE u ADD b CHAR(9) CHARACTER SET utf8mb4, ADD UNIQUE (b)", spoken=other)
+        feed.ddl(5, here, "CREATE TABLE done (id INT)")
+        feed.resolved(5)
+    by_hand = "CREATE TABLE t (a VARCHAR(9) COLLATE utf8mb4_bin PRIMARY KEY)", "ALTER TABLE u ADD b BINARY(9) UNIQUE"
+    for sql in by_hand:
+        assert "on the source utf8mb4_tlh_ci" in str(Consuming(feed.address(), database.url, "row").failed())
+        database.admin.execute_raw(sql)
+    with Consuming(feed.address(), database.url, "row") as one:
+        come(one, database)
+    assert has(database, "p")
 
 
 @pytest.mark.either

@@ -60,7 +60,7 @@ class Source:
     snapshot: Snapshot | None = None
     is_folded: bool = False
     check_ddl: Callable[[Ddl], None] = lambda ddl: None
-    spoken: Callable[[Mapping[str, Any]], Header] = lambda session: Spoken().header
+    spoken: Callable[[Mapping[str, Any]], Header] = lambda said: Spoken().header
 
 
 class Mark(NamedTuple):

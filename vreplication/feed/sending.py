@@ -43,7 +43,7 @@ class Sending:
     def tags(self, piece: Piece) -> tuple[Header, ...]:
         """Of each message of the transaction; of a DDL also what its session was."""
         found = ("vr-source", self.name.encode()), ("vr-gtid", piece.gtid.encode())
-        return (*found, self.source.spoken(piece.changes[0].after["session"])) if piece.is_ddl else found
+        return (*found, self.source.spoken(piece.changes[0].after)) if piece.is_ddl else found
 
     @property
     def assigned(self) -> int:

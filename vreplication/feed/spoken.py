@@ -50,13 +50,16 @@ class Spoken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """sql_mode: names, with one of TIME_TRUNCATE_FRACTIONAL and TIME_ROUND_FRACTIONAL; None: not told.
 
     time_zone: '' where the statement asked for none. system_zone: which zone SYSTEM is, as of `zone_of_system`.
-    explicit_timestamps: explicit_defaults_for_timestamp; None: not told.
+    explicit_timestamps: explicit_defaults_for_timestamp; None: not told. collation: the default of the schema of a
+    table that is made, as it is by now. utf8mb4: the one of that character set, where the statement has it.
     """
 
     sql_mode: str | None = None
     time_zone: str = ""
     system_zone: str = ""
     explicit_timestamps: bool | None = None
+    collation: str = ""
+    utf8mb4: str = ""
 
     @property
     def header(self) -> tuple[str, bytes]:
@@ -72,7 +75,14 @@ def read(data: bytes) -> Spoken:
 
 
 def spoken(source: Session, said: Mapping[str, Any]) -> Spoken:
-    """said: as of `Definition.session`. An online DDL of ours converted as a new session of the server would."""
+    """said: fields of the Definition. An online DDL of ours converted as a new session of the server would."""
+    told = msgspec.structs.replace(_session(source, said["session"]), collation=_of_schema(source, said))
+    if said["what"] != "TABLE" or "utf8mb4" not in said["sql"].lower():
+        return told
+    return msgspec.structs.replace(told, utf8mb4=_of_utf8mb4(source, said["session"]))
+
+
+def _session(source: Session, said: Mapping[str, Any]) -> Spoken:
     if not said:
         mode, zone = source.rows("SELECT @@GLOBAL.sql_mode, @@GLOBAL.time_zone")[0]
         names = [name for name in str(mode).split(",") if name]
@@ -96,6 +106,34 @@ def _explicit(source: Session, said: Mapping[str, Any]) -> bool | None:
 def _may_set_timestamps(source: Session) -> bool:
     sql = "SELECT VARIABLE_SCOPE FROM information_schema.SYSTEM_VARIABLES WHERE VARIABLE_NAME=%s"
     return bool(source.value(sql, ("EXPLICIT_DEFAULTS_FOR_TIMESTAMP",)) == "SESSION")
+
+
+# Collations.
+
+
+def _of_schema(source: Session, said: Mapping[str, Any]) -> str:
+    """The log does not tell it."""
+    if (said["verb"], said["what"]) != ("CREATE", "TABLE") or not said["tables"]:
+        return ""
+    sql = "SELECT DEFAULT_COLLATION_NAME FROM information_schema.SCHEMATA WHERE SCHEMA_NAME=%s"
+    return str(source.value(sql, (said["tables"][0][0],)) or "")
+
+
+def _of_utf8mb4(source: Session, said: Mapping[str, Any]) -> str:
+    if number := said.get("utf8mb4"):
+        return str(source.value("SELECT COLLATION_NAME FROM information_schema.COLLATIONS WHERE ID=%s", (number,)))
+    return default_of_utf8mb4(source)
+
+
+def default_of_utf8mb4(session: Session) -> str:
+    """Of a CHARACTER SET utf8mb4 without a COLLATE, in a new session there."""
+    if not is_mariadb(session):
+        return str(session.value("SELECT @@GLOBAL.default_collation_for_utf8mb4"))
+    sql = (
+        "SELECT COLLATION_NAME FROM information_schema.COLLATIONS"
+        " WHERE CHARACTER_SET_NAME='utf8mb4' AND IS_DEFAULT='Yes'"
+    )
+    return str(session.value(sql))
 
 
 # SQL modes.

@@ -19,7 +19,7 @@ from vreplication import names
 from vreplication.binlog.definitions import Definition, definition
 from vreplication.cutover.identity import table_identity
 from vreplication.errors import Terminal
-from vreplication.feed.consume import own_values, repeated
+from vreplication.feed.consume import collated, own_values, repeated
 from vreplication.feed.consume.listener import Ddl
 from vreplication.feed.consume.speaking import as_the_source, query_of
 from vreplication.mysql.quoting import ident
@@ -90,6 +90,7 @@ def _execute(session: Session, ddl: Ddl, said: Definition | None, *, is_again: b
         try:
             _use(session, ddl.schema)
             _go_back(session, ddl.t)
+            ddl = collated.as_the_source(session, ddl, said)
             session.execute_raw(ddl.sql)
         except SqlError as error:
             is_done = error.code in _DONE_BEFORE and (

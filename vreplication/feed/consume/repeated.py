@@ -26,7 +26,7 @@ from vreplication.schema.model import Table
 from vreplication.schema.shadow import comparable
 from vreplication.schema.written import cut_at_commas
 
-_TRIAL = "vreplication_trial"
+TRIAL = "vreplication_trial"
 _NO_SUCH_KEY = 1091
 _KEY_KINDS = ("UNIQUE", "FULLTEXT", "SPATIAL", "INDEX", "KEY")
 
@@ -44,7 +44,7 @@ def is_there(session: Session, ddl: Ddl, said: Definition, code: int) -> bool:
 
 def _makes_the_same(session: Session, ddl: Ddl, said: Definition) -> bool:
     schema, table = said.tables[0]
-    trial = qualified(schema, _TRIAL)
+    trial = qualified(schema, TRIAL)
     sql, (start, end) = ddl.sql, place_of_name(cut_of(ddl), said)
     is_new = (said.verb, said.what) == ("CREATE", "TABLE")
     if is_new and session.value(f"SELECT 1 FROM {qualified(schema, table)} LIMIT 1") is not None:
@@ -54,9 +54,9 @@ def _makes_the_same(session: Session, ddl: Ddl, said: Definition) -> bool:
             session.execute_raw(f"CREATE TEMPORARY TABLE {trial}{sql[end:]}")
         else:
             session.execute_raw(f"CREATE TEMPORARY TABLE {trial} LIKE {qualified(schema, table)}")
-            _undo(session, introspect_temporary(session, schema, _TRIAL), sql[:start], sql[end:], said)
+            _undo(session, introspect_temporary(session, schema, TRIAL), sql[:start], sql[end:], said)
             session.execute_raw(f"{sql[:start]}{trial}{sql[end:]}")
-        return _lines(session, schema, _TRIAL) == _lines(session, schema, table)
+        return _lines(session, schema, TRIAL) == _lines(session, schema, table)
     finally:
         # TEMPORARY, for without the word a table of the target's own that has this name would go.
         session.execute_raw(f"DROP TEMPORARY TABLE IF EXISTS {trial}")

@@ -1,0 +1,170 @@
+"""A DDL that leaves the collation of text to the server: the source's own are written into it.
+
+Under another default two keys of the source's may be one to the target, and one row of them is gone without a word.
+
+Only a new table's default and utf8mb4 are looked at: a new column takes its table's default, which is the source's by
+then, and what other character sets have for a default is the same on both flavors.
+
+What must stay true: what the statement says itself is left as it is; where the target has no such collation, no table
+gets a unique key of text under one that the server chose.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Iterator
+
+from vreplication.binlog.definitions import Definition
+from vreplication.errors import Refused, Terminal
+from vreplication.feed.consume.listener import Ddl
+from vreplication.feed.consume.repeated import TRIAL, place_of_name
+from vreplication.feed.consume.speaking import cut_of
+from vreplication.feed.spoken import default_of_utf8mb4
+from vreplication.mysql.quoting import qualified
+from vreplication.mysql.session import Session, SqlError
+from vreplication.mysql.text import Token, Unreadable
+from vreplication.schema.introspect import introspect_temporary
+from vreplication.schema.model import Table
+
+_CHARSET = "utf8mb4"
+"""The one whose default collation differs between the flavors, and may be set on MySQL."""
+_BEHIND_OPTIONS = ("PARTITION", "AS", "SELECT", "WITH", "VALUES", "IGNORE", "REPLACE", "START")
+_TEXTS = (
+    *("CHAR", "VARCHAR", "CHARACTER", "VARCHARACTER", "NCHAR", "NVARCHAR", "NATIONAL", "ENUM", "SET", "LONG"),
+    *("TEXT", "TINYTEXT", "MEDIUMTEXT", "LONGTEXT", "CONVERT"),
+)
+_QUERY = ("SELECT", "WITH", "VALUES")
+_KNOWN = (
+    "SELECT 1 FROM information_schema.COLLATIONS WHERE COLLATION_NAME=%s",
+    "SELECT 1 FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY WHERE FULL_COLLATION_NAME=%s",
+)
+
+
+def as_the_source(session: Session, ddl: Ddl, said: Definition | None) -> Ddl:
+    """With the source's collations in its text. Raises Terminal."""
+    if said is None or said.what != "TABLE" or said.verb not in ("CREATE", "ALTER") or not said.tables:
+        return ddl
+    try:
+        wanted = list(_wanted(session, ddl, said))
+        unknown = [each for _, each in wanted if not _is_known(session, each)]
+        if unknown and _makes_a_key_of_text(session, ddl, said):
+            raise _refused(ddl, unknown[0])
+    except Unreadable:
+        return ddl
+    sql = ddl.sql
+    for place, collation in sorted(wanted, reverse=True):
+        if collation not in unknown:
+            sql = f"{sql[:place]} COLLATE {collation}{sql[place:]}"
+    return ddl._replace(sql=sql)
+
+
+def _wanted(session: Session, ddl: Ddl, said: Definition) -> Iterator[tuple[int, str]]:
+    """Where a collation is to be written that the target would not choose. Raises Unreadable."""
+    told, cut = ddl.spoken, cut_of(ddl)
+    _, end = place_of_name(cut, said)
+    rest = [each for each in cut if each.start >= end]
+    if said.verb == "CREATE" and told.collation and told.collation != _of_schema(session, said.tables[0][0]):
+        place = _place_of_options(rest, end)
+        if place is not None:
+            yield place, told.collation
+    if told.utf8mb4 and told.utf8mb4 != _of_charset(session):
+        yield from ((each.end, told.utf8mb4) for each in _bare_charsets(rest))
+
+
+def _place_of_options(rest: list[Token], end: int) -> int | None:
+    """Where a table's options begin; None: it names a character set, or is made like another one."""
+    if any(each.is_word("LIKE") for each in rest[:2]):
+        return None
+    behind = rest
+    if rest and rest[0].is_punct("(") and not rest[1].is_word(*_QUERY):
+        last = _closing(rest)
+        end, behind = rest[last].end, rest[last + 1 :]
+    options = list(itertools.takewhile(lambda each: not each.is_word(*_BEHIND_OPTIONS), behind))
+    return None if any(each.is_word("COLLATE", "CHARSET", "CHARACTER") for each in options) else end
+
+
+def _closing(rest: list[Token]) -> int:
+    depth = 0
+    for at, each in enumerate(rest):
+        depth += each.is_punct("(") - each.is_punct(")")
+        if depth == 0:
+            return at
+    raise Unreadable("a parenthesis is not closed")
+
+
+def _bare_charsets(rest: list[Token]) -> Iterator[Token]:
+    """Each utf8mb4 of CHARSET=utf8mb4 and CHARACTER SET utf8mb4 without a COLLATE up to the next comma."""
+    for at, each in enumerate(rest):
+        if each.value.lower() != _CHARSET or not _is_charset(rest[max(0, at - 3) : at]):
+            continue
+        clause = itertools.takewhile(lambda each: not each.is_punct(",", ")"), rest[at:])
+        if not any(each.is_word("COLLATE") for each in clause):
+            yield each
+
+
+def _is_charset(before: list[Token]) -> bool:
+    words = before[:-1] if before and before[-1].is_punct("=") else before
+    return bool(words) and (
+        words[-1].is_word("CHARSET") or (words[-1].is_word("SET") and words[-2].is_word("CHARACTER"))
+    )
+
+
+# What the target has.
+
+
+def _of_schema(session: Session, schema: str) -> str:
+    sql = "SELECT DEFAULT_COLLATION_NAME FROM information_schema.SCHEMATA WHERE SCHEMA_NAME=%s"
+    return str(session.value(sql, (schema,)))
+
+
+def _of_charset(session: Session) -> str:
+    return session.lasting("default of utf8mb4", lambda: default_of_utf8mb4(session))
+
+
+def _is_known(session: Session, collation: str) -> bool:
+    for sql in _KNOWN:
+        # Only MariaDB has the second column.
+        with contextlib.suppress(SqlError):
+            if session.value(sql, (collation,)) is not None:
+                return True
+    return False
+
+
+def _makes_a_key_of_text(session: Session, ddl: Ddl, said: Definition) -> bool:
+    """Under a collation that the target has chosen, or it cannot be told."""
+    _, end = place_of_name(cut := cut_of(ddl), said)
+    if not any(each.is_word(*_TEXTS) for each in cut if each.start >= end):
+        return False
+    chosen = _of_schema(session, said.tables[0][0]), _of_charset(session)
+    try:
+        table = _tried(session, ddl, said)
+    except (SqlError, Refused):
+        return True
+    names = {name for key in table.keys if key.is_unique for name in key.columns if name}
+    return any(column.collation in chosen for column in table.columns if column.name in names)
+
+
+def _tried(session: Session, ddl: Ddl, said: Definition) -> Table:
+    """On a temporary table."""
+    schema, table = said.tables[0]
+    trial = qualified(schema, TRIAL)
+    start, end = place_of_name(cut_of(ddl), said)
+    try:
+        if said.verb == "CREATE":
+            session.execute_raw(f"CREATE TEMPORARY TABLE {trial}{ddl.sql[end:]}")
+        else:
+            session.execute_raw(f"CREATE TEMPORARY TABLE {trial} LIKE {qualified(schema, table)}")
+            session.execute_raw(f"{ddl.sql[:start]}{trial}{ddl.sql[end:]}")
+        return introspect_temporary(session, schema, TRIAL)
+    finally:
+        session.execute_raw(f"DROP TEMPORARY TABLE IF EXISTS {trial}")
+
+
+def _refused(ddl: Ddl, collation: str) -> Terminal:
+    return Terminal(
+        f"A DDL of the feed leaves the collation of a unique key to the server, on the source {collation}, which the"
+        f" target does not have: two keys may be one there, and a row be lost. It is: {ddl.sql[:500]}",
+        cure="Make the table, or that change, on the target by hand, under a collation that tells apart what the"
+        " source's does; then start the consumer again.",
+    )
