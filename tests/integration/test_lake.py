@@ -18,6 +18,7 @@ from vreplication.feed.lake.manifest import Store
 from vreplication.feed.large import Fit, parse
 from vreplication.feed.layout import Layout
 from vreplication.feed.messages import Encoded
+from vreplication.feed.spoken import Spoken
 from vreplication.schema.model import Column
 
 pytestmark = [pytest.mark.spark, pytest.mark.either]
@@ -315,7 +316,9 @@ def test_names_move_and_tables_end(kafka: Cluster, lakes: LakeServer, lake: Path
         feed.ddl(9, "shop", "ALTER TABLE t RENAME TO u, ADD INDEX (a)")
         feed.ddl(10, "shop", "CREATE TABLE IF NOT EXISTS u (id INT PRIMARY KEY)")
         feed.row(1, u, 11, None, (5, 5))
-        feed.resolved(11)
+        # Another one, of a server that tells them apart, of which no row has come.
+        feed.ddl(12, "shop", "DROP TABLE U", spoken=Spoken(is_folded=False))
+        feed.resolved(12)
     lakes.fill(feed.address(), lake)
     assert (read(lakes, lake, at=6), read(lakes, lake, at=8)) == ([], [(4, 4)])
     assert read(lakes, lake, table="shop.u", at=7) == [(1, 5)]

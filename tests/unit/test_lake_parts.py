@@ -199,6 +199,16 @@ def test_names_that_differ_in_case_are_two_tables(statement: str, order: tuple[s
     assert names(catalog) == {"s.orders": rows_of(catalog, "orders"), "s.x": numbers[order.index("Orders")]}
 
 
+@pytest.mark.parametrize("sql", ["DROP TABLE Orders", "RENAME TABLE Orders TO x", "TRUNCATE Orders", "DROP DATABASE S"])
+def test_a_table_of_which_nothing_has_come_is_not_one_that_differs_in_case(sql: str) -> None:
+    """Where the feed tells that the source keeps them apart; else, and without a word of it, they may be one."""
+    for is_folded in (False, True):
+        catalog = Catalog(EMPTY)
+        number = rows_of(catalog, "orders")
+        catalog.run(Statement(t=5, schema="s", sql=sql, is_folded=is_folded))
+        assert (names(catalog) == {"s.orders": number}) is not is_folded
+
+
 def test_names_that_are_the_same_to_the_server_are_one_table() -> None:
     """It keeps them in lower case, and statements say them as they like."""
     catalog = Catalog(EMPTY)

@@ -52,6 +52,7 @@ class Spoken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     time_zone: '' where the statement asked for none. system_zone: which zone SYSTEM is, as of `zone_of_system`.
     explicit_timestamps: explicit_defaults_for_timestamp; None: not told. collation: the default of the schema of a
     table that is made, as it is by now. utf8mb4: the one of that character set, where the statement has it.
+    is_folded: names of tables that differ in case alone are one to the source; None: not told.
     """
 
     sql_mode: str | None = None
@@ -60,6 +61,7 @@ class Spoken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     explicit_timestamps: bool | None = None
     collation: str = ""
     utf8mb4: str = ""
+    is_folded: bool | None = None
 
     @property
     def header(self) -> tuple[str, bytes]:
@@ -76,7 +78,9 @@ def read(data: bytes) -> Spoken:
 
 def spoken(source: Session, said: Mapping[str, Any]) -> Spoken:
     """said: fields of the Definition. An online DDL of ours converted as a new session of the server would."""
-    told = msgspec.structs.replace(_session(source, said["session"]), collation=_of_schema(source, said))
+    folds = source.lasting("folded", lambda: int(source.value("SELECT @@lower_case_table_names")))
+    more = {"collation": _of_schema(source, said), "is_folded": bool(folds)}
+    told = msgspec.structs.replace(_session(source, said["session"]), **more)
     if said["what"] != "TABLE" or "utf8mb4" not in said["sql"].lower():
         return told
     return msgspec.structs.replace(told, utf8mb4=_of_utf8mb4(source, said["session"]))

@@ -30,11 +30,12 @@ _SAME: tuple[Callable[[str], str], ...] = (str, str.lower)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """A DDL of the feed. schema: its session's."""
+    """A DDL of the feed. schema: its session's. is_folded: as of `Spoken`."""
 
     t: int
     schema: str
     sql: str
+    is_folded: bool | None = None
 
 
 class Catalog:
@@ -43,6 +44,8 @@ class Catalog:
     def __init__(self, manifest: Manifest) -> None:
         self.names = list(manifest.names)
         self.tables = dict(manifest.tables)
+        self._is_folded: bool | None = None
+        """As of the statement that is being run."""
 
     def find(self, schema: str, name: str) -> int | None:
         found = self._find((schema, name))
@@ -78,8 +81,12 @@ class Catalog:
 
     def run(self, statement: Statement) -> None:
         said = _read(statement)
-        if said is None:
-            return
+        if said is not None:
+            self._is_folded = statement.is_folded
+            self._run(said, statement)
+            self._is_folded = None
+
+    def _run(self, said: Definition, statement: Statement) -> None:
         if said.verb == "RENAME":
             self._swap(said, statement)
         elif said.verb == "CREATE" and said.what == "TABLE":
@@ -105,9 +112,13 @@ class Catalog:
         return any(each.rows is not None and _has_capitals(each.rows) for each in self.names)
 
     def _find(self, pair: Pair, *, has_rows: bool = True) -> int | None:
-        """As the server may: where no name is the same, one that differs in case. has_rows: also what has some."""
+        """As the server does, or may if the feed does not tell: where no name is the same, one that differs in case.
+
+        has_rows: also what has some.
+        """
         is_of_rows = not has_rows
-        ways = _SAME[:1] if self._keeps_case or (is_of_rows and _has_capitals(pair)) else _SAME
+        guessed = not (self._keeps_case or (is_of_rows and _has_capitals(pair)))
+        ways = _SAME if (guessed if self._is_folded is None else self._is_folded) else _SAME[:1]
         return next((at for same in ways if (at := self._at(pair, same, has_rows=has_rows)) is not None), None)
 
     def _at(self, pair: Pair, same: Callable[[str], str], *, has_rows: bool = True) -> int | None:
@@ -142,7 +153,8 @@ class Catalog:
 
     def _drop_schema(self, schema: str, t: int) -> None:
         # Also where one is called exactly so: others may have come under another spelling of the same schema.
-        same = _SAME[0 if self._keeps_case else -1]
+        is_folded = not self._keeps_case if self._is_folded is None else self._is_folded
+        same = str.lower if is_folded else str
         for at, each in self._live:
             if same(each.schema) == same(schema):
                 self._end_at(at, t)

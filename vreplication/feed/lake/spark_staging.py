@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from vreplication.errors import Terminal
+from vreplication.feed import spoken
 from vreplication.feed.claims import Fetcher
 from vreplication.feed.formats.open import begins_generation, read_admin, read_ddl
 from vreplication.feed.lake.ddl import Statement
@@ -24,7 +25,7 @@ from vreplication.feed.lake.manifest import Place
 
 SCHEMA = (
     "p INT, o BIGINT, kind STRING, t BIGINT, seq BIGINT, n BIGINT, gen BIGINT, i INT, m INT, key STRING, value BINARY,"
-    " claim STRING, bare BOOLEAN"
+    " claim STRING, bare BOOLEAN, session STRING"
 )
 _AGAIN = "Begin a new feed into another topic, and a new lake."
 _HEADERS = "map_from_entries(transform(headers, h -> struct(h.key AS name, cast(h.value AS STRING) AS text))) AS h"
@@ -32,7 +33,13 @@ _STAGED = (
     *("p", "o", "h['vr-kind'] AS kind"),
     *(f"try_cast(h['vr-{name}'] AS BIGINT) AS {name}" for name in ("t", "seq", "n", "gen")),
     *(f"try_cast(split_part(h['vr-part'], '/', {at}) AS INT) AS {name}" for at, name in ((1, "i"), (2, "m"))),
-    *("key", "value", "h['vr-claim-check'] AS claim", "h['vr-key-only'] IS NOT NULL AS bare"),
+    *(
+        "key",
+        "value",
+        "h['vr-claim-check'] AS claim",
+        "h['vr-key-only'] IS NOT NULL AS bare",
+        "h['vr-session'] AS session",
+    ),
 )
 _BEFORE = "ORDER BY o ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
 _COUNTED = "kind IN ('row', 'ddl', 'admin')"
@@ -197,7 +204,8 @@ class Staging:
             if len(pieces) == (each.m or 1):
                 value = b"".join(self._pieces.pop((each.p, each.t)))
                 schema, sql = read_ddl(each.key.encode(), value)
-                self.statements[each.t] = Statement(t=each.t, schema=schema, sql=sql)
+                told = spoken.read((each.session or "").encode())
+                self.statements[each.t] = Statement(t=each.t, schema=schema, sql=sql, is_folded=told.is_folded)
 
     # What may be applied.
 
