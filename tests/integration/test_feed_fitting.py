@@ -7,12 +7,15 @@ from typing import Any
 
 import pytest
 
-from sandbox.databases import Database
+from sandbox.binaries import FLAVORS
+from sandbox.databases import Database, create_database
 from tests.support.feed_producer import layout_of
+from tests.support.private_server import private_server
 from vreplication.errors import Terminal
 from vreplication.feed.consume.rows import Target
 from vreplication.feed.consume.waiting import Waiting
 from vreplication.feed.formats.open import Open
+from vreplication.feed.layout import Layout
 from vreplication.feed.messages import Place, Row
 from vreplication.mysql.session import Session, connect
 
@@ -48,9 +51,7 @@ def write(database: Database, session: Session, source: str, target: str, value:
         database.admin.execute_raw(f"DROP TABLE IF EXISTS {table}")
         database.admin.execute_raw(f"CREATE TABLE {table} (id INT PRIMARY KEY, v {column})")
     layout = replace(layout_of(database.admin, database.name, "s"), table="t")
-    (sent,) = Open().row(Row(layout=layout, place=Place(1, 0), before=None, after=(1, value)))
-    key, row = sent.key or b"", sent.value or b""
-    Target(session).write([Waiting(1, 0, True, 0, 0, key, row)])
+    Target(session).write([_row(layout, value)])
 
 
 def test_what_would_be_stored_otherwise_ends_it(database: Database) -> None:
@@ -63,3 +64,24 @@ def test_what_would_be_stored_otherwise_ends_it(database: Database) -> None:
         for case in ALIKE:
             write(database, session, *case)
             assert database.admin.value("SELECT COUNT(*) FROM t") == 1, case
+
+
+@pytest.mark.parametrize("flavor", FLAVORS)
+def test_two_tables_that_are_one_to_the_target_end_it(flavor: str) -> None:
+    """A source tells Orders from orders; the target keeps names in lower case. One in capitals alone is no harm."""
+    with private_server(flavor, {"lower_case_table_names": 1}) as server:
+        database = create_database(server, "shop")
+        database.admin.execute_raw("CREATE TABLE Orders (id INT PRIMARY KEY, v INT)")
+        named = layout_of(database.admin, "shop", "orders")
+        rows = [_row(replace(named, number=at, table=name), 7, at) for at, name in enumerate(("Orders", "orders"))]
+        with connect(database.url) as session:
+            target = Target(session)
+            target.write(rows[:1])
+            with pytest.raises(Terminal, match=r"rows of shop.Orders and of shop.orders, which are one table"):
+                target.write(rows[1:])
+        assert database.admin.rows("SELECT id FROM orders") == [(0,)]
+
+
+def _row(layout: Layout, value: Any, key: int = 1) -> Waiting:
+    (sent,) = Open().row(Row(layout=layout, place=Place(1, 0), before=None, after=(key, value)))
+    return Waiting(1, 0, True, 0, 0, sent.key or b"", sent.value or b"")

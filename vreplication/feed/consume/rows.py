@@ -141,11 +141,13 @@ class Target:
         self._asking = asking or Asking()
         self._tables: dict[tuple[str, str], Table] = {}
         self._plans: dict[tuple[Any, ...], _Plan] = {}
+        self._spellings: dict[tuple[str, str], tuple[str, str]] = {}
 
     def forget(self) -> None:
         """A DDL has been run."""
         self._tables.clear()
         self._plans.clear()
+        self._spellings.clear()
 
     def write(self, rows: Iterable[Waiting]) -> None:
         """In a transaction. Raises LockWait, Terminal."""
@@ -212,6 +214,7 @@ class Target:
     def _table(self, schema: str, name: str) -> Table:
         found = self._tables.get((schema, name))
         if found is None:
+            self._check_spelling(schema, name)
             try:
                 found = introspect(self._session, schema, name)
             except Refused:
@@ -221,6 +224,15 @@ class Target:
                 ) from None
             self._tables[schema, name] = found
         return found
+
+    def _check_spelling(self, schema: str, name: str) -> None:
+        """Two tables that differ in case alone are one where the server keeps names in lower case. Raises Terminal."""
+        known = self._spellings.setdefault((schema.lower(), name.lower()), (schema, name))
+        if known != (schema, name) and int(self._session.value("SELECT @@lower_case_table_names")):
+            raise Terminal(
+                f"The feed has rows of {'.'.join(known)} and of {schema}.{name}, which are one table on the target.",
+                cure="Leave one out of the feed, or use a target with lower_case_table_names=0.",
+            )
 
 
 def _has_key(table: Table, key: tuple[str, ...]) -> bool:
