@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from sandbox.databases import Database
 from tests.support.families import HOMES, PEOPLE, PETS, Families
 from tests.support.flow import begin, paused_at, wait_reached, wait_until
+from vreplication.cutover import foreign
 from vreplication.mysql.quoting import ident
 from vreplication.mysql.session import connect
+from vreplication.state.workflows import WorkflowRow
 
 pytestmark = pytest.mark.usefixtures("quick")
 
@@ -113,3 +117,26 @@ def test_what_cannot_go_over_is_refused_by_name(database: Database) -> None:
     assert "to itself" in refused(database, HOMES)
     admin.execute_raw(f"REVOKE RELOAD ON *.* FROM '{database.user}'@'%'")
     assert "RELOAD" in refused(database, PEOPLE)
+
+
+@pytest.mark.only_on("mariadb")
+def test_a_session_that_puts_keys_back_goes_on_with_its_own_settings(database: Database) -> None:
+    """A preparation that was cut short is undone and begun again in one session, whose ALTER is to be checked."""
+    admin = database.admin
+    for sql in ("CREATE TABLE p (id INT PRIMARY KEY)", "CREATE TABLE c (id INT PRIMARY KEY, p INT, KEY (p))"):
+        admin.execute_raw(sql)
+    admin.execute_raw("CREATE TABLE p_new LIKE p")
+    admin.execute_raw("ALTER TABLE c ADD CONSTRAINT k__vr FOREIGN KEY (p) REFERENCES p_new (id)")
+    row = SimpleNamespace(
+        spec={"foreign_keys": "rebuild"},
+        source_schema=database.name,
+        source_table="p",
+        shadow_table="p_new",
+        retired_table="p_old",
+    )
+    with connect(database.url) as session:
+        settings = "SELECT @@SESSION.foreign_key_checks, @@SESSION.lock_wait_timeout"
+        before = session.rows(settings)
+        foreign.undo_now(session, cast(WorkflowRow, row))
+        assert session.rows(settings) == before
+    assert "CONSTRAINT `k` FOREIGN KEY (`p`) REFERENCES `p` (`id`)" in admin.rows("SHOW CREATE TABLE c")[0][1]

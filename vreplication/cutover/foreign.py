@@ -15,13 +15,13 @@ What must stay true:
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from vreplication.cutover.identity import table_identity
 from vreplication.cutover.waiter import Waiter
 from vreplication.errors import Terminal, VReplicationError
 from vreplication.mysql.quoting import qualified
-from vreplication.mysql.session import LockWait, Session, SqlError, connect
+from vreplication.mysql.session import ConnectionLost, LockWait, Session, SqlError, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.pausepoints import reach
 from vreplication.planning.foreign import Family, family, referring
@@ -195,8 +195,8 @@ def undo_now(session: Session, row: WorkflowRow) -> None:
     """Once. Raises LockWait when somebody uses one of the tables."""
     if not is_asked(row) or not exists(session, *_shadow(row)):
         return
-    _prepare(session)
-    _put_back(session, row)
+    with _unchecked(session):
+        _put_back(session, row)
 
 
 def _put_back(session: Session, row: WorkflowRow) -> None:
@@ -206,9 +206,17 @@ def _put_back(session: Session, row: WorkflowRow) -> None:
     _drop_all(session, _shadow(row))
 
 
-def _prepare(session: Session) -> None:
+@contextlib.contextmanager
+def _unchecked(session: Session) -> Iterator[None]:
+    """Inside the block keys are made without a look at the rows; behind it the session is as it was."""
+    checks, seconds = session.rows("SELECT @@SESSION.foreign_key_checks, @@SESSION.lock_wait_timeout")[0]
     # With checks an ALTER of a key reads all rows of the child, and is refused as INSTANT.
     session.execute_raw(f"SET SESSION foreign_key_checks=0, lock_wait_timeout={WAIT_SECONDS}")
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ConnectionLost):
+            session.execute_raw(f"SET SESSION foreign_key_checks={checks}, lock_wait_timeout={seconds}")
 
 
 def check_none(session: Session, row: WorkflowRow) -> None:
@@ -230,11 +238,15 @@ def finish(url: SourceUrl, row: WorkflowRow, wait: Waiting) -> None:
 
 
 def _finish(session: Session, row: WorkflowRow) -> None:
-    _prepare(session)
-    # Before the names: a schema has each name once, and the old table's keys have them still.
-    if table_identity(session, *_retired(row), True) == row.source_identity:
-        _drop_all(session, _retired(row))
-    _follow(session, row)
+    with _unchecked(session):
+        # Before the names: a schema has each name once, and the old table's keys have them still.
+        if table_identity(session, *_retired(row), True) == row.source_identity:
+            _drop_all(session, _retired(row))
+        _follow(session, row)
+        _name(session, row)
+
+
+def _name(session: Session, row: WorkflowRow) -> None:
     found = family(session, _table(row), is_mariadb=True)
     for key in (*found.own, *found.theirs):
         if key.is_moved:
