@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from sandbox.databases import Database
 from tests.support import local_spark
 from tests.support.flow import contents, paused_at, pauses, wait_reached, wait_until
 from tests.support.moving import Move, begin, quick, route_of
@@ -160,23 +161,49 @@ def test_an_original_whose_other_name_is_taken_stays_denied(pair: Pair) -> None:
     assert pair.source.admin.value(f"SELECT COUNT(*) FROM {taken}") == ROWS
 
 
+@contextlib.contextmanager
+def a_replica(database: Database) -> Iterator[None]:
+    """Inside the block the server applies what another one might send."""
+    follow, word, reset = FOLLOW[database.server.is_mariadb]
+    database.admin.execute_raw(follow)
+    try:
+        database.admin.execute_raw(f"START {word} SQL_THREAD")
+        yield
+    finally:
+        database.admin.execute_raw(f"STOP {word}")
+        database.admin.execute_raw(reset)
+
+
+def wait_not_begun(move: Move, side: Side, number: int) -> None:
+    words = f"the {side} is a replica"
+    wait_until(lambda: any(words in said for said in move.said), f"it was not seen: {move.said}")
+    found = move.state()
+    assert found is not None
+    assert found.number == number
+
+
 @BOTH_WAYS
 def test_a_source_that_has_become_a_replica_is_not_switched(pair: Pair) -> None:
     """As after a failover to another server, which the application writes to now."""
-    move, admin = at_the_gate(pair), pair.source.admin
-    follow, word, reset = FOLLOW[pair.source.server.is_mariadb]
-    admin.execute_raw(follow)
-    try:
-        admin.execute_raw(f"START {word} SQL_THREAD")
+    move = at_the_gate(pair)
+    with a_replica(pair.source):
         move.release()
-        wait_until(lambda: any("become a replica" in words for words in move.said), f"it was not seen: {move.said}")
-        found = move.state()
-        assert found is not None
-        assert found.number == 1
-    finally:
-        admin.execute_raw(f"STOP {word}")
-        admin.execute_raw(reset)
+        wait_not_begun(move, Side.SOURCE, 1)
     switched(pair, move)
+
+
+@BOTH_WAYS
+def test_a_target_that_has_become_a_replica_is_not_switched_back(pair: Pair) -> None:
+    """Rows that it replicates would be written there behind the switch, and stay there."""
+    fill(pair)
+    move = begin(pair, "t")
+    move.wait_serving(Side.TARGET, 2)
+    with a_replica(pair.target):
+        move.ask(moves.REVERSE)
+        wait_not_begun(move, Side.TARGET, 2)
+    move.wait_serving(Side.SOURCE, 3)
+    move.stop.set()
+    move.result()
 
 
 @pytest.mark.parametrize("pair", ["mysql-mariadb"], indirect=True)

@@ -130,9 +130,10 @@ def _replica(facts: MoveFacts, side: OneServer) -> Check:
             "Name the primary, or stop replication on this server for good.",
         )
     words = "is a replica" if running else "is set up as a replica, which is stopped"
+    back = " The way back waits until it replicates no more." if running and facts.spec.reverse else ""
     return warn(
         name,
-        f"The {side.role} {words}: changes that arrive that way have no fixed order with the moved tables.",
+        f"The {side.role} {words}: changes that arrive that way have no fixed order with the moved tables.{back}",
         "See that nothing replicates into the tables that move.",
     )
 

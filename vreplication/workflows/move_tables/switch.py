@@ -91,14 +91,13 @@ def switch(work: Work, is_asked: Callable[[], bool]) -> None:
 
 def _may_deny(work: Work) -> bool:
     """What a replica applies fires no trigger. The plan has refused a source that is one; it may have become one since,
-    by a failover to another server, and the application may be writing there.
+    by a failover to another server, and the application may be writing there. Of the target it only warns, which is
+    what has to be denied on the way back.
     """
-    if not streams.is_forward(work.number):
-        return True
     with connect(work.route.source, read_timeout=BEAT_SECONDS) as session:
         is_replica = any(map(replicas.is_at_work, replicas.channels(session)))
     if is_replica:
-        words = "the source has become a replica: what it replicates could not be denied"
+        words = f"the {streams.serving(work.number)} is a replica: what it replicates could not be denied"
         work.driver.notify(f"switch not begun: {words}")
         work.driver.report(waiting_for=words)
     return not is_replica
