@@ -313,6 +313,8 @@ def test_waits_for_a_branch_that_is_committed_but_not_visible(case: VerifyCase) 
     verdict = case.verify(check=check)
     assert looks > 20
     assert verdict.verdict == verdicts.CLEAN
+    left = case.copy.database.admin.rows(f"SELECT kind FROM {SIDECAR}.marker WHERE workflow='{WORKFLOW}'")
+    assert left == [], "each marker is taken back"
 
 
 @pytest.mark.slow

@@ -82,11 +82,16 @@ class Examiner:
 
     def _settle(self, applied: Applied) -> None:
         """A branch that is listed although its outcome is in the log is not visible yet (MariaDB, measured)."""
-        deadline = self.clock.monotonic() + PATIENCE_SECONDS
         # F1b: prepared, and yet not held by catch-up: its outcome is in the log, and what it wrote is on the target and
         # not yet to be seen on the source. Read now, the source would be called wrong.
-        pending = self._branches() - set(applied.branches)
-        marker = self.markers.write() if pending else ""
+        if pending := self._branches() - set(applied.branches):
+            marker = self.markers.write()
+            self._wait_for(pending, marker)
+            self.markers.remove(marker)
+
+    def _wait_for(self, pending: set[str], marker: str) -> None:
+        """marker: written after the branches were listed."""
+        deadline = self.clock.monotonic() + PATIENCE_SECONDS
         while pending := pending & self._branches():
             # One prepared behind the first marker: its outcome comes by the stream, as a later marker tells.
             later = self.markers.find_applied(marker)
