@@ -108,18 +108,18 @@ class Wire:
 
     def _begin(self, server_id: int, heartbeat_seconds: float) -> None:
         try:
-            with translated("dump"):
-                self._ask(server_id, heartbeat_seconds)
+            session = self._connected()
+            with translated("dump", session._connection):
+                self._ask(session, server_id, heartbeat_seconds)
             # The first event names the file; or it is the server's refusal.
             self._first = self.packet()
         except SqlError as error:
             self._refuse(error.code, error.message.removesuffix(f" ({error.code})"))
 
-    def _ask(self, server_id: int, heartbeat_seconds: float) -> None:
+    def _ask(self, session: Session, server_id: int, heartbeat_seconds: float) -> None:
         from pymysqlreplication import BinLogStreamReader
 
-        self._session = self._connected()
-        self.is_by_file = self.is_by_file and self._can_begin_by_file(self._session)
+        self.is_by_file = self.is_by_file and self._can_begin_by_file(session)
         reader = BinLogStreamReader(
             connection_settings={},
             server_id=server_id,
@@ -133,7 +133,7 @@ class Wire:
             **self._asked_place(),
         )
         if isinstance(self.start.gtids, MysqlGtids):
-            self._ask_by_gtids(reader, server_id, heartbeat_seconds, self.start.gtids, self._session)
+            self._ask_by_gtids(reader, server_id, heartbeat_seconds, self.start.gtids, session)
         else:
             # Its public way of connecting is to fetch an event, which connects anew whenever the connection is lost.
             reader._BinLogStreamReader__connect_to_stream()

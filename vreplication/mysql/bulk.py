@@ -58,7 +58,7 @@ class BulkInsert:
         self._connection: Any = session._connection
         self._types = b"".join(struct.pack("<BB", kind, 0) for kind in types)
         self.sql = sql
-        with translated(sql):
+        with translated(sql, self._connection):
             self._connection._execute_command(_PREPARE, sql)
             self._id = self._read_prepared()
 
@@ -74,7 +74,7 @@ class BulkInsert:
     def run(self, block: bytes) -> int:
         """Insert the rows of `block`; returns the affected rows. Warnings are then on the session, as always."""
         payload = struct.pack("<IH", self._id, _SEND_TYPES) + self._types + block
-        with translated(self.sql):
+        with translated(self.sql, self._connection):
             self._connection._execute_command(_BULK_EXECUTE, payload)
             return int(self._connection._read_query_result())
 

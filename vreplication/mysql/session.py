@@ -64,6 +64,7 @@ _LOST = frozenset(
 _RETRY = frozenset({1040, 1203, 1637, 3572, 1020})
 _LOGIN = frozenset({1044, 1045, 1049, 1130, 1698, 1251, 2059})
 _LOGIN_SECONDS = 10.0
+_URL_CURE = "Check its host, user and password: what is in them cannot be sent."
 _TLS_CURE = "Check ssl_ca, ssl_cert and ssl_key in the URL."
 _KEEPALIVE = (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4), ("TCP_USER_TIMEOUT", 30_000))
 """Seconds, but for the last: milliseconds that sent data may stay unacknowledged. Not every system has all of them."""
@@ -133,9 +134,12 @@ class Session:
             self._lasting[name] = ask()
         return self._lasting[name]  # type: ignore[no-any-return]
 
+    def _translated(self, sql: str) -> contextlib.AbstractContextManager[None]:
+        return translated(sql, self._connection)
+
     def rows(self, sql: str, args: Sequence[Any] | None = None) -> list[Row]:
         """Run a query and return all of its rows."""
-        with translated(sql), self._connection.cursor() as cursor:
+        with self._translated(sql), self._connection.cursor() as cursor:
             cursor.execute(sql, args)
             return list(cursor.fetchall())
 
@@ -158,7 +162,7 @@ class Session:
 
     def named_rows(self, sql: str, args: Sequence[Any] | None = None) -> list[dict[str, Any]]:
         """Rows as dictionaries, column names in lower case (information_schema differs between servers)."""
-        with translated(sql), self._connection.cursor() as cursor:
+        with self._translated(sql), self._connection.cursor() as cursor:
             cursor.execute(sql, args)
             names = [d[0].lower() for d in cursor.description or ()]
             return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
@@ -167,7 +171,7 @@ class Session:
         """Rows one at a time, never all in memory. Nothing else may run on this session until they are read to the
         end; who stops before that loses the connection.
         """
-        with contextlib.ExitStack() as undo, translated(sql):
+        with contextlib.ExitStack() as undo, self._translated(sql):
             # PyMySQL reads a result that is forgotten to its end: of a large table that would take hours, in a
             # destructor.
             undo.callback(self._abandon)
@@ -180,12 +184,12 @@ class Session:
 
     def execute(self, sql: str, args: Sequence[Any] | None = None) -> int:
         """Run a statement and return the number of affected rows."""
-        with translated(sql), self._connection.cursor() as cursor:
+        with self._translated(sql), self._connection.cursor() as cursor:
             return int(cursor.execute(sql, args))
 
     def execute_raw(self, sql: str | bytes) -> int:
         """As `execute`, for text that we built ourselves: no placeholders, no escaping."""
-        with translated(sql if isinstance(sql, str) else ""):
+        with self._translated(sql if isinstance(sql, str) else ""):
             return int(self._connection.query(sql))
 
     @property
@@ -207,7 +211,7 @@ class Session:
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
         """BEGIN … COMMIT; any exception rolls the whole transaction back. Raises Ambiguous on a lost COMMIT."""
-        with translated("BEGIN"):
+        with self._translated("BEGIN"):
             self._connection.begin()
         try:
             yield
@@ -218,14 +222,14 @@ class Session:
 
     def _commit(self) -> None:
         try:
-            with translated("COMMIT"):
+            with self._translated("COMMIT"):
                 self._connection.commit()
         except ConnectionLost as error:
             raise Ambiguous(f"The connection was lost while committing: {error.message}") from None
 
     def rollback(self) -> None:
         """Roll back; on a connection that is gone the server has done so already."""
-        with contextlib.suppress(VReplicationError), translated("ROLLBACK"):
+        with contextlib.suppress(VReplicationError), self._translated("ROLLBACK"):
             self._connection.rollback()
 
     def kill(self, connection_id: int) -> None:
@@ -399,18 +403,40 @@ def _sql_mode() -> str:
 
 
 @contextlib.contextmanager
-def translated(sql: str) -> Iterator[None]:
-    """Turn PyMySQL's exceptions into ours."""
+def translated(sql: str, connection: Any = None) -> Iterator[None]:
+    """Turn PyMySQL's exceptions into ours. connection: PyMySQL's, once there is one."""
     try:
         yield
     except pymysql.err.Error as error:
         raise _translate(error, sql) from None
-    except (OSError, AttributeError, ValueError) as error:
+    except OSError as error:
         if sql == "connect" and isinstance(error, (FileNotFoundError, PermissionError, ssl.SSLError)):
             # What is wrong with the socket PyMySQL tells in its own words; it has not come to that.
             raise Refused(f"The URL's files for TLS cannot be read: {error}.", cure=_TLS_CURE) from None
+        raise _lost(error) from None
+    except (AttributeError, ValueError) as error:
+        if connection is None or connection.open:
+            _give_up(connection, sql, error)
+            raise
         # PyMySQL's own state after a dropped socket: 'NoneType' object has no attribute 'read', closed file.
-        raise ConnectionLost(f"The connection to the server was lost ({type(error).__name__}).") from None
+        raise _lost(error) from None
+
+
+def _lost(error: Exception) -> ConnectionLost:
+    return ConnectionLost(f"The connection to the server was lost ({type(error).__name__}).")
+
+
+def _give_up(connection: Any, sql: str, error: Exception) -> None:
+    """A value that cannot be sent or read, or a fault: taken for a lost connection it would be tried again for ever.
+
+    Raises Refused where it is the URL's.
+    """
+    if connection is not None:
+        # The rest of an answer that could not be read would be taken for the next one's.
+        connection._force_close()
+    elif sql == "connect" and isinstance(error, ValueError):
+        # Its words may quote the password.
+        raise Refused(f"The URL cannot be used ({type(error).__name__}).", cure=_URL_CURE) from None
 
 
 def _translate(error: pymysql.err.Error, sql: str) -> VReplicationError:

@@ -1,0 +1,45 @@
+"""What an error of the driver is taken for: a connection that is lost is opened again, for as long as it takes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from sandbox.databases import Database
+from vreplication.errors import Refused
+from vreplication.mysql.session import ConnectionLost, connect
+
+
+def test_a_stream_that_is_closed_is_a_lost_connection(database: Database) -> None:
+    """As another thread does that ends what this one waits for."""
+    with connect(database.url) as session:
+        session._connection._rfile.close()
+        with pytest.raises(ConnectionLost):
+            session.rows("SELECT 1")
+
+
+def test_a_value_that_cannot_be_sent_is_none(database: Database) -> None:
+    with connect(database.url) as session, pytest.raises(UnicodeEncodeError):
+        session.rows("SELECT %s", ("\ud800",))
+
+
+def test_an_answer_that_cannot_be_read_is_none_and_is_not_gone_on_with(database: Database) -> None:
+    """Behind the row that cannot be read others wait, which the next question would get."""
+    with connect(database.url) as session:
+        session._connection.decoders = dict.fromkeys(session._connection.decoders, _unreadable)
+        with pytest.raises(ValueError, match="unreadable"):
+            session.rows("SELECT 1 UNION ALL SELECT 9223372036854775807 UNION ALL SELECT 3")
+        with pytest.raises(ConnectionLost):
+            session.rows("SELECT 4")
+
+
+def _unreadable(value: str) -> int:
+    raise ValueError("unreadable")
+
+
+def test_a_url_that_cannot_be_sent_is_refused(database: Database) -> None:
+    for url in (replace(database.url, host="a..b", unix_socket=None), replace(database.url, password="\u4f60")):
+        with pytest.raises(Refused) as told:
+            connect(url)
+        assert "\u4f60" not in str(told.value)
