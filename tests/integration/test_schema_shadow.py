@@ -12,7 +12,7 @@ from vreplication.mysql.session import Session, connect
 from vreplication.schema.alter import parse_alter
 from vreplication.schema.introspect import introspect
 from vreplication.schema.model import Table
-from vreplication.schema.shadow import carry_auto_increment, comparable, counter_of, create_shadow
+from vreplication.schema.shadow import comparable, create_shadow
 from vreplication.schema.trial import trial_alter
 
 BASE = """(id INT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY,
@@ -197,17 +197,6 @@ def test_trial_writes_nothing_to_the_log(database: Database, session: Session) -
     before = database.admin.row(status)
     trial_alter(session, table, parse_alter("ADD COLUMN w INT, ADD KEY (w)"))
     assert database.admin.row(status) == before
-
-
-def test_counter_is_carried_over(database: Database, session: Session) -> None:
-    make(database, "(id INT AUTO_INCREMENT PRIMARY KEY, v INT)")
-    database.admin.execute("INSERT INTO t VALUES (500, 1)")
-    database.admin.execute("DELETE FROM t")
-    table = introspect(session, database.name, "t")
-    shadow = create_shadow(session, table, parse_alter("ADD COLUMN w INT"), names.shadow_table("t"))
-    carry_auto_increment(session, table, shadow)
-    after = introspect(session, database.name, shadow.name)
-    assert (table.auto_increment, counter_of(after.create_sql), after.auto_increment) == (501, 501, 501)
 
 
 def test_introspection_of_columns_and_keys(database: Database, session: Session) -> None:

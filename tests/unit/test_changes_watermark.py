@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vreplication.changes.protocol import RULES, BeatWatermark, watermark_of
-from vreplication.changes.watermark import Inside, Watermark, WatermarkAdvancer, least
+from vreplication.changes.watermark import Inside, Watermark, WatermarkAdvancer
 from vreplication.errors import Refused
 
 SECOND = 1_000_000
@@ -275,12 +275,6 @@ def test_resolved_after_each_step(sequence: str) -> None:
     for step in sequence.split(", "):
         act, *words = step.split()
         acts[act](*words)
-
-
-def test_several_sources_stand_at_their_least() -> None:
-    assert least([5, 3, 9]) == 3
-    assert least([5, None]) is None
-    assert least([]) is None
 
 
 def test_memory_is_a_few_numbers_for_each_table_that_is_behind() -> None:

@@ -23,7 +23,6 @@ _HIRES_SECOND_BYTES = (0, 1, 1, 2, 2, 3, 3)
 _TIME_SECONDS_ABOVE_ALL = (838 * 3600 + 59 * 60 + 59) + 1
 _FLOAT = struct.Struct("<f")
 _DOUBLE = struct.Struct("<d")
-_ORDINAL_OF_1970 = 719163
 _EPOCH = date(1970, 1, 1)
 
 

@@ -37,7 +37,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from vreplication.changes.encoding import FORMAT
 from vreplication.errors import Terminal
@@ -75,22 +75,6 @@ class Stats:
     nbytes: int
     tables: int
     disk_bytes: int
-
-
-class Sorter(Protocol):
-    """What the matcher and the merge need of an engine."""
-
-    def add(self, entries: Iterable[Entry]) -> None: ...
-
-    def resolve(self, table: int, time: int) -> None: ...
-
-    def fetch(self, table: int, lower: int, upper: int) -> Iterator[Entry]: ...
-
-    def clean(self, table: int, before: int) -> None: ...
-
-    def stats(self) -> Stats: ...
-
-    def close(self) -> None: ...
 
 
 def encode_key(run: int, entry: Entry) -> bytes:

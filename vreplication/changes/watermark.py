@@ -142,12 +142,6 @@ class WatermarkAdvancer:
         return self._resolved[table]
 
 
-def least(resolved: Iterable[int | None]) -> int | None:
-    """The global watermark of several sources: the least; None while one of them is unknown."""
-    known = list(resolved)
-    return None if not known or None in known else min(t for t in known if t is not None)
-
-
 class Watermark:
     """How far catch-up of one workflow is: its source's times, and counts of changes."""
 

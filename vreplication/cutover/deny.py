@@ -23,7 +23,7 @@ from vreplication.cutover.ahead import defines
 from vreplication.errors import Terminal, Transient, VReplicationError
 from vreplication.mysql.processes import Process, processes
 from vreplication.mysql.quoting import binary, qualified, text
-from vreplication.mysql.server import is_mariadb, prepared_branches
+from vreplication.mysql.server import is_mariadb
 from vreplication.mysql.session import ConnectionLost, LockWait, Session, SqlError
 from vreplication.names import DENIED_EVENTS, deny_trigger
 from vreplication.pausepoints import reach
@@ -301,14 +301,6 @@ def definitions(session: Session, tables: Iterable[Table], own: Iterable[int]) -
     wanted, ours = tuple(tables), {*own, session.id}
     others = [process for number, process in processes(session, is_full=True).items() if number not in ours]
     return [p for p in others if any(defines(p.statement, p.schema, table) for table in wanted)]
-
-
-def branches(session: Session) -> list[str]:
-    """Every prepared XA branch of the server, as XA COMMIT takes it. MySQL needs XA_RECOVER_ADMIN.
-
-    Under `deny`'s lock none of them holds a change of the tables.
-    """
-    return [str(branch) for branch in prepared_branches(session, is_mariadb=is_mariadb(session))]
 
 
 def may_create_triggers(session: Session) -> str:

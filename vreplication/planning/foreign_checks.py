@@ -22,7 +22,6 @@ from vreplication.state import workflows
 
 _NAME = "foreign keys"
 _PLAIN = "Run a plain ALTER TABLE, or drop the key first and add it again afterwards."
-_LEAVE = "Leave out --foreign-keys rebuild, and drop the keys first; or run a plain ALTER TABLE."
 MOST_RELATIVES = 10
 """Tables that are locked and altered with the table: each takes its time while writers wait."""
 Why = Callable[[Facts, Family], Check | None]

@@ -16,7 +16,7 @@ it is and however short the packets of the server are.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from vreplication.mysql.quoting import ident, qualified
@@ -280,13 +280,3 @@ def _row_hash(side: Side, row: Row) -> RowHash:
 
 def _str(value: object) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
-
-
-def table_checksums(session: Session, mapping: TableMapping) -> tuple[Checksum, Checksum]:
-    """Checksums of the whole source, mapped, and of the whole target: equal when the target is what the ALTER makes."""
-    return checksum(session, source_side(mapping)), checksum(session, target_side(mapping))
-
-
-def renamed(mapping: TableMapping, *, source: str, target: str) -> TableMapping:
-    """The same mapping with other table names: after the cut-over the retired table is the source."""
-    return replace(mapping, source=replace(mapping.source, name=source), target=replace(mapping.target, name=target))

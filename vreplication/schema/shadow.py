@@ -21,7 +21,7 @@ from vreplication.mysql.server import is_mariadb
 from vreplication.mysql.session import Session, SqlError
 from vreplication.mysql.text import Token
 from vreplication.schema.alter import AlterClauses
-from vreplication.schema.introspect import COUNTER, counter_of, definitions, introspect
+from vreplication.schema.introspect import COUNTER, definitions, introspect
 from vreplication.schema.model import Table
 
 _EXISTS = 1050
@@ -89,15 +89,6 @@ def run_alter(session: Session, table: Table, alter: AlterClauses, name: str) ->
         raise Refused(
             f"The server refuses the ALTER: {error.message}", cure="Correct the clauses given by --alter."
         ) from None
-
-
-def carry_auto_increment(session: Session, source: Table, shadow: Table) -> None:
-    """Give the shadow the source's counter as it stands now, where both count and the shadow's is behind."""
-    if not all(any(c.is_auto_increment for c in t.columns) for t in (source, shadow)):
-        return
-    counters = [counter_of(_create_sql(session, t.schema, t.name)) for t in (source, shadow)]
-    if counters[0] > counters[1]:
-        session.execute_raw(f"ALTER TABLE {qualified(shadow.schema, shadow.name)} AUTO_INCREMENT={counters[0]}")
 
 
 def comparable(create_sql: str, table: str) -> str:

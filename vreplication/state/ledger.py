@@ -267,13 +267,6 @@ def open_chunk(session: Session, workflow: str, chunk: Chunk, *, stream: str = "
         raise
 
 
-def check_attempt(session: Session, workflow: str, split: int, attempt: int) -> None:
-    """Raises Superseded when `attempt` is not the newest at this split."""
-    row = rows.find(session, _s, workflow=workflow, split=split)
-    if row is None or int(row["attempt"]) != attempt:
-        raise Superseded(f"A newer attempt at split {split} has taken over.")
-
-
 def fence_chunk(session: Session, workflow: str, chunk: Chunk) -> None:
     """First statement of the landing transaction. Raises Superseded."""
     # R8, each part needed: the attempt (a stalled one brings rows of before a delete), the state (a repeated task has

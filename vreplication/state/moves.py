@@ -127,22 +127,10 @@ def later(session: Session, seconds: float) -> str:
     return str(session.value("SELECT NOW(6) + INTERVAL %s MICROSECOND", (round(seconds * 1e6),)))
 
 
-def set_fields(session: Session, our_lease: Lease, **fields: Any) -> None:
-    with session.transaction():
-        fence(session, our_lease)
-        rows.change(session, _t, {"workflow": our_lease.workflow}, **fields)
-
-
 def ask(session: Session, workflow: str, what: str | None, by: str | None) -> None:
     """Note what an operator asks for; the process that drives the workflow does it. None: it is done."""
     with session.transaction():
         rows.change(session, _t, {"workflow": workflow}, asked=what, asked_by=by)
-
-
-def is_decided(session: Session, workflow: str, serving: Side) -> bool:
-    """A switch away from this side is decided, or done. Asked many times a second."""
-    found = load(session, workflow)
-    return found.serving is not serving or found.decision in (Decision.DECIDED, Decision.OPENED)
 
 
 def forget(session: Session, workflow: str) -> None:

@@ -399,8 +399,3 @@ def status(url: SourceUrl, workflow: str) -> Snapshot:
     with connect(url) as session:
         workflows.load(session, workflow)
         return snapshot.read(session, workflow)
-
-
-def statuses(url: SourceUrl) -> list[Snapshot]:
-    with connect(url) as session:
-        return snapshot.read_all(session)

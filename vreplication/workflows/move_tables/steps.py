@@ -29,7 +29,7 @@ from vreplication.rowcopy.repair import copy_ranges
 from vreplication.rowcopy.spark_job import run_copy, slots
 from vreplication.settings import TABLES_AT_ONCE, Limits, Tuning
 from vreplication.spark.session import Spark
-from vreplication.state import gate, journal, lease, ledger, moves, source_marks, tuning, verdicts, workflows
+from vreplication.state import gate, journal, lease, ledger, source_marks, tuning, verdicts, workflows
 from vreplication.state.ledger import KeyRange
 from vreplication.state.tuning import Room
 from vreplication.state.verdicts import Verdict
@@ -44,7 +44,6 @@ log = logging.getLogger(__name__)
 _POLL_SECONDS = 0.1
 _LOOK_SECONDS = 2.0
 _CLEAR_READS = 3
-_PATIENCE_SECONDS = 1800.0
 T = TypeVar("T")
 
 
@@ -442,21 +441,3 @@ def is_released(work: Work) -> bool:
         maintenance.keep(session, workflow, spec.cutover_window)
     needs_release = spec.cutover == "manual" or spec.cutover_window is not None or work.number > 1
     return not needs_release or gate.released_by(session, workflow) is not None
-
-
-def is_asked_back(work: Work) -> bool:
-    return moves.load(work.driver.session, work.driver.workflow).asked == moves.REVERSE
-
-
-def wait_level(work: Work) -> None:
-    """Until catch-up of the stream is level, after its beginning."""
-    deadline = SYSTEM.monotonic() + _PATIENCE_SECONDS
-    while catch_up_reasons(work.driver.session, work.driver.workflow):
-        if SYSTEM.monotonic() > deadline:
-            raise Transient(f"Catch-up of {work.stream} does not become level.")
-        work.driver.wait(_POLL_SECONDS)
-
-
-def with_number(work: Work, number: int) -> Work:
-    """The same on the way to another switch."""
-    return replace(work, number=number, rechecks={})

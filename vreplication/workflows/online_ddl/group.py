@@ -384,12 +384,6 @@ def summed_up(tables: Tables, results: Sequence[Result]) -> Result:
 # What operators do.
 
 
-def find(url: SourceUrl, workflow: str) -> Group | None:
-    """None: there are not several tables of this id."""
-    with connect(url) as session:
-        return groups.find(session, workflow)
-
-
 def act(url: SourceUrl, group: Group, one: Callable[[str], object], **asked: Any) -> list[str]:
     """Note what is asked of all, then do it to each that has begun and has not ended; returns their ids."""
     with connect(url) as session:
