@@ -9,6 +9,7 @@ import contextlib
 import random
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 import pytest
 
@@ -200,6 +201,15 @@ def test_generated_columns_by_the_servers_zone(database: Database, zone: str, pa
     with settings(database, time_zone=zone):
         make(database, DATES, TIMES)
         at_the_gate(database, "ADD COLUMN x INT", LATER, copy_path=path)
+
+
+@pytest.mark.parametrize("taken", ["CAST(c AS DATETIME)", "CAST(MAKETIME(id,0,0) AS DATETIME)"])
+def test_a_time_that_is_taken_for_a_date_is_of_the_servers_day(database: Database, taken: str) -> None:
+    """One of two zones has another day than UTC now."""
+    with settings(database, time_zone="+13:00" if datetime.now(UTC).hour >= 11 else "-12:00"):
+        make(database, f"CREATE TABLE t (id INT PRIMARY KEY, c TIME, d DATETIME AS ({taken}) STORED)")
+        make(database, "INSERT INTO t (id,c) VALUES (1,'10:00:00'),(2,NULL)")
+        at_the_gate(database, "ADD COLUMN x INT", ["INSERT INTO t (id,c) VALUES (3,'11:00:00')"])
 
 
 @pytest.mark.only_on("mysql")

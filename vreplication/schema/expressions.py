@@ -21,20 +21,23 @@ _FUNCTIONS = """
     instr is_uuid isnull json_array json_contains json_contains_path json_depth json_exists json_extract json_keys
     json_length json_merge_patch json_merge_preserve json_object json_overlaps json_quote json_search json_type
     json_unquote json_valid json_value last_day lcase least left length ln locate log log10 log2 lower lpad ltrim
-    makedate maketime md5 microsecond mid minute mod month nullif octet_length ord pi position pow power quarter quote
+    makedate md5 microsecond mid minute mod month nullif octet_length ord pi position pow power quarter quote
     radians regexp_like repeat replace reverse right round rpad rtrim second sha sha1 sha2 sign sin soundex space sqrt
     st_astext st_geomfromtext st_isvalid st_latitude st_longitude st_srid st_x st_y strcmp substr substring
     substring_index tan time_to_sec to_base64 to_days to_seconds trim truncate ucase unhex upper uuid_to_bin
     weight_string year
     cast convert as and or xor not in is between like regexp rlike div case when then else end distinct interval
-    array member of char varchar binary decimal signed unsigned float double real integer date datetime time json
+    array member of char varchar binary decimal signed unsigned float double real integer date datetime json
 """
 _SAME_EVERYWHERE = frozenset(_FUNCTIONS.split())
 """Functions, and words that may stand before a parenthesis. None of them asks for a time zone, a language, the week's
-first day, the time or the user; those that write a number or a date as text by the session's language are not here."""
+first day, the time or the user; those that write a number or a date as text by the session's language are not here, nor
+those that give a TIME: taken for a date (by a cast, a comparison, its column) it is one of the session's day."""
 _ASKED_WITHOUT_PARENTHESES = frozenset({"CURRENT_TIMESTAMP", "CURRENT_DATE", "CURRENT_TIME", "CURRENT_USER"}) | {
-    "LOCALTIME", "LOCALTIMESTAMP", "UTC_DATE", "UTC_TIME", "UTC_TIMESTAMP", "CURRENT_ROLE", "ZONE",
+    "LOCALTIME", "LOCALTIMESTAMP", "UTC_DATE", "UTC_TIME", "UTC_TIMESTAMP", "CURRENT_ROLE", "ZONE", "TIME",
 }  # fmt: skip
+_OF_THE_SESSION = ("timestamp", "time")
+"""Types whose values are of the session's zone, or day."""
 
 
 def read_by(table: Table, expression: str) -> frozenset[str]:
@@ -64,7 +67,7 @@ def is_same_everywhere(table: Table, expression: str) -> bool:
     names = read_by(table, expression)
     columns = [column for column in table.columns if column.name.lower() in names]
     texts = [expression, *(column.expression for column in columns if column.generated)]
-    return not any(c.data_type == "timestamp" for c in columns) and all(map(_calls_known, texts))
+    return not any(c.data_type in _OF_THE_SESSION for c in columns) and all(map(_calls_known, texts))
 
 
 def _calls_known(expression: str) -> bool:
