@@ -21,7 +21,7 @@ from vreplication.cutover import deny
 from vreplication.mysql.processes import processes
 from vreplication.state import moves, verdicts
 from vreplication.state.moves import Side
-from vreplication.verify import since
+from vreplication.verify import ranges, since
 from vreplication.workflows.move_tables import operate
 
 __all__ = ["_pair_servers", "pair", "pauses", "quick"]
@@ -116,6 +116,28 @@ def switching_back(pair: Pair, pauses: Path) -> Iterator[Move]:
         move.ask(moves.REVERSE)
         wait_reached(pauses, "switch.denying", move)
         yield move
+
+
+@BOTH_WAYS
+def test_what_is_looked_at_once_more_before_the_way_back_is_of_the_whole_table(
+    pair: Pair, pauses: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind its verification somebody writes on the old server, which no log that is read tells."""
+    monkeypatch.setattr(since, "_SAMPLES", ROWS)
+    monkeypatch.setattr(ranges, "_SPAN_ROWS", (20, 20))
+    fill(pair)
+    move = begin(pair, "t", chunk_rows=20)
+    move.wait_serving(Side.TARGET, 2)
+    with paused_at(pauses, "workflow.gate_open"):
+        move.ask(moves.REVERSE)
+        wait_reached(pauses, "workflow.gate_open", move)
+        found = move.state()
+        assert found is not None
+        deny.exempt(pair.source.admin, found.secret)
+        pair.source.admin.execute_raw("UPDATE t SET v='foreign' WHERE id=290")
+    result = move.result()
+    assert result.event == "failed", (result, move.said)
+    assert "of the old server differ" in (result.reason or ""), result
 
 
 @BOTH_WAYS

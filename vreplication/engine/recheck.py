@@ -43,6 +43,7 @@ class Recheck:
 
     table: its id at home; workflow: whose journal, markers and driver these are. home: the driver's session there, as
     it is by then. is_mariadb: the source is. share: among so many tables the time under the lock is divided.
+    copied: see `SinceRounds`.
     """
 
     route: Route
@@ -54,6 +55,7 @@ class Recheck:
     check: Callable[[], None]
     copy_again: Callable[[Sequence[KeyRange]], None]
     share: int = 1
+    copied: str | None = None
     repaired: set[str] = field(default_factory=set)
 
     def until_small(self, *, with_sample: bool) -> None:
@@ -69,7 +71,8 @@ class Recheck:
                 is_mariadb=self.is_mariadb,
                 check=self.check,
             )
-            SinceRounds(examiner=examiner, share=self.share).until_small(self._repair, with_sample=with_sample)
+            rounds = SinceRounds(examiner=examiner, share=self.share, copied=self.copied)
+            rounds.until_small(self._repair, with_sample=with_sample)
 
     def _repair(self, wrong: tuple[str, ...]) -> None:
         shown = ", ".join(f"({readable_key(key)})" for key in wrong[:_SHOWN])

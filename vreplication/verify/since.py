@@ -56,10 +56,11 @@ class Round:
 
 @dataclass(slots=True, kw_only=True)
 class SinceRounds:
-    """Of one table."""
+    """Of one table. copied: id under which home has the ranges that it was copied in, where that is another one."""
 
     examiner: Examiner
     share: int = 1
+    copied: str | None = None
     ends: Ends = field(init=False)
     mapping: TableMapping = field(init=False)
     table: str = field(init=False)
@@ -121,7 +122,7 @@ class SinceRounds:
 
     def _sample(self) -> list[str]:
         """Keys of a few ranges, whether written or not: where their checksums differ, or all where ranges differ."""
-        todo = spans(self.ends.home, self.table, self.mapping)
+        todo = spans(self.ends.home, self.copied or self.table, self.mapping)
         found: list[str] = []
         for span in random.sample(todo, min(_SAMPLES, len(todo))):
             self.examiner.check()

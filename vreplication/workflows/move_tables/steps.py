@@ -332,6 +332,8 @@ def _recheck(work: Work, job: StreamJob, table: StreamTable) -> Recheck:
             home=lambda: driver.session,
             check=driver.check,
             copy_again=functools.partial(_copy_again, work, job, table) if work.number == 1 else _not_again,
+            # Nothing is copied on the way back. Without ranges a sample would be the table's first rows, each time.
+            copied=driver.table_ids(1)[table.number],
         )
     return work.rechecks[table.id]
 
