@@ -12,6 +12,7 @@ CREATE USER '<user>'@'<host>' IDENTIFIED BY '<password>';
 --   LOCK TABLES              the cut-over
 --   TRIGGER                  see triggers: without it they are hidden, not absent, and one would pass unnoticed;
 --                            make them on the new table (--triggers preserve)
+--   --foreign-keys rebuild needs REFERENCES as well, here and in the schemas of the tables that foreign keys tie to it
 GRANT SELECT, INSERT, DELETE, CREATE, ALTER, DROP, CREATE TEMPORARY TABLES, LOCK TABLES, TRIGGER
   ON `<schema>`.* TO '<user>'@'<host>';
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.databases import Database
-from tests.support.families import HOMES, PEOPLE, Families
+from tests.support.families import HOMES, PEOPLE, PETS, Families, grant
 from tests.support.flow import paused_at
 from tests.support.run_ddl import start, wait_gone, wait_reached
 from vreplication.mysql.session import SqlError, connect
@@ -17,15 +17,16 @@ WORDS = (
     *("online-ddl", "--table", PEOPLE, "--alter", "ADD COLUMN z INT", "--workflow", "w"),
     *("--foreign-keys", "rebuild", "--yes", "--json"),
 )
-POINTS = (
-    *("cutover.key_given", "cutover.key_moved", "cutover.sentry_dropped", "workflow.switched", "cutover.key_named"),
-)
-pytestmark = [pytest.mark.only_on("mariadb"), pytest.mark.slow]
+POINTS = {
+    "mariadb": ("cutover.key_given", "cutover.key_moved", "cutover.sentry_dropped", "workflow.switched"),
+    "mysql": ("cutover.catch_up_fenced", "cutover.key_given", "cutover.key_moved", "cutover.after_rename"),
+}
+pytestmark = [pytest.mark.slow]
 
 
 @pytest.fixture(autouse=True)
 def _rights(database: Database) -> None:
-    database.admin.execute_raw(f"GRANT RELOAD ON *.* TO '{database.user}'@'%'")
+    grant(database)
 
 
 def kill_at(database: Database, logs: Path, pauses: Path, point: str) -> None:
@@ -41,7 +42,7 @@ def test_killed_at_each_step_with_foreign_keys(database: Database, tmp_path: Pat
     families = Families(database, "")
     before = families.foreign_keys()
     with families.writing():
-        for point in POINTS:
+        for point in (*POINTS[database.server.flavor], "cutover.key_named"):
             kill_at(database, tmp_path, pauses, point)
         ended = start(database, tmp_path, WORDS).finish()
         assert ended.code == 0, (ended.out[-3000:], ended.err[-3000:])
@@ -51,6 +52,32 @@ def test_killed_at_each_step_with_foreign_keys(database: Database, tmp_path: Pat
     families.prove()
 
 
+@pytest.mark.only_on("mysql")
+def test_a_gap_on_mysql_refuses_rows_and_leaves_none_without_its_parent(
+    database: Database, tmp_path: Path, pauses: Path
+) -> None:
+    """A child has two keys: to the table in use, and to the new one, which nobody follows."""
+    families = Families(database, "")
+    before = families.foreign_keys()
+    kill_at(database, tmp_path, pauses, "cutover.key_moved")
+    with connect(database.app_url) as app:
+        for sql, code in (
+            (f"DELETE FROM {PEOPLE} WHERE id=7", "1451"),
+            (f"DELETE FROM {HOMES} WHERE id=8", "1451"),
+        ):
+            with pytest.raises(SqlError, match=code):
+                app.execute_raw(sql)
+        app.execute_raw(f"INSERT INTO {PEOPLE} (id,home,v) VALUES (900,8,0)")
+        with pytest.raises(SqlError, match="owned__vr"):
+            app.execute_raw(f"INSERT INTO {PETS} (id,person,v) VALUES (900,900,0)")
+        app.execute_raw(f"DELETE FROM {PEOPLE} WHERE id=900")
+    ended = start(database, tmp_path, WORDS).finish()
+    assert ended.code == 0, (ended.out[-3000:], ended.err[-3000:])
+    assert families.foreign_keys() == before
+    families.prove()
+
+
+@pytest.mark.only_on("mariadb")
 def test_rows_that_lost_their_parent_in_a_gap_are_told(database: Database, tmp_path: Path, pauses: Path) -> None:
     """A parent that is deleted while its children refer to the new table, which nobody follows."""
     families = Families(database, "")

@@ -27,6 +27,12 @@ _TABLES = (
 _WRITERS = 3
 
 
+def grant(database: Database) -> None:
+    """What carrying keys over takes beside sql/grants/."""
+    right, where = ("REFERENCES", f"{database.name}.*") if database.server.flavor == "mysql" else ("RELOAD", "*.*")
+    database.admin.execute_raw(f"GRANT {right} ON {where} TO '{database.user}'@'%'")
+
+
 class Families:
     """One of each for each number: a person of number n lives in home n and has pet n."""
 

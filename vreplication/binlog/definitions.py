@@ -13,6 +13,7 @@ from typing import Any
 
 from vreplication.binlog.control import Query
 from vreplication.binlog.grammar import FIRST_WORDS, NOT_A_TABLE, PASS, Meaning, Names, StatementReader, cut
+from vreplication.mysql.remark import is_of_keys
 from vreplication.mysql.text import Token, Unreadable, has_opened_comment
 
 _OF_SESSION = ("sql_mode", "flags", "time_zone", "explicit_timestamps", "utf8mb4")
@@ -56,6 +57,8 @@ def _definition(query: Query, codec: str | None) -> Definition | None:
         found = cut(sql, query)
     except (Unreadable, UnicodeDecodeError):
         return _unreadable_definition(query)
+    if is_of_keys(sql):
+        return None
     return _Names(found, query.schema, frozenset(), has_opened_comment(sql)).definition(sql, query.schema)
 
 

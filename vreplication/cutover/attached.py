@@ -16,6 +16,7 @@ from vreplication.cutover.foreign import KeyMove
 from vreplication.cutover.parts import Held
 from vreplication.cutover.sessions import Sessions
 from vreplication.errors import VReplicationError
+from vreplication.mysql.server import is_mariadb
 from vreplication.mysql.session import Session
 from vreplication.planning.foreign import family
 from vreplication.state.lease import fence
@@ -46,9 +47,12 @@ class Attached:
         return self.keys.family.relatives if self.keys else ()
 
     def find_keys(self, first: Held, announce: Callable[[tuple[int, ...]], None]) -> None:
-        """Before the lock. Tables with foreign keys are switched alone, so there is only the first."""
+        """Before the lock. Tables with foreign keys are switched alone, so there is only the first.
+
+        On MySQL such a table is switched by cutover/alone.py.
+        """
         row, maker = first.part.row, self._sessions.maker
-        if maker is None or not foreign.is_asked(row):
+        if maker is None or not foreign.is_asked(row) or not is_mariadb(self._observer):
             return
         found = family(self._observer, first.part.table, is_mariadb=True)
         if found.relatives:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from vreplication.cutover import carried, sentry
 from vreplication.cutover.ahead import ahead
 from vreplication.cutover.attached import Attached, is_asked
-from vreplication.cutover.blockers import Blocker, blockers, branch_names
+from vreplication.cutover.blockers import Blocker, in_the_way
 from vreplication.cutover.finish import carry_auto_increment
 from vreplication.cutover.identity import check_recorded, identities_of
 from vreplication.cutover.outcome import Lookup, Outcome
@@ -236,13 +236,7 @@ class _Attempt:
         """Name who made LOCK wait; the queue behind it is free again already."""
         own = frozenset(self._sessions.ids)
         tables = (part.table, *carried.used(self._sessions.observer, part.row), *self._attached.relatives)
-        each = (tuple(blockers(self._sessions.observer, self._server, *table, own=own)) for table in tables)
-        found = next(filter(None, each), ())
-        branches = branch_names(self._sessions.observer, self._server)
-        who = [str(b) for b in found]
-        if branches and not any(b.connection_id is None for b in found):
-            who.append(f"Prepared XA branches on this server: {', '.join(branches)}; XA COMMIT or XA ROLLBACK them.")
-        words = " ".join(who) or "No blocker could be found: it may be a session that holds LOCK TABLES."
+        words, found = in_the_way(self._sessions.observer, self._server, tables, own)
         table = "The table" if len(self._held) == 1 else f"Table {'.'.join(part.table)}"
         return _NotNow(f"{table} could not be locked within {LOCK_SECONDS} s. {words}", found, part.row.id)
 

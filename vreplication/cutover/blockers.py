@@ -9,7 +9,7 @@ servers).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -225,3 +225,16 @@ def _name(schema: str, table: str) -> str:
 
 def _oldest_first(found: list[Blocker]) -> list[Blocker]:
     return sorted(found, key=lambda b: -b.age_seconds)
+
+
+def in_the_way(
+    session: Session, server: Server, tables: Sequence[tuple[str, str]], own: frozenset[int]
+) -> tuple[str, tuple[Blocker, ...]]:
+    """Who kept LOCK TABLES from these tables (schema, name): in words, and those of the first table that has any."""
+    each = (tuple(blockers(session, server, *table, own=own)) for table in tables)
+    found = next(filter(None, each), ())
+    branches = branch_names(session, server)
+    who = [str(b) for b in found]
+    if branches and not any(b.connection_id is None for b in found):
+        who.append(f"Prepared XA branches on this server: {', '.join(branches)}; XA COMMIT or XA ROLLBACK them.")
+    return " ".join(who) or "No blocker could be found: it may be a session that holds LOCK TABLES.", found

@@ -3,7 +3,7 @@
 RENAME takes the references along: children that refer to the new table before it refer to the table in use behind it.
 The new table gets the old one's own keys likewise. A schema has each name once, so a key has another one meanwhile.
 
-MariaDB alone: what MySQL lacks for it is in docs/design/foreign-keys.md.
+`KeyMove` is MariaDB's; MySQL's is in cutover/alone.py. What comes later is the same for both.
 
 What must stay true:
 - Before the first of them is moved catch-up has lost its lease, durably: it writes nothing to a table that has keys,
@@ -21,11 +21,12 @@ from vreplication.cutover.identity import table_identity
 from vreplication.cutover.waiter import Waiter
 from vreplication.errors import Terminal, VReplicationError
 from vreplication.mysql.quoting import qualified
+from vreplication.mysql.server import is_mariadb
 from vreplication.mysql.session import ConnectionLost, LockWait, Session, SqlError, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.pausepoints import reach
 from vreplication.planning.foreign import Family, family, referring
-from vreplication.schema.foreign import ForeignKey, Named, added, dropped, keys_of, moved, orphans
+from vreplication.schema.foreign import ForeignKey, Named, alters, keys_of, orphans
 from vreplication.schema.introspect import exists
 from vreplication.state import lease
 from vreplication.state.lease import Lease
@@ -39,16 +40,21 @@ def is_asked(row: WorkflowRow) -> bool:
     return row.spec.get("foreign_keys") == "rebuild"
 
 
-def _table(row: WorkflowRow) -> Named:
+def table(row: WorkflowRow) -> Named:
     return row.source_schema, row.source_table
 
 
-def _shadow(row: WorkflowRow) -> Named:
+def shadow(row: WorkflowRow) -> Named:
     return row.source_schema, row.shadow_table
 
 
-def _retired(row: WorkflowRow) -> Named:
+def retired(row: WorkflowRow) -> Named:
     return row.source_schema, row.retired_table
+
+
+def has_keys(session: Session, row: WorkflowRow) -> bool:
+    """Asked for, and there are some."""
+    return is_asked(row) and family(session, table(row), is_mariadb=is_mariadb(session)).has_keys
 
 
 class KeyMove:
@@ -73,7 +79,7 @@ class KeyMove:
 
     def lock_sql(self) -> str:
         """What the locker takes; parents are taken along for writing."""
-        tables = (_table(self.row), _retired(self.row), *self.family.children)
+        tables = (table(self.row), retired(self.row), *self.family.children)
         return f"LOCK TABLES {', '.join(f'{qualified(*each)} WRITE' for each in tables)}"
 
     def guard(self, observer: Session) -> None:
@@ -111,13 +117,13 @@ class KeyMove:
         """Raises LockWait when a key has come or gone since the tables to be locked were looked up."""
         # Under the lock: a key that came since is not among the tables that are locked, and RENAME would leave it with
         # the old one.
-        if family(observer, _table(self.row), is_mariadb=True) != self.family:
+        if family(observer, table(self.row), is_mariadb=True) != self.family:
             raise LockWait("Foreign keys from or to the table have changed a moment ago.")
 
     def give(self) -> None:
         """The new table gets the keys of the old one. Nobody writes to it."""
         if self.family.own:
-            self._run(self.maker, added(_shadow(self.row), self.family.own))
+            self._run(self.maker, alters(self.maker, shadow(self.row)).added(self.family.own))
             reach("cutover.key_given")
 
     def move(self, holder: Session) -> None:
@@ -126,12 +132,12 @@ class KeyMove:
         holder.execute_raw("SET SESSION foreign_key_checks=0")
         self._holder = holder
         for child in self.family.children:
-            self._point(holder, child, _shadow(self.row))
+            self._point(holder, child, shadow(self.row))
             reach("cutover.key_moved")
 
     def _point(self, session: Session, child: Named, to: Named) -> None:
         keys = [key for key in self.family.theirs if key.child == child]
-        self._run(session, moved(keys, to))
+        self._run(session, alters(session, child).moved(keys, to))
 
     def _run(self, session: Session, sql: str) -> None:
         try:
@@ -152,20 +158,24 @@ class KeyMove:
 
     def drop_old(self) -> None:
         """Of the old table, which is out of use: while it has keys, rows of its parents cannot be deleted."""
-        _drop_all(self.maker, _retired(self.row))
+        drop_all(self.maker, retired(self.row))
 
 
 def _point_back(session: Session, row: WorkflowRow, children: Sequence[Named]) -> None:
-    """Keys that an attempt has moved refer to the old table again."""
+    """Keys that an attempt has moved refer to the old table again; where that has its own still, others go."""
     for child in children:
-        found = [key for key in keys_of(session, child) if key.parent == _shadow(row) and key.is_moved]
-        if found:
-            session.execute_raw(moved(found, _table(row)))
+        keys = keys_of(session, child)
+        names = {key.name for key in keys}
+        found = [key for key in keys if key.parent == shadow(row) and key.is_moved]
+        if doubled := [key for key in found if key.other_name in names]:
+            session.execute_raw(alters(session, child).dropped(doubled))
+        if moved := [key for key in found if key.other_name not in names]:
+            session.execute_raw(alters(session, child).moved(moved, table(row)))
 
 
-def _drop_all(session: Session, table: Named) -> None:
-    if keys := keys_of(session, table):
-        session.execute_raw(dropped(keys))
+def drop_all(session: Session, of: Named) -> None:
+    if keys := keys_of(session, of):
+        session.execute_raw(alters(session, of).dropped(keys))
 
 
 # -- by whoever comes later -------------------------------------------------------------------------------------------
@@ -193,24 +203,33 @@ def undo(url: SourceUrl, row: WorkflowRow, our_lease: Lease, wait: Waiting) -> N
 
 def undo_now(session: Session, row: WorkflowRow) -> None:
     """Once. Raises LockWait when somebody uses one of the tables."""
-    if not is_asked(row) or not exists(session, *_shadow(row)):
+    if not is_asked(row) or not exists(session, *shadow(row)):
         return
     with _unchecked(session):
         _put_back(session, row)
 
 
 def _put_back(session: Session, row: WorkflowRow) -> None:
-    children = {key.child for key in referring(session, _shadow(row), is_mariadb=True)}
+    children = {key.child for key in _referring(session, shadow(row))}
+    put_back(session, row, sorted(children))
+
+
+def put_back(session: Session, row: WorkflowRow, children: Sequence[Named]) -> None:
+    """children: of the new table."""
     # First: until these refer to the table in use again, rows for its newest parents are refused (1452).
-    _point_back(session, row, sorted(children))
-    _drop_all(session, _shadow(row))
+    _point_back(session, row, children)
+    drop_all(session, shadow(row))
+
+
+def _referring(session: Session, to: Named) -> tuple[ForeignKey, ...]:
+    return referring(session, to, is_mariadb=is_mariadb(session))
 
 
 @contextlib.contextmanager
 def _unchecked(session: Session) -> Iterator[None]:
     """Inside the block keys are made without a look at the rows; behind it the session is as it was."""
     checks, seconds = session.rows("SELECT @@SESSION.foreign_key_checks, @@SESSION.lock_wait_timeout")[0]
-    # With checks an ALTER of a key reads all rows of the child, and is refused as INSTANT.
+    # With checks an ALTER of a key reads all rows of the child, and is refused as INSTANT or INPLACE.
     session.execute_raw(f"SET SESSION foreign_key_checks=0, lock_wait_timeout={WAIT_SECONDS}")
     try:
         yield
@@ -223,7 +242,7 @@ def check_none(session: Session, row: WorkflowRow) -> None:
     """Before rows are written to the new table. Raises LockWait: its driver is about to put them back."""
     if not is_asked(row):
         return
-    if keys_of(session, _shadow(row)) or referring(session, _shadow(row), is_mariadb=True):
+    if keys_of(session, shadow(row)) or _referring(session, shadow(row)):
         raise LockWait(f"{row.shadow_table} has foreign keys, so nothing is written to it now.")
 
 
@@ -240,29 +259,33 @@ def finish(url: SourceUrl, row: WorkflowRow, wait: Waiting) -> None:
 def _finish(session: Session, row: WorkflowRow) -> None:
     with _unchecked(session):
         # Before the names: a schema has each name once, and the old table's keys have them still.
-        if table_identity(session, *_retired(row), True) == row.source_identity:
-            _drop_all(session, _retired(row))
+        if table_identity(session, *retired(row), is_mariadb(session)) == row.source_identity:
+            drop_all(session, retired(row))
         _follow(session, row)
-        _name(session, row)
+        give_names(session, row)
 
 
-def _name(session: Session, row: WorkflowRow) -> None:
-    found = family(session, _table(row), is_mariadb=True)
-    for key in (*found.own, *found.theirs):
-        if key.is_moved:
-            session.execute_raw(moved([key], key.parent))
-            reach("cutover.key_named")
+def give_names(session: Session, row: WorkflowRow) -> None:
+    """Keys of and to the table get their own, one table after the other."""
+    found = family(session, table(row), is_mariadb=is_mariadb(session))
+    keys = [key for key in (*found.own, *found.theirs) if key.is_moved]
+    for child in sorted({key.child for key in keys}):
+        session.execute_raw(alters(session, child).moved([key for key in keys if key.child == child]))
+        reach("cutover.key_named")
 
 
 def _follow(session: Session, row: WorkflowRow) -> None:
-    """A key that was made in the instant of the switch may refer to the old table."""
-    for key in referring(session, _retired(row), is_mariadb=True):
-        session.execute_raw(moved([key], _table(row)))
+    """A key may refer to the old table: one that was made in the instant of the switch, or whose double is in use."""
+    for key in _referring(session, retired(row)):
+        if any(other.name == key.other_name for other in keys_of(session, key.child)):
+            session.execute_raw(alters(session, key.child).dropped([key]))
+        else:
+            session.execute_raw(alters(session, key.child).moved([key], table(row)))
 
 
 def verify(session: Session, row: WorkflowRow) -> tuple[list[ForeignKey], list[str]]:
     """The keys that were looked at, and for each with rows that have no parent one sentence."""
-    found = family(session, _table(row), is_mariadb=True)
+    found = family(session, table(row), is_mariadb=is_mariadb(session))
     keys = [*found.own, *found.theirs]
     return keys, [words for key in keys if (words := said(key, orphans(session, key)))]
 

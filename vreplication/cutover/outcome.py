@@ -66,18 +66,8 @@ class Lookup:
                 return self._look()
             except Transient as error:
                 if time.monotonic() > until:
-                    raise self._ambiguous(error) from None
+                    raise ambiguous(self.rows, error) from None
                 time.sleep(0.2)
-
-    def _ambiguous(self, error: Transient) -> Ambiguous:
-        names, workflow = ", ".join(row.source_table for row in self.rows), self.rows[0].id
-        if len(self.rows) > 1:
-            # Of several tables each has the number behind the id of all.
-            workflow = workflow.rpartition(".")[0]
-        return Ambiguous(
-            f"The cut-over of {names} may or may not have happened: {error}",
-            cure=f"`vreplication resume {workflow}` looks it up when the server answers again.",
-        )
 
     def _look(self) -> bool:
         with connect(self.url) as session:
@@ -134,3 +124,14 @@ class Lookup:
             # Younger ones, our own catch-up's among them, have not kept RENAME waiting to the deadline.
             return tuple(b for b in found if b.age_seconds >= 1)
         return ()
+
+
+def ambiguous(rows: Sequence[WorkflowRow], error: Transient) -> Ambiguous:
+    names, workflow = ", ".join(row.source_table for row in rows), rows[0].id
+    if len(rows) > 1:
+        # Of several tables each has the number behind the id of all.
+        workflow = workflow.rpartition(".")[0]
+    return Ambiguous(
+        f"The cut-over of {names} may or may not have happened: {error}",
+        cure=f"`vreplication resume {workflow}` looks it up when the server answers again.",
+    )

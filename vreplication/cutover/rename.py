@@ -25,16 +25,12 @@ _POLL_SECONDS = 0.005
 
 
 class Rename:
-    """`RENAME TABLE t TO retired, shadow TO t, …` on `renamer`, watched through `observer`.
-
-    It says by which ALTERs, for change feeds.
-    """
+    """`RENAME TABLE t TO retired, shadow TO t, …` on `renamer`, watched through `observer`."""
 
     def __init__(self, renamer: Session, observer: Session, rows: Sequence[WorkflowRow]) -> None:
         self._renamer = renamer
         self._observer = observer
-        sql = rename_sql((row.source_schema, row.source_table, row.shadow_table, row.retired_table) for row in rows)
-        self.sql = with_remark(sql, (_altered(row) for row in rows if _says_how(row)))
+        self.sql = rename_statement(rows)
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
 
@@ -120,6 +116,12 @@ class Rename:
         self._thread.join(2)
         if self._thread.is_alive():
             self._renamer.abort()
+
+
+def rename_statement(rows: Sequence[WorkflowRow]) -> str:
+    """It says by which ALTERs, for change feeds."""
+    sql = rename_sql((row.source_schema, row.source_table, row.shadow_table, row.retired_table) for row in rows)
+    return with_remark(sql, (_altered(row) for row in rows if _says_how(row)))
 
 
 def _says_how(row: WorkflowRow) -> bool:

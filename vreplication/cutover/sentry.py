@@ -39,10 +39,14 @@ def create_sentry(session: Session, schema: str, name: str, workflow: str) -> No
     except SqlError as error:
         if error.code != _EXISTS:
             raise
-        raise Terminal(
-            f"Table {schema}.{name} exists and is not ours, so the original cannot be set aside under that name.",
-            cure=f"Rename or drop {qualified(schema, name)}, then resume.",
-        ) from None
+        raise taken(schema, name) from None
+
+
+def taken(schema: str, name: str) -> Terminal:
+    return Terminal(
+        f"Table {schema}.{name} exists and is not ours, so the original cannot be set aside under that name.",
+        cure=f"Rename or drop {qualified(schema, name)}, then resume.",
+    )
 
 
 def _literal(workflow: str) -> str:

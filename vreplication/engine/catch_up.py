@@ -268,7 +268,7 @@ def _collected(source: Session, applier: Applier) -> Position | None:
 
 
 def _intake(of: Stream, ends: Ends, job: StreamJob, run: _Run, numbers: Mapping[int, int]) -> Intake:
-    ours = _ours(ends)
+    watched = ours(ends)
     following = Following(
         name=of.id,
         watches=tuple(stream.of_mapping(t.mapping, numbers[t.number]) for t in job.tables),
@@ -279,7 +279,7 @@ def _intake(of: Stream, ends: Ends, job: StreamJob, run: _Run, numbers: Mapping[
         return Tailer(
             of.route.source,
             start,
-            ours,
+            watched,
             server_id=draw_server_id(ends.source),
             is_mariadb=job.is_mariadb,
             part_bytes=min(PART_BYTES, run.memory // 16),
@@ -288,7 +288,7 @@ def _intake(of: Stream, ends: Ends, job: StreamJob, run: _Run, numbers: Mapping[
     return Intake(run.setting.reader, following, _Queue(run), open_log)
 
 
-def _ours(ends: Ends) -> list[Watch]:
+def ours(ends: Ends) -> list[Watch]:
     """Our own rows in the source's log."""
     if not ends.is_across:
         return stream.of_ours(SIDECAR, lambda table: read_columns(ends.home, SIDECAR, table))

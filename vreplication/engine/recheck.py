@@ -151,11 +151,13 @@ def check_definition(locked: Session, source: Table, digest: str | None, workflo
         )
 
 
-def compare_locked(locked: Session, ends: Ends, mapping: TableMapping, table: str, *, share: int = 1) -> int:
+def compare_locked(
+    locked: Session, ends: Ends, mapping: TableMapping, table: str, *, share: int = 1, more: Sequence[str] = ()
+) -> int:
     """The last round, under the lock and after the barrier; returns the number of keys.
 
     locked: holds LOCK TABLES on the source, and can read nothing else; what is read of `ends` is home and the target.
-    share: so many tables are compared under the lock, one after the other.
+    share: so many tables are compared under the lock, one after the other. more: further keys, as comma lists.
     Raises Mismatch, or Transient when this attempt has to be given up.
     """
     verdict = verdicts.load(ends.home, table)
@@ -163,7 +165,8 @@ def compare_locked(locked: Session, ends: Ends, mapping: TableMapping, table: st
         return 0
     if verdict is None or verdict.verdict != verdicts.CLEAN or len(verdict.hot_keys) > MAX_HOT_KEYS:
         raise Transient("there is no clean verification")
-    return _compare_keys(locked, ends, mapping, table, verdict.hot_keys, locked_keys(mapping) // share)
+    asked = [*(tuple(split_literals(key)) for key in more), *verdict.hot_keys]
+    return _compare_keys(locked, ends, mapping, table, asked, locked_keys(mapping) // share)
 
 
 def _compare_keys(

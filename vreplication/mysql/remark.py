@@ -1,7 +1,8 @@
 """What a statement of ours is about, as a comment at its end, for whoever reads it in the binary log.
 
-The RENAME of a cut-over says by which ALTER the table has changed: no other statement in the log does. Servers write a
-statement into the log as the client sent it, comments and all, under every sql_mode.
+The RENAME of a cut-over says by which ALTER the table has changed: no other statement in the log does. An ALTER that
+drops a foreign key which the table has twice by then says that it is ours. Servers write a statement into the log as
+the client sent it, comments and all, under every sql_mode.
 
 What must stay true: the comment is ASCII, and nothing in it can end it or open another one, whatever the ALTER holds;
 the same statement reads the same for ever, so that a log that is read again says the same.
@@ -17,6 +18,9 @@ from dataclasses import dataclass
 _MOST_CHARS = 256 << 10
 """Of a comment, so that the statement is far below every max_allowed_packet that a table can be used with."""
 _REMARK = re.compile(r"/\* vreplication (\{[^*]*\}) \*/\s*\Z")
+
+
+_OF_KEYS = "/* vreplication keys */"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,3 +48,12 @@ def read_remark(sql: str) -> tuple[Altered, ...]:
         return tuple(Altered(schema=schema, table=table, clauses=clauses) for schema, table, clauses in said)
     except (ValueError, KeyError, TypeError):
         return ()
+
+
+def of_keys(sql: str) -> str:
+    """An ALTER that is a part of how a cut-over moves foreign keys: behind all of them the table has what it had."""
+    return f"{sql} {_OF_KEYS}"
+
+
+def is_of_keys(sql: str) -> bool:
+    return sql.rstrip().endswith(_OF_KEYS)

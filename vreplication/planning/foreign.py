@@ -82,11 +82,16 @@ class Family:
 
     @property
     def parents(self) -> tuple[Named, ...]:
-        return tuple(sorted({key.parent for key in self.own}))
+        """Other tables than itself."""
+        return tuple(sorted({key.parent for key in self.own if key.parent != key.child}))
 
     @property
     def relatives(self) -> tuple[Named, ...]:
         return tuple(sorted({*self.children, *self.parents}))
+
+    @property
+    def has_keys(self) -> bool:
+        return bool(self.own or self.theirs)
 
 
 def family(session: Session, table: Named, *, is_mariadb: bool) -> Family:
@@ -98,3 +103,10 @@ def referring(session: Session, table: Named, *, is_mariadb: bool) -> tuple[Prin
     theirs = foreign_keys(session, is_mariadb=is_mariadb, to=table)
     children = sorted({key.child for key in theirs if key.child != table})
     return tuple(key for child in children for key in keys_of(session, child) if key.parent == table)
+
+
+def grandchildren(session: Session, table: Named, found: Family) -> tuple[Named, ...]:
+    """Tables that refer to the children of this one: to alter a child MySQL wants the exclusive locks of those, too."""
+    near = {table, *found.relatives}
+    keys = (key for child in found.children for key in foreign_keys(session, is_mariadb=False, to=child))
+    return tuple(sorted({key.child for key in keys} - near))

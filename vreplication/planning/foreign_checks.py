@@ -12,9 +12,9 @@ from vreplication.errors import Refused
 from vreplication.mysql.quoting import ident
 from vreplication.planning import privileges
 from vreplication.planning.facts import Check, Facts, ok, refuse, warn
-from vreplication.planning.foreign import Family, family
+from vreplication.planning.foreign import Family, are_logged, family, grandchildren
 from vreplication.schema.alter import dropped_constraints
-from vreplication.schema.foreign import ForeignKey, keys_of, orphans
+from vreplication.schema.foreign import ForeignKey, indexes_of, orphans
 from vreplication.schema.mapping import follow_columns
 from vreplication.schema.model import Column, Table
 from vreplication.settings import CUTOVER_DEADLINE_SECONDS
@@ -28,23 +28,36 @@ Why = Callable[[Facts, Family], Check | None]
 
 
 def rebuilt(facts: Facts) -> Check:
-    table = facts.source.schema, facts.source.name
-    if any(key.parent == table for key in keys_of(facts.session, table)):
-        return refuse(_NAME, f"{facts.name} has a foreign key to itself, which cannot be carried over.", _PLAIN)
-    found = family(facts.session, table, is_mariadb=facts.server.is_mariadb)
-    if not found.relatives:
+    found = family(facts.session, _table(facts), is_mariadb=facts.server.is_mariadb)
+    if not found.has_keys:
         return ok(_NAME, "No foreign keys from or to the table.")
     return next((check for look in _LOOKS if (check := look(facts, found))), None) or _told(facts, found)
 
 
-def _flavor(facts: Facts, found: Family) -> Check | None:
-    if facts.server.is_mariadb:
+def _in_turn(facts: Facts, found: Family) -> Check | None:
+    """On MariaDB, where keys are moved by several sessions; on MySQL one has all the locks."""
+    if not facts.server.is_mariadb:
         return None
-    words = (
-        f"Foreign keys tie {', '.join(map('.'.join, found.relatives))} to {facts.name}, and on MySQL they cannot be "
-        "carried over: RENAME needs the locks of all of them at once, and the server may give back those that it has."
-    )
+    if any(key.parent == key.child for key in found.own):
+        return refuse(_NAME, f"{facts.name} has a foreign key to itself, which cannot be carried over.", _PLAIN)
+    if both := sorted(set(found.children) & set(found.parents)):
+        words = f"{'.'.join(both[0])} is a parent of {facts.name} and a child of it."
+        return refuse(_NAME, words, _PLAIN)
+    return None
+
+
+def _unique(facts: Facts, _: Family) -> Check | None:
+    """What is in the way under a new unique key is noted in our own schema, which the holder of the locks cannot."""
+    if facts.server.is_mariadb or facts.mapping is None or not facts.mapping.may_collide:
+        return None
+    words = "A unique key is added or narrowed, and with foreign keys that cannot go over within the cut-over on MySQL."
     return refuse(_NAME, words, _PLAIN)
+
+
+def _locked(facts: Facts, found: Family) -> tuple[tuple[str, str], ...]:
+    """With the table."""
+    further = () if facts.server.is_mariadb else grandchildren(facts.session, _table(facts), found)
+    return (*found.relatives, *further)
 
 
 def _options(facts: Facts, _: Family) -> Check | None:
@@ -58,11 +71,8 @@ def _options(facts: Facts, _: Family) -> Check | None:
 
 
 def _shape(facts: Facts, found: Family) -> Check | None:
-    if both := sorted(set(found.children) & set(found.parents)):
-        words = f"{'.'.join(both[0])} is a parent of {facts.name} and a child of it."
-        return refuse(_NAME, words, _PLAIN)
-    if len(found.relatives) > MOST_RELATIVES:
-        words = f"Foreign keys tie {len(found.relatives)} tables to {facts.name}, and {MOST_RELATIVES} is the most."
+    if (number := len(_locked(facts, found))) > MOST_RELATIVES:
+        words = f"Foreign keys tie {number} tables to {facts.name}, and {MOST_RELATIVES} is the most."
         return refuse(_NAME, words, _PLAIN)
     if facts.target is None:
         words = (
@@ -72,16 +82,20 @@ def _shape(facts: Facts, found: Family) -> Check | None:
     return None
 
 
-def _names(_: Facts, found: Family) -> Check | None:
+def _names(facts: Facts, found: Family) -> Check | None:
     for key in _keys(found):
         # Whoever puts keys back after a crash takes every key with such a name for ours.
         if key.is_moved:
             words = f"Foreign key {key.name} of {'.'.join(key.child)} is called as ours are within a cut-over."
             return refuse(_NAME, words, "Drop it and add it under another name.")
         try:
-            names.moved_key(key.name)
+            other = names.moved_key(key.name)
         except Refused as error:
             return refuse(_NAME, error.message, error.cure)
+        # MySQL: an index of the key's name gets the other one with it.
+        if not facts.server.is_mariadb and other in indexes_of(facts.session, key.child):
+            words = f"Index {other} of {'.'.join(key.child)} is called as ours are within a cut-over."
+            return refuse(_NAME, words, "Give it another name: ALTER TABLE … RENAME INDEX.")
     return None
 
 
@@ -89,10 +103,10 @@ def _keys(found: Family) -> Iterator[ForeignKey]:
     yield from (*found.own, *found.theirs)
 
 
-def _acting(_: Facts, found: Family) -> Check | None:
+def _acting(facts: Facts, found: Family) -> Check | None:
     """What they do to rows of the table is to be carried over as any change."""
     key = next((key for key in found.own if key.acts), None)
-    if key is None:
+    if key is None or are_logged(facts.server):
         return None
     words = f"Foreign key {key.name} changes rows by itself ({key.actions}), which the server does not log."
     return refuse(_NAME, words, _PLAIN)
@@ -147,16 +161,25 @@ def _has_unique(table: Table, columns: Sequence[str]) -> bool:
 
 
 def _rights(facts: Facts, found: Family) -> Check | None:
-    """RELOAD: writers of the relatives are held off by FLUSH TABLES … WITH READ LOCK."""
-    grants = privileges.read_grants(facts.session, is_mariadb=True)
-    if privileges.missing(grants, frozenset({"RELOAD"}), "*"):
+    """RELOAD: writers of the relatives are held off by FLUSH TABLES … WITH READ LOCK, on MariaDB.
+
+    REFERENCES: MySQL asks for it, on the parent's table.
+    """
+    is_mariadb = facts.server.is_mariadb
+    grants = privileges.read_grants(facts.session, is_mariadb=is_mariadb)
+    if is_mariadb and privileges.missing(grants, frozenset({"RELOAD"}), "*"):
         words = "The user lacks a privilege to hold off writers of the tables that foreign keys tie to it."
         return refuse(_NAME, words, "GRANT RELOAD ON *.* TO the user.")
-    for schema in sorted({schema for schema, _ in found.relatives}):
-        if lacks := privileges.missing(grants, frozenset({"SELECT", "ALTER", "LOCK TABLES"}), schema):
+    wanted = frozenset({"SELECT", "ALTER", "LOCK TABLES", *([] if is_mariadb else ["REFERENCES"])})
+    for schema in sorted({schema for schema, _ in (*_locked(facts, found), *([] if is_mariadb else [_table(facts)]))}):
+        if lacks := privileges.missing(grants, wanted, schema):
             cure = f"GRANT {', '.join(lacks)} ON {ident(schema)}.* TO the user."
             return refuse(_NAME, f"The user lacks privileges to carry foreign keys over in {schema}.", cure)
     return None
+
+
+def _table(facts: Facts) -> tuple[str, str]:
+    return facts.source.schema, facts.source.name
 
 
 def _others(facts: Facts, found: Family) -> Check | None:
@@ -177,32 +200,48 @@ def _orphans(facts: Facts, found: Family) -> Check | None:
 
 
 _LOOKS: tuple[Why, ...] = (
-    *(_flavor, _options, _shape, _names, _acting, _dropped, _columns, _rights, _others, _orphans),
+    *(_in_turn, _options, _shape, _unique, _names, _acting, _dropped, _columns, _rights, _others, _orphans),
 )
 
 
 def _told(facts: Facts, found: Family) -> Check:
     listed = ", ".join(str(key) for key in _keys(found))
-    return warn(_NAME, f"Foreign keys go over to the new table within the cut-over: {listed}. {risks(found)}")
+    words = risks(found, _locked(facts, found), is_mariadb=facts.server.is_mariadb)
+    return warn(_NAME, f"Foreign keys go over to the new table within the cut-over: {listed}. {words}")
 
 
-def risks(found: Family) -> str:
-    """Of what the table is: parent, child or both."""
-    relatives = ", ".join(map(".".join, found.relatives))
-    said = [
-        f"Risks: writers of {relatives} wait with those of the table, at most {CUTOVER_DEADLINE_SECONDS:.0f} s and "
-        "what the ALTERs of the keys take; a transaction that has used one of these tables and goes on to another in "
-        "that moment may get error 1213 (deadlock)."
-    ]
-    if found.children:
-        said.append(
+def risks(found: Family, locked: Sequence[tuple[str, str]], *, is_mariadb: bool) -> str:
+    """Of what the table is: parent, child or both. locked: with it."""
+    said = [*_of_waiting(locked, is_mariadb=is_mariadb), *_of_dying(found, is_mariadb=is_mariadb)]
+    return " ".join([*said, "Afterwards each key is verified by a search for rows without a parent."])
+
+
+def _of_waiting(locked: Sequence[tuple[str, str]], *, is_mariadb: bool) -> Iterator[str]:
+    if locked:
+        named = ", ".join(map(".".join, locked))
+        who = (
+            f"writers of {named}" if is_mariadb else f"readers and writers of {named}, and writers of their relatives,"
+        )
+        yield (
+            f"Risks: {who} wait with those of the table, at most {CUTOVER_DEADLINE_SECONDS:.0f} s and what the ALTERs "
+            "of the keys take; a transaction that has used one of these tables and goes on to another in that moment "
+            "may get error 1213 (deadlock)."
+        )
+
+
+def _of_dying(found: Family, *, is_mariadb: bool) -> Iterator[str]:
+    if found.children and is_mariadb:
+        yield (
             "If the process or the server dies between those ALTERs and RENAME, rows that refer to new rows are "
             "refused (1452), and rows that are referred to can be deleted, until the same command is run again."
         )
+    elif found.children:
+        yield (
+            "If the process or the server dies between those ALTERs, rows that refer to new rows are refused (1452), "
+            "until the same command is run again."
+        )
     if found.own:
-        said.append(
+        yield (
             "If it dies while both tables have the keys, rows of a parent to which a row of either refers cannot be "
             "deleted (1451), until then."
         )
-    said.append("Afterwards each key is verified by a search for rows without a parent.")
-    return " ".join(said)

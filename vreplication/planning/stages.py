@@ -136,13 +136,16 @@ def _cut_over(facts: Facts) -> Explained:
     _, table = _both(facts)
     retired = qualified(facts.source.schema, retired_name(facts))
     carried = (f"CREATE TRIGGER … ON {_both(facts)[0]} …",) if facts.spec.triggers == "preserve" else ()
-    keys = ("ALTER TABLE … DROP FOREIGN KEY …, ADD CONSTRAINT … FOREIGN KEY …, ALGORITHM=INSTANT",) * (
+    how = "INSTANT" if facts.server.is_mariadb else "INPLACE"
+    keys = (f"ALTER TABLE … DROP FOREIGN KEY …, ADD CONSTRAINT … FOREIGN KEY …, ALGORITHM={how}",) * (
         facts.spec.foreign_keys == "rebuild"
     )
+    # With keys, on MySQL, there is no sentry, and the new table is locked as well.
+    beside = retired if facts.server.is_mariadb or not keys else _both(facts)[0]
     return Explained(
         sentence=f"Switch atomically; writers wait at most {CUTOVER_DEADLINE_SECONDS:.0f} s, readers see no gap.",
         statements=(
-            f"LOCK TABLES {table} WRITE, {retired} WRITE, …",
+            f"LOCK TABLES {table} WRITE, {beside} WRITE, …",
             *carried,
             *keys,
             rename_sql([switched(facts)]),

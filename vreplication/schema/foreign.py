@@ -2,7 +2,8 @@
 
 What must stay true: a key that is made anew has the columns, the referenced columns and the actions that it was printed
 with; a statement changes no row and builds no index, whatever the size of the table: the index that a server has made
-for a key has the key's name, and gets another one with it (MariaDB, docs/design/foreign-keys.md).
+for a key has the key's name, and gets another one with it: on MariaDB by itself, on MySQL by a clause of the same
+statement (docs/design/foreign-keys.md).
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from dataclasses import dataclass
 
 from vreplication import names
 from vreplication.mysql.quoting import ident, idents, qualified, text
+from vreplication.mysql.remark import of_keys
+from vreplication.mysql.server import is_mariadb
 from vreplication.mysql.session import Session
 from vreplication.schema.introspect import read_create_sql
 
@@ -23,6 +26,7 @@ _LINE = re.compile(
     rf"(?:(?P<schema>{_NAME})\.)?(?P<table>{_NAME}) \((?P<referenced>{_NAMES})\)(?P<actions>[A-Z ]*),?$",
     re.M,
 )
+_INDEX = re.compile(rf"^  (?:UNIQUE )?KEY (?P<name>{_NAME}) \(", re.M)
 _ACTS = re.compile(r"ON (?:DELETE|UPDATE) (?:CASCADE|SET NULL|SET DEFAULT)")
 _MOST_SHOWN = 3
 
@@ -85,19 +89,57 @@ def keys_of(session: Session, table: Named) -> tuple[ForeignKey, ...]:
     return read_keys(read_create_sql(session, *table), *table)
 
 
-def moved(keys: Sequence[ForeignKey], to: Named) -> str:
-    """ALTER of the table whose keys they are: they refer to another one from now on, under their other names."""
-    # Another name, though it is the same key: one ALTER cannot drop a key and add one of that name (1826).
-    return _alter(keys[0].child, [*map(_drop, keys), *(_add(key, to) for key in keys)])
+def indexes_of(session: Session, table: Named) -> frozenset[str]:
+    """Names of a table's indexes."""
+    return read_indexes(read_create_sql(session, *table))
 
 
-def added(table: Named, keys: Sequence[ForeignKey]) -> str:
-    """Keys of another table, under their other names."""
-    return _alter(table, [_add(key, key.parent) for key in keys])
+def read_indexes(create_sql: str) -> frozenset[str]:
+    """As SHOW CREATE TABLE prints them."""
+    return frozenset(_plain(found["name"]) for found in _INDEX.finditer(create_sql))
 
 
-def dropped(keys: Sequence[ForeignKey]) -> str:
-    return _alter(keys[0].child, map(_drop, keys))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alters:
+    """Statements that alter the keys of one table.
+
+    indexes: its indexes by name, on MySQL; None: MariaDB, which gives an index that was made for a key the key's name.
+    """
+
+    table: Named
+    indexes: frozenset[str] | None = None
+
+    def moved(self, keys: Sequence[ForeignKey], to: Named | None = None) -> str:
+        """They get their other names; to: what they refer to from now on, if that is another table than it was."""
+        # Another name, though it is the same key: one ALTER cannot drop a key and add one of that name (1826).
+        adds = [_add(key, to or key.parent) for key in keys]
+        return self._alter([*map(_drop, keys), *adds, *self._renamed(keys)])
+
+    def added(self, keys: Sequence[ForeignKey], to: Named | None = None) -> str:
+        """Further keys, under their other names; to: as of `moved`."""
+        return self._alter([*(_add(key, to or key.parent) for key in keys), *self._renamed(keys)])
+
+    def dropped(self, keys: Sequence[ForeignKey]) -> str:
+        """Indexes that have another name because of them get their own back."""
+        return of_keys(self._alter([*map(_drop, keys), *self._renamed([key for key in keys if key.is_moved])]))
+
+    def _renamed(self, keys: Sequence[ForeignKey]) -> list[str]:
+        """MySQL builds another index where one of the key's former name was made for it: seconds, under a lock."""
+        there = self.indexes or frozenset()
+        return [
+            f"RENAME INDEX {ident(key.name)} TO {ident(key.other_name)}"
+            for key in keys
+            if key.name in there and key.other_name not in there
+        ]
+
+    def _alter(self, clauses: Iterable[str]) -> str:
+        """The server refuses what would read or write the table's rows."""
+        algorithm = "INSTANT" if self.indexes is None else "INPLACE"
+        return f"ALTER TABLE {qualified(*self.table)} {', '.join(clauses)}, ALGORITHM={algorithm}"
+
+
+def alters(session: Session, table: Named) -> Alters:
+    return Alters(table=table, indexes=None if is_mariadb(session) else indexes_of(session, table))
 
 
 def _drop(key: ForeignKey) -> str:
@@ -107,11 +149,6 @@ def _drop(key: ForeignKey) -> str:
 def _add(key: ForeignKey, to: Named) -> str:
     refers = f"REFERENCES {qualified(*to)} ({idents(key.referenced)}) {key.actions}"
     return f"ADD CONSTRAINT {ident(key.other_name)} FOREIGN KEY ({idents(key.columns)}) {refers}".rstrip()
-
-
-def _alter(table: Named, clauses: Iterable[str]) -> str:
-    """The server refuses what it could not do in an instant."""
-    return f"ALTER TABLE {qualified(*table)} {', '.join(clauses)}, ALGORITHM=INSTANT"
 
 
 def orphans(session: Session, key: ForeignKey) -> list[str]:

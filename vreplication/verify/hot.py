@@ -21,9 +21,25 @@ from vreplication.verify.since import different
 def compare_hot(
     locked: Session, other: Session, mapping: TableMapping, keys: Sequence[tuple[str, ...]]
 ) -> list[tuple[str, ...]]:
-    """Keys whose rows differ. `locked` holds LOCK TABLES source WRITE; `other` reads the target, wherever it is."""
+    """Keys whose rows differ. `locked` holds LOCK TABLES source WRITE; `other` reads the target, wherever it is.
+
+    They are the same where one session holds both tables' locks.
+    """
     if not keys:
         return []
+    listed = [",".join(key) for key in keys]
+    if locked is other:
+        found = different(lambda asked: _in_turn(locked, mapping, asked), listed)
+    else:
+        found = _beside(locked, other, mapping, listed)
+    return [tuple(split_literals(key)) for key in found]
+
+
+def _in_turn(session: Session, mapping: TableMapping, asked: Sequence[str]) -> tuple[list[RowHash], list[RowHash]]:
+    return read_keys(session, source_side(mapping), asked), read_keys(session, target_side(mapping), asked)
+
+
+def _beside(locked: Session, other: Session, mapping: TableMapping, keys: Sequence[str]) -> list[str]:
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="compare") as beside:
 
         def both(asked: Sequence[str]) -> tuple[list[RowHash], list[RowHash]]:
@@ -37,5 +53,4 @@ def compare_hot(
                 is_lost.set()
                 raise
 
-        found = different(both, [",".join(key) for key in keys])
-    return [tuple(split_literals(key)) for key in found]
+        return different(both, keys)

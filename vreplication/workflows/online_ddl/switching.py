@@ -14,10 +14,11 @@ from dataclasses import dataclass
 
 from vreplication.clock import SYSTEM
 from vreplication.cutover import carried, foreign
+from vreplication.cutover.alone import Alone, Rest
 from vreplication.cutover.attempt import CutOver
 from vreplication.cutover.outcome import Outcome
 from vreplication.cutover.parts import Part
-from vreplication.engine import job, recheck
+from vreplication.engine import job, recheck, rest
 from vreplication.engine.driver import Driver
 from vreplication.engine.job import Job
 from vreplication.errors import Ambiguous, SourceChanged, Transient, VReplicationError
@@ -144,6 +145,8 @@ class _Attempt:
         server = self._jobs[first.workflow].server
         # Of its own, and not patient: writers wait while it is asked.
         with connect(first.url, read_timeout=BEAT_SECONDS, idle_seconds=ALIVE_SECONDS) as other:
+            if not server.is_mariadb and foreign.has_keys(other, parts[0].row):
+                return self._alone(other, Alone(first.url, server, parts[0], announce=self._announce))
             cut_over = CutOver(first.url, server, parts, announce=self._announce)
             try:
                 return cut_over.attempt(
@@ -152,6 +155,21 @@ class _Attempt:
                 )
             finally:
                 self._at_fault = self._at_fault or cut_over.at_fault
+
+    def _alone(self, other: Session, alone: Alone) -> Outcome:
+        """A table with foreign keys, on MySQL: who holds its lock holds the new table's as well."""
+        workflow = alone.part.row.id
+        driver, found = self._members[workflow].driver, self._jobs[workflow]
+
+        def check_locked(holder: Session, read: Rest) -> None:
+            ends = Ends(source=holder, target=holder, home=other)
+            self._check_locked(other, alone.part, holder, ends, read.keys)
+
+        return alone.attempt(
+            hold=functools.partial(self._barrier, other),
+            reading=functools.partial(rest.reading, driver.url, found, driver.lease, other),
+            check_locked=check_locked,
+        )
 
     def _announce(self, ids: tuple[int, ...]) -> None:
         """In every heartbeat: whoever takes over one of the tables ends the attempt at all of them."""
@@ -169,8 +187,10 @@ class _Attempt:
             with self._about(workflow):
                 _wait_level(other, self._members[workflow].driver, marker, max(0.0, until - SYSTEM.monotonic()))
 
-    def _check_locked(self, other: Session, part: Part, locked: Session) -> None:
-        """Under the lock, after the barrier: what was written since it was last seen equal.
+    def _check_locked(
+        self, other: Session, part: Part, locked: Session, ends: Ends | None = None, more: Sequence[str] = ()
+    ) -> None:
+        """Under the lock, after the barrier: what was written since it was last seen equal, and more keys.
 
         And the last place where a signal or an operator's cancel is heeded: the cut-over comes next.
         """
@@ -188,8 +208,9 @@ class _Attempt:
             assert lowest is not None
             dedup.settle_locked(other, lowest)
         recheck.check_definition(locked, found.mapping.source, found.row.source_definition, workflow)
-        ends, share = Ends.on(other), len(self._members)
-        self._counted[workflow] = recheck.compare_locked(locked, ends, found.mapping, workflow, share=share)
+        ends, share = ends or Ends.on(other), len(self._members)
+        counted = recheck.compare_locked(locked, ends, found.mapping, workflow, share=share, more=more)
+        self._counted[workflow] = counted
 
     def _take_back(self) -> None:
         """Not before the new table is as it was: catch-up would write to it."""
