@@ -59,9 +59,11 @@ def foreign_keys(session: Session, *, is_mariadb: bool, to: Named | None = None)
 
 
 def _part(column: str, which: int, is_mariadb: bool) -> str:
-    """MariaDB keeps names as the file system has them (a@002db), and a slash means nothing there."""
+    """MariaDB keeps names as the file system has them (a@002db), MySQL as they are: a table's may have a slash."""
     part = f"SUBSTRING_INDEX({column},'/',{which})"
-    return f"CONVERT(CONVERT(CAST({part} AS BINARY) USING filename) USING utf8mb4)" if is_mariadb else part
+    if is_mariadb:
+        return f"CONVERT(CONVERT(CAST({part} AS BINARY) USING filename) USING utf8mb4)"
+    return part if which == 1 else f"SUBSTRING({column},LOCATE('/',{column})+1)"
 
 
 def _stored(name: str, is_mariadb: bool) -> str:
