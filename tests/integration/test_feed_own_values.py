@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from consume_setup import MODES, holds
 
 from sandbox.databases import Database
 from sandbox.kafka import Cluster
-from tests.integration.test_feed_consume import MODES, holds
 from tests.support.feed_consumers import Consuming
 from tests.support.feed_producer import FeedWriter, layout_of
 from vreplication.binlog.control import Query

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from consume_setup import holds
 
 from sandbox.databases import Database
 from sandbox.kafka import Cluster
-from tests.integration.test_feed_consume import holds
 from tests.support.feed_consumers import Consuming
 from tests.support.feed_producer import FeedWriter, layout_of
 from vreplication.binlog.control import Query
