@@ -20,8 +20,9 @@ from sandbox.install import ROOT
 from sandbox.versions import Version
 
 _INTEGRATION = (
-    "server_versions", "binlog_types", "binlog_stream", "doctor", "planning_plan", "sandbox_grants", "schema_shadow",
-    "flow_shapes", "flow_in_place", "flow_triggers", "revert", "verify_live", "cutover_attempt", "cutover_gate", "deny",
+    "server_versions", "binlog_types", "binlog_stream", "binlog_bulk", "binlog_stops", "binlog_connection", "doctor",
+    "planning_plan", "sandbox_grants", "schema_shadow", "flow_shapes", "flow_in_place", "flow_triggers", "revert",
+    "verify_live", "cutover_attempt", "cutover_gate", "deny",
     "move_flow", "move_plan", "carry", "feed_values", "feed_cascades",
 )  # fmt: skip
 PARTS = (
