@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from sandbox.databases import Database
 from vreplication import names
@@ -18,6 +20,7 @@ from vreplication.cutover.parts import Part
 from vreplication.mysql.quoting import ident
 from vreplication.mysql.server import Server, inspect
 from vreplication.mysql.session import Session, connect
+from vreplication.pausepoints import VARIABLE
 from vreplication.phases import Phase
 from vreplication.state import layout, lease, workflows
 from vreplication.state.workflows import WorkflowRow
@@ -168,6 +171,25 @@ class Background:
         return self._result
 
 
+@pytest.fixture
+def ready(database: Database) -> Iterator[Ready]:
+    made = prepare(database)
+    yield made
+    made.session.close()
+
+
+@pytest.fixture
+def points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Points:
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    return Points(tmp_path)
+
+
+@pytest.fixture
+def app(database: Database) -> Iterator[Session]:
+    with connect(database.app_url) as session:
+        yield session
+
+
 def attempt(ready: Ready, **options: Any) -> Outcome:
     barrier, checked = options.pop("barrier", nothing), options.pop("check_locked", nothing)
     return ready.cut_over(**options).attempt(barrier=barrier, check_locked=lambda _, locker: checked(locker))
@@ -176,3 +198,22 @@ def attempt(ready: Ready, **options: Any) -> Outcome:
 def waiting_for_lock(session: Session, connection_id: int) -> bool:
     state = session.value("SELECT state FROM information_schema.processlist WHERE id=%s", (connection_id,))
     return state == "Waiting for table metadata lock"
+
+
+def start(ready: Ready, points: Points, point: str) -> Background:
+    """An attempt that stands at this pause point."""
+    points.hold(f"cutover.{point}")
+    running = Background(lambda: attempt(ready))
+    points.wait(f"cutover.{point}")
+    return running
+
+
+def is_there(ready: Ready, connection_id: int) -> bool:
+    sql = "SELECT 1 FROM information_schema.processlist WHERE id=%s"
+    return ready.database.admin.row(sql, (connection_id,)) is not None
+
+
+def timed(call: Callable[[], object]) -> float:
+    began = time.monotonic()
+    call()
+    return time.monotonic() - began

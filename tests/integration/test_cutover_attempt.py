@@ -1,66 +1,33 @@
-"""The cut-over on real servers: nothing lost, nobody sees a gap, and whatever dies the table is one or the other."""
+"""The cut-over on real servers: no write is lost, nobody sees a gap, and what is not as we left it is left alone."""
 
 from __future__ import annotations
 
 import dataclasses
-import pickle
-import signal
-import socket
-import subprocess
-import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from collections.abc import Callable
+from typing import Any
 
 import pytest
-from cutover_setup import WORKFLOW, Background, Points, Ready, attempt, nothing, prepare, until, waiting_for_lock
+from cutover_setup import WORKFLOW, Points, Ready, app, attempt, points, prepare, ready, start, until, waiting_for_lock
 
 from sandbox.databases import Database
-from vreplication.cutover import rename, sentry
+from vreplication.cutover import sentry
 from vreplication.cutover.decide import decide, settle
 from vreplication.cutover.finish import analyze, drop_table
 from vreplication.cutover.identity import table_identity
 from vreplication.cutover.sentry import comment, create_sentry, remove_sentry
-from vreplication.engine.driver import Driver
-from vreplication.errors import BadValue, SourceChanged, Superseded, Terminal, Transient
+from vreplication.errors import SourceChanged, Terminal, Transient
 from vreplication.mysql.server import identity, inspect
-from vreplication.mysql.session import ConnectionLost, LockWait, Session, connect
-from vreplication.pausepoints import VARIABLE
+from vreplication.mysql.session import LockWait, Session, connect
 from vreplication.settings import SIDECAR
 from vreplication.state import journal, verdicts, workflows
 from vreplication.state.verdicts import Verdict
-from vreplication.workflows.online_ddl import failover, switching
+from vreplication.workflows.online_ddl import failover
 
-_CHILD = """
-import pickle, sys
-from vreplication.cutover.attempt import CutOver
-cut_over = CutOver(*pickle.load(sys.stdin.buffer), deadline_seconds=2.0)
-print(cut_over.attempt(barrier=lambda seconds: None, check_locked=lambda part, locker: None).is_switched)
-"""
+__all__ = ["app", "points", "ready"]
+
 RUNS = 20
 WRITERS = 4
-
-
-@pytest.fixture
-def ready(database: Database) -> Iterator[Ready]:
-    made = prepare(database)
-    yield made
-    made.session.close()
-
-
-@pytest.fixture
-def points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Points:
-    monkeypatch.setenv(VARIABLE, str(tmp_path))
-    return Points(tmp_path)
-
-
-@pytest.fixture
-def app(database: Database) -> Iterator[Session]:
-    with connect(database.app_url) as session:
-        yield session
 
 
 def test_the_new_table_takes_the_name(ready: Ready) -> None:
@@ -139,219 +106,6 @@ def test_no_write_is_lost_and_no_reader_sees_a_gap(database: Database, capsys: p
         print(f" [{database.server.flavor}: {RUNS} switches, {queued} queued writes, longest {longest:.0f} ms]", end="")
 
 
-@pytest.mark.parametrize("point", ["before_lock", "locked", "after_barrier", "rename_pending"])
-def test_locker_killed_before_the_sentry_goes(ready: Ready, points: Points, point: str, app: Session) -> None:
-    with _held(ready, points, point) as running:
-        ready.database.admin.kill(ready.ids[0])
-        until(lambda: not _is_there(ready, ready.ids[0]))
-    outcome = running.result()
-    assert not outcome.is_switched
-    assert ready.is_untouched()
-    assert app.execute_raw("INSERT INTO t (v) VALUES (1)") == 1
-    assert attempt(ready).is_switched
-
-
-@pytest.mark.parametrize("point", ["sentry_dropped", "after_unlock", "after_rename"])
-def test_locker_killed_after_the_sentry_is_gone(ready: Ready, points: Points, point: str) -> None:
-    with _held(ready, points, point) as running:
-        ready.database.admin.kill(ready.ids[0])
-        until(ready.is_switched)
-    assert running.result().is_switched
-    assert ready.is_switched()
-
-
-@pytest.mark.parametrize("point", ["before_lock", "locked", "after_barrier", "rename_pending", "sentry_dropped"])
-def test_renamer_killed(ready: Ready, points: Points, point: str, app: Session) -> None:
-    with _held(ready, points, point) as running:
-        ready.database.admin.kill(ready.ids[1])
-        until(lambda: not _is_there(ready, ready.ids[1]))
-    outcome = running.result()
-    assert not outcome.is_switched
-    assert ready.is_untouched()
-    assert app.execute_raw("INSERT INTO t (v) VALUES (1)") == 1
-    assert attempt(ready).is_switched
-
-
-@pytest.mark.parametrize("point", ["locked", "rename_pending", "sentry_dropped"])
-def test_every_connection_killed(ready: Ready, points: Points, point: str, app: Session) -> None:
-    """What a takeover does: whatever comes of it, our answer and the server's are the same."""
-    with _held(ready, points, point) as running:
-        for number in ready.ids:
-            ready.database.admin.kill(number)
-        until(lambda: not any(_is_there(ready, n) for n in ready.ids))
-    outcome = running.result()
-    assert outcome.is_switched == ready.is_switched()
-    assert outcome.is_switched or ready.is_untouched()
-    assert app.execute_raw("INSERT INTO t (v) VALUES (1)") == 1
-
-
-@pytest.mark.parametrize("is_executed", [True, False])
-def test_the_answer_to_rename_is_lost(ready: Ready, monkeypatch: pytest.MonkeyPatch, is_executed: bool) -> None:
-    original = rename.Rename._run
-
-    def run(self: rename.Rename) -> None:
-        if is_executed:
-            original(self)
-        self._renamer.abort()
-        self._error = ConnectionLost("lost")
-
-    monkeypatch.setattr(rename.Rename, "_run", run)
-    outcome = attempt(ready)
-    assert outcome.is_switched == is_executed
-    assert ready.is_switched() if is_executed else ready.is_untouched()
-
-
-def test_a_rename_that_was_never_answered_is_ended_first(
-    ready: Ready, points: Points, app: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its socket is cut while it waits for somebody who uses the shadow: it may not come true after our answer."""
-    sent: list[rename.Rename] = []
-    original = rename.Rename.send
-    monkeypatch.setattr(rename.Rename, "send", lambda self, seconds: (sent.append(self), original(self, seconds))[1])
-    app.execute_raw("BEGIN")
-    app.rows(f"SELECT * FROM {ready.row.shadow_table}")
-    running = _start(ready, points, "after_unlock")
-    until(lambda: waiting_for_lock(ready.session, ready.ids[1]))
-    sent[0]._renamer._connection._sock.shutdown(socket.SHUT_RDWR)
-    points.let_go("cutover.after_unlock")
-    outcome = running.result()
-    app.rollback()
-    assert not outcome.is_switched
-    until(lambda: not _is_there(ready, ready.announced[0][1]))
-    assert ready.is_untouched()
-
-
-def test_a_reader_of_the_shadow_cannot_hold_the_writers_for_longer(ready: Ready, app: Session) -> None:
-    app.execute_raw("BEGIN")
-    app.rows(f"SELECT * FROM {ready.row.shadow_table}")
-    running = Background(lambda: attempt(ready, deadline_seconds=1.5, barrier=nothing))
-    with connect(ready.database.app_url) as writer:
-        until(lambda: len(ready.announced) > 0 and waiting_for_lock(ready.session, ready.ids[1]))
-        assert _timed(lambda: writer.execute_raw("INSERT INTO t (v) VALUES (1)")) < 2.0
-    outcome = running.result()
-    assert not outcome.is_switched
-    assert outcome.reason.startswith("The deadline of 1.5 s passed.")
-    assert f"KILL {app.id}" in outcome.reason
-    assert ready.is_untouched()
-
-
-def test_open_transaction_is_named(ready: Ready, app: Session) -> None:
-    app.execute_raw("BEGIN")
-    app.rows("SELECT * FROM t")
-    outcome = attempt(ready)
-    assert not outcome.is_switched
-    assert app.id in [b.connection_id for b in outcome.blockers]
-    assert f"connection {app.id} ({ready.database.app_user}@" in outcome.reason
-    assert f"KILL {app.id}" in outcome.reason
-    assert ready.is_untouched()
-    app.rollback()
-    assert attempt(ready).is_switched
-
-
-def test_running_statement_is_named(ready: Ready, app: Session) -> None:
-    slow = Background(lambda: app.rows("SELECT id, SLEEP(60) FROM t"))
-    until(lambda: bool(ready.session.row("SELECT 1 FROM information_schema.processlist WHERE state='User sleep'")))
-    outcome = attempt(ready)
-    ready.database.admin.kill(app.id)
-    assert [b.statement for b in outcome.blockers if b.connection_id == app.id] == ["SELECT id, SLEEP(60) FROM t"]
-    assert "SLEEP(60)" in outcome.reason
-    assert ready.is_untouched()
-    with pytest.raises(Exception, match=r"lost|interrupted|kill"):
-        slow.result()
-
-
-def test_writers_wait_no_longer_than_the_deadline(ready: Ready, app: Session) -> None:
-    """A barrier that hangs: the lock is gone at the deadline, before anybody in this process has noticed."""
-    is_locked, released = threading.Event(), threading.Event()
-
-    def barrier(_: float) -> None:
-        is_locked.set()
-        _wait(released)
-
-    running = Background(lambda: attempt(ready, deadline_seconds=1.5, barrier=barrier))
-    _wait(is_locked)
-    writing = Background(lambda: _timed(lambda: app.execute_raw("INSERT INTO t (v) VALUES (1)")))
-    stall = writing.result()
-    assert running.is_running
-    released.set()
-    outcome = running.result()
-    assert not outcome.is_switched
-    assert "deadline of 1.5 s" in outcome.reason
-    assert stall < 2.0
-    assert ready.is_untouched()
-
-
-def test_writers_go_on_when_our_process_is_stopped(ready: Ready, points: Points, app: Session) -> None:
-    """SIGSTOP in the middle of it: the server ends the silent sessions, and we learn that nothing happened."""
-    points.hold("cutover.after_barrier")
-    child = subprocess.Popen([sys.executable, "-c", _CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    try:
-        assert child.stdin is not None
-        child.stdin.write(pickle.dumps((ready.database.url, ready.server, (ready.part,))))
-        child.stdin.close()
-        points.wait("cutover.after_barrier")
-        child.send_signal(signal.SIGSTOP)
-        assert _timed(lambda: app.execute_raw("INSERT INTO t (v) VALUES (1)")) < 6
-        assert not ready.is_switched()
-        points.let_go("cutover.after_barrier")
-        child.send_signal(signal.SIGCONT)
-        assert child.stdout is not None
-        assert child.stdout.read() == b"False\n"
-        assert ready.is_untouched()
-    finally:
-        child.kill()
-        child.wait()
-
-
-def test_barrier_is_told_what_is_left(ready: Ready) -> None:
-    told: list[float] = []
-    assert attempt(ready, barrier=told.append).is_switched
-    assert 1.5 < told[0] <= 2.5
-
-
-def test_transient_barrier_ends_the_attempt(ready: Ready, app: Session) -> None:
-    def late(_: float) -> None:
-        raise Transient("Catch-up did not reach the marker.")
-
-    outcome = attempt(ready, barrier=late)
-    assert not outcome.is_switched
-    assert outcome.reason == "Catch-up did not reach the marker."
-    assert 0 < outcome.lock_millis < 2000
-    assert ready.is_untouched()
-    assert app.execute_raw("INSERT INTO t (v) VALUES (1)") == 1
-
-
-def test_terminal_check_is_raised_with_the_lock_gone(ready: Ready, app: Session) -> None:
-    def differs(locker: Session) -> None:
-        assert locker.rows("SELECT id FROM t ORDER BY id") == [(1,), (2,), (3,)]
-        raise BadValue("Key 2 differs.")
-
-    with pytest.raises(BadValue, match="Key 2"):
-        attempt(ready, check_locked=differs)
-    assert ready.is_untouched()
-    assert app.execute_raw("INSERT INTO t (v) VALUES (1)") == 1
-
-
-@pytest.mark.parametrize("is_detached", [False, True])
-def test_prepared_branch_on_the_table_is_named(ready: Ready, is_detached: bool) -> None:
-    branch = _prepare_branch(ready, "t", is_detached=is_detached)
-    outcome = attempt(ready)
-    assert not outcome.is_switched
-    assert ("'g1-blocker'" if ready.server.is_mariadb else "X'67312d626c6f636b6572'") in outcome.reason
-    assert ready.is_untouched()
-    _finish_branch(ready, branch)
-    assert attempt(ready).is_switched
-
-
-@pytest.mark.parametrize("is_detached", [False, True])
-def test_prepared_branch_on_another_table_is_no_matter(ready: Ready, is_detached: bool, app: Session) -> None:
-    app.execute_raw("CREATE TABLE other (id INT PRIMARY KEY)")
-    branch = _prepare_branch(ready, "other", is_detached=is_detached)
-    outcome = attempt(ready)
-    assert outcome.is_switched, outcome.reason
-    _finish_branch(ready, branch)
-
-
 def test_auto_increment_is_carried_over(ready: Ready, app: Session) -> None:
     app.execute_raw("INSERT INTO t (id, v) VALUES (500, 1)")
     app.execute_raw("DELETE FROM t WHERE id = 500")
@@ -413,15 +167,6 @@ def test_nobody_takes_over_while_a_sentry_is_removed(ready: Ready, monkeypatch: 
     assert ready.is_untouched()
 
 
-def test_a_superseded_driver_writes_no_marker(ready: Ready) -> None:
-    """The living driver's catch-up would stand still at it, and nobody would take it back."""
-    ready.database.admin.execute_raw(f"UPDATE {SIDECAR}.lease SET token = token + 1")
-    superseded = SimpleNamespace(workflow=WORKFLOW, lease=ready.lease, check=lambda: None)
-    with connect(ready.database.url) as other, pytest.raises(Superseded):
-        switching.mark(other, cast("Driver", superseded))
-    assert ready.session.rows(f"SELECT kind FROM {SIDECAR}.marker") == []
-
-
 def is_taken_over(ready: Ready) -> bool:
     with connect(ready.database.url, lock_wait_seconds=1) as other:
         try:
@@ -442,19 +187,6 @@ def test_what_is_not_an_empty_sentry_of_ours_stays(ready: Ready, kind: str) -> N
     with pytest.raises(Terminal, match="is not ours"):
         attempt(ready)
     assert name in ready.tables()
-
-
-def test_superseded_driver_does_not_rename(ready: Ready, points: Points) -> None:
-    running = _start(ready, points, "after_barrier")
-    ready.database.admin.execute_raw(f"UPDATE {SIDECAR}.lease SET token = token + 1")
-    points.let_go("cutover.after_barrier")
-    with pytest.raises(Superseded):
-        running.result()
-    # Who is superseded may have to leave its sentry to the successor, which settles before anything else.
-    assert settle(ready.session, ready.row) == "not switched"
-    assert ready.is_untouched()
-    with pytest.raises(Superseded):
-        attempt(ready)
 
 
 @pytest.mark.parametrize("statement", ["ALTER TABLE t FORCE", "TRUNCATE TABLE t__vr_new", "DROP TABLE t__vr_new"])
@@ -489,7 +221,7 @@ def test_rename_waits_on_the_table_itself(ready: Ready, points: Points) -> None:
         "SELECT object_name FROM performance_schema.metadata_locks m JOIN performance_schema.threads t "
         "ON t.thread_id = m.owner_thread_id WHERE t.processlist_id=%s AND object_type='TABLE' AND lock_status='PENDING'"
     )
-    running = _start(ready, points, "rename_pending")
+    running = start(ready, points, "rename_pending")
     assert ready.session.rows(sql, (ready.ids[1],)) == [("t",)]
     points.let_go("cutover.rename_pending")
     assert running.result().is_switched
@@ -508,47 +240,8 @@ def test_a_table_is_dropped_only_by_its_identity(ready: Ready) -> None:
     assert table_identity(ready.session, schema, "t", mariadb) == ready.row.shadow_identity
 
 
-# -- hands ---
-
-
-class _held:
-    """An attempt that stands at a pause point while the block runs."""
-
-    def __init__(self, ready: Ready, points: Points, point: str) -> None:
-        self.points, self.name = points, f"cutover.{point}"
-        self.running = _start(ready, points, point)
-
-    def __enter__(self) -> Background:
-        return self.running
-
-    def __exit__(self, *_: object) -> None:
-        self.points.let_go(self.name)
-
-
-def _start(ready: Ready, points: Points, point: str) -> Background:
-    points.hold(f"cutover.{point}")
-    running = Background(lambda: attempt(ready))
-    points.wait(f"cutover.{point}")
-    return running
-
-
-def _is_there(ready: Ready, connection_id: int) -> bool:
-    sql = "SELECT 1 FROM information_schema.processlist WHERE id=%s"
-    return ready.database.admin.row(sql, (connection_id,)) is not None
-
-
 def _ids(session: Session, table: str) -> set[int]:
     return {int(r[0]) for r in session.rows(f"SELECT id FROM {table}")}
-
-
-def _wait(event: threading.Event) -> None:
-    assert event.wait(20)
-
-
-def _timed(call: Callable[[], object]) -> float:
-    began = time.monotonic()
-    call()
-    return time.monotonic() - began
 
 
 class _Traffic:
@@ -604,22 +297,3 @@ class _Traffic:
 
 def _traffic(database: Database, table: str) -> _Traffic:
     return _Traffic(database, table)
-
-
-def _prepare_branch(ready: Ready, table: str, *, is_detached: bool) -> Session:
-    session = connect(ready.database.app_url)
-    session.execute_raw("XA START 'g1-blocker'")
-    session.execute_raw(f"INSERT INTO {table} (id) VALUES (100)")
-    session.execute_raw("XA END 'g1-blocker'")
-    session.execute_raw("XA PREPARE 'g1-blocker'")
-    if is_detached:
-        session.close()
-        until(lambda: not _is_there(ready, session.id))
-        return ready.database.admin
-    return session
-
-
-def _finish_branch(ready: Ready, session: Session) -> None:
-    session.execute_raw("XA ROLLBACK 'g1-blocker'")
-    if session is not ready.database.admin:
-        session.close()
