@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import pytest
+from planning_setup import SIMPLE, refusal, run, session, verdict
 
 from sandbox.databases import Database, grant_statements
 from tests.support.rows import workflow_row
@@ -15,8 +15,8 @@ from vreplication.mysql.disk import Disk, size
 from vreplication.mysql.session import Session, connect
 from vreplication.phases import Phase
 from vreplication.planning.explain import explain, plan_json
-from vreplication.planning.facts import Check, Verdict
-from vreplication.planning.plan import Plan, check_prepared, make_plan
+from vreplication.planning.facts import Verdict
+from vreplication.planning.plan import check_prepared, make_plan
 from vreplication.planning.spec import make_spec
 from vreplication.planning.stages import STAGES
 from vreplication.schema.difference import definitions_of
@@ -24,29 +24,7 @@ from vreplication.schema.mapping import map_for
 from vreplication.schema.shadow import create_shadow
 from vreplication.state import layout, workflows
 
-SIMPLE = "(id INT PRIMARY KEY, v INT, s VARCHAR(20) COLLATE utf8mb4_bin)"
-
-
-@pytest.fixture
-def session(database: Database) -> Iterator[Session]:
-    with connect(database.url) as opened:
-        yield opened
-
-
-def run(database: Database, session: Session, definition: str, alter: str, **options: object) -> Plan:
-    database.admin.execute_raw(f"CREATE TABLE t {definition}")
-    return make_plan(session, make_spec(table="t", alter=alter, **options))
-
-
-def refusal(plan: Plan, name: str) -> Check:
-    found = [check for check in plan.refusals if check.name == name]
-    assert found, f"{name} does not refuse: {[(c.name, c.sentence) for c in plan.refusals]}"
-    assert found[0].cure
-    return found[0]
-
-
-def verdict(plan: Plan, name: str) -> Verdict:
-    return next(check.verdict for check in plan.checks if check.name == name)
+__all__ = ["session"]
 
 
 def position(database: Database) -> object:
@@ -187,138 +165,6 @@ def test_a_check_name_that_another_table_has_is_refused(database: Database, sess
     definition = "(id INT PRIMARY KEY, CHECK (id > 0), CONSTRAINT mine CHECK (id < 9))"
     plan = run(database, session, definition, "ADD x INT")
     assert "t_chk_2" in refusal(plan, "CHECK names").sentence
-
-
-@pytest.mark.parametrize(
-    ("alter", "found"),
-    [
-        ("ADD UNIQUE KEY u (s)", None),
-        ("ADD UNIQUE KEY u (v)", "(5) 2 times"),
-        ("MODIFY s VARCHAR(20) COLLATE utf8mb4_general_ci, ADD UNIQUE KEY u (s)", ") 2 times"),
-        ("ADD UNIQUE KEY u (s(1))", "(b) 2 times"),
-        ("ADD UNIQUE KEY u (v, s)", None),
-        ("ADD c INT NOT NULL, ADD UNIQUE KEY u (c)", "(0) 4 times"),
-        ("ADD c INT DEFAULT 7, ADD UNIQUE KEY u (c)", "(7) 4 times"),
-        ("ADD c INT, ADD UNIQUE KEY u (c)", None),
-        ("ADD g INT AS (v % 2) STORED, ADD UNIQUE KEY u (g)", "(1) 2 times"),
-        ("ADD g CHAR(3) COLLATE utf8mb4_bin AS (SUBSTR(s,1,1)) STORED, ADD UNIQUE KEY u (g)", "(b) 2 times"),
-        ("ADD g CHAR(9) AS (CAST(v AS CHAR)) STORED, ADD UNIQUE KEY u (g)", "(5) 2 times"),
-        ("ADD g CHAR(9) COLLATE utf8mb4_bin AS (CONCAT(TRIM(s), ') ,')) STORED, ADD UNIQUE KEY u (g)", None),
-        ("DROP PRIMARY KEY, ADD UNIQUE (id), ADD PRIMARY KEY (s)", None),
-    ],
-)
-def test_duplicates_under_a_new_unique_key(database: Database, session: Session, alter: str, found: str | None) -> None:
-    database.admin.execute_raw("CREATE TABLE t (id INT PRIMARY KEY, v INT, s VARCHAR(20) COLLATE utf8mb4_bin NOT NULL)")
-    database.admin.execute_raw("INSERT INTO t VALUES (1,5,'a'),(2,5,'A'),(3,NULL,'bb'),(4,NULL,'bc')")
-    plan = make_plan(session, make_spec(table="t", alter=alter))
-    if found is None:
-        assert plan.refusals == ()
-        assert verdict(plan, "unique keys") is Verdict.WARN
-        assert plan.mapping is not None
-        assert plan.mapping.may_collide
-    else:
-        assert found in refusal(plan, "unique keys").sentence
-
-
-EXPRESSION = "(id INT PRIMARY KEY, a VARCHAR(9), b INT, UNIQUE KEY f ((LOWER(a))))"
-
-
-@pytest.mark.only_on("mysql")
-@pytest.mark.parametrize(
-    ("definition", "alter", "named"),
-    [
-        (SIMPLE, "ADD UNIQUE KEY u ((UPPER(s)))", "u"),
-        (SIMPLE, "ADD UNIQUE KEY u (v, (UPPER(s)))", "u"),
-        (EXPRESSION, "ADD UNIQUE KEY u (b)", "f"),
-        (EXPRESSION, "MODIFY a VARCHAR(5)", "f"),
-    ],
-)
-def test_unique_expressions_are_refused(
-    database: Database, session: Session, definition: str, alter: str, named: str
-) -> None:
-    """Where rows may be in each other's way: which row that is, is found by columns."""
-    found = refusal(run(database, session, definition, alter), "unique keys")
-    assert f"unique key {named} is over an expression" in found.sentence
-    assert "generated column" in found.cure
-
-
-@pytest.mark.only_on("mysql")
-def test_unique_expressions_that_stay_are_taken(database: Database, session: Session) -> None:
-    assert run(database, session, EXPRESSION, "ADD x INT, ADD KEY k ((UPPER(a)))").refusals == ()
-
-
-@pytest.mark.only_on("mysql")
-def test_unique_expressions_of_partitions_are_refused_with_the_shadow(database: Database, session: Session) -> None:
-    database.admin.execute_raw("CREATE TABLE t (id INT PRIMARY KEY, v INT) PARTITION BY HASH (id) PARTITIONS 2")
-    plan = make_plan(session, make_spec(table="t", alter="ADD UNIQUE KEY u ((ABS(v))) REMOVE PARTITIONING"))
-    assert plan.refusals == ()
-    shadow = create_shadow(session, plan.source, plan.clauses, names.shadow_table("t"))
-    mapping = map_for(plan.server, plan.source, shadow, plan.clauses)
-    (refused,) = check_prepared(session, plan, shadow, mapping)
-    assert "unique key u is over an expression" in refused.sentence
-
-
-@pytest.mark.parametrize(
-    ("definition", "alter"),
-    [
-        ("(id INT PRIMARY KEY, a INT, b INT, UNIQUE (a))", "ADD UNIQUE (a, b)"),
-        ("(id INT PRIMARY KEY, a INT, b INT, UNIQUE (a, b))", "ADD x INT, RENAME COLUMN a TO c"),
-        ("(id INT PRIMARY KEY, s VARCHAR(40), UNIQUE (s(10)))", "ADD UNIQUE (s)"),
-        ("(id INT PRIMARY KEY, n INT, g INT AS (n + 1) VIRTUAL, UNIQUE (g))", "ADD x INT"),
-        ("(id INT PRIMARY KEY)", "MODIFY id BIGINT"),
-    ],
-)
-def test_under_keys_that_are_unique_already_nothing_collides(
-    database: Database, session: Session, definition: str, alter: str
-) -> None:
-    plan = run(database, session, definition, alter)
-    assert plan.refusals == ()
-    assert plan.mapping is not None
-    assert plan.mapping.added_unique == ()
-
-
-@pytest.mark.parametrize(
-    ("definition", "alter", "key", "is_exact"),
-    [
-        ("(a INT NOT NULL UNIQUE, id BIGINT PRIMARY KEY)", "ADD x INT", ["id"], True),
-        ("(a INT NOT NULL UNIQUE, id BIGINT PRIMARY KEY)", "DROP COLUMN id", ["a"], True),
-        ("(s VARCHAR(99) NOT NULL UNIQUE, b BINARY(16) NOT NULL UNIQUE)", "ADD x INT", ["b"], True),
-        ("(s VARCHAR(99) NOT NULL UNIQUE, i INT UNIQUE)", "ADD x INT", ["s"], False),
-        (
-            "(a INT, b CHAR(4), PRIMARY KEY (b, a))",
-            "RENAME COLUMN a TO c, DROP PRIMARY KEY, ADD PRIMARY KEY (c, b)",
-            ["b", "a"],
-            False,
-        ),
-        ("(d DATETIME(3) PRIMARY KEY)", "MODIFY d DATETIME(6)", ["d"], False),
-        ("(e ENUM('b','a') PRIMARY KEY)", "ADD x INT", ["e"], False),
-    ],
-)
-def test_the_shared_key(
-    database: Database, session: Session, definition: str, alter: str, key: list[str], is_exact: bool
-) -> None:
-    plan = run(database, session, definition, alter)
-    assert plan.refusals == ()
-    assert plan.mapping is not None
-    assert [pair.source.name for pair in plan.mapping.key] == key
-    assert plan.mapping.is_exact_key is is_exact
-
-
-@pytest.mark.parametrize(
-    ("alter", "may_collide", "has_same_order"),
-    [
-        ("ADD x INT", False, True),
-        ("MODIFY s VARCHAR(20) COLLATE utf8mb4_general_ci", True, False),
-        ("MODIFY e ENUM('y','x')", False, False),
-    ],
-)
-def test_order_of_the_key(
-    database: Database, session: Session, alter: str, may_collide: bool, has_same_order: bool
-) -> None:
-    definition = "(s VARCHAR(20) COLLATE utf8mb4_bin, e ENUM('x','y'), PRIMARY KEY (s, e))"
-    plan = run(database, session, definition, alter)
-    assert plan.mapping is not None
-    assert (plan.mapping.may_collide, plan.mapping.has_same_order) == (may_collide, has_same_order)
 
 
 def test_partitioned_tables_are_checked_at_prepare(database: Database, session: Session) -> None:
