@@ -9,6 +9,7 @@ What must stay true: as in rows_world.py, whose words for rows, keys and changes
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -176,3 +177,16 @@ class Bounds:
     is_lazy: bool = False
     workers: bool = False
     has_stale: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    rules: Rules
+    bounds: Bounds
+
+    @property
+    def is_marker(self) -> bool:
+        return self.bounds.variant == MARKER
+
+
+Steps = Iterator[tuple[str, State]]
