@@ -2,8 +2,9 @@
 
 A side that accepts writes holds every write that has ever been accepted, in order and in all tables; both never
 accept at once; when nothing is going on, one does, and the stream to the other side brings it all of them. A driver may
-stop anywhere, for ever or for a while, so that kill -9 between two steps is what a takeover finds. What each action
-stands for (`workflows.move_tables.switch`, if nothing else is named):
+stop anywhere, for ever or for a while, so that kill -9 between two steps is what a takeover finds. Sessions are in
+move_switch_sessions.py, the application and the streams in move_switch_streams.py. What each action stands for
+(`workflows.move_tables.switch`, if nothing else is named):
 
     begin_switch   W1: `running → denying`, `state.moves.decide`
     lock           W2: `cutover.deny.lock` on the side that is left
@@ -49,27 +50,36 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from tests.models.explorer import Step
+from tests.models.move_switch_sessions import be_superseded, come_back, end_lost, execute, lose, take_over
+from tests.models.move_switch_streams import (
+    commit_write,
+    crash,
+    end_branch,
+    forgotten,
+    logged,
+    prepare,
+    restarted,
+    save,
+    start_write,
+    take,
+    write_part,
+)
 from tests.models.move_switch_world import (
     ABORTING,
-    ABSENT,
     ALL_OPEN,
     AT_ABORTING,
     AT_DECIDED,
-    BRANCH_OVER,
-    BY_DECISION,
     CREATING,
     DECIDED,
     DENIED,
     DENYING,
     DROPPED,
     DROPPING,
-    ENDED,
     FENCED,
     HOOKED,
     IDLE,
     INTENT,
     LEVEL,
-    LISTED,
     LOCKED,
     LOOKED,
     MARKED,
@@ -81,40 +91,25 @@ from tests.models.move_switch_world import (
     RUNNING,
     STARTED,
     TOLD,
-    UNUSED,
     Bounds,
     Driver,
-    Entry,
     Rules,
     Side,
     State,
-    Statement,
+    Steps,
     Stream,
     World,
+    acting,
     driver,
     origin,
+    owns,
     released,
     said,
     side,
     stream,
+    who,
     whole,
 )
-
-Steps = Iterator[tuple[str, State]]
-
-
-def acting(s: State, *phases: int) -> Iterator[tuple[int, Driver]]:
-    for number, d in enumerate(s.drivers, 1):
-        if d.phase in phases and d.reaches:
-            yield number, d
-
-
-def who(s: State, number: int) -> str:
-    return "the driver" if len(s.drivers) == 1 else f"driver {number}"
-
-
-def owns(s: State, number: int) -> bool:
-    return s.lease == number
 
 
 def is_settled(w: World, d: Driver) -> bool:
@@ -282,271 +277,6 @@ def settle(w: World, s: State) -> Steps:
             after = driver(s, number, phase=IDLE, marker=0, has_lock=False)._replace(decision=RUNNING, noted=-1)
             after = stream(released(after, number), origin(s), runs=True)
             yield f"{who(s, number)} lets the stream go on, notes running", forgotten(w, after)
-
-
-# -- the servers ------------------------------------------------------------------------------------------------------
-
-
-def execute(w: World, s: State) -> Steps:
-    for number, d in enumerate(s.drivers, 1):
-        if d.sent and may_execute(s, number, d.sent, d.has_lock):
-            after = driver(s, number, sent=None, phase={CREATING: DENIED, OPENING: OPEN}.get(d.phase, DROPPED))
-            if d.sent[0] == "drop":
-                after = released(driver(after, number, has_lock=False), number)
-            yield f"{said_statement(d.sent)} of {who(s, number)} is done", executed(after, d.sent)
-        for place, statement in enumerate(d.late):
-            is_holder = s.sides[statement[1]].holder == number and not d.has_lock
-            if may_execute(s, number, statement, is_holder):
-                after = driver(s, number, late=d.late[:place] + d.late[place + 1 :])
-                after = executed(released(after, number) if is_holder else after, statement)
-                yield f"late {said_statement(statement)} of {who(s, number)} is done", after
-
-
-def said_statement(statement: Statement) -> str:
-    kind, place = statement
-    return {"create": "CREATE TRIGGER", "drop": "DROP TRIGGER", "open": "opening", "idle": "the lost session"}[
-        kind
-    ] + f" on {NAMES[place]}"
-
-
-def may_execute(s: State, number: int, statement: Statement, is_holder: bool) -> bool:
-    """DDL waits for another session's lock and, where there is no lock of its own, for open transactions."""
-    kind, place = statement
-    at = s.sides[place]
-    if at.holder and not (at.holder == number and is_holder):
-        return False
-    return kind == "open" or at.holder == number or not at.open
-
-
-def executed(s: State, statement: Statement) -> State:
-    kind, place = statement
-    if kind == "create":
-        return side(s, place, is_denied=True)
-    if kind == "drop":
-        return side(s, place, is_denied=False)
-    return side(s, place, is_denied=False, is_there=True) if kind == "open" else s
-
-
-def lose(w: World, s: State) -> Steps:
-    if not s.losses:
-        return
-    for number, d in acting(s, *range(INTENT, ENDED)):
-        left = s._replace(losses=s.losses - 1)
-        if d.has_lock and (not d.sent or d.sent[0] != "open"):
-            after = back(driver(left, number, has_lock=False, sent=None), number, d)
-            yield f"the session of {who(s, number)} that holds the lock is lost", released(after, number)
-            lost = d.sent or ("idle", origin(s))
-            after = driver(after, number, late=(*d.late, lost))
-            yield f"{who(s, number)} loses its side of the session that holds the lock", after
-        elif d.sent:
-            after = back(driver(left, number, sent=None), number, d)
-            yield f"the session of {who(s, number)} is lost", after
-            after = driver(after, number, late=(*d.late, d.sent))
-            yield f"{who(s, number)} loses its side of the session", after
-
-
-def back(s: State, number: int, d: Driver) -> State:
-    """To where the statement was sent from."""
-    return driver(s, number, phase={CREATING: INTENT, OPENING: AT_DECIDED, DROPPING: AT_ABORTING}.get(d.phase, d.phase))
-
-
-def end_lost(w: World, s: State) -> Steps:
-    for number, d in enumerate(s.drivers, 1):
-        if d.late:
-            after = driver(s, number, late=())
-            yield f"what {who(s, number)} has lost is ended", after if d.has_lock else released(after, number)
-
-
-# -- taking over ------------------------------------------------------------------------------------------------------
-
-
-def take_over(w: World, s: State) -> Steps:
-    for number, d in enumerate(s.drivers, 1):
-        if number == 1 or s.lease != number - 1:
-            continue
-        old = s.drivers[number - 2]
-        if d.phase == ABSENT:
-            after = driver(ended(w, s, number - 1), number, phase=LISTED)._replace(listed=old.run)
-            yield f"{who(s, number)} ends the connections of {who(s, number - 1)}, sees them gone", after
-        elif d.phase == LISTED and w.rules.list_is_newest and old.run != s.listed:
-            yield f"{who(s, number)} finds {who(s, number - 1)} back", driver(s, number, phase=ABSENT)
-        elif d.phase == LISTED:
-            yield f"{who(s, number)} takes the lease, finds {s.decision}", taken(s, number)
-
-
-def ended(w: World, s: State, number: int) -> State:
-    d = s.drivers[number - 1]
-    if not w.rules.connections_ended:
-        return s
-    kept = () if w.rules.ended_on_source else tuple(x for x in (*d.late, *([d.sent] if d.sent else [])) if not x[1])
-    after = driver(s, number, reaches=False, has_lock=False, sent=None, late=kept)
-    return released(after, number) if not any(x[0] == "create" for x in kept) else after
-
-
-def taken(s: State, number: int) -> State:
-    """The stream is the new driver's as well, and begins at its checkpoint."""
-    after = driver(s, number, phase=BY_DECISION[s.decision])._replace(lease=number)
-    if s.decision in (RUNNING, DENYING, ABORTING):
-        return restarted(after, origin(s), runs=True)
-    return after
-
-
-def come_back(w: World, s: State) -> Steps:
-    for number, d in enumerate(s.drivers, 1):
-        if d.reaches or d.phase == ENDED:
-            continue
-        if not owns(s, number):
-            yield f"{who(s, number)} is superseded", driver(s, number, phase=ENDED)
-        elif d.run < w.bounds.runs:
-            after = driver(s, number, reaches=True, run=d.run + 1, phase=BY_DECISION[s.decision], marker=0)
-            yield f"{who(s, number)} comes back with new connections, finds {s.decision}", after
-
-
-def be_superseded(w: World, s: State) -> Steps:
-    for number, d in acting(s, *range(IDLE, ENDED)):
-        if not owns(s, number) and not d.sent:
-            after = released(driver(s, number, phase=ENDED, has_lock=False), number)
-            yield f"{who(s, number)} is superseded", after
-
-
-# -- the application --------------------------------------------------------------------------------------------------
-
-
-def start_write(w: World, s: State) -> Steps:
-    """Anywhere that accepts writes: clients may be late, or early."""
-    for place, at in enumerate(s.sides):
-        if s.writes and at.accepts and not at.holder:
-            after = side(s, place, open=at.open + 1)._replace(writes=s.writes - 1)
-            yield f"application: begins a write on {NAMES[place]}", after
-
-
-def commit_write(w: World, s: State) -> Steps:
-    for place, at in enumerate(s.sides):
-        if at.open:
-            words = f"application: commits write {s.accepted + 1} on {NAMES[place]}"
-            yield words, accepted(w, side(s, place, open=at.open - 1), place, "write")
-
-
-def accepted(w: World, s: State, place: int, kind: str) -> State:
-    number = s.accepted + 1
-    tables = tuple((number, mask | 1 << number - 1) for _, mask in s.sides[place].tables)
-    after = side(s, place, tables=tables)._replace(accepted=number)
-    return logged(w, after, place, (kind, number))
-
-
-def prepare(w: World, s: State) -> Steps:
-    for place, at in enumerate(s.sides):
-        if s.branch[0] == UNUSED and at.accepts and not at.holder:
-            after = logged(w, s._replace(branch=(PREPARED, place)), place, ("prepare",))
-            yield f"application: XA PREPARE on {NAMES[place]}, its session ends", after
-
-
-def end_branch(w: World, s: State) -> Steps:
-    """Triggers do not stop it."""
-    state, place = s.branch
-    if state == PREPARED and not (s.sides[place].holder and w.rules.table_lock):
-        over = s._replace(branch=(BRANCH_OVER, place))
-        yield "application: XA ROLLBACK", logged(w, over, place, ("rollback",))
-        yield f"application: XA COMMIT (write {s.accepted + 1})", accepted(w, over, place, "commit")
-
-
-# -- logs and streams -------------------------------------------------------------------------------------------------
-
-
-def is_read(w: World, s: State, place: int) -> bool:
-    """Somebody reads this log, or will."""
-    if place == origin(s) or s.noted >= 0 or not w.rules.starts_at_noted:
-        return True
-    return s.streams[place].runs
-
-
-def logged(w: World, s: State, place: int, entry: Entry) -> State:
-    return side(s, place, log=(*s.sides[place].log, entry)) if is_read(w, s, place) else s
-
-
-def forgotten(w: World, s: State) -> State:
-    """Logs that nobody reads."""
-    for place in (0, 1):
-        if not is_read(w, s, place):
-            s = stream(side(s, place, log=()), place, done=0, saved=0)
-    return s
-
-
-def take(w: World, s: State) -> Steps:
-    for place, m in enumerate(s.streams):
-        log = s.sides[place].log
-        if not m.runs or m.done == len(log):
-            continue
-        entry = log[m.done]
-        if m.todo and (w.rules.barrier_whole or entry[0] != "mark"):
-            continue
-        words = f"stream {NAMES[place]}→{NAMES[1 - place]} takes {' '.join(map(str, entry))}"
-        after = met(w, stream(s, place, done=m.done + 1), place, entry)
-        yield words, saved(w, after, place) if m.todo else rested(w, after, place)
-
-
-def met(w: World, s: State, place: int, entry: Entry) -> State:
-    kind = entry[0]
-    if kind in ("write", "commit"):
-        parts = tuple((table, entry[1]) for table in range(w.bounds.tables))
-        return stream(s, place, todo=parts, is_held=s.streams[place].is_held and kind == "write")
-    if kind == "own":
-        return s if w.rules.own_skipped else stream(s, place, todo=(entry[1:],))
-    if kind == "mark":
-        return s._replace(passed=max(s.passed, entry[1]), was_held=s.streams[place].is_held)
-    return stream(s, place, is_held=kind == "prepare")
-
-
-def write_part(w: World, s: State) -> Steps:
-    for place, m in enumerate(s.streams):
-        to = s.sides[1 - place]
-        if not m.runs or to.holder or (to.is_denied and not w.rules.exempt):
-            continue
-        for part in m.todo:
-            table, number = part
-            rows = (number, to.tables[table][1] | 1 << number - 1)
-            tables = (*to.tables[:table], rows, *to.tables[table + 1 :])
-            after = logged(w, side(s, 1 - place, tables=tables), 1 - place, ("own", table, number))
-            after = stream(after, place, todo=tuple(p for p in m.todo if p != part))
-            words = f"stream {NAMES[place]}→{NAMES[1 - place]} writes {number}"
-            yield f"{words} to table {table}" if w.bounds.tables > 1 else words, rested(w, after, place)
-
-
-def rested(w: World, s: State, place: int) -> State:
-    """Its checkpoint may be late while it may still crash."""
-    return s if s.crashes or s.streams[place].todo else saved(w, s, place)
-
-
-def saved(w: World, s: State, place: int) -> State:
-    m = s.streams[place]
-    if not w.rules.starts_at_noted:
-        return stream(s, place, saved=m.done, held_saved=m.is_held)
-    noted = s.noted if place != origin(s) else -1
-    cut = m.done if noted < 0 else min(m.done, noted)
-    s = side(s, place, log=s.sides[place].log[cut:])._replace(noted=s.noted if noted < 0 else noted - cut)
-    return stream(s, place, done=m.done - cut, saved=m.done - cut, held_saved=m.is_held)
-
-
-def save(w: World, s: State) -> Steps:
-    for place, m in enumerate(s.streams):
-        if m.runs and m.done != m.saved and not m.todo:
-            yield f"stream {NAMES[place]}→{NAMES[1 - place]} saves its checkpoint", saved(w, s, place)
-
-
-def restarted(s: State, place: int, *, runs: bool) -> State:
-    m = s.streams[place]
-    return stream(s, place, runs=runs, done=m.saved, todo=(), is_held=m.held_saved)
-
-
-def crash(w: World, s: State) -> Steps:
-    for place, m in enumerate(s.streams):
-        if not s.crashes or not m.runs:
-            continue
-        after = restarted(s._replace(crashes=s.crashes - 1), place, runs=True)
-        yield f"stream {NAMES[place]}→{NAMES[1 - place]} crashes, begins at its checkpoint", after
-        if not w.rules.starts_at_noted:
-            words = f"stream {NAMES[place]}→{NAMES[1 - place]} crashes, begins before its start"
-            yield words, stream(after, place, done=0, saved=0)
 
 
 # -- the model --------------------------------------------------------------------------------------------------------

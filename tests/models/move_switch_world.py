@@ -9,6 +9,7 @@ row that every write changes, and all of them, for the row that each one inserts
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -231,3 +232,20 @@ def said(tables: tuple[Table, ...]) -> str:
         "write " + str(last) + ("" if mask == (1 << last) - 1 else " with others missing") for last, mask in tables
     ]
     return " and ".join(found)
+
+
+Steps = Iterator[tuple[str, State]]
+
+
+def acting(s: State, *phases: int) -> Iterator[tuple[int, Driver]]:
+    for number, d in enumerate(s.drivers, 1):
+        if d.phase in phases and d.reaches:
+            yield number, d
+
+
+def who(s: State, number: int) -> str:
+    return "the driver" if len(s.drivers) == 1 else f"driver {number}"
+
+
+def owns(s: State, number: int) -> bool:
+    return s.lease == number
