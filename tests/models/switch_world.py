@@ -6,6 +6,7 @@ rows model shows that a shadow to which everything is applied is right, this one
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -135,3 +136,6 @@ def with_driver(s: State, number: int, **changed: Any) -> State:
 
 def who(s: State, number: int) -> str:
     return "driver" if len(s.drivers) == 1 else f"driver {number}"
+
+
+Steps = Iterator[tuple[str, State]]
