@@ -2,7 +2,8 @@
 
 Each partition holds, once and in order, what belongs there; the checkpoint never goes back; what the consumer has is
 what its watermark says. Broker, producers and consumer, and what each of their actions stands for: feed_broker.py,
-feed_producer.py, feed_consumer.py; rules, bounds and state: feed_world.py; what is explored: feed_cases.py.
+feed_producer.py (and feed_sending.py), feed_consumer.py; rules, bounds and state: feed_world.py; what is explored:
+feed_cases.py.
 
 What must stay true: it ends well or the explorer says so: the only state without a step is the one in which all of the
 source is in the database, or, where the broker has lost a record, one in which the consumer has stopped.

@@ -28,27 +28,36 @@ from collections.abc import Iterator
 from typing import Any
 
 from tests.models.feed_broker import append, end, lengths, noted, tail
+from tests.models.feed_sending import (
+    batch,
+    begun,
+    count_of,
+    elsewhere,
+    last_of_batch,
+    messages,
+    moved,
+    queued,
+    resolved,
+    sent,
+    with_one,
+)
 from tests.models.feed_world import (
     ADMIN,
     BESIDE,
-    DDL,
     FAILED,
     IDLE,
     NUMBERED,
     OPEN,
     PROGRESS,
     RESOLVED,
-    ROW,
     STARTING,
     TOLD,
-    Log,
     Message,
     Part,
     Producer,
     Progress,
     State,
     World,
-    changes,
     is_ddl,
     part,
     place,
@@ -70,23 +79,8 @@ def put(s: State, p: Producer, **changed: Any) -> State:
     return s._replace(main=made) if p.number == s.main.number else s._replace(zombie=made)
 
 
-def moved(p: Producer, **changed: Any) -> Producer:
-    return p._replace(at=p.at._replace(**changed))
-
-
 def who(p: Producer) -> str:
     return f"producer {p.number}"
-
-
-def queued(w: World, p: Producer, partition: int, m: Message) -> Producer:
-    """A numbered message that was found in the partition is counted, and not sent."""
-    counts = m.kind in NUMBERED
-    n = p.at.ns[partition] + counts
-    p = moved(p, ns=(*p.at.ns[:partition], n, *p.at.ns[partition + 1 :]))
-    m = m._replace(n=n if counts or w.rules.resolved_carries_n else 0)
-    if counts and w.rules.tails_skipped and m in p.known[partition]:
-        return p
-    return p._replace(queues=with_one(p.queues, partition, m))
 
 
 # -- rows -------------------------------------------------------------------------------------------------------------
@@ -116,59 +110,6 @@ def resolve(w: World, s: State) -> Steps:
             yield f"{who(p)} sends R({p.at.t})", put(s, p, queues=made.queues, owes=False)
 
 
-def last_of_batch(w: World, p: Producer) -> int:
-    last = min(p.at.t + w.bounds.batch, len(w.bounds.source))
-    return min(last, w.bounds.giant - 1) if p.at.t < w.bounds.giant else last
-
-
-def begun(w: World, p: Producer, t: int) -> dict[str, Any]:
-    at = p.at._replace(t=t, done=0)
-    return {"at": at, "queues": p.queues, "phase": IDLE if w.bounds.is_loose else OPEN}
-
-
-def sent(w: World, s: State, p: Producer, last: int) -> Producer:
-    if w.rules.resolved_behind_rows:
-        return resolved(w, s, batch(w, s, p, last), last)
-    return batch(w, s, resolved(w, s, p, last), last)
-
-
-def batch(w: World, s: State, p: Producer, last: int) -> Producer:
-    rows = [m for t in range(p.at.t + 1, last + 1) for m in messages(w, p, t)]
-    if not w.rules.order_of_log:
-        rows.sort(key=lambda m: m.keys)
-    for m in rows:
-        for partition in partitions_of(w, s, p, m):
-            p = queued(w, p, partition, m)
-    return p
-
-
-def messages(w: World, p: Producer, t: int) -> list[Message]:
-    transaction = w.bounds.source[t - 1]
-    if is_ddl(transaction):
-        return [Message(DDL, 0, t, p.at.gen)]
-    rows = changes(transaction, w.rules.key_changes_split)
-    return [Message(ROW, 0, t, p.at.gen, seq, keys) for seq, keys in rows]
-
-
-def count_of(w: World, s: State, p: Producer) -> int:
-    return p.at.count if w.rules.pinned else s.topic
-
-
-def partitions_of(w: World, s: State, p: Producer, m: Message) -> list[int]:
-    count = count_of(w, s, p)
-    if m.kind == ROW:
-        return [place(m.keys, count)]
-    return list(range(count if w.rules.ddl_to_all else 1))
-
-
-def resolved(w: World, s: State, p: Producer, t: int) -> Producer:
-    """Where more was sent ahead, that is said again."""
-    for partition in range(count_of(w, s, p) if w.rules.resolved_to_all else 1):
-        is_ahead = p.ahead > t and partition in elsewhere(w, p)
-        p = queued(w, p, partition, Message(RESOLVED, 0, p.ahead if is_ahead else t, p.at.gen))
-    return p
-
-
 def send_part(w: World, s: State, p: Producer) -> Steps:
     """One row of a giant transaction."""
     t = p.at.t + 1
@@ -180,12 +121,6 @@ def send_part(w: World, s: State, p: Producer) -> Steps:
     changed = begun(w, made, t if is_last else t - 1)
     changed["at"] = changed["at"]._replace(done=0 if is_last else p.at.done + 1)
     yield f"{who(p)} sends part {m.keys} of t={t}", put(s, p, **changed)
-
-
-def elsewhere(w: World, p: Producer) -> list[int]:
-    """Partitions that get nothing of the giant transaction."""
-    its = {place(m.keys, p.at.count) for m in messages(w, p, w.bounds.giant)} if w.rules.ahead_elsewhere else set()
-    return [partition for partition in range(p.at.count) if partition not in its]
 
 
 def go_ahead(w: World, s: State) -> Steps:
@@ -234,10 +169,6 @@ def put_ahead(w: World, p: Producer, partition: int, m: Message) -> Producer:
 
 def with_floor(p: Producer, partition: int, t: int) -> Producer:
     return p._replace(floors=(*p.floors[:partition], t, *p.floors[partition + 1 :]))
-
-
-def with_one(logs: tuple[Log, ...], number: int, m: Message) -> tuple[Log, ...]:
-    return (*logs[:number], (*logs[number], m), *logs[number + 1 :])
 
 
 # -- the way to the broker --------------------------------------------------------------------------------------------
