@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from consume_setup import MODES
 
 from sandbox.databases import Database, create_database
 from sandbox.kafka import Cluster
-from tests.integration.test_feed_consume import MODES
 from tests.support.feed_consumers import Consuming
 from tests.support.feed_producer import FeedWriter
 from tests.support.flow import wait_until
