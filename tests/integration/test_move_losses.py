@@ -228,6 +228,44 @@ def test_a_target_that_has_become_a_replica_is_not_switched_back(pair: Pair) -> 
     move.result()
 
 
+@contextlib.contextmanager
+def a_backup(database: Database) -> Iterator[None]:
+    """Inside the block one forbids DDL."""
+    stages = [f"BACKUP STAGE {stage}" for stage in ("START", "FLUSH", "BLOCK_DDL")]
+    begin, end = (stages, "BACKUP STAGE END") if database.server.is_mariadb else ([], "UNLOCK INSTANCE")
+    with database.server.admin() as session:
+        for sql in begin or ["LOCK INSTANCE FOR BACKUP"]:
+            session.execute_raw(sql)
+        yield
+        session.execute_raw(end)
+
+
+@BOTH_WAYS
+def test_a_backup_that_begins_while_writes_are_denied_does_not_keep_them_so(pair: Pair, pauses: Path) -> None:
+    """It forbids DDL for as long as it takes: behind the decision RENAME would wait for it, and all writers."""
+    move = at_the_gate(pair)
+    with contextlib.ExitStack() as stack:
+        with paused_at(pauses, "switch.denied"):
+            move.release()
+            wait_reached(pauses, "switch.denied", move)
+            stack.enter_context(a_backup(pair.target))
+        wait_until(lambda: any("switch not done" in words for words in move.said), f"not given up: {move.said}", 30.0)
+        pair.source.admin.execute_raw("UPDATE t SET v='meanwhile' WHERE id=1")
+    switched(pair, move)
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+@pytest.mark.parametrize("pair", ["mysql-mysql"], indirect=True)
+def test_no_write_is_denied_while_a_backup_forbids_ddl(pair: Pair, side: str) -> None:
+    move = at_the_gate(pair)
+    with a_backup(pair.source if side == "source" else pair.target):
+        move.release()
+        wait_until(lambda: any("a backup on" in words for words in move.said), f"it was not seen: {move.said}", 60.0)
+        assert not any("switch not done" in words for words in move.said), move.said
+        pair.source.admin.execute_raw("UPDATE t SET v='meanwhile' WHERE id=1")
+    switched(pair, move)
+
+
 @pytest.mark.parametrize("pair", ["mysql-mariadb"], indirect=True)
 def test_a_document_with_values_that_no_text_can_hold(pair: Pair) -> None:
     """MariaDB does not know the expression that rebuilds it on MySQL; it has the text, as the copy has."""

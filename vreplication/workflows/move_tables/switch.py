@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from vreplication.binlog import position
-from vreplication.cutover import deny
+from vreplication.cutover import backups, deny
 from vreplication.cutover.finish import raise_auto_increment
 from vreplication.cutover.identity import table_identities
 from vreplication.cutover.watchdog import Watchdog
@@ -76,10 +76,8 @@ def switch(work: Work, is_asked: Callable[[], bool]) -> None:
     while True:
         steps.hold_at_gate(work, is_asked)
         attempt += 1
-        job = work.load()
-        prepare_next(work)
         try:
-            if steps.until_small(work, job) and _may_deny(work) and _attempt(work, job, attempt):
+            if _is_ddl_free(work) and _try(work, attempt):
                 return
         except Mismatch as error:
             work.driver.notify(f"{error}; comparing them again")
@@ -87,6 +85,12 @@ def switch(work: Work, is_asked: Callable[[], bool]) -> None:
                 raise BadValue(f"The two sides keep differing: {error}") from None
         pause = CUTOVER_RETRY_SECONDS[min(attempt, len(CUTOVER_RETRY_SECONDS)) - 1]
         work.driver.wait(pause)
+
+
+def _try(work: Work, attempt: int) -> bool:
+    job = work.load()
+    prepare_next(work)
+    return steps.until_small(work, job) and _may_deny(work) and _attempt(work, job, attempt)
 
 
 def _may_deny(work: Work) -> bool:
@@ -101,6 +105,18 @@ def _may_deny(work: Work) -> bool:
         work.driver.notify(f"switch not begun: {words}")
         work.driver.report(waiting_for=words)
     return not is_replica
+
+
+def _is_ddl_free(work: Work) -> bool:
+    """Triggers can be made and dropped on the one side, and the other one be opened."""
+    try:
+        for url in (work.route.source, work.route.target):
+            backups.check_none(url)
+    except backups.BackupUnderWay as error:
+        work.driver.notify(f"switch not begun: {error}")
+        work.driver.report(waiting_for=error.message)
+        return False
+    return True
 
 
 def prepare_next(work: Work) -> None:
@@ -337,6 +353,8 @@ class _Trial:
         """
         work, tables = self.work, self.job.tables
         deny.lock(opener, [(t.mapping.target.schema, t.mapping.target.name) for t in tables])
+        # One that has begun since: behind the decision writes would be refused on both sides until it ends.
+        backups.check_none(work.route.target)
         seen.check(ends.home, work.driver.workflow, work.number, tables, locker, opener)
 
     def _decide(self, locker: Session, ends: Ends) -> None:
