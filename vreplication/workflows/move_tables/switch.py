@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from vreplication.binlog import position
-from vreplication.cutover import backups, deny
+from vreplication.cutover import deny
 from vreplication.cutover.finish import raise_auto_increment
 from vreplication.cutover.identity import table_identities
 from vreplication.cutover.watchdog import Watchdog
@@ -45,7 +45,7 @@ from vreplication.pausepoints import reach
 from vreplication.phases import Phase
 from vreplication.schema.introspect import exists
 from vreplication.settings import ALIVE_SECONDS, BEAT_SECONDS, CUTOVER_DEADLINE_SECONDS, CUTOVER_RETRY_SECONDS
-from vreplication.state import checkpoint, journal, keytables, lease, markers, moves, source_marks, workflows
+from vreplication.state import backups, checkpoint, journal, keytables, lease, markers, moves, source_marks, workflows
 from vreplication.state.moves import Decision, Move, Side
 from vreplication.workflows.move_tables import seen, steps, streams
 from vreplication.workflows.move_tables.opening import give_up, open_side
