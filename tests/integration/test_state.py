@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from sandbox.databases import Database
+from tests.support.flow import wait_until
 from vreplication.errors import LeaseHeld, Refused, Superseded, Terminal
 from vreplication.mysql.server import started_at
 from vreplication.mysql.session import ConnectionLost, Session, connect
 from vreplication.phases import Phase
 from vreplication.settings import SIDECAR
-from vreplication.state import checkpoint, forecasts, gate, journal, layout, lease, ledger, markers, progress, workflows
+from vreplication.state import (
+    checkpoint,
+    forecasts,
+    gate,
+    journal,
+    layout,
+    lease,
+    ledger,
+    markers,
+    progress,
+    rows,
+    sidecar,
+    workflows,
+)
 from vreplication.state.checkpoint import Checkpoint
 from vreplication.state.ledger import Chunk, KeyRange, Landing, Split
 from vreplication.state.workflows import WorkflowRow
@@ -272,6 +287,20 @@ def test_a_landed_chunk_is_not_bumped(session: Session) -> None:
     ledger.finish_split(session, WORKFLOW, 0, attempt + 1)
     totals = ledger.totals(session, WORKFLOW)
     assert (totals.is_all_matched, totals.rows_copied) == (True, 3)
+
+
+def test_a_marker_that_is_being_committed_is_waited_for(session: Session, database: Database) -> None:
+    """Its row is read in the log before the server shows it; taken for none catch-up would not hold at it."""
+    with connect(database.url) as writer, connect(database.url) as reader, ThreadPoolExecutor(1) as beside:
+        with writer.transaction():
+            rows.add(writer, sidecar.marker, workflow=WORKFLOW, id="m", kind=markers.CUTOVER, created_at=sidecar.now())
+            assert not markers.is_present(reader, WORKFLOW, "m")
+            found = beside.submit(markers.is_standing, reader, WORKFLOW, "m")
+            sql = "SELECT 1 FROM information_schema.innodb_trx WHERE trx_state='LOCK WAIT'"
+            wait_until(lambda: session.rows(sql), "nobody waits")
+        assert found.result()
+        markers.remove(writer, WORKFLOW, "m")
+        assert not markers.is_standing(reader, WORKFLOW, "m")
 
 
 def test_small_rows_round_trip(session: Session) -> None:

@@ -290,7 +290,7 @@ class Applier:
         marker = Marker(id=str(row["id"]), kind=str(row["kind"]))
         # A marker of the cut-over makes us hold, unless it was taken back meanwhile (we read an old log again).
         is_cutover = marker.kind == markers.CUTOVER
-        is_holding = is_cutover and markers.is_present(self._main, self._workflow, marker.id)
+        is_holding = is_cutover and markers.is_standing(self._main, self._workflow, marker.id)
         position = self._position = group.end
         ending = [t for t in self._tables if marker.kind == markers.SINCE or (is_cutover and t.since.is_active)]
         rounds = {table.id: table.since.round for table in ending}

@@ -118,6 +118,14 @@ def is_present(session: Session, workflow: str, marker: str) -> bool:
     return rows.find(session, sidecar.marker, workflow=workflow, id=marker) is not None
 
 
+def is_standing(session: Session, workflow: str, marker: str) -> bool:
+    """The same of one that has been read in the log: it is there before the server shows it."""
+    # F1: a plain read found none, in the instant of its commit, and the attempt at the cut-over was given up. This one
+    # waits for whoever writes the row.
+    sql = f"SELECT 1 FROM {SIDECAR}.marker WHERE workflow=%s AND id=%s LOCK IN SHARE MODE"
+    return session.row(sql, (workflow, marker)) is not None
+
+
 def wait_applied(
     session: Session,
     workflow: str,
