@@ -77,6 +77,8 @@ def session(archive: Database) -> Iterator[Session]:
     with connect(archive.url) as opened:
         archive.admin.execute_raw(f"DROP DATABASE IF EXISTS {SIDECAR}")
         layout.install(opened)
+        # A slow browser may take longer between two questions than a session of ours may be idle.
+        opened.execute_raw("SET SESSION wait_timeout=3600")
         yield opened
 
 
