@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Sequence
 
 from vreplication.mysql.text import Token, Unreadable, tokens
 from vreplication.schema.model import Column, Table
@@ -21,23 +21,30 @@ _FUNCTIONS = """
     instr is_uuid isnull json_array json_contains json_contains_path json_depth json_exists json_extract json_keys
     json_length json_merge_patch json_merge_preserve json_object json_overlaps json_quote json_search json_type
     json_unquote json_valid json_value last_day lcase least left length ln locate log log10 log2 lower lpad ltrim
-    makedate md5 microsecond mid minute mod month nullif octet_length ord pi position pow power quarter quote
+    makedate maketime md5 microsecond mid minute mod month nullif octet_length ord pi position pow power quarter quote
     radians regexp_like repeat replace reverse right round rpad rtrim second sha sha1 sha2 sign sin soundex space sqrt
     st_astext st_geomfromtext st_isvalid st_latitude st_longitude st_srid st_x st_y strcmp substr substring
     substring_index tan time_to_sec to_base64 to_days to_seconds trim truncate ucase unhex upper uuid_to_bin
     weight_string year
     cast convert as and or xor not in is between like regexp rlike div case when then else end distinct interval
-    array member of char varchar binary decimal signed unsigned float double real integer date datetime json
+    array member of char varchar binary decimal signed unsigned float double real integer date datetime time json
 """
 _SAME_EVERYWHERE = frozenset(_FUNCTIONS.split())
 """Functions, and words that may stand before a parenthesis. None of them asks for a time zone, a language, the week's
-first day, the time or the user; those that write a number or a date as text by the session's language are not here, nor
-those that give a TIME: taken for a date (by a cast, a comparison, its column) it is one of the session's day."""
+first day, the time or the user; those that write a number or a date as text by the session's language are not here."""
 _ASKED_WITHOUT_PARENTHESES = frozenset({"CURRENT_TIMESTAMP", "CURRENT_DATE", "CURRENT_TIME", "CURRENT_USER"}) | {
-    "LOCALTIME", "LOCALTIMESTAMP", "UTC_DATE", "UTC_TIME", "UTC_TIMESTAMP", "CURRENT_ROLE", "ZONE", "TIME",
+    "LOCALTIME", "LOCALTIMESTAMP", "UTC_DATE", "UTC_TIME", "UTC_TIMESTAMP", "CURRENT_ROLE", "ZONE",
 }  # fmt: skip
-_OF_THE_SESSION = ("timestamp", "time")
-"""Types whose values are of the session's zone, or day."""
+_DATED = frozenset({"date", "datetime", "timestamp"})
+_GIVES_A_TIME = frozenset({"time", "maketime"})
+_WORDS_OF_TIMES = """
+    concat concat_ws hour minute second microsecond time_to_sec length char_length
+    and or xor not in is null true false between like if ifnull coalesce nullif isnull case when then else end
+    cast convert using as char signed unsigned decimal
+"""
+_LEAVES_A_TIME = _GIVES_A_TIME | frozenset(_WORDS_OF_TIMES.split())
+"""Words that take no TIME for a date."""
+_LOOKS_LIKE_A_DATE = re.compile(r"\d[^\d:]\d|\d{7}")
 
 
 def read_by(table: Table, expression: str) -> frozenset[str]:
@@ -67,7 +74,34 @@ def is_same_everywhere(table: Table, expression: str) -> bool:
     names = read_by(table, expression)
     columns = [column for column in table.columns if column.name.lower() in names]
     texts = [expression, *(column.expression for column in columns if column.generated)]
-    return not any(c.data_type in _OF_THE_SESSION for c in columns) and all(map(_calls_known, texts))
+    if any(c.data_type == "timestamp" for c in columns) or not all(map(_calls_known, texts)):
+        return False
+    return not _has_a_time(columns, texts) or _leaves_times(table, columns, texts)
+
+
+def _has_a_time(columns: Sequence[Column], texts: Sequence[str]) -> bool:
+    return any(c.data_type == "time" for c in columns) or any(
+        token.is_name and token.value.lower() in _GIVES_A_TIME for text in texts for token in _tokens(text) or ()
+    )
+
+
+def _leaves_times(table: Table, columns: Sequence[Column], texts: Sequence[str]) -> bool:
+    """True where no TIME is taken for a date, which would be one of the session's day: by a cast, by a comparison with
+    a date, by the column that it is written to.
+    """
+    written = [c for c in table.columns for text in texts if text in (c.expression, c.default)]
+    names = {c.name.lower() for c in table.columns}
+    return not any(c.data_type in _DATED for c in (*columns, *written)) and all(
+        _leaves_a_time(token, names) for text in texts for token in _tokens(text) or ()
+    )
+
+
+def _leaves_a_time(token: Token, columns: Container[str]) -> bool:
+    if token.kind == "string":
+        return not _LOOKS_LIKE_A_DATE.search(token.value)
+    word = token.value.lower()
+    # A word that begins so is the character set of the string behind it.
+    return not token.is_name or word in columns or word in _LEAVES_A_TIME or word.startswith("_")
 
 
 def _calls_known(expression: str) -> bool:
