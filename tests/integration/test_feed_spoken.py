@@ -16,8 +16,11 @@ from tests.support.feed_consumers import Consuming
 from tests.support.feed_producer import FeedWriter
 from tests.support.flow import wait_until
 from tests.support.pairs import server_of
-from tests.support.running_feed import Running, start_feed
+from tests.support.running_feed import TABLE, Running, origin, start_feed
+from vreplication.feed import running
+from vreplication.feed.address import parse
 from vreplication.feed.spoken import Spoken, mode_text
+from vreplication.feed.terms import Feed
 from vreplication.mysql.session import SqlError, connect
 from vreplication.state import layout
 
@@ -198,6 +201,18 @@ def test_a_session_that_the_target_cannot_have_ends_it_before_the_ddl_is_run(
         for _ in range(2):
             assert words in str(Consuming(feed.address(), database.url, mode).failed())
         assert "timestamp" in database.admin.rows("SHOW COLUMNS FROM t")[1][1]
+
+
+def test_who_sends_asks_the_source_beside_who_reads_its_log(database: Database, tmp_path: Path) -> None:
+    """The logs of several sources are read by threads of their own, and a connection is one thread's."""
+    kafka = parse("kafka://127.0.0.1:1/t")
+    feed = Feed(rule=TABLE, home=tmp_path, sources=(origin(database),), id="f", address=kafka, partitions=1)
+    said = {"verb": "DROP", "what": "TABLE", "sql": "DROP TABLE t", "tables": [], "session": {}}
+    with connect(feed.sources[0].url) as session, running._source(feed, session, 0, None, print) as source:
+        reading = source.tables.session.stream("SELECT 1 UNION ALL SELECT 2")
+        assert next(reading) == (1,)
+        source.spoken(said)
+        assert list(reading) == [(2,)]
 
 
 def test_bits_of_a_mode_are_called_as_the_server_calls_them(database: Database) -> None:

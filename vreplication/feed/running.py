@@ -40,7 +40,7 @@ from vreplication.feed.producer import FeedProducer
 from vreplication.feed.progress import Filled, Progress, decode
 from vreplication.feed.reading import Source
 from vreplication.feed.snapshot import Snapshot
-from vreplication.feed.spoken import spoken
+from vreplication.feed.spoken import Asker
 from vreplication.feed.terms import Feed, Hooks, Settings, Status
 from vreplication.feed.topics import Missing
 from vreplication.mysql.server import is_mariadb
@@ -242,6 +242,7 @@ def _source(
         is_asking=feed.is_snapshot or feed.rule.way == "conflict",
     )
     tables = catalog(first=number * _LAYOUTS)
+    asker = Asker(lambda: connect(origin.url))
     is_folded = bool(int(session.value("SELECT @@lower_case_table_names")))
     cascades = Cascades(
         session=session,
@@ -266,9 +267,10 @@ def _source(
             snapshot=Snapshot(origin.url, feed.id, tables, filled) if filled and not filled.is_done else None,
             is_folded=is_folded,
             check_ddl=cascades.check,
-            spoken=lambda said: spoken(tables.session, said).header,
+            spoken=asker.header,
         )
     finally:
+        asker.close()
         tables.close()
 
 

@@ -8,12 +8,13 @@ What must stay true: what is told is the source's; what cannot be told is left o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
 from vreplication.errors import Terminal
+from vreplication.feed.messages import Header
 from vreplication.mysql.server import is_mariadb
 from vreplication.mysql.session import Session
 
@@ -74,6 +75,24 @@ def read(data: bytes) -> Spoken:
         return msgspec.json.decode(data, type=Spoken) if data else Spoken()
     except msgspec.DecodeError as error:
         raise Terminal(f"The header {HEADER} of a DDL of the feed cannot be read ({error}).") from None
+
+
+class Asker:
+    """Of one source, on a connection of its own: the one of the catalog is of who reads the log, in another thread."""
+
+    def __init__(self, connect: Callable[[], Session]) -> None:
+        self._connect = connect
+        self._session: Session | None = None
+
+    def header(self, said: Mapping[str, Any]) -> Header:
+        """said: fields of the Definition."""
+        if self._session is None or not self._session.is_alive():
+            self._session = self._connect()
+        return spoken(self._session, said).header
+
+    def close(self) -> None:
+        if self._session is not None:
+            self._session.close()
 
 
 def spoken(source: Session, said: Mapping[str, Any]) -> Spoken:
