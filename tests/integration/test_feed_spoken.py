@@ -17,11 +17,14 @@ from tests.support.feed_producer import FeedWriter
 from tests.support.flow import wait_until
 from tests.support.pairs import server_of
 from tests.support.running_feed import TABLE, Running, origin, start_feed
+from vreplication.binlog.control import Query
+from vreplication.binlog.definitions import definition
 from vreplication.feed import running
 from vreplication.feed.address import parse
 from vreplication.feed.spoken import Spoken, mode_text
+from vreplication.feed.spoken import spoken as ask
 from vreplication.feed.terms import Feed
-from vreplication.mysql.session import SqlError, connect
+from vreplication.mysql.session import Session, SqlError, connect
 from vreplication.state import layout
 
 ZONE = "time_zone='+05:00'"
@@ -201,6 +204,38 @@ def test_a_session_that_the_target_cannot_have_ends_it_before_the_ddl_is_run(
         for _ in range(2):
             assert words in str(Consuming(feed.address(), database.url, mode).failed())
         assert "timestamp" in database.admin.rows("SHOW COLUMNS FROM t")[1][1]
+
+
+@pytest.mark.either
+def test_a_target_without_time_zones_has_utc(kafka: Cluster, database: Database) -> None:
+    with connect(database.server.plain(database.server.url(database.name))) as session:
+        layout.complete(session)
+    feed = FeedWriter(kafka, 1)
+    with feed.transaction():
+        feed.ddl(1, database.name, "CREATE TABLE done (id INT)", spoken=Spoken(sql_mode="", time_zone="UTC"))
+        feed.resolved(1)
+    with Consuming(feed.address(), database.url, "row") as one:
+        come(one, database)
+
+
+def told(session: Session, schema: str, sql: str, *, is_ours: bool = False) -> Spoken:
+    """Of a statement in a session as it is by default, or of an online DDL."""
+    asked = Query(schema=schema, text=sql.encode(), collation=45, sql_mode=0, flags=1 << 24, explicit_timestamps=True)
+    found = definition(asked, "utf-8")
+    assert found is not None
+    return ask(session, {**found.fields(), **({"session": {}} if is_ours else {})})
+
+
+def test_only_what_the_statement_may_ask_for_is_told(database: Database) -> None:
+    """Else a target ends at what it cannot have, and has no need of."""
+    database.admin.execute_raw("CREATE TABLE t (id INT, a TIMESTAMP NULL) COLLATE utf8mb4_bin")
+    with connect(database.url) as session:
+        plain = told(session, database.name, "ALTER TABLE t ADD x INT DEFAULT 5", is_ours=True)
+        assert (plain.time_zone, plain.explicit_timestamps) == ("", None)
+        assert told(session, database.name, "ALTER TABLE t MODIFY a DATETIME", is_ours=True).time_zone
+        assert told(session, database.name, "ALTER TABLE t ADD b TIMESTAMP", is_ours=True).explicit_timestamps is True
+        assert told(session, database.name, "CREATE TABLE v (id INT)").explicit_timestamps is None
+        assert told(session, database.name, "CREATE TABLE v (a TIMESTAMP)").explicit_timestamps is True
 
 
 def test_who_sends_asks_the_source_beside_who_reads_its_log(database: Database, tmp_path: Path) -> None:

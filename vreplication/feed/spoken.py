@@ -8,6 +8,7 @@ What must stay true: what is told is the source's; what cannot be told is left o
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -37,6 +38,8 @@ _NOT_IN_MYSQL = (
     "SIMULTANEOUS_ASSIGNMENT",
 )
 """Modes of MariaDB's that decide nothing of a DDL that another server can run."""
+_OF_A_ZONE = re.compile(r"TIME|DATE|NOW|CURRENT|\b(?:MODIFY|CHANGE|AS)\b|DEFAULT\s*\w*\s*\(", re.I)
+"""Without any of these an ALTER makes no value by the session's time zone."""
 SYSTEM = "SYSTEM"
 _DIGITS = "(SELECT 0 AS d" + "".join(f" UNION ALL SELECT {digit}" for digit in range(1, 10)) + ")"
 _OFFSETS = (
@@ -51,9 +54,10 @@ class Spoken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """sql_mode: names, with one of TIME_TRUNCATE_FRACTIONAL and TIME_ROUND_FRACTIONAL; None: not told.
 
     time_zone: '' where the statement asked for none. system_zone: which zone SYSTEM is, as of `zone_of_system`.
-    explicit_timestamps: explicit_defaults_for_timestamp; None: not told. collation: the default of the schema of a
-    table that is made, as it is by now. utf8mb4: the one of that character set, where the statement has it.
-    is_folded: names of tables that differ in case alone are one to the source; None: not told.
+    explicit_timestamps: explicit_defaults_for_timestamp, where the statement has a TIMESTAMP; None: not told.
+    collation: as it is by now, the default of the schema of a table that is made. utf8mb4: the one of that character
+    set, where the statement has it. is_folded: names of tables that differ in case alone are one to the source; None:
+    not told.
     """
 
     sql_mode: str | None = None
@@ -98,30 +102,48 @@ class Asker:
 def spoken(source: Session, said: Mapping[str, Any]) -> Spoken:
     """said: fields of the Definition. An online DDL of ours converted as a new session of the server would."""
     folds = source.lasting("folded", lambda: int(source.value("SELECT @@lower_case_table_names")))
-    more = {"collation": _of_schema(source, said), "is_folded": bool(folds)}
-    told = msgspec.structs.replace(_session(source, said["session"]), **more)
+    told = msgspec.structs.replace(
+        _session(source, said) if said["session"] else _new_session(source, str(said["sql"])),
+        collation=_of_schema(source, said),
+        is_folded=bool(folds),
+    )
     if said["what"] != "TABLE" or "utf8mb4" not in said["sql"].lower():
         return told
     return msgspec.structs.replace(told, utf8mb4=_of_utf8mb4(source, said["session"]))
 
 
-def _session(source: Session, said: Mapping[str, Any]) -> Spoken:
-    if not said:
-        mode, zone = source.rows("SELECT @@GLOBAL.sql_mode, @@GLOBAL.time_zone")[0]
-        names = [name for name in str(mode).split(",") if name]
-        return _with_zone(source, Spoken(sql_mode=_with_fractions(names, is_mariadb=is_mariadb(source))), str(zone))
+def _new_session(source: Session, sql: str) -> Spoken:
+    """The log does not tell what an online DDL asked for, so a zone is told where it may have asked for one."""
+    mode, zone, explicit = source.rows(
+        "SELECT @@GLOBAL.sql_mode, @@GLOBAL.time_zone, @@GLOBAL.explicit_defaults_for_timestamp"
+    )[0]
+    names = [name for name in str(mode).split(",") if name]
     told = Spoken(
-        sql_mode=mode_text(int(said["sql_mode"]), is_mariadb=is_mariadb(source)),
-        explicit_timestamps=_explicit(source, said),
+        sql_mode=_with_fractions(names, is_mariadb=is_mariadb(source)),
+        explicit_timestamps=bool(explicit) if _has_timestamp(sql) else None,
     )
-    return _with_zone(source, told, str(said["time_zone"]))
+    return _with_zone(source, told, str(zone)) if _OF_A_ZONE.search(sql) else told
 
 
-def _explicit(source: Session, said: Mapping[str, Any]) -> bool | None:
+def _session(source: Session, said: Mapping[str, Any]) -> Spoken:
+    session = said["session"]
+    told = Spoken(
+        sql_mode=mode_text(int(session["sql_mode"]), is_mariadb=is_mariadb(source)),
+        explicit_timestamps=_explicit(source, session) if _has_timestamp(said["sql"]) else None,
+    )
+    return _with_zone(source, told, str(session["time_zone"]))
+
+
+def _has_timestamp(sql: str) -> bool:
+    """MariaDB's flag is there at every statement, and a target may want a privilege to have it otherwise."""
+    return "timestamp" in sql.lower()
+
+
+def _explicit(source: Session, session: Mapping[str, Any]) -> bool | None:
     """MariaDB's flag says it where a session may set it, and is never there where none may."""
     if not is_mariadb(source):
-        return said["explicit_timestamps"]  # type: ignore[no-any-return]
-    if said["flags"] & _EXPLICIT_TIMESTAMPS:
+        return session["explicit_timestamps"]  # type: ignore[no-any-return]
+    if session["flags"] & _EXPLICIT_TIMESTAMPS:
         return True
     return False if source.lasting("explicit timestamps", lambda: _may_set_timestamps(source)) else None
 

@@ -26,6 +26,8 @@ _NOT_TOLD = (
 )
 """A column that becomes AUTO_INCREMENT is numbered as in a session of a client's, where ours would leave 0 as it is."""
 _SERVERS_ZONE = "@@GLOBAL.time_zone"
+_UTC = frozenset({"UTC", "ETC/UTC", "UCT", "ETC/UCT", "GMT", "ETC/GMT", "ZULU", "ETC/ZULU"})
+"""A server that has no time zones loaded has this one all the same."""
 _BY_HAND = "or do by hand what the statement does; then start the consumer again."
 
 
@@ -61,6 +63,8 @@ def _zone(session: Session, ddl: Ddl) -> str:
     told = ddl.spoken
     if not told.time_zone:
         return _SERVERS_ZONE
+    if told.time_zone.upper() in _UTC:
+        return "'+00:00'"
     if told.time_zone != SYSTEM:
         return f"'{told.time_zone}'"
     if is_offset(told.system_zone):
