@@ -21,7 +21,7 @@ from vreplication.binlog.control import Query
 from vreplication.binlog.definitions import definition
 from vreplication.feed import running
 from vreplication.feed.address import parse
-from vreplication.feed.spoken import Spoken, mode_text
+from vreplication.feed.spoken import Spoken, default_of_utf8mb4, mode_text
 from vreplication.feed.spoken import spoken as ask
 from vreplication.feed.terms import Feed
 from vreplication.mysql.session import Session, SqlError, connect
@@ -236,6 +236,12 @@ def test_only_what_the_statement_may_ask_for_is_told(database: Database) -> None
         assert told(session, database.name, "ALTER TABLE t ADD b TIMESTAMP", is_ours=True).explicit_timestamps is True
         assert told(session, database.name, "CREATE TABLE v (id INT)").explicit_timestamps is None
         assert told(session, database.name, "CREATE TABLE v (a TIMESTAMP)").explicit_timestamps is True
+
+
+def test_the_default_of_utf8mb4_is_the_one_that_columns_get(database: Database) -> None:
+    database.admin.execute_raw("CREATE TABLE t (a CHAR(9) CHARACTER SET utf8mb4)")
+    with connect(database.url) as session:
+        assert collations(database, "t") == [("a", default_of_utf8mb4(session))]
 
 
 def test_who_sends_asks_the_source_beside_who_reads_its_log(database: Database, tmp_path: Path) -> None:

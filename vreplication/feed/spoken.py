@@ -174,11 +174,8 @@ def default_of_utf8mb4(session: Session) -> str:
     """Of a CHARACTER SET utf8mb4 without a COLLATE, in a new session there."""
     if not is_mariadb(session):
         return str(session.value("SELECT @@GLOBAL.default_collation_for_utf8mb4"))
-    sql = (
-        "SELECT COLLATION_NAME FROM information_schema.COLLATIONS"
-        " WHERE CHARACTER_SET_NAME='utf8mb4' AND IS_DEFAULT='Yes'"
-    )
-    return str(session.value(sql))
+    # Since 11.2 it may be one that information_schema.COLLATIONS has without a character set (uca1400_ai_ci).
+    return str(session.value("SELECT COLLATION(CONVERT('' USING utf8mb4))"))
 
 
 # SQL modes.
