@@ -29,12 +29,16 @@ from vreplication.schema.model import Table
 
 _CHARSET = "utf8mb4"
 """The one whose default collation differs between the flavors, and may be set on MySQL."""
-_BEHIND_OPTIONS = ("PARTITION", "AS", "SELECT", "WITH", "VALUES", "IGNORE", "REPLACE", "START")
+_BEHIND_OPTIONS = ("PARTITION", "AS", "SELECT", "VALUES", "IGNORE", "REPLACE", "START")
+"""Not WITH: WITH SYSTEM VERSIONING (MariaDB) is an option, and a query that begins with it soon has an AS."""
 _TEXTS = (
     *("CHAR", "VARCHAR", "CHARACTER", "VARCHARACTER", "NCHAR", "NVARCHAR", "NATIONAL", "ENUM", "SET", "LONG"),
     *("TEXT", "TINYTEXT", "MEDIUMTEXT", "LONGTEXT", "CONVERT"),
 )
 _QUERY = ("SELECT", "WITH", "VALUES")
+_CONVERTING = ("CAST", "CONVERT", "JSON_VALUE")
+"""The character set in their parentheses takes no COLLATE (MySQL)."""
+_NOT_OPTIONS = ("ADD", "MODIFY", "CHANGE", "CONVERT")
 _KNOWN = (
     "SELECT 1 FROM information_schema.COLLATIONS WHERE COLLATION_NAME=%s",
     "SELECT 1 FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY WHERE FULL_COLLATION_NAME=%s",
@@ -81,7 +85,7 @@ def _place_of_options(rest: list[Token], end: int) -> int | None:
         last = _closing(rest)
         end, behind = rest[last].end, rest[last + 1 :]
     options = list(itertools.takewhile(lambda each: not each.is_word(*_BEHIND_OPTIONS), behind))
-    return None if any(each.is_word("COLLATE", "CHARSET", "CHARACTER") for each in options) else end
+    return None if any(each.is_word("COLLATE", "CHARSET", "CHARACTER", "CHAR") for each in options) else end
 
 
 def _closing(rest: list[Token]) -> int:
@@ -94,20 +98,49 @@ def _closing(rest: list[Token]) -> int:
 
 
 def _bare_charsets(rest: list[Token]) -> Iterator[Token]:
-    """Each utf8mb4 of CHARSET=utf8mb4 and CHARACTER SET utf8mb4 without a COLLATE up to the next comma."""
-    for at, each in enumerate(rest):
-        if each.value.lower() != _CHARSET or not _is_charset(rest[max(0, at - 3) : at]):
+    """Each utf8mb4 of CHARSET=utf8mb4 and CHARACTER SET utf8mb4 without a COLLATE of its own. Raises Unreadable."""
+    clauses = list(_clauses(rest))
+    is_collated = any(depth == 0 and _is_of_collation(clause) for depth, clause in clauses)
+    for depth, clause in clauses:
+        is_option = depth == 0 and not clause[0].is_word(*_NOT_OPTIONS)
+        if any(each.is_word("COLLATE") for each in clause) or (is_option and is_collated):
             continue
-        clause = itertools.takewhile(lambda each: not each.is_punct(",", ")"), rest[at:])
-        if not any(each.is_word("COLLATE") for each in clause):
-            yield each
+        for at, each in enumerate(clause):
+            if each.value.lower() == _CHARSET and _is_charset(clause[max(0, at - 3) : at]):
+                yield each
+
+
+def _clauses(rest: list[Token]) -> Iterator[tuple[int, list[Token]]]:
+    """What stands between two commas, without what is in parentheses there, which comes as clauses of its own.
+
+    Not what a function converts to. Raises Unreadable.
+    """
+    open_ones: list[tuple[list[Token], bool]] = [([], False)]
+    for at, each in enumerate([*rest, None]):
+        if each is not None and each.is_punct("("):
+            open_ones.append(([], at > 0 and rest[at - 1].is_word(*_CONVERTING)))
+        elif each is None or each.is_punct(")", ","):
+            clause, is_converted = open_ones.pop()
+            if clause and not is_converted:
+                yield len(open_ones), clause
+            if each is not None and each.is_punct(","):
+                open_ones.append(([], is_converted))
+            elif each is not None and not open_ones:
+                raise Unreadable("a parenthesis is not opened")
+        else:
+            open_ones[-1][0].append(each)
+
+
+def _is_of_collation(clause: list[Token]) -> bool:
+    words = clause[1:] if clause[0].is_word("DEFAULT") else clause
+    return bool(words) and words[0].is_word("COLLATE")
 
 
 def _is_charset(before: list[Token]) -> bool:
     words = before[:-1] if before and before[-1].is_punct("=") else before
-    return bool(words) and (
-        words[-1].is_word("CHARSET") or (words[-1].is_word("SET") and words[-2].is_word("CHARACTER"))
-    )
+    if words and words[-1].is_word("CHARSET"):
+        return True
+    return len(words) > 1 and words[-1].is_word("SET") and words[-2].is_word("CHARACTER", "CHAR")
 
 
 # What the target has.
