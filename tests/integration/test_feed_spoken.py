@@ -19,8 +19,12 @@ from tests.support.pairs import server_of
 from tests.support.running_feed import TABLE, Running, origin, start_feed
 from vreplication.binlog.control import Query
 from vreplication.binlog.definitions import definition
+from vreplication.errors import Terminal
 from vreplication.feed import running
 from vreplication.feed.address import parse
+from vreplication.feed.consume import collated
+from vreplication.feed.consume.listener import Ddl
+from vreplication.feed.consume.speaking import query_of
 from vreplication.feed.spoken import Spoken, default_of_utf8mb4, mode_text
 from vreplication.feed.spoken import spoken as ask
 from vreplication.feed.terms import Feed
@@ -165,21 +169,46 @@ def test_a_key_under_a_collation_that_the_target_does_not_have_is_made_by_hand(
     with connect(database.server.plain(database.server.url(database.name))) as session:
         layout.complete(session)
     here, other = database.name, Spoken(sql_mode="", collation="utf8mb4_tlh_ci", utf8mb4="utf8mb4_tlh_ci")
+    of_table, foreign = Spoken(sql_mode="", collation="utf8mb4_tlh_ci"), "FOREIGN KEY (id) REFERENCES u (id)"
     feed = FeedWriter(kafka, 1)
     with feed.transaction():
         feed.ddl(1, here, "CREATE TABLE u (id INT PRIMARY KEY, a TEXT, KEY (a(5))) CHARSET=utf8mb4", spoken=other)
         feed.ddl(2, here, "CREATE TABLE p (id INT PRIMARY KEY) PARTITION BY HASH (id)", spoken=other)
         feed.ddl(3, here, "CREATE TABLE t (a VARCHAR(9) PRIMARY KEY)", spoken=other)
         feed.ddl(4, here, "ALTER TABLE u ADD b CHAR(9) CHARACTER SET utf8mb4, ADD UNIQUE (b)", spoken=other)
-        feed.ddl(5, here, "CREATE TABLE done (id INT)")
-        feed.resolved(5)
-    by_hand = "CREATE TABLE t (a VARCHAR(9) COLLATE utf8mb4_bin PRIMARY KEY)", "ALTER TABLE u ADD b BINARY(9) UNIQUE"
+        feed.ddl(5, here, "ALTER TABLE u ADD UNIQUE i (id)", spoken=of_table)
+        feed.ddl(6, here, "ALTER TABLE u ADD c CHAR(9), ADD UNIQUE (c)", spoken=of_table)
+        feed.ddl(7, here, "CREATE TABLE IF NOT EXISTS u (a VARCHAR(9) PRIMARY KEY)", spoken=other)
+        feed.ddl(8, here, f"CREATE TABLE f (id INT, a TEXT, FULLTEXT (a), {foreign})", spoken=other)
+        feed.ddl(9, here, "ALTER TABLE u ADD UNIQUE i (id)", spoken=of_table)
+        feed.ddl(10, here, "ALTER TABLE f ADD UNIQUE (id)", spoken=of_table)
+        feed.ddl(11, here, "CREATE TABLE done (id INT)")
+        feed.resolved(11)
+    by_hand = (
+        "CREATE TABLE t (a VARCHAR(9) COLLATE utf8mb4_bin PRIMARY KEY)",
+        "ALTER TABLE u ADD b BINARY(9) UNIQUE",
+        "ALTER TABLE u ADD c BINARY(9) UNIQUE",
+    )
     for sql in by_hand:
         assert "on the source utf8mb4_tlh_ci" in str(Consuming(feed.address(), database.url, "row").failed())
         database.admin.execute_raw(sql)
     with Consuming(feed.address(), database.url, "row") as one:
         come(one, database)
     assert has(database, "p")
+    assert has(database, "f")
+
+
+def test_a_key_under_a_collation_that_tells_all_apart_is_made(database: Database) -> None:
+    """The target lacks the source's, and its schema has one of its own."""
+    of_bytes = "utf8mb4_nopad_bin" if database.server.is_mariadb else "utf8mb4_0900_bin"
+    ddl = Ddl(1, database.name, "CREATE TABLE t (a CHAR(9) PRIMARY KEY)", Spoken(collation="utf8mb4_tlh_ci"))
+    said = definition(query_of(ddl), "utf-8")
+    database.admin.execute_raw(f"ALTER DATABASE {database.name} COLLATE utf8mb4_general_ci")
+    with connect(database.url) as session, pytest.raises(Terminal, match="which the target does not have"):
+        collated.as_the_source(session, ddl, said)
+    database.admin.execute_raw(f"ALTER DATABASE {database.name} COLLATE {of_bytes}")
+    with connect(database.url) as session:
+        assert collated.as_the_source(session, ddl, said) == ddl
 
 
 @pytest.mark.either
@@ -236,6 +265,9 @@ def test_only_what_the_statement_may_ask_for_is_told(database: Database) -> None
         assert told(session, database.name, "ALTER TABLE t ADD b TIMESTAMP", is_ours=True).explicit_timestamps is True
         assert told(session, database.name, "CREATE TABLE v (id INT)").explicit_timestamps is None
         assert told(session, database.name, "CREATE TABLE v (a TIMESTAMP)").explicit_timestamps is True
+        assert told(session, database.name, "ALTER TABLE t ADD c CHAR(9)").collation == ""
+        for sql in ("ALTER TABLE t ADD c CHAR(9), ADD UNIQUE (c)", "CREATE UNIQUE INDEX i ON t (id)"):
+            assert told(session, database.name, sql).collation == "utf8mb4_bin"
 
 
 def test_the_default_of_utf8mb4_is_the_one_that_columns_get(database: Database) -> None:

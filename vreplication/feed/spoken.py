@@ -38,6 +38,7 @@ _NOT_IN_MYSQL = (
     "SIMULTANEOUS_ASSIGNMENT",
 )
 """Modes of MariaDB's that decide nothing of a DDL that another server can run."""
+_KEYS = re.compile(r"\b(?:UNIQUE|PRIMARY)\b", re.I)
 _OF_A_ZONE = re.compile(r"TIME|DATE|NOW|CURRENT|\b(?:MODIFY|CHANGE|AS)\b|DEFAULT\s*\w*\s*\(", re.I)
 """Without any of these an ALTER makes no value by the session's time zone."""
 SYSTEM = "SYSTEM"
@@ -55,9 +56,9 @@ class Spoken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     time_zone: '' where the statement asked for none. system_zone: which zone SYSTEM is, as of `zone_of_system`.
     explicit_timestamps: explicit_defaults_for_timestamp, where the statement has a TIMESTAMP; None: not told.
-    collation: as it is by now, the default of the schema of a table that is made. utf8mb4: the one of that character
-    set, where the statement has it. is_folded: names of tables that differ in case alone are one to the source; None:
-    not told.
+    collation: as it is by now, the default of the schema of a table that is made, or of a table that gets a unique key.
+    utf8mb4: the one of that character set, where the statement has it. is_folded: names of tables that differ in case
+    alone are one to the source; None: not told.
     """
 
     sql_mode: str | None = None
@@ -104,7 +105,7 @@ def spoken(source: Session, said: Mapping[str, Any]) -> Spoken:
     folds = source.lasting("folded", lambda: int(source.value("SELECT @@lower_case_table_names")))
     told = msgspec.structs.replace(
         _session(source, said) if said["session"] else _new_session(source, str(said["sql"])),
-        collation=_of_schema(source, said),
+        collation=_of_schema(source, said) or _of_table(source, said),
         is_folded=bool(folds),
     )
     if said["what"] != "TABLE" or "utf8mb4" not in said["sql"].lower():
@@ -162,6 +163,16 @@ def _of_schema(source: Session, said: Mapping[str, Any]) -> str:
         return ""
     sql = "SELECT DEFAULT_COLLATION_NAME FROM information_schema.SCHEMATA WHERE SCHEMA_NAME=%s"
     return str(source.value(sql, (said["tables"][0][0],)) or "")
+
+
+def _of_table(source: Session, said: Mapping[str, Any]) -> str:
+    """Of one that is there and gets a unique key, whose text is told apart by it unless the column says another one."""
+    if said["verb"] not in ("CREATE", "ALTER") or said["what"] == "DATABASE" or not said["tables"]:
+        return ""
+    if not _KEYS.search(said["sql"]) or (said["verb"], said["what"]) == ("CREATE", "TABLE"):
+        return ""
+    sql = "SELECT TABLE_COLLATION FROM information_schema.TABLES WHERE TABLE_SCHEMA=%s AND TABLE_NAME=%s"
+    return str(source.value(sql, tuple(said["tables"][0])) or "")
 
 
 def _of_utf8mb4(source: Session, said: Mapping[str, Any]) -> str:

@@ -6,7 +6,7 @@ Only a new table's default and utf8mb4 are looked at: a new column takes its tab
 then, and what other character sets have for a default is the same on both flavors.
 
 What must stay true: what the statement says itself is left as it is; where the target has no such collation, no table
-gets a unique key of text under one that the server chose.
+gets a unique key of text under one that the server chose, be it with the table or later.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from vreplication.feed.spoken import default_of_utf8mb4
 from vreplication.mysql.quoting import qualified
 from vreplication.mysql.session import Session, SqlError
 from vreplication.mysql.text import Token, Unreadable
-from vreplication.schema.introspect import introspect_temporary
+from vreplication.schema.introspect import introspect, introspect_temporary
 from vreplication.schema.model import Table
+from vreplication.schema.written import cut_at_commas
 
 _CHARSET = "utf8mb4"
 """The one whose default collation differs between the flavors, and may be set on MySQL."""
@@ -39,6 +40,11 @@ _QUERY = ("SELECT", "WITH", "VALUES")
 _CONVERTING = ("CAST", "CONVERT", "JSON_VALUE")
 """The character set in their parentheses takes no COLLATE (MySQL)."""
 _NOT_OPTIONS = ("ADD", "MODIFY", "CHANGE", "CONVERT")
+_NO_COLUMNS = ("KEY", "INDEX", "FULLTEXT", "SPATIAL", "CONSTRAINT", "FOREIGN", "CHECK", "PERIOD")
+_OF_BYTES = ("_nopad_bin", "_0900_bin")
+"""They tell apart all that any other does. Not _bin alone, to which 'a' and 'a ' are one."""
+_REFUSED_TOO = frozenset({1050, 1054, 1060, 1061, 1068, 1091, 1146})
+"""What the trial is refused with where the statement is, too: then nothing is made."""
 _KNOWN = (
     "SELECT 1 FROM information_schema.COLLATIONS WHERE COLLATION_NAME=%s",
     "SELECT 1 FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY WHERE FULL_COLLATION_NAME=%s",
@@ -47,12 +53,13 @@ _KNOWN = (
 
 def as_the_source(session: Session, ddl: Ddl, said: Definition | None) -> Ddl:
     """With the source's collations in its text. Raises Terminal."""
-    if said is None or said.what != "TABLE" or said.verb not in ("CREATE", "ALTER") or not said.tables:
+    if said is None or said.what == "DATABASE" or said.verb not in ("CREATE", "ALTER") or not said.tables:
         return ddl
     try:
         wanted = list(_wanted(session, ddl, said))
-        unknown = [each for _, each in wanted if not _is_known(session, each)]
-        if unknown and _makes_a_key_of_text(session, ddl, said):
+        told = (*(collation for _, collation in wanted), *_of_table(ddl, said))
+        unknown = [each for each in told if not _is_known(session, each)]
+        if unknown and not _makes_nothing(session, ddl, said) and _makes_a_key_of_text(session, ddl, said):
             raise _refused(ddl, unknown[0])
     except Unreadable:
         return ddl
@@ -63,17 +70,36 @@ def as_the_source(session: Session, ddl: Ddl, said: Definition | None) -> Ddl:
     return ddl._replace(sql=sql)
 
 
+def _is_new_table(said: Definition) -> bool:
+    return (said.verb, said.what) == ("CREATE", "TABLE")
+
+
 def _wanted(session: Session, ddl: Ddl, said: Definition) -> Iterator[tuple[int, str]]:
     """Where a collation is to be written that the target would not choose. Raises Unreadable."""
     told, cut = ddl.spoken, cut_of(ddl)
     _, end = place_of_name(cut, said)
     rest = [each for each in cut if each.start >= end]
-    if said.verb == "CREATE" and told.collation and told.collation != _of_schema(session, said.tables[0][0]):
+    if _is_new_table(said) and told.collation and told.collation != _of_schema(session, said.tables[0][0]):
         place = _place_of_options(rest, end)
         if place is not None:
             yield place, told.collation
     if told.utf8mb4 and told.utf8mb4 != _of_charset(session):
         yield from ((each.end, told.utf8mb4) for each in _bare_charsets(rest))
+
+
+def _of_table(ddl: Ddl, said: Definition) -> Iterator[str]:
+    """Told of a table that is there, for a unique key that comes: its columns have it, or one that they name."""
+    if not _is_new_table(said) and ddl.spoken.collation:
+        yield ddl.spoken.collation
+
+
+def _makes_nothing(session: Session, ddl: Ddl, said: Definition) -> bool:
+    """A CREATE TABLE of one that is there: how it was made is somebody else's care."""
+    before = itertools.takewhile(lambda each: not each.is_word("TABLE"), cut_of(ddl))
+    if not _is_new_table(said) or any(each.is_word("REPLACE") for each in before):
+        return False
+    sql = "SELECT 1 FROM information_schema.TABLES WHERE TABLE_SCHEMA=%s AND TABLE_NAME=%s"
+    return session.value(sql, said.tables[0]) is not None
 
 
 def _place_of_options(rest: list[Token], end: int) -> int | None:
@@ -165,17 +191,55 @@ def _is_known(session: Session, collation: str) -> bool:
 
 
 def _makes_a_key_of_text(session: Session, ddl: Ddl, said: Definition) -> bool:
-    """Under a collation that the target has chosen, or it cannot be told."""
+    """Under a collation that the target has chosen, or it cannot be told. Raises Unreadable."""
     _, end = place_of_name(cut := cut_of(ddl), said)
-    if not any(each.is_word(*_TEXTS) for each in cut if each.start >= end):
+    rest, is_new = [each for each in cut if each.start >= end], _is_new_table(said)
+    if is_new and not any(each.is_word(*_TEXTS) for each in rest):
         return False
-    chosen = _of_schema(session, said.tables[0][0]), _of_charset(session)
+    defaults = _of_schema(session, said.tables[0][0]), _of_charset(session)
+    chosen = tuple(each for each in defaults if not each.endswith(_OF_BYTES))
+    there: Table | None = None
     try:
-        table = _tried(session, ddl, said)
-    except (SqlError, Refused):
-        return True
+        there = None if is_new else introspect(session, *said.tables[0])
+        made = _text_keys(_tried(session, ddl, said), chosen)
+    except Refused:
+        # No such table: its server says so.
+        return False
+    except SqlError as error:
+        # No temporary table has foreign keys, partitions or a FULLTEXT index.
+        return error.code not in _REFUSED_TOO and _says_a_key_of_text(rest, said, there, chosen)
+    return not made <= (_text_keys(there, chosen) if there else set())
+
+
+def _text_keys(table: Table, chosen: tuple[str, ...]) -> set[tuple[str, str | None]]:
+    """Columns of its unique keys, with a collation that is one of these."""
     names = {name for key in table.keys if key.is_unique for name in key.columns if name}
-    return any(column.collation in chosen for column in table.columns if column.name in names)
+    found = (column for column in table.columns if column.name in names)
+    return {(column.name, column.collation) for column in found if column.collation in chosen}
+
+
+def _says_a_key_of_text(rest: list[Token], said: Definition, there: Table | None, chosen: tuple[str, ...]) -> bool:
+    """By its words alone: whatever stands in a unique key by the name of a column of text is one. there: the table."""
+    if there is not None:
+        # What becomes of columns that it adds or changes is not looked at.
+        if any(each.is_word(*_TEXTS) for each in rest):
+            return True
+        clauses = [each for each in cut_at_commas(rest) if each]
+        texts = {column.name.lower() for column in there.columns if column.collation in chosen}
+    elif rest and rest[0].is_punct("("):
+        clauses = [each for each in cut_at_commas(rest[1 : _closing(rest)]) if each]
+        texts = {name.value.lower() for name, *more in clauses if name.is_name and more and more[0].is_word(*_TEXTS)}
+    else:
+        return True
+    unique = [each for each in clauses if said.what == "INDEX" or _is_unique(each)]
+    return any(each.value.lower() in texts for clause in unique for each in clause)
+
+
+def _is_unique(clause: list[Token]) -> bool:
+    """A unique key, or a column with one: there KEY alone is the primary one."""
+    if any(each.is_word("UNIQUE", "PRIMARY") for each in clause):
+        return True
+    return not clause[0].is_word(*_NO_COLUMNS) and any(each.is_word("KEY") for each in clause[2:])
 
 
 def _tried(session: Session, ddl: Ddl, said: Definition) -> Table:
@@ -184,7 +248,7 @@ def _tried(session: Session, ddl: Ddl, said: Definition) -> Table:
     trial = qualified(schema, TRIAL)
     start, end = place_of_name(cut_of(ddl), said)
     try:
-        if said.verb == "CREATE":
+        if _is_new_table(said):
             session.execute_raw(f"CREATE TEMPORARY TABLE {trial}{ddl.sql[end:]}")
         else:
             session.execute_raw(f"CREATE TEMPORARY TABLE {trial} LIKE {qualified(schema, table)}")
@@ -199,5 +263,6 @@ def _refused(ddl: Ddl, collation: str) -> Terminal:
         f"A DDL of the feed leaves the collation of a unique key to the server, on the source {collation}, which the"
         f" target does not have: two keys may be one there, and a row be lost. It is: {ddl.sql[:500]}",
         cure="Make the table, or that change, on the target by hand, under a collation that tells apart what the"
-        " source's does; then start the consumer again.",
+        " source's does; then start the consumer again: a table that is another one by then counts as done (ALTER TABLE"
+        " … FORCE makes it one).",
     )
