@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.support.feed_messages import Partition
 from vreplication.feed.consume import listener as module
-from vreplication.feed.consume.listener import Listener
+from vreplication.feed.consume.by_row import ByRow
+from vreplication.feed.consume.listener import Ddl, Listener, Stop
 from vreplication.feed.consume.waiting import Memory
 from vreplication.feed.messages import Kind
 from vreplication.state.feed_offsets import Offset, Stand
@@ -72,3 +74,14 @@ def test_who_does_not_align_passes_over_it(partition: Partition) -> None:
     listener = begun(aligns=False)
     read_on(listener, partition)
     assert (listener.stop, times(listener)) == (None, list(range(1, ROWS + 1)))
+
+
+def test_what_is_known_of_the_targets_tables_is_forgotten_at_a_ddl_alone() -> None:
+    """Rows of two tables that are one on the target may have an Align between them (rows.py)."""
+    told: list[bool] = []
+    for ddl in (None, Ddl(1, "s", "DROP TABLE t")):
+        reading: Any = object.__new__(ByRow)
+        reading.target = SimpleNamespace(forget=lambda: told.append(True))
+        stop = Stop(stand=Stand.DDL if ddl else Stand.ALIGN, t=1, offset=0, end=1, n_before=0, n=0, ddl=ddl)
+        reading._pass(SimpleNamespace(stop=stop, go_on=lambda: None))
+        assert bool(told) is (ddl is not None)

@@ -277,8 +277,11 @@ class Reading:
             self._pass(listener)
 
     def _pass(self, listener: Listener) -> None:
+        is_ddl = listener.stop is not None and listener.stop.ddl is not None
         listener.go_on()
-        self.target.forget()
+        if is_ddl:
+            # At an Align tables are what they were, and which of them are one table on the target stays known.
+            self.target.forget()
         self._aligning = _LOOK_ALIGNING_SECONDS
 
     def _run(self, ddl: Ddl) -> None:
