@@ -121,7 +121,8 @@ class Throttling:
     def _hold(self, why: str) -> None:
         log.warning("workflow %s is held back: %s", self._workflow, why)
         self._critical = None
-        self._say(*([Reason(code="unknown", said=why, is_limit=False)] if _is_asked(self.asked) else []))
+        with self._lock:
+            self._say(*([Reason(code="unknown", said=why, is_limit=False)] if _is_asked(self.asked) else []))
 
     def _look_until_over(self, ends: Ends) -> None:
         while not self._is_over:
