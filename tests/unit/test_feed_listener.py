@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 from tests.support.feed_messages import Partition
+from vreplication.feed.consume import definitions
 from vreplication.feed.consume import listener as module
 from vreplication.feed.consume.by_row import ByRow
 from vreplication.feed.consume.listener import Ddl, Listener, Stop
+from vreplication.feed.consume.reading import _Running
 from vreplication.feed.consume.waiting import Memory
 from vreplication.feed.messages import Kind
-from vreplication.state.feed_offsets import Offset, Stand
+from vreplication.state.feed_offsets import Key, Offset, Stand
 
 ROWS = 6
 
@@ -85,3 +87,14 @@ def test_what_is_known_of_the_targets_tables_is_forgotten_at_a_ddl_alone() -> No
         stop = Stop(stand=Stand.DDL if ddl else Stand.ALIGN, t=1, offset=0, end=1, n_before=0, n=0, ddl=ddl)
         reading._pass(SimpleNamespace(stop=stop, go_on=lambda: None))
         assert bool(told) is (ddl is not None)
+
+
+def test_what_goes_wrong_with_a_ddl_is_told_whatever_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise ValueError("a fault")
+
+    monkeypatch.setattr(definitions, "run", fails)
+    target: Any = None
+    running = _Running(target, Key("g", "topic"), Ddl(1, "s", "DROP TABLE t"))
+    running.thread.join(60)
+    assert isinstance(running.error, ValueError)

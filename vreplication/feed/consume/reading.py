@@ -51,7 +51,7 @@ class _Running:
     target: SourceUrl
     key: Key
     ddl: Ddl
-    error: VReplicationError | None = None
+    error: BaseException | None = None
     thread: threading.Thread = field(init=False)
 
     def __post_init__(self) -> None:
@@ -62,10 +62,10 @@ class _Running:
     def _run(self) -> None:
         try:
             definitions.run(self.target, self.key, self.ddl)
-        except VReplicationError as error:
-            self.error = error
         except TimeoutError as error:
             self.error = Terminal(str(error))
+        except BaseException as error:  # the main thread ends by it, whatever it is; else it would try for ever
+            self.error = error
 
 
 class Reading:
