@@ -147,6 +147,8 @@ def test_columns_without_a_value_for_old_rows_are_refused(database: Database, se
         ("SYSTEM", "UTC", None),
         ("+00:00", "CET", None),
         ("SYSTEM", "CET", "SYSTEM"),
+        ("SYSTEM", "GMT", "SYSTEM"),
+        ("GMT", "CET", None),
         ("Europe/Paris", "UTC", "Europe/Paris"),
     ],
 )

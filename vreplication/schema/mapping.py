@@ -23,6 +23,11 @@ from vreplication.schema.keys import is_implied, is_kept_apart, is_same_value, i
 from vreplication.schema.literals import INTEGERS
 from vreplication.schema.model import Column, ColumnPair, Key, Table, TableMapping
 
+_UTC = frozenset({"+00:00", "-00:00", "UTC", "ETC/UTC", "GMT", "ETC/GMT", "ZULU", "UCT"})
+_UTC_OF_SYSTEMS = frozenset({"UTC", "UCT"})
+"""What a server tells of its system's zone is what that was called when the server was started. GMT is not among them:
+London's and Dublin's zones are called so in winter, and are an hour ahead in summer."""
+
 Sources = dict[str, Column]
 """Lower-case name of a target column → the source column that lives on in it."""
 
@@ -155,8 +160,9 @@ def follow_columns(source: Table, target: Table, alter: AlterClauses) -> Sources
 
 def local_zone(global_time_zone: str, system_time_zone: str) -> str | None:
     """The zone that a plain ALTER converts TIMESTAMP by; None where it is UTC, which our sessions are in."""
-    zone = system_time_zone if global_time_zone.upper() == "SYSTEM" else global_time_zone
-    if zone.upper() in ("+00:00", "-00:00", "UTC", "ETC/UTC", "GMT", "ETC/GMT", "ZULU", "UCT"):
+    is_system = global_time_zone.upper() == "SYSTEM"
+    zone, is_utc = (system_time_zone, _UTC_OF_SYSTEMS) if is_system else (global_time_zone, _UTC)
+    if zone.upper() in is_utc:
         return None
     # Not `zone`: what the system calls its own (CEST) is an abbreviation, which the server takes for no zone.
     return global_time_zone
