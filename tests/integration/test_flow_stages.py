@@ -15,12 +15,14 @@ import pytest
 from sandbox.databases import Database
 from tests.support import staged
 from tests.support.flow import contents, paused_at, purge_logs, wait_reached, wait_until
+from tests.support.oracle import application, plain_alter, settings
 from tests.support.staged import BUSY_SECONDS, MISSED_SECONDS, WORKFLOW, Called, CatchUp
 from vreplication.engine import child, maintenance
 from vreplication.mysql.session import Session, connect
 from vreplication.phases import Phase
 from vreplication.settings import SIDECAR
 from vreplication.state import journal, lease, progress, verdicts, workflows
+from vreplication.verify import since
 from vreplication.workflows import operate, stages
 from vreplication.workflows.online_ddl import tasks
 from vreplication.workflows.online_ddl.tasks import Stage
@@ -66,6 +68,37 @@ def test_all_stages_one_after_the_other(stage: Stage, replicate: CatchUp, databa
         verdict = verdicts.load(session, WORKFLOW)
     assert verdict is not None
     assert verdict.mismatches == 0
+
+
+def test_the_servers_zone_is_another_one_behind_the_verification(
+    database: Database, quick: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each stage asks for it. Rows that were converted by the former zone are those of a plain ALTER of now, too."""
+    # Of a large table next to nothing of what has been verified is looked at again.
+    monkeypatch.setattr(since, "_SAMPLES", 0)
+    alter = "MODIFY at DATETIME NOT NULL"
+    made = staged.make(database, monkeypatch)
+    stage = replace(made, spec=made.spec.model_copy(update={"table": "z", "alter": alter}))
+    with settings(database, time_zone="+09:00"):
+        with application(database) as app:
+            app.execute_raw("CREATE TABLE z (id INT PRIMARY KEY, at TIMESTAMP NOT NULL)")
+            app.execute_raw("INSERT INTO z VALUES (1,'2024-03-01 05:00:00'),(2,'2024-03-01 23:00:00')")
+        assert tasks.plan(stage) is not None
+        tasks.prepare_tables(stage)
+        replicate = CatchUp(stage)
+        for act in (tasks.copy, tasks.verify, tasks.enter_gate):
+            act(stage)
+        database.admin.execute_raw("SET GLOBAL time_zone='-05:00'")
+        with application(database) as app:
+            app.execute_raw("INSERT INTO z VALUES (3,'2024-03-01 05:00:00')")
+        stages.release(stage, "tester")
+        assert replicate.end() is None
+        tasks.cut_over(stage)
+        result = tasks.clean_up(stage)
+        with application(database) as app:
+            found = contents(app, "z")
+            assert plain_alter(app, str(result.retired_table), alter) is None
+            assert found == contents(app, str(result.retired_table))
 
 
 def test_catch_up_is_stopped_while_somebody_else_holds_its_lease(

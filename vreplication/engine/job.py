@@ -23,7 +23,7 @@ from vreplication.planning.spec import RevertSpec, Spec, spec_of
 from vreplication.rowcopy.job import CopyJob
 from vreplication.schema.alter import parse_alter
 from vreplication.schema.introspect import introspect
-from vreplication.schema.mapping import map_back, map_for
+from vreplication.schema.mapping import local_zone, map_back, map_for
 from vreplication.schema.model import Table, TableMapping
 from vreplication.schema.shadow import definition_digest
 from vreplication.settings import MOST_CHUNK_MILLIS, Limits, Tuning
@@ -46,6 +46,12 @@ class Job:
     def packet(self) -> int:
         """Longest statement that the server takes, bytes."""
         return int(self.server.setting("max_allowed_packet") or 16 << 20)
+
+    @property
+    def zone(self) -> str:
+        """The server's own, by which TIMESTAMP is converted."""
+        zone, system = self.server.setting("time_zone") or "SYSTEM", self.server.setting("system_time_zone") or "UTC"
+        return local_zone(zone, system) or "UTC"
 
     @property
     def limits(self) -> Limits:

@@ -20,7 +20,7 @@ from vreplication.schema.expressions import is_same_everywhere, read_by
 from vreplication.schema.fills import fill_literal
 from vreplication.schema.introspect import check_expressions
 from vreplication.schema.keys import is_implied, is_kept_apart, is_same_value, is_sorted_alike, or_nullable, usable_keys
-from vreplication.schema.literals import INTEGERS
+from vreplication.schema.literals import INTEGERS, TEMPORALS
 from vreplication.schema.model import Column, ColumnPair, Key, Table, TableMapping
 
 _UTC = frozenset({"+00:00", "-00:00", "UTC", "ETC/UTC", "GMT", "ETC/GMT", "ZULU", "UCT"})
@@ -247,6 +247,18 @@ def computes_by_session(target: Table, pairs: Sequence[ColumnPair]) -> bool:
     texts += [column.default or "" for column in target.columns if column.name not in written and not column.generated]
     texts += check_expressions(target.create_sql)
     return not all(is_same_everywhere(target, text) for text in texts if text)
+
+
+def depends_on_zone(mapping: TableMapping) -> bool:
+    """What rows become may depend on the server's time zone, whatever that is at the moment."""
+    return computes_by_session(mapping.target, mapping.pairs) or any(map(_is_converted_by_zone, mapping.pairs))
+
+
+def _is_converted_by_zone(pair: ColumnPair) -> bool:
+    if pair.is_constant:
+        # The time at which the ALTER began, perhaps.
+        return pair.target.data_type in TEMPORALS
+    return (pair.source.data_type == "timestamp") != (pair.target.data_type == "timestamp")
 
 
 def _is_settled(source: Table, target: Table, origin: Column, name: str, sources: Sources) -> bool:

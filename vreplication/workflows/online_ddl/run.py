@@ -257,6 +257,7 @@ def _cut_over(work: Work) -> None:
         work.driver.start_replicate()
         finish_copying(work)
         copying.wait_matched(work.driver)
+        comparing.compare_by_another_zone(work.driver, work.spark)
     # Who was asked elsewhere was asked for an ALTER of a moment, where that was to be.
     is_asked_here = work.is_whole or fallback.has_begun(work.driver.session, work.driver.workflow)
     is_manual = is_asked_here and work.spec.needs_release
