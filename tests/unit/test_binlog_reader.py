@@ -27,6 +27,7 @@ from tests.support.log_packets import (
     reader,
     rows,
 )
+from vreplication.binlog import tables
 from vreplication.binlog.events import Group, GroupKind, RowChange, Stopped
 from vreplication.binlog.framing import ARTIFICIAL, Type
 from vreplication.binlog.reader import Reader
@@ -257,6 +258,17 @@ def test_an_unfinished_group_before_a_new_file_never_committed() -> None:
     assert isinstance(group, Group)
     assert group.items == [put("2", "2,2")]
     assert str(group.start) == "log.000008:4"
+
+
+def test_a_statement_keeps_its_maps_however_many_tables_have_been_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ours has been known for long when another table of the same statement is one too many to be kept."""
+    monkeypatch.setattr(tables, "_MAX_KNOWN", 5)
+    monkeypatch.setattr(tables, "_KEPT_IDS", 3)
+    others = [(Type.TABLE_MAP, bytes([number]) + OTHER_MAP[1:]) for number in range(0x20, 0x25)]
+    sent = [GTID, BEGIN, MAP, *others[:4], MAP, others[4], rows((1, 2)), rows((1, 2), table=0x24), XID]
+    (group,) = read(*sent)
+    assert isinstance(group, Group)
+    assert group.items == [put("1", "1,2")]
 
 
 def test_table_ids_are_forgotten_with_the_file() -> None:

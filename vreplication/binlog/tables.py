@@ -64,9 +64,13 @@ class Tables:
         The body holds the id, so the same bytes mean the same table.
         """
         try:
-            self.by_id[body[:6]] = self._known[body]
+            found = self._known[body]
         except KeyError:
             self._learn_new(body)
+        else:
+            # Taken out first: so those of the statement that is being read are the last (see `_trim`).
+            self.by_id.pop(body[:6], None)
+            self.by_id[body[:6]] = found
         return body in self._others
 
     def watch_of(self, body: bytes) -> Watch | None:
@@ -81,6 +85,7 @@ class Tables:
         decoder = Decoder(watch, table_map(body)) if watch else None
         if len(self._known) >= _MAX_KNOWN:
             self._trim()
+        self.by_id.pop(body[:6], None)
         self._known[body] = self.by_id[body[:6]] = decoder
         if name[0] not in self._our_schemas and name not in self._our_tables:
             self._others.add(body)
