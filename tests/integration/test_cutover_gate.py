@@ -23,6 +23,7 @@ from vreplication.cutover.blockers import (
     old_snapshots,
 )
 from vreplication.cutover.reasons import why_closed
+from vreplication.cutover.transactions import utc_of_system
 from vreplication.mysql.server import inspect
 from vreplication.mysql.session import Session, SqlError, connect
 from vreplication.settings import SIDECAR
@@ -205,8 +206,11 @@ def test_without_a_copied_row_there_is_no_old_snapshot(ready: Ready, app: Sessio
 @pytest.mark.slow
 @pytest.mark.parametrize("flavor", binaries.FLAVORS)
 def test_a_server_far_from_utc(flavor: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """trx_started is in the operating system's time zone; taken for UTC, the young one would be hours from now."""
-    monkeypatch.setenv("TZ", "IST-5:30")
+    """trx_started is in the operating system's time zone; taken for UTC, the young one would be hours from now.
+
+    In this one an hour of the second of March comes twice.
+    """
+    monkeypatch.setenv("TZ", "IST-5:30XST-6:30,J60/0,J61/1")
     server = servers.start(flavor, tmp_path / "server")
     monkeypatch.delenv("TZ")
     try:
@@ -219,6 +223,9 @@ def test_a_server_far_from_utc(flavor: str, tmp_path: Path, monkeypatch: pytest.
             [found] = old_snapshots(session, after, NO_ONE)
             assert found.age_seconds < 30
             assert old_snapshots(session, before, NO_ONE) == []
+            asked = [utc_of_system(f"'2025-03-02 {clock}'") for clock in ("00:30:00", "01:30:00")]
+            told = [str(session.value(f"SELECT {each}"))[:16] for each in asked]
+            assert told == ["2025-03-01 18:00", "2025-03-01 20:00"]
     finally:
         server.stop()
 

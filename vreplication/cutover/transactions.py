@@ -66,9 +66,20 @@ def fresh_transactions(url: SourceUrl) -> list[Transaction] | None:
     return None
 
 
+def utc_of_system(local: str) -> str:
+    """SQL of a time that is told in the zone of the server's operating system, in UTC.
+
+    Of an hour that comes twice in autumn the first: which of them the server takes depends on what it has been asked
+    before, and an old snapshot must not be taken for a young one.
+    """
+    found = f"CONVERT_TZ({local}, 'SYSTEM', '+00:00')"
+    earlier = f"{found} - INTERVAL 1 HOUR"
+    return f"IF(CONVERT_TZ({earlier}, '+00:00', 'SYSTEM') = {local}, {earlier}, {found})"
+
+
 def _listed(session: Session) -> list[Transaction]:
-    # trx_started is in the time zone of the server's operating system, whatever our session's is.
-    began = "CONVERT_TZ(trx_started, 'SYSTEM', '+00:00')"
+    # Of the operating system's zone, whatever our session's is.
+    began = utc_of_system("trx_started")
     rows = session.rows(
         f"SELECT trx_mysql_thread_id, {began}, TIMESTAMPDIFF(SECOND, {began}, NOW()), trx_isolation_level, "
         "trx_rows_modified, trx_id "
