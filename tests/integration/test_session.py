@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from sandbox.databases import Database
+from tests.support.oracle import settings
 from vreplication.errors import Refused
 from vreplication.mysql.session import ConnectionLost, connect
 
@@ -43,3 +44,13 @@ def test_a_url_that_cannot_be_sent_is_refused(database: Database) -> None:
         with pytest.raises(Refused) as told:
             connect(url)
         assert "\u4f60" not in str(told.value)
+
+
+@pytest.mark.only_on("mariadb")
+@pytest.mark.parametrize("mode", ["EMPTY_STRING_IS_NULL", "ORACLE", "ANSI,TIME_ROUND_FRACTIONAL,EMPTY_STRING_IS_NULL"])
+def test_our_mode_whatever_the_servers_is(database: Database, mode: str) -> None:
+    """Without it a row of id 0 would get another one, and what does not fit would be cut."""
+    with settings(database, sql_mode=mode), connect(database.url) as session:
+        found = set(str(session.value("SELECT @@sql_mode")).split(","))
+    ours = {"STRICT_ALL_TABLES", "NO_AUTO_VALUE_ON_ZERO", "NO_ENGINE_SUBSTITUTION", "ALLOW_INVALID_DATES"}
+    assert found == ours | ({"TIME_ROUND_FRACTIONAL"} & set(mode.split(",")))

@@ -398,8 +398,9 @@ def _settings(session: Session, lock_wait_seconds: int, idle_seconds: int) -> tu
 
 def _sql_mode() -> str:
     """SQL of the mode: ours, with what decides values taken over from the server."""
-    taken = (f"IF(FIND_IN_SET('{mode}',@@GLOBAL.sql_mode),',{mode}','')" for mode in _MODES_OF_VALUES)
-    return f"CONCAT('{SQL_MODE}',{','.join(taken)})"
+    # Under MariaDB's EMPTY_STRING_IS_NULL '' is NULL, and of that CONCAT makes no mode at all, without an error.
+    taken = (f"IF(FIND_IN_SET('{mode}',@@GLOBAL.sql_mode),'{mode}',NULL)" for mode in _MODES_OF_VALUES)
+    return f"CONCAT_WS(',','{SQL_MODE}',{','.join(taken)})"
 
 
 @contextlib.contextmanager
