@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -79,10 +80,23 @@ def test_what_is_written_up_to_the_lock_goes_over(database: Database, pauses: Pa
     assert not any("differ" in words for words in run.said), run.said
 
 
-def test_who_uses_a_relative_holds_it_up_and_is_named(database: Database) -> None:
+@pytest.fixture
+def another(database: Database) -> Iterator[str]:
+    """A schema that our user may not see."""
+    name = f"{database.name}_o"
+    database.admin.execute_raw(f"CREATE DATABASE {name}")
+    yield name
+    database.admin.execute_raw(f"DROP DATABASE {name}")
+
+
+def test_who_uses_a_relative_holds_it_up_and_is_named(database: Database, another: str) -> None:
     """Pets refer to people, who refer to homes: a reader of pets would keep the ALTER of people waiting."""
     families = Families(database, "")
     before = families.foreign_keys()
+    # What the server takes along with pets.
+    database.admin.execute_raw(
+        f"CREATE TABLE {another}.visits (pet INT PRIMARY KEY, FOREIGN KEY (pet) REFERENCES {database.name}.{PETS} (id))"
+    )
     with connect(database.app_url) as app:
         app.execute_raw("BEGIN")
         app.execute_raw(f"SELECT COUNT(*) FROM {PETS}")

@@ -17,7 +17,7 @@ from vreplication.errors import Terminal, VReplicationError
 from vreplication.mysql.quoting import ident, qualified
 from vreplication.mysql.session import LockWait, Session, SqlError
 from vreplication.pausepoints import reach
-from vreplication.planning.foreign import Family, family, grandchildren
+from vreplication.planning.foreign import Family, family, foreign_keys, grandchildren
 from vreplication.schema.foreign import ForeignKey, Named, alters
 from vreplication.state.workflows import WorkflowRow
 
@@ -55,9 +55,11 @@ class DoubledKeys:
         return f"LOCK TABLES {', '.join(locks)}"
 
     def locked_tables(self, session: Session) -> list[Named]:
-        """Those, and what the server takes along with them."""
-        along = (family(session, each, is_mariadb=False).relatives for each in self._tables)
-        return list(dict.fromkeys([*self._tables, *(table for tables in along for table in tables)]))
+        """Those, and what the server takes along with them, in schemas too that the user may not see."""
+        named, every = set(self._tables), foreign_keys(session, is_mariadb=False)
+        children = {key.child for key in every if key.parent in named}
+        parents = {key.parent for key in every if key.child in named}
+        return [*self._tables, *sorted((children | parents) - named)]
 
     def check_same(self, session: Session) -> None:
         """Under the lock. Raises LockWait when a key has come or gone since `find`."""
