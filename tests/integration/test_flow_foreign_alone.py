@@ -108,6 +108,21 @@ def test_who_uses_a_relative_holds_it_up_and_is_named(database: Database, anothe
     families.prove()
 
 
+def test_a_backup_that_forbids_ddl_keeps_no_writer_waiting(database: Database, pauses: Path) -> None:
+    """LOCK TABLES does not wait for it, but the first ALTER does."""
+    families = Families(database, "")
+    with database.server.admin() as backup:
+        with paused_at(pauses, "workflow.gate_open"):
+            run = begin(database, PEOPLE, "ADD COLUMN z INT", foreign_keys="rebuild")
+            wait_reached(pauses, "workflow.gate_open", run)
+            backup.execute_raw("LOCK INSTANCE FOR BACKUP")
+        wait_until(lambda: any("cut-over not done" in words for words in run.said), "it was not tried")
+        assert all("forbids DDL" in words for words in run.said if "not done" in words), run.said
+        backup.execute_raw("UNLOCK INSTANCE")
+    assert run.result().exit_code == 0
+    families.prove()
+
+
 @pytest.mark.parametrize("point", ["cutover.locked", "cutover.key_given", "cutover.key_moved", "cutover.after_rename"])
 def test_a_process_that_stops_under_the_locks(database: Database, pauses: Path, point: str) -> None:
     """At the deadline the holder is ended, behind the first ALTER of a child by its server: no row loses its parent."""

@@ -39,7 +39,8 @@ from vreplication.mysql.url import SourceUrl
 from vreplication.pausepoints import reach
 from vreplication.schema.introspect import exists
 from vreplication.settings import CUTOVER_DEADLINE_SECONDS
-from vreplication.state import lease
+from vreplication.state import backups, lease
+from vreplication.state.backups import BackupUnderWay
 from vreplication.state.lease import Lease
 from vreplication.state.workflows import WorkflowRow
 
@@ -106,7 +107,7 @@ class Alone:
                 # All of that may have taken nearly as long as the server lets a session be idle.
                 sessions.keep_awake()
                 reach("cutover.before_lock")
-            except LockWait as error:
+            except (LockWait, BackupUnderWay) as error:
                 return Outcome(is_switched=False, reason=f"The cut-over cannot be prepared: {error}")
             except Transient as error:
                 return Outcome(is_switched=False, reason=str(error))
@@ -142,6 +143,8 @@ class _Attempt:
         """Before anything is locked. Raises Terminal where RENAME would find the name taken."""
         with self._observer.transaction():
             lease.fence(self._observer, self._of.part.lease)
+        # Else each attempt would hold the locks until the first ALTER has waited for it in vain.
+        backups.check_none(self._of.url)
         sentry.remove_sentry(self._observer, *self._of.part.sentry, self._row.id)
         if exists(self._observer, *self._of.part.sentry):
             raise sentry.taken(*self._of.part.sentry)

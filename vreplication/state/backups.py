@@ -1,4 +1,4 @@
-"""Backups that forbid DDL on MySQL (LOCK INSTANCE FOR BACKUP), looked for before a switch between two servers needs it.
+"""Backups that forbid DDL on MySQL (LOCK INSTANCE FOR BACKUP), looked for before tables are locked for a switch.
 
 Such a backup may take hours, and CREATE TRIGGER, DROP TRIGGER and RENAME wait for it; LOCK TABLES does not (measured).
 MariaDB's BACKUP STAGE keeps LOCK TABLES out as well, so there the attempt ends before anything is decided.
