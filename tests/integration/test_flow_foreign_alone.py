@@ -160,3 +160,17 @@ def test_what_cannot_go_over_is_refused_by_name(database: Database) -> None:
     database.admin.execute_raw(f"REVOKE REFERENCES ON {database.name}.* FROM '{database.user}'@'%'")
     assert "REFERENCES" in refused(database, PETS)
     assert len(families.foreign_keys()) == 2
+
+
+@pytest.mark.parametrize("table", [PEOPLE, f"{PEOPLE}__vr_new"])
+def test_a_trigger_that_no_log_tells_of_is_seen_under_the_lock(database: Database, pauses: Path, table: str) -> None:
+    """It would stay on the old table, or go live with the new one."""
+    Families(database, "")
+    with paused_at(pauses, "cutover.before_lock"), database.server.admin(database.name) as hidden:
+        run = begin(database, PEOPLE, "ADD COLUMN z INT", foreign_keys="rebuild")
+        wait_reached(pauses, "cutover.before_lock", run)
+        hidden.execute_raw("SET SESSION sql_log_bin=0")
+        hidden.execute_raw(f"CREATE TRIGGER unseen BEFORE INSERT ON {table} FOR EACH ROW SET NEW.v=7")
+    result = run.result()
+    assert result.event == "failed", result
+    assert "unseen" in str(result.reason), result

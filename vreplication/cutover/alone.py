@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from vreplication.cutover import sentry
+from vreplication.cutover import carried, sentry
 from vreplication.cutover.blockers import Blocker, in_the_way
 from vreplication.cutover.decide import SWITCHED, decide
 from vreplication.cutover.doubled import DoubledKeys
@@ -204,6 +204,7 @@ class _Attempt:
         """Under the lock: the table is still the source, the shadow still ours, what was copied can be trusted."""
         check_commit_order(self._observer)
         check_recorded(self._row, identities_of(self._observer, [self._row], self._of.server.is_mariadb))
+        carried.refuse_others(self.holder, self.holder, self._row)
 
     def _fence_catch_up(self) -> Lease:
         token = lease.depose(self._observer, self._row.id, lease.REPLICATE)

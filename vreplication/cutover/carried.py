@@ -62,17 +62,10 @@ class Carried:
 def fence_catch_up(locker: Session, observer: Session, row: WorkflowRow) -> Carried | None:
     """To be called under the table's lock, when catch-up holds. None: there is nothing to carry over.
 
-    locker: holds the lock, so it sees what nobody can change any more. Raises Terminal for others' triggers, and
-    SourceChanged for the table's own where none was to be carried over.
+    Raises what `refuse_others` does.
     """
-    if strays := triggers.names_on(observer, row.source_schema, row.shadow_table):
-        # Those of an attempt are removed before the next one; these would go live with the table.
-        raise Terminal(
-            f"Somebody has made triggers on {row.shadow_table}: {', '.join(strays)}.",
-            cure="They may have changed its rows: begin again.",
-        )
+    refuse_others(locker, observer, row)
     if not is_asked(row):
-        _refuse_any(locker, row)
         return None
     found = triggers.read(locker, row.source_schema, row.source_table)
     if not found:
@@ -82,6 +75,21 @@ def fence_catch_up(locker: Session, observer: Session, row: WorkflowRow) -> Carr
     token = lease.depose(observer, row.id, lease.REPLICATE)
     reach("cutover.catch_up_fenced")
     return Carried(row=row, triggers=found, fenced=Lease(workflow=row.id, role=lease.REPLICATE, token=token))
+
+
+def refuse_others(locker: Session, observer: Session, row: WorkflowRow) -> None:
+    """Under the table's lock, of which locker is the holder: so it sees what nobody can change any more.
+
+    Raises Terminal for others' triggers, and SourceChanged for the table's own where none was to be carried over.
+    """
+    if strays := triggers.names_on(observer, row.source_schema, row.shadow_table):
+        # Those of an attempt are removed before the next one; these would go live with the table.
+        raise Terminal(
+            f"Somebody has made triggers on {row.shadow_table}: {', '.join(strays)}.",
+            cure="They may have changed its rows: begin again.",
+        )
+    if not is_asked(row):
+        _refuse_any(locker, row)
 
 
 def _refuse_any(locker: Session, row: WorkflowRow) -> None:
