@@ -12,6 +12,7 @@ from tests.support.families import HOMES, PEOPLE, PETS, Families, grant
 from tests.support.flow import begin, paused_at, wait_reached, wait_until
 from vreplication.mysql.quoting import ident
 from vreplication.mysql.session import Session, SqlError, connect
+from vreplication.state import lease
 
 pytestmark = [pytest.mark.only_on("mysql"), pytest.mark.usefixtures("quick")]
 
@@ -57,6 +58,18 @@ def test_to_itself_in_a_ring_and_with_odd_names(database: Database) -> None:
         with pytest.raises(SqlError) as refused:
             admin.execute_raw(sql)
         assert refused.value.code == code
+
+
+def test_catch_up_that_is_started_again_under_the_lock_fails_the_attempt_alone(
+    database: Database, pauses: Path
+) -> None:
+    families = Families(database, "")
+    with paused_at(pauses, "cutover.catch_up_fenced"), connect(database.url) as session:
+        run = begin(database, PEOPLE, "ADD COLUMN z INT", foreign_keys="rebuild")
+        wait_reached(pauses, "cutover.catch_up_fenced", run)
+        lease.acquire(session, run.workflow, lease.REPLICATE)
+    assert run.result().exit_code == 0, run.said
+    families.prove()
 
 
 def test_what_is_written_up_to_the_lock_goes_over(database: Database, pauses: Path) -> None:

@@ -180,8 +180,8 @@ class _Attempt:
         self._carry_counter()
         with self._observer.transaction():
             # Both leases' rows stay locked to the end: nobody takes over in between.
-            for each in (self._of.part.lease, fenced):
-                lease.fence(self._observer, each)
+            lease.fence(self._observer, self._of.part.lease)
+            lease.fence_deposed(self._observer, fenced)
             self._move()
         self._unlock()
 

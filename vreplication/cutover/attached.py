@@ -19,7 +19,7 @@ from vreplication.errors import VReplicationError
 from vreplication.mysql.server import is_mariadb
 from vreplication.mysql.session import Session
 from vreplication.planning.foreign import family
-from vreplication.state.lease import fence
+from vreplication.state.lease import fence_deposed
 from vreplication.state.workflows import WorkflowRow
 
 
@@ -76,7 +76,7 @@ class Attached:
         """On the new table; in the observer's transaction, which keeps catch-up's lease from everybody."""
         for each in self._triggers:
             with self._about(each.row.id):
-                fence(self._observer, each.fenced)
+                fence_deposed(self._observer, each.fenced)
                 assert self._sessions.maker is not None
                 carried.make(self._sessions.maker, each)
         if self.keys:

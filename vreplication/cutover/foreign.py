@@ -111,7 +111,7 @@ class KeyMove:
 
     def check_fenced(self, observer: Session) -> None:
         assert self._fenced is not None
-        lease.fence(observer, self._fenced)
+        lease.fence_deposed(observer, self._fenced)
 
     def check_same(self, observer: Session) -> None:
         """Raises LockWait when a key has come or gone since the tables to be locked were looked up."""

@@ -198,6 +198,15 @@ def depose(session: Session, workflow: str, role: str) -> int:
     return token
 
 
+def fence_deposed(session: Session, lease: Lease) -> None:
+    """As `fence`, of a lease that `depose` has taken. Raises Transient: somebody has acquired it since."""
+    try:
+        fence(session, lease)
+    except Superseded:
+        # Not the workflow's affair: catch-up has died and been started again.
+        raise Transient("Catch-up has begun again meanwhile.") from None
+
+
 def _clock(session: Session) -> int:
     return int(session.value("SELECT CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED)"))
 
