@@ -29,6 +29,8 @@ from cutover_setup import (
 
 from vreplication.cutover import rename
 from vreplication.cutover.decide import settle
+from vreplication.cutover.outcome import Lookup
+from vreplication.cutover.sessions import Sessions
 from vreplication.engine.driver import Driver
 from vreplication.errors import Superseded
 from vreplication.mysql.session import ConnectionLost, Session, connect
@@ -125,6 +127,21 @@ def test_a_rename_that_was_never_answered_is_ended_first(
     assert not outcome.is_switched
     until(lambda: not is_there(ready, ready.announced[0][1]))
     assert ready.is_untouched()
+
+
+def test_who_has_a_number_that_was_ours_on_the_run_before_is_left_alone(ready: Ready, app: Session) -> None:
+    """A server that is started again counts its connections anew."""
+    lost = SimpleNamespace(id=app.id)
+    lookup = Lookup(
+        url=ready.database.url,
+        server=ready.server,
+        rows=[ready.row],
+        sessions=cast("Sessions", SimpleNamespace(renamer=lost, makers=(lost,))),
+        rename=cast("rename.Rename", SimpleNamespace(is_unanswered=True)),
+        sentries=(),
+    )
+    assert not lookup.decided()
+    assert app.is_alive()
 
 
 def test_writers_go_on_when_our_process_is_stopped(ready: Ready, points: Points, app: Session) -> None:

@@ -254,7 +254,7 @@ class _Attempt:
             try:
                 with connect(self._of.url) as session:
                     # A statement that has not answered may be at work yet; keys are put back when it is not.
-                    lease.end_connections(session, (self.holder.id,))
+                    lease.end_connections(session, (self.holder.id,), user=self._of.url.user)
                     return self._keys.is_rename_sent and decide(session, self._row) == SWITCHED
             except Transient as error:
                 if time.monotonic() > until:

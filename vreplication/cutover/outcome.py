@@ -75,7 +75,7 @@ class Lookup:
             self._wait_until_gone(session)
             if self.sessions.makers:
                 # What it may still be making would come after those that are there have been removed.
-                end_connections(session, tuple(each.id for each in self.sessions.makers))
+                end_connections(session, tuple(each.id for each in self.sessions.makers), user=self.url.user)
             if self._has_switched(session):
                 return True
             with contextlib.suppress(LockWait):
@@ -87,7 +87,7 @@ class Lookup:
         """A RENAME without an answer may be at work yet, or lie in the server's socket: its session must end first."""
         until = time.monotonic() + 5
         renamer = self.sessions.renamer.id
-        while self.rename.is_unanswered and still_there(session, [renamer]):
+        while self.rename.is_unanswered and still_there(session, [renamer], user=self.url.user):
             if time.monotonic() > until:
                 raise Transient("The session that renames the tables does not end.")
             session.kill(renamer)

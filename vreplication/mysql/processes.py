@@ -36,10 +36,12 @@ def processes(session: Session, *, is_full: bool = False) -> dict[int, Process]:
 
 
 def still_there(session: Session, ids: Iterable[int], *, user: str = "") -> list[int]:
-    """Those of the connections that have not ended; with a user only those that are logged in as that."""
+    """Those of the connections that have not ended; with a user only those that are logged in as that, or as we are."""
     wanted = sorted(set(ids))
     found = processes(session) if wanted else {}
-    return [number for number in wanted if number in found and user in ("", found[number].user)]
+    # The server may list a login by another name than it was given: as it lists us.
+    ours = {user, *(each.user for each in (found.get(session.id),) if each)}
+    return [number for number in wanted if number in found and (not user or found[number].user in ours)]
 
 
 def _process(row: tuple[object, ...]) -> Process:
