@@ -14,6 +14,7 @@ from tests.support.flow import begin, paused_at, wait_reached, wait_until
 from vreplication.cutover import foreign
 from vreplication.mysql.quoting import ident
 from vreplication.mysql.session import connect
+from vreplication.planning.foreign import foreign_keys
 from vreplication.state.workflows import WorkflowRow
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -132,3 +133,19 @@ def test_a_session_that_puts_keys_back_goes_on_with_its_own_settings(database: D
         foreign.undo_now(session, cast(WorkflowRow, row))
         assert session.rows(settings) == before
     assert "CONSTRAINT `k` FOREIGN KEY (`p`) REFERENCES `p` (`id`)" in admin.rows("SHOW CREATE TABLE c")[0][1]
+
+
+def test_keys_of_tables_with_slashes_in_their_names(database: Database) -> None:
+    """MySQL keeps schema and table with a slash between them."""
+    admin, name = database.admin, f"{database.name}/o"
+    admin.execute_raw(f"CREATE DATABASE {ident(name)}")
+    try:
+        admin.execute_raw(f"CREATE TABLE {ident(name)}.p (id INT PRIMARY KEY)")
+        admin.execute_raw(
+            f"CREATE TABLE {ident(name)}.`c/d` (id INT PRIMARY KEY, FOREIGN KEY (id) REFERENCES {ident(name)}.p (id))"
+        )
+        [key] = foreign_keys(admin, is_mariadb=database.server.is_mariadb, to=(name, "p"))
+        assert (key.child, key.parent) == ((name, "c/d"), (name, "p"))
+        assert key in foreign_keys(admin, is_mariadb=database.server.is_mariadb)
+    finally:
+        admin.execute_raw(f"DROP DATABASE {ident(name)}")

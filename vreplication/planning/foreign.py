@@ -8,10 +8,11 @@ What must stay true: names are those of the tables, whatever characters they hav
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
 
-from vreplication.mysql.quoting import text
+from vreplication.mysql.quoting import binary, text
 from vreplication.mysql.server import Server
 from vreplication.mysql.session import Session
 from vreplication.schema.foreign import ForeignKey as PrintedKey
@@ -51,19 +52,32 @@ def foreign_keys(session: Session, *, is_mariadb: bool, to: Named | None = None)
     parts = [_part(column, which, is_mariadb) for column in ("FOR_NAME", "REF_NAME") for which in (1, -1)]
     where = f" WHERE REF_NAME=CONCAT({_stored(to[0], is_mariadb)},'/',{_stored(to[1], is_mariadb)})" if to else ""
     rows = session.rows(f"SELECT {','.join(parts)}, TYPE & {_ACTS} FROM information_schema.{table}{where}")
-    found = (
-        ForeignKey(child=(str(a), str(b)), parent=(str(c), str(d)), acts=bool(int(acts))) for a, b, c, d, acts in rows
-    )
+    apart = functools.partial(_apart, session, is_mariadb, to)
+    found = (ForeignKey(child=apart(a, b), parent=apart(c, d), acts=bool(int(acts))) for a, b, c, d, acts in rows)
     # The server compares without regard to case.
     return [key for key in found if to is None or key.parent == to]
 
 
 def _part(column: str, which: int, is_mariadb: bool) -> str:
-    """MariaDB keeps names as the file system has them (a@002db), MySQL as they are: a table's may have a slash."""
+    """MariaDB keeps names as the file system has them (a@002db), MySQL as they are: either may have a slash."""
     part = f"SUBSTRING_INDEX({column},'/',{which})"
     if is_mariadb:
         return f"CONVERT(CONVERT(CAST({part} AS BINARY) USING filename) USING utf8mb4)"
     return part if which == 1 else f"SUBSTRING({column},LOCATE('/',{column})+1)"
+
+
+def _apart(session: Session, is_mariadb: bool, to: Named | None, schema: object, table: object) -> Named:
+    """Cut at the first slash; where there is another one, the tables that are there tell which it was."""
+    found = str(schema), str(table)
+    if is_mariadb or "/" not in found[1]:
+        return found
+    whole = "/".join(found)
+    if to is not None and "/".join(to) == whole:
+        return to
+    joined = "CAST(CONCAT(TABLE_SCHEMA,'/',TABLE_NAME) AS BINARY)"
+    # Of a schema that the user may not see there is none.
+    sql = f"SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES WHERE {joined}={binary(whole.encode())}"
+    return next(((str(a), str(b)) for a, b in session.rows(sql)), found)
 
 
 def _stored(name: str, is_mariadb: bool) -> str:
