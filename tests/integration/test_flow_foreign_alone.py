@@ -170,6 +170,10 @@ def test_what_cannot_go_over_is_refused_by_name(database: Database) -> None:
     assert "Column id " in refused(database, HOMES, "MODIFY id BIGINT")
     database.admin.execute_raw(f"ALTER TABLE {PEOPLE} ADD KEY lives__vr (v)")
     assert "lives__vr" in refused(database, PEOPLE)
+    act = f"ADD CONSTRAINT lives FOREIGN KEY (home) REFERENCES {HOMES} (id) ON DELETE CASCADE"
+    database.admin.execute_raw(f"ALTER TABLE {PEOPLE} DROP KEY lives__vr, DROP FOREIGN KEY lives")
+    database.admin.execute_raw(f"ALTER TABLE {PEOPLE} {act}")
+    assert "owned" in refused(database, PEOPLE)
     database.admin.execute_raw(f"REVOKE REFERENCES ON {database.name}.* FROM '{database.user}'@'%'")
     assert "REFERENCES" in refused(database, PETS)
     assert len(families.foreign_keys()) == 2

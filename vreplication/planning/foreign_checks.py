@@ -112,6 +112,22 @@ def _acting(facts: Facts, found: Family) -> Check | None:
     return refuse(_NAME, words, _PLAIN)
 
 
+def _chained(facts: Facts, found: Family) -> Check | None:
+    """Whoever dies within the cut-over leaves both tables with the keys. Of the one that is not in use a row would go
+    with the parent that it had, and take rows of a child along that belong to the other (measured).
+    """
+    if facts.server.is_mariadb:
+        return None
+    own = next((key for key in found.own if key.deletes and key.parent != key.child), None)
+    theirs = next((key for key in found.theirs if key.acts_on_delete), None)
+    if own is None or theirs is None:
+        return None
+    words = (
+        f"Foreign key {own.name} deletes rows of {facts.name}, and by {theirs} that deletes or changes rows of a child."
+    )
+    return refuse(_NAME, words, "Let one of the two not act meanwhile, or run a plain ALTER TABLE.")
+
+
 def _dropped(facts: Facts, found: Family) -> Check | None:
     """A copy has no keys, so with IF EXISTS the server takes what says nothing there."""
     wanted = {name.lower() for name in dropped_constraints(facts.clauses.text)}
@@ -200,7 +216,7 @@ def _orphans(facts: Facts, found: Family) -> Check | None:
 
 
 _LOOKS: tuple[Why, ...] = (
-    *(_in_turn, _options, _shape, _unique, _names, _acting, _dropped, _columns, _rights, _others, _orphans),
+    *(_in_turn, _options, _shape, _unique, _names, _acting, _chained, _dropped, _columns, _rights, _others, _orphans),
 )
 
 

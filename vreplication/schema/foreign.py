@@ -53,6 +53,15 @@ class ForeignKey:
         return _ACTS.search(self.actions) is not None
 
     @property
+    def deletes(self) -> bool:
+        """A row of the child goes with its parent."""
+        return "ON DELETE CASCADE" in self.actions
+
+    @property
+    def acts_on_delete(self) -> bool:
+        return self.deletes or "ON DELETE SET" in self.actions
+
+    @property
     def is_moved(self) -> bool:
         return names.is_moved_key(self.name)
 
