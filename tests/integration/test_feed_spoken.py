@@ -235,16 +235,35 @@ def test_a_session_that_the_target_cannot_have_ends_it_before_the_ddl_is_run(
         assert "timestamp" in database.admin.rows("SHOW COLUMNS FROM t")[1][1]
 
 
+OTHERS = (
+    Spoken(sql_mode="", time_zone="Mars/Olympus"),
+    Spoken(sql_mode="", time_zone="SYSTEM", system_zone="0123456789abcdef"),
+)
+
+
 @pytest.mark.either
-def test_a_target_without_time_zones_has_utc(kafka: Cluster, database: Database) -> None:
+def test_a_zone_that_the_target_does_not_have_is_wanted_only_where_it_counts(
+    kafka: Cluster, database: Database
+) -> None:
+    """MariaDB tells the zone of nearly each ALTER of a table that has a default of the time; UTC is everywhere."""
     with connect(database.server.plain(database.server.url(database.name))) as session:
         layout.complete(session)
+    database.admin.execute_raw("CREATE TABLE t (id INT PRIMARY KEY, a TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP)")
     feed = FeedWriter(kafka, 1)
     with feed.transaction():
-        feed.ddl(1, database.name, "CREATE TABLE done (id INT)", spoken=Spoken(sql_mode="", time_zone="UTC"))
-        feed.resolved(1)
+        feed.ddl(1, database.name, "ALTER TABLE t ADD COLUMN n INT, ADD INDEX (a)", spoken=OTHERS[0])
+        feed.ddl(2, database.name, "ALTER TABLE t ADD INDEX by_n (n)", spoken=OTHERS[1])
+        feed.ddl(3, database.name, "CREATE TABLE done (id INT)", spoken=Spoken(sql_mode="", time_zone="UTC"))
+        feed.resolved(3)
     with Consuming(feed.address(), database.url, "row") as one:
         come(one, database)
+    database.admin.execute_raw("ALTER TABLE t ADD COLUMN c CHAR(30) AS (CONCAT(n)) STORED")
+    for spoken in OTHERS:
+        feed = FeedWriter(kafka, 1)
+        with feed.transaction():
+            feed.ddl(1, database.name, "ALTER TABLE t ADD COLUMN m INT", spoken=spoken)
+            feed.resolved(1)
+        assert "zone" in str(Consuming(feed.address(), database.url, "row").failed())
 
 
 def told(session: Session, schema: str, sql: str, *, is_ours: bool = False) -> Spoken:

@@ -123,7 +123,12 @@ def _new_session(source: Session, sql: str) -> Spoken:
         sql_mode=_with_fractions(names, is_mariadb=is_mariadb(source)),
         explicit_timestamps=bool(explicit) if _has_timestamp(sql) else None,
     )
-    return _with_zone(source, told, str(zone)) if _OF_A_ZONE.search(sql) else told
+    return _with_zone(source, told, str(zone)) if may_ask_for_a_zone(sql) else told
+
+
+def may_ask_for_a_zone(sql: str) -> bool:
+    """False: by its words an ALTER makes no value by the session's time zone, but for those of generated columns."""
+    return _OF_A_ZONE.search(sql) is not None
 
 
 def _session(source: Session, said: Mapping[str, Any]) -> Spoken:

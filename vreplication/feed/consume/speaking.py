@@ -13,7 +13,7 @@ from vreplication.binlog.control import Query
 from vreplication.binlog.grammar import ANSI_QUOTES, NO_BACKSLASH_ESCAPES, cut
 from vreplication.errors import Terminal
 from vreplication.feed.consume.listener import Ddl
-from vreplication.feed.spoken import SYSTEM, Spoken, is_offset, mode_for, zone_of_system
+from vreplication.feed.spoken import SYSTEM, Spoken, is_offset, may_ask_for_a_zone, mode_for, zone_of_system
 from vreplication.mysql.server import is_mariadb
 from vreplication.mysql.session import ConnectionLost, Session, SqlError
 from vreplication.mysql.text import Token
@@ -28,6 +28,8 @@ _NOT_TOLD = (
 _SERVERS_ZONE = "@@GLOBAL.time_zone"
 _UTC = frozenset({"UTC", "ETC/UTC", "UCT", "ETC/UCT", "GMT", "ETC/GMT", "ZULU", "ETC/ZULU"})
 """A server that has no time zones loaded has this one all the same."""
+_GENERATED = "SELECT 1 FROM information_schema.COLUMNS WHERE GENERATION_EXPRESSION<>''"
+_OF_EXPRESSIONS = "SELECT 1 FROM information_schema.STATISTICS WHERE EXPRESSION IS NOT NULL"
 _BY_HAND = "or do by hand what the statement does; then start the consumer again."
 
 
@@ -66,16 +68,33 @@ def _zone(session: Session, ddl: Ddl) -> str:
     if told.time_zone.upper() in _UTC:
         return "'+00:00'"
     if told.time_zone != SYSTEM:
-        return f"'{told.time_zone}'"
+        return f"'{told.time_zone}'" if _knows(session, told.time_zone) or _may_ask(session, ddl) else _SERVERS_ZONE
     if is_offset(told.system_zone):
         return f"'{told.system_zone}'"
     if zone_of_system(session) != told.system_zone:
+        if not _may_ask(session, ddl):
+            return _SERVERS_ZONE
         raise Terminal(
             "A DDL of the feed was run in the time zone of the source's system, and that of the target's is another"
             f" one. It is: {ddl.sql[:500]}",
             cure=f"Set the target's system to that zone, {_BY_HAND}",
         )
     return f"'{SYSTEM}'"
+
+
+def _knows(session: Session, zone: str) -> bool:
+    return session.value("SELECT CONVERT_TZ('2026-01-01','+00:00',%s)", (zone,)) is not None
+
+
+def _may_ask(session: Session, ddl: Ddl) -> bool:
+    """Whether the statement may make a value by the time zone: MariaDB tells the zone of nearly each one.
+
+    A table is not looked for in another schema, so a name (or a number) with a point in it counts as if it might.
+    """
+    if may_ask_for_a_zone(ddl.sql) or "." in ddl.sql:
+        return True
+    wanted = [_GENERATED] if is_mariadb(session) else [_GENERATED, _OF_EXPRESSIONS]
+    return any(session.rows(f"{sql} AND TABLE_SCHEMA=%s LIMIT 1", (ddl.schema,)) for sql in wanted)
 
 
 def _mode(session: Session, told: Spoken) -> str:
