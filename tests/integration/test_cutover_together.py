@@ -10,11 +10,10 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
-from cutover_setup import Background, Points, Ready, nothing, prepare, until, waiting_for_lock
+from cutover_setup import Background, Points, Ready, app, nothing, points, prepare, until, waiting_for_lock
 
 from sandbox.databases import Database
 from vreplication.cutover.attempt import CutOver
@@ -24,9 +23,9 @@ from vreplication.cutover.parts import Part
 from vreplication.errors import BadValue, SourceChanged, Superseded, Terminal
 from vreplication.mysql.quoting import ident
 from vreplication.mysql.session import Session, connect
-from vreplication.pausepoints import VARIABLE
 from vreplication.settings import SIDECAR
 
+__all__ = ["app", "points"]
 NAMES = ("orders_A", "orders", "items")
 """As they are given. RENAME's order is items, orders, orders_A."""
 RUNS, WRITERS = 8, 2
@@ -91,18 +90,6 @@ def ready(database: Database) -> Iterator[Readies]:
     made = make(database)
     yield made
     made.close()
-
-
-@pytest.fixture
-def points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Points:
-    monkeypatch.setenv(VARIABLE, str(tmp_path))
-    return Points(tmp_path)
-
-
-@pytest.fixture
-def app(database: Database) -> Iterator[Session]:
-    with connect(database.app_url) as session:
-        yield session
 
 
 class Writing:
