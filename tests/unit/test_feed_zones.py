@@ -17,6 +17,7 @@ TEXT_OF_A_TIME = "(CONCAT(a))"
         (f"ALTER TABLE t ADD COLUMN s CHAR(30) DEFAULT {TEXT_OF_A_TIME}", True),
         (f"ALTER TABLE t ADD COLUMN s CHAR(30) DEFAULT /* of a */ {TEXT_OF_A_TIME}", True),
         (f"ALTER TABLE t ADD COLUMN s CHAR(30) DEFAULT UPPER{TEXT_OF_A_TIME}", True),
+        (f"ALTER TABLE t ADD INDEX by_a ({TEXT_OF_A_TIME})", True),
         ("ALTER TABLE t MODIFY a CHAR(30)", True),
         ("CREATE TABLE s SELECT CONCAT(a) FROM t", True),
     ],

@@ -39,7 +39,7 @@ _NOT_IN_MYSQL = (
 )
 """Modes of MariaDB's that decide nothing of a DDL that another server can run."""
 _KEYS = re.compile(r"\b(?:UNIQUE|PRIMARY)\b", re.I)
-_OF_A_ZONE = re.compile(r"TIME|DATE|NOW|CURRENT|\b(?:MODIFY|CHANGE|AS|SELECT)\b|DEFAULT[^,]*\(", re.I)
+_OF_A_ZONE = re.compile(r"TIME|DATE|NOW|CURRENT|\b(?:MODIFY|CHANGE|AS|SELECT)\b|DEFAULT[^,]*\(|\(\s*\(", re.I)
 """Without any of these an ALTER makes no value by the session's time zone."""
 SYSTEM = "SYSTEM"
 _DIGITS = "(SELECT 0 AS d" + "".join(f" UNION ALL SELECT {digit}" for digit in range(1, 10)) + ")"
