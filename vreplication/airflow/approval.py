@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 
 _PAUSES = (1.0, 2.0, 5.0, 10.0, 20.0, 20.0)
 """An answer is given once. A source that is away is tried again after these; after that the person is asked again."""
+# Airflow spares a task that runs, so one that is only starting is waited for.
 _STARTING_SECONDS = 120.0
 
 

@@ -91,6 +91,7 @@ def standing(conn_ids: Iterable[str], concurrency: int) -> tuple[list[str], bool
     due_ones: set[str] = set()
     is_in_doubt = False
     for _, url, _ in map(find_source, conn_ids):
+        # The claim before it has told of a source that cannot be asked.
         with contextlib.suppress(VReplicationError):
             found, doubt = standing_at(url, concurrency) if url else ([], False)
             due_ones |= set(found)

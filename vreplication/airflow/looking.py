@@ -30,6 +30,7 @@ class _Lookers:
     def submit(self, question: Callable[[], T]) -> Future[T]:
         future: Future[T] = Future()
         with self._lock:
+            # Those that are idle by now may be spoken for by what waits already.
             if self._idle <= self._work.qsize() and self._threads < THREADS:
                 self._threads += 1
                 threading.Thread(target=self._run, name="looking", daemon=True).start()

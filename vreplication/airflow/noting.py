@@ -26,6 +26,7 @@ REFUSED, CANCELLED, SKIPPED = "refused", "cancelled", "skipped"
 WORKFLOW = "workflow"
 """Key of which one a group of tasks in somebody's own DAG is, and where; found by the page."""
 _OURS = frozenset({"online_ddl", "move_tables", "changefeed", "scheduled_migrations", "backfill"})
+# As much as Airflow's column takes.
 _MOST = 1000
 """Characters of a note."""
 

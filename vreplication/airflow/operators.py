@@ -303,13 +303,16 @@ class GateSensor(StageOperator):
         verify_again = self.tasks.verify_again
 
         def work(stage: BaseStage[Any]) -> None:
+            # What ends the wait ends the round, too.
             verify_again(stage, lambda: look(stage.url, stage.workflow, found.window)[0] is not None)
 
         try:
             self.run_stage(context, work)
+        # Both are AirflowExceptions as well: only what may be different the next time is waited for.
         except (AirflowFailException, AirflowSkipException):
             raise
         except AirflowException as error:
+            # Airflow is ending the task; one that defers now would go on.
             if self._stop.is_set():
                 raise
             log.warning("the verification is tried again in %.0f minutes: %s", VERIFY_PAUSE_SECONDS / 60, error)

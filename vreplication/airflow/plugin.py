@@ -207,6 +207,7 @@ def _asked(row: Any, **more: Any) -> AskedRun:
     from vreplication.ui.pending import AskedRun
 
     run, conf = Run(str(row.dag_id), str(row.run_id)), dict(row.conf or {})
+    # Airflow gives each run such a time: of one that may begin at once it is about when it was made.
     is_later = row.created_at is not None and row.run_after - row.created_at > timedelta(seconds=1)
     return AskedRun(
         run=run,

@@ -70,5 +70,6 @@ async def _is_asked(dag_id: str) -> bool:
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
     from asgiref.sync import sync_to_async
 
+    # Airflow's own call blocks, and all triggers share the event loop.
     count = await sync_to_async(RuntimeTaskInstance.get_dr_count)(dag_id=dag_id, states=["queued"])
     return int(count) > 0

@@ -203,6 +203,7 @@ async def states_of(dag_id: str, run_id: str, tasks: Sequence[str]) -> dict[str,
 
     if not tasks:
         return {}
+    # Airflow's own call blocks, and all triggers share the event loop.
     found = await sync_to_async(RuntimeTaskInstance.get_task_states)(
         dag_id=dag_id, task_ids=list(tasks), run_ids=[run_id]
     )
@@ -234,6 +235,7 @@ def look_for_catch_up(url: SourceUrl, workflow: str) -> dict[str, Any] | None:
     """What ends a copy's wait for catch-up, if anything does. While it waits, that is in its progress row."""
     with connect(url, read_timeout=_READ_SECONDS) as session:
         row = workflows.find(session, workflow)
+        # A cancel that came in the instant of the switch changes nothing any more.
         if row is None or (_has_ended(row) and not row.is_cut):
             return _ended(row, workflow)
         is_here = row.is_cut or lease.is_alive(session, workflow, lease.REPLICATE)

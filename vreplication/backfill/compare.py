@@ -157,6 +157,7 @@ class Comparer:
         left = {name: key for name, key in extra.items() if name not in known}
         if known <= set(extra):
             return left
+        # A row was found under another spelling than the target's: whose it is is asked one by one.
         return {name: key for name, key in left.items() if not self._read([key], timed)}
 
     def _delete(self, gone: dict[str, Key]) -> int:
@@ -166,6 +167,7 @@ class Comparer:
         for names in _several(list(gone), self.batch_rows):
             where = any_sql(self.tables.target_key, [gone[name] for name in names])
             sql = f"DELETE FROM {qualified(target.schema, target.name)} WHERE ({where}) AND "
+            # The keys are found by collation, and another spelling is another row.
             sql += f"SHA2({exact},256) IN ({','.join(quoted(name) for name in names)}) AND "
             deleted += self.target.execute_raw(sql + self.slice.target_sql(self.tables))
         return deleted

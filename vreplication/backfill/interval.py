@@ -19,6 +19,7 @@ from vreplication.schema.model import Column
 
 TIME_TYPES = ("datetime", "timestamp", "date")
 _SECOND = timedelta(seconds=1)
+# A day inside of what DATETIME holds: a zone may move a bound by nearly one.
 _EARLIEST, _LATEST = datetime(1000, 1, 2, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UTC)
 
 

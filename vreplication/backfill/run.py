@@ -121,6 +121,7 @@ def _start_spark(job: Job, check: Callable[[], None]) -> Any:
     try:
         return spark_context(job.spark_master, job.parallelism, f"vreplication backfill {job.name}")
     except Exception as error:
+        # A signal ends the JVM as well, whose failure may be here before the signal is.
         check_for(check, SIGNAL_SECONDS)
         words = str(error).strip().splitlines() or [""]
         raise Terminal(

@@ -176,6 +176,7 @@ def _assignments(tables: Tables, guard: str, *, exact: bool) -> str:
     columns = [p.target for p in mapping.pairs if p.target.name not in keys or not exact]
     columns.sort(key=lambda column: column.name == tables.time.target.name)
     if not columns:
+        # All columns are the key's: nothing is to be changed, and the statement wants an assignment.
         name = ident(mapping.key[0].target.name)
         return f"{name}={name}"
     return ",".join(_assignment(c, same if guard or tables.may_collide else "") for c in columns)

@@ -17,6 +17,7 @@ from vreplication.mysql.quoting import binary, text
 
 _DOUBLE = struct.Struct("<d")
 _LITERALS = {0: None, 1: True, 2: False}
+# MySQL itself takes no more than 100.
 _MAX_DEPTH = 200
 
 _SMALL_OBJECT, _LARGE_OBJECT, _SMALL_ARRAY, _LARGE_ARRAY, _LITERAL = range(5)

@@ -81,6 +81,7 @@ def fits(column: Column, kind: int, meta: int) -> bool:
         return (column.precision, column.scale) == (meta >> 8, meta & 0xFF)
     if kind == 16:
         return column.precision == (meta >> 8) * 8 + (meta & 0xFF)
+    # The formats from before 5.6 do not tell their digits.
     return kind not in (17, 18, 19) or meta == column.fraction
 
 

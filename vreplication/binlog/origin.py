@@ -20,6 +20,7 @@ from vreplication.mysql.server import identity_of
 from vreplication.mysql.session import Session, SqlError
 
 _LISTS = ("Previous_gtids", "Gtid_list")
+# The description, of an encrypted log what says so, then the list.
 _FIRST_EVENTS = 4
 _CURE = "The changes since then cannot be applied: cancel this workflow and start it again."
 

@@ -154,6 +154,7 @@ class _Writer:
 
     def __init__(self, watch: Watch, before: _Image | None, after: _Image | None) -> None:
         self.codec, self.before, self.after = watch.codec, before, after
+        # `new`, for each row: a NamedTuple's own constructor is a Python function in between.
         self.names: dict[str, Any] = {"RowChange": RowChange, "new": tuple.__new__, "TABLE": watch.number}
         self.names.update(watch.codec.names)
         for place in (*(before.laid if before else ()), *(after.laid if after else ())):

@@ -44,9 +44,11 @@ _DENIED = frozenset({1044, 1045, 1142, 1227, 1370, 3118})
 _PURGED = 1236
 _FILE_START = 4
 _COM_BINLOG_DUMP_GTID = 0x1E
+# Flag of a dump: without it MySQL's heartbeats tell an offset by its low four bytes.
 _HEARTBEATS_OF_64_BITS = 0x02
 _KIND_AT = 5
 """Where a packet tells the event's type: behind the status and the time."""
+# A rotate that is made up comes first, then the description.
 _FIRST_PACKETS = 4
 _SHOWN = 200
 """Characters of a set of GTIDs in a message."""
@@ -126,6 +128,7 @@ class Wire:
             # The library's default begins at the start of the file, whatever place is given.
             resume_stream=True,
             blocking=True,
+            # By default it prints its parameters, among them how to log in.
             enable_logging=False,
             report_slave="vreplication",
             slave_heartbeat=heartbeat_seconds,
@@ -157,10 +160,12 @@ class Wire:
         # The library knows no tags, and the flag that it sends has come to mean that tagged transactions are left out.
         connection = reader._stream_connection = self._take_over()
         nanoseconds = int(heartbeat_seconds * 1e9)
+        # MySQL takes either name by now, MariaDB the first alone.
         session.execute_raw(f"SET @master_heartbeat_period={nanoseconds}, @source_heartbeat_period={nanoseconds}")
         reader._register_slave()
         file, offset = (self.start.file, self.start.offset) if self.is_by_file else ("", _FILE_START)
         connection._write_bytes(_gtid_dump(server_id, gtids, file, offset))
+        # Written past PyMySQL, which counts packets and refuses an answer of another number.
         connection._next_seq_id = 1
 
     def _can_begin_by_file(self, session: Session) -> bool:

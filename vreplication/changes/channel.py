@@ -18,6 +18,7 @@ from vreplication.changes.encoding import decode_groups, encode_groups
 from vreplication.changes.sorter import DiskSorter, Entry
 from vreplication.settings import CHANNEL_BUDGET_BYTES
 
+# Of several that follow one reader one with more than that is let go, and comes again by a dump of its own.
 DISK_BYTES = 4 << 30
 _BLOCK_BYTES = 4 << 20
 _TABLE = 0

@@ -49,6 +49,7 @@ class Held:
         format_id, gtrid, bqual = self.xid
         return {
             "xid": [format_id, gtrid.hex(), bqual.hex()],
+            # The whole place, with its GTIDs: file and offset alone say nothing on a promoted replica.
             "start": self.start.saved,
             "changes": self.changes,
             "rows": self.rows,
@@ -166,6 +167,7 @@ class Matcher:
         if not group.is_last:
             return None
         self._pending = None
+        # The server died while it wrote the transaction: it never committed, and no end of it will come.
         if group.kind is GroupKind.UNFINISHED:
             self._drop(rows)
             return None
@@ -245,6 +247,8 @@ class Matcher:
     def _refuse_unknown(self, group: Group) -> None:
         if group.kind is GroupKind.XA_COMMIT and self._is_applied:
             self._on_lost()
+        # R19: before the first chunk opens every read shows what such a branch has written; from then on its rows may
+        # be in neither.
         if group.kind is GroupKind.XA_COMMIT and self._is_strict and not self._is_applied:
             raise SourceChanged(
                 f"XA branch {_xid(group)} was prepared before this workflow began and committed at {group.end}, "

@@ -19,6 +19,7 @@ from vreplication.errors import Terminal
 from vreplication.settings import MIB
 
 PART_ROWS = 4_000
+# 4,000 rows of 20 KB, which are 40 KB as hex, would be a fragment of 160 MB.
 PART_BYTES = 4 << 20
 _ITEM_BYTES = 300
 """About what a change takes besides its texts, and a row of the sidecar."""
@@ -113,6 +114,7 @@ class Rows:
         whole = max(i for i, total in enumerate(counts) if total <= keep)
         rest = next(itertools.islice(self._read(whole + 1), whole, None), [])[: keep - counts[whole]]
         del self._fragments[whole:]
+        # At once: the numbers of the fragments are used again, and what stood there would be counted twice.
         if self.table is not None and self._budget.sorter is not None:
             self._budget.sorter.cut(self.table, whole)
         return rest

@@ -46,6 +46,7 @@ def _command(act: Callable[..., None], parameters: Sequence[inspect.Parameter]) 
     def command(context: typer.Context, **values: Any) -> None:
         act(context, **values)
 
+    # Typer reads a command's parameters and its help from these.
     command.__name__, command.__doc__ = act.__name__, act.__doc__
     command.__signature__ = inspect.Signature(found)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in found}

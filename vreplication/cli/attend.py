@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 S = TypeVar("S", bound=Aging)
 TICK_SECONDS = 0.25
+# SIGHUP: the terminal was closed.
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 

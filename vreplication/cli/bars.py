@@ -71,6 +71,7 @@ class View:
         if snapshot.is_level:
             return "Catch-up", 1.0, "level", text
         word = {True: "gaining", False: "losing", None: "behind"}[snapshot.converging]
+        # Below 1, which is drawn as proven.
         return "Catch-up", min(0.99, max(0.0, 1.0 - lag / self._peak_lag)), word, text
 
     def _foot(self, snapshot: Snapshot) -> Iterator[Text]:
@@ -122,6 +123,7 @@ def _verify(snapshot: Snapshot) -> tuple[str, float | None, str, str]:
         return "Verify", 1.0, snapshot.verdict, figures.verified(snapshot)
     if done is None or not total:
         return "Verify", None, "–", ""
+    # Below 1: the total is an estimate, and a full bar is drawn as proven.
     share = min(done / total, 0.999)
     return "Verify", share, figures.percent(100 * share), f"{numbers.short(done)} of ~{numbers.short(total)} rows"
 

@@ -43,6 +43,7 @@ def run_replicate(workflow: str, option: str = "", number: str = "1") -> int:
         if option == SEVERAL:
             _several(route.home, stop, int(number))
         else:
+            # A daemon: when the work ends by itself it still waits in its read.
             threading.Thread(target=_until_end_of_input, args=(stop,), daemon=True).start()
             _follow(route, workflow, int(number) if option else None, stop)
     except Interrupted:

@@ -23,4 +23,5 @@ def of(context: typer.Context) -> Invocation:
 
 def is_terminal() -> bool:
     """True when there is a person to ask."""
+    # Not standard output: questions go to standard error, and the result may go into a file or a pipe.
     return sys.stdin.isatty() and sys.stderr.isatty()

@@ -77,6 +77,7 @@ def choose(name: str) -> None:
     root = logging.getLogger()
     for handler in [h for h in root.handlers if isinstance(h, _OnStandardError)]:
         root.removeHandler(handler)
+    # Python itself would write its warnings to standard error, as text between the objects.
     logging.captureWarnings(name == JSON)
     say.log_instead(_ours_log if name == JSON else None)
     child.write_json_to(_descriptor if name == JSON else None)

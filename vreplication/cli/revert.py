@@ -60,5 +60,6 @@ def _carry_out(url: SourceUrl, workflow: str, words: str, args: tuple[str, ...],
         done("revert", workflow, "Released; the process that keeps the original level switches back.", is_json)
         return 0
     code = outcome.finish(result, is_json=is_json, again=outcome.bare_command(args))
+    # Behind the last line: killed before it, the same command finds that nobody was told, and tells it.
     ending.note_told(url, result)
     return code

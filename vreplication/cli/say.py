@@ -51,5 +51,6 @@ def error(text: str) -> None:
 
 def json_line(fields: Mapping[str, Any]) -> None:
     """One JSON object on a line of its own, at once."""
+    # NaN and Infinity are Python's words: JSON has none for them, and most readers refuse the line.
     sys.stdout.write(json.dumps(masked(fields), ensure_ascii=False, allow_nan=False) + "\n")
     sys.stdout.flush()

@@ -69,6 +69,7 @@ def run(asked: Tables, url: SourceUrl, args: Sequence[str], *, is_json: bool, is
     )
     again = outcome.bare_command(args) if is_resumed else outcome.same_command(args, asked.id)
     code = finish(asked, results, is_json=is_json, again=again)
+    # Behind the last lines: killed before them, the same command finds that nobody was told, and tells it.
     for result in results:
         ending.note_told(url, result)
     return code
@@ -127,6 +128,7 @@ class _Looked:
 
     def look(self, session: Session, _group: str) -> Overview:
         at_work = [each for each, seen in self._seen.items() if not seen.has_ended]
+        # It is asked twice a second: one question for all, then one each for those that have begun.
         for each in workflows.existing(session, at_work):
             self._seen[each] = snapshots.find(session, each) or self._seen[each]
         return self.overview()
@@ -140,6 +142,7 @@ class Rows:
 
     def __init__(self, console: Console) -> None:
         self._console = console
+        # Drawn by `tick` alone: in Rich's own thread a closed pipe would raise where nobody hears of it.
         self._live = Live(console=console, auto_refresh=False, transient=False)
 
     def __enter__(self) -> Rows:
@@ -184,6 +187,7 @@ def choose(*, is_json: bool) -> show.Display[Overview]:
     if is_json:
         return JsonLines()
     console = Console()
+    # On a terminal the log's JSON lines would come between what is drawn in place.
     if logs.is_json():
         return Lines()
     return Rows(console) if console.is_terminal and not console.is_dumb_terminal else Lines()

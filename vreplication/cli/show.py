@@ -53,6 +53,7 @@ class Bars:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._view = View()
+        # Drawn by `tick` alone: in Rich's own thread a closed pipe would raise where nobody hears of it.
         self._live = Live(self._view, console=console, auto_refresh=False, transient=False)
 
     def __enter__(self) -> Bars:
@@ -149,6 +150,7 @@ def choose(*, is_json: bool) -> Display[Snapshot]:
     if is_json:
         return JsonLines()
     console = Console()
+    # On a terminal the log's JSON lines would come between what is drawn in place.
     if logs.is_json():
         return Lines()
     return Bars(console) if console.is_terminal and not console.is_dumb_terminal else Lines()

@@ -29,6 +29,7 @@ def _are_ours() -> bool:
     try:
         return (sys.stdout.fileno(), sys.stderr.fileno()) == (1, 2)
     except (OSError, ValueError):
+        # Under a test they are none of the process.
         return False
 
 
@@ -39,6 +40,7 @@ def _moved(name: str, descriptor: int, log: Path) -> Iterator[None]:
     # Children inherit 1 and 2 by number, so these become the log's; what this process prints goes to a copy of the
     # old one.
     kept = os.dup(descriptor)
+    # Appending: this process's own log writes into the same file.
     target = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     os.dup2(target, descriptor)
     os.close(target)

@@ -75,6 +75,7 @@ def _options(number: int, given: object) -> dict[str, Any]:
         column = _FIELDS.get(plain, plain)
         if column not in Spec.model_fields or column in _OF_ALL:
             raise Refused(f"{name!r} is no option of a single table (table {number} of the file).", cure=_SHAPE)
+        # `auto` is what holds where nothing is given.
         if not (column == "copy_parallelism" and str(value).lower() == "auto"):
             found[column] = value
     return found

@@ -137,6 +137,7 @@ class Beater:
         # Counted before it is written, for the log may bring it back at once.
         number = self._watermark.write_beat(now)
         gate.write(session, self._lease, is_open=not reason, reason=reason, beat=number)
+        # Of our rows this stream follows one table on its source alone, and not the gate's at home.
         if ends.is_across:
             source_marks.beat(ends.source, self._of.id, number)
         if beat % _BEATS_A_SECOND == 0:
@@ -235,6 +236,7 @@ class Beater:
         if SYSTEM.monotonic() < self._log_due:
             return
         self._log_due = SYSTEM.monotonic() + LOG_CHECK_SECONDS
+        # F15. It ends nothing: who reads on loses nothing, only a restart could not go on from there.
         if place := log_kept.gone(ends.home, row, source=ends.source, stream=self._of.id):
             words = f"the server has purged its binary log at {place}: a restart could not go on from there"
             log.warning("workflow %s: %s", row.id, words)
@@ -282,6 +284,7 @@ def _inside(reading: Reading) -> str:
     if inside:
         found = f", {inside.done:,} of {inside.total:,} of one transaction applied"
     if unread:
+        # The log of MySQL tells the whole length up front, MariaDB's does not.
         size = f"{unread.done / MIB:,.0f}" + (f" of {unread.total / MIB:,.0f} MiB" if unread.total else " MiB")
         found += f", {size} of {'another' if inside else 'one transaction'} read"
     return found

@@ -281,6 +281,7 @@ class ReplicateProcess:
     def _close_log(self) -> None:
         if self._log:
             self._log.close()
+            # Loaded ahead and not needed after all: it leaves no log.
             if not self._is_told:
                 _remove_if_empty(Path(self._log.name))
             self._log = None

@@ -102,6 +102,7 @@ class Driver:
         """True when another driver has taken over: then nothing is ours to write any more."""
         if self.our_lease is None:
             return False
+        # A connection of its own: whoever takes over has ended ours.
         with connect(self.url) as session:
             return not lease.is_held(session, self.our_lease)
 
@@ -110,9 +111,11 @@ class Driver:
 
         A failed workflow goes on from here: before the first beat, which would take the last run's end for this one's.
         """
+        # A sidecar of an earlier release gets here what this one needs.
         layout.complete(self.session)
         self.our_lease = lease.acquire(self.session, self.workflow, lease.DRIVER)
         workflows.reopen(self.session, self.workflow)
+        # Which rules it knows: catch-up raises the workflow's version when all that work on it know a newer one.
         workers.tell(self.session, self.our_lease)
         self._thread = threading.Thread(target=self._run, name="driver", daemon=True)
         self._thread.start()
@@ -172,6 +175,7 @@ class Driver:
         self.check()
         workflows.move(self.session, self.workflow, phase, our_lease=self.lease)
         if step := _STEPS.get(phase):
+            # Once, whoever drives: told by each driver anew it would read as if it had happened twice.
             journal.once(self.session, self.lease, step, since=("switched",))
         self._foretelling.enter(phase)
         self._furthest = max(self._furthest, list(Phase).index(phase))
@@ -273,6 +277,7 @@ class Driver:
         if self._thread:
             self._thread.join(10.0)
         try:
+            # The last figures are half a second old, and a scheduler's stage may end in the middle of the copy.
             if self._is_copying:
                 self._write_copy(self.session)
             if self.our_lease and lease.is_held(self.session, self.our_lease):

@@ -69,6 +69,8 @@ class Followers:
             # While tables are switched the name may carry the new one already; whether it does the driver finds out,
             # not we.
             tries += self._phase(workflow) is not Phase.CUTTING_OVER
+            # Until its row says that it has ended: its driver would wait for ever for a catch-up that went without a
+            # word.
             if tries > _TRIES and self._note_failure(workflow, error):
                 return
             asked.wait(_AGAIN_SECONDS)

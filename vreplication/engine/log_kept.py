@@ -30,6 +30,7 @@ def gone(home: Session, row: WorkflowRow, *, source: Session | None = None, stre
     if not position.exists(log, place):
         return place.saved
     held = unread(home, row, stream)
+    # One whose rows are on disk is not read again, so its log may be gone.
     lost = (b.start for b in held if not position.exists(log, b.start) and not spool.holds(row, b, stream))
     return next((start.saved for start in lost), "")
 

@@ -199,6 +199,7 @@ class SharedReader:
     def _give(self, tailer: Tailer, follower: _Follower, group: Group, *, is_waited_for: bool) -> None:
         """What goes wrong with one queue is no other's affair; who has no room comes again by its own dump."""
         try:
+            # Alone it may wait; with others beside it a full queue would hold up all of them.
             if not (is_waited_for or follower.sink.has_room(group.nbytes)):
                 raise Transient("What waits to be applied is more than there is room for.")
             follower.sink.put(group)

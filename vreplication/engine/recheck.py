@@ -100,6 +100,7 @@ def is_waived(session: Session, table: str) -> bool:
 
 def vouches(ends: Ends, table: str) -> bool:
     """The last verification counts: it was clean, no server was lost since, and what was written since is known."""
+    # A server that was started since may have come back without the end of its log.
     if not verdicts.is_of_this_run(ends.home, table):
         return False
     if is_waived(ends.home, table):

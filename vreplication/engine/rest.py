@@ -31,6 +31,7 @@ from vreplication.mysql.url import SourceUrl
 from vreplication.state import checkpoint, markers
 from vreplication.state.lease import Lease
 
+# Beside three writers of whole families it was 62 at the most (docs/design/foreign-keys.md).
 MOST_CHANGES = 10_000
 MOST_BYTES = 16 << 20
 """With more the attempt is given up: writers would wait too long."""

@@ -210,6 +210,7 @@ class Deliverer:
         for entry in self._to_be_tried(session, left):
             answer = 0 if self._is_late() else self._post(source, entry)
             if answer is None:
+                # One by one: a mere cursor would pass over an entry whose transaction commits late.
                 webhooks.note(session, self._hook.key, entry.id)
             elif answer in _OF_THIS_ONE:
                 left.add(entry.id)

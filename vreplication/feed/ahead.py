@@ -106,6 +106,7 @@ class Ahead:
         now = time.monotonic()
         until = now + max(_LEAST_TURN, _SHARE * (now - self._turned_at))
         while not self._is_closed and time.monotonic() < until:
+            # Not waited for: the giant transaction's own pieces come next.
             try:
                 yield self._queue.get_nowait()
             except queue.Empty:
@@ -117,6 +118,7 @@ class Ahead:
         if self._is_closed:
             return
         self._is_closed = True
+        # First, for it wakes up the thread, which may be waiting for the log.
         self._tailer.close()
         self._thread.join(_JOIN_SECONDS)
         self._reading.remove()
@@ -159,6 +161,7 @@ class Ahead:
                 continue
             if item.kind is not GroupKind.COMMIT or not item.is_last:
                 raise _Over("a transaction comes that is large, or XA")
+            # It goes to all partitions, also to those that get rows of the giant transaction.
             if any(change.table == DEFINED for change in item.items):
                 raise _Over("a DDL comes")
             rows += len(item.items)
@@ -168,6 +171,7 @@ class Ahead:
                 self._put(piece)
 
     def _put(self, piece: Piece) -> None:
+        # In slices: who closes it joins this thread, and takes nothing out of the queue any more.
         while not self._is_closed:
             try:
                 self._queue.put(piece, timeout=_WAIT_SECONDS)

@@ -73,6 +73,7 @@ def begin(
     progress = Progress(
         feed=feed.id,
         sources=sources,
+        # The least of all sources: each of them may still have a row behind it.
         resolved=min(each.assigned for each in sources),
         topic=topic.name,
         topic_id=topic.id,

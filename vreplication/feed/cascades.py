@@ -42,6 +42,7 @@ class Cascades:
         """Raises Terminal."""
         if not _COMES.search(ddl.sql) or self._are_logged():
             return
+        # A statement may spell them otherwise than the server stores them, and the filter goes by what is stored.
         names = [(a.lower(), b.lower()) for a, b in ddl.tables] if self.is_folded else ddl.tables
         followed = [each for each in dict.fromkeys(names) if each[1] and self.filter.has(*each)]
         if acting := [each for each in followed if self._acts_on(*each)]:

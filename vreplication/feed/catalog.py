@@ -115,6 +115,7 @@ class Tables:
 
     def watch(self, found: TableMap) -> Watch | None:
         """Raises SourceChanged where the log does not describe the table."""
+        # Before all else: rows of other tables may be logged without the names of their columns.
         if not self.filter.has(found.schema, found.table):
             return None
         said = described(found)
@@ -260,6 +261,7 @@ class Tables:
 
     def _fits(self, table: Table, found: TableMap, said: Described) -> bool:
         """Today's definition says nothing else than the log of these rows. Hidden columns stand behind."""
+        # MariaDB has a hidden column for each UNIQUE key over a BLOB, and says HASH of that key.
         hidden = sum(key.index_type == "HASH" for key in table.keys)
         if len(table.columns) + hidden != len(found.types):
             return False
@@ -275,6 +277,7 @@ class Tables:
             return False
         if column.is_nullable != may_be_null(found, place):
             return False
+        # The log has a bit for a YEAR among those of unsigned numbers; a definition says nothing of it.
         if column.data_type != "year" and column.is_unsigned != (place in said.unsigned):
             return False
         if not self._is_collated(column, real_type(found.types[place], found.metadata[place])[0], collation):
@@ -361,6 +364,7 @@ def _with_own_type(told: Column, now: Column | None, found: TableMap) -> Column:
 def _all_collations(session: Session) -> dict[int, str]:
     """Names by id. MariaDB's newer ones have an id for each character set."""
     found = session.rows("SELECT ID, COLLATION_NAME FROM information_schema.COLLATIONS WHERE ID IS NOT NULL")
+    # MySQL has a table of this name, too, but without ids.
     with contextlib.suppress(SqlError):
         found += session.rows(
             "SELECT ID, FULL_COLLATION_NAME FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY"

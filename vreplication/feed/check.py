@@ -101,6 +101,7 @@ class Checker:
         self.report.messages += 1
         self._check_number(at, tags, message.offset())
         self._check_claim(tags)
+        # That of a snapshot's end begins no generation, and may come again after a crash.
         if tags.kind is Kind.ADMIN and not (tags.snapshot and tags.generation == at.generation):
             self._admin(at, tags, message)
         elif tags.generation < at.generation:
@@ -155,6 +156,7 @@ class Checker:
             raise _Wrong("no Admin stands before it")
         if tags.t <= at.resolved:
             raise _Wrong(f"rule 2.2: its time is {tags.t}, and Resolved({at.resolved}) was before it")
+        # The same place again is none: one change may be several messages (parts, a tombstone, a key change).
         if (tags.t, tags.seq) < at.place:
             raise _Wrong(f"rule 1.3: its place is {tags.t}/{tags.seq}, behind {at.place[0]}/{at.place[1]}")
         at.place = (tags.t, tags.seq)
@@ -212,6 +214,7 @@ class Checker:
         """When all partitions were read. Raises Broken."""
         self._check_ddls()
         self._check_aligns()
+        # Those that were left idle by a scaling get no Resolved any more.
         current = [at.resolved for at in self._ends if at.number < self._counts.get(self.report.generations, 0)]
         self.report.resolved = min(current, default=None)
         return self.report

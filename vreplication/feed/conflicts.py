@@ -111,6 +111,7 @@ class Conflicts:
         if not keys:
             return set()
         found = (self._value(key, image) for image in _images(row) for key in enumerate(keys))
+        # Python's hash differs from process to process; nothing that is remembered here outlives a run.
         return {hash((row.layout.name, *value)) for value in found if value is not None}
 
     def _value(self, numbered: tuple[int, _Key], image: _Image) -> tuple[int | bytes, ...] | None:

@@ -26,6 +26,7 @@ _ALL = 1 << 62
 EVERYTHING = Place(_ALL, 0)
 """Behind all places."""
 _FOREIGN = re.compile(r"[^A-Za-z0-9._-]")
+# Kafka takes no longer name of a topic.
 _LONGEST = 249
 
 _NOWHERE = Place(0, 0)
@@ -135,6 +136,7 @@ class Sent:
 
 def _row_of(tags: Tags) -> Place:
     """The row that a message is, or that it stands before."""
+    # An Align has twice the number of its row, or one more (conflicts.py).
     return Place(tags.t, {Kind.ROW: tags.seq, Kind.ALIGN: tags.seq // 2}.get(tags.kind, 0))
 
 
@@ -267,6 +269,7 @@ class Lanes:
 
     def resolvable(self, now: float) -> list[Lane]:
         """Those that get Resolved with a commit now."""
+        # The topic of the address always: it says how far the feed is.
         return [
             lane
             for lane in self

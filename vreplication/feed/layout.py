@@ -71,4 +71,5 @@ def distinct_of(keys: Sequence[Key]) -> tuple[Distinct, ...]:
     """In an order of their own."""
     unique = (key for key in keys if key.is_unique)
     found = {() if key.has_expression else tuple((part.column, part.prefix) for part in key.parts) for key in unique}
+    # By their text, for None, a whole column, is not compared with a number.
     return tuple(sorted(found, key=repr))

@@ -101,6 +101,7 @@ class FeedProducer:
             transaction_timeout_ms=TRANSACTION_SECONDS * 1000,
             message_timeout_ms=_MESSAGE_SECONDS * 1000,
             linger_ms=5,
+            # The broker's limit is of a batch, which has some bytes beside its messages.
             batch_size=min(1_000_000, max(1_000, self._most_bytes - 500)),
             compression_type="lz4",
             queue_buffering_max_messages=200_000,
@@ -238,6 +239,8 @@ class FeedProducer:
         report = self._note_offset if is_last else self._note_error
         while True:
             try:
+                # The partition is said here: the client's own choice would go by how many the topic has, and metadata
+                # decides nothing.
                 producer.produce(
                     topic,
                     value=message.value,
@@ -266,6 +269,7 @@ class FeedProducer:
     def flush(self) -> None:
         """All that was sent is acknowledged. Raises Transient."""
         reach("feed.before_flush")
+        # By then each message is acknowledged, or has given up by its own time.
         until = time.monotonic() + _MESSAGE_SECONDS + 5
         with self._calls("Messages cannot be sent"), self._telling() as tell:
             while self._own.flush(_SLICE_SECONDS) and self._error is None:

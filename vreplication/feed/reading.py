@@ -217,6 +217,7 @@ class Reading:
         name, commit = gtid_text(group), group.time_micros
         if self._half is None:
             return _Transaction(self._next(commit), 0, name, commit)
+        # Nothing of ours is in it (`_check_first`), so it takes no time.
         if name != self._half[0]:
             return _Transaction(self._assigned, 0, name, commit)
         (_, t), self._half = self._half, None

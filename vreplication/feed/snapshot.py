@@ -321,6 +321,7 @@ class _TableReader:
         self._rows = min(_ROWS, _FIRST_ROWS)
 
     def _defined(self) -> str:
+        # The counter rises with each row, and says nothing of the definition.
         return _COUNTER.sub("", str((self._session.row(f"SHOW CREATE TABLE {self._name}") or ("", ""))[1]))
 
     def next(self, after: tuple[str, ...] | None) -> tuple[list[Row], tuple[str, ...]]:

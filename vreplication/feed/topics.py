@@ -185,6 +185,7 @@ def check_held(broker: Broker, lanes: Lanes) -> None:
     """
     deadline, ends = time.monotonic() + _VISIBLE_SECONDS, _ends(lanes)
     while ends:
+        # To what is written: one transaction that was left open hides all behind it from who reads what is committed.
         found = broker.bounds_of(ends, is_committed=False)
         ends = {each: end for each, end in ends.items() if end.offset >= found[each][1]}
         if ends and time.monotonic() > deadline:

@@ -22,6 +22,7 @@ def find_duplicates(session: Session, mapping: TableMapping, unique: Key, limit:
     """Up to `limit` values that occur more than once, as text with their count."""
     if not mapping.is_written_in_zone:
         return _find(session, mapping, unique, limit)
+    # Generated columns and expression defaults are computed by the session's zone; a plain ALTER has the server's.
     with session.in_the_servers_zone():
         return _find(session, in_zone(mapping), unique, limit)
 
@@ -73,6 +74,7 @@ def _mapped(mapping: TableMapping, wanted: frozenset[str]) -> str:
 def _part(mapping: TableMapping, part: KeyPart) -> str | None:
     """SQL over the mapped rows; None: the server fills it with values that we cannot know, or with NULL."""
     if part.expression:
+        # SHOW INDEX, from which the expression comes, escapes its quotes; SHOW CREATE TABLE does not.
         return re.sub(r"\\(.)", r"\1", part.expression, flags=re.S)
     column = mapping.target.column(part.column)
     is_known = column.generated or any(pair.target.name == column.name for pair in mapping.pairs)

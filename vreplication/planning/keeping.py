@@ -38,6 +38,8 @@ def check(facts: Facts) -> Check:
 
 def _why_not(facts: Facts, mapping: TableMapping) -> str:
     """Half a sentence; '' where nothing is in the way."""
+    # Settling would have no bound: the end of one row may change what becomes of each other row
+    # (docs/design/duplicates.md).
     if len(mapping.added_unique) > 1:
         listed = ", ".join(key.name for key in mapping.added_unique)
         return f"several unique keys are new ({listed}), so that one row may make many others stay or go"
@@ -47,6 +49,7 @@ def _why_not(facts: Facts, mapping: TableMapping) -> str:
         return f"the ALTER changes how the key {mapping.source_index} is sorted, by which the lowest row is told"
     if mapping.may_have_null:
         return f"rows are told apart by {mapping.source_index}, which may be NULL"
+    # A note of such a value would hold another moment than the row that it is of.
     if mapping.is_written_in_zone:
         return "values of the new definition may depend on the time zone of who computes them"
     return _of_options(facts)

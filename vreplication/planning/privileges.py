@@ -89,6 +89,7 @@ def parse_grants(lines: list[str]) -> list[Grant]:
 
 
 def _grant(what: str, where: str) -> Grant:
+    # A list of columns behind a privilege, SELECT (a, b), has commas of its own.
     names = {name.strip().upper() for name in re.sub(r"\([^)]*\)", "", what).split(",")}
     schema, table = re.findall(r"`(?:[^`]|``)*`|\*", where)
     both = names | {_ALIASES[name] for name in names if name in _ALIASES}
@@ -110,6 +111,7 @@ def read_grants(session: Session, *, is_mariadb: bool) -> list[Grant]:
     """The user's own grants and those of its active roles."""
     statement = "SHOW GRANTS"
     if not is_mariadb:
+        # MySQL lists a role by its name alone, unless it is told which ones to look into.
         roles = str(session.value("SELECT CURRENT_ROLE()") or "NONE")
         if roles.upper() != "NONE":
             statement = f"SHOW GRANTS FOR CURRENT_USER() USING {roles}"

@@ -20,6 +20,7 @@ _CURE = "Leave --revert-window out."
 def revert(facts: Facts) -> Check:
     if facts.spec.revert_window is None:
         return ok(_NAME, "No way back is asked for (--revert-window).")
+    # For its refusal: the way back's id is longer than this one's.
     names.way_back(facts.spec.workflow or "w")
     if facts.target is None:
         return ok(_NAME, "Whether it can be taken back is checked at prepare.")

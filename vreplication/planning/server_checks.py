@@ -38,6 +38,8 @@ def binary_log(facts: OfServer) -> Check:
 
 
 def log_format(facts: OfServer) -> Check:
+    # The server's own value: a session that has another one is found out by what it writes into the log
+    # (docs/limits.md).
     found = facts.server.setting("binlog_format") or "ROW"
     if found.upper() != "ROW":
         return refuse(
@@ -82,6 +84,8 @@ def commit_order(facts: OfServer) -> Check:
 
 
 def lock_order(facts: OfServer) -> Check:
+    # After so many strong locks the server lets weaker ones go first: a writer before RENAME, whose write would be
+    # lost.
     if unusual := out_of_turn(int(facts.server.setting("max_write_lock_count") or sys.maxsize)):
         return refuse("lock order", unusual, "SET GLOBAL max_write_lock_count=DEFAULT until the workflow has ended.")
     return ok("lock order", "RENAME goes before waiting writers.")

@@ -119,6 +119,7 @@ def not_tried() -> Choice:
 
 
 def _auto() -> tuple[str, str]:
+    # Never inplace: that is work for hours, and for replicas as long again.
     found = os.environ.get(AUTO_VARIABLE, "instant")
     if found not in ("instant", ONLINE):
         raise Refused(f"{AUTO_VARIABLE} is {found!r}.", cure="It is instant or online.")
@@ -168,6 +169,7 @@ def _try(facts: Facts, algorithm: str) -> str:
         # LIKE loses DATA DIRECTORY, say: what the server does to such a copy proves nothing of the table.
         if digest(read_create_sql(session, schema, name), name) != before:
             raise _No("an empty copy by CREATE TABLE … LIKE is not the same, so that it proves nothing.")
+        # As a plain ALTER of a client's would run: under the server's own sql_mode and time_zone.
         with session.as_the_server():
             session.execute_raw(statement(schema, name, algorithm, facts.clauses.text))
         after = digest(read_create_sql(session, schema, name), name)

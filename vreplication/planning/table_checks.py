@@ -153,6 +153,7 @@ def check_names(facts: Facts) -> Check:
         return ok("CHECK names", "They stay as they are.")
     source = facts.source
     retired = names.retired_table(source.name, facts.spec.workflow or "w")
+    # The constraints follow the table to its retired name, which is the longest that it has.
     if max(map(len, new_names(source, retired).values())) > names.MAX_NAME:
         return refuse(
             "CHECK names",
@@ -286,6 +287,7 @@ def names_free(facts: Facts) -> Check:
 
 def other_workflow(facts: Facts) -> Check:
     found = workflows.live_on_table(facts.session, facts.source.schema, facts.source.name)
+    # A workflow that falls back to a copy is planned once more, with its own row there.
     found.pop(facts.spec.workflow or "", None)
     for other, phase in found.items():
         return refuse(

@@ -84,4 +84,5 @@ def _told(facts: Facts, found: Sequence[Trigger]) -> Check:
 
 
 def _free(name: str, taken: set[str]) -> str:
+    # Without end: who keeps every original keeps its triggers' names, so each change needs another one.
     return next(each for each in names.carried_triggers(name) if each.lower() not in taken)

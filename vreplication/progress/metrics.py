@@ -71,6 +71,7 @@ _METRICS = {
     "feed_consumer_partitions": ("gauge", "Partitions that are read."),
     "lake_up": ("gauge", "1 while a process fills the lake."),
     "lake_resolved_timestamp_seconds": ("gauge", "The lake is the source at this time."),
+    # A gauge, though it only grows: a counter's name has to end in _total.
     "lake_manifest": ("gauge", "Number of the newest manifest."),
     "lake_files": ("gauge", "Files that it names."),
     "lake_changes": ("gauge", "Changes that are in them."),

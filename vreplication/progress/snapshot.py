@@ -245,6 +245,7 @@ def remember(session: Session, workflow: str) -> None:
         workflow,
         phase=str(seen.phase),
         throttled=PAUSED if seen.is_paused else seen.throttled,
+        # At the gate 0 s is no promise that could be held against it later.
         eta_seconds=None if seen.has_ended or seen.has_come_to_the_gate else seen.eta_seconds,
         **of_copy,
         **{name: getattr(seen, name) for name in _IN_THE_PAST},

@@ -173,6 +173,7 @@ def places(wanted: list[Entry]) -> dict[str, int]:
     for entry in reversed(wanted):
         rank, number = entry.rank, entry.number
         if behind is not None and (-rank, number) > (-behind[0], behind[1]):
+            # Of equal ones the earlier submitted goes first, so one that was submitted later needs one more.
             rank = changed[entry.workflow] = behind[0] + (number > behind[1])
         behind = rank, number
     return changed

@@ -111,6 +111,7 @@ def _priority(given: object) -> int:
 
 def submit(session: Session, entry: Entry, by: str) -> None:
     """Put it into the queue. Raises Refused when its id is taken, or when it would wait for itself."""
+    # Outside of the transaction, which its DDL would commit.
     layout.install(session)
     with session.transaction():
         queue.lock(session)

@@ -19,6 +19,7 @@ from vreplication.schema.introspect import introspect_temporary
 from vreplication.schema.model import Column, Key, Table
 from vreplication.schema.written import CheckText, ColumnText, TableText, read_table
 
+# Access denied: to the schema, to the table, for want of a privilege.
 _NO_TABLE = frozenset({1044, 1142, 1227})
 
 
@@ -34,6 +35,7 @@ def try_carried(session: Session, table: Table, carried: Carried, *, schema: str
     try:
         made = introspect_temporary(session, schema, name)
     finally:
+        # Where the connection is lost the server drops it with the session.
         with contextlib.suppress(VReplicationError):
             session.execute_raw(f"DROP TEMPORARY TABLE {qualified(schema, name)}")
     compare(table, made, is_trial=True)
@@ -96,6 +98,7 @@ def _column_facts(a: Column, b: Column, mine: ColumnText, theirs: ColumnText) ->
     yield "type", _type(a, is_json=is_json), _type(b, is_json=is_json)
     if not is_json:
         yield "collation", a.collation, b.collation
+    # MariaDB takes no NOT NULL for a generated column, so `carry` leaves it out there.
     if not a.generated:
         yield "NULL", a.is_nullable, b.is_nullable
         yield "default", _default(mine, a), _default(theirs, b)
@@ -110,6 +113,7 @@ def _type(column: Column, *, is_json: bool) -> object:
     """What decides which values it holds."""
     if is_json:
         return "json" if column.data_type in ("json", "longtext") else column.column_type
+    # The same type: MySQL shows the short name, MariaDB the long one.
     kind = "geometrycollection" if column.data_type == "geomcollection" else column.data_type
     size = (column.characters, column.length, column.precision, column.scale, column.fraction)
     return (kind, *size, column.labels, column.is_unsigned, column.is_zerofill)

@@ -129,6 +129,7 @@ def _from_labels(source: Column, before: str, after: str) -> str | None:
         return f"CONVERT({{0}} USING {source.charset})"
     if before == "enum" and after in ("exact", "approximate"):
         labels = ",".join(map(text, source.labels)).replace("{", "{{").replace("}", "}}")
+        # FIELD of NULL is 0, the number of an ENUM's error value.
         return f"IF({{0}} IS NULL,NULL,FIELD(CONVERT({{0}} USING utf8mb4) COLLATE utf8mb4_bin,{labels}))"
     return None
 

@@ -83,6 +83,7 @@ def _is_same(source: Column, target: Column) -> bool:
     if source.data_type != target.data_type:
         return False
     if source.data_type in LABELED:
+        # Labels that are added at the end leave the numbers of the others as they are.
         return source.labels == target.labels[: len(source.labels)]
     if source.data_type == "binary":
         return source.length == target.length
@@ -194,6 +195,7 @@ def _exact(move: _Move) -> tuple[Form, ...]:
     scale = max(move.source.scale or 0, move.target.scale or 0)
     digits = max(_whole_digits(move.source), _whole_digits(move.target))
     value = _number(move)
+    # DECIMAL has at most 65 digits.
     if digits + scale <= 65:
         both = f"DECIMAL({digits + scale},{scale})"
         return (Form(source=f"CAST({value} AS {both})", target=f"CAST({move.stored} AS {both})"),)

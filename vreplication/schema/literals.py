@@ -183,6 +183,7 @@ def _text(column: Column, value: str) -> str:
     if column.data_type == "json":
         # No JSON is empty: it is what MySQL gives of one that no packet holds (measured).
         return _hex(f"CONVERT({value} USING utf8mb4)", "_utf8mb4 ", empty="NULL")
+    # By its label: the error value 0, which has none, cannot be written so and ends the workflow (docs/limits.md).
     if column.data_type in LABELED:
         return _hex(f"CONVERT({value} USING utf8mb4)", "_utf8mb4 ")
     return _hex(value, f"_{column.charset} ")

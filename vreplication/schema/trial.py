@@ -17,6 +17,7 @@ from vreplication.schema.introspect import introspect_temporary
 from vreplication.schema.model import Table
 from vreplication.schema.shadow import constraint_names, keys_not_asked_for
 
+# Access denied: to the schema, to the table, for want of a privilege.
 _DENIED = frozenset({1044, 1142, 1227})
 # What a server says of a temporary table only: partitions (1562), FULLTEXT (1214, 1795, 1796), encryption, tablespace
 # and row format (1478, 3749), "not supported for temporary tables" (1235, 4039, 3190), versioning (4137).
@@ -38,6 +39,7 @@ def trial_alter(session: Session, table: Table, alter: AlterClauses) -> Table | 
     try:
         return _altered(session, table, alter, name)
     finally:
+        # A session that is lost takes it along.
         with contextlib.suppress(VReplicationError):
             session.execute_raw(f"DROP TEMPORARY TABLE {trial}")
 

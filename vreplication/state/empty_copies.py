@@ -30,6 +30,7 @@ def empty_copy(session: Session, schema: str, table: str) -> Iterator[tuple[str,
     try:
         yield SIDECAR, name
     finally:
+        # What stays is dropped by whoever makes the next one.
         with contextlib.suppress(VReplicationError):
             session.execute_raw(f"DROP TABLE IF EXISTS {qualified(SIDECAR, name)}")
 

@@ -146,6 +146,7 @@ def is_empty(session: Session, table: str) -> bool:
 
 
 def clear(session: Session, table: str) -> None:
+    # No TRUNCATE, which would commit the caller's transaction.
     session.execute_raw(f"DELETE FROM {qualified(SIDECAR, table)}")
 
 

@@ -70,6 +70,7 @@ def begin(session: Session, workflow: str, collected: str) -> int:
     """
     found = load(session, workflow)
     number = found.round + 1 if found else 1
+    # No TRUNCATE, which would commit the transaction of the checkpoint.
     session.execute_raw(f"DELETE FROM {_table(workflow)}")
     fields = {"first_round": number, "round": number, "collected": collected}
     rows.put(session, sidecar.since, {"workflow": workflow}, **fields, is_void=0, is_verified=0, keys_waiting=0)

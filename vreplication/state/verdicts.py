@@ -46,6 +46,7 @@ def save(session: Session, workflow: str, verdict: Verdict) -> None:
 
 def is_of_this_run(session: Session, workflow: str) -> bool:
     """False: there is none, or the server was started since, and may have lost the end of its log or its tables."""
+    # A verification that ended in the very second of the start counts as older than it: the start is known in seconds.
     found = session.row(
         f"SELECT verdict=%s OR finished_at > FROM_UNIXTIME(%s) FROM {SIDECAR}.verification WHERE workflow=%s",
         (WAIVED, started_at(session), workflow),

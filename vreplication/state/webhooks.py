@@ -66,6 +66,7 @@ def begin(session: Session, hook: str, since: int) -> str | None:
 
 def is_ours(session: Session, hook: str) -> bool:
     """True when nobody but this session delivers, until it ends."""
+    # A lock's name has 64 characters at the most.
     return bool(session.value("SELECT GET_LOCK(%s,0)", (f"vreplication.webhook.{hook[:32]}",)) == 1)
 
 

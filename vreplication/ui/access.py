@@ -47,6 +47,7 @@ def teams() -> _Teams:
     return DagModel.get_dag_id_to_team_name_mapping(list(_SHOWN))
 
 
+# A dependency, which FastAPI resolves once a request and not once a DAG.
 TeamsDep = Annotated[_Teams, Depends(teams)]
 
 
@@ -119,6 +120,7 @@ def was_meant(request: Request) -> None:
         # No browser adds this header by itself, so whoever sent it knows the secret.
         return
     cookie, sent = request.cookies.get(COOKIE, ""), request.headers.get(HEADER, "")
+    # As bytes: `compare_digest` takes no text beyond ASCII, and a header may have any.
     if not cookie or not hmac.compare_digest(cookie.encode(), sent.encode()):
         raise HTTPException(403, "The page's token is missing or old; reload the page and try again.")
 

@@ -75,6 +75,7 @@ def create_app(home: Home) -> FastAPI:
         title="vreplication",
         version=__version__,
         description=_DESCRIPTION,
+        # FastAPI's own routes for these ask for no login.
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
@@ -82,9 +83,11 @@ def create_app(home: Home) -> FastAPI:
     page = Page(home)
     app.include_router(page.api())
     app.include_router(page.html())
+    # Last: it takes whatever no other route has.
     app.include_router(_nothing_else())
     app.add_middleware(web.WithHeaders)
     app.exception_handler(RequestValidationError)(web.in_a_sentence)
+    # Added last, so it is asked first: routes are looked for by the path that it has mended.
     app.add_middleware(web.WithPrefix)
     return app
 
@@ -235,6 +238,7 @@ class Page:
             return _problem(404, f"There is no act {act!r}.")
         more = [await _body(request)] if act in WITH_VALUES else []
         by = f"{user.get_name()} (Airflow)"
+        # An act waits for servers, and here it would keep Airflow's event loop from everything else.
         return await run_in_threadpool(self._act, workflow, act, by, who, conn_id, *more)
 
     def _act(self, workflow: str, act: str, by: str, who: Rights, conn_id: str | None, *more: object) -> JSONResponse:
@@ -372,6 +376,7 @@ class Page:
     def metrics(self, who: access.RightsDep, conn_id: str | None = None) -> Response:
         """For Prometheus, which has a login as everybody."""
         question = functools.partial(_metrics, kinds=who.reader)
+        # The rights are part of the question: an answer serves all who ask the same.
         answers = self._asker.ask(self._sources(conn_id), ("metrics", who.reader), question)
         samples = [s for a in answers for s in (metrics.down(_server(a)) if a.problem is not None else a.value)]
         if LAKES in who.reader and not conn_id:
@@ -389,6 +394,7 @@ class Page:
         """At once; to who asks for events, whenever it has changed. what: names it, with the rights of who looks."""
         root = _root(request)
         if live.is_asked(request):
+            # What is drawn has links, which depend on the way to the root.
             return self._live.answer(request, (*what, root), lambda: self._drawn(draw(None), root))
         return self._render(request, draw(_patience(request)))
 
@@ -476,6 +482,7 @@ def _problem(status: int, detail: str, **more: Any) -> JSONResponse:
 
 def _root(request: Request) -> str:
     """The way from this page to the app's root, for relative links: as many steps up as the browser sees slashes."""
+    # As it was sent: an encoded slash in the id of a run is none to the browser.
     raw = request.scope.get("raw_path") or request.scope["path"].encode()
     inside = raw.decode("latin-1").removeprefix(str(request.scope.get("root_path") or "")).lstrip("/")
     return "../" * inside.count("/") or "./"

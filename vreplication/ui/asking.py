@@ -109,6 +109,7 @@ def _run(source: Source, question: Question, future: Future[Any]) -> None:
         with quick(source.url) as session:
             future.set_result(question(session))
     except BaseException as error:
+        # Whatever it is: a question without an end would count as under way for good.
         future.set_exception(error)
 
 

@@ -268,6 +268,7 @@ def _verification(found: Detail) -> Data:
     seen, verdict = found.item.snapshot, found.verdict
     share = None
     if verdict is None and seen.verify_rows is not None and seen.verify_total:
+        # 100 is for a verdict: the total is an estimate.
         share = min(99.9, 100 * seen.verify_rows / seen.verify_total)
     if verdict is None:
         return {"verdict": None, "percent": share, "words": _verifying(seen), "details": ""}

@@ -107,6 +107,7 @@ class Live:
 
     async def _events(self, about: Hashable, draw: Callable[[], Drawn], seen: str) -> AsyncIterator[str]:
         """Ends where a look fails: the page then asks again by itself, and is told why."""
+        # Tasks and events belong to one event loop.
         key = (asyncio.get_running_loop(), about)
         topic, until = self._join(key, draw), time.monotonic() + LIFE_SECONDS
         first = until + _FIRST_SECONDS
@@ -115,6 +116,7 @@ class Live:
             looked = topic.looked
             if topic.drawn is not None or await _within(looked, first):
                 while (drawn := topic.drawn) is not None:
+                    # Before it is sent: a look meanwhile is not missed.
                     looked = topic.looked
                     yield _SAME if drawn.mark == seen else drawn.event()
                     seen = drawn.mark
@@ -137,6 +139,7 @@ class Live:
             self._forget(key, topic)
 
     def _forget(self, key: Hashable, topic: _Topic) -> None:
+        # Another one of this name may have begun since.
         if self._topics.get(key) is topic:
             del self._topics[key]
 
@@ -150,5 +153,6 @@ class Live:
                 await asyncio.sleep(drawn.poll / 1000)
         except Exception:
             log.exception("a page could not be drawn for those who watch it")
+        # First: who comes again now begins another look.
         self._forget(key, topic)
         topic.tell(None)

@@ -105,6 +105,7 @@ def _of_airflow(runs: Sequence[AskedRun], answered: set[str]) -> list[Data]:
 
 
 def _run(asked: AskedRun, busy: int) -> Data:
+    # Here, for `detail` needs `view`, and that this module.
     from vreplication.ui.detail import run_path, task_path
 
     conn_id, workflow = asked.place

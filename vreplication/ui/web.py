@@ -17,6 +17,7 @@ _HEADERS = {
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "same-origin",
+    # Airflow shows the page in a frame, and from the same origin.
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'self'",
 }
@@ -30,6 +31,7 @@ class WithPrefix:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         prefix = str(scope.get("app_root_path") or "").rstrip("/")
+        # A proxy may have left it on.
         if prefix and not scope.get("path", "").startswith(f"{prefix}/"):
             raw = scope.get("raw_path") or scope["path"].encode()
             scope = {**scope, "path": prefix + scope["path"], "raw_path": prefix.encode() + raw}

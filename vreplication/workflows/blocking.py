@@ -48,6 +48,7 @@ def read(session: Session, workflow: str) -> Blocking:
     # Of a way back nothing was copied, and its own gate knows since when it is level.
     if not (spec.ignore_old_snapshots or row.is_in_place or isinstance(spec, RevertSpec)):
         found += old_snapshots(session, copied_at(session, workflow), own)
+    # ignore_old_snapshots: those are listed above, session by session.
     reasons = why_closed(
         session, server, row, own_connections=own, ignore_old_snapshots=True, needs_release=spec.needs_release,
         window=spec.cutover_window,

@@ -40,6 +40,7 @@ class ByTransaction(Reading):
             super().step()
         elif self.session.value("SELECT GET_LOCK(%s,%s)", (lock_name(self.key, "read"), _STAND_BY_SECONDS)):
             self._is_first = True
+            # Behind the lock: until then the former holder may have moved the offsets.
             self.begin()
 
     def begin_again(self) -> None:

@@ -20,6 +20,7 @@ _HELD = {
     **dict.fromkeys(("DateTime", "Timestamp"), ("datetime", "timestamp")),
 }
 _ROUNDED = {"float": ("Double", "Decimal", "Long", "LongLong"), "double": ("Decimal", "LongLong")}
+# Of a second: no column has more.
 _MOST_DIGITS = 6
 _CURE = "Give it the source's type there; then start the consumer again."
 

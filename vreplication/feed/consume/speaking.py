@@ -19,6 +19,7 @@ from vreplication.mysql.session import ConnectionLost, Session, SqlError
 from vreplication.mysql.text import Token
 
 _UTF8MB4 = 45
+# A column that becomes AUTO_INCREMENT is numbered by steps of 1, whatever the target's own are.
 _ALWAYS = "foreign_key_checks=0,auto_increment_increment=1,auto_increment_offset=1"
 _NOT_TOLD = (
     "sql_mode=IF(FIND_IN_SET('NO_AUTO_VALUE_ON_ZERO',@@GLOBAL.sql_mode),@@SESSION.sql_mode,"
@@ -45,6 +46,7 @@ def as_the_source(session: Session, ddl: Ddl) -> Iterator[None]:
         _set_timestamps(session, ddl)
         yield
     finally:
+        # A connection that is lost has nothing that could be set back.
         with contextlib.suppress(ConnectionLost):
             session.execute("SET SESSION sql_mode=%s, time_zone='+00:00'", (before,))
 

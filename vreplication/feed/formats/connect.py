@@ -79,6 +79,7 @@ def _of_number(column: Column) -> Schema:
         bits = width(column)
         return {"type": "boolean"} if bits == 1 else _named(_BYTES, "io.debezium.data.Bits", length=f"{bits}")
     if column.data_type in FLOATS:
+        # FLOAT(M,D) is a double to Debezium.
         is_short = column.data_type == "float" and column.scale is None and (column.precision or 0) <= 24
         return _FLOAT if is_short else _DOUBLE
     sizes = {"scale": f"{column.scale or 0}", "connect.decimal.precision": f"{column.precision or 10}"}

@@ -346,4 +346,5 @@ def _new_name(clause: list[Token], schema: str) -> Pair | None:
 
 def _safe(name: str) -> str:
     """As a folder's, in characters that mean nothing to anybody."""
+    # Two of these, the dot and a number behind it are a name of less than the 255 bytes that file systems take.
     return "".join(letter if letter in _SAFE else f"~{ord(letter):x}~" for letter in name)[:120]

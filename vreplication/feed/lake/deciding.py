@@ -51,6 +51,7 @@ class Known:
 
     def admin(self, generation: int, partition: int, admin: Admin) -> None:
         if generation <= self.generation:
+            # D5: an Admin may come again, and an older one says nothing any more.
             return
         known = self.admins.setdefault(generation, {})
         if any(each != admin for each in known.values()):

@@ -255,6 +255,7 @@ class Store:
                 return False
             finally:
                 draft.unlink()
+            # The name is on the disk only when the folder is.
             sync(self.directory / MANIFESTS)
         return True
 

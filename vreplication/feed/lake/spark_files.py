@@ -193,6 +193,7 @@ class Files:
                 os.rename(part, path)
                 sync(path)
                 found.append(str(path.relative_to(self._store.directory)))
+            # The table's folder may be new, and its own name is on the disk only when the folder above it is.
             for each in (place, place.parent):
                 sync(each)
         return found

@@ -33,6 +33,7 @@ from vreplication.feed.lake.spark_staging import Staging
 from vreplication.pausepoints import reach
 from vreplication.spark.jobs import first_line
 
+# Spark's number for the beginning of a partition, in startingOffsets.
 _EARLIEST = -2
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 10.0
 _POLL_SECONDS = 0.2
@@ -127,6 +128,7 @@ class Stream:
                 query.awaitTermination(_POLL_SECONDS)
             except Exception as error:
                 failed = error
+        # What has ended it is told below.
         with contextlib.suppress(Exception):
             query.stop()
         if not self._stop.is_set():
@@ -163,6 +165,7 @@ class Stream:
             try:
                 self._batch(frame, number)
             except BaseException as error:
+                # Spark ends the stream with an error of its own; ours is kept for what is told.
                 self._error = error
                 raise
 
@@ -292,6 +295,7 @@ def fill(
     committed: Callable[[Told], None] = lambda told: None,
 ) -> None:
     """Until told to stop, or until it has caught up; what is away is waited for. spark: starts it. Raises Terminal."""
+    # For its refusals, before Spark is started.
     java_client.options(filling.address)
     filling.store.create()
     with _alone(filling.store):

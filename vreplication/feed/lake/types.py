@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import re
 
+# The largest BIGINT UNSIGNED has 20 digits.
 _LARGE = "decimal(20,0)"
+# No decimal of Spark's has more.
 _MOST_DIGITS = 38
 _FIRST = {
     **dict.fromkeys(("Tiny", "Short", "Medium", "Year"), "int"),

@@ -57,6 +57,7 @@ class Pulse:
     @property
     def waits(self) -> str:
         """What the first of them that fails meets; '': nothing."""
+        # A copy: the threads write it meanwhile.
         return next((f"No heartbeat into {url}: {text}" for url, text in list(self._failed.items())), "")
 
     def _run(self, url: SourceUrl) -> None:

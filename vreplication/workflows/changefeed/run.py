@@ -119,9 +119,11 @@ def feed_of(spec: FeedSpec, sources: Sequence[SourceUrl], password: str) -> Feed
         commit_seconds=spec.commit_interval / 1000,
         gap_seconds=spec.commit_gap / 1000,
         xa_wait_seconds=spec.xa_wait_seconds,
+        # As in catch-up: half of it for transactions whose end is not known yet.
         budget_bytes=spool.memory_bytes() // 2,
         is_snapshot=spec.snapshot == "initial",
         is_each=spec.topic_per_table,
+        # A feed that has told of a topic is not begun anew, though its topics may be gone when Kafka answers again.
         was_begun="topic" in told,
         are_cascades_ignored=spec.cascades == "ignore",
         large=spec.policy,
@@ -256,6 +258,7 @@ def ended(
         return _unwritten(workflow, error)
     try:
         with connect(source) as session:
+            # To note a failure is a write, too, and none may come to a server that has become a replica.
             if not isinstance(error, Interrupted | Transient) and not driver.may_write(session):
                 return _unwritten(workflow, error)
             return _told(session, spec, password, driver, error)

@@ -97,6 +97,7 @@ class MoveDriver(Driver):
 
     def rest(self) -> None:
         """Catch-up is ended by a switch: until the next stream begins nobody starts it again."""
+        # Each switch would count as a death of catch-up, and as a start too many.
         self._rests = True
 
     def start_replicate(self) -> None:
@@ -111,6 +112,7 @@ class MoveDriver(Driver):
         return sum(table.rows_total or 0 for table in workflows.tables(session, self.workflow))
 
     def _totals(self, session: Session) -> Totals:
+        # The first stream alone copies.
         stream = stream_id(self.workflow, 1)
         ids = [table.id(stream) for table in workflows.tables(session, self.workflow)]
         return total([ledger.totals(session, table) for table in ids])

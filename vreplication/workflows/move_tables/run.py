@@ -52,6 +52,7 @@ def run(
     """Move the tables, follow the way back, and complete; or go on where it stopped. by: who triggered it."""
     workflow = spec.workflow or ""
     driver: MoveDriver | None = None
+    # Beside the planning: of 10.8 s for 2,097,152 rows its start alone took one.
     spark: Spark = SparkStart(spec.spark_master, spec.tasks, at_once=_is_to_be_copied(route, workflow))
     try:
         plan = plan_or_resume(spec, route, by)
@@ -234,6 +235,7 @@ def told(work: Work) -> None:
     driver.note_serving(is_source=not streams.is_forward(work.number))
     work.number += 1
     work.rechecks.clear()
+    # Last: `vreplication reverse` waits for this phase.
     driver.move(Phase.SWITCHED if not streams.is_forward(work.number) else Phase.WAITING)
 
 

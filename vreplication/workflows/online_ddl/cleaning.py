@@ -36,6 +36,7 @@ def clean_up(driver: Driver) -> None:
     # Before its own checkpoint goes: the stream of the way back begins where this one ended.
     reverting.open_window(driver, row)
     keytables.drop_all(driver.session, row.id)
+    # While a way back is open the original is what it goes back to.
     if row.spec.get("retired") == "drop" and reverting.way_back(driver.session, row.id) is None:
         _drop_original(driver, row)
     journal.write(driver.session, row.id, "complete", f"{row.source_schema}.{row.source_table}", actor=lease.me())

@@ -47,6 +47,7 @@ def compare(driver: Driver, spark: Spark, is_enough: Callable[[], bool] = lambda
     driver.report(verify_rows=0, verify_total=copied or found.row.rows_total)
     verdict = _verify(spark, _Comparing(driver=driver, job=found, is_enough=is_enough, before=before))
     driver.report(verify_rows=verdict.rows_compared, verify_total=verdict.rows_compared)
+    # A release may have ended it: then the verdict before stands, which was judged in its time.
     if verdict is not before:
         _judge(driver, verdict, _by_zone(found))
         dedup.compare(driver)
@@ -129,6 +130,7 @@ class _Comparing:
             raise _Enough(self.before)
 
     def repair(self, ranges: Sequence[KeyRange]) -> None:
+        # From here on nothing ends it early: what was wrong has to be seen right.
         self.before = None
         copy_again(self.driver, self.job, ranges, clear=True)
 
@@ -141,6 +143,7 @@ def _judge(driver: Driver, verdict: Verdict, by_zone: str) -> None:
             f"The copy differs from the source: {verdict.details}",
             cure="The source table is untouched. Cancel this workflow; if it happens again, report it.",
         )
+    # Once, whoever drives, and again behind a mismatch.
     journal.once(driver.session, driver.lease, _VERIFIED, f"{verdict.counts}{by_zone}", since=("mismatch",))
 
 

@@ -37,6 +37,7 @@ def prepare(driver: Driver, plan: Plan) -> None:
     driver.check()
     definitions.save(driver.session, driver.workflow, plan.definitions)
     journal.write(driver.session, driver.workflow, "prepared", plan.strategy.algorithm, actor=lease.me())
+    # There is no shadow table: the digest of the definition afterwards takes its identity's place.
     workflows.set_fields(driver.session, driver.workflow, shadow_identity=plan.strategy.after, rows_total=0)
     reach("prepare.done")
 

@@ -48,6 +48,7 @@ def begin_again(
         # Its connections end first: one that is only stopped would go on preparing.
         lease.acquire(session, row.id, lease.DRIVER)
         prepare.undo(session, row)
+        # A release, a pause or a tuning that came during that preparation holds for the next one as well.
         asked = operator_requests.read(session, workflows.load(session, row.id))
         workflows.forget(session, row.id)
         return asked

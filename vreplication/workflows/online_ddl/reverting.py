@@ -175,6 +175,7 @@ def is_to_be_closed(session: Session, row: WorkflowRow) -> bool:
     """Its time is over, and it is not being reverted to."""
     if not is_way_back(row) or row.phase in OVER or row.is_cut:
         return False
+    # One that has failed is closed when its time is over, though somebody had asked to revert.
     is_asked = row.phase is not Phase.FAILED and gate.released_by(session, row.id) is not None
     spec = spec_of(row.spec)
     return isinstance(spec, RevertSpec) and not is_asked and is_over(session, spec)
@@ -212,6 +213,7 @@ def drop_original(session: Session, row: WorkflowRow, is_stopping: Callable[[], 
     spool.forget(row)
     identity, is_maria = row.shadow_identity or "", is_mariadb(session)
     place = (row.source_schema, row.shadow_table)
+    # A DROP of a large table holds up the server; of an empty one it does not.
     if not empty(session, *place, identity, is_mariadb=is_maria, is_stopping=is_stopping):
         return False
     reach("revert.emptied")
