@@ -127,7 +127,7 @@ class _Run:
         finally:
             self.jobs.stop([thread])
         if self.error is not None:
-            heed_signal(self.error, check)
+            heed_signal(self.error, check, self.jobs.jvm)
             raise _ours(self.error)
         return self.answers
 

@@ -23,7 +23,7 @@ from vreplication.rowcopy.chunker import Terms, copy_split
 from vreplication.rowcopy.job import CopyJob, SplitResult
 from vreplication.schema.model import TableMapping
 from vreplication.settings import MOST_PARALLELISM, Pace, Tuning
-from vreplication.spark.jobs import Jobs, first_line, heed_signal
+from vreplication.spark.jobs import Jobs, first_line, heed_signal, text_of
 from vreplication.spark.start import MAX_FAILURES
 from vreplication.state import ledger
 from vreplication.state.lease import Lease
@@ -124,7 +124,7 @@ class _Crew:
             raise
 
     def _fail(self, on_tick: Callable[[], None]) -> None:
-        heed_signal(self.errors[0], on_tick)
+        heed_signal(self.errors[0], on_tick, self.jobs.jvm)
         raise _unwrapped(self.errors[0])
 
     def _wait(self, on_tick: Callable[[], None], tick_seconds: float) -> None:
@@ -188,7 +188,7 @@ def _unwrapped(error: BaseException) -> BaseException:
     """Spark wraps what a task raises in text; ours are named in it."""
     if isinstance(error, VReplicationError) or not isinstance(error, Exception):
         return error
-    text = str(error)
+    text = text_of(error)
     found = re.search(r"vreplication\.(?:errors|mysql\.session)\.(\w+): (.*)", text)
     if found:
         kind = ConnectionLost if found[1] == ConnectionLost.__name__ else Transient

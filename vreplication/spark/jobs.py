@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from subprocess import Popen
 from typing import Any
 
 from vreplication.clock import check_for
@@ -20,6 +21,9 @@ from vreplication.settings import SIGNAL_SECONDS
 
 STOP_SECONDS = 15.0
 _AGAIN_SECONDS = 0.2
+_JVM_END_SECONDS = 30.0
+_GONE = "Spark's JVM has gone"
+_ENDING = ("SparkContext was shut down", "stopped SparkContext", "Answer from Java side is empty", _GONE)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -52,6 +56,11 @@ class Jobs:
         found: list[Any] = self.context.parallelize(items, len(items)).map(work).collect()
         return found
 
+    @property
+    def jvm(self) -> Popen[bytes] | None:
+        """Spark's process; None where another started it."""
+        return getattr(getattr(self.context, "_gateway", None), "proc", None)
+
     def stop(self, threads: Iterable[threading.Thread]) -> None:
         """Cancel what runs and wait for it."""
         self.stopping.set()
@@ -64,12 +73,35 @@ class Jobs:
                 thread.join(_AGAIN_SECONDS)
 
 
-def heed_signal(error: BaseException, check: Callable[[], None]) -> None:
-    """A failure of Spark's is an interrupt when the signal that ended its processes reaches us, too: `check` raises."""
-    if not isinstance(error, VReplicationError):
-        check_for(check, SIGNAL_SECONDS)
+def heed_signal(error: BaseException, check: Callable[[], None], jvm: Popen[bytes] | None = None) -> None:
+    """A failure of Spark's is an interrupt when the signal that ended its processes reaches us, too: `check` raises.
+
+    jvm: Spark's process, where it is a child of ours: one that ends takes its time, and a signal may be as late.
+    """
+    if isinstance(error, VReplicationError):
+        return
+    until = time.monotonic() + _JVM_END_SECONDS
+    # Asked once: a JVM that takes connections and does not answer would hold us.
+    ending = jvm if jvm is not None and jvm.poll() is None and _says_it_ends(error) else None
+    while ending is not None and ending.poll() is None and time.monotonic() < until:
+        check_for(check, _AGAIN_SECONDS)
+    check_for(check, SIGNAL_SECONDS)
+
+
+def _says_it_ends(error: BaseException) -> bool:
+    """It is being stopped, or cannot answer any more."""
+    said = text_of(error)
+    return isinstance(error, ConnectionError | EOFError) or any(part in said for part in _ENDING)
 
 
 def first_line(error: BaseException) -> str:
     """Of what Spark says, which is a page."""
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return next((line.strip() for line in text_of(error).splitlines() if line.strip()), type(error).__name__)
+
+
+def text_of(error: BaseException) -> str:
+    """What it says. The text of an error in the JVM is asked of the JVM, which may have gone."""
+    try:
+        return str(error)
+    except Exception:
+        return f"{_GONE}: {getattr(error, 'errmsg', type(error).__name__)}"

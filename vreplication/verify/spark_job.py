@@ -113,7 +113,7 @@ class _Crew:
         except Empty:
             return
         if isinstance(found, BaseException):
-            heed_signal(found, check)
+            heed_signal(found, check, self.jobs.jvm)
             raise _unwrapped(found)
         more = [span for answer in found for span in self._one(answer, on_result)]
         with self.turn:
