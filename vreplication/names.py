@@ -41,6 +41,27 @@ def side_table(table: str, workflow: str) -> str:
     return _after(table, f"__vr_dup_{_digest(workflow)[:6]}")
 
 
+def stand_in(table: str, workflow: str) -> str:
+    """Name of the table that rows are copied to first (schema/stand_in.py)."""
+    return _after(table, f"__vr_tmp_{_digest(workflow)[:6]}")
+
+
+def stood_in(table: str, workflow: str) -> str:
+    """The stand-in's name while it hands its rows over: nobody writes to a table of this name."""
+    return _after(table, f"__vr_out_{_digest(workflow)[:6]}")
+
+
+def is_stood_in(table: str) -> bool:
+    """True for a name that `stood_in` gives, in any case."""
+    return re.search(r"__vr_out_[0-9a-f]{6}$", table.lower()) is not None
+
+
+def is_handed_over(old: str, new: str) -> bool:
+    """True for the two names that `stand_in` and `stood_in` give for one table and workflow, in any case."""
+    found = re.search(r"__vr_tmp_([0-9a-f]{6})$", old.lower())
+    return found is not None and new.lower().endswith(f"__vr_out_{found[1]}")
+
+
 def touched_table(workflow: str) -> str:
     return f"touched_{_digest(workflow)}"
 
@@ -75,9 +96,14 @@ def is_shadow(table: str) -> bool:
     return table.lower().endswith("__vr_new")
 
 
+def is_copy(table: str) -> bool:
+    """True for a name of `shadow_table` or the stand-in's: of no use to anybody without its workflow."""
+    return re.search(r"__vr_(new|(tmp|out)_[0-9a-f]{6})$", table) is not None
+
+
 def is_ours(table: str) -> bool:
-    """True for a name that `shadow_table`, `retired_table`, `full_copy` or `side_table` gives."""
-    return re.search(r"__vr_(new|(old|all|dup)_[0-9a-f]{6})$", table) is not None
+    """True for a name that `shadow_table`, `retired_table`, `full_copy`, `side_table` or the stand-in's gives."""
+    return re.search(r"__vr_(new|(old|all|dup|tmp|out)_[0-9a-f]{6})$", table) is not None
 
 
 DENIED_EVENTS = ("INSERT", "UPDATE", "DELETE")

@@ -62,6 +62,8 @@ GATE_BACKLOG_CHANGES = 1_000
 MAX_CHUNK_ROWS = 65_535
 """SHOW WARNINGS holds no more than this many, and each must be read (docs/correctness.md)."""
 MOST_PARALLELISM = 64
+MOST_COUNTED = 1_000_000_000_000
+"""Of limits that count rows or entries: above it they would not fit, and never hold."""
 AHEAD_ROWS = 100_000
 """Smaller tables are copied in less than a second, whoever does it, and verifying them waits for Spark anyway."""
 LEAST_CHUNK_MILLIS, MOST_CHUNK_MILLIS = 10, 60_000

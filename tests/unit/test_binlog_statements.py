@@ -132,8 +132,28 @@ PASSES = [
     "SET STATEMENT a=1 FOR ALTER TABLE other COMMENT 'orders'",
     "CREATE SEQUENCE s",
     "/*!40000 ALTER TABLE `other` DISABLE KEYS */",
+    "ALTER TABLE `/*!a` COMMENT 'of orders /*M!'",
     "SET PASSWORD FOR orders = 'x'",
 ]
+
+
+@pytest.mark.parametrize(
+    ("sql", "kind"),
+    [
+        ("RENAME TABLE `shop`.`orders__vr_tmp_0a1b2c` TO `shop`.`orders__vr_out_0a1b2c`", Kind.PASS),
+        ("RENAME TABLE `shop`.`orders__vr_tmp_0a1b2c` TO `shop`.`orders__vr_out_0a1b2d`", Kind.STOP),
+        ("RENAME TABLE `shop`.`orders__vr_tmp_0a1b2c` TO `shop`.`x`", Kind.STOP),
+        ("TRUNCATE `shop`.`orders__vr_tmp_0a1b2c`", Kind.STOP),
+        (
+            "ALTER TABLE `shop`.`orders__vr_out_0a1b2c` EXCHANGE PARTITION p WITH TABLE `shop`.`orders__vr_new`",
+            Kind.PASS,
+        ),
+        ("ALTER TABLE `shop`.`x` EXCHANGE PARTITION p WITH TABLE `shop`.`orders__vr_new`", Kind.STOP),
+    ],
+)
+def test_what_a_stand_in_does(sql: str, kind: Kind) -> None:
+    watched = frozenset({("shop", "orders"), ("shop", "orders__vr_new"), ("shop", "orders__vr_tmp_0a1b2c")})
+    assert read(sql, watched=watched).kind is kind
 
 
 @pytest.mark.parametrize(
@@ -275,6 +295,8 @@ STOPS = [
     "/*!100100 FLUSH TABLES */ DELETE FROM other",
     "/*M! COMMIT */",
     "ALTER TABLE größe ADD c INT",
+    "DROP TABLE `/*M!a`, `b*/`, orders",
+    "ALTER TABLE `a/*!80000 b` COMMENT '*/' RENAME orders",
 ]
 
 

@@ -12,9 +12,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from vreplication.binlog.control import Query
-from vreplication.binlog.grammar import FIRST_WORDS, NOT_A_TABLE, PASS, Meaning, Names, StatementReader, cut
+from vreplication.binlog.grammar import (
+    FIRST_WORDS,
+    NOT_A_TABLE,
+    PASS,
+    Meaning,
+    Names,
+    StatementReader,
+    cut,
+    has_version_comment,
+)
 from vreplication.mysql.remark import is_of_keys
-from vreplication.mysql.text import Token, Unreadable, has_opened_comment
+from vreplication.mysql.text import Token, Unreadable
 
 _OF_SESSION = ("sql_mode", "flags", "time_zone", "explicit_timestamps", "utf8mb4")
 _SENT = {"CREATE", "ALTER", "DROP", "RENAME", "TRUNCATE"}
@@ -54,12 +63,12 @@ def definition(query: Query, codec: str | None) -> Definition | None:
 def _definition(query: Query, codec: str | None) -> Definition | None:
     try:
         sql = query.text.decode(codec or "ascii")
-        found = cut(sql, query)
+        found, has_comment = cut(sql, query), has_version_comment(sql, query)
     except (Unreadable, UnicodeDecodeError):
         return _unreadable_definition(query)
     if is_of_keys(sql):
         return None
-    return _Names(found, query.schema, frozenset(), has_opened_comment(sql)).definition(sql, query.schema)
+    return _Names(found, query.schema, frozenset(), has_comment).definition(sql, query.schema)
 
 
 def without_settings(cut: list[Token]) -> list[Token]:

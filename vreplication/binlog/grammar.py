@@ -8,14 +8,14 @@ any table.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from vreplication.binlog.control import Query
 from vreplication.mysql.server import Xid
-from vreplication.mysql.text import Token, tokens
-from vreplication.names import is_deny_trigger, is_moved_key, is_ours, is_shadow
+from vreplication.mysql.text import Token, has_opened_comment, tokens
+from vreplication.names import is_deny_trigger, is_handed_over, is_moved_key, is_ours, is_shadow, is_stood_in
 
 ANSI_QUOTES = 1 << 2
 
@@ -111,13 +111,21 @@ _ROW_FORMAT = "Have every client write in row format (binlog_format=ROW); then c
 FIRST_WORDS = re.compile(rb"\s*([A-Za-z]+)\s+(?:(?:LOCAL|NO_WRITE_TO_BINLOG)\s+)?([A-Za-z]*)", re.I)
 
 
-def cut(sql: str, query: Query) -> list[Token]:
-    """Tokens, read under the session's sql_mode. Raises Unreadable."""
-    return tokens(
-        sql,
-        ansi_quotes=bool(query.sql_mode & ANSI_QUOTES),
-        backslash_escapes=not query.sql_mode & NO_BACKSLASH_ESCAPES,
-    )
+def cut(sql: str, query: Query, skipped: Sequence[re.Pattern[str]] = ()) -> list[Token]:
+    """Tokens, read under the session's sql_mode. skipped: as of `tokens`. Raises Unreadable."""
+    return tokens(sql, skipped=skipped, **_mode(query))
+
+
+def has_version_comment(sql: str, query: Query, skipped: Sequence[re.Pattern[str]] = ()) -> bool:
+    """As `cut`."""
+    return has_opened_comment(sql, skipped=skipped, **_mode(query))
+
+
+def _mode(query: Query) -> dict[str, bool]:
+    return {
+        "ansi_quotes": bool(query.sql_mode & ANSI_QUOTES),
+        "backslash_escapes": not query.sql_mode & NO_BACKSLASH_ESCAPES,
+    }
 
 
 def is_harmless(verb: str, follows: str) -> bool:
@@ -281,7 +289,7 @@ class StatementReader:
             return self._unless_ours(f"{verb} TABLE", self._all_names(at))
         if verb == "CREATE":
             return self._create(at)
-        if self._sets_counter_only(at) or self._moves_keys(at):
+        if self._sets_counter_only(at) or self._moves_keys(at) or self._hands_rows_over(at):
             return PASS
         return self._unless_ours("ALTER TABLE", [self._name(at)[0], *self._other_tables(at)])
 
@@ -308,6 +316,15 @@ class StatementReader:
         is_followed = table in self.watched and not (table and is_shadow(table[1]))
         clauses = _clauses(self.cut[end:])
         return not is_followed and all(map(_is_of_keys, clauses)) and any(map(_has_moved_key, clauses))
+
+    def _hands_rows_over(self, at: int) -> bool:
+        """What a workflow does with its own stand-in, while nobody writes to either table (schema/stand_in.py)."""
+        (table, end) = self._name(at)
+        words = [token.value.upper() for token in self.cut[end : end + 5]]
+        is_exchange = words[:2] == ["EXCHANGE", "PARTITION"] and words[3:] == ["WITH", "TABLE"]
+        (other, behind) = self._name(end + 5)
+        are_ours = table and other and is_stood_in(table[1]) and is_shadow(other[1])
+        return bool(is_exchange and are_ours) and behind == len(self.cut)
 
     def _create(self, at: int) -> Meaning:
         """CREATE TABLE IF NOT EXISTS of a table that is there does nothing."""
@@ -344,18 +361,22 @@ class StatementReader:
     def _renamed(self, at: int) -> Iterator[tuple[str, str] | None]:
         """As `_all_names`, but for a table that moves and gets its name: that is how its stream's log begins.
 
-        By then no table has that name; where one had it, the log shows first how it lost it.
+        By then no table has that name; where one had it, the log shows first how it lost it. And but for a stand-in
+        that hands its rows over.
         """
         while at < len(self.cut):
             old, behind = self._name(at)
             new, end = self._name(behind + 1) if self._is(behind, "TO") else (None, behind)
-            if old and new and new[0] == old[0] and is_shadow(old[1]) and old not in self.watched:
+            if old and new and new[0] == old[0] and self._is_apart(old, new):
                 at = end
             elif old:
                 yield old
                 at = behind
             else:
                 at += 1
+
+    def _is_apart(self, old: tuple[str, str], new: tuple[str, str]) -> bool:
+        return (is_shadow(old[1]) and old not in self.watched) or is_handed_over(old[1], new[1])
 
     def _names_behind(self, word: str) -> list[tuple[str, str] | None]:
         found = [self._name(i + 1)[0] for i, token in enumerate(self.cut) if token.is_word(word)]

@@ -28,6 +28,7 @@ class OpenGroup:
         "handed",
         "has_begun",
         "is_others",
+        "is_padding",
         "is_split",
         "is_tentative",
         "items",
@@ -54,7 +55,7 @@ class OpenGroup:
         self.items: list[Any] = []
         self.nbytes = 0
         self.handed = 0
-        self.is_split = self.is_others = False
+        self.is_split = self.is_others = self.is_padding = False
         self.keep: int | None = None
         self.savepoints: dict[str, int] = {}
 
@@ -107,6 +108,7 @@ class OpenGroup:
 
     def set_savepoint(self, name: str) -> None:
         """A name that is set again counts from its new place."""
+        # Servers take a savepoint's name for the same in either case.
         self.savepoints[name.lower()] = self.handed + len(self.items)
 
     def roll_back_to(self, name: str) -> None:

@@ -54,7 +54,7 @@ def begin(session: Session, is_mariadb: bool, commit: Callable[[], object] = lam
         return _mariadb_begin(session)
     place = current(session, is_mariadb)
     commit()
-    return replace(place, gtids=_executed(session, is_mariadb))
+    return replace(place, gtids=executed(session, is_mariadb))
 
 
 def _mariadb_begin(session: Session) -> Position:
@@ -63,18 +63,19 @@ def _mariadb_begin(session: Session) -> Position:
     Under writes too heavy for that, what follows the place is among the GTIDs: a dump from there is asked for by GTID.
     """
     for _ in range(_TRIES):
-        before, place, gtids = _executed(session, True), current(session, True), _executed(session, True)
+        before, place, gtids = executed(session, True), current(session, True), executed(session, True)
         if before == gtids:
             break
     return replace(place, gtids=gtids)
 
 
-def _executed(session: Session, is_mariadb: bool) -> Gtids | None:
+def executed(session: Session, is_mariadb: bool) -> Gtids | None:
+    """What stands in the log; None: it does not name all of its transactions, or is empty."""
     if is_mariadb:
         return parse(str(session.value("SELECT @@global.gtid_binlog_pos")))
-    mode, executed = session.rows("SELECT @@global.gtid_mode, @@global.gtid_executed")[0]
+    mode, found = session.rows("SELECT @@global.gtid_mode, @@global.gtid_executed")[0]
     # In the permissive modes transactions without a name stand among the others, and no set tells of those.
-    return parse(str(executed)) if str(mode) == "ON" else None
+    return parse(str(found)) if str(mode) == "ON" else None
 
 
 class Standing(Enum):

@@ -108,6 +108,7 @@ class Reader:
         try:
             yield from self._items(packets)
         except LogReplaced:
+            # Not to be asked for by GTID instead, which would take what is new for what was read.
             raise
         except (SourceChanged, Damaged) as error:
             if not self._track.is_proven:
@@ -218,6 +219,8 @@ class Reader:
             return
         group = self._current()
         try:
+            if group.is_padding and decoder.watch.is_padding_unsafe:
+                raise _padded(decoder.watch)
             group.add_rows(decoder.decode, event.type, body)
         except SourceChanged as error:
             self._stop_owner(decoder.watch, error)
@@ -290,8 +293,12 @@ class Reader:
         if self._group is not None and control.is_begin(event):
             # Nearly always.
             self._group.has_begun = True
+            self._group.is_padding = control.is_padding(event)
             return
         query = control.query(event)
+        if self._group is not None and query.sql_mode & control.PAD_CHAR_TO_FULL_LENGTH:
+            # Of a branch (XA START), and of a savepoint: MySQL tells it with every statement in the log.
+            self._group.is_padding = True
         found = self._meaning(query, self._guarded)
         if found.kind is Kind.STOP:
             found = self._for_the_others(query, found)
@@ -330,6 +337,7 @@ class Reader:
             tables = frozenset().union(*(each.tables for each in self._followings.values()))
             raise SourceChanged(_stop_text(found.why, tables), cure=found.cure)
         if kind in (Kind.BEGIN, Kind.XA_START):
+            # MariaDB names the branch in the GTID event, MySQL by XA START.
             group.has_begun, group.xid = True, found.xid or group.xid
         elif kind is Kind.SAVEPOINT:
             group.set_savepoint(found.name)
@@ -351,6 +359,15 @@ class Reader:
 
     def _incident(self, event: Event) -> None:
         raise SourceChanged("The server tells that events are missing in its binary log (INCIDENT).")
+
+
+def _padded(watch: Watch) -> SourceChanged:
+    # REPLACE would take the other row out, and nothing would tell.
+    return SourceChanged(
+        f"A session with the SQL mode PAD_CHAR_TO_FULL_LENGTH has written to {watch.schema}.{watch.table}, which has a"
+        " unique key over an expression of a CHAR: rows that differ for it may be one for others.",
+        cure="Let no session have that mode while the table is changed, and start again.",
+    )
 
 
 def _stop_text(why: str, tables: Names) -> str:

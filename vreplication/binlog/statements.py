@@ -21,10 +21,11 @@ from vreplication.binlog.grammar import (
     StatementReader,
     cut,
     folded,
+    has_version_comment,
     is_harmless,
     stop,
 )
-from vreplication.mysql.text import Unreadable, has_opened_comment
+from vreplication.mysql.text import Unreadable
 
 _MARIADB_COMMENT = re.compile(r"/\*(?=M!)")
 _LATER_COMMENT = re.compile(r"/\*(?=!(?:\d{6}|50[7-9]\d\d|5[1-9]\d{3}|[6-9]\d{4}))")
@@ -49,24 +50,25 @@ def meaning(query: Query, codec: str | None, watched: Names) -> Meaning:
 
 def _of_text(sql: str, query: Query, watched: Names) -> Meaning:
     """Of every way to read it, when all mean the same. Raises Unreadable."""
-    found = [_of_reading(text, query, watched) for text in _readings(sql)]
+    found = [_of_reading(text, skipped, query, watched) for text, skipped in _readings(sql)]
     odd = stop("a statement that servers read differently")
     return next((m for m in found if m.kind is Kind.STOP), found[0] if found.count(found[0]) == len(found) else odd)
 
 
-def _readings(sql: str) -> list[str]:
+def _readings(sql: str) -> list[tuple[str, tuple[re.Pattern[str], ...]]]:
     """With the comments opened or not that some server skips; white space beyond ASCII is a letter to UTF-8 clients."""
-    found = [sql]
-    if has_opened_comment(sql):
-        for pattern in (_MARIADB_COMMENT, _LATER_COMMENT):
-            found += [pattern.sub("/* ", text) for text in found]
+    texts = [sql]
     if _FOREIGN_SPACE.search(sql):
-        found += [_FOREIGN_SPACE.sub(" ", text) for text in found]
-    return list(dict.fromkeys(found))
+        texts.append(_FOREIGN_SPACE.sub(" ", sql))
+    some: list[tuple[re.Pattern[str], ...]] = [()]
+    for pattern in filter(lambda each: each.search(sql), (_MARIADB_COMMENT, _LATER_COMMENT)):
+        some += [(*each, pattern) for each in some]
+    return [(text, each) for text in texts for each in some]
 
 
-def _of_reading(sql: str, query: Query, watched: Names) -> Meaning:
-    return StatementReader(cut(sql, query), query.schema, watched, has_opened_comment(sql)).meaning(sql)
+def _of_reading(sql: str, skipped: tuple[re.Pattern[str], ...], query: Query, watched: Names) -> Meaning:
+    found = cut(sql, query, skipped)
+    return StatementReader(found, query.schema, watched, has_version_comment(sql, query, skipped)).meaning(sql)
 
 
 def _of_unreadable(raw: bytes, watched: Names) -> Meaning:

@@ -55,6 +55,7 @@ class Watch:
     columns: all columns of the table by ordinal (generated and invisible ones are in the row image too).
     hidden: columns behind those that no schema shows: MariaDB has one for each UNIQUE key by hash (BIGINT).
     unsent: ordinals that nobody asks for and that may be generated, which the log alone does not tell.
+    is_padding_unsafe: a row that was written under PAD_CHAR_TO_FULL_LENGTH may be the same as another one for us.
     """
 
     number: int
@@ -64,6 +65,7 @@ class Watch:
     codec: Codec
     hidden: int = 0
     unsent: frozenset[int] = frozenset()
+    is_padding_unsafe: bool = False
 
     @property
     def is_ours(self) -> bool:

@@ -53,7 +53,9 @@ def _is_number(text: str) -> bool:
 
 def history_list(session: Session) -> int:
     """Length of InnoDB's history list: what purge has not come to. Raises SqlError where it is not told."""
-    sql = "SELECT COUNT, STATUS FROM information_schema.INNODB_METRICS WHERE NAME='trx_rseg_history_len'"
+    # MySQL says `enabled` there, MariaDB 1.
+    is_on = "ENABLED" if is_mariadb(session) else "STATUS"
+    sql = f"SELECT `COUNT`, {is_on} FROM information_schema.INNODB_METRICS WHERE NAME='trx_rseg_history_len'"
     row = session.row(sql)
     # A metric that is switched off says 0, which would be taken for an empty list.
     if row is None or str(row[1]).lower() not in ("enabled", "1"):

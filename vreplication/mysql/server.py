@@ -23,7 +23,7 @@ ASKED = frozenset(
         "log_bin", "log_bin_basename", "log_bin_compress", "log_replica_updates", "log_slave_updates",
         "lower_case_table_names", "max_allowed_packet", "max_write_lock_count", "pid_file", "port", "read_only",
         "server_id", "server_uuid", "sql_mode", "super_read_only", "system_time_zone", "time_zone", "version",
-        "sql_require_primary_key", "wsrep_on",
+        "sql_require_primary_key", "thread_pool_size", "wsrep_on",
     }
 )  # fmt: skip
 """The settings that somebody here wants to know: a server has hundreds, and to read all of them takes milliseconds."""

@@ -46,7 +46,18 @@ _FIXED = (
 )
 """Session variables that change what our statements do, on either server. DEFAULT: what the server's own sessions have,
 for generated columns are computed by them."""
-_FIXED_MARIADB = ("max_statement_time=0", "tx_read_only=0", "check_constraint_checks=1", "sql_if_exists=0")
+_FIXED_MARIADB = (
+    "max_statement_time=0",
+    "tx_read_only=0",
+    "check_constraint_checks=1",
+    "sql_if_exists=0",
+    # On by default since 11.6, also under READ COMMITTED: INSERT … SELECT fails as soon as it meets a row that
+    # catch-up has written since the statement began.
+    "innodb_snapshot_isolation=0",
+    # INSERT IGNORE tells of each row that it leaves out, and what it tells is counted (rowcopy/warned.py).
+    "note_verbosity='basic'",
+    "old_mode=TRIM(BOTH ',' FROM REPLACE(CONCAT(',',@@old_mode,','),',NO_DUP_KEY_WARNINGS_WITH_IGNORE,',','))",
+)
 _FIXED_MYSQL = (
     "max_execution_time=0",
     "transaction_read_only=0",
@@ -61,7 +72,8 @@ _LOST = frozenset(
     {2002, 2003, 2006, 2013, 2014, 2055, 1053, 1077, 1079, 1158, 1159, 1160, 1161, 1927, 4031, 3168, 3169, 0}
 )
 # Too many connections, or transactions (1040, 1203, 1637), are a matter of time.
-_RETRY = frozenset({1040, 1203, 1637, 3572, 1020})
+_RETRY = frozenset({1040, 1203, 1637, 3572})
+_AGAIN = frozenset({1205, 1213, 1020})
 _LOGIN = frozenset({1044, 1045, 1049, 1130, 1698, 1251, 2059})
 _LOGIN_SECONDS = 10.0
 _URL_CURE = "Check its host, user and password: what is in them cannot be sent."
@@ -101,6 +113,7 @@ def _column(data: bytes, encoding: str) -> Any:
 
 DUPLICATE = 1062
 """Code of a SqlError: a row with that key is there already."""
+NO_SUCH_TABLE, NO_SUCH_SCHEMA = 1146, 1049
 
 
 class SqlError(Terminal):
@@ -110,9 +123,17 @@ class SqlError(Terminal):
         super().__init__(message, cure=cure)
         self.code = code
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild, (self.message, self.cure, self.code))
+
+
+def _rebuild(message: str, cure: str, code: int) -> SqlError:
+    """Spark pickles what its tasks raise."""
+    return SqlError(message, cure=cure, code=code)
+
 
 class LockWait(Transient):
-    """1205 or 1213: the whole transaction is to be done again."""
+    """1205, 1213 or 1020 (a row has changed since): the whole transaction is to be done again."""
 
 
 class ConnectionLost(Transient):
@@ -449,7 +470,7 @@ def _translate(error: pymysql.err.Error, sql: str) -> VReplicationError:
         )
     if isinstance(cause := getattr(error, "original_exception", None), ssl.SSLCertVerificationError):
         return Refused(f"The server's certificate was not accepted: {cause.verify_message}.", cure=_TLS_CURE)
-    if code in (1205, 1213):
+    if code in _AGAIN:
         return LockWait(f"{words} ({code})")
     if isinstance(error, pymysql.err.InterfaceError) or code in _LOST or (code in _RETRY and sql == "connect"):
         return ConnectionLost(f"The connection to the server was lost: {words} ({code}).")

@@ -8,7 +8,7 @@ refused instead of guessed at.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -55,9 +55,11 @@ class Token:
         return self.kind in ("word", "quoted")
 
 
-def tokens(sql: str, *, ansi_quotes: bool = False, backslash_escapes: bool = True) -> list[Token]:
-    """Cut `sql` into tokens. Raises Unreadable."""
-    return list(_Scanner(sql, ansi_quotes, backslash_escapes).run())
+def tokens(
+    sql: str, *, ansi_quotes: bool = False, backslash_escapes: bool = True, skipped: Sequence[re.Pattern[str]] = ()
+) -> list[Token]:
+    """Cut `sql` into tokens. skipped: opened comments that the server passes over, by beginning. Raises Unreadable."""
+    return list(_Scanner(sql, ansi_quotes, backslash_escapes, skipped).run())
 
 
 def scan(sql: str) -> Iterator[Token]:
@@ -65,18 +67,31 @@ def scan(sql: str) -> Iterator[Token]:
     return _Scanner(sql, ansi_quotes=False, backslash_escapes=True).run()
 
 
-def has_opened_comment(sql: str) -> bool:
-    """True when the text may hold a `/*! … */`, which a server executes or skips by its version."""
-    return _OPENED.search(sql) is not None
+def has_opened_comment(
+    sql: str, *, ansi_quotes: bool = False, backslash_escapes: bool = True, skipped: Sequence[re.Pattern[str]] = ()
+) -> bool:
+    """True when it holds a `/*! … */`, which a server executes or skips by its version; what is in quotes is none.
+
+    As for `tokens`. Raises Unreadable.
+    """
+    if _OPENED.search(sql) is None:
+        return False
+    scanner = _Scanner(sql, ansi_quotes, backslash_escapes, skipped)
+    for _ in scanner.run():
+        pass
+    return scanner.has_opened
 
 
 class _Scanner:
     """One pass over a text."""
 
-    def __init__(self, sql: str, ansi_quotes: bool, backslash_escapes: bool) -> None:
+    def __init__(
+        self, sql: str, ansi_quotes: bool, backslash_escapes: bool, skipped: Sequence[re.Pattern[str]] = ()
+    ) -> None:
         self.sql = sql
         self.at = 0
         self.depth = 0
+        self.skipped, self.has_opened = skipped, False
         self.found: list[Token] = []
         self.name_quotes = '`"' if ansi_quotes else "`"
         self.escapes = backslash_escapes
@@ -95,8 +110,9 @@ class _Scanner:
             if match := pattern.match(self.sql, self.at):
                 self.at = match.end()
                 return True
-        if match := _OPENED.match(self.sql, self.at):
-            self.depth += 1
+        match = _OPENED.match(self.sql, self.at)
+        if match and not any(each.match(self.sql, self.at) for each in self.skipped):
+            self.depth, self.has_opened = self.depth + 1, True
             self.at = match.end()
             return True
         return self._skip_block()

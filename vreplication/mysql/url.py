@@ -103,6 +103,12 @@ def _build(url: Any) -> SourceUrl:
     unknown = sorted(set(query) - set(_TLS))
     if unknown:
         raise Refused(f"The source's URL has unknown options: {', '.join(unknown)}.", cure=f"Known: {', '.join(_TLS)}.")
+    if dict(map(_tls_argument, query.items())).get("ssl_verify_identity") and not query.get("ssl_ca"):
+        # PyMySQL takes any host's certificate then.
+        raise Refused(
+            "The source's URL asks for ssl_verify_identity without ssl_ca: no host's name would be checked.",
+            cure="Add ssl_ca with the file of the authority, or of the system's (/etc/ssl/certs/ca-certificates.crt).",
+        )
     return SourceUrl(
         host=url.host or "",
         port=url.port or 3306,
