@@ -104,6 +104,12 @@ def test_unset_charsets_are_those_of_the_source(pair: Pair) -> None:
     assert found.changes == ()
 
 
+def test_the_default_of_columns_to_come_is_that_of_the_source(pair: Pair) -> None:
+    """MySQL does not write it, and it is another one on MariaDB 11.8 (character_set_collations)."""
+    source, target, _ = made(pair, "(id INT PRIMARY KEY) CHARACTER SET utf8mb3 COLLATE utf8mb3_general_ci")
+    assert source.collation == target.collation == "utf8mb3_general_ci"
+
+
 @pytest.mark.parametrize("pair", ["mysql-mysql"], indirect=True)
 def test_check_names_follow_the_table(pair: Pair) -> None:
     _, target, found = made(pair, "(id INT PRIMARY KEY, a INT CHECK (a > 1), CONSTRAINT own CHECK (id > 0))")
@@ -180,7 +186,17 @@ def test_what_mariadb_does_not_have(pair: Pair) -> None:
 def test_what_mysql_does_not_have(pair: Pair) -> None:
     pair.source.admin.execute_raw("CREATE SEQUENCE numbers")
     _refused_one_by_one(pair, TO_MYSQL)
+    if pair.source.admin.row("SHOW COLLATION LIKE 'utf8mb4_0900_ai_ci'"):
+        _refused_one_by_one(pair, {"(col VARCHAR(9) COLLATE utf8mb4_0900_ai_ci PRIMARY KEY)": "does not tell"})
     pair.source.admin.execute_raw("DROP SEQUENCE numbers")
+
+
+@pytest.mark.parametrize("pair", ["mariadb-mariadb"], indirect=True)
+def test_a_sequence_that_would_begin_anew(pair: Pair) -> None:
+    """The default names it with its schema: one that is there on the target would give out numbers that are taken."""
+    pair.source.admin.execute_raw("CREATE SEQUENCE numbers")
+    _refused_one_by_one(pair, {"(id INT PRIMARY KEY DEFAULT nextval(numbers), v VARCHAR(9) DEFAULT 'a')": "sequence"})
+    carried(pair, "(id INT PRIMARY KEY, v VARCHAR(9) DEFAULT 'nextval')")
 
 
 def _refused_one_by_one(pair: Pair, cases: dict[str, str]) -> None:
@@ -197,10 +213,12 @@ def test_what_is_written_otherwise_is_told(pair: Pair) -> None:
         "(id INT PRIMARY KEY, a INT, KEY k (a) INVISIBLE)": ("IGNORED",),
         "(id INT PRIMARY KEY, a INT, b INT AS (a + 1) STORED NOT NULL)": ("Column b: NOT NULL",),
         "(id INT PRIMARY KEY, CONSTRAINT c CHECK (id > 1) NOT ENFORCED)": ("NOT ENFORCED",),
+        "(id INT PRIMARY KEY, p POINT)": ("latitude first",),
         "(id INT PRIMARY KEY) COLLATE utf8mb4_0900_ai_ci COMPRESSION='zlib'": ("utf8mb4_0900_ai_ci", "COMPRESSION"),
     }
     to_mysql = {
         "(id INT(5) PRIMARY KEY, a INT)": ("int(5)",),
+        "(id INT PRIMARY KEY, g GEOMETRY)": ("latitude first",),
         "(id INT PRIMARY KEY, a INT CHECK (a > id))": ("Column a: its CHECK",),
         "(id INT PRIMARY KEY, a INT, CHECK (a > 1), KEY k (a) IGNORED)": ("Key k", "CONSTRAINT_1"),
         "(id INT PRIMARY KEY) PAGE_CHECKSUM=1": ("PAGE_CHECKSUM",),

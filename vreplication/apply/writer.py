@@ -19,7 +19,7 @@ from vreplication.clock import SYSTEM
 from vreplication.errors import BadValue, Transient
 from vreplication.mysql import values
 from vreplication.mysql.quoting import ident, idents, qualified
-from vreplication.mysql.session import DUPLICATE, LockWait, Session, SqlError
+from vreplication.mysql.session import DUPLICATE, NO_SUCH_SCHEMA, NO_SUCH_TABLE, LockWait, Session, SqlError
 from vreplication.schema.losses import loss
 from vreplication.schema.model import TableMapping
 from vreplication.settings import TABLE_SECONDS
@@ -29,7 +29,7 @@ from vreplication.state.lease import Lease, fence
 _ATTEMPTS = 50
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.001, 0.1
 # No such table, no such schema: no fault of a row's value, so no row is named.
-_GONE = frozenset({1146, 1049})
+_GONE = frozenset({NO_SUCH_TABLE, NO_SUCH_SCHEMA})
 _ROW = re.compile(r"at row (\d+)")
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from vreplication.planning import forcing, privileges, server_checks, space, table_checks
 from vreplication.planning.facts import Check, Facts, looked, ok
+from vreplication.schema import stand_in
 
 
 def run_checks(facts: Facts, alter: Check) -> tuple[Check, ...]:
@@ -34,6 +35,17 @@ def holds_counter(facts: Facts) -> bool:
     return mode in ("0", "1") and counts
 
 
+def has_stand_in(facts: Facts) -> bool:
+    """Rows go through a table without the counter (schema/stand_in.py): a large table, and cores for several tasks."""
+    # MariaDB sizes its thread pool by its cores, so this tells them unless somebody has set it.
+    cores = int(facts.server.setting("thread_pool_size") or 0) if facts.server.is_mariadb else 0
+    is_large = facts.source.estimated_rows >= stand_in.LEAST_ROWS and facts.spec.tasks > 1
+    is_plain = facts.mapping is not None and not (facts.mapping.may_collide or facts.spec.keeps_one)
+    # On two cores, which Spark and catch-up use as well, it gains little (31.5 and 32.3 s with it, 32.7 without).
+    has_room = is_large and cores >= stand_in.LEAST_CORES
+    return bool(has_room and is_plain and facts.target and stand_in.statement(facts.target, facts.target.name))
+
+
 def may_collide(facts: Facts) -> bool:
     """A unique key is new, and rows are written under it by copy and catch-up."""
     return facts.mapping is not None and facts.mapping.may_collide and not facts.spec.keeps_one
@@ -49,6 +61,11 @@ def copy_path_reason(facts: Facts) -> str:
             " for INSERT … SELECT, which locks the AUTO_INCREMENT counter."
         )
     found = "Rows are copied on the server by INSERT … SELECT, without locks on the source."
+    if has_stand_in(facts):
+        return (
+            f"{found} Tasks insert side by side: into a table without the AUTO_INCREMENT counter, whose rows become the"
+            " new table's in one EXCHANGE PARTITION."
+        )
     if not holds_counter(facts):
         return found
     mode = facts.server.setting("innodb_autoinc_lock_mode")

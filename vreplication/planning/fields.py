@@ -6,10 +6,11 @@ sentence (`Refused`), whichever face it came through.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Annotated, Any, Protocol, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import AfterValidator, BaseModel, ValidationError
 
 from vreplication.errors import Refused
 
@@ -43,6 +44,21 @@ def make_request(model: type[R], given: dict[str, Any]) -> R:
         raise Refused(said(error)) from None
 
 
+_MASTER = re.compile(r"local(\[.+\]|-cluster\[.+\])?|(spark|k8s)://\S+|yarn")
+
+
+def check_master(value: str) -> str:
+    """Of Spark. Raises ValueError, in words for people."""
+    if not _MASTER.fullmatch(value.strip()):
+        raise ValueError(
+            f"{value!r} is no master of Spark: local[*], spark://host:port, k8s://https://host:port or yarn"
+        )
+    return value.strip()
+
+
+SparkMaster = Annotated[str, AfterValidator(check_master)]
+"""A field that says where Spark runs."""
+
 _WRONG = {
     "greater_than_equal": "it has to be at least {ge}",
     "greater_than": "it has to be more than {gt}",
@@ -53,6 +69,7 @@ _WRONG = {
     "int_from_float": _WHOLE,
     "float_type": "it has to be a number",
     "float_parsing": "it has to be a number",
+    "finite_number": "it has to be a number",
     "bool_type": "it has to be true or false",
     "bool_parsing": "it has to be true or false",
     "string_type": "it has to be text",
@@ -61,6 +78,24 @@ _WRONG = {
     "missing": "it is missing",
     "extra_forbidden": "there is no such option",
 }
+
+
+_ENGLISH = {
+    r"Value error, ": "",
+    r"Input should be a valid integer, .*": _WHOLE,
+    r"Input should be a valid number, .*": "it has to be a number",
+    r"Input should be a finite number": "it has to be a number",
+    r"Input should be greater than or equal to (\S+)": r"it has to be at least \1",
+    r"Input should be less than or equal to (\S+)": r"it has to be at most \1",
+    r"Input should be greater than (\S+)": r"it has to be more than \1",
+}
+
+
+def plain(text: str) -> str:
+    """What the command line's parser says, with pydantic's words in it, in ours."""
+    for theirs, ours in _ENGLISH.items():
+        text = re.sub(theirs, ours, text)
+    return text
 
 
 class Wrong(Protocol):

@@ -13,7 +13,7 @@ from vreplication.errors import Refused
 from vreplication.mysql.server import Server, inspect
 from vreplication.mysql.session import Session, SqlError
 from vreplication.planning import forcing, privileges, server_checks, space, strategy, table_checks
-from vreplication.planning.checks import copy_path_reason, holds_counter, may_collide, run_checks
+from vreplication.planning.checks import copy_path_reason, has_stand_in, holds_counter, may_collide, run_checks
 from vreplication.planning.facts import Check, Facts, Verdict, looked, ok, refuse
 from vreplication.planning.spec import Spec
 from vreplication.planning.stages import CUT_OVER, STAGES, Explained, Stage, switched, together
@@ -174,6 +174,11 @@ def check_prepared(session: Session, plan: Plan, target: Table, mapping: TableMa
 def path_of(session: Session, plan: Plan, target: Table, mapping: TableMapping) -> str:
     """The copy path, likewise."""
     return _choose_path(_facts_of(session, plan, target, mapping))
+
+
+def stands_in(session: Session, plan: Plan, target: Table, mapping: TableMapping) -> bool:
+    """Whether rows go through a stand-in, likewise."""
+    return has_stand_in(_facts_of(session, plan, target, mapping))
 
 
 def _facts_of(session: Session, plan: Plan, target: Table, mapping: TableMapping) -> Facts:

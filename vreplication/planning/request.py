@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from vreplication import names
-from vreplication.planning.fields import ask
+from vreplication.planning.fields import SparkMaster, ask
 from vreplication.planning.window import Window
 from vreplication.settings import (
     AUTO_PARALLELISM,
@@ -22,6 +22,7 @@ from vreplication.settings import (
     MAX_APPLY_PARALLELISM,
     MAX_CHUNK_ROWS,
     MOST_CHUNK_MILLIS,
+    MOST_COUNTED,
     MOST_PARALLELISM,
 )
 from vreplication.throttle.reasons import parse_load, parse_places, parse_size
@@ -38,7 +39,8 @@ HELD_BY = (
 class Request(BaseModel):
     """What every kind of workflow may be asked for. `workflow` None: the face makes an id up before it runs."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # inf would be stored as a limit that never holds.
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     workflow: str | None = Field(
         default=None,
@@ -120,6 +122,7 @@ class Request(BaseModel):
     max_history_list: int | None = Field(
         default=None,
         ge=1,
+        le=MOST_COUNTED,
         title="Hold back above this history list (entries)",
         description="Copy nothing while InnoDB's history list is longer.",
         json_schema_extra=ask("rare", metavar="N"),
@@ -168,7 +171,7 @@ class Request(BaseModel):
         description="Connections that apply changes.",
         json_schema_extra=ask("how"),
     )
-    spark_master: str = Field(
+    spark_master: SparkMaster = Field(
         title="Spark master",
         default="local[*]",
         min_length=1,

@@ -15,6 +15,7 @@ from pydantic import Field, field_validator
 from vreplication.errors import Refused
 from vreplication.planning.fields import ask, make_request
 from vreplication.planning.request import Request
+from vreplication.settings import MOST_COUNTED
 
 
 class Spec(Request):
@@ -107,10 +108,17 @@ class Spec(Request):
     force_cutover_max_rows: int = Field(
         default=10_000,
         ge=0,
+        le=MOST_COUNTED,
         title="Spare sessions that changed more than (rows)",
         description="Never end a session whose transaction has changed more rows.",
         json_schema_extra=ask("rare", metavar="N"),
     )
+
+    @field_validator("table")
+    @classmethod
+    def _is_name(cls, value: str) -> str:
+        split_table(value, "")
+        return value
 
     @field_validator("alter", "table")
     @classmethod

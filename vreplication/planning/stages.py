@@ -16,6 +16,7 @@ from vreplication import names
 from vreplication.errors import Refused
 from vreplication.mysql.quoting import ident, idents, qualified
 from vreplication.phases import Phase
+from vreplication.planning.checks import has_stand_in
 from vreplication.planning.facts import Facts
 from vreplication.settings import CUTOVER_DEADLINE_SECONDS, SIDECAR
 
@@ -55,6 +56,8 @@ def shadow_name(facts: Facts) -> str:
 def _prepare(facts: Facts) -> Explained:
     shadow, table = qualified(facts.source.schema, shadow_name(facts)), _both(facts)[1]
     full = (f"CREATE TABLE {_both(facts)[0]} LIKE {shadow}",) if facts.spec.keeps_one else ()
+    if has_stand_in(facts):
+        full = (f"CREATE TABLE {_stand_in(facts)} … PARTITION BY RANGE COLUMNS(…) …",)
     return Explained(
         sentence=f"Install {SIDECAR}, take the lease, make the shadow table, note where the binary log stands.",
         statements=(
@@ -72,6 +75,10 @@ def _both(facts: Facts) -> tuple[str, str]:
     return qualified(schema, written), qualified(schema, facts.source.name)
 
 
+def _stand_in(facts: Facts) -> str:
+    return qualified(facts.source.schema, _of_workflow(facts, names.stand_in))
+
+
 def full_name(facts: Facts) -> str:
     """As `retired_name`."""
     return _of_workflow(facts, names.full_copy)
@@ -79,14 +86,20 @@ def full_name(facts: Facts) -> str:
 
 def _copy(facts: Facts) -> Explained:
     shadow, table = _both(facts)
+    stands_in = has_stand_in(facts)
+    written = _stand_in(facts) if stands_in else shadow
     pairs = facts.mapping.pairs if facts.mapping else ()
     columns = idents(pair.target.name for pair in pairs) or "…"
     values = ",".join(pair.convert.format(ident(pair.source.name)) for pair in pairs) or "…"
     rows = f"about {facts.source.estimated_rows:,} rows"
     if facts.copy_path == "server":
-        statements: tuple[str, ...] = (f"INSERT IGNORE INTO {shadow} ({columns}) SELECT {values} FROM {table} WHERE …",)
+        statements: tuple[str, ...] = (
+            f"INSERT IGNORE INTO {written} ({columns}) SELECT {values} FROM {table} WHERE …",
+        )
     else:
-        statements = (f"SELECT … FROM {table} WHERE …", f"INSERT IGNORE INTO {shadow} ({columns}) VALUES …")
+        statements = (f"SELECT … FROM {table} WHERE …", f"INSERT IGNORE INTO {written} ({columns}) VALUES …")
+    if stands_in:
+        statements += (f"ALTER TABLE … EXCHANGE PARTITION … WITH TABLE {shadow}",)
     if facts.spec.keeps_one:
         new = qualified(facts.source.schema, shadow_name(facts))
         statements += (f"CREATE TRIGGER … ON {shadow} …", f"REPLACE INTO {new} … SELECT … FROM {shadow} WHERE …")

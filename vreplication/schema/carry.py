@@ -200,11 +200,21 @@ class _Carrier:
     def _column(self, column: Column, text: ColumnText) -> tuple[ColumnText, CheckText | None]:
         """And its CHECK, where that has to be the table's."""
         text = _with_charset(column, text)
+        _refuse_sequence(column, text)
         if not self.is_across:
             _refuse_compressed(column, text)
             return text, None
         self._refuse_column(column, text)
+        self._tell_axes(column)
         return self._to_mysql(column, text) if self.source.is_mariadb else (self._to_mariadb(column, text), None)
+
+    def _tell_axes(self, column: Column) -> None:
+        """Both have the same bytes, longitude first; ST_AsText of them is another text (measured)."""
+        if column.data_type in GEOMETRIES:
+            self._told(
+                f"Column {column.name}: of values with a geographic SRID (4326) MySQL's functions take latitude first,"
+                " MariaDB's longitude; the application has to exchange them."
+            )
 
     def _refuse_column(self, column: Column, text: ColumnText) -> None:
         """What the other flavor does not have."""
@@ -229,18 +239,11 @@ class _Carrier:
             raise Refused(
                 f"The generated column {column.name} is JSON, which {flavor} writes otherwise.", cure=CHANGE_IT
             )
-        if column.collation in COLLATIONS_APART and any(
-            k.is_unique and column.name in k.columns for k in self.table.keys
-        ):
+        if _is_apart(column.collation) and any(k.is_unique and column.name in k.columns for k in self.table.keys):
             raise Refused(
                 f"Column {column.name} is in a unique key, and {column.collation} does not tell the same values apart"
                 f" on {flavor}.",
                 cure=CHANGE_IT,
-            )
-        if "nextval" in text.get("default").lower():
-            raise Refused(
-                f"The default of {column.name} is a sequence's next value, which MySQL does not have.",
-                cure="Make it AUTO_INCREMENT, or drop its default.",
             )
 
     def _to_mariadb(self, column: Column, text: ColumnText) -> ColumnText:
@@ -381,7 +384,7 @@ class _Carrier:
     # options
 
     def _options(self) -> Iterator[Option]:
-        for option in self.text.options:
+        for option in self._written_options():
             if option.name == "AUTO_INCREMENT" and self.table.auto_increment is None:
                 continue
             if option.name == "COLLATE" and self._lacks(option.value):
@@ -393,9 +396,35 @@ class _Carrier:
             else:
                 raise Refused(f"The table option {option} is not known to the target.", cure="Take it off first.")
 
+    def _written_options(self) -> Iterator[Option]:
+        """And the collation, which MySQL leaves out where it is its character set's own; MariaDB 11.5 has others."""
+        is_left_out = self.table.collation and not any(option.name == "COLLATE" for option in self.text.options)
+        for option in self.text.options:
+            yield option
+            if option.name == "DEFAULT CHARSET" and is_left_out:
+                yield Option(name="COLLATE", value=self.table.collation)
+
     def _lacks(self, collation: str) -> bool:
         missing = _NOT_ON_MYSQL if self.source.is_mariadb else _NOT_ON_MARIADB
         return self.is_across and missing.search(collation) is not None
+
+
+def _is_apart(collation: str | None) -> bool:
+    return collation is not None and (collation in COLLATIONS_APART or is_of_another_unicode(collation))
+
+
+def is_of_another_unicode(collation: str) -> bool:
+    """MariaDB has MySQL's names since 11.4.5, by a later version's weights (measured, below U+1F000)."""
+    return re.search(r"_0900_a[is]_", collation) is not None
+
+
+def _refuse_sequence(column: Column, text: ColumnText) -> None:
+    """Who has one of that name on the target has it at another number: it would give out what is taken."""
+    if any(token.is_word("NEXTVAL", "LASTVAL", "SETVAL") for token in tokens(text.get("default"))):
+        raise Refused(
+            f"The default of {column.name} is a sequence's next value, and sequences do not move.",
+            cure="Make it AUTO_INCREMENT, or drop its default.",
+        )
 
 
 def _refuse_compressed(column: Column, text: ColumnText) -> None:

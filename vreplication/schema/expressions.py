@@ -12,8 +12,10 @@ import re
 from collections.abc import Container, Iterator, Sequence
 
 from vreplication.mysql.text import Token, Unreadable, tokens
+from vreplication.schema.literals import INTEGERS, TEMPORALS
 from vreplication.schema.model import Column, Table
 
+_COMPARING = ("=", "<", ">", "<=", ">=", "<>", "!=", "<=>")
 _FUNCTIONS = """
     abs acos ascii asin atan atan2 bin bin_to_uuid bit_count bit_length ceil ceiling char_length character_length
     coalesce concat concat_ws conv cos cot crc32 datediff day dayofmonth dayofweek dayofyear degrees elt exp field
@@ -44,6 +46,7 @@ _WORDS_OF_TIMES = """
 """
 _LEAVES_A_TIME = _GIVES_A_TIME | frozenset(_WORDS_OF_TIMES.split())
 """Words that take no TIME for a date."""
+_NOTHING = Token(kind="punct", text="", value="", start=0, end=0)
 _LOOKS_LIKE_A_DATE = re.compile(r"\d[^\d:]\d|\d{7}")
 
 
@@ -79,6 +82,92 @@ def is_same_everywhere(table: Table, expression: str) -> bool:
     return not _has_a_time(columns, texts) or _leaves_times(table, columns, texts)
 
 
+def is_settled(table: Table, expression: str) -> bool:
+    """And all of its digits, however a session divides and rounds: so has to be what a unique key is over."""
+    return is_same_everywhere(table, expression) and not is_rounded_by_session(table, expression)
+
+
+def is_rounded_by_session(table: Table, expression: str) -> bool:
+    """div_precision_increment says how many digits a division has, that of the session by which the server has opened
+    the table (both, measured); under TIME_TRUNCATE_FRACTIONAL a time is cut where it is rounded otherwise (MySQL;
+    MariaDB takes no such expression).
+    """
+    names = read_by(table, expression)
+    texts = {c.expression for c in table.columns if c.generated and c.name.lower() in names}
+    return any(_is_rounded(table, text) for text in {expression, *texts})
+
+
+def _is_rounded(table: Table, text: str) -> bool:
+    parts = _tokens(text)
+    if parts is None or any(token.is_punct("/") or _is_cut(table, parts, at) for at, token in enumerate(parts)):
+        return True
+    written = [c for c in table.columns if c.generated and c.expression == text and c.data_type in TEMPORALS]
+    read = [each for each in _named(table, text) if not _is_compared_only(parts, each.name)]
+    return not all(_holds(column.fraction, each) for column in written for each in read)
+
+
+def _is_compared_only(parts: Sequence[Token], name: str) -> bool:
+    """`name = 'x'`, `name IN (…)`, `name IS NULL`: what it holds is not written."""
+    places = [at for at, token in enumerate(parts) if token.is_name and token.value.lower() == name.lower()]
+    return all(
+        parts[at - 1].is_punct(*_COMPARING)
+        or any(each.is_punct(*_COMPARING) or each.is_word("IN", "IS", "LIKE") for each in parts[at + 1 : at + 2])
+        for at in places
+    )
+
+
+def _is_cut(table: Table, parts: Sequence[Token], at: int) -> bool:
+    """`… AS DATETIME`, but of a bare column, or a literal, that has no more behind its seconds."""
+    if not parts[at].is_word("DATE", "DATETIME", "TIME") or not parts[at - 1].is_word("AS"):
+        return False
+    before = parts[at - 2]
+    if before.kind == "string":
+        # With an offset it goes by the session's zone (MySQL).
+        return re.search(r"\.|[+-]\d\d?:\d\d$", before.value) is not None
+    digits = parts[at + 2].text if at + 2 < len(parts) and parts[at + 1].is_punct("(") else "0"
+    read = [c for c in table.columns if c.name.lower() == before.value.lower()]
+    return not (read and parts[at - 3].is_punct("(") and digits.isdecimal() and _holds(int(digits), read[0]))
+
+
+def _holds(fraction: int, read: Column) -> bool:
+    """Nothing that stands behind the seconds is lost."""
+    return read.data_type in INTEGERS or (read.data_type in TEMPORALS and read.fraction <= fraction)
+
+
+def reads_a_char(table: Table, expression: str) -> bool:
+    """Under PAD_CHAR_TO_FULL_LENGTH it is of another value (MySQL)."""
+    names = read_by(table, expression)
+    return any(column.data_type == "char" for column in table.columns if column.name.lower() in names)
+
+
+def asks_for_the_zone(table: Table, expression: str) -> bool:
+    """A TIMESTAMP is read, and more of it than whether it is NULL or its seconds since 1970."""
+    names = read_by(table, expression)
+    columns = [column for column in table.columns if column.name.lower() in names]
+    stamps = frozenset(column.name.lower() for column in columns if column.data_type == "timestamp")
+    texts = [expression, *(column.expression for column in columns if column.generated)]
+    return bool(stamps) and any(_reads_a_clock(text, stamps) for text in texts)
+
+
+def _reads_a_clock(text: str, stamps: Container[str]) -> bool:
+    parts = _tokens(text)
+    if parts is None:
+        return True
+    for at, token in enumerate(parts):
+        if token.is_name and token.value.lower() in stamps and not _is_asked_alone(parts, at):
+            return True
+    return False
+
+
+def _is_asked_alone(parts: Sequence[Token], at: int) -> bool:
+    """`at IS [NOT] NULL`, ISNULL(at), UNIX_TIMESTAMP(at)."""
+    before, behind = parts[max(at - 2, 0) : at], parts[at + 1 : at + 3]
+    if behind and behind[0].is_word("IS"):
+        return behind[-1].is_word("NULL", "NOT")
+    is_called = len(before) == 2 and before[0].is_word("ISNULL", "UNIX_TIMESTAMP") and before[1].is_punct("(")
+    return is_called and bool(behind) and behind[0].is_punct(")")
+
+
 def _has_a_time(columns: Sequence[Column], texts: Sequence[str]) -> bool:
     return any(c.data_type == "time" for c in columns) or any(
         token.is_name and token.value.lower() in _GIVES_A_TIME for text in texts for token in _tokens(text) or ()
@@ -92,7 +181,10 @@ def _leaves_times(table: Table, columns: Sequence[Column], texts: Sequence[str])
     written = [c for c in table.columns for text in texts if text in (c.expression, c.default)]
     names = {c.name.lower() for c in table.columns}
     return not any(c.data_type in _DATED for c in (*columns, *written)) and all(
-        _leaves_a_time(token, names) for text in texts for token in _tokens(text) or ()
+        # A character set (MariaDB writes it into the expressions of a table in utf16 or utf32).
+        before.is_word("USING") or _leaves_a_time(token, names)
+        for text in texts
+        for before, token in itertools.pairwise([_NOTHING, *(_tokens(text) or ())])
     )
 
 

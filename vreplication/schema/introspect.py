@@ -13,7 +13,7 @@ from typing import Any
 
 from vreplication.errors import Refused
 from vreplication.mysql.quoting import qualified
-from vreplication.mysql.session import Session, SqlError
+from vreplication.mysql.session import NO_SUCH_SCHEMA, NO_SUCH_TABLE, Session, SqlError
 from vreplication.mysql.text import Token, tokens
 from vreplication.schema.model import Column, Key, KeyPart, Table
 
@@ -29,7 +29,7 @@ def introspect(session: Session, schema: str, table: str) -> Table:
     found = session.row(
         # MySQL caches these numbers for a day; MariaDB takes the hint for a comment.
         "SELECT /*+ SET_VAR(information_schema_stats_expiry=0) */ TABLE_TYPE, ENGINE, TABLE_ROWS, DATA_LENGTH,"
-        " INDEX_LENGTH, CREATE_OPTIONS, TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES"
+        " INDEX_LENGTH, CREATE_OPTIONS, TABLE_COLLATION, TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES"
         " WHERE TABLE_SCHEMA=%s AND TABLE_NAME=%s",
         (schema, table),
     )
@@ -38,10 +38,11 @@ def introspect(session: Session, schema: str, table: str) -> Table:
             f"There is no table {schema}.{table}, or the user may not see it.",
             cure="Check the name (--table), the database of the URL, and the user's SELECT privilege.",
         )
+    # A system-versioned one is read, and refused by name by the plan's check of features.
     if found[0] not in ("BASE TABLE", "SYSTEM VERSIONED"):
         raise Refused(f"{schema}.{table} is a {str(found[0]).lower()}, not a table.", cure="Name a base table.")
     # The names as they are stored: where names are folded, the binary log holds these and not what was typed.
-    return _read(session, str(found[6]), str(found[7]), found[:6])
+    return _read(session, str(found[7]), str(found[8]), found[:7])
 
 
 def base_tables(session: Session, without: Sequence[str], most: int) -> list[tuple[str, str]]:
@@ -62,7 +63,7 @@ def read_columns(session: Session, schema: str, table: str) -> tuple[Column, ...
 
 def introspect_temporary(session: Session, schema: str, table: str) -> Table:
     """Read a temporary table of this session."""
-    return _read(session, schema, table, ("TEMPORARY", None, 0, 0, 0, ""))
+    return _read(session, schema, table, ("TEMPORARY", None, 0, 0, 0, "", None))
 
 
 def read_create_sql(session: Session, schema: str, table: str) -> str:
@@ -85,6 +86,7 @@ def _read(session: Session, schema: str, table: str, facts: tuple[Any, ...]) -> 
         data_bytes=int(facts[3] or 0),
         index_bytes=int(facts[4] or 0),
         is_partitioned="partitioned" in str(facts[5] or "").lower(),
+        collation=str(facts[6] or ""),
         auto_increment=counter_of(create_sql) if any(c.is_auto_increment for c in columns) else None,
     )
 
@@ -277,12 +279,21 @@ def size_of(session: Session, schema: str, table: str) -> int | None:
     return None if found is None else int(found[0] or 0)
 
 
+def tables_of(session: Session, schema: str) -> list[str]:
+    """Names of the schema's tables, in order; neither views nor MariaDB's sequences, which it lists among them."""
+    sql = (
+        "SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA=%s AND TABLE_TYPE NOT IN"
+        " ('VIEW','SYSTEM VIEW','SEQUENCE') ORDER BY TABLE_NAME"
+    )
+    return [str(name) for (name,) in session.rows(sql, (schema,))]
+
+
 def exists(session: Session, schema: str, table: str) -> bool:
     """True when the name is taken by a table or a view."""
     try:
         session.rows(f"SHOW CREATE TABLE {qualified(schema, table)}")
     except SqlError as error:
-        if error.code in (1146, 1049):
+        if error.code in (NO_SUCH_TABLE, NO_SUCH_SCHEMA):
             return False
         raise
     return True

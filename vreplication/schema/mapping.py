@@ -7,7 +7,7 @@ in `added_unique` (when in doubt it is), because it makes REPLACE delete and INS
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -16,7 +16,7 @@ from vreplication.mysql.quoting import ident
 from vreplication.mysql.server import Server
 from vreplication.schema.alter import AlterClauses
 from vreplication.schema.conversions import convert_template
-from vreplication.schema.expressions import is_same_everywhere, read_by
+from vreplication.schema.expressions import is_same_everywhere, is_settled, read_by, reads_a_char
 from vreplication.schema.fills import fill_literal
 from vreplication.schema.introspect import check_expressions
 from vreplication.schema.keys import is_implied, is_kept_apart, is_same_value, is_sorted_alike, or_nullable, usable_keys
@@ -138,6 +138,7 @@ def in_zone(mapping: TableMapping) -> TableMapping:
 
 def _in_zone(pair: ColumnPair) -> ColumnPair:
     if not pair.is_constant:
+        # A session in the server's zone converts by itself, as a plain ALTER does.
         return replace(pair, convert=convert_template(pair.source, pair.target, zone=None))
     if pair.target.data_type != "timestamp":
         return pair
@@ -221,7 +222,11 @@ def _is_shared(source: Table, target: Table, key: Key, other: Key, sources: Sour
     names = {origin.name.lower() for origin in origins if origin}
     pairs = zip(origins, other.columns, strict=True)
     return names == {n.lower() for n in key.columns} and all(
-        o is not None and is_same_value(o, target.column(n)) and _is_settled(source, target, o, n, sources)
+        # Digits that a session decides count in a key that may make two rows one; by this one rows are told apart on
+        # the source already.
+        o is not None
+        and is_same_value(o, target.column(n))
+        and _is_settled(source, target, o, n, sources, is_same_everywhere)
         for o, n in pairs
     )
 
@@ -249,6 +254,14 @@ def computes_by_session(target: Table, pairs: Sequence[ColumnPair]) -> bool:
     return not all(is_same_everywhere(target, text) for text in texts if text)
 
 
+def is_told_apart_by_padding(mapping: TableMapping) -> bool:
+    """A unique key goes by a value that a session under PAD_CHAR_TO_FULL_LENGTH finds otherwise than ours."""
+    target = mapping.target
+    parts = [part for key in target.keys if key.is_unique for part in key.parts]
+    read = [target.column(part.column).expression if part.column else part.expression for part in parts]
+    return any(text and reads_a_char(target, text) for text in read)
+
+
 def depends_on_zone(mapping: TableMapping) -> bool:
     """What rows become may depend on the server's time zone, whatever that is at the moment."""
     return computes_by_session(mapping.target, mapping.pairs) or any(map(_is_converted_by_zone, mapping.pairs))
@@ -261,12 +274,19 @@ def _is_converted_by_zone(pair: ColumnPair) -> bool:
     return (pair.source.data_type == "timestamp") != (pair.target.data_type == "timestamp")
 
 
-def _is_settled(source: Table, target: Table, origin: Column, name: str, sources: Sources) -> bool:
+def _is_settled(
+    source: Table,
+    target: Table,
+    origin: Column,
+    name: str,
+    sources: Sources,
+    is_alike: Callable[[Table, str], bool] = is_settled,
+) -> bool:
     """A generated key column must be generated alike, and by every session alike."""
     column = target.column(name)
     if not (origin.generated or column.generated):
         return True
-    return _is_alike(source, target, column, sources) and is_same_everywhere(target, column.expression)
+    return _is_alike(source, target, column, sources) and is_alike(target, column.expression)
 
 
 def _is_alike(source: Table, target: Table, column: Column, sources: Sources) -> bool:
@@ -299,13 +319,13 @@ def _added_unique(source: Table, target: Table, sources: Sources) -> Iterator[Ke
     def is_apart(origin: Column, name: str) -> bool:
         return is_kept_apart(origin, target.column(name)) and _is_settled(source, target, origin, name, sources)
 
-    def is_settled(expression: str) -> bool:
-        return _reads_unchanged(source, target, expression, sources) and is_same_everywhere(target, expression)
+    def is_alike(expression: str) -> bool:
+        return _reads_unchanged(source, target, expression, sources) and is_settled(target, expression)
 
     for key in target.keys:
         # F7. One too many costs a search for duplicates and the notes; one too few, and REPLACE deletes other rows,
         # silently.
-        known = any(is_implied(key, known, sources, is_apart, is_settled) for known in source.keys)
+        known = any(is_implied(key, known, sources, is_apart, is_alike) for known in source.keys)
         if key.is_unique and not known:
             yield key
 

@@ -84,6 +84,8 @@ class Table:
     data_bytes: int = 0
     index_bytes: int = 0
     is_partitioned: bool = False
+    collation: str = ""
+    """The default of its text columns; empty where that is not known, of a temporary table."""
     auto_increment: int | None = None
 
     def column(self, name: str) -> Column:
