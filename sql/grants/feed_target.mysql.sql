@@ -9,8 +9,9 @@ CREATE USER '<user>'@'<host>' IDENTIFIED BY '<password>';
 --   SELECT                      columns and keys of the tables
 --   INSERT, DELETE              write rows (REPLACE is both)
 --   CREATE, ALTER, DROP, INDEX  run the DDL that stands in the feed; leave them out where none is to be run
+--   REFERENCES                  of that, what has foreign keys
 --   CREATE TEMPORARY TABLES     tell whether a DDL that is refused has been done already
-GRANT SELECT, INSERT, DELETE, CREATE, ALTER, DROP, INDEX, CREATE TEMPORARY TABLES
+GRANT SELECT, INSERT, DELETE, CREATE, ALTER, DROP, INDEX, REFERENCES, CREATE TEMPORARY TABLES
   ON `<schema>`.* TO '<user>'@'<host>';
 
 -- Our own schema: where each consumer stands.

@@ -31,7 +31,6 @@ RETIRED, JOURNAL, HISTORY, SHADOW, LEASE = "retired table", "journal", "history"
 WINDOW = "revert window"
 _ORPHAN_MINUTES = 60
 """A lease without a workflow is left alone this long after it was taken."""
-_SHADOW_ENDING = names.shadow_table("")
 _AGEING = (JOURNAL, HISTORY)
 """Tables of the sidecar, named like their kind, of which old rows go."""
 
@@ -127,14 +126,14 @@ def _shadows(session: Session, is_mariadb: bool) -> list[Item]:
 
 
 def _shadow_tables(session: Session) -> list[tuple[str, str]]:
-    """Base tables with a shadow's name, in the connection's schema and wherever there have been workflows."""
+    """Base tables with a shadow's or a stand-in's name, in the connection's schema and where there were workflows."""
     schemas = {session.url.database, *leftovers.schemas(session)}
     sql = (
         "SELECT table_name FROM information_schema.tables "
         "WHERE table_schema=%s AND table_type='BASE TABLE' ORDER BY table_name"
     )
     found = [(schema, str(table)) for schema in sorted(schemas) for (table,) in session.rows(sql, (schema,))]
-    return [(schema, table) for schema, table in found if names.is_ours(table) and table.endswith(_SHADOW_ENDING)]
+    return [(schema, table) for schema, table in found if names.is_copy(table)]
 
 
 def _identities(

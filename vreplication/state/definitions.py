@@ -5,12 +5,11 @@ What must stay true: it is for people alone; nothing that is decided is read fro
 
 from __future__ import annotations
 
-from vreplication.mysql.session import Session, SqlError
+from vreplication.mysql.session import NO_SUCH_TABLE, Session, SqlError
 from vreplication.schema.difference import Definitions
 from vreplication.state import rows, sidecar
 
 _t = sidecar.definition
-_NO_SUCH_TABLE = 1146
 
 
 def save(session: Session, workflow: str, found: Definitions) -> None:
@@ -23,7 +22,7 @@ def load(session: Session, workflow: str) -> Definitions | None:
     try:
         row = rows.find(session, _t, workflow=workflow)
     except SqlError as error:
-        if error.code != _NO_SUCH_TABLE:
+        if error.code != NO_SUCH_TABLE:
             raise
         return None
     if row is None:

@@ -11,15 +11,13 @@ from dataclasses import dataclass
 
 from vreplication import names
 from vreplication.mysql.quoting import ident, qualified
-from vreplication.mysql.session import Session, SqlError
+from vreplication.mysql.session import NO_SUCH_TABLE, Session, SqlError
 from vreplication.mysql.values import split_literals
 from vreplication.schema.bounds import same_row
 from vreplication.schema.model import TableMapping
 from vreplication.settings import SIDECAR
 from vreplication.state import keytables
 from vreplication.state.ledger import Bound
-
-_NO_SUCH_TABLE = 1146
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +42,7 @@ def count(session: Session, workflow: str) -> int:
     try:
         return int(session.value(f"SELECT COUNT(*) FROM {_table(workflow)}"))
     except SqlError as error:
-        if error.code != _NO_SUCH_TABLE:
+        if error.code != NO_SUCH_TABLE:
             raise
         return 0
 

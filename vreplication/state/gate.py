@@ -69,10 +69,24 @@ def forget_release(session: Session, workflow: str) -> None:
     rows.remove(session, sidecar.gate_release, workflow=workflow)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """which: tells it from every other release of the workflow."""
+
+    by: str
+    which: str
+
+
+def release_of(session: Session, workflow: str) -> Release | None:
+    """The release that stands, or None."""
+    row = rows.find(session, sidecar.gate_release, workflow=workflow)
+    return Release(by=str(row["released_by"]), which=str(row["released_at"])) if row else None
+
+
 def released_by(session: Session, workflow: str) -> str | None:
     """Who released the cut-over, or None."""
-    row = rows.find(session, sidecar.gate_release, workflow=workflow)
-    return str(row["released_by"]) if row else None
+    found = release_of(session, workflow)
+    return found.by if found else None
 
 
 def unheeded_seconds(session: Session, workflow: str) -> float | None:

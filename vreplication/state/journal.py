@@ -19,6 +19,8 @@ FOREIGN_KEYS, ORPHANS = "foreign keys verified", "orphans"
 """Behind the switch, of the keys that went over: that each row has its parent, or which have none."""
 SET_ASIDE, SIDE_DROPPED = "set aside", "side table dropped"
 """Rows gave way to others under a new unique key; the table that they are in is dropped."""
+STAND_IN, STOOD_IN = "stand-in", "no stand-in any more"
+"""Rows may go to a table in the new one's place (schema/stand_in.py): tables of its names are ours; none has rows."""
 MOVED = "moved"
 """It goes on on another server, from then on."""
 _EACH, _ONE_IN = 10, 60
@@ -31,6 +33,7 @@ def write(session: Session, workflow: str, event: str, details: str = "", *, act
         "at": now(),
         "actor": actor[:255],
         "event": event,
+        # A TEXT has room for 65,535 bytes, and a letter may take four.
         "details": mask(details)[:16000],
     }
     rows.add(session, sidecar.journal, **values)
@@ -67,6 +70,7 @@ def read(session: Session, workflow: str) -> list[dict[str, Any]]:
 def owners(session: Session) -> dict[str, str]:
     """Who has asked for each workflow: who submitted it, else who triggered it."""
     t = sidecar.journal
+    # The newest first: of several entries of a workflow the oldest is what stays.
     query = select(t.c.workflow, t.c.actor).where(t.c.event.in_(_ASKED)).order_by(t.c.id.desc())
     return {str(each["workflow"]): str(each["actor"]) for each in fetch(session, query)}
 

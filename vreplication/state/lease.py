@@ -131,7 +131,7 @@ def _holder(session: Session, row: tuple[Any, ...]) -> Holder:
         # `acquire` beats before it returns.
         return Holder(name=name, token=int(token), age_seconds=0.0, connections=(), is_alive=False)
     # Connection ids begin again at 1 when the server restarts, and another server has its own: then they say nothing.
-    ids = tuple(json.loads(connections)) if _is_same_run(int(started), server_run(session)) else ()
+    ids = tuple(json.loads(connections)) if is_same_run(int(started), server_run(session)) else ()
     # Without a connection it cannot write, whatever its last beat says: who was killed need not be waited for.
     is_alive = float(age) < LEASE_STALE_SECONDS and bool(still_there(session, ids))
     return Holder(name=name, token=int(token), age_seconds=float(age), connections=ids, is_alive=is_alive)
@@ -237,7 +237,7 @@ def server_run(session: Session) -> int:
     return started_at(session) << _WHO_BITS | who % (1 << _WHO_BITS)
 
 
-def _is_same_run(one: int, other: int) -> bool:
+def is_same_run(one: int, other: int) -> bool:
     """The moment of its start is read in two statements, and in whole seconds."""
     if (one ^ other) % (1 << _WHO_BITS):
         return False
@@ -252,7 +252,7 @@ def connections(session: Session, workflow: str) -> frozenset[int]:
         (workflow,),
     )
     here = server_run(session) if found else 0
-    return frozenset(id for ids, run in found if _is_same_run(int(run), here) for id in json.loads(ids))
+    return frozenset(id for ids, run in found if is_same_run(int(run), here) for id in json.loads(ids))
 
 
 def former_connections(session: Session, lease: Lease) -> tuple[int, ...]:
@@ -268,7 +268,7 @@ def end_lost(session: Session, ids: tuple[int, ...], started: int | None) -> int
     started twice within two seconds gives the same numbers to others: a stranger's connection is left alone.
     """
     now = server_run(session)
-    if started is not None and _is_same_run(started, now):
+    if started is not None and is_same_run(started, now):
         end_connections(session, ids, user=session.url.user)
     return now
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from vreplication import names
 from vreplication.mysql.session import Session
 from vreplication.phases import OVER, Phase
 from vreplication.settings import SIDECAR
@@ -60,13 +61,19 @@ def schemas(session: Session) -> frozenset[str]:
 
 
 def claimed(session: Session) -> frozenset[tuple[str, str]]:
-    """Shadow tables of workflows that go on or may go on: schema and name, casefolded."""
+    """Shadow tables and stand-ins of workflows that go on or may go on: schema and name, casefolded."""
     living = f"WHERE w.phase NOT IN ({_OVER})"
-    found = session.rows(f"SELECT t.source_schema, t.shadow_table FROM {_TABLES} {living}")
+    found = session.rows(f"SELECT t.source_schema, t.shadow_table, t.source_table, w.id FROM {_TABLES} {living}")
+    stand_ins = [
+        (schema, name(table, workflow))
+        for schema, _, table, workflow in found
+        for name in (names.stand_in, names.stood_in)
+    ]
     # Tables that move here may have another schema than on their source.
     sql = f"SELECT m.target_schema, t.shadow_table FROM {_TABLES} JOIN {SIDECAR}.move m ON m.workflow=w.id {living}"
     moved = layout.look(session, lambda: session.rows(sql)) or []
-    return frozenset((str(schema).casefold(), str(table).casefold()) for schema, table in (*found, *moved))
+    claims = [*((schema, shadow) for schema, shadow, *_ in found), *stand_ins, *moved]
+    return frozenset((str(schema).casefold(), str(table).casefold()) for schema, table in claims)
 
 
 def without_workflow(session: Session, minutes: int) -> list[str]:

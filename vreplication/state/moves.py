@@ -7,12 +7,14 @@ tests/models/).
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from vreplication.errors import Refused, Superseded, Transient
+from vreplication.errors import Refused, Superseded, Transient, VReplicationError
 from vreplication.mysql.session import Session
+from vreplication.settings import SIDECAR
 from vreplication.state import layout, rows, sidecar
 from vreplication.state.lease import Lease, fence
 
@@ -49,6 +51,10 @@ _STEPS = {
     Decision.RUNNING: {Decision.ABORTING, Decision.OPENED},
 }
 REVERSE, COMPLETE = "reverse", "complete"
+_IN_THE_LOG, _BY_ITSELF = 1, 3
+"""Values of innodb_flush_log_at_trx_commit at which a commit is on the disk when it returns. At 1 that is so only if
+the binary log is, too, or there is none: a server that starts again takes back what its log does not have.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +126,35 @@ def decide(session: Session, our_lease: Lease, to: Decision, *, until: str | Non
         # Last, so that nothing but the commit comes behind it.
         if until is not None and not session.value("SELECT NOW(6) <= %s", (until,)):
             raise Transient("The switch was not decided in time.")
+
+
+def make_durable(session: Session) -> None:
+    """What has been decided here comes back with the server, whatever innodb_flush_log_at_trx_commit says.
+
+    At 0 or 2, or with sync_binlog=0 (MariaDB's default), a crash of the machine takes the last commits, and what
+    another server was told to do by them stays done.
+    Servers flush DDL at once, and with it all that was committed before; FLUSH LOGS takes a privilege that
+    our user does not have. Raises LockWait where DDL is forbidden, after a second.
+    """
+    if _is_flushed(session):
+        return
+    before = int(session.value("SELECT @@lock_wait_timeout"))
+    session.execute_raw("SET SESSION lock_wait_timeout=1")
+    try:
+        # One of the two is never nothing: who finds the table there, and then gone, has waited for another's DROP.
+        session.execute_raw(f"CREATE TABLE IF NOT EXISTS {SIDECAR}.decided (id INT PRIMARY KEY) ENGINE=InnoDB")
+        session.execute_raw(f"DROP TABLE IF EXISTS {SIDECAR}.decided")
+    finally:
+        # It may not hide what went wrong above.
+        with contextlib.suppress(VReplicationError):
+            session.execute_raw(f"SET SESSION lock_wait_timeout={before}")
+
+
+def _is_flushed(session: Session) -> bool:
+    """A commit is on the disk when it returns."""
+    values = "@@GLOBAL.innodb_flush_log_at_trx_commit, @@GLOBAL.log_bin, @@GLOBAL.sync_binlog"
+    flush, has_log, sync = map(int, session.rows(f"SELECT {values}")[0])
+    return flush == _BY_ITSELF or (flush == _IN_THE_LOG and (not has_log or sync == 1))
 
 
 def later(session: Session, seconds: float) -> str:

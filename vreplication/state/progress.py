@@ -13,7 +13,7 @@ from sqlalchemy import TableClause, select, text
 from sqlalchemy.sql.functions import func
 
 from vreplication.masking import masked
-from vreplication.mysql.session import Session, SqlError
+from vreplication.mysql.session import NO_SUCH_TABLE, Session, SqlError
 from vreplication.phases import OVER
 from vreplication.settings import SIDECAR
 from vreplication.state import journal, rows, sidecar
@@ -67,7 +67,7 @@ def _keys_since(session: Session) -> dict[str, int]:
     try:
         found = session.rows(f"SELECT workflow, keys_waiting FROM {SIDECAR}.since WHERE is_verified AND NOT is_void")
     except SqlError as error:
-        if error.code != 1146:
+        if error.code != NO_SUCH_TABLE:
             raise
         return {}
     return {str(workflow): int(keys) for workflow, keys in found}

@@ -15,7 +15,7 @@ from typing import Any
 from sqlalchemy import select
 
 from vreplication.errors import Refused
-from vreplication.mysql.session import DUPLICATE, Session, SqlError
+from vreplication.mysql.session import DUPLICATE, NO_SUCH_TABLE, Session, SqlError
 from vreplication.phases import Phase
 from vreplication.settings import LEASE_STALE_SECONDS, SIDECAR
 from vreplication.state import layout, lease, rows, sidecar
@@ -26,7 +26,6 @@ KIND, ONLINE_DDL = "kind", "online_ddl"
 """Key of an entry's spec, and what it means where it is not there."""
 _FEED = "changefeed"
 """The kind of workflow without an end."""
-_NO_SUCH_TABLE = 1146
 _t = sidecar.queue
 
 
@@ -130,7 +129,7 @@ def _places(session: Session) -> dict[str, int]:
     try:
         return {str(r["workflow"]): int(r["place"]) for r in fetch(session, select(sidecar.queue_place))}
     except SqlError as error:
-        if error.code != _NO_SUCH_TABLE:
+        if error.code != NO_SUCH_TABLE:
             raise
         # A sidecar of an earlier release, where nothing was moved.
         return {}

@@ -114,6 +114,9 @@ feed_offset = _table(
     "feed_offset", "consumer_group", "topic", "number", "next_offset", "n", "resolved", "generation", "stand",
     "stand_t", "stand_count", "aligned_epoch", "aligned_count",
 )  # fmt: skip
+feed_asked = _table(
+    "feed_asked", "consumer_group", "topic", "number", "source", "schema_name", "table_name", "asked_at", "gtids"
+)
 
 OF_A_WORKFLOW = (
     lease, heartbeat, worker, gate, split, chunk, compared, checkpoint, stream, since, marker, marker_applied,
@@ -158,4 +161,5 @@ def _ready(statement: Executable) -> tuple[str, tuple[Any, ...]]:
 
 def compiled(statement: Executable) -> Any:
     """As SQLAlchemy's SQLCompiler leaves it, in PyMySQL's style. Costs a fifth of a millisecond and more: rows.py."""
+    # Lists of IN are written out now: SQLAlchemy would do that as it runs a statement, which it does not here.
     return statement.compile(dialect=_DIALECT, compile_kwargs={"render_postcompile": True})  # type: ignore[attr-defined]

@@ -36,6 +36,8 @@ _JOIN = f"JOIN {SIDECAR}.workflow_table t ON t.workflow=w.id AND t.number={_FIRS
 _SELECT = f"SELECT w.*, t.* FROM {SIDECAR}.workflow w {_JOIN}"
 
 
+CREATING = "being created"
+"""In the place of the shadow's identity: the name was free, and the table that has it now is ours."""
 IN_PLACE = ("instant", "inplace")
 """In the place of a copy path: nothing is copied."""
 
@@ -85,6 +87,14 @@ class WorkflowRow:
     @property
     def side_table(self) -> str:
         return names.side_table(self.source_table, self.id)
+
+    @property
+    def stand_in(self) -> str:
+        return names.stand_in(self.source_table, self.id)
+
+    @property
+    def stood_in(self) -> str:
+        return names.stood_in(self.source_table, self.id)
 
     @property
     def is_in_place(self) -> bool:

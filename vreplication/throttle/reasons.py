@@ -15,6 +15,8 @@ from typing import Any
 from vreplication.mysql.disk import size
 from vreplication.settings import BY
 
+_HOST = re.compile(r"\w[\w.-]*|[0-9A-Fa-f:.]+(%[\w.-]+)?")
+"""A name, or an address of either kind."""
 _SHORT = {"seconds": "s"}
 """Units as they are written behind a number."""
 
@@ -127,6 +129,6 @@ def _place(text: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":") if not text.endswith("]") else (text, "", "")
     host, port = (host, port) if colon else (text, "3306")
     host = host.removeprefix("[").removesuffix("]")
-    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+    if not _HOST.fullmatch(host) or not port.isdecimal() or not 0 < int(port) < 65536:
         raise ValueError(f"{text!r} is no replica: write it as host:3306")
     return host, int(port)
