@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
 from sandbox.databases import Database
 from tests.support.families import HOMES, PEOPLE, PETS, Families, grant
-from tests.support.flow import begin, paused_at, wait_reached, wait_until
+from tests.support.flow import Run, begin, let_go, paused_at, wait_reached, wait_until
 from vreplication.cutover import foreign
 from vreplication.mysql.quoting import ident
-from vreplication.mysql.session import connect
+from vreplication.mysql.session import Session, connect
 from vreplication.planning.foreign import foreign_keys
+from vreplication.state import journal
 from vreplication.state.workflows import WorkflowRow
 
 pytestmark = pytest.mark.usefixtures("quick")
+TOLD = (journal.FOREIGN_KEYS, journal.ORPHANS)
 
 
 @pytest.fixture(autouse=True)
@@ -39,6 +41,38 @@ def test_keys_go_over_with_a_child_a_parent_and_both(database: Database, table: 
     print(run.said, families.done, families.deadlocks, result.write_stall_millis, result.cutover_millis)
     assert families.refused == []
     families.prove()
+    looked_at = [key for key in before if (database.name, table) in (key.child, key.parent)]
+    with connect(database.url) as session:
+        [told] = verified(session, run)
+    assert told["event"] == "foreign keys verified"
+    assert [str(key) in told["details"] for key in looked_at] == [True] * (2 if table == PEOPLE else 1)
+
+
+def verified(session: Session, run: Run) -> list[dict[str, Any]]:
+    """What the journal says of the keys."""
+    return [each for each in journal.read(session, run.workflow) if each["event"] in TOLD]
+
+
+def test_a_row_that_lost_its_parent_is_told_at_the_end(database: Database, pauses: Path) -> None:
+    """Rows of the table and of a child, each without a parent: the workflow is complete and its exit code 1."""
+    Families(database, "")
+    with paused_at(pauses, "workflow.switched"), connect(database.app_url) as app, connect(database.url) as session:
+        run = begin(database, PEOPLE, "ADD COLUMN z INT", foreign_keys="rebuild")
+        wait_reached(pauses, "workflow.switched", run)
+        app.execute_raw("SET SESSION foreign_key_checks=0")
+        app.execute_raw(f"INSERT INTO {PEOPLE} (id,home) VALUES (900,901)")
+        app.execute_raw(f"INSERT INTO {PETS} (id,person) VALUES (910,911)")
+        let_go(pauses, "workflow.switched")
+        result = run.result()
+        [told] = verified(session, run)
+    assert (result.event, result.exit_code) == ("complete", 1), (result, run.said)
+    assert (told["event"], told["details"]) == ("orphans", result.reason)
+    schema = database.name
+    for words in (
+        f"{schema}.{PEOPLE} have no parent in {schema}.{HOMES} by foreign key lives: home = 901.",
+        f"{schema}.{PETS} have no parent in {schema}.{PEOPLE} by foreign key owned: person = 911.",
+    ):
+        assert f"Rows of {words}" in told["details"]
 
 
 @pytest.mark.only_on("mariadb")

@@ -10,10 +10,12 @@ from rowcopy_setup import WORKFLOW, CopyCase, make_case
 
 from sandbox.databases import Database
 from tests.support.flow import begin, let_go, paused_at, wait_reached, wait_until
+from vreplication.engine import effort
 from vreplication.mysql.session import Session, connect
 from vreplication.settings import SIDECAR, Pace, Tuning
-from vreplication.state import rows, sidecar, throttle
+from vreplication.state import journal, rows, sidecar, throttle
 from vreplication.state.standing import check_standing
+from vreplication.throttle.pace import Pacer
 
 ROWS = 2_000
 
@@ -64,6 +66,37 @@ def test_others_are_seen_and_we_are_not(database: Database, app: Session, pauses
         assert set(seen) == {0.0}
         run.stop.set()
         run.result()
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.either
+def test_regard_for_the_latency_is_asked_for_under_way(
+    database: Database, app: Session, pauses: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What commits took before the copy is known then, too; later our own work would be in it, and nothing too slow."""
+    took = Pacer.took
+
+    def slower_by_us(pacer: Pacer, now: float, _: float, *, is_working: bool) -> None:
+        took(pacer, now, 0.1 if is_working else 0.01, is_working=is_working)
+
+    monkeypatch.setattr(Pacer, "took", slower_by_us)
+    monkeypatch.setattr(throttle, "others_per_second", lambda *_: 100.0)
+    with connect(database.url) as session, paused_at(pauses, "copy.before_open"):
+        run = begin(database, "t", "ADD COLUMN z INT", latency_factor=0, chunk_rows=10, copy_parallelism=2)
+        wait_reached(pauses, "copy.before_open", run)
+
+        def share() -> float:
+            return (rows.find(session, sidecar.throttle, workflow=run.workflow) or {}).get("effort", 0.0) / 2
+
+        wait_until(lambda: share() == 1, "it is held back although the latency does not count")
+        effort.tune(database.url, run.workflow, "dba", {"latency_factor": "1.5"})
+        wait_until(lambda: share() < Pacer(factor=0).share, "it is not held back")
+        effort.tune(database.url, run.workflow, "dba", {"latency_factor": "off"})
+        wait_until(lambda: share() == 1, "it is held back as before")
+        told = [(e["actor"], e["details"]) for e in journal.read(session, run.workflow) if e["event"] == "tuned"]
+        let_go(pauses, "copy.before_open")
+    assert told == [("dba", "latency-factor: 1.5 (was 0.0)"), ("dba", "latency-factor: 0.0 (was 1.5)")]
+    assert run.result().event == "complete"
 
 
 def test_a_copying_task_heeds_a_pace_while_it_is_fresh(database: Database) -> None:

@@ -6,13 +6,14 @@ import contextlib
 import os
 import shutil
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from throttling_setup import fill, held, reason
 
 from sandbox import binaries, replicas, servers
 from sandbox.databases import Database, create_database
@@ -25,46 +26,25 @@ from vreplication.engine import effort, steering
 from vreplication.errors import Refused
 from vreplication.mysql import disk, load
 from vreplication.mysql.server import inspect
-from vreplication.mysql.session import Session, SqlError, connect
+from vreplication.mysql.session import Row, Session, connect
 from vreplication.mysql.url import parse_replicas
 from vreplication.phases import Phase
 from vreplication.planning.facts import Verdict
 from vreplication.planning.plan import make_plan
 from vreplication.planning.spec import make_spec
-from vreplication.settings import SIDECAR, Pace
-from vreplication.state import gate, journal, throttling, workflows
+from vreplication.settings import GATE_PERIOD_SECONDS, SIDECAR, Pace
+from vreplication.state import journal, throttling, workflows
 from vreplication.throttle.pace import spared
 from vreplication.workflows import operate
 
 pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.either]
 ALTER = "ADD COLUMN z INT"
+BEATS_A_SECOND = round(1 / GATE_PERIOD_SECONDS)
 
 
 @pytest.fixture
 def app(database: Database) -> Session:
     return fill(database)
-
-
-def fill(database: Database) -> Session:
-    session = connect(database.app_url)
-    session.execute_raw("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
-    session.execute_raw("INSERT INTO t VALUES " + ",".join(f"({i},{i})" for i in range(1, 301)))
-    return session
-
-
-def held(database: Database, run: Run, words: str) -> None:
-    """Until the copy is held back by this, and nothing of it has come."""
-    with connect(database.url) as session:
-        wait_until(lambda: words in reason(session, run) or not run.is_going, f"it is not held back {words}")
-        assert run.is_going, run.result().reason
-        assert session.value(f"SELECT COUNT(*) FROM {SIDECAR}.chunk WHERE workflow=%s", (run.workflow,)) == 0
-
-
-def reason(session: Session, run: Run) -> str:
-    """'' before our schema is there, too."""
-    with contextlib.suppress(SqlError):
-        return gate.read(session, run.workflow).reason
-    return ""
 
 
 def test_a_query_holds_it_and_lets_it_go(app: Session, database: Database) -> None:
@@ -73,6 +53,9 @@ def test_a_query_holds_it_and_lets_it_go(app: Session, database: Database) -> No
     busy = "SELECT COUNT(*) FROM busy"
     run = begin(database, "t", ALTER, throttle_query=busy, cutover="manual", chunk_rows=10)
     held(database, run, "by --throttle-query: its value is 1")
+    app.execute_raw("INSERT INTO t VALUES (301,1)")
+    app.execute_raw("UPDATE t SET v=2 WHERE id=301")
+    wait_until(lambda: arrived(database, run) == [(301, 2)], "catch-up does not go on")
     app.execute_raw("RENAME TABLE busy TO gone")
     held(database, run, "by --throttle-query: it cannot be told")
     app.execute_raw("RENAME TABLE gone TO busy")
@@ -87,6 +70,13 @@ def test_a_query_holds_it_and_lets_it_go(app: Session, database: Database) -> No
     assert 'vreplication_waiting{for="not_released"' in text
     operate.release(database.url, run.workflow, "dba")
     assert run.result().event == "complete"
+
+
+def arrived(database: Database, run: Run) -> Sequence[Row]:
+    """What the new table has."""
+    with connect(database.url) as session:
+        shadow = workflows.load(session, run.workflow).shadow_table
+        return session.rows(f"SELECT id,v FROM `{shadow}`")
 
 
 def test_a_query_that_takes_for_ever_holds_it(app: Session, database: Database) -> None:
@@ -173,8 +163,10 @@ def test_the_copy_gets_its_least_share_although_catch_up_cannot_follow(
     """Writes that cannot be applied: the copy stands, `converging` says that there is no end, `tune` lets it go on."""
     app.execute_raw("CREATE TABLE busy (n INT)")
     app.execute_raw("INSERT INTO busy VALUES (1)")
-    run = begin(database, "t", ALTER, throttle_query="SELECT COUNT(*) FROM busy", latency_factor=0, chunk_rows=10)
+    asked = {"throttle_query": "SELECT COUNT(*) FROM busy", "latency_factor": 0, "chunk_rows": 10}
+    run = begin(database, "t", ALTER, least_copy_share=0.9, **asked)
     held(database, run, "by --throttle-query")
+    effort.tune(database.url, run.workflow, "dba", {"least_copy_share": "off"})
     with database.server.admin() as other, connect(database.url) as session:
         shadow = workflows.load(session, run.workflow).shadow_table
         other.execute_raw("BEGIN")
@@ -232,16 +224,92 @@ class _Answers(BaseHTTPRequestHandler):
         pass
 
 
-def test_an_address_holds_it(app: Session, database: Database) -> None:
+@pytest.mark.parametrize("asked", ["at first", "under way"])
+def test_an_address_holds_it(app: Session, database: Database, monkeypatch: pytest.MonkeyPatch, asked: str) -> None:
+    """Asked for at first, until it answers; or by `tune`, which takes it back while it answers as before."""
     with HTTPServer(("127.0.0.1", 0), _Answers) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         address = f"http://127.0.0.1:{server.server_port}/may-i"
-        run = begin(database, "t", ALTER, throttle_http=address, chunk_rows=10)
+        if asked == "at first":
+            run = begin(database, "t", ALTER, throttle_http=address, chunk_rows=10)
+        else:
+            run = begin(database, "t", ALTER, max_load="Threads_connected=1", chunk_rows=10)
+            told_under_way(database, run, "by --max-load", {"max_load": "off", "throttle_http": address})
         held(database, run, "by --throttle-http: it answers 503")
-        _Answers.status = 200
+        if asked == "at first":
+            monkeypatch.setattr(_Answers, "status", 200)
+        else:
+            effort.tune(database.url, run.workflow, "dba", {"throttle_http": "off"})
         assert run.result().event == "complete"
         server.shutdown()
-        _Answers.status = 503
+
+
+def test_off_takes_each_limit_away(app: Session, database: Database) -> None:
+    """One limit after the other on a copy that none of them lets begin, and nothing else holds it then."""
+    with contextlib.ExitStack() as over, connect(database.url) as session:
+        http = over.enter_context(HTTPServer(("127.0.0.1", 0), _Answers))
+        threading.Thread(target=http.serve_forever, daemon=True).start()
+        over.callback(http.shutdown)
+        snapshot = over.enter_context(connect(database.app_url))
+        snapshot.execute_raw("START TRANSACTION WITH CONSISTENT SNAPSHOT")
+        for n in range(3):
+            app.execute_raw(f"UPDATE t SET v=-{n} WHERE id<10")
+        limits = {
+            "throttle_query": "SELECT 1",
+            "throttle_http": f"http://127.0.0.1:{http.server_port}/may-i",
+            "min_disk_free": "900T",
+            "max_history_list": "1",
+        }
+        given = {"max_load": "Threads_connected=1", "critical_load": "Threads_connected=60"}
+        run = begin(database, "t", ALTER, chunk_rows=10, copy_parallelism=1, **given)
+        held(database, run, "by --max-load")
+        effort.tune(database.url, run.workflow, "dba", {"critical_load": "off", "nice_ratio": 3})
+        before = "max_load"
+        for name, value in limits.items():
+            effort.tune(database.url, run.workflow, "dba", {before: "off", name: value})
+            held_by_no_other(database, run, name)
+            if before == "max_load":
+                # Above the critical load for all looks that follow.
+                for _ in range(61):
+                    over.enter_context(connect(database.app_url))
+            before = name
+        # A replica that is gone for good, which `tune` would not take.
+        throttling.change(session, run.workflow, {before: None, "max_lag": 1, "lag_replicas": "127.0.0.1:1"})
+        held_by_no_other(database, run, "max_lag")
+        snapshot.execute_raw("ROLLBACK")
+        wait_until(lambda: effort_of(session, run) == 0.25, "it is not to rest")
+        effort.tune(database.url, run.workflow, "dba", {"nice_ratio": "off"})
+        wait_until(lambda: effort_of(session, run) == 1.0, "it is to rest as before")
+        effort.tune(database.url, run.workflow, "dba", {"max_lag": "off", "lag_replicas": "off"})
+        assert run.result().event == "complete"
+
+
+def held_by_no_other(database: Database, run: Run, name: str) -> None:
+    code = name.replace("_", "-")
+    wait_until(lambda: throttled_by(database, run) == [code] or not run.is_going, f"it is not held by {code} alone")
+    assert run.is_going, run.result().reason
+
+
+def effort_of(session: Session, run: Run) -> float:
+    sql = f"SELECT effort FROM {SIDECAR}.throttle WHERE workflow=%s"
+    return float(session.value(sql, (run.workflow,)))
+
+
+def told_under_way(database: Database, run: Run, before: str, given: Mapping[str, object]) -> None:
+    """It is in force within a second: what held before does so for that many beats at the most."""
+    held(database, run, before)
+    with connect(database.url) as session:
+
+        def look() -> tuple[int, bool]:
+            sql = f"SELECT beat, reason FROM {SIDECAR}.gate WHERE workflow=%s"
+            (beat, why), *_ = session.rows(sql, (run.workflow,))
+            return int(beat), before in str(why)
+
+        assert effort.tune(database.url, run.workflow, "dba", given).endswith(" It holds at once.")
+        told, holds = last, _ = look()
+        while holds and last - told <= BEATS_A_SECOND:
+            last, holds = look()
+        assert not holds, "it is held back as before"
 
 
 @pytest.fixture
@@ -265,7 +333,8 @@ def test_a_replica_that_is_behind_holds_it(replicated: tuple[Database, Any]) -> 
     with replica.admin() as admin, connect(database.url) as session:
         admin.execute_raw(f"STOP {word} SQL_THREAD")
         place = f"127.0.0.1:{replica.port}"
-        run = begin(database, "t", ALTER, max_lag=2.0, chunk_rows=10)
+        run = begin(database, "t", ALTER, max_load="Threads_connected=1", chunk_rows=10)
+        told_under_way(database, run, "by --max-load", {"max_load": "off", "max_lag": "2"})
         held(database, run, f"by --max-lag: replica {place} ")
         admin.execute_raw(f"STOP {word}")
         wait_until(lambda: load.replicas(session) == [], "it is listed as before")
@@ -355,11 +424,14 @@ def test_a_log_of_another_length_is_another_servers(database: Database, monkeypa
         assert disk.disks(session) == ()
 
 
+def beat(session: Session, run: Run) -> int:
+    return int(session.value(f"SELECT beat FROM {SIDECAR}.gate WHERE workflow=%s", (run.workflow,)))
+
+
 def stays_held(session: Session, run: Run, words: str) -> None:
     """For some looks more, which are as many as beats at the most."""
-    sql = f"SELECT beat FROM {SIDECAR}.gate WHERE workflow=%s"
-    until = int(session.value(sql, (run.workflow,))) + 12
-    while int(session.value(sql, (run.workflow,))) < until:
+    until = beat(session, run) + 12
+    while beat(session, run) < until:
         assert words in reason(session, run)
         assert run.is_going
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vreplication.settings import LEAST_EFFORT, Pace
-from vreplication.throttle.pace import LEAST_SECONDS, Pacer
+from vreplication.throttle.pace import LEAST_SECONDS, Pacer, spared
 
 WRITERS = 800.0
 
@@ -112,3 +112,14 @@ def test_it_always_gets_on_and_never_beyond_what_is_allowed(
         assert 1 <= pace.tasks <= tasks
         assert pace.tasks / (1 + pace.rest) == pytest.approx(min(pace.effort, pace.tasks))
         assert pace.tasks >= pace.effort - 0.21
+
+
+@pytest.mark.parametrize(
+    ("effort", "ratio", "rest"),
+    [(2.0, 0.0, 0.0), (2.0, 0.5, 0.5), (2.0, 3.0, 3.0), (0.5, 0.0, 3.0), (0.5, 1.0, 3.0)],
+)
+def test_nice_ratio_is_the_least_rest_for_each_second_of_work(effort: float, ratio: float, rest: float) -> None:
+    """Where the pace rests for longer already it stays; chunks and tasks are the same."""
+    found = spared(Pace(effort=effort, tasks=2, chunk_millis=70), ratio, is_held=True)
+    assert found.rest == pytest.approx(rest)
+    assert (found.tasks, found.chunk_millis, found.is_held) == (2, 70, True)

@@ -193,3 +193,24 @@ def test_what_nobody_has_looked_for_yet_holds(monkeypatch: pytest.MonkeyPatch) -
         go_on.set()
         assert is_done.wait(60)
     assert seen == ["what is to hold it back is looked at"] * 2
+
+
+def test_an_outage_is_logged_once_and_its_end(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The looks go on each second; a mistake of ours is logged beside it, for it shows nowhere else."""
+    caplog.set_level("INFO", throttling.__name__)
+
+    def lost() -> Answer:
+        raise ConnectionLost("it has gone")
+
+    def mistaken() -> Answer:
+        raise KeyError("what")
+
+    with looking(monkeypatch, lost, lost, dict, lost, mistaken, mistaken, dict) as (found, is_done):
+        found.ask(asked(max_load="B=1"))
+        assert is_done.wait(60)
+    away, again = "the server cannot be asked: it has gone", "what is to hold it back is looked at again"
+    told = [(record.getMessage().partition(": ")[2], bool(record.exc_info)) for record in caplog.records]
+    failed = "it failed: KeyError: 'what'"
+    assert told == [(away, False), (again, False), (away, False), (failed, True), (again, False)]

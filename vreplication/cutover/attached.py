@@ -95,7 +95,7 @@ class Attached:
         if self.keys:
             # The switch is done: nothing here may be told as its failure.
             with contextlib.suppress(VReplicationError):
-                self.keys.drop_old()
+                self.keys.drop_old(self._observer, self._sessions.spare)
             self.keys.free(self._sessions.spare)
 
     def put_back(self) -> None:

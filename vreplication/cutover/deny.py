@@ -25,7 +25,7 @@ from vreplication.mysql.processes import Process, processes
 from vreplication.mysql.quoting import binary, qualified, text
 from vreplication.mysql.server import is_mariadb
 from vreplication.mysql.session import ConnectionLost, LockWait, Session, SqlError
-from vreplication.names import DENIED_EVENTS, deny_trigger
+from vreplication.names import DENIED_EVENTS, deny_trigger, is_deny_trigger
 from vreplication.pausepoints import reach
 from vreplication.planning import privileges
 from vreplication.state.lease import end_connections
@@ -246,6 +246,20 @@ def foreign(session: Session, table: Table, *, workflow: str) -> list[str]:
         f"WHERE EVENT_OBJECT_SCHEMA={text(table[0])} AND EVENT_OBJECT_TABLE={text(table[1])}"
     )
     return [str(name) for name, event in rows if str(name) != deny_trigger(workflow, table[1], str(event))]
+
+
+def not_alone(session: Session, tables: Iterable[Table], *, workflow: str) -> str:
+    """A sentence on triggers that are not the workflow's, '' where there are none.
+
+    Where the table is not written any more but by our own stream, they would run again on rows that hold their effect.
+    """
+    for table in tables:
+        if others := foreign(session, table, workflow=workflow):
+            where, listed = ".".join(table), ", ".join(others)
+            if any(map(is_deny_trigger, others)):
+                return f"{where} has triggers that deny writes ({listed}): another workflow may have switched it away."
+            return f"{where} has triggers ({listed}), which would run again on every row that comes there afterwards."
+    return ""
 
 
 def denied_tables(session: Session, tables: Iterable[Table], *, workflow: str) -> set[Table]:

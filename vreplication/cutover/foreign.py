@@ -34,6 +34,7 @@ from vreplication.state.workflows import WorkflowRow
 
 WAIT_SECONDS = 1
 """How long one ALTER waits for its table, with those who want it queued behind: then it is tried again."""
+_ANSWER_SECONDS = 5
 
 
 def is_asked(row: WorkflowRow) -> bool:
@@ -98,7 +99,8 @@ class KeyMove:
             waiter.wait_until_pending(observer)
 
     def free(self, spare: Session) -> None:
-        for waiter in self._guarding:
+        guarding, self._guarding = self._guarding, []
+        for waiter in guarding:
             waiter.end(spare)
 
     def fence_catch_up(self, session: Session) -> None:
@@ -156,9 +158,20 @@ class KeyMove:
             with contextlib.suppress(VReplicationError):
                 _point_back(holder, self.row, self.family.children)
 
-    def drop_old(self) -> None:
-        """Of the old table, which is out of use: while it has keys, rows of its parents cannot be deleted."""
-        drop_all(self.maker, retired(self.row))
+    def drop_old(self, observer: Session, spare: Session) -> None:
+        """Of the old table, which is out of use: while it has keys, rows of its parents cannot be deleted.
+
+        The guards go while it waits: newer servers (11.8) take the parents' locks for it, which it gets before writers.
+        """
+        keys = keys_of(self.maker, retired(self.row))
+        dropping = Waiter(self.maker, alters(self.maker, retired(self.row)).dropped(keys)) if keys else None
+        try:
+            if dropping:
+                dropping.wait_until_pending(observer)
+        finally:
+            self.free(spare)
+            if dropping:
+                dropping.finish(spare, WAIT_SECONDS + _ANSWER_SECONDS)
 
 
 def _point_back(session: Session, row: WorkflowRow, children: Sequence[Named]) -> None:

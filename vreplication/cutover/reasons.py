@@ -24,6 +24,8 @@ BLOCKER_SECONDS = 2.0
 """Younger holders of a metadata lock are everyday statements, which LOCK TABLES waits for. Ages are in whole seconds,
 counted from a whole second, so a transaction of an instant may be shown as one second old."""
 READS_RUNNING = 3
+LEFT_BEHIND = "left_behind"
+"""Code of the reason of tables that came after the plan of a move of all tables."""
 OTHERS = "others"
 """Code of the reason of a table that waits for those that are switched in one with it."""
 
@@ -31,7 +33,8 @@ OTHERS = "others"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
     """`code` is for programs: not_matched, not_verified, dirty, not_running, lag, paused, prepared, not_released,
-    blocked, old_snapshot, others. `sentence` is for people. value, limit, unit: where there is a figure."""
+    blocked, old_snapshot, others, left_behind. `sentence` is for people. value, limit, unit: where there is a
+    figure."""
 
     code: str
     sentence: str

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from vreplication.cutover.identity import table_identity
 from vreplication.errors import Terminal
 from vreplication.mysql.quoting import qualified, text
-from vreplication.mysql.session import Session, SqlError
+from vreplication.mysql.session import NO_SUCH_TABLE, Session, SqlError
 from vreplication.names import is_deny_trigger
 from vreplication.schema import triggers
 from vreplication.settings import TABLE_SECONDS
@@ -20,7 +20,6 @@ from vreplication.settings import TABLE_SECONDS
 DROP_WAIT_SECONDS = 10
 ANSWER_MARGIN_SECONDS = 5
 """How much longer than the lock its answer is waited for."""
-_NO_SUCH_TABLE = 1146
 _EXISTS = 1050
 
 
@@ -126,7 +125,7 @@ def _locked(session: Session, schema: str, name: str) -> Iterator[bool]:
         with session.patient(DROP_WAIT_SECONDS + ANSWER_MARGIN_SECONDS):
             session.execute_raw(f"LOCK TABLES {qualified(schema, name)} WRITE")
     except SqlError as error:
-        if error.code != _NO_SUCH_TABLE:
+        if error.code != NO_SUCH_TABLE:
             raise
         yield False
         return

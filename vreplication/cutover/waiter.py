@@ -45,12 +45,21 @@ class Waiter:
             # It holds off no one, and would be taken for one that has its locks.
             raise Transient(f"A lock could not be waited for: {self._error}")
 
+    def finish(self, spare: Session, seconds: float) -> None:
+        """Wait for its end, and end it when that takes longer. It may have failed."""
+        self._thread.join(seconds)
+        if self._thread.is_alive():
+            self._kill(spare)
+
+    def _kill(self, spare: Session) -> None:
+        with contextlib.suppress(VReplicationError):
+            spare.kill(self.session.id)
+        self._thread.join(2)
+
     def end(self, spare: Session) -> None:
         """Its locks are free again, or never had."""
+        # Before UNLOCK: a session speaks for one thread at a time.
         if self._thread.is_alive():
-            with contextlib.suppress(VReplicationError):
-                spare.kill(self.session.id)
-            # Before UNLOCK: a session speaks for one thread at a time.
-            self._thread.join(2)
+            self._kill(spare)
         with contextlib.suppress(VReplicationError):
             self.session.execute_raw("UNLOCK TABLES")

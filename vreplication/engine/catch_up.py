@@ -35,8 +35,9 @@ from vreplication.engine import spool
 from vreplication.engine.beater import Beater, server_micros
 from vreplication.engine.job import Stream, StreamJob
 from vreplication.engine.reading import Intake, SharedReader
+from vreplication.errors import Transient
 from vreplication.mysql.ends import Ends, Route
-from vreplication.mysql.session import Session, connect
+from vreplication.mysql.session import NO_SUCH_TABLE, Session, SqlError, connect
 from vreplication.pausepoints import reach
 from vreplication.schema.introspect import read_columns
 from vreplication.settings import LONG_IDLE_SECONDS, MEMORY_BYTES, SIDECAR, WORK_SECONDS
@@ -46,6 +47,8 @@ from vreplication.state.lease import Lease
 log = logging.getLogger(__name__)
 
 _TAKE_SECONDS = 0.05
+_OTHERWISE = frozenset({NO_SUCH_TABLE, 1412})
+"""No such table; another definition than when the transaction began."""
 
 _connect = functools.partial(connect, read_timeout=WORK_SECONDS, idle_seconds=LONG_IDLE_SECONDS)
 
@@ -107,7 +110,19 @@ def run_round(of: Stream, our_lease: Lease, watermark: Watermark, stop: Stop, se
         for session in (*sessions.appliers, *sessions.apart) if job.exemption else ():
             exempt(session, job.exemption)
         with _running(of, job, watermark, stop, setting) as run:
-            _follow(of, our_lease, job, run, sessions)
+            try:
+                _follow(of, our_lease, job, run, sessions)
+            except SqlError as error:
+                _refuse_moved(of, ends, job, error)
+                raise
+
+
+def _refuse_moved(of: Stream, ends: Ends, job: StreamJob, error: SqlError) -> None:
+    """Raises Transient where the rows go to another table by now (schema/stand_in.py)."""
+    if error.code in _OTHERWISE:
+        names = [[table.mapping.target.name for table in each.tables] for each in (job, of.load(ends))]
+        if names[0] != names[1]:
+            raise Transient(f"Rows go to {', '.join(names[1])} from here on.") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +139,7 @@ class _Sessions:
         if route.target == route.home:
             appliers = [stack.enter_context(_connect(route.home)) for _ in range(job.apply_parallelism)]
             return cls(ends=ends, appliers=appliers)
+        # One applier for all tables, so that whole transactions go with one checkpoint.
         home, there = (stack.enter_context(_connect(url)) for url in (route.home, route.target))
         return cls(ends=ends, appliers=[home], apart=(there,))
 
@@ -172,6 +188,7 @@ def _follow(of: Stream, our_lease: Lease, job: StreamJob, run: _Run, sessions: _
             for t in job.tables
         ],
         run.watermark,
+        # branches_remembered: without them in the checkpoint their commits would be strangers' after a restart.
         held=matcher.held,
         on_first_open=matcher.be_strict,
         across=_across(of, our_lease, job, sessions) if ends.is_across else None,
@@ -387,6 +404,7 @@ def _hold(marker: Marker, run: _Run, of: Stream, home: Session) -> None:
     run.is_holding = True
     try:
         while markers.is_present(home, of.id, marker.id) and not run.stop.is_set():
+            # What comes next in the log is our own RENAME, at which catch-up would end as at anybody's DDL.
             if of.is_cut(home):
                 run.stop.is_over = True
             run.stop.wait(0.01)

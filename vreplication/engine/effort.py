@@ -66,7 +66,7 @@ def effort(session: Session, row: WorkflowRow) -> Effort:
 
 def tune(url: SourceUrl, workflow: str, by: str, asked_for: Mapping[str, object]) -> str:
     """Set `copy_parallelism`, `chunk_millis` or both; returns what comes of it, in words. Raises Refused."""
-    asked, held = _checked(asked_for)
+    asked, held = checked(asked_for)
     with connect(url) as session:
         layout.complete(session)
         row = workflows.load(session, workflow)
@@ -85,8 +85,11 @@ def tune(url: SourceUrl, workflow: str, by: str, asked_for: Mapping[str, object]
         return " ".join([f"Set: {what}.", *(_remarks(session, row) if asked != Tuning() else ["It holds at once."])])
 
 
-def _checked(asked_for: Mapping[str, object]) -> tuple[Tuning, dict[str, Any]]:
-    """By the fields of the Spec, so with its limits and its words: what of the effort, and what is to hold it back."""
+def checked(asked_for: Mapping[str, object]) -> tuple[Tuning, dict[str, Any]]:
+    """By the fields of the Spec, so with its limits and its words: what of the effort, and what is to hold it back.
+
+    Raises Refused.
+    """
     given = {name: value for name, value in asked_for.items() if value is not None}
     if unknown := sorted(given.keys() - {*EFFORT, *HELD_BY}):
         raise Refused(f"{unknown[0]}: there is no such setting.")

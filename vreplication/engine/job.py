@@ -13,21 +13,21 @@ from typing import Any
 
 from vreplication.changes.stream import FIRST
 from vreplication.cutover import carried, foreign
-from vreplication.errors import BadValue, SourceChanged, VReplicationError
+from vreplication.errors import BadValue, Refused, SourceChanged, Transient, VReplicationError
 from vreplication.mysql.ends import Ends, Route
-from vreplication.mysql.server import Server, identity, inspect
-from vreplication.mysql.session import Session
+from vreplication.mysql.server import Server, identity, inspect, is_mariadb
+from vreplication.mysql.session import LockWait, Session, SqlError
 from vreplication.mysql.url import SourceUrl
 from vreplication.planning.request import Request
 from vreplication.planning.spec import RevertSpec, Spec, spec_of
 from vreplication.rowcopy.job import CopyJob
 from vreplication.schema.alter import parse_alter
-from vreplication.schema.introspect import introspect
+from vreplication.schema.introspect import exists, introspect
 from vreplication.schema.mapping import local_zone, map_back, map_for
 from vreplication.schema.model import Table, TableMapping
 from vreplication.schema.shadow import definition_digest
 from vreplication.settings import MOST_CHUNK_MILLIS, Limits, Tuning
-from vreplication.state import tuning, workflows
+from vreplication.state import journal, tuning, workflows
 from vreplication.state.workflows import WorkflowRow
 
 _COUNTER_MILLIS = 100
@@ -149,7 +149,8 @@ def stream_of(url: SourceUrl, workflow: str) -> Stream:
             # Where rows keep some of what they have, all rows of a batch are read before the first is replaced.
             apply_parallelism=1 if job.mapping.spared else job.limits.apply_parallelism,
             start=row.start_position or "",
-            guarded=frozenset((row.source_schema, name) for name in _copies(row)),
+            # Truncated by somebody behind its copy, one of them would be switched with the rest of its rows alone.
+            guarded=frozenset((row.source_schema, name) for name in (*_copies(row), job.mapping.target.name)),
             has_copy=not isinstance(job.spec, RevertSpec),
         )
 
@@ -218,12 +219,47 @@ def _copies(row: WorkflowRow) -> tuple[str, ...]:
     return (row.shadow_table, row.full_copy) if row.keeps_one else (row.shadow_table,)
 
 
+def written_to(session: Session, row: WorkflowRow) -> str:
+    """Name of the table that copy and catch-up write to. Raises LockWait while that is none of them, and
+    SourceChanged when the one that has the rows is gone.
+    """
+    if row.keeps_one:
+        return row.full_copy
+    # By names alone it might be a table of somebody else's.
+    if is_mariadb(session) and journal.latest(session, row.id, journal.STAND_IN) is not None:
+        if exists(session, row.source_schema, row.stand_in):
+            return row.stand_in
+        # Asked for second: it has one of the two names until it is gone.
+        if exists(session, row.source_schema, row.stood_in):
+            # Until its driver has done it, who may have been killed: catch-up is not to give up meanwhile.
+            raise LockWait(f"{row.stood_in} is handing its rows over to {row.shadow_table}.")
+        if not is_handed_over(session, row):
+            raise SourceChanged(
+                f"Table {row.source_schema}.{row.stand_in}, which had the rows of {row.shadow_table}, is gone.",
+                cure=f"The source table is untouched. Run `vreplication cancel {row.id}` and start again.",
+            )
+    return row.shadow_table
+
+
+def is_handed_over(session: Session, row: WorkflowRow) -> bool:
+    """The rows of a stand-in are the new table's, or there is none after all. Noted before the last of it goes."""
+    return journal.is_told(session, row.id, journal.STOOD_IN, since=(journal.STAND_IN,))
+
+
 def _mapping(session: Session, row: WorkflowRow, spec: Spec, source: Table, server: Server) -> TableMapping:
     """To the table that copy and catch-up write to."""
-    target = introspect(session, row.source_schema, row.full_copy if row.keeps_one else row.shadow_table)
+    name = written_to(session, row)
+    try:
+        target = introspect(session, row.source_schema, name)
+    except (Refused, SqlError):
+        # Between the two statements a stand-in may have got its other name.
+        if written_to(session, row) != name:
+            raise Transient(f"Rows do not go to {name} any more.") from None
+        raise
     if isinstance(spec, RevertSpec):
         return map_back(server, source, target, parse_alter(spec.alter))
     may_be_null = spec.allow_nullable_key
+    # All rows get one moment for a new column's CURRENT_TIMESTAMP, whoever writes them and however often.
     return map_for(server, source, target, parse_alter(spec.alter), moment=row.created_at, may_be_null=may_be_null)
 
 

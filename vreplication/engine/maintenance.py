@@ -27,18 +27,24 @@ def named(window: str) -> str:
     return f"{_BY} {window}"
 
 
+def is_a_windows(by: str) -> bool:
+    """Of who has released: it was a window, and no person."""
+    return by.startswith(f"{_BY} ")
+
+
 def due(window: Window, moment: datetime, released_by: str | None, *, is_paused: bool) -> Step:
     """What is to be done about the release now."""
     is_open = window.is_open(moment)
     if released_by is None:
         return Step.RELEASE if is_open and not is_paused else Step.NONE
-    return Step.WITHDRAW if not is_open and released_by.startswith(f"{_BY} ") else Step.NONE
+    return Step.WITHDRAW if not is_open and is_a_windows(released_by) else Step.NONE
 
 
 def keep(session: Session, workflow: str, window: str) -> None:
     """To be called again and again by whoever is about to switch."""
     by, is_paused = gate.released_by(session, workflow), workflows.load(session, workflow).is_paused
     step = due(Window.parse(window), now(), by, is_paused=is_paused)
+    # Not over a person's release, which may have come since the look: the window would take it back when it closes.
     if step is Step.RELEASE and gate.release_first(session, workflow, named(window)):
         journal.write(session, workflow, "released", actor=named(window))
     elif step is Step.WITHDRAW and by and gate.withdraw(session, workflow, by):

@@ -30,7 +30,7 @@ from vreplication.errors import (
     Transient,
     VReplicationError,
 )
-from vreplication.mysql.session import connect
+from vreplication.mysql.session import LockWait, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import Phase
 from vreplication.settings import OUTAGE_SECONDS
@@ -44,7 +44,11 @@ _RETRY_SECONDS = (0.1, 0.5, 1.0, 2.0, 5.0)
 _COLLECT_EVERY = 200_000
 """Objects, two of them a change; Python's own is 700."""
 _PATIENCE = 60
-"""Restarts after lost connections, without any progress in between, before we give up."""
+"""Restarts after lost connections, without any progress in between, before we give up.
+
+What somebody else holds is waited for as long as he holds it: keys and triggers that a killed attempt has left on the
+new table are put back by its driver, who may have to wait for a relative that is in use.
+"""
 
 
 def replicate(
@@ -86,7 +90,7 @@ def _replicate(of: Stream, stop: Stop, setting: Setting) -> None:
             log.info("catch-up starts again from its checkpoint: %s", error)
             watermark = watermark_of(error.protocol)
         except (Transient, Ambiguous) as error:
-            failures = 0 if _reached(watermark) != before else failures + 1
+            failures = 0 if _reached(watermark) != before or isinstance(error, LockWait) else failures + 1
             log.warning("catch-up starts again from its checkpoint: %s", error)
             if failures > _PATIENCE:
                 _note_failure(of, our_lease, error)
@@ -108,6 +112,7 @@ def collecting_rarely() -> Iterator[None]:
     """
     before = gc.get_threshold()
     gc.collect()
+    # What is loaded stays to the end, and need not be looked through.
     gc.freeze()
     gc.set_threshold(_COLLECT_EVERY, 20, 100)
     try:

@@ -60,11 +60,12 @@ class Steering:
         if pacer is None or pace is None or self._phase not in PROBED:
             return
         # Where nobody regards the latency, a pace that stands there already would be a commit for nothing, four times a
-        # second.
-        if not (pacer.factor or self._is_told or pace != self._written):
+        # second. But for the time before we work: who asks for regard later asks against that.
+        is_working = self._phase in _WORKING
+        if is_working and not (pacer.factor or self._is_told or pace != self._written):
             return
         began = SYSTEM.monotonic()
         throttle.write(session, self._workflow, pace, base=pacer.base, latency=pacer.latency)
         self._written = pace
         now = SYSTEM.monotonic()
-        pacer.took(now, now - began, is_working=self._phase in _WORKING)
+        pacer.took(now, now - began, is_working=is_working)

@@ -59,6 +59,8 @@ class Throttling:
         self._looked_at, self._asking = SYSTEM.monotonic(), ""
         self._lock = threading.Lock()
         """What is asked, and what was found for it, change together."""
+        self._ended_by: type[Exception] | None = None
+        """What ended the last look, of `VReplicationError` and `Exception`: logged once, not each second."""
 
     @property
     def reasons(self) -> tuple[Reason, ...]:
@@ -110,29 +112,38 @@ class Throttling:
                 with self._route.open(read_timeout=2 * _ANSWER_SECONDS) as ends:
                     self._look_until_over(ends)
             except VReplicationError as error:
-                self._hold(f"the server cannot be asked: {error}")
+                self._hold(f"the server cannot be asked: {error}", VReplicationError)
             except Exception as error:  # a silent end of this thread would hold for ever, or never again
-                log.exception("throttling failed")
-                self._hold(f"it failed: {type(error).__name__}: {error}")
+                self._hold(f"it failed: {type(error).__name__}: {error}", Exception)
             finally:
                 self._forget()
             self._wakes.wait(_AGAIN_SECONDS)
 
-    def _hold(self, why: str) -> None:
-        log.warning("workflow %s is held back: %s", self._workflow, why)
-        self._critical = None
+    def _hold(self, why: str, by: type[Exception]) -> None:
+        if by is not self._ended_by:
+            log.warning("workflow %s is held back: %s", self._workflow, why, exc_info=by is Exception)
+        self._ended_by, self._critical = by, None
         with self._lock:
+            # Under the lock: what is asked for may be taken back at this moment, and then nothing holds.
             self._say(*([Reason(code="unknown", said=why, is_limit=False)] if _is_asked(self.asked) else []))
 
     def _look_until_over(self, ends: Ends) -> None:
         while not self._is_over:
+            # Before what is asked is read: what changes behind that wakes us at once.
             self._wakes.clear()
             asked = self.asked
+            # Asked for again hours later, what is critical then is not the second look in a row.
             if asked is None or asked.critical_load is None:
                 self._critical = None
             if asked is not None:
                 self._note(asked, ordered(self._found(ends, asked)))
+                self._tell_it_is_over()
             self._wakes.wait(_PERIOD_SECONDS)
+
+    def _tell_it_is_over(self) -> None:
+        if self._ended_by is not None:
+            log.info("workflow %s: what is to hold it back is looked at again", self._workflow)
+        self._ended_by = None
 
     def _note(self, asked: Request, found: tuple[Reason, ...]) -> None:
         """What was found for the request of before says nothing of this one, which is looked at next."""
@@ -196,6 +207,7 @@ class Throttling:
         places = places_of(ends.target, asked)
         if asked.lag_replicas:
             return places
+        # In the sidecar, so that a catch-up that is started again watches a replica that has stopped meanwhile.
         if self._seen is None:
             self._seen = throttling.seen(ends.home, self._workflow)
         if not self._seen.issuperset(places):
@@ -229,7 +241,7 @@ class Throttling:
 
 
 class Noting:
-    """Tells the journal when throttling has begun and when it is over, each when it has lasted.
+    """Tells the journal and the log when throttling has begun and when it is over, each when it has lasted.
 
     What comes and goes all the time is told of ever more seldom.
     """
@@ -241,6 +253,7 @@ class Noting:
         self._lasting = _LASTING_SECONDS
 
     def look(self, session: Session, reason: str) -> None:
+        # A catch-up before this one may have told of the beginning; its end is told once, too.
         if self._is_noted is None:
             last = journal.latest(session, self._workflow, _THROTTLED, _OVER)
             self._is_noted = last is not None and last["event"] == _THROTTLED
@@ -250,9 +263,14 @@ class Noting:
         now = SYSTEM.monotonic()
         self._changed_at = now if self._changed_at is None else self._changed_at
         if now - self._changed_at >= self._lasting:
-            journal.write(session, self._workflow, _THROTTLED if reason else _OVER, reason, actor=lease.me())
+            self._note(session, reason)
             self._is_noted, self._changed_at = bool(reason), None
             self._lasting = min(2 * self._lasting, _LONGEST_LASTING_SECONDS)
+
+    def _note(self, session: Session, reason: str) -> None:
+        event = _THROTTLED if reason else _OVER
+        journal.write(session, self._workflow, event, reason, actor=lease.me())
+        log.info("workflow %s: %s", self._workflow, ": ".join(filter(None, (event, reason))))
 
 
 def _is_asked(request: Request | None) -> bool:
