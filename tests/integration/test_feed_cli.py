@@ -257,7 +257,7 @@ def _asked(url: str) -> list[str]:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--sink", "mysql://x:1/t"), "is no kafka:// address"),
+        (("--sink", "mysql://x:1/t"), "does not begin with kafka://"),
         (("--sink", "kafka://x/t"), "names no broker as host:port"),
         (("--sink", "kafka://x:1/"), "is no name of a topic"),
         (("--sink", "kafka://x:1/t?sasl.password=geheim"), "holds a secret"),

@@ -361,6 +361,13 @@ def _bare(database: Database) -> Any:
         ),
         ("conflict", "id INT, UNIQUE (id)", Verdict.REFUSE, "t has no unique key without NULLs"),
         ("index-value", "id INT PRIMARY KEY, u TEXT, UNIQUE (u(9))", Verdict.WARN, "Use --dispatch conflict or table"),
+        ("columns:v", "id INT, v INT NOT NULL, PRIMARY KEY (v, id)", Verdict.OK, "Rows go by columns:v"),
+        (
+            "columns:v",
+            "id INT PRIMARY KEY, v INT NOT NULL",
+            Verdict.WARN,
+            "t and 0 more tables have a unique key without v",
+        ),
     ],
 )
 def test_the_plan_says_what_fits(

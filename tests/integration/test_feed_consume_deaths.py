@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ from sandbox.kafka import Cluster
 from tests.support.feed_consumers import Consuming, ConsumingProcess
 from tests.support.feed_producer import FeedWriter, layout_of
 from tests.support.flow import wait_until
+from tests.support.small_disk import make_room, small_disk_at
+from vreplication.feed.consume import waiting
 from vreplication.feed.layout import Layout
 from vreplication.mysql.processes import processes
 from vreplication.mysql.session import Session
@@ -206,3 +209,32 @@ def test_the_target_goes_away(kafka: Cluster, database: Database, session: Sessi
                 if process.user == database.user:
                     database.admin.kill(process.id)
         assert all("Waiting for it" in said for said in one.said)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.in_turn
+def test_a_full_disk_where_rows_wait_stops_it_and_nothing_is_lost(
+    kafka: Cluster, database: Database, session: Session, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of one table without a key, of a transaction that is larger than the memory for them."""
+    session.execute_raw("CREATE TABLE bare (a INT, b LONGTEXT)")
+    bare = layout_of(session, database.name, "bare")
+    feed = FeedWriter(kafka, 1)
+    with feed.transaction():
+        for number in range(600):
+            feed.row(0, bare, 1, None, (number, "x" * 9_000), seq=number)
+        feed.resolved(1)
+    monkeypatch.setattr(waiting.Memory.__init__, "__defaults__", (256 << 10,))
+    with small_disk_at(tmp_path / "small", 3) as place:
+        monkeypatch.setattr(tempfile, "tempdir", str(place))
+        one = Consuming(feed.address(**QUICK), database.url, mode)
+        if mode == "transaction":
+            assert "cannot be put aside" in str(one.failed(180))
+            assert session.rows("SELECT COUNT(*) FROM bare") == [(0,)]
+        one.end()
+        make_room(place, 30)
+        with Consuming(feed.address(**QUICK), database.url, mode) as again:
+            wait_until(
+                lambda: again.raise_error() or session.rows("SELECT COUNT(*) FROM bare") >= [(600,)], "it stands"
+            )
+    assert session.rows("SELECT COUNT(*),COUNT(DISTINCT a),SUM(LENGTH(b)) FROM bare") == [(600, 600, 600 * 9_000)]

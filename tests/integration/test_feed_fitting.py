@@ -15,6 +15,7 @@ from vreplication.errors import Terminal
 from vreplication.feed.consume.rows import Target
 from vreplication.feed.consume.waiting import Waiting
 from vreplication.feed.formats.open import Open
+from vreplication.feed.large import _key_layout
 from vreplication.feed.layout import Layout
 from vreplication.feed.messages import Place, Row
 from vreplication.mysql.session import Session, connect
@@ -82,6 +83,93 @@ def test_two_tables_that_are_one_to_the_target_end_it(flavor: str) -> None:
         assert database.admin.rows("SELECT id FROM orders") == [(0,)]
 
 
+BY_ZONE = (
+    # what is generated, its key, what ends it
+    ("DATE AS (DATE(at)) STORED", "UNIQUE KEY (v)", "other values than the feed's in v"),
+    ("DATE AS (DATE(at)) STORED", "KEY (v)", "other values than the feed's in v"),
+    ("DATE AS (DATE(at)) VIRTUAL", "UNIQUE KEY (v)", "finds by its own time zone"),
+)
+
+
+def test_what_is_computed_by_another_time_zone_ends_it(database: Database) -> None:
+    """The source's sessions were in New York: two of its days are one in UTC, and a row would go without a word."""
+    cases = BY_ZONE if database.server.is_mariadb else (*BY_ZONE, ("DATE", "UNIQUE KEY k ((DATE(at)))", "finds by its"))
+    for column, key, words in cases:
+        database.admin.execute_raw("DROP TABLE IF EXISTS t")
+        database.admin.execute_raw(f"CREATE TABLE t (id INT PRIMARY KEY, at TIMESTAMP NOT NULL, v {column}, {key})")
+        layout = layout_of(database.admin, database.name, "t")
+        sent = [(1, "2024-01-02 04:00:00", "2024-01-01"), (2, "2024-01-02 06:00:00", "2024-01-02")]
+        rows = [_sent(layout, row) for row in sent]
+        with connect(database.url) as session:
+            with pytest.raises(Terminal, match=words), session.transaction():
+                Target(session).write(rows)
+            assert session.rows("SELECT id FROM t") == [], (column, key)
+
+
+@pytest.mark.parametrize(("kind", "words"), [("STORED", "other values than the feed's in v"), ("VIRTUAL", "finds by")])
+def test_what_has_more_digits_on_the_source_ends_it(database: Database, kind: str, words: str) -> None:
+    """Its sessions had div_precision_increment=12; ours are the server's own, by which the two rows are one."""
+    database.admin.execute_raw(
+        f"CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT, v DECIMAL(30,12) AS (a / b) {kind}, UNIQUE KEY (v))"
+    )
+    layout = layout_of(database.admin, database.name, "t")
+    sent = [(1, 1, 3, "0.333333333333"), (2, 333333333, 1000000000, "0.333333333000")]
+    with connect(database.url) as session:
+        with pytest.raises(Terminal, match=words), session.transaction():
+            Target(session).write([_sent(layout, row) for row in sent])
+        assert session.rows("SELECT id FROM t") == []
+
+
+@pytest.mark.parametrize("kind", ["STORED", "VIRTUAL"])
+def test_what_is_computed_as_on_the_source_is_written(database: Database, kind: str) -> None:
+    database.admin.execute_raw(
+        f"CREATE TABLE t (id INT PRIMARY KEY, at TIMESTAMP NOT NULL, d DATETIME, v DATE AS (DATE(at)) STORED,"
+        f" w DATE AS (DATE(d)) {kind}, UNIQUE KEY (v), UNIQUE KEY (w))"
+    )
+    layout = layout_of(database.admin, database.name, "t")
+    days = [f"2024-01-0{day}" for day in range(1, 6)]
+    rows = [_sent(layout, (at, f"{day} 04:00:00", f"{day} 23:00:00", day, day)) for at, day in enumerate(days)]
+    with connect(database.url) as session, session.transaction():
+        Target(session).write([*rows, _sent(layout, (4, "2024-01-05 05:00:00", None, days[4], None))])
+        found = session.rows("SELECT id, CAST(v AS CHAR) FROM t ORDER BY id")
+    assert found == list(enumerate(days))
+
+
+def test_a_timestamp_that_every_session_reads_alike_ends_nothing(database: Database) -> None:
+    """Rows that are marked as gone keep what is unique free; beside the feed's own key two rows are never one."""
+    alive = "(IF(gone_at IS NULL,1,NULL))"
+    keys = "UNIQUE KEY (email, alive), UNIQUE KEY (id, day)" + (
+        "" if database.server.is_mariadb else f", UNIQUE KEY (email, {alive})"
+    )
+    database.admin.execute_raw(
+        "CREATE TABLE t (id INT PRIMARY KEY, email VARCHAR(9), gone_at TIMESTAMP NULL,"
+        f" alive INT AS {alive} VIRTUAL, day DATE AS (DATE(gone_at)) VIRTUAL, {keys})"
+    )
+    layout = layout_of(database.admin, database.name, "t")
+    rows = [(1, "a", "2024-01-02 04:00:00", None, "2024-01-01"), (2, "a", None, 1, None)]
+    with connect(database.url) as session, session.transaction():
+        Target(session).write([_sent(layout, row) for row in rows])
+        assert session.rows("SELECT id, alive FROM t ORDER BY id") == [(1, None), (2, 1)]
+
+
+def test_a_large_row_that_goes_is_told_by_its_key_alone(database: Database) -> None:
+    database.admin.execute_raw(
+        "CREATE TABLE t (id INT PRIMARY KEY, at TIMESTAMP NULL, v DATE AS (DATE(at)) STORED, UNIQUE KEY (v))"
+    )
+    layout = layout_of(database.admin, database.name, "t")
+    bare, _ = _key_layout(layout)
+    (gone,) = Open().row(Row(layout=bare, place=Place(1, 1), before=(1,), after=None))
+    with connect(database.url) as session, session.transaction():
+        target = Target(session)
+        target.write([_sent(layout, (1, "2024-01-02 04:00:00", "2024-01-02"))])
+        target.write([Waiting(1, 1, True, 0, 0, gone.key or b"", gone.value or b"")])
+        assert session.rows("SELECT id FROM t") == []
+
+
 def _row(layout: Layout, value: Any, key: int = 1) -> Waiting:
-    (sent,) = Open().row(Row(layout=layout, place=Place(1, 0), before=None, after=(key, value)))
+    return _sent(layout, (key, value))
+
+
+def _sent(layout: Layout, row: tuple[Any, ...]) -> Waiting:
+    (sent,) = Open().row(Row(layout=layout, place=Place(1, 0), before=None, after=row))
     return Waiting(1, 0, True, 0, 0, sent.key or b"", sent.value or b"")

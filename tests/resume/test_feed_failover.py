@@ -24,7 +24,9 @@ from sandbox.kafka import Cluster
 from tests.integration.test_feed_producer import Killer, kill  # noqa: F401
 from tests.resume.test_failover import _one_more, purge
 from tests.support import feeds
+from tests.support.feed_consumers import Consuming
 from tests.support.flow import wait_until
+from tests.support.private_server import private_server
 from tests.support.promoted import Promoting
 from tests.support.running_feed import check_numbers, content, logged, make_tables, sent, write_history
 from vreplication.binlog.events import Position
@@ -61,8 +63,8 @@ class Scene:
     thread: threading.Thread | None = None
     result: Result | None = None
 
-    def begin(self) -> None:
-        asked = {"sink": self.sink, "workflow": self.id, "partitions": 2, "dispatch": "index-value"}
+    def begin(self, **more: Any) -> None:
+        asked = {"sink": self.sink, "workflow": self.id, "partitions": 2, "dispatch": "index-value", **more}
         spec = make_feed_spec(**asked, commit_interval=50)
         self._start(lambda: feeding.run(spec, (self.database.url,), stop=self.stop, notify=lambda text: None))
 
@@ -235,6 +237,47 @@ def test_a_feed_goes_on_on_a_promoted_replica(
     assert killer.killed == ["feed.moving"] * 3 + ["feed.moved"]
     _check(scene, former)
     _check_refused(scene, former)
+
+
+@pytest.mark.in_turn("mariadb")
+def test_a_consumer_asks_the_promoted_replica_for_rows_of_before(scene: Scene) -> None:
+    """Of which the key alone was sent, and which no consumer had asked for when their server died.
+
+    That one has come back, with a row that no other server has got.
+    """
+    table = "CREATE TABLE docs (id INT PRIMARY KEY, t LONGTEXT)"
+    write, former, old = scene.database.admin.execute, identity_of(scene.database.admin), scene.database.url
+    write(table)
+    scene.begin(max_message="key-only", max_message_bytes=20_000)
+    wait_until(lambda: scene.read() is not None, "the feed does not begin")
+    write("INSERT INTO docs VALUES (1,%s),(2,%s),(3,%s)", ("a" * 30_000,) * 3)
+    write("UPDATE docs SET id=4 WHERE id=3")
+    scene.wait_sent()
+    scene.end()
+    scene.fail_over()
+    with private_server(scene.database.server.flavor) as server:
+        target = create_database(server, scene.database.name)
+        target.admin.execute_raw(table)
+        asked = parse(scene.sink), target.url, "row", "g"
+        more = {"sources": (scene.database.url,)}
+        with pytest.raises(Refused, match="nor does the feed go on with one of them"):
+            raise Consuming(*asked, more=more).failed(60)
+        with scene.promoting.replica.admin(scene.database.name) as session:
+            wait_until(lambda: session.value("SELECT COUNT(*) FROM docs WHERE id=4"), "it has not come back")
+            session.execute_raw("SET sql_log_bin=0")
+            session.execute_raw("UPDATE docs SET t='of the former' WHERE id=4")
+        scene.result = None
+        scene.resume()
+        scene.database.admin.execute("UPDATE docs SET t=%s WHERE id=1", ("b" * 30_000,))
+        scene.database.admin.execute("DELETE FROM docs WHERE id=2")
+        scene.wait_sent()
+        with pytest.raises(Refused, match="in whose place it goes on with"):
+            raise Consuming(*asked, more={"sources": (old,)}).failed(60)
+        rows = "SELECT id, t FROM docs ORDER BY id"
+        with Consuming(*asked, more={"sources": (old, scene.database.url)}) as one:
+            wait_until(lambda: one.error or target.admin.rows(rows) == scene.database.admin.rows(rows), "not level")
+    messages = [tags for each in content(scene.feed).values() for tags, _, _ in each if tags.is_key_only]
+    assert {tags.source for tags in messages} == {former, identity_of(scene.database.admin)}
 
 
 def _check_unfit(scene: Scene) -> None:

@@ -115,6 +115,18 @@ def test_by_columns_a_row_stays_as_long_as_they_do(history: History) -> None:
     assert row_order(sent("columns:a", history, PARTITIONS)) is None
 
 
+@given(history=histories())
+def test_by_columns_no_key_is_in_two_partitions_before_one_is_given_up(history: History) -> None:
+    dispatcher, where = Dispatcher(parse("columns:a"), PARTITIONS, Folding()), dict[object, int]()
+    for row in rows(history):
+        places = dispatcher.placed(row)
+        if dispatcher.gives_up(row, is_split=len(places) > 1):
+            return
+        for partition, each in places:
+            for image in filter(None, (each.before, each.after)):
+                assert where.setdefault((row.layout.table, image[0]), partition) == partition
+
+
 @pytest.mark.parametrize(("way", "promise", "history"), NO, ids=lambda each: getattr(each, "__name__", None))
 def test_what_is_not_promised_does_not_hold(way: str, promise: Promise, history: History) -> None:
     assert promise(sent(way, history, PARTITIONS)) is not None

@@ -63,18 +63,18 @@ def parse(text: str, password: str = "") -> Address:
     try:
         parts = urlsplit(text)
     except ValueError as error:
-        raise Refused(f"The sink's address cannot be read ({error}).", cure="Use kafka://host:9092/topic.") from None
+        raise Refused(f"The topic's address cannot be read ({error}).", cure="Use kafka://host:9092/topic.") from None
     if parts.fragment:
-        raise Refused("The sink's address holds a #.", cure="Use kafka://host:9092/topic?option=value.")
+        raise Refused("The topic's address holds a #.", cure="Use kafka://host:9092/topic?option=value.")
     if parts.scheme != "kafka":
-        raise Refused("The sink is no kafka:// address.", cure="Use kafka://host:9092/topic.")
+        raise Refused("The topic's address does not begin with kafka://.", cure="Use kafka://host:9092/topic.")
     if "@" in parts.netloc:
         raise Refused(
-            "The sink's address holds a user.", cure="Use ?sasl.username=… and VREPLICATION_SINK_PASSWORD instead."
+            "The topic's address holds a user.", cure="Use ?sasl.username=… and VREPLICATION_SINK_PASSWORD instead."
         )
     servers = [server for server in parts.netloc.split(",") if server]
     if not servers or not all(map(_is_server, servers)):
-        raise Refused("The sink's address names no broker as host:port.", cure="Use kafka://host:9092/topic.")
+        raise Refused("The topic's address names no broker as host:port.", cure="Use kafka://host:9092/topic.")
     topic = parts.path.removeprefix("/")
     if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
         raise Refused(f"{topic!r} is no name of a topic.", cure="Use letters, digits, dot, dash and underscore.")
@@ -91,7 +91,8 @@ def _options(query: str) -> tuple[tuple[str, str], ...]:
     for name, _ in found:
         if name in _SECRET or re.search(r"password|secret|\.pem$|oauthbearer\.config", name):
             raise Refused(
-                f"The sink's address holds a secret ({name}).", cure="Put it into VREPLICATION_SINK_PASSWORD or a file."
+                f"The topic's address holds a secret ({name}).",
+                cure="Put it into VREPLICATION_SINK_PASSWORD or a file.",
             )
         if name in _OURS or name.endswith("_cb") or name == "logger":
             raise Refused(f"The option {name} of the sink is set by the feed itself.", cure="Leave it out.")

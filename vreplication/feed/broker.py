@@ -30,6 +30,7 @@ _PARTITIONS_AT_ONCE = 2_000
 """In one request to make some: with topics and settings the controller takes 10,000 records."""
 _FIRST_LOOK = 50
 """So many offsets from its end the last record of a topic is looked for at first."""
+# Kafka's own default of max.message.bytes.
 _DEFAULT_BYTES = 1_048_588
 _MISSING = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})
 _AGAIN = frozenset(
@@ -147,6 +148,11 @@ class Broker:
             is_compacted="compact" in str(settings.get("cleanup.policy")),
             is_cut="delete" in str(settings.get("cleanup.policy")),
         )
+
+    def names(self, prefix: str) -> list[str]:
+        """Of topics that this user may see."""
+        with kafka("The topics cannot be listed"):
+            return sorted(name for name in self.admin.list_topics(timeout=_SECONDS).topics if name.startswith(prefix))
 
     def look(self, names: Sequence[str]) -> dict[str, Seen]:
         """Those of them that are there."""
@@ -306,6 +312,7 @@ class Broker:
                 elif error.code() == KafkaError._PARTITION_EOF:
                     open_ones.discard((str(message.topic()), message.partition() or 0))
                 elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+                    # No fault of anybody's: the next run asks what is left, and takes what is gone for sent.
                     raise Transient(f"Retention has removed what was about to be read of topic {message.topic()}.")
                 else:
                     raise translated(error, f"Topic {topic} cannot be read")
@@ -313,6 +320,7 @@ class Broker:
     @contextlib.contextmanager
     def _reader(self, *, is_committed: bool = True) -> Iterator[Consumer]:
         settings = self.address.settings(
+            # The client wants a name for a group, also where none is formed.
             group_id="vreplication.look",
             isolation_level="read_committed" if is_committed else "read_uncommitted",
             enable_auto_commit=False,

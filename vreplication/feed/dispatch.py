@@ -199,10 +199,17 @@ class Dispatcher:
         before, after = (self.of(row.layout, image, row.place.t) for image in (row.before, row.after))
         if before == after:
             return ((before, row),)
-        return (
-            (before, msgspec.structs.replace(row, after=None)),
-            (after, msgspec.structs.replace(row, before=None)),
-        )
+        return (before, msgspec.structs.replace(row, after=None)), (after, msgspec.structs.replace(row, before=None))
+
+    def gives_up(self, row: Row, *, is_split: bool) -> bool:
+        """Its key, which a row in another partition may have then (or has, where it is split): no order holds there."""
+        if self.rule.way != "columns" or row.before is None or not row.layout.has_key:
+            return False
+        _, _, places = self._compiled(row.layout)
+        if set(places) <= set(row.layout.key_places):
+            return False
+        key = row.layout.key_places
+        return is_split or row.after is None or any(row.before[place] != row.after[place] for place in key)
 
     def of(self, layout: Layout, image: tuple[Any, ...], t: int) -> int:
         """From 0 on."""
@@ -211,6 +218,7 @@ class Dispatcher:
         _, crc, places = self._compiled(layout)
         for place in places:
             data = bytes_of(layout.columns[place], image[place], self.weights)
+            # With the length: else `a`, `bc` and `ab`, `c` would be one key.
             crc = zlib.crc32(b"%d:%b" % (len(data), data), crc)
         return crc % self.partitions
 
@@ -231,6 +239,14 @@ class Dispatcher:
 
 def _head(schema: str, table: str) -> bytes:
     return b"\0".join((b"%d" % VERSION, schema.encode(), table.encode(), b""))
+
+
+def may_part(layout: Layout, columns: Sequence[str]) -> bool:
+    """Rows by these columns: two with one value of a unique key may be in two partitions."""
+    if layout.distinct is None:
+        return True
+    whole = ({name for name, prefix in key if prefix is None} for key in layout.distinct)
+    return any(not key.issuperset(columns) for key in whole)
 
 
 def is_text(column: Column) -> bool:

@@ -11,7 +11,8 @@ progress alone, so the switch is one Kafka transaction (feed.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -19,11 +20,14 @@ from vreplication.binlog import position as places
 from vreplication.binlog.events import Group, Position, Stopped
 from vreplication.binlog.gtids import Gtids, MariadbGtids, MysqlGtids, names, parse
 from vreplication.binlog.tailer import Tailer
-from vreplication.errors import Refused
-from vreplication.feed.progress import Followed, Progress
+from vreplication.errors import Refused, Terminal, Transient
+from vreplication.feed.broker import Broker
+from vreplication.feed.progress import PROGRESS, Followed, Progress, decode
 from vreplication.mysql.server import identity_of, is_mariadb
 from vreplication.mysql.session import Session
 
+Successors = Callable[[], Mapping[str, str]]
+"""As of `successors`, asked when it is needed."""
 _SHOWN = 600
 _ANOTHER = "Begin another feed, into another topic."
 
@@ -54,7 +58,40 @@ def _is_mixed(found: Sequence[str], known: Sequence[str]) -> bool:
 def _on(progress: Progress, sent: Followed, session: Session, server: str) -> Followed:
     _check(progress.feed, sent, session)
     # Up to `resolved` the topic says that all was sent, and that may be more than the last transaction's time.
-    return msgspec.structs.replace(sent, source=server, assigned=max(sent.assigned, progress.resolved))
+    assigned = max(sent.assigned, progress.resolved)
+    return msgspec.structs.replace(sent, source=server, assigned=assigned, before=(*sent.before, sent.source))
+
+
+def successors(broker: Broker, topic: str) -> dict[str, str]:
+    """Of each server that the topic's feed has read before, the one that it reads now. Raises Transient.
+
+    That one has all that the former one has sent, or the feed would not have gone on there.
+    """
+    found, away = broker.find(topic), list[Transient]()
+    feeds = [each for each in _feeds(broker, away) if found is not None and found.id in _topics(each)]
+    if away and not feeds:
+        raise away[0]
+    return {former: each.source for feed in feeds for each in feed.sources for former in each.before}
+
+
+def _feeds(broker: Broker, away: list[Transient]) -> Iterator[Progress]:
+    """All that these brokers know; what another program has written is not ours. away: takes what may come back."""
+    for name in broker.names(PROGRESS):
+        # One that this user may not read is another feed's.
+        with contextlib.suppress(Terminal):
+            try:
+                record = broker.last(name)
+            except Transient as error:
+                # Of another feed, perhaps, which is no matter of this one.
+                away.append(error)
+                continue
+            if record is not None:
+                yield decode(record)
+
+
+def _topics(progress: Progress) -> set[str]:
+    """Ids of the topics that it is about."""
+    return {progress.topic_id, *(each.id for each in progress.topics)}
 
 
 def _check(feed: str, sent: Followed, session: Session) -> None:

@@ -22,7 +22,7 @@ from vreplication.feed.conflicts import Conflicts
 from vreplication.feed.due import Due
 from vreplication.feed.lanes import Lane, Lanes, Named, lanes_of, tags_of
 from vreplication.feed.merge import Merge
-from vreplication.feed.messages import Admin, Ddl, Encoded, Header, Kind, Place, Row
+from vreplication.feed.messages import MOVED, Admin, Ddl, Encoded, Header, Kind, Place, Row
 from vreplication.feed.producer import FeedProducer
 from vreplication.feed.progress import End, Progress
 from vreplication.feed.reading import Piece, Reading, Source
@@ -34,7 +34,9 @@ from vreplication.pausepoints import reach
 
 log = logging.getLogger(__name__)
 
+# P2: the most of one Kafka transaction. Who reads what is committed gets none of it before its end.
 _MOST_ROWS, _MOST_BYTES = 10_000, 8 << 20
+# How soon partitions that somebody else adds are noticed: the count that the feed goes by keeps rows right till then.
 _METADATA_SECONDS = 30.0
 _PAUSE_SECONDS, _WAIT_SECONDS = 0.001, 0.1
 _SLOW_SECONDS = 1.0
@@ -88,6 +90,7 @@ class Run:
         self._lanes = lanes = lanes_of(progress, is_each=self.settings.is_each)
         there = check_topics(self.broker, progress, lanes, self.hooks.wanted())
         for lane in lanes:
+            # Partitions that a killed scaling has made count, too: an Admin may stand there already.
             more = min(there[lane.name], progress.intent or 0) - len(lane.sent.ends)
             lane.sent.ends += [End()] * more
         # Before anything is written: a partition that has lost its end could be as long as before by then.
@@ -205,6 +208,7 @@ class Run:
         self.producer.poll()
         if self._is_due(now):
             self._commit()
+        # Neither within a transaction: a large one is sent to its end in one generation.
         if not any(each.is_open for each in self._sending):
             self._look_at_topic(now)
             self._scale()
@@ -273,6 +277,7 @@ class Run:
         if (mark := piece.mark) is not None:
             was_filling = mark.filled is not None and self._is_filling
             sending.end(mark)
+            # The first reader goes on behind it, and what was sent ahead is met as if it had been found.
             if self._ahead is not None:
                 self._ahead.close()
             if was_filling and not self._is_filling:
@@ -294,6 +299,7 @@ class Run:
 
     def _send_rows(self, sending: Sending, piece: Piece) -> None:
         rows = rows_of(sending, piece, sending.source.tables.layout)
+        # Of a transaction that was sent in part all rows are read again (P2); those up to here stand in the topic.
         if piece.t <= sending.done.t:
             rows = [row for row in rows if row.place > sending.done]
         if self._lanes.is_each:
@@ -314,7 +320,10 @@ class Run:
     def _send_row(self, sending: Sending, row: Row, tags: Sequence[Header], elsewhere: Elsewhere | None = None) -> None:
         """elsewhere: ahead of its turn, where it goes there."""
         lane = self._lanes.of_row(row.layout.schema, row.layout.table)
-        for partition, each in sending.source.dispatcher.placed(row):
+        places = sending.source.dispatcher.placed(row)
+        if sending.source.dispatcher.gives_up(row, is_split=len(places) > 1):
+            tags = (*tags, MOVED)
+        for partition, each in places:
             if elsewhere is not None and partition not in elsewhere.get(lane.name, ()):
                 continue
             self._align(partition, each)  # also of a row that is there already: its values count for those behind it
@@ -367,8 +376,10 @@ class Run:
         began = time.monotonic()
         self.hooks.check()
         reach("feed.commit")
+        # Never below what the progress says: of its time a run that has just begun knows nothing.
         resolved = max(self._whole, self.progress.resolved)
         self._resolve(resolved)
+        # P3: the progress is produced when all of this is acknowledged, so that nothing commits it without the rows.
         self.producer.flush()
         fields = {
             "sources": tuple(each.told for each in self._sending),
@@ -418,7 +429,9 @@ class Run:
         is_ahead = self._ahead is not None or self._reached < self._lanes.latest
         if is_ahead or any(each.is_half_sent for each in self._sending):
             return
+        # Before the intent is saved partitions that somebody else has added can still be refused.
         self._check_topic()
+        # By itself, before the intent: Resolved of all that was sent is what both generations meet at.
         self._commit()
         reach("feed.scale.resolved")
         self._commit(intent=wanted)

@@ -8,8 +8,7 @@ Every message carries the headers below in every format; `n` counts rows, DDL an
 so that a reader sees a duplicate (not above the last one) and a loss (a gap). Resolved and Align carry the last `n`.
 An Align has its own number for `vr-t` and `vr-seq` (feed/conflicts.py).
 
-What must stay true: what is in a header or a key never depends on when it is sent, but for `vr-n`, `vr-gen` and
-`vr-epoch`.
+What must stay true: what is in a header or a key never depends on when it is sent, but for `vr-n` and `vr-gen`.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ Header = tuple[str, bytes]
 
 
 class Kind(StrEnum):
-    """As of `vr-kind`. CHECKPOINT is only ever in the feed's own topic."""
+    """As of `vr-kind`."""
 
     ROW = "row"
     DDL = "ddl"
@@ -146,6 +145,7 @@ class Tags:
     claim: bytes = b""
     """Where the value is, if not here (claims.py)."""
     is_key_only: bool = False
+    is_moved: bool = False
     dispatch: str = ""
     """By which rule rows are sent, as of an Admin that begins a generation."""
     session: bytes = b""
@@ -171,6 +171,10 @@ def headers(
     return found
 
 
+MOVED = ("vr-moved", b"1")
+"""A row gives its key up, and another partition may bring that key: who applies each by itself knows no order."""
+
+
 class NotOurs(ValueError):
     """A message without our headers."""
 
@@ -192,6 +196,7 @@ def read_tags(given: Any) -> Tags:
             snapshot=found.get("vr-snapshot", b"").decode(),
             claim=found.get("vr-claim-check", b""),
             is_key_only="vr-key-only" in found,
+            is_moved=MOVED[0] in found,
             dispatch=found.get("vr-dispatch", b"").decode(),
             session=found.get("vr-session", b""),
         )

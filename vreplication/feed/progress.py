@@ -12,6 +12,8 @@ import msgspec
 
 from vreplication.errors import Terminal
 
+PROGRESS = "_vreplication."
+"""The topic of such records is named so, with the feed's id behind it."""
 VERSION = 3
 _READ = (2, VERSION)
 _LONG = 32 << 10
@@ -57,7 +59,8 @@ class Followed(msgspec.Struct, frozen=True, kw_only=True):
     position: everything before it has been sent, but for open branches. again_from: the log is read from there first,
     for the branches in between. assigned: the time of the last transaction that was sent whole. inside: of one that is
     being sent, (t, seq) of the last row that was. inside_of: which transaction that is, where its rows have one time by
-    its name in the log; '': not known. filled: None: rows that were there before are not sent.
+    its name in the log; '': not known. filled: None: rows that were there before are not sent. before: servers that
+    were read in its place, each until it failed.
     """
 
     source: str
@@ -68,6 +71,7 @@ class Followed(msgspec.Struct, frozen=True, kw_only=True):
     inside_of: str = ""
     branches: tuple[Branch, ...] = ()
     filled: Filled | None = None
+    before: tuple[str, ...] = ()
 
 
 class TableTopic(msgspec.Struct, frozen=True, array_like=True):

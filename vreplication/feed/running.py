@@ -37,7 +37,7 @@ from vreplication.feed.dispatch import Dispatcher, Weights
 from vreplication.feed.feed import Run
 from vreplication.feed.large import Fit, pieced
 from vreplication.feed.producer import FeedProducer
-from vreplication.feed.progress import Filled, Progress, decode
+from vreplication.feed.progress import PROGRESS, Filled, Progress, decode
 from vreplication.feed.reading import Source
 from vreplication.feed.snapshot import Snapshot
 from vreplication.feed.spoken import Asker
@@ -168,6 +168,7 @@ class Service:
 
     def _progress(self, broker: Broker, producer: FeedProducer, sessions: Sequence[Session], topic: Topic) -> Progress:
         found = broker.last(self.feed.progress_topic)
+        # Begun anew in an empty topic it would go on where it can, and readers would take the gap for nothing.
         if found is None and (self.feed.was_begun or self._is_begun):
             raise self._lost()
         begun = None if found else begin(self.feed, producer, sessions, topic, self.hooks.check)
@@ -330,5 +331,5 @@ def end(feed: Feed, seconds: float = 60.0, check: Callable[[], None] = lambda: N
 
 
 def read_progress(address: Address, feed: str) -> Progress | None:
-    found = Broker(address).last(f"_vreplication.{feed}")
+    found = Broker(address).last(PROGRESS + feed)
     return None if found is None else decode(found)

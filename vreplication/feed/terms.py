@@ -11,7 +11,7 @@ from vreplication.feed.catalog import Filter
 from vreplication.feed.dispatch import Rule
 from vreplication.feed.large import PARTS, Fit, Policy
 from vreplication.feed.messages import Format
-from vreplication.feed.progress import Progress
+from vreplication.feed.progress import PROGRESS, Progress
 from vreplication.mysql.url import SourceUrl
 from vreplication.settings import MATCHER_BUDGET_BYTES
 
@@ -58,7 +58,7 @@ class Feed:
 
     @property
     def progress_topic(self) -> str:
-        return f"_vreplication.{self.id}"
+        return PROGRESS + self.id
 
     @property
     def rules(self) -> str:

@@ -21,7 +21,7 @@ from vreplication.feed.consume.waiting import Waiting, some
 from vreplication.mysql.session import LockWait
 from vreplication.mysql.url import SourceUrl
 from vreplication.pausepoints import reach
-from vreplication.state import feed_offsets
+from vreplication.state import feed_asked, feed_offsets
 from vreplication.state.feed_offsets import Offset
 
 _ATTEMPTS = 20
@@ -59,6 +59,7 @@ class ByRow(Reading):
     def _apply(self, listener: Listener) -> None:
         while rows := some(listener.queue.until(listener.limit)):
             head = listener.queue.head
+            # While rows of its time still wait the Resolved may not be stored: a crash would take them for applied.
             is_part = head is not None and head.t <= listener.limit
             self._commit(listener, rows, listener.part_way() if is_part else listener.offset(listener.reached))
         if listener.stop or time.monotonic() - self._saved_at.get(listener.number, 0.0) >= SAVE_SECONDS:
@@ -89,6 +90,8 @@ class ByRow(Reading):
             # nothing.
             feed_offsets.claim(self.session, self.key, [listener.stored])
             self.target.write(rows)
+            for asked in self.asking.taken():
+                feed_asked.note(self.session, self.key, listener.number, asked)
             feed_offsets.move(self.session, self.key, listener.stored, to)
             if rows:
                 reach("consume.before_commit")

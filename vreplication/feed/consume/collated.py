@@ -3,7 +3,8 @@
 Under another default two keys of the source's may be one to the target, and one row of them is gone without a word.
 
 Only a new table's default and utf8mb4 are looked at: a new column takes its table's default, which is the source's by
-then, and what other character sets have for a default is the same on both flavors.
+then, and what other character sets have for a default is the same on both flavors (but for those of Unicode on MariaDB
+11.5 and newer: docs/limits.md).
 
 What must stay true: what the statement says itself is left as it is; where the target has no such collation, no table
 gets a unique key of text under one that the server chose, be it with the table or later.
@@ -22,8 +23,10 @@ from vreplication.feed.consume.repeated import TRIAL, place_of_name
 from vreplication.feed.consume.speaking import cut_of
 from vreplication.feed.spoken import default_of_utf8mb4
 from vreplication.mysql.quoting import qualified
+from vreplication.mysql.server import is_mariadb
 from vreplication.mysql.session import Session, SqlError
 from vreplication.mysql.text import Token, Unreadable
+from vreplication.schema.carry import is_of_another_unicode
 from vreplication.schema.introspect import introspect, introspect_temporary
 from vreplication.schema.model import Table
 from vreplication.schema.written import cut_at_commas
@@ -62,8 +65,10 @@ def as_the_source(session: Session, ddl: Ddl, said: Definition | None) -> Ddl:
         if unknown and not _makes_nothing(session, ddl, said) and _makes_a_key_of_text(session, ddl, said):
             raise _refused(ddl, unknown[0])
     except Unreadable:
+        # What cannot be read here its server judges.
         return ddl
     sql = ddl.sql
+    # From the end on: what is written in front of a place would move it.
     for place, collation in sorted(wanted, reverse=True):
         if collation not in unknown:
             sql = f"{sql[:place]} COLLATE {collation}{sql[place:]}"
@@ -182,6 +187,9 @@ def _of_charset(session: Session) -> str:
 
 
 def _is_known(session: Session, collation: str) -> bool:
+    # From 11.8 on MariaDB knows these names, by other weights: two keys of the source could be one there.
+    if is_mariadb(session) and is_of_another_unicode(collation):
+        return False
     for sql in _KNOWN:
         # Only MariaDB has the second column.
         with contextlib.suppress(SqlError):

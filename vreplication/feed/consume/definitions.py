@@ -19,21 +19,21 @@ from vreplication import names
 from vreplication.binlog.definitions import Definition, definition
 from vreplication.cutover.identity import table_identity
 from vreplication.errors import Terminal
-from vreplication.feed.consume import collated, own_values, repeated
+from vreplication.feed.consume import collated, misled, own_values, repeated
 from vreplication.feed.consume.listener import Ddl
 from vreplication.feed.consume.speaking import as_the_source, query_of
+from vreplication.feed.failover import Successors
 from vreplication.mysql.quoting import ident
 from vreplication.mysql.server import is_mariadb
-from vreplication.mysql.session import Session, SqlError, connect
+from vreplication.mysql.session import NO_SUCH_SCHEMA, NO_SUCH_TABLE, Session, SqlError, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.pausepoints import reach
 from vreplication.schema.introspect import COUNTER, read_create_sql
 from vreplication.settings import TABLE_SECONDS
-from vreplication.state import feed_offsets
+from vreplication.state import feed_asked, feed_offsets
 from vreplication.state.feed_offsets import Group, Key, Stand
 
-_NO_TABLE = frozenset({1146, 1049})
-_NO_SCHEMA = 1049
+_NO_TABLE = frozenset({NO_SUCH_TABLE, NO_SUCH_SCHEMA})
 _DONE_BEFORE = frozenset({1007, 1008, 1050, 1051, 1054, 1060, 1061, 1068, 1091, 1146})
 """What is made is there already, or what goes is gone."""
 _ALTERED = (
@@ -54,8 +54,11 @@ def lock_name(key: Key, what: str) -> str:
     return f"vreplication.{what}.{hashlib.sha256('/'.join(key).encode()).hexdigest()[:40]}"
 
 
-def run(target: SourceUrl, key: Key, ddl: Ddl) -> bool:
-    """Unless somebody else is doing it; returns whether it is done. Raises Transient, Terminal."""
+def run(target: SourceUrl, key: Key, ddl: Ddl, successors: Successors = dict) -> bool:
+    """Unless somebody else is doing it; returns whether it is done. successors: as of Asking.
+
+    Raises Transient, Terminal.
+    """
     # No schema of its own: an unqualified name means the one of the message, or is an error.
     with connect(target, use_database=False, found_rows=True, idle_seconds=_IDLE_SECONDS) as session:
         if session.value("SELECT GET_LOCK(%s,0)", (lock_name(key, "ddl"),)) != 1:
@@ -65,11 +68,11 @@ def run(target: SourceUrl, key: Key, ddl: Ddl) -> bool:
         at = state.all_at(Stand.DDL) if state else None
         if state is None or at is None or at.stand_t != ddl.t or state.group.ddl_done >= ddl.t:
             return state is not None and state.group.ddl_done >= ddl.t
-        _run(session, key, state.group, ddl)
+        _run(session, key, state.group, ddl, successors)
     return True
 
 
-def _run(session: Session, key: Key, group: Group, ddl: Ddl) -> None:
+def _run(session: Session, key: Key, group: Group, ddl: Ddl, successors: Successors) -> None:
     said = _definition(ddl)
     now = _look(session, said)
     is_again = group.ddl_intent == ddl.t
@@ -78,10 +81,15 @@ def _run(session: Session, key: Key, group: Group, ddl: Ddl) -> None:
         # comes after a crash tells by that whether it was run.
         group = feed_offsets.intend(session, key, group, ddl.t, now)
     if not is_again or not _has_happened(said, str(group.ddl_before), now):
+        # Behind the intent: who does it by hand, knowing better, has it found done.
+        misled.check(session, key, ddl, said, successors)
         own_values.check(session, ddl, said)
         reach("consume.before_ddl")
         _execute(session, ddl, said, is_again=is_again)
         reach("consume.after_ddl")
+    if said is not None and said.what == "TABLE" and said.verb in ("DROP", "TRUNCATE"):
+        # Rows that were asked of it have gone with it: what has its name from now on is another matter.
+        feed_asked.forget(session, key, said.tables)
     feed_offsets.finish(session, key, group)
 
 
@@ -149,7 +157,7 @@ def _use(session: Session, schema: str) -> None:
         try:
             session.execute_raw(f"USE {ident(schema)}")
         except SqlError as error:
-            if error.code != _NO_SCHEMA:
+            if error.code != NO_SUCH_SCHEMA:
                 raise
 
 
@@ -170,6 +178,7 @@ def _of(session: Session, schema: str, table: str) -> list[str | None] | None:
         found = session.value(sql, (schema,))
         return None if found is None else [str(found)]
     try:
+        # The counter rises with rows, and would make a statement that was not run look as if it had been.
         create = COUNTER.sub("", read_create_sql(session, schema, table))
     except SqlError as error:
         if error.code in _NO_TABLE:

@@ -36,12 +36,17 @@ _COUNTED = frozenset({Kind.ROW, Kind.DDL, Kind.ADMIN})
 
 
 class Ddl(NamedTuple):
-    """A statement, the schema of its session, and what else that decided."""
+    """A statement, the schema of its session, and what else that decided. gtid: its name in its source's log.
+
+    source: the server; '' where that is not told.
+    """
 
     t: int
     schema: str
     sql: str
     spoken: Spoken = Spoken()
+    gtid: str = ""
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +139,7 @@ class Listener:
             # Behind rows of older generations, which are not looked at: their numbers are passed with it.
             self._n = max(self._n, tags.n)
         elif tags.generation < self._generation:
+            # D5: of an older generation nothing counts any more.
             return
         elif self._is_new(tags, offset):
             self._act(tags, offset, message)
@@ -196,12 +202,14 @@ class Listener:
         elif tags.kind is Kind.ALIGN:
             self._align(tags, offset, message)
         elif tags.kind is Kind.ADMIN:
+            # At each Admin, too: a consumer may have been there before the feed, with no first message to look at.
             if self._aligns:
                 check_dispatch(self.topic, tags.dispatch)
             _, count, _ = open_format.read_admin(message.value())
             self.stop = self._stop(tags, Stand.ADMIN, offset, offset, count=count)
         else:
             self._check_key_only(tags, offset)
+            self._check_moved(tags, offset)
             n_before, self._n = self._n, tags.n
             value = self._fetch(tags.claim) if tags.claim else message.value() or b""
             whole = self._whole(tags, offset, n_before, value)
@@ -215,6 +223,17 @@ class Listener:
                 f"Partition {self.number} of topic {self.topic} at offset {offset} has the key of a row alone, which"
                 " cannot be read in mode transaction.",
                 cure="Use --mode row with --source, or begin a feed with --max-message claim-check.",
+            )
+
+    def _check_moved(self, tags: Tags, offset: int) -> None:
+        """A row of its key may come in another partition, and no order holds between the two: it might be lost."""
+        if tags.is_moved and self._aligns:
+            raise Refused(
+                f"Partition {self.number} of topic {self.topic} at offset {offset} has a row that gives up its key, or"
+                " its partition, which does not go by the key alone: in row mode it is not known what comes first"
+                " where another partition has that key, too.",
+                cure="Begin again with a copy and another group, in --mode transaction, or with a feed by another"
+                " --dispatch or by columns of each key.",
             )
 
     def _whole(self, tags: Tags, offset: int, n_before: int, value: bytes) -> tuple[int, int, bytes] | None:
@@ -240,7 +259,9 @@ class Listener:
         elif tags.t > self._ddl_done:
             # It is passed later, and its number with it.
             self._n = n_before
-            ddl = Ddl(tags.t, *open_format.read_ddl(message.key(), value), spoken=read_spoken(tags.session))
+            spoken = read_spoken(tags.session)
+            named, said = {"gtid": tags.gtid, "source": tags.source}, open_format.read_ddl(message.key(), value)
+            ddl = Ddl(tags.t, *said, spoken=spoken, **named)
             self.stop = self._stop(tags, Stand.DDL, first, offset, ddl=ddl)
 
     def _stop(self, tags: Tags, stand: Stand, first: int, last: int, **said: Any) -> Stop:
@@ -256,6 +277,7 @@ class Listener:
             )
 
     def _resolve(self, tags: Tags, offset: int) -> None:
+        # Of an earlier time one may stand between two parts, as the end of a Kafka transaction may.
         if self._parts is not None and self._parts.t <= tags.t:
             raise self._wrong(offset, f"resolves {tags.t} before the last part of a message of then")
         self._resolved = max(self._resolved, tags.t)

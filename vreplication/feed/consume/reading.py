@@ -26,6 +26,7 @@ from vreplication.feed.consume.client import Client
 from vreplication.feed.consume.listener import Ddl, Listener, check_dispatch
 from vreplication.feed.consume.rows import Target
 from vreplication.feed.consume.waiting import Memory
+from vreplication.feed.failover import Successors
 from vreplication.feed.messages import NotOurs, read_tags
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
@@ -51,6 +52,7 @@ class _Running:
     target: SourceUrl
     key: Key
     ddl: Ddl
+    successors: Successors = dict
     error: BaseException | None = None
     thread: threading.Thread = field(init=False)
 
@@ -61,7 +63,7 @@ class _Running:
 
     def _run(self) -> None:
         try:
-            definitions.run(self.target, self.key, self.ddl)
+            definitions.run(self.target, self.key, self.ddl, self.successors)
         except TimeoutError as error:
             self.error = Terminal(str(error))
         except BaseException as error:  # the main thread ends by it, whatever it is; else it would try for ever
@@ -101,6 +103,7 @@ class Reading:
         self.session = self._connect()
         self.target = Target(self.session, self.asking)
         feed_offsets.begin(self.session, self.key, self.mode, topic_id)
+        # Behind `begin`, which leaves a group as it is that has begun: of another topic, say, or in another mode.
         self._check(topic_id)
         feed_members.forget(self.session, self.key)
         self.beat()
@@ -112,6 +115,7 @@ class Reading:
             read_timeout=WORK_SECONDS,
             lock_wait_seconds=_LOCK_SECONDS,
             idle_seconds=_IDLE_SECONDS,
+            # An offset is moved where its row is as it was: an UPDATE counts what it has found, changed or not.
             found_rows=True,
         )
         # The source has checked them, row by row, and other tables of theirs may be in other partitions.
@@ -241,6 +245,7 @@ class Reading:
             self._looked_at = now
             self._aligning = min(2 * self._aligning, _LOOK_STANDING_SECONDS)
             self._look()
+        # While the broker is away the client waits by itself; a question would fail, and begin the reading anew.
         if now - self._topic_looked_at >= _TOPIC_SECONDS and not self.client.is_away:
             self._check(self._topic_id())
 
@@ -287,7 +292,7 @@ class Reading:
     def _run(self, ddl: Ddl) -> None:
         """Begin it, or look whether it has ended; that it is done is seen in the state."""
         if self._running is None:
-            self._running = _Running(self.url, self.key, ddl)
+            self._running = _Running(self.url, self.key, ddl, self.asking.successors)
         elif not self._running.thread.is_alive():
             error, self._running = self._running.error, None
             if error is not None:

@@ -18,7 +18,7 @@ from itertools import groupby
 from typing import Any
 
 from vreplication.errors import Refused, Terminal
-from vreplication.feed.consume import fitting
+from vreplication.feed.consume import computed, fitting
 from vreplication.feed.consume.asking import Asking, same_key
 from vreplication.feed.consume.waiting import Waiting
 from vreplication.feed.formats.open import Cell, Change, read_row
@@ -104,7 +104,7 @@ class _Plan:
     """How rows of one shape are written. names: of the columns that take a value; key: by which rows are told apart.
 
     is_replaced: the target has that key, too, so that REPLACE takes the old row out. floats: of the key, FLOATs there.
-    fractions: as of fitting.py.
+    fractions: as of fitting.py; computed: as of computed.py.
     """
 
     table: Table
@@ -113,6 +113,7 @@ class _Plan:
     is_replaced: bool
     floats: frozenset[str]
     fractions: tuple[tuple[str, int], ...]
+    computed: tuple[str, ...]
 
     @property
     def target(self) -> str:
@@ -131,6 +132,12 @@ class _Plan:
         if self.floats:
             return tuple([(_exact if name in self.floats else _literal)(image[name]) for name in self.key])
         return tuple([_literal(image[name]) for name in self.key])
+
+    def only(self, key: Key, image: Image) -> str:
+        """SQL that is true of this row, if the target has computed what the source has."""
+        found = [f"{ident(name)}={value}" for name, value in zip(self.key, key, strict=True)]
+        found += [_same(self.table.column(name), image[name]) for name in self.computed]
+        return f"({' AND '.join(found)})"
 
 
 class Target:
@@ -166,6 +173,7 @@ class Target:
             if batch is None:
                 batch = batches[id(plan.table)] = _batch(plan)
             batch.add(change)
+            batch.is_ahead |= found.only is not None
         for batch in batches.values():
             self._run(batch)
 
@@ -187,12 +195,14 @@ class Target:
         image = change.before if change.after is None else change.after
         if image is None:
             raise Terminal(f"A row of {change.schema}.{change.table} in the feed has no values.")
-        key = change.schema, change.table, *((name, cell.is_unique) for name, cell in image.items())
+        # Of a large row that goes the key may be all that was sent; nothing of it is written.
+        is_key = change.after is None and all(cell.is_unique for cell in image.values())
+        key = change.schema, change.table, is_key, *((name, cell.is_unique) for name, cell in image.items())
         if (found := self._plans.get(key)) is None:
-            found = self._plans[key] = self._made(change, image)
+            found = self._plans[key] = self._made(change, image, is_key=is_key)
         return found
 
-    def _made(self, change: Change, image: Image) -> _Plan:
+    def _made(self, change: Change, image: Image, *, is_key: bool) -> _Plan:
         table = self._table(change.schema, change.table)
         for name in image:
             if not table.has_column(name):
@@ -209,6 +219,8 @@ class Target:
             is_replaced=_has_key(table, key),
             floats=frozenset(name for name in key if table.column(name).data_type == "float"),
             fractions=fitting.fractions(table, image),
+            # Without a key nothing is replaced: who is in the way of a row ends the consumer.
+            computed=computed.compared(table, image) if key and not is_key else (),
         )
 
     def _table(self, schema: str, name: str) -> Table:
@@ -245,11 +257,13 @@ def _has_key(table: Table, key: tuple[str, ...]) -> bool:
 
 
 class _Batch:
-    """Rows of a table with a key. None: it goes."""
+    """Rows of a table with a key. None: it goes. is_ahead: some were asked, and are what they become later."""
 
     def __init__(self, plan: _Plan) -> None:
         self.plan = plan
+        self.is_ahead = False
         self._last: dict[Key, str | None] = {}
+        self._only: dict[Key, str] = {}
 
     def add(self, change: Change) -> None:
         before = None if change.before is None else self.plan.key_of(change.before)
@@ -258,12 +272,24 @@ class _Batch:
             self._last[before] = None
         if after is not None and change.after is not None:
             self._last[after] = self.plan.values(change.after)
+            if self.plan.computed:
+                self._only[after] = self.plan.only(after, change.after)
 
     def run(self, session: Session) -> None:
         gone = [key for key, row in self._last.items() if row is None or not self.plan.is_replaced]
         for part in values.statements([_equal(self.plan.key, key) for key in gone], max_rows=_KEYS):
             session.execute_raw(f"DELETE FROM {self.plan.target} WHERE {_any(self.plan.key, part)}")
-        _write(session, self.plan, [row for row in self._last.values() if row is not None], "REPLACE")
+        there = {key: row for key, row in self._last.items() if row is not None}
+        for rows in self._written_together(there):
+            _write(session, self.plan, list(rows.values()), "REPLACE")
+            only = [self._only[key] for key in rows if key in self._only]
+            computed.check(session, self.plan.table, self.plan.computed, only)
+
+    def _written_together(self, there: dict[Key, str]) -> list[dict[Key, str]]:
+        """One by one where a row may take out another that gives a unique value up later: it comes again by then."""
+        if self.is_ahead and self.plan.computed:
+            return [{key: row} for key, row in there.items()]
+        return [there]
 
 
 class _KeylessBatch(_Batch):
@@ -291,6 +317,7 @@ class _KeylessBatch(_Batch):
     def _delete(self, session: Session, all_same: list[str]) -> None:
         table = self.plan.table
         for same in all_same:
+            # Of several rows that are the same one goes, as on the source.
             if session.execute_raw(f"DELETE FROM {self.plan.target} WHERE {same} LIMIT 1") != 1:
                 raise Terminal(
                     f"A row of {table.schema}.{table.name}, which has no key, is not there to be deleted.",

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from vreplication.errors import Ambiguous, Refused, Transient
 from vreplication.feed.address import Address
+from vreplication.feed.broker import Broker
 from vreplication.feed.claims import Fetcher
 from vreplication.feed.consume.asking import Asking
 from vreplication.feed.consume.by_row import ByRow
 from vreplication.feed.consume.by_transaction import ByTransaction
 from vreplication.feed.consume.reading import Reading
+from vreplication.feed.failover import successors
 from vreplication.mysql.url import SourceUrl
 
 MODES: dict[str, type[ByRow] | type[ByTransaction]] = {"row": ByRow, "transaction": ByTransaction}
@@ -46,7 +48,7 @@ def consume(
     pause, told = _FIRST_PAUSE_SECONDS, ""
     while not stop.is_set():
         reading = MODES[mode](address, target, group, notify)
-        reading.fetcher, reading.asking = Fetcher(claims), Asking(sources)
+        reading.fetcher, reading.asking = Fetcher(claims), Asking(sources, lambda: _successors(address))
         try:
             if _consume(reading, stop, until):
                 return
@@ -60,6 +62,10 @@ def consume(
             reading.close()
         stop.wait(pause)
         pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+
+
+def _successors(address: Address) -> Mapping[str, str]:
+    return successors(Broker(address), address.topic)
 
 
 def check(mode: str, group: str, *, has_sources: bool = False) -> None:
