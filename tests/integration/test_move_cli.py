@@ -124,6 +124,14 @@ def test_a_whole_life_by_commands(pair: Pair, workflow: str, tmp_path: Path) -> 
         for words in (("release", workflow), ("cancel", workflow)):
             assert_refused(run.call(*words, "--json"), "have been switched", f"vreplication reverse {workflow}")
 
+        # One that the log tells of would have ended the workflow before.
+        pair.target.admin.execute_raw("SET sql_log_bin=0")
+        trigger = f"`{pair.target.name}`.theirs"
+        pair.target.admin.execute_raw(f"CREATE TRIGGER {trigger} AFTER DELETE ON u FOR EACH ROW SET @gone = 1")
+        assert_refused(run.at_target("reverse", workflow), "has triggers (theirs)", f"vreplication reverse {workflow}")
+        assert moves.load(pair.target.admin, workflow).asked is None
+        pair.target.admin.execute_raw(f"DROP TRIGGER {trigger}")
+        pair.target.admin.execute_raw("SET sql_log_bin=1")
         back = run.at_target("reverse", workflow, "--json")
         assert (back.code, back.last["event"], back.last["resume_command"]) == (0, "reversed", None), back
         followed(app, Side.SOURCE)

@@ -17,6 +17,7 @@ from vreplication import names
 from vreplication.cutover import deny
 from vreplication.mysql.processes import processes
 from vreplication.mysql.session import LockWait, SqlError, connect
+from vreplication.settings import SIDECAR
 from vreplication.state import moves, since, source_marks
 from vreplication.state.moves import Side
 from vreplication.workflows.move_tables import run, switch
@@ -153,6 +154,21 @@ def test_what_ends_a_move_leaves_the_source_serving(pair: Pair) -> None:
     assert run.cancel(route_of(pair), move.workflow).event == "cancelled"
     assert pair.target.admin.rows("SHOW TABLES") == []
     assert source_marks.streams(pair.source.admin) == []
+
+
+@pytest.mark.parametrize("pair", ["mysql-mariadb"], indirect=True)
+def test_what_ends_a_move_in_the_middle_of_its_copy_is_its_reason(pair: Pair, pauses: Path) -> None:
+    """Catch-up meets it; the copy sees no more than that the workflow has ended."""
+    fill(pair, 500)
+    with paused_at(pauses, "copy.after_select"):
+        move = begin(pair, "t", "u")
+        wait_reached(pauses, "copy.after_select", move)
+        pair.source.admin.execute_raw("ALTER TABLE u ADD COLUMN e INT")
+        ended = f"SELECT 1 FROM {SIDECAR}.workflow WHERE id='{move.workflow}' AND phase='failed'"
+        wait_until(lambda: pair.target.admin.row(ended), "catch-up does not end it")
+    result = move.result()
+    assert result.event == "failed", result
+    assert "ALTER TABLE" in (result.reason or "")
 
 
 @pytest.mark.parametrize("pair", ["mariadb-mysql"], indirect=True)

@@ -183,6 +183,26 @@ def test_an_original_whose_other_name_is_taken_stays_denied(pair: Pair) -> None:
     assert pair.source.admin.value(f"SELECT COUNT(*) FROM {taken}") == ROWS
 
 
+@BOTH_WAYS
+def test_an_end_that_was_cut_off_behind_the_drop_goes_on(pair: Pair, pauses: Path) -> None:
+    """What the application has made there under the old name meanwhile is none of ours."""
+    fill(pair)
+    move = begin(pair, "t", retired="drop")
+    move.wait_serving(Side.TARGET, 2)
+    with paused_at(pauses, "complete.dropped"):
+        move.ask(moves.COMPLETE)
+        wait_reached(pauses, "complete.dropped", move)
+        pair.source.admin.execute_raw("CREATE TABLE t (id INT PRIMARY KEY)")
+        pair.source.admin.execute_raw("INSERT INTO t VALUES (1)")
+        for process in processes(pair.target.admin).values():
+            if process.user == pair.target.user:
+                pair.target.admin.kill(process.id)
+    result = move.result()
+    assert result.event == "complete", (result, move.said)
+    assert pair.source.admin.rows("SHOW TABLES") == [("t",)]
+    assert pair.target.admin.value("SELECT COUNT(*) FROM t") == ROWS
+
+
 @contextlib.contextmanager
 def a_replica(database: Database) -> Iterator[None]:
     """Inside the block the server applies what another one might send."""

@@ -18,7 +18,7 @@ from vreplication.engine import job, log_kept
 from vreplication.engine.result import Result
 from vreplication.errors import Interrupted, LeaseHeld, Refused, SourceChanged, Terminal, Transient
 from vreplication.mysql.ends import Route
-from vreplication.mysql.session import Session, connect
+from vreplication.mysql.session import NO_SUCH_TABLE, Session, SqlError, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import Phase
 from vreplication.planning import revert_checks
@@ -390,8 +390,21 @@ def verify(
             spark.context(check), Route.within(url), found.mapping, Caller(check=check), workflow=workflow,
             repair=None, is_mariadb=found.server.is_mariadb, parallelism=found.parallelism,
         )  # fmt: skip
+    except SqlError as error:
+        _refuse_moved(url, workflow, found, error)
+        raise
     finally:
         spark.stop()
+
+
+def _refuse_moved(url: SourceUrl, workflow: str, found: job.Job, error: SqlError) -> None:
+    """Raises Transient where the rows are in another table by now (schema/stand_in.py)."""
+    if error.code == NO_SUCH_TABLE:
+        with connect(url) as session:
+            now = job.written_to(session, workflows.load(session, workflow))
+        if now != (was := found.mapping.target.name):
+            cure = f"Run `vreplication verify {workflow}` again."
+            raise Transient(f"The copied rows went from {was} to {now} meanwhile.", cure=cure) from None
 
 
 def status(url: SourceUrl, workflow: str) -> Snapshot:

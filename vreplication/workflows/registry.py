@@ -156,6 +156,13 @@ def for_forms(text: str) -> str:
     return _OPTION.sub(lambda found: _labels().get(found[0], found[0]), text)
 
 
+def named_field(message: str) -> tuple[str, str]:
+    """The field of an online DDL that a refusal begins with, or ''; and the refusal by that field's label."""
+    named, _, words = message.partition(": ")
+    field = Spec.model_fields.get(named)
+    return (named, f"{field.title or named}: {words}") if field is not None else ("", message)
+
+
 @functools.cache
 def _labels() -> dict[str, str]:
     # The first kind that has an option names it: it is the one that most forms are of.

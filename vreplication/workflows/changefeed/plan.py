@@ -221,6 +221,7 @@ def _privileges(facts: FeedFacts) -> Check:
     lacks = [
         each
         for each in privileges.lacking(facts.session, _FEED_SOURCE, schema, is_mariadb=facts.server.is_mariadb)
+        # A feed cuts nothing over: who holds a lock is no question of its.
         if "performance_schema" not in each
     ]
     if lacks:
@@ -240,7 +241,7 @@ def _has_tables(facts: FeedFacts) -> Check:
 def _dispatch(facts: FeedFacts) -> Check:
     rule = dispatch.parse(facts.spec.dispatch)
     dispatcher = Dispatcher(rule, 1, Weights(facts.session))
-    several, always = [], []
+    several, always, parted = [], [], []
     for schema, table in facts.tables[:_LOOKED_AT]:
         layout = _layout(facts, schema, table)
         dispatcher.check(layout)
@@ -248,12 +249,22 @@ def _dispatch(facts: FeedFacts) -> Check:
             several.append(layout.name)
         if rule.way == "conflict" and conflicts.always(layout):
             always.append(layout.name)
+        if rule.way == "columns" and dispatch.may_part(layout, rule.columns):
+            parted.append(layout.name)
     if several:
         return warn(
             "dispatch",
             f"{several[0]} and {len(several) - 1} more tables have further unique keys: in row mode a consumer may meet"
             " a value in two partitions.",
             "Use --dispatch conflict or table, or consume in transaction mode.",
+        )
+    if parted:
+        return warn(
+            "dispatch",
+            f"{parted[0]} and {len(parted) - 1} more tables have a unique key without {', '.join(rule.columns)}: in row"
+            " mode a consumer ends at the first row that gives up its primary key, and may meet a value of another"
+            " unique key in two partitions.",
+            "Use --dispatch table, or by columns of each unique key, or consume in transaction mode.",
         )
     if always:
         return warn(

@@ -7,6 +7,7 @@ wrong value. What decides how rows are numbered (tables, columns, protocol, disp
 from __future__ import annotations
 
 import glob
+import re
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -17,11 +18,15 @@ from vreplication.feed.catalog import Filter, parse_columns
 from vreplication.feed.dispatch import MOST_PARTITIONS
 from vreplication.planning.fields import ask, make_request
 
+_GTID = r"(\d+-\d+-\d+|[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}(:[\w-]+)+)"
+_GTIDS = re.compile(rf"{_GTID}(\s*,\s*{_GTID})*")
+"""MariaDB's and MySQL's, the latter with tags, too."""
+
 
 class FeedSpec(BaseModel):
     """tables, exclude: patterns of schema.table; none: all tables of the source's database."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     sink: str = Field(
         min_length=1,
@@ -145,6 +150,14 @@ class FeedSpec(BaseModel):
     def _is_sink(cls, value: str) -> str:
         return str(address.parse(value.strip()))
 
+    @field_validator("start")
+    @classmethod
+    def _is_place(cls, value: str) -> str:
+        """Which of the two forms a server takes is known when it is asked."""
+        if value.strip() not in ("now", "earliest") and not _GTIDS.fullmatch(value.strip()):
+            raise ValueError(f"{value!r} is neither now nor earliest nor GTIDs")
+        return value.strip()
+
     @field_validator("dispatch")
     @classmethod
     def _is_rule(cls, value: str) -> str:
@@ -183,6 +196,7 @@ class FeedSpec(BaseModel):
         return large.policy_of(self.protocol, self.max_message)
 
     def filter(self, default_schema: str) -> Filter:
+        # The database's name may hold * or ?, which a pattern would read otherwise.
         tables = self.tables or ((f"{glob.escape(default_schema)}.*",) if default_schema else ("*.*",))
         return Filter(tables=tables, exclude=self.exclude, columns=parse_columns(self.columns))
 

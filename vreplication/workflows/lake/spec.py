@@ -10,13 +10,13 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from vreplication.planning.fields import ask, make_request
+from vreplication.planning.fields import SparkMaster, ask, make_request
 
 
 class LakeSpec(BaseModel):
     """directory: on a file system that Spark's executors share."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     topic: str = Field(
         min_length=1,
@@ -49,7 +49,7 @@ class LakeSpec(BaseModel):
         description="Where the feed's claim-check:DIRECTORY is here.",
         json_schema_extra=ask("where", metavar="DIRECTORY", default_words="where the feed says"),
     )
-    spark_master: str = Field(
+    spark_master: SparkMaster = Field(
         default="local[*]",
         title="Spark master",
         description="Where Spark runs; its executors need the directory.",
@@ -64,7 +64,7 @@ class LakeSpec(BaseModel):
 class CompactSpec(BaseModel):
     """fold_before: microseconds since 1970, or ISO 8601."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     directory: str = Field(
         min_length=1,
@@ -85,7 +85,7 @@ class CompactSpec(BaseModel):
         description="Replaced files stay so long for readers, minutes.",
         json_schema_extra=ask("how", metavar="N"),
     )
-    spark_master: str = Field(
+    spark_master: SparkMaster = Field(
         title="Spark master",
         default="local[*]",
         description="Where Spark runs.",

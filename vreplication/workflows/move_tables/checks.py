@@ -129,6 +129,7 @@ def _replica(facts: MoveFacts, side: OneServer) -> Check:
             "The source is itself a replica: what it replicates could not be denied at the switch.",
             "Name the primary, or stop replication on this server for good.",
         )
+    # The target is denied on the way back alone, before which each attempt looks at it again.
     words = "is a replica" if running else "is set up as a replica, which is stopped"
     back = " The way back waits until it replicates no more." if running and facts.spec.reverse else ""
     return warn(
@@ -291,6 +292,7 @@ def _not_moved(facts: MoveFacts) -> Check:
         "views": "SELECT TABLE_NAME FROM information_schema.VIEWS WHERE TABLE_SCHEMA=%s",
         "routines": "SELECT ROUTINE_NAME FROM information_schema.ROUTINES WHERE ROUTINE_SCHEMA=%s",
         "events": "SELECT EVENT_NAME FROM information_schema.EVENTS WHERE EVENT_SCHEMA=%s",
+        "sequences": "SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA=%s AND TABLE_TYPE='SEQUENCE'",
     }
     found = {
         what: sorted(str(name) for (name,) in facts.source.session.rows(sql, (facts.schema,)))
@@ -301,7 +303,9 @@ def _not_moved(facts: MoveFacts) -> Check:
         return warn(
             "not moved", f"These stay on the source: {'; '.join(listed)}.", "Create them on the target yourself."
         )
-    return ok("not moved", "There are no views, routines or events beside the tables, as far as the user may see.")
+    return ok(
+        "not moved", "There are no views, routines, events or sequences beside the tables, as far as the user may see."
+    )
 
 
 def _other_streams(facts: MoveFacts) -> Check:

@@ -85,7 +85,7 @@ def _triggers(facts: MoveFacts, table: MovedTable) -> Check:
         return refuse(
             "triggers",
             f"{table.name} has triggers ({named(found)}), which do not move.",
-            "Drop them first, and create them on the target after the switch.",
+            "Drop them first, and create them on the target when the move is complete: before, they end the way back.",
         )
     if there:
         return refuse(
@@ -135,6 +135,7 @@ def _expressions(facts: MoveFacts, table: MovedTable) -> Check:
     )
     cure = "See that no session of the application has NO_BACKSLASH_ESCAPES, or write the expression without it."
     modes = [side.server.setting("sql_mode") or "" for side in facts.sides]
+    # MariaDB reads it alike under any mode, so what comes out would be another value after the move.
     if facts.source.server.is_mariadb and any("NO_BACKSLASH_ESCAPES" in mode for mode in modes):
         return refuse("expressions", f"{said}, as sessions here do.", cure)
     return warn("expressions", f"{said}.", cure)

@@ -43,12 +43,13 @@ def complete(work: Work) -> Result:
     with driver.at_source() as source:
         # The names first: with the triggers gone and the old names still there, an application that was never told
         # would write to tables that nobody follows.
-        _retire(source, driver.session, workflow)
+        _retire(source, driver.session, workflow, is_dropped=work.spec.retired == "drop")
         reach("complete.retired")
         # By the triggers' own names, which RENAME has not changed: they are on the retired tables now.
         deny.allow(source, sides.tables_on(driver.session, workflow, Side.SOURCE), workflow=workflow)
         if work.spec.retired == "drop":
             _drop_retired(source, driver.session, workflow)
+        reach("complete.dropped")
         _forget_source(source, workflow, work.number)
     _drop_key_tables(driver.session, workflow, work.number)
     row = workflows.load(driver.session, workflow)
@@ -68,21 +69,22 @@ def completed_of(home: Session, workflow: str) -> Result:
     return _result(home, "complete", workflow, None, retired_table=retired)
 
 
-def _retire(source: Session, home: Session, workflow: str) -> None:
-    """All in one statement; triggers go with their tables. Nothing where that is done."""
+def _retire(source: Session, home: Session, workflow: str, *, is_dropped: bool) -> None:
+    """All in one statement; triggers go with their tables. Nothing where that is done. is_dropped: in the end."""
     left = [
         f"{qualified(t.source_schema, t.source_table)} TO {qualified(t.source_schema, t.retired_table)}"
         for t in workflows.tables(home, workflow)
-        if not _is_retired(source, t)
+        if not _is_retired(source, t, workflow, is_dropped=is_dropped)
     ]
     if left:
         source.execute_raw(f"RENAME TABLE {', '.join(left)}")
 
 
-def _is_retired(source: Session, table: TableRow) -> bool:
+def _is_retired(source: Session, table: TableRow, workflow: str, *, is_dropped: bool) -> bool:
     """Raises Terminal where another one has the name: the triggers would go, and the original be open to writes."""
     if not exists(source, table.source_schema, table.retired_table):
-        return False
+        # A run before us may have dropped it, and been cut off before it said so.
+        return is_dropped and not _is_original(source, table, workflow)
     found = table_identity(source, table.source_schema, table.retired_table, is_mariadb(source))
     if found != table.source_identity and exists(source, table.source_schema, table.source_table):
         name = f"{table.source_schema}.{table.retired_table}"
@@ -93,8 +95,18 @@ def _is_retired(source: Session, table: TableRow) -> bool:
     return True
 
 
+def _is_original(source: Session, table: TableRow, workflow: str) -> bool:
+    """What has its name, unless somebody has made it since: one that was only rebuilt there is denied all the same."""
+    name = (table.source_schema, table.source_table)
+    if not exists(source, *name):
+        return False
+    found = table_identity(source, *name, is_mariadb(source))
+    return found == table.source_identity or bool(deny.standing(source, name, workflow=workflow))
+
+
 def _drop_retired(source: Session, home: Session, workflow: str) -> None:
     for table in workflows.tables(home, workflow):
+        # By its number that was noted: whatever else has the name by now is not the original.
         drop_table(
             source,
             table.source_schema,
@@ -162,19 +174,23 @@ def _ended_at_home(home: Session, workflow: str, driver: MoveDriver, error: VRep
     move = moves.load(home, workflow)
     if isinstance(error, Cancelled):
         return cancelled(home, driver)
-    where = _who_serves(move, workflow)
+    where = who_serves(move, workflow)
     if isinstance(error, (Interrupted, Transient)):
         reason = f"{error} {where[0].upper()}{where[1:]}.".strip()
         return _result(home, "interrupted", workflow, reason, exit_code=error.exit_code)
-    if not workflows.load(home, workflow).has_ended:
+    row = workflows.load(home, workflow)
+    if not row.has_ended:
         workflows.move(home, workflow, Phase.FAILED, str(error), our_lease=driver.lease)
         journal.write(home, workflow, "failed", str(error), actor=lease.me())
+    # What failed first is the reason; the copy, say, has only seen that the workflow has ended.
+    reason = row.reason if row.phase is Phase.FAILED and row.reason else str(error)
     leftover = Leftover(what="tables and rows of ours", command=f"vreplication cancel {workflow}")
+    # No cancel is offered where it would be refused.
     leftovers = (leftover,) if move.serving is Side.SOURCE and move.decision not in _BEHIND else ()
-    return _result(home, "failed", workflow, f"{error} ({where})", exit_code=1, leftovers=leftovers)
+    return _result(home, "failed", workflow, f"{reason} ({where})", exit_code=1, leftovers=leftovers)
 
 
-def _who_serves(move: Move, workflow: str) -> str:
+def who_serves(move: Move, workflow: str) -> str:
     if move.decision in (Decision.DENYING, Decision.ABORTING):
         return f"writes on the {move.serving} may still be denied: resume or cancel opens it"
     if move.decision is Decision.DECIDED:
@@ -196,6 +212,7 @@ def cancelled(home: Session, driver: MoveDriver) -> Result:
             cure=f"`vreplication reverse {workflow}` goes back, `vreplication complete {workflow}` ends it.",
         )
     with driver.at_source() as source:
+        # First: a switch that was given up may have left triggers, by which the application's writes fail.
         deny.allow(source, sides.tables_on(home, workflow, Side.SOURCE), workflow=workflow)
         _forget_source(source, workflow, move.number)
     prepare.undo(home, workflow)

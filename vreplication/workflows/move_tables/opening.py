@@ -16,7 +16,7 @@ from vreplication.errors import Terminal
 from vreplication.mysql.ends import Ends
 from vreplication.mysql.quoting import qualified
 from vreplication.mysql.server import is_mariadb
-from vreplication.mysql.session import Session, SqlError
+from vreplication.mysql.session import LockWait, Session, SqlError
 from vreplication.pausepoints import reach
 from vreplication.schema.introspect import exists
 from vreplication.settings import BEAT_SECONDS
@@ -93,11 +93,9 @@ def open_side(work: Work, ends: Ends, began: float | None, opener: Session | Non
     if move.decision is Decision.DECIDED:
         if work.number == 1:
             persist(driver, lambda: _rename(home, move, driver.workflow))
-        elif opener is None:
-            _allow_other(work)
         else:
-            _allow(driver, opener, tables_on(home, driver.workflow, streams.serving(work.number).other))
-            deny.unlock(opener)
+            _keep(driver, home)
+            _allow_other(work, opener)
         reach("switch.before_opened")
         stall = None if began is None else round(1000 * (time.monotonic() - began))
         moves.decide(home, driver.lease, Decision.OPENED, stall_millis=stall)
@@ -112,10 +110,26 @@ def open_side(work: Work, ends: Ends, began: float | None, opener: Session | Non
     reach("switch.opened")
 
 
-def _allow_other(work: Work) -> None:
+def _keep(driver: MoveDriver, home: Session) -> None:
+    """The decision is to outlive a crash of home, before the other server takes a write by it.
+
+    RENAME sees to that by itself. Where a backup forbids DDL, writes would be denied on both sides until it ends.
+    """
+    try:
+        moves.make_durable(home)
+    except LockWait as error:
+        driver.notify(f"the target may forget the decision if it crashes now: {error}")
+
+
+def _allow_other(work: Work, opener: Session | None) -> None:
     """On the side that is to serve, by a connection that is known to whoever takes over."""
     driver, side = work.driver, streams.serving(work.number).other
     tables = tables_on(driver.session, driver.workflow, side)
+    # With the lock that was taken before the decision, so nobody is in the way.
+    if opener is not None:
+        _allow(driver, opener, tables)
+        deny.unlock(opener)
+        return
     with session_on(work, side) as session:
         _allow(driver, session, tables)
 

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from vreplication.cutover import deny
 from vreplication.cutover.sentry import drop_table
 from vreplication.engine.result import Result
 from vreplication.errors import Ambiguous, Interrupted, Refused, Transient
@@ -34,6 +35,7 @@ from vreplication.verify.verify import verify as verify_rows
 from vreplication.workflows import lookup
 from vreplication.workflows.lookup import MOVE
 from vreplication.workflows.move_tables import ending, replica_checks, run, streams
+from vreplication.workflows.move_tables.sides import tables_on
 from vreplication.workflows.move_tables.spec import MoveSpec
 
 _POLL_SECONDS = 0.2
@@ -75,6 +77,7 @@ def route_of(home: SourceUrl, source: SourceUrl | None, workflow: str, replica: 
     with route.open() as ends:
         row, move = workflows.load(ends.home, workflow), moves.load(ends.home, workflow)
         _check_same_place(row, move, ends.source)
+        # Past the copy nothing is read there: a workflow goes on whatever its replica does.
         if row.phase in (Phase.PREPARING, Phase.COPYING):
             names = [table.source_table for table in workflows.tables(ends.home, workflow)]
             replica_checks.check_fit(ends, route, names)
@@ -113,6 +116,7 @@ def _check_same_request(row: WorkflowRow, spec: MoveSpec) -> str:
             f"Workflow {row.id} exists for other tables: {_tables(began)}.",
             cure="Repeat its own arguments to go on with it, or give the new one another --workflow id.",
         )
+    # A preparation that was cut short is undone and begun anew, by what is asked for now.
     if not differing or row.phase is Phase.PREPARING:
         return ""
     return f"What it began with holds on: {', '.join(f'{name} {getattr(began, name)}' for name in differing)}."
@@ -195,6 +199,8 @@ def ask(operator: Operator, what: str) -> Move:
     with connect(operator.home) as session:
         row, move = _asked_of(session, operator.workflow)
         check(row, move)
+        if what == moves.REVERSE:
+            _check_alone(session, row)
         _note(session, operator, row, what)
     return move
 
@@ -218,6 +224,12 @@ def _check_reverse(row: WorkflowRow, move: Move) -> None:
             f"Workflow {row.id} is being completed, as {move.asked_by} has asked: there is no way back any more.",
             cure=f"`vreplication complete {row.id}` goes on with that.",
         )
+
+
+def _check_alone(session: Session, row: WorkflowRow) -> None:
+    """Asked of the switch back it would end the workflow."""
+    if words := deny.not_alone(session, tables_on(session, row.id, Side.TARGET), workflow=row.id):
+        raise Refused(words, cure=f"Drop them on the target, then `vreplication reverse {row.id}` again.")
 
 
 def _check_complete(row: WorkflowRow, move: Move) -> None:
@@ -269,6 +281,7 @@ def _waited(operator: Operator, outcome: Callable[[], Result | None]) -> Result 
     while not operator.stop.is_set():
         try:
             with connect(operator.home) as session:
+                # First: a driver that ends in between has done it before it lets go.
                 is_driven = lease.is_alive(session, operator.workflow, lease.DRIVER)
             if (found := outcome()) or not is_driven:
                 return found
@@ -363,8 +376,10 @@ def _ended(session: Session, row: WorkflowRow) -> Result | None:
         return ending.completed_of(session, row.id)
     if row.phase is Phase.FAILED and not lease.is_alive(session, row.id, lease.DRIVER):
         return None
-    event, code = ("cancelled", 3) if row.phase is Phase.CANCELLED else ("failed", 1)
-    return Result(event=event, workflow=row.id, reason=row.reason, exit_code=code)
+    if row.phase is Phase.CANCELLED:
+        return Result(event="cancelled", workflow=row.id, reason=row.reason, exit_code=3)
+    reason = f"{row.reason} ({ending.who_serves(moves.load(session, row.id), row.id)})"
+    return Result(event="failed", workflow=row.id, reason=reason, exit_code=1)
 
 
 # -- other acts -------------------------------------------------------------------------------------------------------

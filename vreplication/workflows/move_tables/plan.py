@@ -18,7 +18,7 @@ from vreplication.planning.stages import Explained, Stage
 from vreplication.schema.alter import AlterClauses
 from vreplication.schema.carried import try_carried
 from vreplication.schema.carry import carry
-from vreplication.schema.introspect import introspect
+from vreplication.schema.introspect import introspect, tables_of
 from vreplication.schema.mapping import computes_by_session, local_zone, map_tables
 from vreplication.schema.model import ColumnPair, Table, TableMapping
 from vreplication.schema.soft import soft_pairs
@@ -86,6 +86,7 @@ def _read_tables(facts: MoveFacts) -> tuple[tuple[MovedTable, ...], list[Check]]
     for name in _wanted(facts, refused):
         try:
             table = introspect(facts.source.session, facts.schema, name)
+        # That the server was lost says nothing of the table: the command fails, and goes on when it is given again.
         except ConnectionLost:
             raise
         except VReplicationError as error:
@@ -100,12 +101,7 @@ def _wanted(facts: MoveFacts, refused: list[Check]) -> list[str]:
     spec = facts.spec
     if not spec.all_tables:
         return list(spec.tables)
-    # MariaDB lists its sequences among the tables.
-    sql = (
-        "SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA=%s AND TABLE_TYPE NOT IN"
-        " ('VIEW','SYSTEM VIEW','SEQUENCE') ORDER BY TABLE_NAME"
-    )
-    there = [str(name) for (name,) in facts.source.session.rows(sql, (facts.schema,))]
+    there = tables_of(facts.source.session, facts.schema)
     if unknown := [name for name in spec.exclude if name not in there]:
         refused.append(
             refuse(

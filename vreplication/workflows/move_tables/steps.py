@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from vreplication.clock import SYSTEM
-from vreplication.cutover.reasons import Reason, catch_up_reasons
+from vreplication.cutover.reasons import LEFT_BEHIND, Reason, catch_up_reasons
 from vreplication.engine import maintenance, recheck
 from vreplication.engine.job import StreamJob, StreamTable
 from vreplication.engine.recheck import Recheck
@@ -34,7 +34,7 @@ from vreplication.state.ledger import KeyRange
 from vreplication.state.tuning import Room
 from vreplication.state.verdicts import Verdict
 from vreplication.verify.verify import Caller, verify
-from vreplication.workflows.move_tables import replica_checks, seen, streams
+from vreplication.workflows.move_tables import left_behind, replica_checks, seen, streams
 from vreplication.workflows.move_tables.driver import MoveDriver
 from vreplication.workflows.move_tables.plan import MovePlan
 from vreplication.workflows.move_tables.spec import MoveSpec
@@ -57,6 +57,7 @@ class Work:
     plan: MovePlan | None = None
     number: int = 1
     rechecks: dict[str, Recheck] = field(default_factory=dict)
+    look: left_behind.Look = field(default_factory=left_behind.Look)
 
     @property
     def stream(self) -> str:
@@ -84,6 +85,7 @@ def copy(work: Work) -> None:
     open_tables = [t for t in job.tables if _is_open(driver.session, t.id)]
     if open_tables:
         context = work.spark.context(driver.check)
+        # Rows go by VALUES, which do not hold the counter to the statement's end as INSERT … SELECT does (F3b).
         tuning.note_room(driver.session, driver.workflow, Room(slots=slots(context), holds_counter=False))
         _Several(work=work, job=job, waiting=list(open_tables), context=context).run()
     driver.freshen()
@@ -375,7 +377,7 @@ def hold_at_gate(work: Work, is_asked: Callable[[], bool]) -> None:
         driver.hold(reasons)
         if reasons:
             reason_of.say(f"waiting: {'; '.join(r.sentence for r in reasons)}")
-        if [r.code for r in reasons] == ["not_verified"] or _is_to_be_verified(work, reasons):
+        if "not_verified" in [r.code for r in reasons] or _is_to_be_verified(work, reasons):
             compare(work)
             driver.move(Phase.WAITING if streams.is_forward(work.number) else Phase.SWITCHED)
         elif any(recheck.has_many_keys(driver.session, table) for table in driver.table_ids(work.number)):
@@ -388,7 +390,7 @@ def hold_at_gate(work: Work, is_asked: Callable[[], bool]) -> None:
 def _is_to_be_verified(work: Work, reasons: Sequence[Reason]) -> bool:
     """The last verification is old, and there is time: the workflow waits for nothing but a person."""
     session, minutes = work.driver.session, work.spec.verify_every_minutes
-    if [r.code for r in reasons] != ["not_released"] or not minutes:
+    if not {r.code for r in reasons} <= {"not_released", LEFT_BEHIND} or not (reasons and minutes):
         return False
     ages = [verdicts.age_seconds(session, table) for table in work.driver.table_ids(work.number)]
     return any(age is not None and age > 60 * minutes for age in ages)
@@ -420,7 +422,7 @@ def why_closed(work: Work, is_asked: Callable[[], bool]) -> list[Reason]:
         found.append(Reason(code="not_matched", sentence="The copy is not complete."))
     elif not found and not is_verified(work):
         found.append(Reason(code="not_verified", sentence="The tables have to be verified."))
-    return found
+    return [*found, *left_behind.at_the_gate(driver, work.spec, work.number, work.look)]
 
 
 def _asked_reasons(work: Work, is_asked: Callable[[], bool]) -> list[Reason]:
@@ -441,5 +443,6 @@ def is_released(work: Work) -> bool:
     session, workflow, spec = work.driver.session, work.driver.workflow, work.spec
     if spec.cutover_window and work.number == 1:
         maintenance.keep(session, workflow, spec.cutover_window)
+    # Behind a way back it takes a person's release, whatever was asked for when it began.
     needs_release = spec.cutover == "manual" or spec.cutover_window is not None or work.number > 1
     return not needs_release or gate.released_by(session, workflow) is not None

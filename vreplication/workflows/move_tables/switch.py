@@ -47,7 +47,7 @@ from vreplication.schema.introspect import exists
 from vreplication.settings import ALIVE_SECONDS, BEAT_SECONDS, CUTOVER_DEADLINE_SECONDS, CUTOVER_RETRY_SECONDS
 from vreplication.state import backups, checkpoint, journal, keytables, lease, markers, moves, source_marks, workflows
 from vreplication.state.moves import Decision, Move, Side
-from vreplication.workflows.move_tables import seen, steps, streams
+from vreplication.workflows.move_tables import left_behind, seen, steps, streams
 from vreplication.workflows.move_tables.opening import give_up, open_side
 from vreplication.workflows.move_tables.sides import (
     impatient,
@@ -77,6 +77,8 @@ def switch(work: Work, is_asked: Callable[[], bool]) -> None:
         steps.hold_at_gate(work, is_asked)
         attempt += 1
         try:
+            # Before anybody waits: LOCK TABLES does not wait for such a backup, and CREATE TRIGGER under it does
+            # (measured).
             if _is_ddl_free(work) and _try(work, attempt):
                 return
         except Mismatch as error:
@@ -90,7 +92,7 @@ def switch(work: Work, is_asked: Callable[[], bool]) -> None:
 def _try(work: Work, attempt: int) -> bool:
     job = work.load()
     prepare_next(work)
-    return steps.until_small(work, job) and _may_deny(work) and _attempt(work, job, attempt)
+    return steps.until_small(work, job) and _may_deny(work) and _is_whole(work) and _attempt(work, job, attempt)
 
 
 def _may_deny(work: Work) -> bool:
@@ -105,6 +107,17 @@ def _may_deny(work: Work) -> bool:
         work.driver.notify(f"switch not begun: {words}")
         work.driver.report(waiting_for=words)
     return not is_replica
+
+
+def _is_whole(work: Work) -> bool:
+    """Of all tables none is left behind. Asked anew: at the gate, and while keys were compared, one may have come."""
+    driver = work.driver
+    left_behind.anew(driver, work.spec, work.number, work.look)
+    reasons = left_behind.reasons(driver, work.spec, work.number, work.look)
+    if reasons:
+        driver.notify(f"switch not begun: {reasons[0].sentence}")
+        driver.hold(reasons)
+    return not reasons
 
 
 def _is_ddl_free(work: Work) -> bool:
@@ -128,6 +141,7 @@ def prepare_next(work: Work) -> None:
         following = streams.stream_id(work.driver.workflow, work.number + 1)
         for table in workflows.tables(ends.home, work.driver.workflow):
             keytables.create_all(ends.home, forward[table.number], table.id(following))
+        # The way back reads home's log, and its marks have to stand there.
         source_marks.install(ends.home)
 
 
@@ -143,6 +157,8 @@ def _attempt(work: Work, job: StreamJob, attempt: int) -> bool:
     reach("switch.denying")
     trial = _Trial(work=work, job=job, identities=identities(work))
     try:
+        # Forgotten by a home that crashes, triggers would deny writes with no process to drop them.
+        moves.make_durable(driver.session)
         trial.run()
     except Exception as error:
         undo = functools.partial(give_up, work, trial.used, former=tuple(trial.lockers))
@@ -207,6 +223,7 @@ class _Trial:
                     # RENAME is another session's.
                     deny.unlock(opener)
                 open_side(work, ends, self.began, opener)
+            # It is opened by now, and the lock goes with the session in any case.
             with contextlib.suppress(VReplicationError):
                 self._release()
 
@@ -278,6 +295,7 @@ class _Trial:
         """
         locker.execute_raw("SET SESSION autocommit=0")
         for table in tables:
+            # A read of no row takes the metadata lock all the same.
             locker.rows(f"SELECT 1 FROM {qualified(*table)} LIMIT 0")
         found = table_identities(locker, tables[0][0], [name for _, name in tables], is_mariadb(locker))
         if found != self.identities:
@@ -285,12 +303,8 @@ class _Trial:
 
     def _check_alone(self, locker: Session, tables: list[tuple[str, str]]) -> None:
         workflow = self.work.driver.workflow
-        for table in tables:
-            if others := deny.foreign(locker, table, workflow=workflow):
-                raise Terminal(
-                    f"There is a trigger {others[0]} on {'.'.join(table)}: another workflow may have switched it away.",
-                    cure=f"Look at it; `vreplication cancel {workflow}` ends this one.",
-                )
+        if words := deny.not_alone(locker, tables, workflow=workflow):
+            raise Terminal(words, cure=f"Look at them, drop them, then `vreplication resume {workflow}`.")
 
     def _check_ddl(self, locker: Session) -> None:
         """No trigger stops a TRUNCATE: it would run on the old table, and nowhere else."""

@@ -25,7 +25,7 @@ from vreplication.state.tuning import Room
 from vreplication.verify import beside
 from vreplication.verify.beside import Beside
 from vreplication.verify.rounds import Examiner, markers_of
-from vreplication.workflows.online_ddl import conflicts, dedup
+from vreplication.workflows.online_ddl import conflicts, dedup, standing_in
 
 _POLL_SECONDS = 0.0625
 
@@ -33,6 +33,7 @@ _POLL_SECONDS = 0.0625
 def copy(driver: Driver, spark: Spark) -> None:
     """Copy every split that is not done, on Spark; until that has started, one after the other here."""
     driver.move(Phase.COPYING)
+    standing_in.go_on(driver)
     found = job.load(driver.session, driver.workflow)
     driver.describe(found.mapping.source, is_compared_beside=_is_compared_beside(found))
     # What was compared before a server was lost, or by a driver before us, counts for nothing.
@@ -90,6 +91,7 @@ def _is_compared_beside(found: Job) -> bool:
 
 
 def _copy_ahead(driver: Driver, spark: Spark, found: Job) -> None:
+    # Smaller tables are left to Spark: they are copied in less than a second, and it verifies them in any case.
     if (found.row.rows_total or 0) >= ahead.LEAST_ROWS:
         ahead.copy_ahead(
             Route.within(driver.url),
@@ -106,7 +108,9 @@ def catch_up(driver: Driver) -> None:
     driver.move(Phase.CATCHING_UP)
     reach("workflow.catching_up")
     wait_matched(driver)
+    standing_in.finish(driver)
     dedup.fill(driver)
+    # Where nothing is dirty no definition has to be read.
     if not dirty.is_any(driver.session, driver.workflow):
         return
     found = job.load(driver.session, driver.workflow)

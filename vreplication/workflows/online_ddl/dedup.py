@@ -68,6 +68,7 @@ def make_full(session: Session, plan: Plan, row: WorkflowRow, mapping: TableMapp
         touched.drop(session, row.id)
         raise Refused(f"The full copy cannot be made: {error.message}") from None
     try:
+        # An index takes the key's place: settling looks for the rows of one value by it.
         session.execute_raw(
             f"ALTER TABLE {full} DROP KEY {ident(unique.name)}, ADD KEY {ident(unique.name)} ({_index(mapping)}),"
             f" COMMENT='{_full_comment(row)}'"
@@ -127,7 +128,14 @@ def load(driver: Driver) -> Lowest | None:
     found = job.load(driver.session, driver.workflow)
     new = introspect(driver.session, row.source_schema, row.shadow_table)
     to_new = map_for(found.server, found.mapping.source, new, parse_alter(found.spec.alter), moment=row.created_at)
-    return _lowest(driver.lease, found.spec, found.mapping, new, to_new.added_unique[0])
+    return _lowest(driver.lease, found.spec, found.mapping, new, _of_full(to_new, found.mapping.target))
+
+
+def _of_full(to_new: TableMapping, full: Table) -> Key:
+    """The key that keeps one row of each value: in the full copy it is none."""
+    # The plan takes one new key alone. Where an older version made it, there may be two by what is known today.
+    plain = {key.name for key in full.keys if not key.is_unique}
+    return next((key for key in to_new.added_unique if key.name in plain), to_new.added_unique[0])
 
 
 def _lowest(ours: Lease, spec: Spec, mapping: TableMapping, new: Table, unique: Key) -> Lowest:
@@ -182,6 +190,7 @@ def compare(driver: Driver) -> None:
     lowest = load(driver)
     if lowest is None:
         return
+    # What is noted explains any difference, so as little as possible is to be noted while rows are compared.
     until_few(driver, lowest)
     with connect(driver.url, read_timeout=WORK_SECONDS) as session:
         for span in _spans(driver, session, lowest, "the new table is compared with the full copy"):
@@ -259,6 +268,7 @@ def set_aside(driver: Driver, row: WorkflowRow) -> None:
     with connect(driver.url, read_timeout=WORK_SECONDS) as session:
         if not exists(session, row.source_schema, row.side_table):
             session.execute_raw(f"CREATE TABLE {side} LIKE {full}")
+        # Not within the `if`: LIKE has taken the full copy's comment along, and a crash may come between the two.
         session.execute_raw(f"ALTER TABLE {side} COMMENT='{_side_comment(row)}'")
         for span in _spans(driver, session, lowest, "rows that did not stay are put aside"):
             lowest.set_aside(session, side, span.lower, span.upper)
@@ -291,7 +301,7 @@ def _load_switched(driver: Driver, row: WorkflowRow) -> Lowest:
     altered = trial_alter(session, source, clauses)
     if altered is None:
         raise Terminal(f"The ALTER cannot be tried on {row.retired_table}, to see which key is new.")
-    return _lowest(driver.lease, spec, mapping, full, map_for(server, source, altered, clauses).added_unique[0])
+    return _lowest(driver.lease, spec, mapping, full, _of_full(map_for(server, source, altered, clauses), full))
 
 
 def told(session: Session, row: WorkflowRow) -> tuple[str, int] | None:

@@ -32,7 +32,7 @@ from vreplication.phases import Phase
 from vreplication.schema.introspect import exists
 from vreplication.state import journal, lease, progress, workflows
 from vreplication.state.workflows import WorkflowRow
-from vreplication.workflows.online_ddl import dedup, prepare, reverting
+from vreplication.workflows.online_ddl import dedup, prepare, reverting, standing_in
 
 log = logging.getLogger(__name__)
 
@@ -129,6 +129,7 @@ def _ended_with_sidecar(session: Session, workflow: str, driver: Driver, error: 
     if row.is_cut:
         reason = f"The tables have been switched, but cleaning up did not end: {error}"
         is_interrupted = isinstance(error, Interrupted)
+        # Of an interrupt nothing has failed: the same command cleans up.
         event, code = ("interrupted", Interrupted.exit_code) if is_interrupted else ("failed", 1)
         return _result(session, event, workflow, reason, exit_code=code)
     if isinstance(error, Interrupted):
@@ -177,6 +178,7 @@ def cancelled(session: Session, row: WorkflowRow, why: str | None = None, driver
 def _closed(session: Session, row: WorkflowRow, why: str | None, driver: Driver | None) -> Result:
     """Of a way back nothing is left but the table in use."""
     reason = why or "The operator has ended the window to revert."
+    # First, and for good: nothing may switch to a table of which the first row is gone.
     reverting.close(session, row, reason, our_lease=driver.our_lease if driver else None)
     is_dropped = reverting.drop_original(session, row, driver.is_stopping if driver else lambda: False)
     rest = "has been dropped" if is_dropped else f"goes with `vreplication cleanup {row.spec['reverts']}`"
@@ -193,6 +195,8 @@ def leftovers(session: Session, row: WorkflowRow) -> tuple[Leftover, ...]:
         found.append(Leftover(what=f"{what} {row.source_schema}.{row.shadow_table}", command=command))
     if row.keeps_one and exists(session, row.source_schema, row.full_copy):
         found.append(Leftover(what=f"full copy {row.source_schema}.{row.full_copy}", command=command))
+    for name in standing_in.left(session, row):
+        found.append(Leftover(what=f"stand-in {row.source_schema}.{name}", command=command))
     found.append(Leftover(what=f"rows and key tables of workflow {row.id} in the sidecar", command=command))
     return tuple(found)
 

@@ -29,7 +29,7 @@ from vreplication.planning.spec import spec_of
 from vreplication.schema.alter import AlterClauses
 from vreplication.schema.introspect import introspect
 from vreplication.state import compared, journal, lease, verdicts, workflows
-from vreplication.state.workflows import WorkflowRow
+from vreplication.state.workflows import CREATING, WorkflowRow
 from vreplication.workflows.online_ddl import prepare
 
 log = logging.getLogger(__name__)
@@ -149,7 +149,7 @@ class _Tables:
         source, shadow, retired = (found[name] for name in names)
         if not prepare.is_done(row):
             # It is undone and begun again; so the table of that name counts as ours.
-            return cls(source=source, shadow=prepare.CREATING if row.shadow_identity else None)
+            return cls(source=source, shadow=CREATING if row.shadow_identity else None)
         if shadow is not None and not row.is_cut:
             return cls(source=source, shadow=shadow)
         # In the middle of an attempt the sentry has that name, and is no original that was switched away.

@@ -46,14 +46,12 @@ from vreplication.state import (
     workflows,
 )
 from vreplication.state.operator_requests import OperatorRequests
-from vreplication.state.workflows import WorkflowRow
-from vreplication.workflows.online_ddl import dedup
+from vreplication.state.workflows import CREATING, WorkflowRow
+from vreplication.workflows.online_ddl import dedup, standing_in
 
 log = logging.getLogger(__name__)
 
 _SPLITS_PER_SLOT = 8
-CREATING = "being created"
-"""In the place of the shadow's identity: the name was free, and the table that has it now is ours."""
 _COUNTED_ROWS = 200_000
 """Tables estimated smaller than this are counted, so that progress has an exact total."""
 
@@ -117,6 +115,7 @@ def prepare(driver: Driver, plan: Plan) -> None:
         _cut_range(driver, mapping, plan)
     except Refused as error:
         undo(session, row)
+        # It outlives the row: who asks later finds who had triggered it and why it was refused.
         journal.write(session, row.id, "refused", str(error), actor=lease.me())
         workflows.forget(session, row.id)
         raise
@@ -142,7 +141,9 @@ def _make_tables(session: Session, plan: Plan, row: WorkflowRow) -> TableMapping
         carried.try_on(session, plan.source, shadow.name)
     if row.keeps_one:
         mapping = dedup.make_full(session, plan, row, mapping)
+    mapping = standing_in.begin(session, plan, row, shadow, mapping)
     keytables.create_all(session, mapping, row.id)
+    # Behind the stand-in's trial, which exchanges InnoDB's ids of the two tables.
     tables = (plan.source.name, shadow.name)
     found = table_identities(session, plan.source.schema, tables, plan.server.is_mariadb)
     workflows.set_fields(session, row.id, source_identity=found[plan.source.name], shadow_identity=found[shadow.name])
@@ -171,6 +172,7 @@ def _check_prepared(session: Session, plan: Plan, row: WorkflowRow, shadow: Tabl
         return
     if refused := check_prepared(session, plan, shadow, mapping):
         raise Refused(" ".join(f"{r.sentence} {r.cure}".strip() for r in refused))
+    # The path depends on whether a unique key is new, which the plan could not know.
     workflows.set_fields(session, row.id, copy_path=path_of(session, plan, shadow, mapping))
 
 
@@ -181,6 +183,7 @@ def _mark_start(driver: Driver, server: Server, patience_seconds: float) -> None
     # of 1,038 samples on MariaDB and 331 of 414 on MySQL; behind a marker that has committed it missed none.
     start = position.begin(session, server.is_mariadb, lambda: markers.write(session, driver.workflow))
     markers.write(session, driver.workflow)
+    # Whose file it is, so that a dump may begin by file and offset where that is the very place (binlog/origin.py).
     if start.gtids is not None:
         start = replace(start, origin=origin_of(driver.url, start, position.draw_server_id(session)))
     workflows.set_fields(session, driver.workflow, start_position=start.saved)
@@ -210,6 +213,7 @@ def _cut_range(driver: Driver, mapping: TableMapping, plan: Plan) -> None:
     session = driver.session
     if mapping.may_have_null:
         _refuse_nulls(session, mapping)
+    # range_behind_marker: read before it, the range would lack a row that is in the log already and not visible yet.
     whole = splits.key_range(session, mapping)
     wanted = max(1, plan.spec.tasks) * _SPLITS_PER_SLOT
     found = splits.cut(session, mapping, whole, wanted) if whole else []
@@ -242,6 +246,8 @@ def undo(session: Session, row: WorkflowRow) -> None:
         return recorded is not None and recorded in (CREATING, found)
 
     try:
+        # First: LOCK TABLES takes along the tables that triggers use, and would hold their writers up for as long as
+        # the DROP takes.
         if carried.is_asked(row) and is_ours():
             drop_triggers(session, row.source_schema, row.shadow_table)
         # Before the table goes: children that an attempt has moved must refer to the table in use again.
@@ -249,6 +255,7 @@ def undo(session: Session, row: WorkflowRow) -> None:
         drop_if(session, row.source_schema, row.shadow_table, is_ours)
         if row.keeps_one:
             dedup.drop_full(session, row)
+        standing_in.drop(session, row)
     finally:
         keytables.drop_all(session, row.id)
 

@@ -42,6 +42,7 @@ from vreplication.workflows.online_ddl import (
     in_place,
     prepare,
     resume,
+    standing_in,
 )
 from vreplication.workflows.online_ddl.switching import Company
 
@@ -256,6 +257,7 @@ def _cut_over(work: Work) -> None:
     if not work.is_whole:
         work.driver.start_replicate()
         finish_copying(work)
+        # The stages before had a catch-up of their own: what they have seen matched may be of before a crash (R14).
         copying.wait_matched(work.driver)
         comparing.compare_by_another_zone(work.driver, work.spark)
     # Who was asked elsewhere was asked for an ALTER of a moment, where that was to be.
@@ -270,8 +272,15 @@ def _clean_up(work: Work) -> None:
 
 
 def finish_copying(work: Work) -> None:
-    """A stage that was killed while it copied ranges again has left their splits to us; nobody else comes for them."""
-    if not work.is_whole and any(not s.is_done for s in ledger.splits(work.driver.session, work.driver.workflow)):
+    """A stage that was killed while it copied ranges again has left their splits to us; nobody else comes for them.
+
+    Nor for a stand-in that still has the rows: a replica may have been promoted without the end of the log.
+    """
+    session, workflow = work.driver.session, work.driver.workflow
+    if work.is_whole:
+        return
+    is_copied = all(s.is_done for s in ledger.splits(session, workflow))
+    if not is_copied or standing_in.left(session, workflows.load(session, workflow)):
         _copy(work)
 
 

@@ -30,7 +30,7 @@ from vreplication.planning.foreign import foreign_keys
 from vreplication.settings import ALIVE_SECONDS, BEAT_SECONDS
 from vreplication.state import dirty, journal, lease, markers, workflows
 from vreplication.state.workflows import WorkflowRow
-from vreplication.workflows.online_ddl import dedup
+from vreplication.workflows.online_ddl import dedup, standing_in
 from vreplication.workflows.online_ddl.together import Together
 
 _KEYS_SECONDS = 0.5
@@ -120,6 +120,7 @@ class _Attempt:
         journal.attempted(driver.session, driver.workflow, member.number, actor=lease.me())
         driver.remember()
         self._jobs[driver.workflow] = found = job.load(driver.session, driver.workflow)
+        standing_in.check_none(driver.session, found.row)
         _refuse_children(driver.session, found)
         if lowest := dedup.load(driver):
             # What has come since: the less is left for the lock.
@@ -258,10 +259,12 @@ def _say_and_wait(driver: Driver, why: str) -> None:
 
 def mark(other: Session, driver: Driver) -> str:
     """Write the marker at which catch-up holds. Raises Superseded where the lease is another's."""
+    # marker_fenced: at one of a driver that was taken over the living one's catch-up would stand still for good.
     return markers.write(other, driver.workflow, markers.CUTOVER, our_lease=driver.lease)
 
 
 def _wait_level(other: Session, driver: Driver, marker: str, seconds: float) -> None:
+    # R22: applied, not only read. Asked so often because writers wait meanwhile.
     applied = markers.wait_applied(
         other, driver.workflow, marker, timeout_seconds=seconds, check=driver.check, poll_seconds=0.003
     )
