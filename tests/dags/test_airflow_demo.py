@@ -30,6 +30,12 @@ def phases(where: Deployment) -> dict[str, str]:
     return found
 
 
+def runs(where: Deployment) -> dict[str, int]:
+    """DAG → how many runs it has."""
+    found = {dag: where.call("GET", f"/api/v2/dags/{dag}/dagRuns") for dag in ("online_ddl", "move_tables")}
+    return {dag: told["total_entries"] for dag, (_, told) in found.items()}
+
+
 def noted(where: Deployment) -> dict[str, int]:
     """Component → process id."""
     return {name: pid for name, (pid, _) in json.loads(where.noted.read_text()).items()}
@@ -96,3 +102,5 @@ def test_started_once_whoever_asks_and_ended_with_all_that_it_started(demo: Demo
     assert all(map(is_there, pids))
     assert demo.end(demo.begin("stop")) == []
     assert [pid for pid in pids if is_there(pid)] == []
+    again = demo.end(demo.begin("start", AIRFLOW_PORT=port))
+    assert runs(Deployment(home=demo.home, port=int(again[0].rsplit(":", 1)[1]))) == {"online_ddl": 0, "move_tables": 0}

@@ -9,7 +9,6 @@ import re
 import signal
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from tests.support.dag_runs import DagRun, opens_soon, trigger, unpause
 from tests.support.flow import call, definition, paused_at, settings, wait_reached, wait_until
 from tests.support.local_spark import WITHOUT
 from tests.support.shop import ROWS, Shop
+from tests.support.small_tables import Tables
 from tests.support.staged import BUSY_SECONDS, MISSED_SECONDS
 from vreplication import names
 from vreplication.engine import maintenance
@@ -33,6 +33,8 @@ from vreplication.state import journal, lease
 from vreplication.workflows import operate
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("airflow"), pytest.mark.either]
+RELEASE_SECONDS = 20.0
+"""From an approval to the cut-over, on a machine that does other things, too."""
 
 
 @pytest.fixture
@@ -93,6 +95,7 @@ def test_watched_and_approved_by_rest(shop: Shop, figures: otel.Received) -> Non
     acts = {("triggered", "admin (Airflow)"), ("released", "editor (Airflow)")}
     assert acts <= events(shop, run.run_id).items()
     assert {"release noticed", "cut-over begun", "cut-over attempt"} <= events(shop, run.run_id).keys()
+    assert 0 <= seconds_between(shop, run.run_id, "released", "cut-over begun") < RELEASE_SECONDS
     own = f"vreplication://{shop.conn_id}/{shop.database.name}/orders"
     told = {"conn_id": shop.conn_id, "table": f"{shop.database.name}.orders", "workflow": run.run_id}
     for consumer in consumers(shop.database):
@@ -157,6 +160,12 @@ def events(shop: Shop, workflow: str) -> dict[str, str]:
     """What the journal tells, and who did it."""
     with connect(shop.database.url) as session:
         return {entry["event"]: entry["actor"] for entry in journal.read(session, workflow)}
+
+
+def seconds_between(shop: Shop, workflow: str, first: str, last: str) -> float:
+    with connect(shop.database.url) as session:
+        at = {entry["event"]: entry["at"] for entry in reversed(journal.read(session, workflow))}
+    return float((at[last] - at[first]).total_seconds())
 
 
 @pytest.mark.seldom
@@ -368,34 +377,6 @@ def test_every_route_of_the_page_asks_who_is_there(airflow: Deployment, tmp_path
         assert (status("GET", path, "viewer"), status("GET", path, None)) == (404, 401)
 
 
-class Tables:
-    """Small tables that nobody writes to, and runs that add a column to one of them each."""
-
-    def __init__(self, airflow: Deployment, database: Database, tables: list[str]) -> None:
-        self.airflow, self.database, self.conn_id = airflow, database, f"tables_{database.name}"
-        self.names = tables
-        for name in tables:
-            database.admin.execute_raw(f"CREATE TABLE {name} (id INT PRIMARY KEY) ENGINE=InnoDB")
-            database.admin.execute_raw(f"INSERT INTO {name} VALUES (1),(2),(3)")
-        airflow.add_connection(self.conn_id, database.url)
-
-    def trigger(self, name: str, **more: str) -> DagRun:
-        conf = {"source_conn_id": self.conn_id, "table": name, "alter": "ADD added INT", **more}
-        return trigger(self.airflow, "online_ddl", f"{name}-{self.database.name}", conf)
-
-    def has_changed(self, name: str) -> bool:
-        return "added" in str(self.database.admin.row(f"SHOW CREATE TABLE {name}"))
-
-    def journal(self, run: DagRun) -> dict[str, str]:
-        with connect(self.database.url) as session:
-            return {entry["event"]: entry["actor"] for entry in journal.read(session, run.run_id)}
-
-    def released_at(self, run: DagRun) -> datetime:
-        with connect(self.database.url) as session:
-            (at,) = (entry["at"] for entry in journal.read(session, run.run_id) if entry["event"] == "released")
-            return datetime.fromisoformat(str(at)).replace(tzinfo=UTC)
-
-
 def leaves_a_row_out(tables: Tables, run: DagRun) -> None:
     """Of two rows of a value; the page says where it is, and drops it."""
     where = f"/vreplication/api/workflows/{run.run_id}"
@@ -419,7 +400,8 @@ def trusting(database: Database) -> Iterator[None]:
 @pytest.mark.usefixtures("trusting")
 def test_every_other_way_through_the_gate_by_four_runs_at_once(airflow: Deployment, database: Database) -> None:
     """Three wait for a person and have all of catch-up's places; the fourth's copy gives its own place up meanwhile,
-    which it can only where its tasks can be ended: on Spark. While that waits for its window, a group in another's DAG.
+    which it can only where its tasks can be ended: on Spark. While that waits for its window, a group in another's DAG,
+    and sensors beside it.
     The one that is released on the page leaves a row out, for its new key.
     """
     unpause(airflow, "online_ddl")
@@ -447,8 +429,9 @@ def test_every_other_way_through_the_gate_by_four_runs_at_once(airflow: Deployme
     rejected.wait_for_question("approve")
     assert rejected.answer("approve", "Reject", user="editor") == 200
     unpause(airflow, "own_migration")
-    conf = {"conn": tables.conn_id, "table": "in_group", "master": WITHOUT}
+    conf = {"conn": tables.conn_id, "table": "in_group", "master": WITHOUT, "other": rejected.run_id}
     in_group = trigger(airflow, "own_migration", f"own-{database.name}", conf)
+    in_group.wait_for_task("waited", "deferred")
 
     for run in (by_command, by_page, in_window):
         assert run.end() == "success", run.story()
@@ -476,6 +459,7 @@ def test_every_other_way_through_the_gate_by_four_runs_at_once(airflow: Deployme
     # What comes behind the group waits neither for its `approve` nor for its way back, both of which are skipped.
     assert (in_group.result("after"), in_group.tasks()["change.approve"]) == ("told", "skipped")
     assert in_group.result("change.clean_up")["workflow"] == f"group-{in_group.run_id}"
+    assert (in_group.result("waited"), in_group.tasks()["other"]) == (f"group-{in_group.run_id}", "skipped")
     where = f"workflows/group-{in_group.run_id}?conn_id={tables.conn_id}"
     run = airflow.call("GET", f"/vreplication/api/{where}")[1]["run"]
     assert run["log_url"] == f"dags/own_migration/runs/{in_group.run_id}/tasks/change.clean_up"
@@ -483,3 +467,30 @@ def test_every_other_way_through_the_gate_by_four_runs_at_once(airflow: Deployme
     assert (status, f"group-{in_group.run_id}" in tab) == (200, True)
     pending = airflow.call("GET", "/api/v2/dags/online_ddl/dagRuns/~/hitlDetails?state=awaiting_input")[1]
     assert pending["total_entries"] == 0
+
+
+@pytest.mark.seldom
+@pytest.mark.only_on("mariadb")
+@pytest.mark.timeout(900)
+def test_nine_runs_at_once_while_one_waits_at_the_gate(airflow: Deployment, database: Database) -> None:
+    """More than there are places for, each at once: none is lost, and the one that waits goes on as it is told to."""
+    unpause(airflow, "online_ddl")
+    names = [f"t{n}" for n in range(9)]
+    tables = Tables(airflow, database, ["waits", *names])
+    waits = tables.trigger("waits", cutover="manual", spark_master=WITHOUT)
+    waits.wait_for_task("gate", "deferred")
+    runs = [tables.trigger(name, spark_master=WITHOUT) for name in names]
+    shown = {
+        each["workflow"] for each in airflow.call("GET", "/vreplication/api/workflows", user="viewer")[1]["workflows"]
+    }
+    assert waits.run_id in shown
+    for run in runs:
+        assert run.end() == "success", run.story()
+    assert waits.tasks()["gate"] == "deferred"
+    status, page = airflow.call("GET", f"/vreplication/api/workflows/{waits.run_id}?conn_id={tables.conn_id}")
+    assert (status, page["pulse"]) == (200, [])
+    path = f"/vreplication/api/workflows/{waits.run_id}/release?conn_id={tables.conn_id}"
+    assert airflow.call("POST", path, user="editor")[0] == 200
+    assert waits.end() == "success", waits.story()
+    assert all(tables.has_changed(name) for name in tables.names)
+    assert [database.admin.value(f"SELECT COUNT(*) FROM {name}") for name in tables.names] == [3] * 10

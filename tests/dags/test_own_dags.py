@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,10 @@ import pytest
 import yaml
 from alone import OFFLINE, ROOT, in_airflow
 
+from sandbox.databases import Database
 from sandbox.deployment import POOLS
+from sandbox.install import find_uv
+from tests.support.private_server import missing
 
 _READ = f"""{OFFLINE}
 from types import SimpleNamespace
@@ -58,6 +63,29 @@ from vreplication.airflow.provider import get_provider_info
 before = get_provider_info()["connection-types"]
 sys.path.insert(0, sys.argv[1])
 tell([before, get_provider_info()["connection-types"]])
+"""
+_BESIDE = """
+import threading
+from airflow.providers.mysql.hooks.mysql import MySqlHook
+from airflow.providers_manager import ProvidersManager
+from types import SimpleNamespace
+from vreplication.airflow import operators
+from vreplication.airflow.hooks import SourceHook
+
+manager = ProvidersManager()
+name = operators.PlanOperator(task_id="plan").read(
+    {"params": {"source_conn_id": "shop", "table": "t", "alter": "ADD x INT", "cutover": "auto"},
+     "run_id": "r", "dag": SimpleNamespace(dag_id="online_ddl")}
+).stage(threading.Event()).url.database
+with SourceHook("shop").get_conn() as session:
+    ours = session.rows("SELECT id, DATABASE() FROM t")
+theirs = MySqlHook("shop").get_records("SELECT id, DATABASE() FROM t")
+tell({
+    "providers": sorted(each for each in manager.providers if "mysql" in each or each == "vreplication"),
+    "hook": manager.hooks["mysql"].hook_class_name,
+    "links": [each for each in manager.extra_links_class_names if "vreplication" in each],
+    "database": name, "ours": ours, "theirs": theirs,
+})
 """
 _IS_BUNDLE = """
 from airflow.dag_processing.bundles.base import BaseDagBundle
@@ -107,6 +135,30 @@ def test_the_type_of_connections_is_left_to_the_provider_of_mysql(tmp_path: Path
     alone, beside = in_airflow(tmp_path / "home", _PROVIDER, str(installed.parent))
     assert [found["connection-type"] for found in alone] == ["mysql"]
     assert beside == []
+
+
+@pytest.mark.seldom
+@pytest.mark.only_on("mysql")
+def test_hooks_live_beside_those_of_the_provider_of_mysql(database: Database, tmp_path: Path) -> None:
+    """The real one, from the registry, by its driver that is not compiled here; a connection of theirs is ours, too."""
+    uv = find_uv() or missing("uv is not installed")
+    wanted = ["apache-airflow-providers-mysql<6.7", "mysql-connector-python"]
+    subprocess.run([uv, "pip", "install", "-q", "--no-deps", "--target", str(tmp_path / "site"), *wanted], check=True)
+    database.admin.execute_raw("CREATE TABLE t (id INT PRIMARY KEY)")
+    database.admin.execute_raw("INSERT INTO t VALUES (1),(2)")
+    url = database.url
+    connection = {
+        "conn_type": "mysql", "host": url.host, "port": url.port, "login": url.user, "password": url.password,
+        "schema": url.database, "extra": {"client": "mysql-connector-python"},
+    }  # fmt: skip
+    path = os.pathsep.join([str(tmp_path / "site"), str(ROOT), os.environ.get("PYTHONPATH", "")])
+    settings = {"PYTHONPATH": path, "AIRFLOW_CONN_SHOP": json.dumps(connection)}
+    found = in_airflow(tmp_path / "home", _BESIDE, settings=settings, fresh=True)
+    assert found["providers"] == ["apache-airflow-providers-mysql", "vreplication"]
+    assert found["hook"] == "airflow.providers.mysql.hooks.mysql.MySqlHook"
+    assert found["links"] == ["vreplication.airflow.links.MigrationLink"]
+    assert found["database"] == url.database
+    assert found["ours"] == found["theirs"] == [[1, url.database], [2, url.database]]
 
 
 def test_the_values_for_helm_have_our_pools_and_our_bundle(tmp_path: Path) -> None:

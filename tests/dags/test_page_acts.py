@@ -140,10 +140,10 @@ def test_an_editor_tunes_it(clients: dict[str, Any], session: Session, workflow:
 
 
 WRONG: list[tuple[Any, str]] = [
-    ({"copy_parallelism": 65}, "copy_parallelism: it has to be at most 64."),
-    ({"copy_parallelism": "x"}, "copy_parallelism: it has to be a whole number"),
-    ({"chunk_millis": ""}, "chunk_millis: it has to be a whole number"),
-    ({"chunk_millis": 9.5}, "chunk_millis: it has to be a whole number"),
+    ({"copy_parallelism": 65}, "Copying tasks at a time: it has to be at most 64."),
+    ({"copy_parallelism": "x"}, "Copying tasks at a time: it has to be a whole number"),
+    ({"chunk_millis": ""}, "Time a chunk may take, milliseconds: it has to be a whole number"),
+    ({"chunk_millis": 9.5}, "Time a chunk may take, milliseconds: it has to be a whole number"),
     ({"by": "somebody else"}, "by: there is no such setting."),
     ({}, "Nothing to set is given."),
     ([1], "Say what to set as an object"),

@@ -34,6 +34,7 @@ __all__ = ["airflow", "clients", "home", "patient", "session", "workflow"]
 STATIC = ["/static/page.js", "/static/uplot/uPlot.iife.min.js"]
 PAGES = ["/", "/metrics", f"/workflows/{WORKFLOW}", "/runs/online_ddl/manual__1", *STATIC]
 JSONS = ["/api/openapi.json", "/api/workflows", f"/api/workflows/{WORKFLOW}"]
+STRONG = re.compile(r'class="act[^"]* strong"[^>]*data-label="(\w+)"')
 NOWHERE = ["/docs", "/redoc", "/openapi.json", "/static/../app.py", "/static/nope", "/nope", "/api/nope"]
 ACTS = ["pause", "resume", "release", "tune", "cancel", "reverse", "complete", "cleanup", "revert"]
 
@@ -62,6 +63,16 @@ def test_a_viewer_may_not_act(clients: dict[str, Any], session: Session, workflo
     assert {act: press(clients["viewer"], act).status_code for act in ACTS} == dict.fromkeys(ACTS, 403)
     assert journal.read(session, WORKFLOW) == []
     assert 'disabled title="You may look' in clients["viewer"].get(f"/workflows/{WORKFLOW}").text
+
+
+def test_what_is_expected_stands_out_for_who_may_do_it(
+    clients: dict[str, Any], session: Session, workflow: WorkflowRow
+) -> None:
+    workflows.set_fields(session, WORKFLOW, phase=Phase.WAITING)
+    pages = ("/", f"/workflows/{WORKFLOW}")
+    shown = {role: [clients[role].get(page).text for page in pages] for role in ("viewer", "user")}
+    standing_out = {role: [STRONG.findall(text) for text in texts] for role, texts in shown.items()}
+    assert standing_out == {"viewer": [[], []], "user": [["Release"], ["Release"]]}
 
 
 @pytest.mark.parametrize("role", ["user", "admin"])

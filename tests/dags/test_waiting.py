@@ -286,22 +286,28 @@ def test_the_sensor_for_any_workflow(tmp_path: Path) -> None:
     code = """
 from datetime import timedelta
 from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
+from vreplication.airflow import sensors
 from vreplication.airflow.sensors import WorkflowSensor
+from vreplication.errors import Transient
 
+def is_away(url, workflow):
+    raise Transient("away")
+
+sensors.source_url = lambda conn_id: conn_id
+sensors.look_for_end = is_away
 task = WorkflowSensor(task_id="widened", workflow="w", source_conn_id="shop", timeout=timedelta(2), poke_interval=3)
 told = [list(task.template_fields)]
 try:
     task.execute({})
 except TaskDeferred as deferred:
     told += [list(deferred.trigger.serialize()), deferred.method_name, deferred.timeout.days]
-told.append(task.proceed({}, {"state": "complete"}))
+events = [{"state": "complete"}, None, {"state": "complete"}]
+sensors.look_for_end = lambda url, workflow: events.pop(0)
+told.append(task.execute({}))
 try:
     task.proceed({}, {"state": "ended", "reason": "the disk was full"})
 except AirflowFailException as error:
     told.append(str(error))
-
-
-from vreplication.airflow import sensors
 
 def raised(call):
     try:
@@ -311,9 +317,6 @@ def raised(call):
 
 soft = WorkflowSensor(task_id="s", workflow="w", soft_fail=True, deferrable=False)
 told.append(raised(lambda: soft.proceed({}, {"state": "ended", "reason": "the disk was full"})))
-sensors.source_url = lambda conn_id: conn_id
-events = [None, {"state": "complete"}]
-sensors.look_for_end = lambda url, workflow: events.pop(0)
 told += [bool(soft.poke({})), soft.poke({}).xcom_value, task.timeout]
 tell(told)
 """

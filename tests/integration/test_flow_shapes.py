@@ -87,7 +87,7 @@ def test_keys_of_every_shape(database: Database, pauses: Path, shape: str, path:
 
 @pytest.mark.parametrize(
     ("name", "path"),
-    [("order", "rows"), ("we`ird %s\"na'me\\", "server"), ("n" * 64, "server"), ("ñ" * 64, "rows")],
+    [("order", "rows"), ("we`ird/*! %s\"na'me*/\\", "server"), ("n" * 64, "server"), ("ñ" * 64, "rows")],
     ids=ascii,
 )
 @pytest.mark.in_turn

@@ -13,7 +13,7 @@ import pytest
 
 from sandbox.databases import Database
 from tests.support.flow import begin, let_go, paused_at, wait_reached
-from vreplication import masking
+from vreplication import masking, names
 from vreplication.cli import main, options
 from vreplication.mysql.session import Session, connect
 from vreplication.phases import Phase
@@ -104,11 +104,12 @@ def test_an_original_that_somebody_reads_stays_and_the_rest_goes(
 def test_what_may_go_on_keeps_all_that_is_its_own(
     app: Session, session: Session, database: Database, phase: Phase
 ) -> None:
-    """A failed one may be resumed: only `cancel` removes what it made."""
+    """A failed one may be resumed: only `cancel` removes what it made. The stand-in may have the only copied rows."""
     name = complete(database, session, "w", 8)
     session.execute(f"UPDATE {SIDECAR}.workflow SET phase=%s WHERE id='w'", (str(phase),))
     session.execute(f"UPDATE {SIDECAR}.journal SET at = at - INTERVAL 100 DAY")
-    app.execute_raw("CREATE TABLE t__vr_new (id INT PRIMARY KEY)")
+    for own in ("t__vr_new", names.stand_in("t", "w"), names.stood_in("t", "w")):
+        app.execute_raw(f"CREATE TABLE {own} (id INT PRIMARY KEY)")
     assert found(session) == []
     assert name in tables(app)
 
@@ -117,15 +118,13 @@ def test_orphaned_shadow_tables_go(app: Session, session: Session, database: Dat
     """One whose workflow is gone, one beside a workflow that was cancelled, none of a name that is not ours."""
     complete(database, session, "w", 0)
     session.execute(f"UPDATE {SIDECAR}.workflow SET phase='cancelled' WHERE id='w'")
-    for name in ("t__vr_new", "gone__vr_new", "t__vr_newer", "__vr_new_t", "gone__vr_old_abcdef"):
+    gone = ["gone__vr_new", "t__vr_new", names.stood_in("t", "w"), names.stand_in("t", "w")]
+    for name in (*gone, "t__vr_newer", "__vr_new_t", "gone__vr_old_abcdef", "t__vr_tmp_12345g"):
         app.execute_raw(f"CREATE TABLE {name} (id INT PRIMARY KEY)")
     before = tables(app)
-    assert [item.what for item in housekeeping.find(session)] == [
-        f"{database.name}.gone__vr_new",
-        f"{database.name}.t__vr_new",
-    ]
+    assert [item.what for item in housekeeping.find(session)] == [f"{database.name}.{name}" for name in gone]
     assert tidy(session) == []
-    assert before - tables(app) == {"gone__vr_new", "t__vr_new"}
+    assert before - tables(app) == set(gone)
 
 
 def test_a_table_made_anew_under_a_listed_name_stays(app: Session, session: Session) -> None:

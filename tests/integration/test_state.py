@@ -179,8 +179,8 @@ def test_connections_of_another_server_are_left_alone(session: Session, database
 def test_a_run_of_a_server_is_known_again(session: Session) -> None:
     one = lease.server_run(session)
     for seconds, is_same in ((0, True), (2, True), (-2, True), (3, False), (-3, False)):
-        assert lease._is_same_run(one, one + (seconds << 20)) is is_same
-    assert not lease._is_same_run(one, one ^ 1)
+        assert lease.is_same_run(one, one + (seconds << 20)) is is_same
+    assert not lease.is_same_run(one, one ^ 1)
     assert one < 1 << 63
 
 

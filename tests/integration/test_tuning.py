@@ -210,7 +210,7 @@ def test_the_command(
         (["--copy-parallelism", "0"], "copy_parallelism: it has to be at least 1."),
         (["--copy-parallelism", "65"], "copy_parallelism: it has to be at most 64."),
         (["--chunk-millis", "9"], "chunk_millis: it has to be at least 10."),
-        (["--chunk-millis", "x"], "should be a valid integer"),
+        (["--chunk-millis", "x"], "has to be a whole number"),
         (["--chunk-millis", "100"], "fixed at 700 rows"),
     ],
 )

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from sandbox import binaries
 from sandbox.install import ROOT
+from tests.support.private_server import missing
 
 _PAGE = ROOT / "docs" / "tutorial.md"
 _FOLDER = ".sandbox/server"
@@ -29,9 +31,15 @@ def typed(folder: Path) -> str:
 
 
 @pytest.mark.slow
-def test_every_command_of_the_tutorial(tmp_path: Path) -> None:
+@pytest.mark.parametrize("flavor", ["mariadb", pytest.param("mysql", marks=pytest.mark.seldom)])
+def test_every_command_of_the_tutorial(tmp_path: Path, flavor: str) -> None:
+    try:
+        binaries.version(flavor)
+    except binaries.ServerMissing as error:
+        missing(str(error))
     around = {name: value for name, value in os.environ.items() if name != "VREPLICATION_AUTO_STRATEGY"}
     around |= {"VREPLICATION_SERVER_FOLDER": str(tmp_path / "server"), "XDG_STATE_HOME": str(tmp_path / "state")}
+    around["VREPLICATION_DEMO_FLAVOR"] = flavor
     try:
         done = subprocess.run(
             ["bash", "-c", typed(tmp_path / "server")],

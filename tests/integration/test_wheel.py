@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from sandbox.databases import Database
 from sandbox.install import ROOT, find_uv
 from tests.support.private_server import missing
 from vreplication import __version__
@@ -52,7 +53,7 @@ class Installed:
     programs: Path
     home: Path
 
-    def run(self, name: str, *words: str) -> subprocess.CompletedProcess[str]:
+    def run(self, name: str, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
         """Without the repository on its path, and nothing of ours in its environment."""
         kept = ("HOME", "LANG", "JAVA_HOME", "TMPDIR")
         around = {name: os.environ[name] for name in kept if name in os.environ}
@@ -64,7 +65,13 @@ class Installed:
         }
         command = [str(self.programs / name), *words]
         return subprocess.run(
-            command, env=around | here, cwd=self.home, capture_output=True, text=True, timeout=300, check=False
+            command,
+            env=around | here | environment,
+            cwd=self.home,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
         )
 
 
@@ -116,3 +123,16 @@ def test_everything_that_is_no_module_is_there(installed: Installed) -> None:
     assert found["dags"] == sorted(path.stem for path in (ROOT / "dags").glob("*.py"))
     assert found["folders"] == [str(installed.home / "airflow/migrations")]
     assert found["apps"] == ["vreplication"]
+
+
+@pytest.mark.either
+def test_it_changes_a_table_with_spark(installed: Installed, database: Database) -> None:
+    """Of the program's own modules Spark's workers have those of the wheel alone."""
+    database.admin.execute_raw("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
+    database.admin.execute_raw("INSERT INTO t VALUES " + ",".join(f"({n},{n})" for n in range(500)))
+    login = {"VREPLICATION_SOURCE": str(database.user_url), "VREPLICATION_PASSWORD": database.url.password}
+    words = ("online-ddl", "--table", "t", "--alter", "ADD COLUMN w INT NOT NULL DEFAULT 3", "--strategy", "online")
+    ended = installed.run("vreplication", *words, "--copy-path", "rows", "--yes", "--json", **login)
+    assert ended.returncode == 0, (ended.stdout[-2000:], ended.stderr[-2000:])
+    assert json.loads(ended.stdout.splitlines()[-1])["rows_copied"] == 500
+    assert database.admin.value("SELECT SUM(w) FROM t") == 1_500

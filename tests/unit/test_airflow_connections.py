@@ -26,6 +26,28 @@ def test_all_fields() -> None:
     assert "a:b" not in repr(found)
 
 
+@pytest.mark.parametrize(
+    ("extra", "tls"),
+    [
+        ({"client": "mysql-connector-python", "local_infile": True, "cursor": "SSCursor", "charset": "utf8"}, {}),
+        ({"ssl": {"ca": "/ca", "cert": "/c", "key": "/k"}}, {"ssl_ca": "/ca", "ssl_cert": "/c", "ssl_key": "/k"}),
+        ({"ssl": '{"ca": "/ca"}', "ssl_mode": "verify_ca"}, {"ssl_ca": "/ca", "ssl_verify_cert": "true"}),
+        ({"ssl_mode": "DISABLED"}, {"ssl_disabled": "true"}),
+        ({"ssl_mode": "REQUIRED"}, "ssl_mode REQUIRED is not known here"),
+        ({"ssl": "yes"}, "ssl in its extra is no JSON object"),
+        ({"ssl": {"cipher": "x"}}, "unknown options: ssl_cipher"),
+        ({"iam": True}, "unknown options: iam"),
+    ],
+)
+def test_what_the_hook_of_mysqls_provider_reads(extra: dict[str, Any], tls: dict[str, str] | str) -> None:
+    """Nothing of TLS is left out in silence."""
+    if isinstance(tls, str):
+        with pytest.raises(Refused, match=f"'c': .*{tls}"):
+            to_url(connection(extra_dejson=extra))
+    else:
+        assert dict(to_url(connection(extra_dejson=extra)).tls) == tls
+
+
 @pytest.mark.parametrize("replicas", ["mysql://m:pw@r:1 mysql://n@s", ["mysql://m:pw@r:1", "mysql://n@s"]])
 def test_replicas_with_logins_of_their_own(replicas: object) -> None:
     found = to_url(connection(extra_dejson={"lag_replicas": replicas}))

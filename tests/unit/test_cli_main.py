@@ -230,7 +230,7 @@ def test_in_a_terminal_it_asks(calls: Calls, monkeypatch: pytest.MonkeyPatch, an
     ("args", "sentence"),
     [
         (["online-ddl", "--table", "t", "--yes"], "No ALTER is given."),
-        ([*DDL, "--chunk-rows", "many", "--yes"], "Invalid value for '--chunk-rows': Input should be a valid integer"),
+        ([*DDL, "--chunk-rows", "many", "--yes"], "Invalid value for '--chunk-rows': it has to be a whole number"),
         ([*DDL, "--chunk-rows", "0", "--yes"], "chunk"),
         ([*DDL, "--cutover", "soon", "--yes"], "cutover"),
         ([*DDL, "--workflow", "no good", "--yes"], "Workflow id 'no good' is not valid."),

@@ -31,13 +31,17 @@ def stop(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     ended.set()
 
 
+@pytest.mark.parametrize(("host", "family"), [("127.0.0.1", socket.AF_INET), ("[::1]", socket.AF_INET6)])
 def test_catch_up_answers_as_soon_as_another_has_left_the_port(
-    stop: threading.Event, monkeypatch: pytest.MonkeyPatch
+    stop: threading.Event, monkeypatch: pytest.MonkeyPatch, host: str, family: socket.AddressFamily
 ) -> None:
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
+    with socket.socket(family) as other:
+        try:
+            other.bind((host.strip("[]"), 0))
+        except OSError:
+            pytest.skip(f"{host} is no address of this machine")
         other.listen()
-        where = f"127.0.0.1:{other.getsockname()[1]}"
+        where = f"{host}:{other.getsockname()[1]}"
         monkeypatch.setenv(metrics.LISTEN, where)
         metrics.of_catch_up(Route.within(NOBODY), stop)
     said = list[str]()

@@ -66,6 +66,8 @@ def test_opened_comment_is_told() -> None:
     assert has_opened_comment("DROP /*!40000 x */ y")
     assert has_opened_comment("/*M! x */")
     assert not has_opened_comment("/* ! */")
+    assert not has_opened_comment("DROP TABLE `a/*!b`, `c*/` /* '/*! */")
+    assert has_opened_comment("DROP TABLE `a/*!b` /*!40000 CASCADE */")
 
 
 def test_places_give_back_the_text() -> None:

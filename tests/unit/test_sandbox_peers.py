@@ -33,6 +33,6 @@ def test_what_go_says_is_the_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     monkeypatch.setattr(peers, "FOLDER", tmp_path)
     monkeypatch.setenv("GOPROXY", "off")
     monkeypatch.setenv("GOFLAGS", "-mod=mod")
-    monkeypatch.setattr(peers, "_GET", {"no-such-peer": peers._build("no.such.host/peer")})
+    monkeypatch.setattr(peers, "_GET", {"no-such-peer": peers._build("no.such.host/peer", "cmd", "v1.0.0")})
     reason = peers.prepare()["no-such-peer"].reason
     assert "GOPROXY=off" in reason or "built by Go, which is not installed" in reason

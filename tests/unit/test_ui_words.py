@@ -139,6 +139,26 @@ def test_only_buttons_that_make_sense(found: Snapshot, about: About, labels: lis
     assert all(b.will.endswith(".") and b.wont.endswith(".") and about.title(found) in b.question for b in made)
 
 
+@pytest.mark.parametrize(
+    ("found", "about", "expected"),
+    [
+        (seen(), MANUAL, []),
+        (seen(Phase.WAITING), MANUAL, ["release"]),
+        (seen(Phase.WAITING), WINDOWED, []),
+        (seen(Phase.WAITING), replace(MANUAL, released_by="x"), []),
+        (seen(Phase.WAITING), replace(MANUAL, reverts="w"), []),
+        (seen(Phase.WAITING, updated_seconds_ago=60.0), MANUAL, []),
+        (seen(Phase.WAITING, is_cancel_requested=True), MANUAL, []),
+        (seen(Phase.WAITING, is_paused=True), MANUAL, ["resume"]),
+        (seen(is_paused=True), ASKED, ["resume"]),
+        (seen(Phase.FAILED), MANUAL, []),
+    ],
+)
+def test_a_button_stands_out_exactly_where_it_is_asked_for(found: Snapshot, about: About, expected: list[str]) -> None:
+    assert [b.act for b in buttons(found, about) if b.is_expected] == expected
+    assert words.expected(found, about).startswith(("Release the", "Resume it")) == bool(expected)
+
+
 EFFORT = Effort(limits=Limits(), asked=Tuning())
 
 

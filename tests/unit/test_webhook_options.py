@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import logging
 import os
 from base64 import b64decode, b64encode
 from pathlib import Path
@@ -103,7 +104,9 @@ def test_a_secret_of_the_standard_is_base64() -> None:
     assert b64decode(signature) == hmac.digest(raw, b"msg_1.1614265330.{}", hashlib.sha256)
 
 
-def test_throttling_is_journaled_when_it_lasts_and_again_when_it_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_throttling_is_journaled_when_it_lasts_and_again_when_it_is_over(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """One that comes and goes is told of ever more seldom; a process that is new to it goes on from the journal."""
     told: list[str] = []
     clock = [0.0]
@@ -117,6 +120,7 @@ def test_throttling_is_journaled_when_it_lasts_and_again_when_it_is_over(monkeyp
     monkeypatch.setattr(throttling.journal, "write", write)
     monkeypatch.setattr(throttling.journal, "latest", latest)
     monkeypatch.setattr(throttling.SYSTEM.__class__, "monotonic", lambda self: clock[0])
+    caplog.set_level(logging.INFO, "vreplication")
     session: Any = None
 
     def look(noting: throttling.Noting, reason: str, seconds: int) -> None:
@@ -136,6 +140,7 @@ def test_throttling_is_journaled_when_it_lasts_and_again_when_it_is_over(monkeyp
     assert told == ["throttled"], "it was told of by the one before"
     look(other, "", 12)
     assert told == ["throttled", "throttling over"]
+    assert caplog.messages == ["workflow w: throttled: by --max-load: x", "workflow w: throttling over"]
     for _ in range(200):
         look(other, "by --max-load: x", 100)
         look(other, "", 100)

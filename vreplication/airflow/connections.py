@@ -6,6 +6,8 @@ cannot be used is refused in one sentence that names it.
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import replace
@@ -23,7 +25,15 @@ _NOT_SINK = frozenset({MARK, "group.id", "auto.offset.reset", "enable.auto.commi
 """What a connection of others' consumers says in its extra, and is for a feed itself to decide."""
 LAG_REPLICAS = "lag_replicas"
 """In the extra of a server's connection: URLs of its replicas, as far as they have a login of their own."""
-_NOT_TLS = frozenset({MARK, LAG_REPLICAS, "conn_type", "charset", "cursor"})
+_SSL, _MODE = "ssl", "ssl_mode"
+_NOT_TLS = frozenset({MARK, LAG_REPLICAS, "conn_type", "charset", "cursor", "client", "local_infile", _SSL, _MODE})
+"""Among them what Airflow's own hook for MySQL reads, and what is no matter of ours."""
+_MODES: Mapping[str, Mapping[str, str]] = {
+    "DISABLED": {"ssl_disabled": "true"},
+    "PREFERRED": {},
+    "VERIFY_CA": {"ssl_verify_cert": "true"},
+    "VERIFY_IDENTITY": {"ssl_verify_cert": "true", "ssl_verify_identity": "true"},
+}
 
 
 def source_url(conn_id: str) -> SourceUrl:
@@ -96,7 +106,9 @@ async def asource_url(conn_id: str) -> SourceUrl:
 
 def to_url(connection: Any) -> SourceUrl:
     """Of anything that has a connection's fields: the SDK's and the metadata database's alike. Raises Refused."""
-    query = {k: str(v) for k, v in _extra(connection).items() if k not in _NOT_TLS and v not in (None, "")}
+    extra = _extra(connection)
+    query = {k: str(v) for k, v in extra.items() if k not in _NOT_TLS and v not in (None, "")}
+    query |= _as_of_the_provider(connection.conn_id, extra)
     login = f"{quote(connection.login or '', safe='')}:{quote(connection.password or '', safe='')}"
     where = f"{connection.host or 'localhost'}:{int(connection.port or 3306)}/{quote(connection.schema or '', safe='')}"
     built = f"mysql://{login}@{where}" + (f"?{urlencode(query)}" if query else "")
@@ -104,6 +116,23 @@ def to_url(connection: Any) -> SourceUrl:
         return replace(urls.parse(built), replicas=_replicas(connection))
     except Refused as error:
         raise Refused(f"Connection {connection.conn_id!r}: {error}") from None
+
+
+def _as_of_the_provider(conn_id: str, extra: Mapping[str, Any]) -> dict[str, str]:
+    """TLS as Airflow's own hook for MySQL has it, in the names of our URLs. Raises Refused."""
+    inside = extra.get(_SSL) or {}
+    with contextlib.suppress(ValueError):
+        inside = json.loads(inside) if isinstance(inside, str) else inside
+    if not isinstance(inside, Mapping):
+        raise Refused(
+            f"Connection {conn_id!r}: ssl in its extra is no JSON object.", cure='Write it as {"ca": "/ca.pem"}.'
+        )
+    files = {f"ssl_{name}": str(value) for name, value in inside.items() if value}
+    mode = str(extra.get(_MODE) or "PREFERRED").upper()
+    if mode not in _MODES:
+        cure = f"Known: {', '.join(_MODES)}; ssl_verify_cert, with ssl_ca, demands more than REQUIRED."
+        raise Refused(f"Connection {conn_id!r}: ssl_mode {mode} is not known here.", cure=cure)
+    return {**files, **_MODES[mode]}
 
 
 def _replicas(connection: Any) -> tuple[SourceUrl, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -13,6 +14,7 @@ from vreplication.airflow.connections import source_url
 from vreplication.airflow.ending import in_airflow
 from vreplication.airflow.request import DEFAULT_CONNECTION
 from vreplication.airflow.triggers import EndTrigger, look_for_end
+from vreplication.errors import Transient
 
 
 class WorkflowSensor(BaseSensorOperator):
@@ -39,8 +41,18 @@ class WorkflowSensor(BaseSensorOperator):
     def execute(self, context: Any) -> Any:
         if not self.deferrable:
             return super().execute(context)
+        # One that has ended is not waited for: Airflow may take a trigger that fires at once for a task that was lost.
+        if (event := in_airflow(self._seen)) is not None:
+            return self.proceed(context, event)
         trigger = EndTrigger(self.source_conn_id, self.workflow, self.poke_interval)
         self.defer(trigger=trigger, method_name="proceed", timeout=timedelta(seconds=self.timeout))
+
+    def _seen(self) -> dict[str, Any] | None:
+        url = source_url(self.source_conn_id)
+        # A server that is away is the trigger's to wait for.
+        with contextlib.suppress(Transient):
+            return look_for_end(url, self.workflow)
+        return None
 
     def poke(self, context: Any) -> PokeReturnValue:
         event = in_airflow(lambda: look_for_end(source_url(self.source_conn_id), self.workflow))

@@ -23,6 +23,7 @@ from vreplication.cli.attend import stopping_on_signals
 from vreplication.cli.operate import by
 from vreplication.cli.say import json_line, say, tell
 from vreplication.errors import Interrupted, Refused
+from vreplication.feed.dispatch import MOST_PARTITIONS
 from vreplication.masking import mask
 from vreplication.mysql.session import connect
 from vreplication.mysql.url import SourceUrl
@@ -100,6 +101,7 @@ ClaimsOption = Annotated[
     typer.Option(
         "--claims",
         metavar="DIRECTORY",
+        callback=options.is_there,
         help="Where the feed's claim-check:DIRECTORY is here. \\[default: where the feed says]",
     ),
 ]
@@ -141,6 +143,7 @@ def command(act: Callable[[Request], int]) -> Callable[..., None]:
     """A command with the options of a feed that hands what it read to `act`."""
 
     def changefeed(context: typer.Context, *, yes: bool, is_json: bool, **values: Any) -> None:
+        # Before anything may be refused: no child is to inherit it.
         password = sink_password(values["sink_file"])
         sources = options.several(values["source"], values["source_file"])
         given = asked.given(FeedSpec, values)
@@ -261,7 +264,9 @@ def words(figures: dict[str, Any]) -> str:
 
 def scale(
     workflow: options.WorkflowArgument,
-    partitions: Annotated[int, typer.Option("--partitions", metavar="N", min=1, help="So many from then on.")],
+    partitions: Annotated[
+        int, typer.Option("--partitions", metavar="N", min=1, max=MOST_PARTITIONS, help="So many from then on.")
+    ],
     source: options.SourceOption = None,
     source_file: options.SourceFileOption = None,
     is_json: options.JsonOption = False,
@@ -332,6 +337,7 @@ def consume(
     from vreplication.feed.address import parse
 
     password = sink_password(sink_file)
+    # Before the target: what reads that takes the source's password out of the environment, too.
     sources = options.several(source, source_file) if source or source_file else ()
     url = options.servers(None, None, target, target_file, is_target=True).target
     assert url
@@ -349,4 +355,5 @@ def consume(
             claims=claims,
             sources=sources,
         )
+    # Nothing but a signal ends it.
     raise Interrupted("Interrupted.")

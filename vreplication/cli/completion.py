@@ -49,4 +49,6 @@ def of_words(words: Sequence[str]) -> Callable[[str], list[str]] | None:
 def prepare() -> None:
     """Before the program is run: answers go to a shell in the words of the script above."""
     if os.environ.get(ASKED):
+        # What explains a word comes in one line, however long: fish would offer the next one as a word of its own.
+        os.environ["COLUMNS"] = "10000"
         completion_init()

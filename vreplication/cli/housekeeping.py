@@ -24,8 +24,10 @@ That is: originals of complete workflows past their time, or past their window t
 than 90 days, shadow tables that no workflow has, leases of workflows that are gone. Nothing of
 a workflow that goes on, or that has failed and may go on, is touched.
 """
+_MOST_DAYS = 36_500
 _Days = Annotated[
-    int, typer.Option("--older-than", metavar="DAYS", min=0, help="Keep originals this long after the end.")
+    int,
+    typer.Option("--older-than", metavar="DAYS", min=0, max=_MOST_DAYS, help="Keep originals this long after the end."),
 ]
 _Yes = Annotated[bool, typer.Option("--yes", "-y", help="Remove what is listed.")]
 

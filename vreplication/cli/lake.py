@@ -58,7 +58,9 @@ Example:
 
   vreplication lake-compact --of /data/lake --fold-before 2026-11-01T00:00:00Z
 """
-MasterOption = Annotated[str, typer.Option("--spark-master", metavar="URL", help="Where Spark runs.")]
+MasterOption = Annotated[
+    str, typer.Option("--spark-master", metavar="URL", callback=options.is_master, help="Where Spark runs.")
+]
 
 
 @contextlib.contextmanager
@@ -84,6 +86,8 @@ def _fill(context: typer.Context, sink_file: Path | None, is_json: bool, **given
 
     _check_given(given, topic="--from URL", directory="--to DIRECTORY")
     spec = make_lake_spec(**asked.given(LakeSpec, given))
+    if spec.claims_directory is not None and not spec.claims_directory.is_dir():
+        raise Refused(f"claims: there is no directory {spec.claims!r}.")
     address, stop = parse(spec.topic, sink_password(sink_file)), threading.Event()
     filling = Filling(
         address=address,
@@ -174,6 +178,7 @@ def _hand_out(rows: Any, format: str, to: Path | None, stop: threading.Event) ->
             raise Refused(f"{to} is there already.", cure="Give a new directory.")
         rows.write.format(format).options(**(reading.TIMES if format == "csv" else {})).save(str(to.absolute()))
         return
+    # One of Spark's partitions at a time: the table need not fit into this process.
     for row in reading.lines(rows).toLocalIterator():
         print(row.line)
         if stop.is_set():

@@ -37,6 +37,7 @@ from vreplication.cli import (
     streams,
     submit,
 )
+from vreplication.cli.flags import Commands
 from vreplication.cli.invocation import Invocation
 from vreplication.cli.say import PROGRAM, error, json_line, say
 from vreplication.cli.status import status
@@ -44,6 +45,7 @@ from vreplication.engine import webhooks
 from vreplication.engine.child import LOG_FORMAT
 from vreplication.errors import Interrupted, Refused, VReplicationError
 from vreplication.masking import mask
+from vreplication.planning.fields import plain
 
 DEBUG = "VREPLICATION_DEBUG"
 _LOG_FORMAT = "--log-format"
@@ -59,11 +61,15 @@ Exit codes: 0 complete, 1 failed (the source table is untouched), 2 refused or b
 cancelled, 130 interrupted.
 """
 
-app = typer.Typer(name=PROGRAM, help=HELP, no_args_is_help=True, add_completion=False, rich_markup_mode="markdown")
-plans = typer.Typer(
-    help="Say what a command would do, with every check's verdict; touches nothing.", no_args_is_help=True
+app = typer.Typer(
+    name=PROGRAM, help=HELP, cls=Commands, no_args_is_help=True, add_completion=False, rich_markup_mode="markdown"
 )
-submits = typer.Typer(help=submit.SUBMIT_HELP, no_args_is_help=True)
+plans = typer.Typer(
+    help="Say what a command would do, with every check's verdict; touches nothing.",
+    cls=Commands,
+    no_args_is_help=True,
+)
+submits = typer.Typer(help=submit.SUBMIT_HELP, cls=Commands, no_args_is_help=True)
 
 
 def _version(context: typer.Context, is_asked: bool) -> None:
@@ -156,9 +162,11 @@ app.command("replicate", hidden=True)(_replicate)
 
 def run(args: Sequence[str]) -> int:
     """Run one command; returns the exit code."""
+    # Before the command is read: what is wrong with its options is told as JSON, too.
     is_json = "--json" in args
     completion.prepare()
     try:
+        _check_text(args)
         logs.choose(_log_format(args))
         code = app(_whole(args), prog_name=PROGRAM, standalone_mode=False, obj=Invocation(args=tuple(args)))
     except VReplicationError as failure:
@@ -174,6 +182,13 @@ def run(args: Sequence[str]) -> int:
     finally:
         hooks.end()
     return code if isinstance(code, int) else 0
+
+
+def _check_text(args: Sequence[str]) -> None:
+    """Raises Refused where one has bytes that are no characters; it is not shown, for it may hold a password."""
+    for number, word in enumerate(args, 1):
+        if not word.isprintable() and any("\ud800" <= character <= "\udfff" for character in word):
+            raise Refused(f"Argument {number} is no text in UTF-8.", cure="Type it again in a terminal of UTF-8.")
 
 
 def _whole(args: Sequence[str]) -> list[str]:
@@ -215,15 +230,18 @@ def interrupted(args: Sequence[str]) -> int:
 
 def _usage(failure: TyperException, *, is_json: bool) -> int:
     """A wrong option or argument: a sentence. No command at all: the help has been printed, there is nothing to add."""
-    text = " ".join(failure.format_message().split())
+    text = plain(" ".join(failure.format_message().split()))
     if not text:
         return Refused.exit_code
     sentence = text if text[-1] in ".?" else f"{text}."
-    return outcome.report(Refused(sentence, cure=f"See `{PROGRAM} --help`."), is_json=is_json)
+    context = getattr(failure, "ctx", None)
+    asked = context.command_path if context is not None else PROGRAM
+    return outcome.report(Refused(sentence, cure=f"See `{asked} --help`."), is_json=is_json)
 
 
 def _closed_pipe() -> int:
     """Whoever read our output has gone; what was under way has been stopped cleanly."""
+    # Python writes out what is left when it ends, and would meet the closed pipe once more.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return Interrupted.exit_code
 

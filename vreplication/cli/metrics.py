@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -40,6 +41,7 @@ Examples:
 LISTEN = "VREPLICATION_METRICS_LISTEN"
 """In the environment: where catch-up answers."""
 _PATH = "/metrics"
+# A scrape of Prometheus has 10 s unless it is set otherwise: a server that hangs has to be told as down before.
 _READ_SECONDS, _AGAIN_SECONDS = 5.0, 15.0
 log = logging.getLogger(__name__)
 
@@ -48,7 +50,8 @@ ListenOption = Annotated[
     typer.Option("--listen", metavar="HOST:PORT", help=f"Answer at http://HOST:PORT{_PATH} until it is ended."),
 ]
 LakesOption = Annotated[
-    list[Path] | None, typer.Option("--lake", metavar="DIRECTORY", help="A lake, too. Several times: several.")
+    list[Path] | None,
+    typer.Option("--lake", metavar="DIRECTORY", callback=options.is_there, help="A lake, too. Several times: several."),
 ]
 
 
@@ -164,7 +167,11 @@ def check_listen() -> None:
 def _bound(listen: str, handler: type[BaseHTTPRequestHandler]) -> ThreadingHTTPServer:
     address = _address(listen, "--listen")
     try:
-        return ThreadingHTTPServer(address, handler)
+        # IPv4 where the name has both, which is what `localhost` is to most who ask; the class alone knows no other.
+        found = {family for family, *_ in socket.getaddrinfo(*address, type=socket.SOCK_STREAM)}
+        family = socket.AF_INET if socket.AF_INET in found else socket.AF_INET6
+        made: ThreadingHTTPServer = type("Server", (ThreadingHTTPServer,), {"address_family": family})(address, handler)
+        return made
     except OSError as error:
         raise Refused(f"{listen} cannot be listened on: {error.strerror}.", cure="Choose another port.") from None
 

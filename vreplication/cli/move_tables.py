@@ -81,10 +81,12 @@ def command(act: Callable[[Request], int]) -> Callable[..., None]:
     """A command with the options of a move that hands what it read to `act`."""
 
     def move_tables(context: typer.Context, *, yes: bool, is_json: bool, **values: Any) -> None:
+        # First: who reads the other servers' options clears the environment of all of them.
         replica = options.replica(*(values[name] for name in _REPLICA))
         at_source, at_target = options.both(*(values[name] for name in (*_SERVERS, *_LOGINS)))
         given = asked.given(MoveSpec, values)
-        given["lag_replicas"] = given["lag_replicas"] or options.named(at_target.replicas)
+        if given["lag_replicas"] is None:
+            given["lag_replicas"] = options.named(at_target.replicas)
         request = Request(
             route=Route(source=at_source, target=at_target, home=at_target, replica=replica),
             spec=_spec(given, at_source.database),

@@ -132,7 +132,8 @@ def command(act: Callable[[Request], int]) -> Callable[..., None]:
         workflow = values["workflow"]
         name = names.check_workflow(workflow) if workflow is not None else names.new_workflow(_stem(tables))
         given = asked.given(Spec, {field: value for field, value in values.items() if field not in _TABLES})
-        given["lag_replicas"] = given["lag_replicas"] or options.named(url.replicas)
+        if given["lag_replicas"] is None:
+            given["lag_replicas"] = options.named(url.replicas)
         # A plan of no workflow makes none up: what it would be called is then known by its shape.
         is_named = is_one and (workflow is not None or act is not plan)
         common = {**given, "workflow": name if is_named else None}

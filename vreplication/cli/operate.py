@@ -108,6 +108,8 @@ def tune(_: typer.Context, workflow: str, is_json: bool, **values: Any) -> None:
     servers = options.servers(**{name: values[name] for name in _SERVERS})
     asked_for = {name: values[name] for name in _EFFORT}
     asked_for |= {name: values[name] for name in HELD_BY if values[name] is not None}
+    # Before a server is asked: what is wrong here is wrong of every workflow.
+    effort.checked(asked_for)
     found = _find(servers, workflow)
     url = found.home
     if group := found.group:
@@ -187,6 +189,7 @@ def cleanup(
     if found.group:
         from vreplication.workflows.online_ddl.group import check_complete
 
+        # Before the first of them is dropped: a group that is not complete keeps every original.
         check_complete(found.home, found.group)
     members = found.group.members if found.group else (workflow,)
     if is_of_duplicates:
@@ -411,6 +414,7 @@ def by() -> str:
     try:
         user = getpass.getuser()
     except (KeyError, OSError):
+        # A user's number without a name, as in many containers.
         user = "unknown"
     return f"{user}@{socket.gethostname()}"
 

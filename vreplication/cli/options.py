@@ -19,6 +19,7 @@ from vreplication.cli import hooks
 from vreplication.cli.say import warn
 from vreplication.errors import Refused
 from vreplication.mysql.url import SourceUrl, parse, parse_replicas
+from vreplication.planning.fields import check_master
 from vreplication.workflows.lookup import Servers
 
 SOURCE = "VREPLICATION_SOURCE"
@@ -73,8 +74,26 @@ LagReplicasFileOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON lines on standard output, and nothing else.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 WorkflowArgument = Annotated[str, typer.Argument(metavar="ID", help="The workflow's id.")]
+
+
+def is_master(value: str | None) -> str | None:
+    try:
+        return None if value is None else check_master(value)
+    except ValueError as error:
+        raise typer.BadParameter(f"{error}.") from None
+
+
+def is_there(value: Any) -> Any:
+    """Of directories that are read."""
+    for each in value if isinstance(value, list) else filter(None, [value]):
+        if not Path(each).is_dir():
+            raise typer.BadParameter(f"there is no directory {str(each)!r}.")
+    return value
+
+
 SparkMasterOption = Annotated[
-    str | None, typer.Option("--spark-master", metavar="URL", help="Where Spark runs. [default: local\\[*]]")
+    str | None,
+    typer.Option("--spark-master", metavar="URL", callback=is_master, help="Where Spark runs. [default: local\\[*]]"),
 ]
 
 
@@ -92,6 +111,9 @@ class _Role:
 
     def find(self, text: str | None, file: Path | None, environment: tuple[str, str]) -> SourceUrl | None:
         """environment: what `take` gave. None: it is not given. Raises Refused when what is given is not a URL."""
+        if text is not None and not text.strip():
+            # As from a shell variable that is not set: to go on without it would read or write elsewhere.
+            raise Refused(f"--{self.name} is empty.", cure="Give it a URL, or leave it out.")
         from_env, password = environment
         content = read_line(self.name, file) if file else ""
         found = text or (content if "://" in content else "") or from_env
@@ -105,6 +127,7 @@ class _Role:
                 f"--{self.name}-file hides it."
             )
         chosen = _with_password(url, "" if "://" in content else content, password)
+        # What was delivered is noted on the server, and a replica is only read.
         if self.name != "replica":
             hooks.follow(chosen)
         return chosen
@@ -204,6 +227,7 @@ def with_further(
     """As `servers`, and the sources behind the first. Raises Refused."""
     first, file = next(iter(sources or ()), None), next(iter(files or ()), None)
     is_one = len(sources or ()) < 2 and len(files or ()) < 2
+    # An option and a file with a URL are two servers; a file with a password alone is that of the option's.
     if is_one and not (first and file and "://" in read_line("source", file)):
         return servers(first, file, target, target_file, lag_replicas_file=lag_replicas_file), ()
     found = several(sources, files)

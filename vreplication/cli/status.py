@@ -85,7 +85,7 @@ Look = Callable[[], Overview]
 
 
 def status(
-    workflow: Annotated[str | None, typer.Argument(metavar="[ID]", help="One workflow in detail.")] = None,
+    workflow: Annotated[str | None, typer.Argument(metavar="ID", help="One workflow in detail.")] = None,
     source: options.SourceOption = None,
     source_file: options.SourceFileOption = None,
     target: options.TargetOption = None,
@@ -187,6 +187,7 @@ def _json(look: Look, until: _Until) -> None:
 
 
 def _watch_plain(look: Look, until: _Until, *, is_one: bool) -> None:
+    # Into a file or a pipe Rich would fold lines at 80 columns.
     console = Console(width=None if Console().is_terminal else 200, soft_wrap=True)
     _repeat(look, lambda found: console.print(_page(found, View(), is_one=is_one)), until)
 

@@ -124,6 +124,9 @@ move_tables = asked.with_options(
 def _submit(url: SourceUrl, given: Mapping[str, object], values: Mapping[str, object], is_json: bool) -> None:
     from vreplication.scheduler import queueing
 
+    # The queue takes an empty one for none: the table would be switched at once instead of in a window.
+    if values["cutover_window"] == "":
+        raise Refused("cutover_window: it is empty.")
     entry = queueing.make_entry(url.database, {**given, **{name: values[name] for name in queueing.QUEUE_FIELDS}})
     with connect(url) as session:
         queueing.submit(session, entry, by())
@@ -186,6 +189,7 @@ def _list(url: SourceUrl, is_json: bool) -> None:
         for standing in found:
             json_line(standing.as_json())
     else:
+        # Into a file or a pipe Rich would fold lines at 80 columns.
         console = Console(width=None if Console().is_terminal else 200, soft_wrap=True)
         console.print(table_of(found) if found else Text(EMPTY))
 
