@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Frame, Locator, Page, expect
 
 from sandbox.deployment import Deployment
@@ -79,3 +80,10 @@ def open_migrations(page: Page) -> Frame:
     page.get_by_role("button", name="Browse").click()
     page.get_by_role("menuitem", name="Migrations").click()
     return framed(page, "Migrations")
+
+
+def complaints(page: Page | Frame) -> list[str]:
+    """What axe finds: too little contrast, a control without a name, and the like."""
+    rules = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
+    found = Axe().run(page, options={"runOnly": rules}).response["violations"]
+    return [f"{each['id']}: {node['html']} ({node['failureSummary']})" for each in found for node in each["nodes"]]

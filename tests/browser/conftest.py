@@ -24,6 +24,9 @@ from sandbox.servers import RunningServer
 from tests.support.dag_runs import unpause
 from tests.support.order import is_last
 from tests.support.shop import Shop
+from vreplication.mysql.session import Session, connect
+from vreplication.settings import SIDECAR
+from vreplication.state import layout
 
 _FOLDER, _SHOP = contextlib.ExitStack(), contextlib.ExitStack()
 """What ends when the folder is left for good; and of that, what does before the shop's server ends."""
@@ -75,6 +78,17 @@ def archive(airflow: Deployment, tmp_path_factory: pytest.TempPathFactory) -> Da
     _FOLDER.callback(made.close)
     airflow.add_connection("archive", made.url)
     return made
+
+
+@pytest.fixture
+def session(archive: Database) -> Iterator[Session]:
+    """Of a sidecar without a row, in the archive."""
+    with connect(archive.url) as opened:
+        archive.admin.execute_raw(f"DROP DATABASE IF EXISTS {SIDECAR}")
+        layout.install(opened)
+        # A slow browser may take longer between two questions than a session of ours may be idle.
+        opened.execute_raw("SET SESSION wait_timeout=3600")
+        yield opened
 
 
 @pytest.fixture(scope="package")

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from playwright.sync_api import BrowserContext, ConsoleMessage, Dialog, Error, Frame
+from playwright.sync_api import BrowserContext, ConsoleMessage, Dialog, Error, Frame, Page, expect
 
 OURS = "/vreplication/"
 PICTURES = "VREPLICATION_PICTURES"
@@ -59,6 +59,17 @@ def _shown(frame: Frame) -> str:
         return frame.locator("body").aria_snapshot(timeout=1_000)
     except Error as error:
         return error.message
+
+
+def tab_to(page: Page, text: str) -> None:
+    """By the Tab key, seeing where it is; once the page has what it asks for."""
+    expect(page.locator("#asking")).to_have_count(0)
+    for _ in range(20):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.textContent.trim()") == text:
+            break
+    style = page.evaluate("getComputedStyle(document.activeElement).outlineStyle + document.activeElement.textContent")
+    assert style.strip() == f"solid{text}"
 
 
 OpenTab = Callable[..., Tab]

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from airflow_ui import fill, framed, open_form, open_migrations, run_path, trigger
+from airflow_ui import complaints, fill, framed, open_form, open_migrations, run_path, trigger
 from playwright.sync_api import Frame, Page, expect
 from tabs import OpenTab, Tab
 
@@ -64,8 +64,10 @@ def test_from_the_plan_to_the_new_table(shop: Shop, pauses: Path, open_tab: Open
     tab.picture("migration", 1_600)
     frame.get_by_text("Definition, before and after").click()
     expect(frame.locator(".diff ins").filter(has_text="`region` varchar(16)")).to_be_visible()
+    assert complaints(frame) == []
     _release(frame)
     expect(frame.locator("#phase")).to_have_text("complete", timeout=180 * SECOND)
+    assert complaints(frame) == []
     assert run.end() == "success", run.story()
     with connect(shop.database.url) as session:
         written = journal.read(session, workflow)
@@ -86,6 +88,7 @@ def _start_on_our_page(tab: Tab, shop: Shop) -> str:
     frame.get_by_role("button", name="Show the plan").click()
     expect(frame.get_by_role("heading", name="It can be done online.")).to_be_visible()
     tab.picture("new", 1_400)
+    assert complaints(frame) == []
     frame.get_by_role("button", name="Start").click()
     expect(frame.locator("#phase")).to_have_text("copying", timeout=180 * SECOND)
     found: str = frame.evaluate("decodeURIComponent(location.pathname.split('/').pop())")

@@ -9,17 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from vreplication import names
+from vreplication.cutover.reasons import LEFT_BEHIND
 from vreplication.engine import effort
 from vreplication.errors import Refused
 from vreplication.mysql.session import Session
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import OVER, Phase
 from vreplication.progress import fed
-from vreplication.state import gate, journal, lease, workflows
+from vreplication.state import gate, held, journal, lease, workflows
 from vreplication.state.workflows import WorkflowRow
 from vreplication.ui import FEEDS, MOVES
 from vreplication.ui.asking import quick
+from vreplication.ui.buttons import labelled
 from vreplication.workflows.online_ddl import reverting
+from vreplication.workflows.registry import for_forms
 
 QUEUE_ACTS = ("first", "earlier", "later", "remove")
 
@@ -50,13 +53,19 @@ def release(url: SourceUrl, workflow: str, by: str) -> str:
 
     row = _live(url, workflow, "released")
     with quick(url) as session:
-        before = gate.released_by(session, workflow)
+        before = None if _needs_another(session, workflow) else gate.released_by(session, workflow)
     if before is not None:
         return f"It was released before, by {before}."
     operate.release(url, workflow, by)
     if "reverts" in row.spec:
         return _asked_to_revert(url, row)
     return "Released: the cut-over follows as soon as everything is verified and caught up."
+
+
+def _needs_another(session: Session, workflow: str) -> bool:
+    """Tables of a move have come since: only a release that is given now is one without them."""
+    noted = held.read(session, workflow).get((workflow, held.GATE), [])
+    return any(each["code"] == LEFT_BEHIND for each in noted)
 
 
 def _asked_to_revert(url: SourceUrl, row: WorkflowRow) -> str:
@@ -72,7 +81,11 @@ def tune(url: SourceUrl, workflow: str, by: str, asked_for: object = None) -> st
         raise Refused("Say what to set as an object: copy_parallelism, chunk_millis, or both.")
     if _live(url, workflow, "tuned").kind == FEEDS:
         raise Refused(f"{workflow} is a change feed, and copies nothing that could be tuned.")
-    return effort.tune(url, workflow, by, asked_for)
+    try:
+        return effort.tune(url, workflow, by, asked_for)
+    except Refused as error:
+        # The form has labels, and no options.
+        raise Refused(labelled(error.message), cure=for_forms(error.cure)) from None
 
 
 def reverse(url: SourceUrl, workflow: str, by: str) -> str:

@@ -15,7 +15,7 @@ from vreplication.phases import OVER, Phase
 from vreplication.progress import numbers
 from vreplication.progress.snapshot import Snapshot
 from vreplication.settings import LEAST_CHUNK_MILLIS, MOST_CHUNK_MILLIS, MOST_PARALLELISM
-from vreplication.ui import FEEDS
+from vreplication.ui import FEEDS, words
 from vreplication.ui.reading import About, Kept, LeftOut
 
 
@@ -39,6 +39,7 @@ class Button:
     """`will` and `wont` are whole sentences; {table} stands for the source table.
 
     yes: what agrees to it, where `label` and "it" make no sentence.
+    is_expected: of the person, now; it alone stands out.
     is_asked: False for what is done at once, since the button beside it takes it back.
     """
 
@@ -50,6 +51,7 @@ class Button:
     is_grave: bool = False
     fields: tuple[Field, ...] = ()
     is_asked: bool = True
+    is_expected: bool = False
     yes: str = ""
 
     def about(self, table: str | None) -> Button:
@@ -81,6 +83,7 @@ _RELEASE = Button(
     "(pausing holds it again). Your name goes into the journal.",
     is_grave=True,
 )
+_RELEASE_WITHOUT = replace(_RELEASE, will=f"Tables that came after the plan stay on the source. {_RELEASE.will}")
 _TUNE = Button(
     act="tune",
     label="Tune",
@@ -215,6 +218,8 @@ _LIMITS = {
     "critical_load": ("End, resumable, when one of these is above its limit twice in a row", "Threads_running=500,…"),
 }
 """What holds a copy back, by the name of its option: its label, with the unit, and what it looks like."""
+_EFFORT = {"copy_parallelism": "Copying tasks at a time", "chunk_millis": "Time a chunk may take, milliseconds"}
+_LABELS = _EFFORT | {name: label for name, (label, _) in _LIMITS.items()}
 
 
 def buttons(
@@ -231,8 +236,10 @@ def buttons(
     if about.reverts:
         found = [_OF_WAY_BACK.get(button, button) for button in found]
     if about.kind == FEEDS:
+        # Once a cancel was asked for: without Kafka nobody can say whether the last transaction was committed.
         found = [_OF_FEED.get(button, button) for button in found] + [_FORCE] * seen.is_cancel_requested
-    return [button.about(about.title(seen)) for button in found]
+    act = words.expected_act(seen, about)
+    return [replace(button.about(about.title(seen)), is_expected=button.act == act) for button in found]
 
 
 def of_kept(about: About, seen: Snapshot, kept: Kept) -> list[Button]:
@@ -266,6 +273,8 @@ def _of_living(seen: Snapshot, about: About, effort: Effort | None, limits: Mapp
         found.append(replace(_TUNE, fields=(*_fields(effort), *_limits(limits))))
     if about.is_cut:
         return [*found, *_of_switched(about)]
+    if words.is_leaving_tables(seen):
+        return [*found, _RELEASE_WITHOUT]
     return [*found, *([_RELEASE] if about.is_held else [])]
 
 
@@ -287,18 +296,25 @@ def _plain(value: object) -> str:
     return "" if value in (None, 0) else f"{value:g}" if isinstance(value, float) else str(value)
 
 
+def labelled(message: str) -> str:
+    """A refusal of what Tune asks for that begins with a field's name or option, by the label that stands there."""
+    named, _, words = message.partition(": ")
+    label = _LABELS.get(named.removeprefix("--").replace("-", "_"))
+    return f"{label}: {words}" if label else message
+
+
 def _fields(effort: Effort) -> tuple[Field, ...]:
     """Chunks of a fixed size have no time to set."""
     tasks = Field(
         name="copy_parallelism",
-        label="Copying tasks at a time",
+        label=_EFFORT["copy_parallelism"],
         value=effort.limits.copy_parallelism,
         least=1,
         most=MOST_PARALLELISM,
     )
     millis = Field(
         name="chunk_millis",
-        label="Time a chunk may take, milliseconds",
+        label=_EFFORT["chunk_millis"],
         value=effort.limits.chunk_millis,
         least=LEAST_CHUNK_MILLIS,
         most=MOST_CHUNK_MILLIS,

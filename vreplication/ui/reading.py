@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from vreplication.cutover.blockers import Blocker, blockers, old_snapshots
-from vreplication.cutover.reasons import Reason, catch_up_reasons, copied_at, why_closed
+from vreplication.cutover.reasons import LEFT_BEHIND, Reason, catch_up_reasons, copied_at, why_closed
 from vreplication.engine.effort import Effort, effort
 from vreplication.engine.job import request_of
 from vreplication.errors import VReplicationError
@@ -32,6 +32,7 @@ from vreplication.schema.introspect import size_of
 from vreplication.state import (
     definitions,
     feed_rates,
+    held,
     history,
     journal,
     lease,
@@ -203,6 +204,7 @@ def _pending(session: Session, begun: set[str]) -> list[Standing]:
             return []
         scene = queueing.look(session)
     except VReplicationError:
+        # A sidecar of an earlier release has no queue.
         return []
     since = scene.now - timedelta(days=RECENT_DAYS)
     found = (each for each in due.standings(scene) if each.entry.workflow not in scene.known)
@@ -271,6 +273,7 @@ def past(session: Session, workflow: str, after: int | None, *, is_whole: bool) 
         else:
             points = history.last_hour(session, workflow)
     except VReplicationError:
+        # A sidecar of an earlier release has none until the next driver starts.
         points = []
     return Past(points=points, rates=_rates(session, workflow, points[0].slot - 1) if points else {})
 
@@ -335,6 +338,7 @@ def _limits(session: Session, row: WorkflowRow) -> dict[str, Any]:
     try:
         now = request_of(row, throttling.read(session, row.id))
     except (VReplicationError, ValueError):
+        # A request of another release.
         return {}
     return {name: getattr(now, name) for name in HELD_BY}
 
@@ -397,6 +401,9 @@ def _gate_of_move(session: Session, row: WorkflowRow, asked: About) -> Gate:
     if asked.is_held:
         until = f"the window {asked.window}, or " if asked.window and not asked.is_back else ""
         found.append(Reason(code="not_released", sentence=f"Waiting for {until}`vreplication release {row.id}`."))
+    # What stands on the source is known by what whoever drives it has said.
+    noted = [each for each in held.read(session, row.id).get((row.id, held.GATE), []) if each["code"] == LEFT_BEHIND]
+    found += [Reason(code=LEFT_BEHIND, sentence=str(each["sentence"]), value=each["value"]) for each in noted]
     return Gate(reasons=found, blockers=[], since=history.since(session, row.id, AT_THE_GATE))
 
 
@@ -406,6 +413,7 @@ def _reasons(session: Session, server: Server, row: WorkflowRow, asked: About, o
         server,
         row,
         own_connections=own,
+        # Old snapshots are listed as blockers, each session with its own line.
         ignore_old_snapshots=True,
         needs_release=asked.cutover == "manual" or asked.window is not None,
         window=asked.window,

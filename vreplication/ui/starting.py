@@ -29,7 +29,7 @@ from vreplication.schema.introspect import base_tables, introspect
 from vreplication.ui import detail
 from vreplication.ui.asking import Source, quick
 from vreplication.ui.view import Data
-from vreplication.workflows.registry import for_forms
+from vreplication.workflows.registry import for_forms, named_field
 
 T = TypeVar("T")
 PLAN_SECONDS = 20.0
@@ -113,8 +113,10 @@ def _place(table: str, source: Source) -> tuple[str, str]:
 
 def planned(source: Source, given: Mapping[str, Any]) -> Data:
     """What `plan` says, and what the DAG run has to be asked for (`conf`). Raises VReplicationError."""
+    _place(str(given.get("table") or ""), source)
     spec, conf = _request(source.conn_id, given)
     cure = "`vreplication plan online-ddl` waits as long as it takes."
+    # For its refusals: they are the table's, and stand at its field.
     current(source, spec.table)
     plan = _asked(source, lambda session: make_plan(session, spec, is_dry=True), cure)
     assert source.url is not None
@@ -142,11 +144,9 @@ def _of_field(known: str = "") -> Iterator[None]:
     except WrongField:
         raise
     except Refused as error:
-        named, _, words = error.message.partition(": ")
-        field = known or (named if named in Spec.model_fields else "")
-        message = f"{Spec.model_fields[field].title}: {words}" if field == named else error.message
+        field, message = named_field(error.message)
         cure = for_forms(error.cure)
-        raise WrongField(message, field=field, cure="" if "--" in cure else cure) from None
+        raise WrongField(message, field=known or field, cure="" if "--" in cure else cure) from None
 
 
 def _told(plan: Plan) -> Data:
@@ -194,6 +194,7 @@ def _given_up(session: Session, source: Source, cure: str) -> Iterator[None]:
         yield
     except ConnectionLost:
         assert source.url is not None
+        # Both servers go on with a statement whose client is gone: a CREATE waits on for its lock.
         _end(source.url, session.id)
         raise Transient(f"{source.conn_id} did not answer within {PLAN_SECONDS:.0f} s.", cure=cure) from None
 

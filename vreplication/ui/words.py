@@ -6,6 +6,7 @@ What must stay true: an unknown figure is never shown as 0; a percentage is cut,
 from __future__ import annotations
 
 from vreplication.cutover.blockers import Blocker
+from vreplication.cutover.reasons import LEFT_BEHIND
 from vreplication.engine.effort import Effort
 from vreplication.phases import Phase
 from vreplication.progress import numbers
@@ -31,7 +32,8 @@ _BEFORE_COPY = frozenset({Phase.PLANNING, Phase.PREPARING})
 
 
 def is_waiting_for_you(seen: Snapshot, about: About) -> bool:
-    return seen.phase is Phase.WAITING and about.needs_release and not seen.is_paused
+    is_stopped = seen.is_paused or seen.is_cancel_requested
+    return seen.phase is Phase.WAITING and about.needs_release and not is_stopped
 
 
 def is_waiting_for_its_window(seen: Snapshot, about: About) -> bool:
@@ -45,6 +47,11 @@ def phase(seen: Snapshot, about: About) -> str:
         return f"waiting for its window{_held_word(seen)}"
     waits = ", waiting" if is_held_up(seen, about) else ""
     return f"{_PHASES.get(seen.phase, str(seen.phase))}{_held_word(seen) or waits}"
+
+
+def is_leaving_tables(seen: Snapshot) -> bool:
+    """Some came after the plan, and hold the switch until a release that is given from now on."""
+    return any(each["code"] == LEFT_BEHIND for each in seen.gate_reasons or ())
 
 
 def is_held_up(seen: Snapshot, about: About) -> bool:
@@ -274,6 +281,15 @@ def expected(seen: Snapshot, about: About) -> str:
     return _expected_of_living(seen, about)
 
 
+def expected_act(seen: Snapshot, about: About) -> str:
+    """The one button that `expected` asks for; '': it asks for none, or leaves a choice."""
+    if seen.has_ended or seen.is_cancel_requested:
+        return ""
+    if seen.is_paused:
+        return "resume"
+    return "release" if is_waiting_for_you(seen, about) and not seen.is_silent else ""
+
+
 def _expected_of_switched(move: Moved) -> str:
     if move.asked:
         return f"Nothing: {move.asked} was asked for by {move.asked_by}."
@@ -289,6 +305,8 @@ def _expected_of_living(seen: Snapshot, about: About) -> str:
         return feeds.expected(seen)
     if about.moved is not None and about.is_cut:
         return _expected_of_switched(about.moved)
+    if is_leaving_tables(seen):
+        return "Drop or rename the tables that came after the plan, or release it to switch without them."
     if is_waiting_for_you(seen, about):
         return "Release the cut-over."
     if about.released_by:

@@ -89,7 +89,6 @@ async function look_at_table() {
 
 async function plan() {
   const button = by("new-plan");
-  const mine = ++number;
   const asked = given();
   const missing = { conn_id: "Choose a server.", table: "Name the table.", alter: "Say what to change." };
   const first = Object.keys(missing).find((name) => !asked[name]);
@@ -97,18 +96,20 @@ async function plan() {
     wrong(missing[first], first);
     return named(first).focus();
   }
+  if (!hold(button)) return;
+  const mine = ++number;
   wrong("");
   by("planned").replaceChildren();
-  button.disabled = true;
   button.textContent = "Planning …";
   try {
     const part = await answered("new", asked);
     if (mine === number) show(part);
   } catch (error) {
+    if (mine !== number) return;
     wrong(error.message, error.field);
     named(error.field)?.focus();
   } finally {
-    button.disabled = false;
+    free(button);
     button.textContent = "Show the plan";
   }
 }
@@ -145,7 +146,7 @@ async function paused() {
 async function start() {
   const button = by("start");
   const { workflow, conn, conf } = button.dataset;
-  button.disabled = true;
+  if (!hold(button)) return;
   complain("start-problem", "");
   try {
     if (!by("unpause").hidden && named("unpause").checked) {
@@ -159,7 +160,7 @@ async function start() {
     location.assign(`${document.body.dataset.root}workflows/${encodeURIComponent(workflow)}?conn_id=${encodeURIComponent(conn)}`);
   } catch (error) {
     complain("start-problem", error instanceof TypeError ? "No answer from Airflow. Start it again: it is not started twice." : error.message);
-    button.disabled = false;
+    free(button);
   }
 }
 

@@ -99,11 +99,12 @@ function localize() {
 
 // -- the list's filter
 
-const chosen = new Set();
-
+// With its chip, which goes when nothing of it is left, a choice goes, too.
 function filter() {
   const input = by("filter");
   if (!input) return;
+  const pressed = document.querySelectorAll('.chip[data-state][aria-pressed="true"]');
+  const chosen = new Set([...pressed].map((chip) => chip.dataset.state));
   const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
   let shown = 0;
   for (const row of document.querySelectorAll(".row")) {
@@ -117,9 +118,7 @@ function filter() {
 document.addEventListener("input", (event) => event.target.id === "filter" && filter());
 
 function choose(chip) {
-  const state = chip.dataset.state;
-  if (!chosen.delete(state)) chosen.add(state);
-  chip.setAttribute("aria-pressed", String(chosen.has(state)));
+  chip.setAttribute("aria-pressed", String(chip.getAttribute("aria-pressed") !== "true"));
   filter();
 }
 
@@ -176,13 +175,40 @@ function take(status, html) {
   if (status === 503 && problem && by("past")) return say(`${problem.textContent} What is shown is old.`);
   document.title = fresh.title;
   document.body.dataset.token = fresh.body.dataset.token || document.body.dataset.token;
-  const focused = document.activeElement;
+  const places = near(document.activeElement);
   morph(page(), main);
-  // A row that was moved has lost it.
-  if (focused && focused.isConnected && focused !== document.body) focused.focus({ preventScroll: true });
   say("");
   settle();
+  regain(places);
 }
+
+// -- the place of the keyboard
+
+// An element, and where to go when it is gone: its row, the rows around it.
+function near(element) {
+  if (!element || element === document.body) return [];
+  const row = element.closest(".row");
+  return row ? [element, row, row.nextElementSibling, row.previousElementSibling] : [element];
+}
+
+// Of what was moved, removed or hidden the browser forgets that the keyboard was there.
+function regain(places) {
+  for (const place of places.length ? [...places, page().querySelector("h1")] : []) {
+    const each = place && !place.isConnected && place.id ? by(place.id) : place;
+    if (!each || !each.isConnected || each.closest("[hidden]")) continue;
+    if (each !== document.activeElement) each.focus({ preventScroll: true });
+    if (each === document.activeElement) return;
+  }
+}
+
+// For `disabled`, which takes the keyboard away from what was pressed. False: it is held already.
+function hold(button) {
+  const isFree = !button.hasAttribute("aria-disabled");
+  button.setAttribute("aria-disabled", "true");
+  return isFree;
+}
+
+const free = (button) => button.removeAttribute("aria-disabled");
 
 // -- told as it happens
 
@@ -258,16 +284,18 @@ window.addEventListener("pageshow", (event) => event.persisted && look());
 // -- acts
 
 let asked = null;
+let openers = [];
 
 function ask(button) {
-  asked = button.dataset;
+  asked = { ...button.dataset };
+  openers = near(button);
   by("ask-fields").replaceChildren(...fields(JSON.parse(asked.fields || "[]")));
   by("ask-title").textContent = button.dataset.question;
   by("ask-will").textContent = button.dataset.will;
   by("ask-wont").textContent = button.dataset.wont;
   by("ask-yes").textContent = by("ask-fields").firstChild ? "Set" : button.dataset.yes || `${button.dataset.label} it`;
   by("ask-yes").className = button.classList.contains("grave") ? "strong grave" : "strong";
-  by("ask-yes").disabled = false;
+  free(by("ask-yes"));
   by("ask-problem").hidden = true;
   by("ask").showModal();
   (by("ask-fields").querySelector("input") || by("ask-no")).focus();
@@ -319,31 +347,58 @@ function told(text, isBad = false) {
   told.timer = setTimeout(() => (by("done").hidden = true), 20000);
 }
 
+// Meanwhile another question may have been opened.
 async function act() {
-  by("ask-yes").disabled = true;
+  const mine = asked;
+  const isOpen = () => by("ask").open && asked === mine;
   const { root, token } = document.body.dataset;
   try {
     const headers = { "X-CSRF-Token": token, "Content-Type": "application/json" };
     const body = by("ask-fields").firstChild ? JSON.stringify(values()) : null;
-    const response = await fetch(root + asked.url, { method: "POST", headers, body });
+    const response = await fetch(root + mine.url, { method: "POST", headers, body });
     const answer = await response.json().catch(() => ({}));
     if (!response.ok) throw new Error(answer.detail || `Airflow answered ${response.status}.`);
-    by("ask").close();
+    if (isOpen()) by("ask").close();
     told(answer.done);
     await look();
   } catch (error) {
-    if (!by("ask").open) return told(error.message, true);
+    if (!isOpen()) return told(error.message, true);
     by("ask-problem").textContent = error.message;
     by("ask-problem").hidden = false;
-    by("ask-yes").disabled = false;
+    free(by("ask-yes"));
   }
 }
 
-// What can be taken back by the button beside it is not asked about.
+by("ask-form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  if (hold(by("ask-yes"))) act();
+});
+
+by("ask").addEventListener("close", () => regain(openers));
+
+// From its last control to its first and back: the browser itself goes on to what is around Airflow's frame.
+by("ask").addEventListener("keydown", (event) => {
+  // Held down since it opened the dialog, it is no answer.
+  if (event.key === "Enter" && event.repeat) event.preventDefault();
+  if (event.key !== "Tab") return;
+  const all = by("ask").querySelectorAll("input, summary, button");
+  const ends = [all[0], all[all.length - 1]];
+  const [first, last] = event.shiftKey ? ends : ends.reverse();
+  if (document.activeElement !== first) return;
+  event.preventDefault();
+  last.focus();
+});
+
+let isUnderWay = false;
+
+// What can be taken back by the button beside it is not asked about; a key that is held down is one press.
 async function atOnce(button) {
-  asked = button.dataset;
+  if (isUnderWay) return;
+  isUnderWay = true;
+  asked = { ...button.dataset };
   by("ask-fields").replaceChildren();
   await act();
+  isUnderWay = false;
 }
 
 document.addEventListener("click", (event) => {
@@ -353,7 +408,6 @@ document.addEventListener("click", (event) => {
   else if (button.dataset.url) ask(button);
   else if (button.dataset.state) choose(button);
   else if (button.id === "ask-no") by("ask").close();
-  else if (button.id === "ask-yes") act();
 });
 
 settle();
