@@ -33,7 +33,7 @@ demo-feed: install install-mysql install-kafka ## Feed MariaDB and MySQL through
 	@$(VENV)/python -m sandbox.demo_feed
 
 test: ## Install what is missing and run all tests, on MariaDB and on MySQL
-	@$(PYTHON) -m sandbox.install python java archive bytecode mariadb postgres keyring mysql kafka prometheus chromium browser
+	@$(PYTHON) -m sandbox.install python java archive bytecode mariadb postgres keyring mysql kafka prometheus shells chromium browser
 	@$(VENV)/pytest tests -n 3 --dist loadgroup --no-loadscope-reorder
 
 every: ## All tests with all their cases, on both servers: about twice the time of `make test`
@@ -45,7 +45,7 @@ versions: install install-mysql install-kafka ## A part of the tests on other ve
 
 models: ## Explore the models of the protocol within larger bounds: some minutes, no server
 	@$(PYTHON) -m sandbox.install python
-	@VREPLICATION_MODELS=large $(VENV)/pytest tests/models --timeout 3600
+	@VREPLICATION_EVERY_CASE=1 VREPLICATION_MODELS=large $(VENV)/pytest tests/models --timeout 3600
 
 soak: install install-mysql install-kafka ## kill -9 and hard cases as often as wanted, on both servers (KILLS=30 GROUPS=75 SEED=1)
 	@$(VENV)/python -m tests.soak $(if $(KILLS),--kills $(KILLS)) $(if $(SEED),--seed $(SEED)) $(SOAK)

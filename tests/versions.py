@@ -20,10 +20,10 @@ from sandbox.install import ROOT
 from sandbox.versions import Version
 
 _INTEGRATION = (
-    "server_versions", "binlog_types", "binlog_stream", "binlog_bulk", "binlog_stops", "binlog_connection", "doctor",
-    "planning_plan", "planning_keys", "sandbox_grants", "schema_shadow", "flow_shapes", "flow_in_place",
-    "flow_triggers", "revert", "verify_live", "cutover_attempt", "cutover_lost", "cutover_blocked", "cutover_gate",
-    "deny", "move_flow", "move_plan", "carry", "feed_values", "feed_cascades",
+    "server_versions", "session", "binlog_types", "binlog_stream", "binlog_bulk", "binlog_stops", "binlog_connection",
+    "doctor", "planning_plan", "planning_keys", "sandbox_grants", "schema_shadow", "flow_shapes", "flow_in_place",
+    "flow_stand_in", "flow_foreign", "flow_triggers", "revert", "verify_live", "cutover_attempt", "cutover_lost",
+    "cutover_blocked", "cutover_gate", "deny", "move_flow", "move_plan", "carry", "feed_values", "feed_cascades",
 )  # fmt: skip
 PARTS = (
     *(f"tests/integration/test_{name}.py" for name in _INTEGRATION),

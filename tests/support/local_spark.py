@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-WITHOUT = "without"
+WITHOUT = "spark://without:7077"
 """In the place of a master's address, where `install_where_asked` was called."""
 
 
