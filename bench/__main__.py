@@ -191,7 +191,7 @@ def all_of(settings: Settings) -> Result:
 
 
 def main() -> int:
-    tools.end_cleanly()
+    tools.begin()
     try:
         result = all_of(read_settings())
     except (ValueError, binaries.ServerMissing, servers.StartFailed) as error:

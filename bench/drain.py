@@ -267,10 +267,11 @@ class Bench:
                 self.session.execute_raw(f"DROP TABLE IF EXISTS {ident(f'_{NAME}_{name}')}")
 
 
-def find_ghost() -> Path | None:
-    """BENCH_GHOST, or where the peers are built."""
+def find_ghost(flavor: str) -> Path | None:
+    """BENCH_GHOST, or where the peers are built; for MariaDB it is another one."""
     named = os.environ.get("BENCH_GHOST")
-    places = [Path(named)] if named else [ROOT / ".sandbox" / "peers" / "gh-ost", *_in_path()]
+    built = [ROOT / ".sandbox" / "peers" / name for name in (f"gh-ost-{flavor}", "gh-ost")]
+    places = [Path(named)] if named else [*built, *_in_path()]
     return next((place for place in places if place.exists()), None)
 
 
@@ -316,13 +317,13 @@ def measure(server: RunningServer, folder: Path, ghost: Path | None) -> Bench:
 
 
 def main() -> int:
-    ghost = find_ghost()
-    say(f"gh-ost: {ghost or 'not found (BENCH_GHOST), left out'}")
     for flavor in (os.environ.get("BENCH_FLAVORS") or "mariadb,mysql").split(","):
         folder = FOLDER / f"drain-{flavor}"
         shutil.rmtree(folder, ignore_errors=True)
         server = servers.start(flavor, folder, options=table.options(flavor))
         try:
+            ghost = find_ghost(flavor)
+            say(f"gh-ost: {ghost or 'not found (BENCH_GHOST), left out'}")
             bench = measure(server, folder, ghost)
         finally:
             server.stop()

@@ -201,7 +201,7 @@ def main(arguments: Sequence[str]) -> int:
     asked.only = [*BESIDE, *ALONE] if asked.only == "all" else asked.only.split(",")
     if unknown := set(asked.only) - {*BESIDE, *ALONE}:
         parser.error(f"not known: {', '.join(sorted(unknown))}")
-    tools.end_cleanly()
+    tools.begin()
     flavors = asked.flavors.split(",")
     if not asked.ours and set(asked.only) & set(BESIDE):
         connect.prepare(flavors)

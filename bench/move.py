@@ -160,7 +160,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--flavors", default="mariadb,mysql")
     parser.add_argument("--patience", type=float, default=60.0)
     asked = parser.parse_args(arguments)
-    tools.end_cleanly()
+    tools.begin()
     for flavor in asked.flavors.split(","):
         medians = {way: statistics.median(seconds) for way, seconds in _measure(flavor, asked).items()}
         shown = ", ".join(f"{way} {seconds:.1f} s" for way, seconds in medians.items())

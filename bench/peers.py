@@ -265,7 +265,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--patience", type=float, default=60.0, help="seconds to wait for a quiet machine before each")
     parser.add_argument("--name", default="", help="of results that are kept; runs are added to them")
     given = parser.parse_args(arguments)
-    tools.end_cleanly()
+    tools.begin()
     scenarios = tuple(given.scenario.split(","))
     if unknown := [name for name in scenarios if name not in SCENARIOS]:
         parser.error(f"unknown scenario {unknown[0]}; known: {', '.join(SCENARIOS)}")

@@ -174,7 +174,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--patience", type=float, default=60.0)
     parser.add_argument("--file", type=Path, default=FOLDER.with_suffix(".json"))
     given = parser.parse_args(arguments)
-    tools.end_cleanly()
+    tools.begin()
     FOLDER.mkdir(parents=True, exist_ok=True)
     about = machine.described(FOLDER, (), {})
     found: dict[str, Any] = {"rows": given.rows, "machine": about, "reader_rows_per_second": decode.skipping()}

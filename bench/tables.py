@@ -108,7 +108,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--ours", action="store_true", help="without gh-ost")
     parser.add_argument("--patience", type=float, default=60.0)
     asked = parser.parse_args(arguments)
-    tools.end_cleanly()
+    tools.begin()
     for flavor in asked.flavors.split(","):
         found = _measure(flavor, asked)
         medians = {tool: statistics.median(seconds) for tool, seconds in found.items() if seconds}

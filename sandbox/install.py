@@ -34,21 +34,24 @@ PARTS = (
     "mysql",
     "kafka",
     "prometheus",
+    "shells",
     "chromium",
     "browser",
     "charts",
 )
-_NOT_FOR_THE_DEMO = ("bytecode", "postgres", "keyring", "mysql", "kafka", "prometheus", "chromium", "browser", "charts")
+_FOR_THE_DEMO = ("python", "java", "archive", "mariadb")
 NEEDS = {
     "archive": ("python", "java"),
     "bytecode": ("python",),
     "keyring": ("mariadb",),
     "prometheus": ("mariadb",),
+    "shells": ("mariadb",),
     "kafka": ("python", "java"),
     "chromium": ("mariadb",),
     "browser": ("python", "chromium"),
     "charts": ("python",),
 }
+SHELLS = ("zsh", "fish")
 BROWSERS = ("chromium", "google-chrome", "google-chrome-stable", "chromium-browser")
 PRIVATE_UV = ROOT / ".sandbox" / "uv"
 # Spark runs on 17 and 21; the distribution has at least one of them, or something newer under the last name.
@@ -81,6 +84,7 @@ def main(arguments: list[str]) -> int:
         "mysql": install_mysql,
         "kafka": install_kafka,
         "prometheus": install_prometheus,
+        "shells": install_shells,
         "chromium": install_chromium,
         "browser": install_browser,
         "charts": install_charts,
@@ -93,7 +97,7 @@ def main(arguments: list[str]) -> int:
 
 def wanted(arguments: list[str]) -> list[str]:
     """In the order of PARTS, in which each comes after what it needs."""
-    return [part for part in PARTS if part in arguments or (not arguments and part not in _NOT_FOR_THE_DEMO)]
+    return [part for part in PARTS if part in arguments or (not arguments and part in _FOR_THE_DEMO)]
 
 
 def side_by_side(steps: dict[str, Callable[[], None]]) -> list[str]:
@@ -246,6 +250,13 @@ def install_prometheus() -> None:
 
 def prometheus_starts() -> bool:
     return output([str(binaries.prometheus()), "--version"]).startswith("prometheus")
+
+
+def install_shells() -> None:
+    """Bash is there, for `make`."""
+    missing = [first_available((name,)) for name in SHELLS if shutil.which(name) is None]
+    if missing:
+        install_packages(missing, "for the tests of what they complete")
 
 
 def unpack(package: str, names: tuple[str, ...], folder: Path) -> None:
