@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError
 
+from vreplication.errors import Transient
 from vreplication.feed.address import parse
+from vreplication.feed.broker import translated
 from vreplication.feed.consume import client as client_module
 from vreplication.feed.consume.client import Client
 
@@ -40,3 +43,9 @@ def test_nothing_is_resumed_behind_an_assignment(monkeypatch: pytest.MonkeyPatch
         ("assign", [0, 1]),
         ("assign", [0, 1, 2]),
     ]
+
+
+@pytest.mark.parametrize("code", [KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH])
+def test_leaders_that_have_changed_are_waited_for(code: int) -> None:
+    """Seen as all brokers came back: the client does not call it retriable, and the feed ended."""
+    assert isinstance(translated(KafkaError(code), "Topic t cannot be read"), Transient)
