@@ -131,11 +131,16 @@ class Run:
         self._result = result
 
     def result(self, timeout_seconds: float = 120.0) -> Result:
+        found = self.ended(timeout_seconds)
+        # What verification had to copy again was wrong before.
+        assert self._verdict is None or self._verdict.mismatches == 0, self._verdict
+        return found
+
+    def ended(self, timeout_seconds: float = 120.0) -> Result:
+        """Also where verification had to copy rows again."""
         assert self._thread is not None
         self._thread.join(timeout_seconds)
         assert self._result is not None, f"the run does not end: {self.said}"
-        # What verification had to copy again was wrong before.
-        assert self._verdict is None or self._verdict.mismatches == 0, self._verdict
         return self._result
 
     @property

@@ -248,13 +248,18 @@ class Matcher:
         if group.kind is GroupKind.XA_COMMIT and self._is_applied:
             self._on_lost()
         # R19: before the first chunk opens every read shows what such a branch has written; from then on its rows may
-        # be in neither.
+        # be in neither. MariaDB's log may also have a commit twice, with a crash in between; which is not told apart.
         if group.kind is GroupKind.XA_COMMIT and self._is_strict and not self._is_applied:
             raise SourceChanged(
-                f"XA branch {_xid(group)} was prepared before this workflow began and committed at {group.end}, "
-                "so its rows were in neither the copy nor the log.",
+                f"XA branch {_xid(group)} committed at {group.end} and was not prepared since: it was prepared before "
+                "this workflow began, so its rows were in neither the copy nor the log; or the server crashed as it "
+                "committed it before.",
                 cure="Cancel this workflow and start again while no XA branch is prepared.",
             )
+
+    def give_up(self, xid: Xid) -> None:
+        """As one that is rolled back: it is known that it has no outcome any more."""
+        self._branches.pop(xid).rows.drop()
 
     def _forget(self, xid: Xid) -> None:
         branch = self._branches.pop(xid, None)

@@ -34,6 +34,7 @@ from vreplication.cutover.deny import exempt
 from vreplication.engine import spool
 from vreplication.engine.beater import Beater, server_micros
 from vreplication.engine.job import Stream, StreamJob
+from vreplication.engine.lost_branches import LostBranches
 from vreplication.engine.reading import Intake, SharedReader
 from vreplication.errors import Transient
 from vreplication.mysql.ends import Ends, Route
@@ -93,6 +94,7 @@ class _Run:
     is_fresh: bool = False
     is_holding: bool = False
     held: int = 0
+    lost: LostBranches | None = None
     read_position: Position | None = None
     others: int = 0
     """Transactions of others that have been read."""
@@ -196,13 +198,16 @@ def _follow(of: Stream, our_lease: Lease, job: StreamJob, run: _Run, sessions: _
     run.watermark.server_time(server_micros(ends.source))
     intake = _intake(of, ends, job, run, numbers)
     beater = Beater(of, our_lease, run.watermark, lambda: _beat_state(run, applier), is_alone=run.setting.is_alone)
+    marks = source_marks.markers_of(ends, of.id)
+    if job.is_mariadb:
+        run.lost = LostBranches(ends.source, marks, matcher, run.watermark.settle)
     try:
         intake.begin(_start(ends.source, job, matcher, applier, run))
         # Before anything is applied: who takes over ends the connections that stand in the heartbeat.
         beater.start(sessions.ids)
         # R14: what is read again makes the target older for a while. Until a marker of our own has been applied the
         # gate is shut, and nothing that a restart finds counts as level.
-        run.fresh_marker = source_marks.markers_of(ends, of.id).write()
+        run.fresh_marker = marks.write()
         _apply_all(of, matcher, applier, run, beater, ends.home)
         # Behind a clean end the next start need not read the log again for these keys.
         applier.save_since()
@@ -362,6 +367,8 @@ def _apply_all(of: Stream, matcher: Matcher, applier: Applier, run: _Run, beater
             if run.stop.is_set():
                 return
         run.held = len(matcher.held_with_rows())
+        if run.lost:
+            run.lost.look()
         applier.flush_if_due()
     applier.end()
 
@@ -389,6 +396,8 @@ def _note_branch(group: Group, run: _Run) -> None:
 
 def _react(applied: list[Marker], applier: Applier, run: _Run, of: Stream, home: Session) -> None:
     for marker in applied:
+        if run.lost:
+            run.lost.passed(marker.id)
         if marker.id == run.fresh_marker:
             # The end of the log may have been lost with the server (sync_binlog is not 1): "landed" stands in the
             # ledger and in no log, and the gate would wait for it for ever.

@@ -1,0 +1,73 @@
+"""XA branches that MariaDB has lost in a crash: their XA PREPARE is in the log, and the server does not know them.
+
+MariaDB writes XA PREPARE and XA COMMIT to the log before InnoDB has prepared or committed the branch, and its recovery
+does not compare the two. So a crash in between leaves a branch that no statement can end, whose rows would be held, and
+the cut-over with them, for ever; or one that the log shows as committed and XA RECOVER lists as prepared (the matcher
+sees to that one). Measured, with how often, in docs/correctness.md. MySQL's recovery goes by its log: never seen there.
+
+What must stay true: a branch is given up only where it cannot have an outcome any more. An outcome is in the log before
+the branch leaves XA RECOVER, so behind a marker that was written after the list was read, one that was not listed and
+has no outcome has none. Two looks apart it was not listed: an XA PREPARE that is under way is listed a moment after it
+is in the log. Were it wrong all the same, its commit would end the workflow by name (R19).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+
+from vreplication.binlog.events import Position
+from vreplication.changes.matcher import Held, Matcher
+from vreplication.mysql.server import Xid, prepared_branches
+from vreplication.mysql.session import Session
+from vreplication.state.markers import Markers
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 5.0
+"""Between two looks at the server's list, while branches are held."""
+
+
+class LostBranches:
+    """Of one round, in the thread that applies. source: a MariaDB; dropped: is told the name of each that is lost."""
+
+    def __init__(self, source: Session, markers: Markers, matcher: Matcher, dropped: Callable[[Xid], None]) -> None:
+        self._source, self._markers, self._matcher, self._dropped = source, markers, matcher, dropped
+        self._looked_at = time.monotonic()
+        self._missing: dict[Xid, Position] = {}
+        """Held at the last look, and not listed; by name, with the place of the PREPARE."""
+        self._asked: tuple[str, dict[Xid, Position]] | None = None
+        """The marker behind which those are lost that are held still."""
+
+    def look(self) -> None:
+        """When it is time to. Raises Transient."""
+        if time.monotonic() - self._looked_at < LOOK_SECONDS:
+            return
+        self._looked_at = time.monotonic()
+        before, self._missing = self._missing, self._not_listed(self._matcher.held())
+        doubted = {xid: start for xid, start in self._missing.items() if before.get(xid) == start}
+        if doubted and self._asked is None:
+            self._asked = (self._markers.write(), doubted)
+
+    def _not_listed(self, held: Sequence[Held]) -> dict[Xid, Position]:
+        if not held:
+            return {}
+        listed = set(prepared_branches(self._source, is_mariadb=True))
+        return {branch.xid: branch.start for branch in held if branch.xid not in listed}
+
+    def passed(self, marker: str) -> None:
+        """It has been applied."""
+        if self._asked is None or self._asked[0] != marker:
+            return
+        (_, doubted), self._asked = self._asked, None
+        self._markers.remove(marker)
+        for branch in self._matcher.held():
+            if doubted.get(branch.xid) == branch.start:
+                self._matcher.give_up(branch.xid)
+                self._dropped(branch.xid)
+                log.warning(
+                    "XA branch %s, prepared at %s, is not on the server any more, and has no outcome in the log: the"
+                    " server crashed as it prepared it. Its changes are dropped, as the server has dropped them.",
+                    *(branch.xid, branch.start),
+                )
