@@ -34,7 +34,8 @@ from vreplication.settings import MATCHER_BUDGET_BYTES
 class Held:
     """A branch whose outcome is open, as a checkpoint remembers it.
 
-    place: the run and the number under which the sorter has its rows; fragments: how many in each.
+    place: the run and the number under which the sorter has its rows; fragments: how many in each. prepared: when, µs
+    by the source's clock; 0: not known.
     """
 
     xid: Xid
@@ -43,6 +44,7 @@ class Held:
     rows: int
     place: tuple[str, int] | None
     fragments: tuple[int, ...]
+    prepared: int = 0
 
     def fields(self) -> dict[str, Any]:
         """For the checkpoint."""
@@ -55,6 +57,7 @@ class Held:
             "rows": self.rows,
             "place": self.place,
             "fragments": self.fragments,
+            "prepared": self.prepared,
         }
 
     @classmethod
@@ -67,6 +70,8 @@ class Held:
             rows=fields["rows"],
             place=tuple(fields["place"]) if fields["place"] else None,
             fragments=tuple(fields["fragments"]),
+            # An earlier version noted none.
+            prepared=fields.get("prepared", 0),
         )
 
 
@@ -74,6 +79,7 @@ class Held:
 class _Branch:
     start: Position
     rows: Rows
+    prepared: int
 
 
 class Matcher:
@@ -95,6 +101,7 @@ class Matcher:
         self._budget = Budget(budget_bytes, sorter)
         self._on_applied, self._on_lost = on_applied, on_lost
         self._branches: dict[Xid, _Branch] = {}
+        self._given_up: set[Xid] = set()
         self._pending: Rows | None = None
         self._is_strict = is_strict
         self._applied_to: Position | None = None
@@ -128,7 +135,7 @@ class Matcher:
         if held.rows and not (held.place and rows.adopt(*held.place, held.fragments, held.changes)):
             rows.drop()
             return False
-        self._branches[held.xid] = _Branch(held.start, rows)
+        self._branches[held.xid] = _Branch(held.start, rows, held.prepared)
         return True
 
     # The stream.
@@ -176,11 +183,12 @@ class Matcher:
     def _hold(self, group: Group, rows: Rows) -> None:
         """Read again on the way to the checkpoint, a branch takes the place of what is there."""
         self._forget(_xid(group))
+        self._given_up.discard(_xid(group))
         if rows.fragments and self._budget.sorter:
             # The next checkpoint says that they are on disk.
             rows.put_aside()
             self._budget.sorter.flush()
-        self._branches[_xid(group)] = _Branch(group.start, rows)
+        self._branches[_xid(group)] = _Branch(group.start, rows, group.time_micros)
         self.not_queued += rows.changes
 
     def _settled(self, group: Group, own: Rows) -> Rows:
@@ -245,6 +253,11 @@ class Matcher:
         return is_before if named is None else named
 
     def _refuse_unknown(self, group: Group) -> None:
+        if group.kind is GroupKind.XA_COMMIT and group.xid in self._given_up:
+            raise SourceChanged(
+                f"XA branch {group.xid} committed at {group.end}, and had been taken for lost in a crash.",
+                cure="Cancel this workflow and start again.",
+            )
         if group.kind is GroupKind.XA_COMMIT and self._is_applied:
             self._on_lost()
         # R19: before the first chunk opens every read shows what such a branch has written; from then on its rows may
@@ -260,6 +273,7 @@ class Matcher:
     def give_up(self, xid: Xid) -> None:
         """As one that is rolled back: it is known that it has no outcome any more."""
         self._branches.pop(xid).rows.drop()
+        self._given_up.add(xid)
 
     def _forget(self, xid: Xid) -> None:
         branch = self._branches.pop(xid, None)
@@ -306,6 +320,7 @@ def _held(xid: Xid, branch: _Branch) -> Held:
         rows=len(rows),
         place=rows.place,
         fragments=rows.fragments,
+        prepared=branch.prepared,
     )
 
 

@@ -92,14 +92,14 @@ def old_snapshots(session: Session, since: datetime | str | None, own: frozenset
     return _oldest_first(_named(session, old, own, OLD_SNAPSHOT, ""))
 
 
-def branch_names(session: Session, server: Server) -> list[str]:
-    """Every prepared branch of the server, as XA COMMIT takes it. Empty where XA RECOVER is not allowed."""
+def branch_names(session: Session, server: Server) -> list[str] | None:
+    """Every prepared branch of the server, as XA COMMIT takes it. None where XA RECOVER is not allowed."""
     try:
         if server.is_mariadb:
             return [str(row[3]) for row in session.rows("XA RECOVER FORMAT='SQL'")]
         return list(map(str, prepared_branches(session, is_mariadb=False)))
     except VReplicationError:
-        return []
+        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,7 +91,7 @@ class Force:
         Transactions are read before locks: read the other way round, one that commits in between would be a holder
         of a lock who has changed nothing, and no cap would save it.
         """
-        prepared, open_ones = branch_names(session, self.server), fresh_transactions(session.url)
+        prepared, open_ones = branch_names(session, self.server) or [], fresh_transactions(session.url)
         reach("force.transactions_read")
         found = [b for b in self._blockers(session) if b.age_seconds >= BLOCKER_SECONDS]
         known = processes(session, is_full=True)

@@ -177,10 +177,10 @@ def _prepared_reasons(session: Session, server: Server | None, held: int) -> lis
     """Branches whose rows of our table catch-up holds back until their outcome is in the log."""
     if not held:
         return []
-    names = branch_names(session, server) if server else []
+    names = branch_names(session, server) if server else None
     listed = f" (XA RECOVER: {', '.join(names)})" if names else ""
     sentence = f"{held} prepared XA transactions changed the table{listed}; XA COMMIT or XA ROLLBACK them."
-    if server and server.is_mariadb and not names:
+    if names == []:
         # They have just ended; or the server has lost them in a crash (engine/lost_branches.py).
         sentence = f"{held} prepared XA transactions changed the table, and XA RECOVER lists none any more."
     return [Reason(code="prepared", sentence=sentence, value=held, limit=0, unit="transactions")]

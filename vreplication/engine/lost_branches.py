@@ -5,21 +5,22 @@ does not compare the two. So a crash in between leaves a branch that no statemen
 the cut-over with them, for ever; or one that the log shows as committed and XA RECOVER lists as prepared (the matcher
 sees to that one). Measured, with how often, in docs/correctness.md. MySQL's recovery goes by its log: never seen there.
 
-What must stay true: a branch is given up only where it cannot have an outcome any more. An outcome is in the log before
-the branch leaves XA RECOVER, so behind a marker that was written after the list was read, one that was not listed and
-has no outcome has none. Two looks apart it was not listed: an XA PREPARE that is under way is listed a moment after it
-is in the log. Were it wrong all the same, its commit would end the workflow by name (R19).
+What must stay true: a branch is given up only where it cannot have an outcome any more. It was prepared before this run
+of the server began: within one run an XA PREPARE is in the log before it is listed, for seconds where the server waits
+for a semi-synchronous replica. And an outcome is in the log before the branch leaves the list: behind a marker that was
+written after a look at the list, a branch that was not listed, has no outcome and is not listed still has none. Were it
+wrong all the same, its commit ends the workflow by name.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from vreplication.binlog.events import Position
-from vreplication.changes.matcher import Held, Matcher
-from vreplication.mysql.server import Xid, prepared_branches
+from vreplication.changes.matcher import Matcher
+from vreplication.mysql.server import Xid, prepared_branches, started_at
 from vreplication.mysql.session import Session
 from vreplication.state.markers import Markers
 
@@ -45,29 +46,32 @@ class LostBranches:
         if time.monotonic() - self._looked_at < LOOK_SECONDS:
             return
         self._looked_at = time.monotonic()
-        before, self._missing = self._missing, self._not_listed(self._matcher.held())
+        before, self._missing = self._missing, self._not_listed()
         doubted = {xid: start for xid, start in self._missing.items() if before.get(xid) == start}
         if doubted and self._asked is None:
             self._asked = (self._markers.write(), doubted)
 
-    def _not_listed(self, held: Sequence[Held]) -> dict[Xid, Position]:
+    def _not_listed(self) -> dict[Xid, Position]:
+        """Of those with rows, prepared before this run of the server; the others hold nothing up."""
+        held = [branch for branch in self._matcher.held() if branch.rows and branch.prepared]
         if not held:
             return {}
+        began = started_at(self._source) * 1_000_000
         listed = set(prepared_branches(self._source, is_mariadb=True))
-        return {branch.xid: branch.start for branch in held if branch.xid not in listed}
+        return {b.xid: b.start for b in held if b.prepared <= began and b.xid not in listed}
 
     def passed(self, marker: str) -> None:
-        """It has been applied."""
+        """It has been applied. Raises Transient."""
         if self._asked is None or self._asked[0] != marker:
             return
         (_, doubted), self._asked = self._asked, None
         self._markers.remove(marker)
-        for branch in self._matcher.held():
-            if doubted.get(branch.xid) == branch.start:
-                self._matcher.give_up(branch.xid)
-                self._dropped(branch.xid)
+        for xid, start in self._not_listed().items():
+            if doubted.get(xid) == start:
+                self._matcher.give_up(xid)
+                self._dropped(xid)
                 log.warning(
                     "XA branch %s, prepared at %s, is not on the server any more, and has no outcome in the log: the"
                     " server crashed as it prepared it. Its changes are dropped, as the server has dropped them.",
-                    *(branch.xid, branch.start),
+                    *(xid, start),
                 )

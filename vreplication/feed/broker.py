@@ -50,9 +50,7 @@ _AGAIN = frozenset(
         *(KafkaError.REPLICA_NOT_AVAILABLE, KafkaError.OFFSET_NOT_AVAILABLE, KafkaError.KAFKA_STORAGE_ERROR),
         # Leaders have changed, and one side knows more of it than the other. The client calls none of these retriable.
         *(KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError.LISTENER_NOT_FOUND),
-        *(KafkaError.PREFERRED_LEADER_NOT_AVAILABLE, KafkaError.ELIGIBLE_LEADERS_NOT_AVAILABLE),
-        *(KafkaError.FETCH_SESSION_ID_NOT_FOUND, KafkaError.INVALID_FETCH_SESSION_EPOCH),
-        *(KafkaError.UNSTABLE_OFFSET_COMMIT, KafkaError.THROTTLING_QUOTA_EXCEEDED),
+        KafkaError.THROTTLING_QUOTA_EXCEEDED,
     }
 )
 
