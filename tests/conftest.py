@@ -120,7 +120,7 @@ def _is_anothers_turn(item: pytest.Item, seen: dict[tuple[str, int], list[str]])
     marker = item.get_closest_marker("in_turn")
     if marker is None:
         return _is_on_the_other_server(item, seen)
-    return _flavor(item) != marker.args[0] if marker.args else sum(_places(item, seen)) % 2 == 1
+    return _any_flavor(item) != marker.args[0] if marker.args else sum(_places(item, seen)) % 2 == 1
 
 
 def _is_on_the_other_server(item: pytest.Item, seen: dict[tuple[str, int], list[str]]) -> bool:
@@ -169,6 +169,12 @@ def _skip_other_flavor(item: pytest.Item) -> None:
 
 def _flavor(item: pytest.Item) -> str | None:
     return getattr(item, "callspec", None) and item.callspec.params.get("server")  # type: ignore[attr-defined]
+
+
+def _any_flavor(item: pytest.Item) -> str | None:
+    """Also of a server that another fixture starts."""
+    values = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    return next((value for value in values if value in binaries.FLAVORS), None)
 
 
 @pytest.fixture(scope="session", params=binaries.FLAVORS)
