@@ -27,7 +27,7 @@ from sandbox.databases import Database, create_database
 from sandbox.deployment import Deployment
 from sandbox.kafka import Cluster
 from sandbox.servers import RunningServer
-from tests.support import in_memory, running_airflow
+from tests.support import every_case, in_memory, running_airflow
 from tests.support.order import is_last
 from tests.support.private_kafka import private_kafka
 from tests.support.private_server import missing, private_server
@@ -44,9 +44,7 @@ DSN_VARIABLE = "VREPLICATION_TEST_DSN"
 
 
 SEED_VARIABLE = "VREPLICATION_SEED"
-EVERY_CASE = "VREPLICATION_EVERY_CASE"
-_SELDOM = frozenset((Path(__file__).parent / "seldom.txt").read_text().splitlines())
-"""Ids of single cases that are as seldom as what is marked so."""
+EVERY_CASE = every_case.VARIABLE
 
 
 def pytest_report_header() -> str:
@@ -100,7 +98,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _take_turns(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if os.environ.get(EVERY_CASE):
+    if every_case.is_every():
         return
     seen: dict[tuple[str, int], list[str]] = defaultdict(list)
     out = {item for item in items if _is_left_out(item, seen)}
@@ -110,7 +108,7 @@ def _take_turns(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 def _is_left_out(item: pytest.Item, seen: dict[tuple[str, int], list[str]]) -> bool:
     # Turns first: which case of a test is whose turn does not hang on which are seldom.
-    return _is_anothers_turn(item, seen) or item.nodeid in _SELDOM
+    return _is_anothers_turn(item, seen) or item.nodeid in every_case.SELDOM
 
 
 def _is_anothers_turn(item: pytest.Item, seen: dict[tuple[str, int], list[str]]) -> bool:

@@ -62,6 +62,16 @@ def name_of(action: Callable[..., object]) -> str:
     return str(getattr(getattr(action, "func", action), "__name__", action))
 
 
+def never(actions: Iterable[Callable[..., object]], explorations: Iterable[Found]) -> set[str]:
+    """Which of the actions happen in none of them. No more of these are looked at than are needed."""
+    left = {name_of(action) for action in actions}
+    for found in explorations:
+        left -= found.fired
+        if not left:
+            break
+    return left
+
+
 class Explorer(Generic[S]):
     """One exploration. `limit`: the most states to keep; None: all there are."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tests.models.explorer import Explorer, explore
+from tests.models.explorer import Explorer, explore, never
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,14 @@ def test_every_state_is_visited_once() -> None:
     assert (found.states, found.steps, found.depth, found.is_whole) == (6, 9, 3, True)
     assert found.fired == {"one", "two"}
     assert found.fault is None
+
+
+def test_what_never_happens_is_told() -> None:
+    model = Counter(top=1, ends=(1,))
+    assert never(model.actions, iter([explore(model)])) == {"two"}
+    explorations = iter([explore(model), explore(Counter()), explore(model)])
+    assert never(model.actions, explorations) == set()
+    assert len(list(explorations)) == 1, "not looked at"
 
 
 def test_the_shortest_way_is_told() -> None:

@@ -13,7 +13,7 @@ from types import ModuleType
 import pytest
 
 from tests.models import move_copy_model, move_switch_model
-from tests.models.explorer import name_of
+from tests.models.explorer import name_of, never
 from tests.models.move_cases import (
     FINER,
     ONLY_MARKER,
@@ -29,6 +29,7 @@ from tests.models.move_cases import (
     scenario_line,
 )
 from tests.models.test_models import PAGE, is_there
+from tests.support.every_case import is_left_out
 
 IS_LARGE = os.environ.get("VREPLICATION_MODELS") == "large"
 CHOSEN = [s for s in SCENARIOS if s.in_suite or IS_LARGE]
@@ -77,8 +78,9 @@ def test_every_action_happens() -> None:
     for module in MODULES:
         is_copy = module is move_copy_model
         chosen = [s for s in SCENARIOS if s.in_suite and isinstance(s.bounds, Copy) == is_copy]
-        fired = set().union(*(explored(s.bounds).fired for s in chosen))
-        assert {name_of(a) for a in module.ACTIONS} - fired == set()
+        # First what this run explores anyway.
+        chosen.sort(key=lambda s: is_left_out(test_with_all_rules_nothing_is_lost, s.name))
+        assert never(module.ACTIONS, (explored(s.bounds) for s in chosen)) == set()
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda m: m.__name__.rpartition(".")[2])
@@ -92,6 +94,8 @@ def test_actions_say_what_they_stand_for(module: ModuleType) -> None:
 
 
 def test_the_page_shows_what_was_found() -> None:
+    """What this run leaves out `make every` compares."""
     page = PAGE.read_text()
-    missing = [line for s in SCENARIOS if s.in_suite and (line := scenario_line(s)) not in page]
+    chosen = [s for s in SCENARIOS if s.in_suite and not is_left_out(test_with_all_rules_nothing_is_lost, s.name)]
+    missing = [line for s in chosen if (line := scenario_line(s)) not in page]
     assert missing == [], "`python -m tests.models.move_cases` writes the rows anew"
