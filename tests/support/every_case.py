@@ -24,3 +24,8 @@ def is_left_out(test: Callable[..., object], case: str) -> bool:
     """True for a case that is listed, unless every one is wanted. case: its id."""
     file = Path(inspect.getfile(test)).relative_to(_TESTS.parent).as_posix()
     return not is_every() and f"{file}::{getattr(test, '__name__', '')}[{case}]" in SELDOM
+
+
+def examples(ordinary: int, every: int) -> int:
+    """How many cases of a property are drawn."""
+    return every if is_every() else ordinary

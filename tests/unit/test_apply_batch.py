@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.changes import effects, gone, put
+from tests.support.every_case import examples
 from vreplication.apply.batch import Batch, Share, Step
 from vreplication.binlog.events import RowChange
 
@@ -88,7 +89,7 @@ def collected(changes: list[RowChange]) -> Batch:
     return batch
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(100, 400))
 @given(writes, st.integers(1, 3), st.integers(1, 12), st.booleans(), st.data())
 def test_keys_that_the_server_holds_for_one_come_out_as_on_the_source(
     todo: list[tuple[str | None, str | None, int | None]], wanted: int, size: int, dies: bool, data: st.DataObject

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.dispatched import Folding, History, Sender, Target, ended, histories, layout, rows
+from tests.support.every_case import examples
 from vreplication.feed.conflicts import NOWHERE, Conflicts, always, is_checked
 from vreplication.feed.layout import Layout, distinct_of
 from vreplication.feed.messages import Place, Row
@@ -30,7 +31,7 @@ def begun(*, of: Layout = T, **more: Any) -> Conflicts:
     return found
 
 
-@settings(deadline=None, max_examples=500)
+@settings(deadline=None, max_examples=examples(100, 500))
 @given(history=histories(most=10), data=st.data())
 def test_whoever_dies_when_the_target_becomes_the_source(history: History, data: st.DataObject) -> None:
     """Twice: behind the progress each partition has a beginning of what was sent, and the next run goes on there."""

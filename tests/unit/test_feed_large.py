@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.every_case import examples
 from tests.unit import test_feed_formats as formats
 from tests.unit.test_feed_formats import EVERY, FULL, GOLDEN, KEYLESS, ONE, PAIR, column, layout, row
 from vreplication.errors import Refused, Terminal, Transient
@@ -209,7 +210,7 @@ _COLUMNS = [
 _TABLE = layout(8, "sized", [each for each, _ in _COLUMNS], ("id", "v"))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(100, 300), deadline=None)
 @given(st.tuples(*(of for _, of in _COLUMNS)), st.tuples(*(of for _, of in _COLUMNS)), st.sampled_from(sorted(MADE)))
 def test_no_row_is_larger_than_its_table_says(before: Any, after: Any, name: str) -> None:
     format = MADE[name]()
