@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,18 @@ from test_changefeed_run import _pair_servers, begin, fed_of, has_begun, killed,
 from sandbox.databases import Database
 from sandbox.deployment import Deployment, is_there
 from tests.support.dag_runs import DagRun, trigger, unpause
-from tests.support.lakes import LakeServer, lakes
+from tests.support.lakes import LakeServer, lake_server
 from vreplication.feed.lake.manifest import Store
 
-__all__ = ["_pair_servers", "lakes", "sink", "source"]
+__all__ = ["_pair_servers", "sink", "source"]
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.xdist_group("airflow"), pytest.mark.timeout(900)]
+
+
+@pytest.fixture
+def lakes() -> Iterator[LakeServer]:
+    with lake_server() as started:
+        yield started
 
 
 def lake_of(run: DagRun, directory: Path) -> dict[str, Any]:

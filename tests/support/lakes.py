@@ -6,6 +6,7 @@ the same words.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -14,8 +15,6 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from tests.support.flow import wait_until
 from tests.support.private_server import missing
@@ -30,10 +29,13 @@ _QUICK_TO_START = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1"}
 
 
 class LakeServer:
-    """A process with one Spark for all that is asked of it, one after the other."""
+    """A process with one Spark for all that is asked of it, one after the other; another one where it has ended."""
 
     def __init__(self) -> None:
-        self._process = subprocess.Popen(
+        self._process = self._started()
+
+    def _started(self) -> subprocess.Popen[str]:
+        return subprocess.Popen(
             [sys.executable, "-m", "tests.support.lakes"],
             env={**os.environ, **_QUICK_TO_START, "PYTHONPATH": str(_ROOT)},
             stdin=subprocess.PIPE,
@@ -43,6 +45,9 @@ class LakeServer:
         )
 
     def _ask(self, what: str, **words: Any) -> Any:
+        if self._process.poll() is not None:
+            # The test in which it ended has failed; the next one is another.
+            self._process = self._started()
         assert self._process.stdin
         assert self._process.stdout
         self._process.stdin.write(json.dumps({"what": what, **words}) + "\n")
@@ -53,6 +58,7 @@ class LakeServer:
                 if "error" in said:
                     raise getattr(errors, said["error"], AssertionError)(said["message"])
                 return said["found"]
+        self._process.wait(60)
         raise AssertionError("the lake's process has ended")
 
     def fill(self, address: object, directory: Path, most: int = 1_000_000) -> list[dict[str, int]]:
@@ -153,8 +159,8 @@ def need_jars() -> None:
         missing(str(error))
 
 
-@pytest.fixture(scope="module")
-def lakes() -> Iterator[LakeServer]:
+@contextlib.contextmanager
+def lake_server() -> Iterator[LakeServer]:
     need_jars()
     server = LakeServer()
     try:
