@@ -27,7 +27,7 @@ FIRST = """
 import asyncio, importlib
 from vreplication.airflow import triggers
 
-triggers.CATCH_UP_SECONDS = 1.0
+triggers.CATCH_UP_SECONDS, triggers._LEAST_SECONDS = 1.0, 0.0
 states = {"failed": {"replicate": "failed"}, "waiting": {"replicate": "scheduled"}}
 
 async def states_of(dag_id, run_id, tasks):
@@ -79,6 +79,19 @@ asyncio.run(main())
 """
 
 
+SOON = """
+import asyncio, time
+from vreplication.airflow import triggers
+
+triggers.look_for_end = lambda url, workflow: {"state": "complete"}
+
+async def main():
+    began = time.monotonic()
+    event = await anext(triggers.EndTrigger("c", "w").run())
+    return event.payload, time.monotonic() - began
+
+tell(asyncio.run(main()))
+"""
 LEFT = """
 import threading
 from types import SimpleNamespace
@@ -122,6 +135,7 @@ from types import SimpleNamespace
 from airflow.sdk.execution_time import task_runner
 from vreplication.airflow import looking, triggers
 
+triggers._LEAST_SECONDS = 0.0
 real, beats = triggers.look, []
 
 def look(url, workflow, window):
@@ -250,6 +264,12 @@ def test_a_server_that_says_nothing_does_not_block_the_event_loop(tmp_path: Path
         where = f"mysql://u:p@127.0.0.1:{silent.getsockname()[1]}/d"
         gap = in_airflow(tmp_path, CALM, settings={"AIRFLOW_CONN_C": where})
     assert gap < 0.5
+
+
+def test_none_fires_before_the_scheduler_has_seen_that_its_task_waits(tmp_path: Path) -> None:
+    """Seen of a sensor whose workflow ended as it began to wait: it had skipped itself, and Airflow had it fail."""
+    event, seconds = in_airflow(tmp_path, SOON, settings={"AIRFLOW_CONN_C": "mysql://u:p@127.0.0.1:1/d"})
+    assert (event, seconds >= 5) == ({"state": "complete"}, True)
 
 
 def test_a_server_that_says_nothing_keeps_no_other_ones_gates_waiting(tmp_path: Path) -> None:

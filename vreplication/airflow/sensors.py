@@ -41,7 +41,7 @@ class WorkflowSensor(BaseSensorOperator):
     def execute(self, context: Any) -> Any:
         if not self.deferrable:
             return super().execute(context)
-        # One that has ended is not waited for: Airflow may take a trigger that fires at once for a task that was lost.
+        # One that has ended is not waited for: a trigger takes its time to fire (triggers.py).
         if (event := in_airflow(self._seen)) is not None:
             return self.proceed(context, event)
         trigger = EndTrigger(self.source_conn_id, self.workflow, self.poke_interval)

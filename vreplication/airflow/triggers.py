@@ -2,14 +2,13 @@
 
 What must stay true: the event loop is never blocked (every look at the sidecar runs in a thread of its connection's); a
 look that fails is tried again; the sidecar's release row is the only thing that opens the gate; what is serialized
-holds no password.
+holds no password; none fires before Airflow's scheduler can have seen that its task waits.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
-import itertools
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -40,6 +39,9 @@ _LOOKS_A_VERDICT = 5
 """Looks at the workflow for one at how old its last verification is."""
 _LOOKS_A_TASK = 15
 """Looks at the sidecar for one at the state of a task, which asks Airflow's api-server."""
+_LEAST_SECONDS = 5.0
+"""Of a wait. What fires sooner may bring its task back before the scheduler has heard that the process which began to
+wait has ended; it takes that end for the task's then, which it was not to have, and the task for failed."""
 ENDED_STATES = frozenset({"success", "failed", "upstream_failed", "skipped", "removed"})
 
 
@@ -56,6 +58,16 @@ class _Watch(BaseTrigger):
     def fields(self) -> dict[str, Any]:
         """What it is made from again."""
         return {"conn_id": self.conn_id, "workflow": self.workflow}
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        until = time.monotonic() + _LEAST_SECONDS
+        event = await self.awaited()
+        await asyncio.sleep(max(0.0, until - time.monotonic()))
+        yield TriggerEvent(event)
+
+    async def awaited(self) -> dict[str, Any]:
+        """What it fires with, when it is time to."""
+        raise NotImplementedError
 
     async def ask(self, question: Callable[..., T], *args: Any, otherwise: T) -> T:
         """The answer; `otherwise` when the sidecar cannot be read just now."""
@@ -97,10 +109,11 @@ class GateTrigger(_Watch):
         mine = {"window": self.window, "verify_seconds": self.verify_seconds, "verify_pause": self.verify_pause}
         return {**super().fields(), **mine}
 
-    async def run(self) -> AsyncIterator[TriggerEvent]:
+    async def awaited(self) -> dict[str, Any]:
         url = await connections.asource_url(self.conn_id)
-        began, missed = time.monotonic(), _Missed()
-        for number in itertools.count():
+        began, missed, number = time.monotonic(), _Missed(), -1
+        while True:
+            number += 1
             found = await self.ask(_timed_look, url, self.workflow, self.window, otherwise=None)
             # A look that failed says nothing against catch-up.
             event, is_caught_up, at = found or (None, True, time.monotonic())
@@ -112,8 +125,7 @@ class GateTrigger(_Watch):
             if event is None and is_time:
                 event = await self.ask(_to_be_verified, url, self.workflow, self.verify_seconds, otherwise=None)
             if event:
-                yield TriggerEvent(event)
-                return
+                return event
             await asyncio.sleep(_POLL_SECONDS)
 
 
@@ -127,15 +139,16 @@ class CatchUpTrigger(_Watch):
     def fields(self) -> dict[str, Any]:
         return {**super().fields(), "dag_id": self.dag_id, "run_id": self.run_id, "tasks": self.tasks}
 
-    async def run(self) -> AsyncIterator[TriggerEvent]:
+    async def awaited(self) -> dict[str, Any]:
         url = await connections.asource_url(self.conn_id)
-        for number in itertools.count():
+        number = -1
+        while True:
+            number += 1
             event = await self.ask(look_for_catch_up, url, self.workflow, otherwise=None)
             if event is None and number % _LOOKS_A_TASK == 0:
                 event = await self._lost()
             if event:
-                yield TriggerEvent(event)
-                return
+                return event
             await asyncio.sleep(_POLL_SECONDS)
 
     async def _lost(self) -> dict[str, Any] | None:
@@ -160,11 +173,11 @@ class EndTrigger(_Watch):
     def fields(self) -> dict[str, Any]:
         return {**super().fields(), "poll_seconds": self.poll_seconds}
 
-    async def run(self) -> AsyncIterator[TriggerEvent]:
+    async def awaited(self) -> dict[str, Any]:
         url = await connections.asource_url(self.conn_id)
         while (event := await self.ask(look_for_end, url, self.workflow, otherwise=None)) is None:
             await asyncio.sleep(self.poll_seconds)
-        yield TriggerEvent(event)
+        return event
 
 
 class ScaledTrigger(_Watch):
@@ -177,14 +190,13 @@ class ScaledTrigger(_Watch):
     def fields(self) -> dict[str, Any]:
         return {**super().fields(), "partitions": self.partitions}
 
-    async def run(self) -> AsyncIterator[TriggerEvent]:
+    async def awaited(self) -> dict[str, Any]:
         url = await connections.asource_url(self.conn_id)
         told = ""
         while True:
             found = await self.ask(_scaling, url, self.workflow, self.partitions, otherwise=None)
             if found is not None and (found.is_done or found.reason):
-                yield TriggerEvent({"state": "done" if found.is_done else "ended", "reason": found.reason})
-                return
+                return {"state": "done" if found.is_done else "ended", "reason": found.reason}
             if found is not None and found.waits_for != told:
                 told = found.waits_for
                 log.info("waiting for %s", told)
