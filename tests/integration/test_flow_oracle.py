@@ -212,6 +212,38 @@ def test_a_time_that_is_taken_for_a_date_is_of_the_servers_day(database: Databas
         at_the_gate(database, "ADD COLUMN x INT", ["INSERT INTO t (id,c) VALUES (3,'11:00:00')"])
 
 
+@pytest.mark.parametrize(
+    "added",
+    [
+        "g TIMESTAMP AS (dt) STORED",
+        "g TIMESTAMP NULL DEFAULT (dt)",
+        pytest.param("g TIMESTAMP NOT NULL DEFAULT ('2024-01-01 00:00:00')", marks=pytest.mark.only_on("mysql")),
+        pytest.param("g DATETIME AS (s) STORED", marks=pytest.mark.only_on("mysql")),
+        pytest.param("g BIGINT AS (TO_SECONDS(s)) STORED", marks=pytest.mark.only_on("mysql")),
+    ],
+)
+def test_a_date_that_becomes_a_time_of_the_servers_zone(database: Database, added: str) -> None:
+    row = "'2024-03-01 05:00:00','2024-01-01 00:30:00+05:00'"
+    with settings(database, time_zone="+02:00"):
+        make(
+            database,
+            "CREATE TABLE t (id INT PRIMARY KEY, dt DATETIME, s VARCHAR(40))",
+            f"INSERT INTO t VALUES (1,{row})",
+        )
+        at_the_gate(database, f"ADD COLUMN {added}", [f"INSERT INTO t (id,dt,s) VALUES (3,{row})"])
+
+
+@pytest.mark.only_on("mysql")
+def test_text_with_an_offset_becomes_no_date_in_another_zone(database: Database) -> None:
+    """Brought into the server's zone by a plain ALTER, and into UTC by us."""
+    make(database, "CREATE TABLE t (id INT PRIMARY KEY, s VARCHAR(40))")
+    with settings(database, time_zone="+02:00"):
+        result = begin(database, "t", "MODIFY s DATETIME").result()
+    assert (result.event, "text with an offset" in str(result.reason)) == ("refused", True), result
+    make(database, "INSERT INTO t VALUES (1,'2024-01-01 00:30:00+05:00')")
+    at_the_gate(database, "MODIFY s DATETIME", ["INSERT INTO t VALUES (2,'2024-01-01 00:30:00+05:00')"])
+
+
 @pytest.mark.only_on("mysql")
 def test_a_key_over_what_depends_on_the_session_tells_no_rows_apart(database: Database) -> None:
     """Each session would find another row by it: with no other key the ALTER is refused, and nothing touched.

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from vreplication.schema.expressions import is_same_everywhere, is_settled
+from vreplication.schema.expressions import is_same_everywhere, is_settled, odd_days_of
 
 
 def column(name: str, kind: str, expression: str = "", fraction: int = 0) -> Any:
@@ -82,3 +82,92 @@ MADE = (
 )
 def test_digits_are_a_matter_of_the_session(expression: str, is_settled_so: bool) -> None:
     assert is_settled(SimpleNamespace(columns=MADE), expression) is is_settled_so  # type: ignore[arg-type]
+
+
+KINDS = (
+    *(column("id", "int"), column("s", "varchar"), column("d", "date"), column("e", "date"), column("dt", "datetime")),
+    *(column("doc", "json"), column("state", "varchar"), column("opens", "time")),
+    column("stamp", "timestamp", "(`dt`)"),
+    column("same", "datetime", "if(`state` = _utf8mb4'on',`dt`,NULL)"),
+    column("other", "datetime", "(`d`)"),
+    column("born", "date", "`s`"),
+)
+
+
+@pytest.mark.parametrize(
+    ("expression", "is_same", "is_settled_so"),
+    [
+        ("year(`d`)", True, True),
+        ("year(`s`)", False, False),
+        ("concat(`s`,year(`d`))", True, True),
+        ("datediff(`d`,`e`)", True, True),
+        ("datediff(`d`,`s`)", False, False),
+        ("year(cast(`dt` as date))", True, True),
+        ("year(ifnull(`d`,`e`))", True, True),
+        ("cast(`id` as date)", False, False),
+        ("cast(_utf8mb4'2024-01-01' as date)", True, True),
+        ("cast(_utf8mb4'2024-02-30' as date)", False, False),
+        ("json_value(`doc`, _utf8mb4'$.born' returning date)", False, False),
+        ("json_value(`doc`, _utf8mb4'$.n' returning signed)", True, True),
+        ("cast(json_unquote(json_extract(`doc`,_utf8mb4'$.at')) as datetime)", False, False),
+        ("(`d` + interval 1 day)", True, True),
+        ("(`s` + interval 1 day)", False, False),
+        ("(`d` > `s`)", False, False),
+        ("(`d` > `e`)", True, True),
+        ("(`d` > _utf8mb4'2024-01-01')", True, True),
+        ("(`d` > _utf8mb4'2024-02-30')", False, False),
+        ("(`d` > _utf8mb4'2024-01-01 00:00:00+05:00')", False, False),
+        ("if((`state` = _utf8mb4'on'),`d`,NULL)", True, True),
+        ("(`d` between _utf8mb4'2024-01-01' and _utf8mb4'2024-12-31')", True, True),
+        ("(`d` between _utf8mb4'2024-02-30' and _utf8mb4'2024-12-31')", False, False),
+        ("(`s` in (_utf8mb4'a',_utf8mb4'b'))", True, True),
+        ("(case `d` when _utf8mb4'2024-02-30' then 1 end)", False, False),
+        ("(case when (`s` = _utf8mb4'a') then `d` end)", True, True),
+        ("greatest(`d`,`s`)", False, False),
+        ("greatest(`d`,`e`)", True, True),
+        ("from_days(`id`)", False, False),
+        ("last_day(`d`)", True, True),
+        ("`stamp`", False, False),
+        ("`same`", True, True),
+        ("`other`", True, True),
+        ("`born`", False, False),
+        ("regexp_like(`s`,_utf8mb4'^a')", True, False),
+        ("(`s` like _utf8mb4'a%')", True, True),
+        ("(`s` like _utf8mb4'a\\\\%')", True, False),
+        ("(`s` like `state`)", True, False),
+    ],
+)
+def test_what_is_taken_for_a_date_is_so_by_the_session(expression: str, is_same: bool, is_settled_so: bool) -> None:
+    table: Any = SimpleNamespace(columns=KINDS)
+    assert (is_same_everywhere(table, expression), is_settled(table, expression)) == (is_same, is_settled_so)
+
+
+@pytest.mark.parametrize(
+    ("expression", "names"),
+    [
+        ("year(`d`)", set()),
+        ("cast(`dt` as date)", {"dt"}),
+        ("(`d` + interval 1 day)", {"d"}),
+        ("last_day(greatest(`d`,`e`))", {"d", "e"}),
+        ("`other`", {"other", "d"}),
+        ("`same`", set()),
+        ("`id`", set()),
+    ],
+)
+def test_of_which_days_of_zero_other_dates_are_made(expression: str, names: set[str]) -> None:
+    assert odd_days_of(SimpleNamespace(columns=KINDS), expression) == names  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("default", "is_same"),
+    [
+        ("2024-01-01 00:00:00", True),
+        ("'2024-01-01 00:00:00'", True),
+        ("_utf8mb4'2024-01-01 00:00:00'", False),
+        ("`dt`", False),
+    ],
+)
+def test_a_default_that_is_a_literal_is_the_same_for_all(default: str, is_same: bool) -> None:
+    stamp = column("t", "timestamp")
+    stamp.default = default
+    assert is_same_everywhere(SimpleNamespace(columns=(*KINDS, stamp)), default) is is_same  # type: ignore[arg-type]

@@ -22,6 +22,7 @@ from vreplication.binlog.framing import packed_int, uncompressed
 from vreplication.binlog.layout import Place, places
 from vreplication.binlog.watch import Form, Watch
 from vreplication.errors import SourceChanged
+from vreplication.schema.dates import is_one_day
 from vreplication.schema.model import Column
 
 Act = Literal["write", "update", "delete"]
@@ -153,10 +154,12 @@ class _Writer:
     """Writes the function that decodes events of one kind with images of these columns for one codec."""
 
     def __init__(self, watch: Watch, before: _Image | None, after: _Image | None) -> None:
-        self.codec, self.before, self.after = watch.codec, before, after
+        self.codec, self.before, self.after, self.days = watch.codec, before, after, watch.days
         # `new`, for each row: a NamedTuple's own constructor is a Python function in between.
         self.names: dict[str, Any] = {"RowChange": RowChange, "new": tuple.__new__, "TABLE": watch.number}
         self.names.update(watch.codec.names)
+        if watch.days:
+            self.names["one_day"] = functools.partial(_one_day, f"{watch.schema}.{watch.table}")
         for place in (*(before.laid if before else ()), *(after.laid if after else ())):
             self.names.update(place.names)
 
@@ -184,6 +187,7 @@ class _Writer:
             before = "before"
         if self.after:
             after = self.image(out, self.after)
+            out.add(*(f"one_day(v{each})" for each in sorted(self.days & self.after.form.ordinals)))
         out.add(f"add(new(RowChange, (TABLE, {before}, {after})))")
 
     def image(self, out: _Source, image: _Image) -> str:
@@ -245,6 +249,16 @@ class _Writer:
         if variable:
             out.add(f"{variable} = {expression.format(a='a', b='at')}")
         return 0
+
+
+def _one_day(table: str, literal: str) -> None:
+    """Raises SourceChanged where sessions differ on which day it is."""
+    if literal != "NULL" and not is_one_day(literal.strip("'")):
+        raise SourceChanged(
+            f"A row of {table} was written with the day {literal}. A unique key makes another date of it, by the SQL"
+            " mode of each session: for us it may be the same row as another one.",
+            cure="Drop that key, or make it over a plain column; or write NULL or a day that there is.",
+        )
 
 
 def _length(here: str, prefix: int) -> str:

@@ -56,6 +56,7 @@ class Watch:
     hidden: columns behind those that no schema shows: MariaDB has one for each UNIQUE key by hash (BIGINT).
     unsent: ordinals that nobody asks for and that may be generated, which the log alone does not tell.
     is_padding_unsafe: a row that was written under PAD_CHAR_TO_FULL_LENGTH may be the same as another one for us.
+    days: ordinals of dates of which a row may be so that has a day of zero there, or one that no month has.
     """
 
     number: int
@@ -66,6 +67,7 @@ class Watch:
     hidden: int = 0
     unsent: frozenset[int] = frozenset()
     is_padding_unsafe: bool = False
+    days: frozenset[int] = frozenset()
 
     @property
     def is_ours(self) -> bool:

@@ -13,7 +13,7 @@ from vreplication.binlog.events import RowChange
 from vreplication.binlog.watch import Watch
 from vreplication.changes.codecs import PlainValues, SqlText
 from vreplication.schema.literals import is_character
-from vreplication.schema.mapping import is_told_apart_by_padding
+from vreplication.schema.mapping import is_told_apart_by_padding, told_apart_by_days
 from vreplication.schema.model import Column, ColumnPair, TableMapping
 
 FIRST = 0
@@ -39,6 +39,7 @@ def of_mapping(mapping: TableMapping, number: int = FIRST) -> Watch:
         # MariaDB keeps a hidden column behind each UNIQUE key over a whole BLOB or TEXT, and logs it with the row.
         hidden=sum(key.index_type == "HASH" for key in mapping.source.keys),
         is_padding_unsafe=is_told_apart_by_padding(mapping),
+        days=told_apart_by_days(mapping),
     )
 
 

@@ -12,10 +12,10 @@ import re
 from collections.abc import Container, Iterator, Sequence
 
 from vreplication.mysql.text import Token, Unreadable, tokens
+from vreplication.schema.dates import DATED, are_taken, go_by_mode, is_compared, match_by_session
 from vreplication.schema.literals import INTEGERS, TEMPORALS
 from vreplication.schema.model import Column, Table
 
-_COMPARING = ("=", "<", ">", "<=", ">=", "<>", "!=", "<=>")
 _FUNCTIONS = """
     abs acos ascii asin atan atan2 bin bin_to_uuid bit_count bit_length ceil ceiling char_length character_length
     coalesce concat concat_ws conv cos cot crc32 datediff day dayofmonth dayofweek dayofyear degrees elt exp field
@@ -37,7 +37,6 @@ first day, the time or the user; those that write a number or a date as text by 
 _ASKED_WITHOUT_PARENTHESES = frozenset({"CURRENT_TIMESTAMP", "CURRENT_DATE", "CURRENT_TIME", "CURRENT_USER"}) | {
     "LOCALTIME", "LOCALTIMESTAMP", "UTC_DATE", "UTC_TIME", "UTC_TIMESTAMP", "CURRENT_ROLE", "ZONE",
 }  # fmt: skip
-_DATED = frozenset({"date", "datetime", "timestamp"})
 _GIVES_A_TIME = frozenset({"time", "maketime"})
 _WORDS_OF_TIMES = """
     concat concat_ws hour minute second microsecond time_to_sec length char_length
@@ -79,22 +78,48 @@ def is_same_everywhere(table: Table, expression: str) -> bool:
     texts = [expression, *(column.expression for column in columns if column.generated)]
     if any(c.data_type == "timestamp" for c in columns) or not all(map(_calls_known, texts)):
         return False
+    if are_taken(table, texts, _tokens):
+        return False
     return not _has_a_time(columns, texts) or _leaves_times(table, columns, texts)
 
 
 def is_settled(table: Table, expression: str) -> bool:
-    """And all of its digits, however a session divides and rounds: so has to be what a unique key is over."""
-    return is_same_everywhere(table, expression) and not is_rounded_by_session(table, expression)
+    """And all of its digits and matches, however a session divides, rounds and compares with patterns: so has to be
+    what a unique key is over. Days of zero apart (`odd_days_of`).
+    """
+    return is_same_everywhere(table, expression) and not is_read_by_session(table, expression)
+
+
+def is_read_by_session(table: Table, expression: str) -> bool:
+    """By its SQL mode, digits of divisions, flags of patterns; by its time zone, where that is of no TIMESTAMP."""
+    texts = [expression, *_behind(table, expression)]
+    is_rounded = is_rounded_by_session(table, expression)
+    return is_rounded or are_taken(table, texts, _tokens) or match_by_session(texts, _tokens)
+
+
+def odd_days_of(table: Table, expression: str) -> frozenset[str]:
+    """Columns of whose days of zero, and days that no month has, the expression makes other values by the SQL mode.
+
+    Lower-case names.
+    """
+    if not go_by_mode(table, [expression, *_behind(table, expression)], _tokens):
+        return frozenset()
+    read = read_by(table, expression)
+    return frozenset(n for c in table.columns if (n := c.name.lower()) in read and c.data_type in DATED)
+
+
+def _behind(table: Table, expression: str) -> list[str]:
+    """Expressions of the generated columns that it reads."""
+    names = read_by(table, expression)
+    return [c.expression for c in table.columns if c.generated and c.name.lower() in names]
 
 
 def is_rounded_by_session(table: Table, expression: str) -> bool:
     """div_precision_increment says how many digits a division has, that of the session by which the server has opened
-    the table (both, measured); under TIME_TRUNCATE_FRACTIONAL a time is cut where it is rounded otherwise (MySQL;
-    MariaDB takes no such expression).
+    the table (both, measured); under TIME_TRUNCATE_FRACTIONAL a time is cut where it is rounded otherwise (MySQL), or
+    the other way round under TIME_ROUND_FRACTIONAL (MariaDB).
     """
-    names = read_by(table, expression)
-    texts = {c.expression for c in table.columns if c.generated and c.name.lower() in names}
-    return any(_is_rounded(table, text) for text in {expression, *texts})
+    return any(_is_rounded(table, text) for text in {expression, *_behind(table, expression)})
 
 
 def _is_rounded(table: Table, text: str) -> bool:
@@ -107,13 +132,9 @@ def _is_rounded(table: Table, text: str) -> bool:
 
 
 def _is_compared_only(parts: Sequence[Token], name: str) -> bool:
-    """`name = 'x'`, `name IN (…)`, `name IS NULL`: what it holds is not written."""
+    """Wherever it stands: what it holds is not written."""
     places = [at for at, token in enumerate(parts) if token.is_name and token.value.lower() == name.lower()]
-    return all(
-        parts[at - 1].is_punct(*_COMPARING)
-        or any(each.is_punct(*_COMPARING) or each.is_word("IN", "IS", "LIKE") for each in parts[at + 1 : at + 2])
-        for at in places
-    )
+    return all(is_compared(parts, at) for at in places)
 
 
 def _is_cut(table: Table, parts: Sequence[Token], at: int) -> bool:
@@ -180,7 +201,7 @@ def _leaves_times(table: Table, columns: Sequence[Column], texts: Sequence[str])
     """
     written = [c for c in table.columns for text in texts if text in (c.expression, c.default)]
     names = {c.name.lower() for c in table.columns}
-    return not any(c.data_type in _DATED for c in (*columns, *written)) and all(
+    return not any(c.data_type in DATED for c in (*columns, *written)) and all(
         # A character set (MariaDB writes it into the expressions of a table in utf16 or utf32).
         before.is_word("USING") or _leaves_a_time(token, names)
         for text in texts

@@ -15,8 +15,8 @@ from vreplication.errors import Refused
 from vreplication.mysql.quoting import ident
 from vreplication.mysql.server import Server
 from vreplication.schema.alter import AlterClauses
-from vreplication.schema.conversions import convert_template
-from vreplication.schema.expressions import is_same_everywhere, is_settled, read_by, reads_a_char
+from vreplication.schema.conversions import convert_template, family
+from vreplication.schema.expressions import is_same_everywhere, is_settled, odd_days_of, read_by, reads_a_char
 from vreplication.schema.fills import fill_literal
 from vreplication.schema.introspect import check_expressions
 from vreplication.schema.keys import is_implied, is_kept_apart, is_same_value, is_sorted_alike, or_nullable, usable_keys
@@ -61,6 +61,8 @@ def map_tables(
         and (literal := fill_literal(column, is_json=_is_json(target, column, is_mariadb), zone=zone, moment=moment))
         is not None
     }
+    if zone is not None and not is_mariadb:
+        _refuse_offsets(target, sources)
     return _mapping(source, target, sources, tuple(_pairs(target, sources, filled, zone)), zone, shared)
 
 
@@ -180,6 +182,19 @@ def _pairs(target: Table, sources: Sources, filled: dict[str, ColumnPair], zone:
             yield ColumnPair(source=origin, target=column, convert=convert_template(origin, column, zone=zone))
 
 
+def _refuse_offsets(target: Table, sources: Sources) -> None:
+    """MySQL brings '2024-01-01 00:30:00+05:00' into the session's zone, which is the server's in a plain ALTER."""
+    for column in target.columns:
+        origin = sources.get(column.name.lower())
+        if origin and column.data_type in TEMPORALS and family(origin) in ("characters", "bytes", "json"):
+            raise Refused(
+                f"Column {origin.name}: text becomes {column.column_type}, and the server brings text with an offset"
+                " into its time zone.",
+                cure="Run it while the server's time_zone is '+00:00'; or add a column of the new type, fill it by"
+                " UPDATE, and drop the old one.",
+            )
+
+
 def _is_json(target: Table, column: Column, is_mariadb: bool) -> bool:
     """MariaDB's JSON is text with a constraint, which an empty text does not meet."""
     return is_mariadb and f"json_valid({ident(column.name)})" in target.create_sql
@@ -256,10 +271,22 @@ def computes_by_session(target: Table, pairs: Sequence[ColumnPair]) -> bool:
 
 def is_told_apart_by_padding(mapping: TableMapping) -> bool:
     """A unique key goes by a value that a session under PAD_CHAR_TO_FULL_LENGTH finds otherwise than ours."""
-    target = mapping.target
+    return any(reads_a_char(mapping.target, text) for text in _unique_expressions(mapping.target))
+
+
+def told_apart_by_days(mapping: TableMapping) -> frozenset[int]:
+    """Ordinals of the source's dates of whose days of zero a unique key may hold something else than ours would: what
+    the application's sessions take for no day, by their SQL mode, ours take for one.
+    """
+    found = [odd_days_of(mapping.target, text) for text in _unique_expressions(mapping.target)]
+    names = frozenset().union(*found)
+    return frozenset(pair.source.ordinal for pair in mapping.pairs if pair.target.name.lower() in names)
+
+
+def _unique_expressions(target: Table) -> list[str]:
     parts = [part for key in target.keys if key.is_unique for part in key.parts]
     read = [target.column(part.column).expression if part.column else part.expression for part in parts]
-    return any(text and reads_a_char(target, text) for text in read)
+    return [text for text in read if text]
 
 
 def depends_on_zone(mapping: TableMapping) -> bool:

@@ -17,7 +17,7 @@ from vreplication.feed.formats.open import Cell
 from vreplication.mysql import values
 from vreplication.mysql.quoting import qualified
 from vreplication.mysql.session import Session
-from vreplication.schema.expressions import asks_for_the_zone, is_rounded_by_session, is_settled
+from vreplication.schema.expressions import asks_for_the_zone, is_read_by_session, is_settled, odd_days_of
 from vreplication.schema.model import Key, KeyPart, Table
 
 _ROWS = 500
@@ -32,8 +32,8 @@ def compared(table: Table, image: Mapping[str, Cell]) -> tuple[str, ...]:
         if any(_is_untold(table, part, image) for part in key.parts):
             raise Terminal(
                 f"The unique key {key.name} of {table.schema}.{table.name} on the target is over values that each"
-                " session finds by its own time zone or precision: two rows of the feed may be one there, and one be"
-                " lost.",
+                " session finds by its own time zone, SQL mode or precision: two rows of the feed may be one there, and"
+                " one be lost.",
                 cure=_CURE_OF_KEYS,
             )
     return tuple(name for name in image if _is_compared(table, name, keys))
@@ -58,13 +58,14 @@ def _is_untold(table: Table, part: KeyPart, image: Mapping[str, Cell]) -> bool:
     if column is not None and column.generated == "stored" and is_sent:
         return False
     text = column.expression if column is not None else part.expression
-    return asks_for_the_zone(table, text) or is_rounded_by_session(table, text)
+    return asks_for_the_zone(table, text) or is_read_by_session(table, text)
 
 
 def _is_compared(table: Table, name: str, keys: Sequence[Key]) -> bool:
     """A virtual one holds nothing, but for its keys."""
     column = table.column(name)
-    if not column.generated or is_settled(table, column.expression):
+    is_odd = bool(column.generated) and bool(odd_days_of(table, column.expression))
+    if not column.generated or (is_settled(table, column.expression) and not is_odd):
         return False
     return column.generated == "stored" or any(name.lower() in map(str.lower, key.columns) for key in keys)
 
