@@ -120,6 +120,29 @@ def test_what_has_more_digits_on_the_source_ends_it(database: Database, kind: st
         assert session.rows("SELECT id FROM t") == []
 
 
+@pytest.mark.parametrize(
+    ("columns", "sent", "words"),
+    [
+        pytest.param("a DATETIME, v TIMESTAMP AS (a) STORED", "2024-01-01 05:00:00", "other values", id="stored"),
+        pytest.param("a DATETIME, v TIMESTAMP AS (a) VIRTUAL", "2024-01-01 05:00:00", "finds by", id="virtual"),
+        pytest.param("a INT, v DATE AS (CAST(a AS DATE)) VIRTUAL", None, "finds by", id="number"),
+        pytest.param("a DATETIME, v DATE AS (DATE(a)) VIRTUAL", None, "other values", id="day of zero"),
+    ],
+)
+def test_what_a_session_takes_for_another_date_ends_it(
+    database: Database, columns: str, sent: str | None, words: str
+) -> None:
+    """The source's sessions were in another time zone, or took no days of zero: for the target both rows are one."""
+    database.admin.execute_raw(f"CREATE TABLE t (id INT PRIMARY KEY, {columns}, UNIQUE KEY (v))")
+    layout = layout_of(database.admin, database.name, "t")
+    base: object = 20240230 if "INT, v" in columns else "0000-00-00 00:00:00" if sent is None else "2024-01-01 10:00:00"
+    rows = [_sent(layout, row) for row in ((1, base, sent), (2, base, sent and "2024-01-01 10:00:00"))]
+    with connect(database.url) as session:
+        with pytest.raises(Terminal, match=words), session.transaction():
+            Target(session).write(rows)
+        assert session.rows("SELECT id FROM t") == []
+
+
 @pytest.mark.parametrize("kind", ["STORED", "VIRTUAL"])
 def test_what_is_computed_as_on_the_source_is_written(database: Database, kind: str) -> None:
     database.admin.execute_raw(
