@@ -183,8 +183,9 @@ def test_a_swap_by_another_tool_goes_on_or_says_what_to_do(
             "INSERT INTO t VALUES (1,'x'),(2,'y')",
             "create /* gh-ost */ table `_t_gho` like `t`",
             "alter /* gh-ost */ table `_t_gho` ADD COLUMN z INT DEFAULT 5, DROP COLUMN a, ADD COLUMN b INT",
-            "create /* gh-ost */ table `_t_ghc` (id BIGINT AUTO_INCREMENT PRIMARY KEY, hint VARCHAR(64) NOT NULL,"
-            " value TEXT NOT NULL, UNIQUE KEY hint_uidx (hint)) AUTO_INCREMENT=256",
+            "create /* gh-ost */ table `_t_ghc` (id BIGINT AUTO_INCREMENT PRIMARY KEY, hint VARCHAR(64) CHARSET ascii"
+            " NOT NULL, value VARCHAR(4096) CHARSET ascii NOT NULL,"
+            " UNIQUE KEY hint_uidx (hint)) AUTO_INCREMENT=256",
             "insert /* gh-ost */ ignore into `_t_gho` (id) (select id from `t`)",
             *(
                 "insert /* gh-ost */ into `_t_ghc` (id, hint, value) values (NULLIF(1, 0), 'heartbeat', 'x')"
