@@ -19,6 +19,7 @@ BY_ROUNDING = "a DATETIME(3), b INT, g DATETIME AS (a) VIRTUAL, UNIQUE KEY (g)"
 BY_JSON = "a JSON, b INT, g DATE AS (JSON_VALUE(a,'$.born' RETURNING DATE)) VIRTUAL, UNIQUE KEY (g)"
 BY_NUMBER = "a INT, b INT, g DATE AS (CAST(a AS DATE)) VIRTUAL, UNIQUE KEY (g)"
 BY_TEXT = "a VARCHAR(40), b INT, g INT AS (DAYOFYEAR(a)) VIRTUAL, UNIQUE KEY (g)"
+BY_INTERVAL = "a VARCHAR(40), b INT, g DATETIME AS (a + INTERVAL (b+1) DAY) VIRTUAL, UNIQUE KEY (g)"
 BY_PATTERN = "a VARCHAR(40), b INT, g VARCHAR(40) AS (IF(a REGEXP '^a.b$', NULL, LEFT(a,1))) VIRTUAL, UNIQUE KEY (g)"
 NO_DAY_IN_JSON = """'{"born":"0000-00-00"}',1"""
 
@@ -45,6 +46,11 @@ NO_DAY_IN_JSON = """'{"born":"0000-00-00"}',1"""
         pytest.param(
             *(BY_TEXT, "'2024-01-02 01:00:00+05:00',1", "'2024-01-01 12:00:00',1", "time_zone='+05:00'"),
             id="text",
+            marks=pytest.mark.only_on("mysql"),
+        ),
+        pytest.param(
+            *(BY_INTERVAL, "'2024-01-02 01:00:00+05:00',1", "'2024-01-01 20:00:00',1", "time_zone='+05:00'"),
+            id="interval",
             marks=pytest.mark.only_on("mysql"),
         ),
         pytest.param(
@@ -81,6 +87,11 @@ def test_rows_that_are_one_by_our_settings_alone(
     [
         pytest.param("g DATE AS (DATE(a)) VIRTUAL, UNIQUE KEY (g, b)", id="column"),
         pytest.param("UNIQUE KEY g ((DATE(a)), b)", id="expression", marks=pytest.mark.only_on("mysql")),
+        pytest.param(
+            "g DATETIME AS (IF(b=1,a,NULL)) VIRTUAL, UNIQUE KEY (g, b)",
+            id="choice",
+            marks=pytest.mark.only_on("mariadb"),
+        ),
     ],
 )
 def test_a_day_of_zero_under_such_a_key_ends_it(database: Database, monkeypatch: pytest.MonkeyPatch, key: str) -> None:
@@ -99,6 +110,28 @@ def test_a_day_of_zero_under_such_a_key_ends_it(database: Database, monkeypatch:
         assert result.event == "failed", result
         assert "was written with the day '0000-00-00" in (result.reason or ""), result
         assert app.rows("SELECT id FROM t FORCE INDEX (PRIMARY) ORDER BY id") == [(1,), (2,), (3,)]
+
+
+@pytest.mark.parametrize(
+    "alter",
+    [
+        "ADD COLUMN d DATETIME NOT NULL DEFAULT CURRENT_TIMESTAMP, ADD COLUMN g DATE AS (DATE(d)) VIRTUAL,"
+        " ADD UNIQUE KEY u (g, id)",
+        "MODIFY s DATETIME, ADD COLUMN g DATE AS (DATE(s)) VIRTUAL, ADD UNIQUE KEY u (v, g)",
+    ],
+    ids=["added", "of text"],
+)
+def test_a_day_of_the_new_table_alone_is_no_matter(database: Database, alter: str) -> None:
+    with connect(database.app_url) as app:
+        app.execute_raw("CREATE TABLE t (id INT PRIMARY KEY, v INT, s VARCHAR(40))")
+        app.execute_raw("INSERT INTO t VALUES (1,1,'2024-01-02 10:00:00')")
+        run = begin(database, "t", alter, cutover="manual")
+        wait_until(lambda: any("release" in words for words in run.said), "it does not come to the gate")
+        app.execute_raw("INSERT INTO t VALUES (2,2,'2024-01-03 10:00:00')")
+        gate.release(database.admin, run.workflow, "a test")
+        result = run.result()
+        assert result.event == "complete", result
+        assert app.rows("SELECT id, v FROM t ORDER BY id") == [(1, 1), (2, 2)]
 
 
 def test_a_date_that_becomes_a_timestamp_by_the_session(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:

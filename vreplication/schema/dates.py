@@ -11,8 +11,9 @@ or from a literal that is one day for all. What is not known is taken for depend
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import date
 
 from vreplication.mysql.text import Token
@@ -32,10 +33,13 @@ _MADE = ("DATE", "LAST_DAY", "TIMESTAMP")
 _TYPES = ("DATE", "DATETIME", "TIME")
 _COMMON = ("GREATEST", "LEAST", "NULLIF", "FIELD")
 """Functions that bring their arguments to one type."""
-_STAYS = ("DATE", "DATETIME", "TIME", "CAST", "AS", "LAST_DAY", "COALESCE", "IFNULL", "NULL")
+_MERGING = ("COALESCE", "IFNULL", "GREATEST", "LEAST")
+"""Functions that give one of their arguments."""
+_EDGES = ("AND", "OR", "XOR", "NOT", "IN", "BETWEEN", "LIKE", "IS", "CASE", "WHEN", "THEN", "ELSE", "END")
+_TIMES = ("date", "time", "day")
 _PATTERNS = ("REGEXP", "RLIKE", "REGEXP_LIKE", "REGEXP_INSTR", "REGEXP_REPLACE", "REGEXP_SUBSTR")
 _DAY = re.compile(r"(\d{4})-(\d\d)-(\d\d)(?:[ T]\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?)?")
-_LONG_NUMBER = re.compile(r"\d{6}")
+_HOUR = re.compile(r"\d{1,3}:\d\d(:\d\d)?")
 
 Cut = Callable[[str], Sequence[Token] | None]
 """An expression's tokens; None: it cannot be read."""
@@ -60,7 +64,7 @@ def _matches(parts: Sequence[Token]) -> bool:
     if any(token.is_word(*_PATTERNS) for token in parts):
         return True
     return any(
-        (found := _operand(parts, at + 1)) is None or found.kind != "string" or "\\" in found.text
+        (found := _operand(parts, at + 1)) is None or found.kind != "string" or "\\" in found.text.replace("\\0", "")
         for at, token in enumerate(parts)
         if token.is_word("LIKE")
     )
@@ -79,7 +83,8 @@ def is_one_day(text: str) -> bool:
     if found is None:
         return False
     try:
-        date(*map(int, found.groups()))
+        # The year 0 is one to both servers, and a leap year.
+        date(int(found[1]) or 4, int(found[2]), int(found[3]))
     except ValueError:
         return False
     return True
@@ -91,24 +96,60 @@ class _Text:
     def __init__(self, table: Table, text: str, parts: Sequence[Token]) -> None:
         self.parts, self._kinds = parts, {c.name.lower(): c.data_type for c in table.columns}
         self._written = [c for c in table.columns if (c.generated and c.expression == text) or c.default == text]
-        names = {token.value.lower() for at, token in enumerate(parts) if self._is_column(at)}
-        self._has_dates = any(self._kinds[name] in DATED for name in names)
-        self._has_others = any(self._kinds[name] not in DATED for name in names) or any(map(_is_other, parts))
+        self._has_dates = any(self._kind(parts[at : at + 1]) == "date" for at in range(len(parts))) or any(
+            token.is_word(*_TYPES, *_MADE, *_OF_NUMBERS) for token in parts
+        )
 
-    def _is_column(self, at: int) -> bool:
-        token, following = self.parts[at], self.parts[at + 1 : at + 2]
-        is_called = token.kind == "word" and bool(following) and following[0].is_punct("(")
-        return token.is_name and token.value.lower() in self._kinds and not is_called
+    # What an operand is: date, time, day (a literal that is one for all, or NULL), other, or '' where it is not known.
 
-    def _kind(self, token: Token | None) -> str:
-        """date, day (a literal that is one, or NULL), other, or '' where that is not known."""
-        if token is None or token.kind == "punct":
-            return ""
-        if token.is_name and token.value.lower() in self._kinds:
-            return "date" if self._kinds[token.value.lower()] in DATED else "other"
-        if token.is_word("NULL") or (token.kind == "string" and is_one_day(token.value)):
+    def _kind(self, span: Sequence[Token]) -> str:
+        span = _bare(span)
+        if len(span) > 1 and span[-1].kind == "string" and len(span) == 2 and span[0].kind == "word":
+            return self._kind_of_literal(span[0], span[1])
+        if len(span) == 1:
+            return self._kind_of_one(span[0])
+        if span and span[0].is_word("CASE") and span[-1].is_word("END"):
+            return self._merged(_branches(span))
+        if len(span) > 2 and span[0].is_name and span[1].is_punct("(") and _closed(span, 1) == len(span) - 1:
+            return self._kind_of_call(span[0], span[2:-1])
+        if any(_is_sum(span, at) for at in _tops(span)):
+            return "date" if any(self._is_interval(span, at) for at in range(len(span))) else "other"
+        return ""
+
+    def _kind_of_literal(self, before: Token, string: Token) -> str:
+        if before.is_word("DATE", "TIMESTAMP"):
+            return "date" if is_one_day(string.value) else ""
+        return "time" if before.is_word("TIME") else self._kind_of_one(string)
+
+    def _kind_of_one(self, token: Token) -> str:
+        if token.is_name and (kind := self._kinds.get(token.value.lower())):
+            return "date" if kind in DATED else "time" if kind == "time" else "other"
+        if token.is_word("NULL") or (
+            token.kind == "string" and (is_one_day(token.value) or _HOUR.fullmatch(token.value))
+        ):
             return "day"
-        return "" if token.is_name else "other"
+        return "other" if token.kind in ("string", "number") or token.is_word("TRUE", "FALSE") else ""
+
+    def _kind_of_call(self, name: Token, inside: Sequence[Token]) -> str:
+        word, found = name.value.upper(), _split(inside)
+        if word in ("CAST", "CONVERT"):
+            types = [each for each in inside if each.is_word(*_TYPES)]
+            return "other" if not types else "time" if types[-1].is_word("TIME") else "date"
+        if word in _MADE or word in _OF_NUMBERS:
+            return "date"
+        if word in ("TIME", "MAKETIME"):
+            return "time"
+        if word in ("IF", "NULLIF", *_MERGING):
+            return self._merged(found[1:] if word == "IF" else found[:1] if word == "NULLIF" else found)
+        if word == "JSON_VALUE" and any(each.is_word(*_TYPES) for each in inside):
+            return "date"
+        return "other"
+
+    def _merged(self, spans: Sequence[Sequence[Token]]) -> str:
+        kinds = {self._kind(each) for each in spans} - {"day"}
+        if not kinds:
+            return "day"
+        return kinds.pop() if len(kinds) == 1 else "" if "" in kinds else "other"
 
     # Taken for a date.
 
@@ -116,57 +157,90 @@ class _Text:
         return any(self._takes_at(at) for at in range(len(self.parts))) or any(map(self._is_taken_by, self._written))
 
     def _takes_at(self, at: int) -> bool:
-        token, following = self.parts[at], self.parts[at + 1 : at + 2]
-        if token.is_word(*_TAKERS) and following and following[0].is_punct("("):
-            return not self._are_times(self._inside(at + 1))
-        if token.is_word(*_TYPES) and self.parts[at - 1].is_word("AS") and at > 0:
-            return not self._are_times(self._before(at - 1))
+        token, is_called = self.parts[at], self._is_called(at)
         if token.is_word(*_OF_NUMBERS):
             return True
+        if token.is_word(*_TAKERS) and is_called:
+            return not all(self._kind(each) in _TIMES for each in _split(self._inside(at + 1)))
+        if token.is_word(*_TYPES) and at > 0 and self.parts[at - 1].is_word("AS"):
+            return self._kind(self._before(at - 1)) not in _TIMES
         if token.is_word("RETURNING"):
-            return bool(following) and following[0].is_word(*_TYPES, "YEAR")
-        if token.is_word("INTERVAL") and not (following and following[0].is_punct("(")):
-            return self._has_others
-        return self._compares(at)
+            return self.parts[at + 1].is_word(*_TYPES, "YEAR") if at + 1 < len(self.parts) else True
+        if self._is_interval(self.parts, at):
+            return self._kind(_operand_before(self.parts, at - 1)) not in _TIMES
+        return self._mixes(at)
 
-    def _compares(self, at: int) -> bool:
+    def _mixes(self, at: int) -> bool:
+        """Values of several types are brought to one, a date among them, or a TIME."""
+        kinds = {self._kind(each) for each in self._compared(at)} - {"day"}
+        if "" in kinds:
+            return self._has_dates
+        return len(kinds) > 1
+
+    def _compared(self, at: int) -> Sequence[Sequence[Token]]:
+        """What is compared with each other there."""
         token = self.parts[at]
-        if token.is_word(*_COMMON):
-            kinds = {self._kind(each) for each in self._inside(at + 1) if not each.is_punct(",")}
-            return self._has_dates and not kinds <= {"date", "day"}
+        if token.is_word(*_COMMON) and self._is_called(at):
+            return _split(self._inside(at + 1))
         if token.is_punct(*COMPARING):
-            kinds = {self._kind(self.parts[at - 1] if at else None), self._kind(_operand(self.parts, at + 1))}
-            if kinds <= {"other", "day"} or kinds <= {"date", "day"}:
-                return False
-            return self._has_dates and self._has_others
-        if token.is_word("IN", "BETWEEN"):
-            before = self.parts[at - 2] if at > 1 and self.parts[at - 1].is_word("NOT") else self.parts[at - 1]
-            return self._kind(before) != "other" and self._has_dates and self._has_others
-        following = self.parts[at + 1 : at + 2]
-        if token.is_word("CASE") and following and not following[0].is_word("WHEN"):
-            return self._kind(following[0]) != "other" and self._has_dates and self._has_others
-        return False
+            return [self._left(at), self._right(at)]
+        if token.is_word("IN"):
+            return [self._left(at), *_split(self._inside(at + 1))]
+        if token.is_word("BETWEEN"):
+            low = self._right(at)
+            return [self._left(at), low, self._right(at + len(low) + 1)]
+        if token.is_word("CASE") and at + 1 < len(self.parts) and not self.parts[at + 1].is_word("WHEN"):
+            return [self._right(at), *(self._right(each) for each in self._whens(at))]
+        return ()
 
-    def _are_times(self, inside: Sequence[Token]) -> bool:
-        """Columns of times and dates, literals that are one day, and what leaves them what they are."""
-        return bool(inside) and all(
-            (token.is_name and self._kinds.get(token.value.lower(), "") in TEMPORALS)
-            or token.is_punct("(", ")", ",")
-            or token.is_word(*_STAYS)
-            or (token.kind == "word" and token.text.startswith("_"))
-            or (token.kind == "string" and is_one_day(token.value))
-            or (token.kind == "number" and _is_precision(inside, at))
-            for at, token in enumerate(inside)
-        )
+    def _whens(self, at: int) -> Iterator[int]:
+        depth = 0
+        for place in range(at, len(self.parts)):
+            token = self.parts[place]
+            depth += token.is_word("CASE") - token.is_word("END")
+            if depth == 0:
+                return
+            if depth == 1 and token.is_word("WHEN"):
+                yield place
+
+    def _left(self, at: int) -> Sequence[Token]:
+        if at > 0 and self.parts[at - 1].is_word("NOT"):
+            at -= 1
+        depth, start = 0, at
+        while start > 0:
+            token = self.parts[start - 1]
+            depth += token.is_punct(")") - token.is_punct("(")
+            if depth < 0 or (depth == 0 and _is_edge(token)):
+                break
+            start -= 1
+        return self.parts[start:at]
+
+    def _right(self, at: int) -> Sequence[Token]:
+        depth, end = 0, at + 1
+        while end < len(self.parts):
+            token = self.parts[end]
+            depth += token.is_punct("(") - token.is_punct(")")
+            if depth < 0 or (depth == 0 and _is_edge(token)):
+                break
+            end += 1
+        return self.parts[at + 1 : end]
+
+    def _is_called(self, at: int) -> bool:
+        return at + 1 < len(self.parts) and self.parts[at + 1].is_punct("(")
+
+    def _is_interval(self, parts: Sequence[Token], at: int) -> bool:
+        """`… + INTERVAL 1 DAY`, and not the function, which has a comma in its parenthesis."""
+        if not parts[at].is_word("INTERVAL"):
+            return False
+        if at + 1 < len(parts) and parts[at + 1].is_punct("("):
+            end = _closed(parts, at + 1)
+            return len(_split(parts[at + 2 : end])) == 1
+        return True
 
     def _inside(self, at: int) -> Sequence[Token]:
         """Of the parenthesis that opens there."""
-        depth = 0
-        for end in range(at, len(self.parts)):
-            depth += self.parts[end].is_punct("(") - self.parts[end].is_punct(")")
-            if depth == 0:
-                return self.parts[at + 1 : end]
-        return ()
+        is_open = at < len(self.parts) and self.parts[at].is_punct("(")
+        return self.parts[at + 1 : _closed(self.parts, at)] if is_open else ()
 
     def _before(self, at: int) -> Sequence[Token]:
         """From the parenthesis that is open there."""
@@ -181,20 +255,7 @@ class _Text:
         """The column that it is written to takes it for a date. A default without a name in it is a literal."""
         if column.data_type not in TEMPORALS or not any(t.is_name and not t.is_word("NULL") for t in self.parts):
             return False
-        if column.data_type == "timestamp":
-            return True
-        return any(self._kinds[name] not in TEMPORALS for name in self._valued()) or any(self._odd_days())
-
-    def _valued(self) -> Iterator[str]:
-        """Columns whose values it may have: not those that are compared only."""
-        for at, token in enumerate(self.parts):
-            if self._is_column(at) and not is_compared(self.parts, at):
-                yield token.value.lower()
-
-    def _odd_days(self) -> Iterator[bool]:
-        for at, token in enumerate(self.parts):
-            if token.kind == "string" and not is_one_day(token.value) and re.search(r"\d-|\d{6}", token.value):
-                yield not is_compared(self.parts, at)
+        return column.data_type == "timestamp" or self._kind(self.parts) not in _TIMES
 
     # Made by the SQL mode.
 
@@ -202,40 +263,108 @@ class _Text:
         return any(self._makes_at(at) for at in range(len(self.parts))) or any(map(self._is_changed_by, self._written))
 
     def _makes_at(self, at: int) -> bool:
-        token, following = self.parts[at], self.parts[at + 1 : at + 2]
-        if token.is_word(*_MADE) and following and following[0].is_punct("("):
+        token = self.parts[at]
+        if token.is_word(*_MADE) and self._is_called(at):
             return True
         if token.is_word("DATE", "DATETIME") and at > 0 and self.parts[at - 1].is_word("AS"):
-            return any(self._kind(each) != "day" for each in self._before(at - 1) if not _is_charset(each))
-        return token.is_word("INTERVAL") and not (following and following[0].is_punct("("))
+            return self._kind(self._before(at - 1)) != "day"
+        if token.is_word("CASE", "IF", *_COMMON, *_MERGING):
+            # MariaDB makes a new date of what such a function gives.
+            inside = self._inside(at + 1) if self._is_called(at) else self._case(at)
+            return any(self._kind([each]) == "date" for each in inside)
+        return self._is_interval(self.parts, at)
+
+    def _case(self, at: int) -> Sequence[Token]:
+        """From CASE to the last END."""
+        ends = [place for place, token in enumerate(self.parts) if token.is_word("END")]
+        return self.parts[at : ends[-1]] if ends and self.parts[at].is_word("CASE") else ()
 
     def _is_changed_by(self, column: Column) -> bool:
         """A date becomes one of another type."""
-        kinds: Mapping[str, str] = self._kinds
-        return column.data_type in DATED and any(kinds[name] != column.data_type for name in self._valued())
+        kinds = {self._kinds[t.value.lower()] for t in self.parts if t.is_name and t.value.lower() in self._kinds}
+        return column.data_type in DATED and bool((kinds & DATED) - {column.data_type})
+
+
+def _bare(span: Sequence[Token]) -> Sequence[Token]:
+    """Without the parentheses around it, and the character set before a string."""
+    while len(span) > 1 and span[0].is_punct("(") and _closed(span, 0) == len(span) - 1:
+        span = span[1:-1]
+    return span[1:] if len(span) == 2 and _is_charset(span[0]) else span
+
+
+def _closed(parts: Sequence[Token], at: int) -> int:
+    """Where the parenthesis that opens there is closed; the end where it is not."""
+    depth = 0
+    for end in range(at, len(parts)):
+        depth += parts[end].is_punct("(") - parts[end].is_punct(")")
+        if depth == 0:
+            return end
+    return len(parts)
+
+
+def _tops(span: Sequence[Token]) -> Iterator[int]:
+    """Places in no parenthesis."""
+    depth = 0
+    for at, token in enumerate(span):
+        depth += token.is_punct("(") - token.is_punct(")")
+        if depth == 0 and not token.is_punct(")"):
+            yield at
+
+
+def _split(span: Sequence[Token]) -> list[Sequence[Token]]:
+    """At its commas."""
+    ends = [at for at in _tops(span) if span[at].is_punct(",")]
+    return [span[a + 1 : b] for a, b in itertools.pairwise([-1, *ends, len(span)])] if span else []
+
+
+def _branches(span: Sequence[Token]) -> list[Sequence[Token]]:
+    """What a CASE may give."""
+    found, depth, start = [], 0, -1
+    for at, token in enumerate(span):
+        depth += token.is_punct("(") - token.is_punct(")") + token.is_word("CASE")
+        if start >= 0 and depth == 1 and token.is_word("WHEN", "ELSE", "END"):
+            found.append(span[start:at])
+            start = -1
+        if depth == 1 and token.is_word("THEN", "ELSE"):
+            start = at + 1
+        depth -= token.is_word("END")
+    return found
+
+
+def _is_sum(span: Sequence[Token], at: int) -> bool:
+    return span[at].is_punct("+", "-", "*", "/", "%") or span[at].is_word("DIV", "MOD")
+
+
+def _operand_before(parts: Sequence[Token], at: int) -> Sequence[Token]:
+    """What stands before the sign at this place; nothing where it is no sign."""
+    if at < 1 or not parts[at].is_punct("+", "-"):
+        return ()
+    start = at - 1
+    if parts[start].is_punct(")"):
+        depth = 0
+        while start >= 0:
+            depth += parts[start].is_punct(")") - parts[start].is_punct("(")
+            if depth == 0:
+                break
+            start -= 1
+    if start > 0 and parts[start - 1].is_name and not parts[start - 1].is_word("AND", "OR", "THEN", "ELSE", "WHEN"):
+        start -= 1
+    return parts[max(start, 0) : at]
+
+
+def _is_edge(token: Token) -> bool:
+    """Between two operands of a comparison and what stands around them."""
+    return token.is_punct(",", *COMPARING) or token.is_word(*_EDGES)
 
 
 def is_compared(parts: Sequence[Token], at: int) -> bool:
-    """`name = 'x'`, `name IN (…)`, `name IS NULL`: what it holds is not written."""
-    before = at - 1
-    while before > 0 and parts[before].kind == "word" and parts[before].text.startswith("_"):
-        before -= 1
-    following = parts[at + 1 : at + 2]
-    return (before >= 0 and parts[before].is_punct(*COMPARING)) or any(
+    """`name = 'x'`, `name IN (…)`, `name IS NULL`, `CASE name WHEN`, `IF(name, …`: what it holds is not written."""
+    before, following = parts[at - 1 : at] if at else (), parts[at + 1 : at + 2]
+    if at > 1 and parts[at - 1].is_punct("(") and parts[at - 2].is_word("IF") and following:
+        return following[0].is_punct(",", *COMPARING) or following[0].is_word("IN", "IS", "LIKE")
+    return any(each.is_punct(*COMPARING) or each.is_word("CASE") for each in before) or any(
         each.is_punct(*COMPARING) or each.is_word("IN", "IS", "LIKE") for each in following
     )
-
-
-def _is_other(token: Token) -> bool:
-    """A literal that is no day for all."""
-    if token.kind == "string":
-        return not is_one_day(token.value)
-    return token.kind == "number" and _LONG_NUMBER.search(token.text) is not None
-
-
-def _is_precision(inside: Sequence[Token], at: int) -> bool:
-    """The 3 of DATETIME(3)."""
-    return at > 1 and inside[at - 1].is_punct("(") and inside[at - 2].is_word("DATETIME", "TIME")
 
 
 def _is_charset(token: Token) -> bool:

@@ -16,6 +16,7 @@ from vreplication.mysql.quoting import ident
 from vreplication.mysql.server import Server
 from vreplication.schema.alter import AlterClauses
 from vreplication.schema.conversions import convert_template, family
+from vreplication.schema.dates import DATED
 from vreplication.schema.expressions import is_same_everywhere, is_settled, odd_days_of, read_by, reads_a_char
 from vreplication.schema.fills import fill_literal
 from vreplication.schema.introspect import check_expressions
@@ -127,6 +128,8 @@ def map_back(server: Server, source: Table, target: Table, alter: AlterClauses) 
     zone = local_zone(server.setting("time_zone") or "SYSTEM", server.setting("system_time_zone") or "UTC")
     was = {new: old for new, old in follow_columns(target, source, alter).items()}
     sources = {old.name.lower(): source.column(new) for new, old in was.items()}
+    if zone is not None and not server.is_mariadb:
+        _refuse_offsets(target, sources)
     pairs = tuple(_pairs(target, sources, {}, zone))
     spared = tuple(c for c in target.columns if c.name.lower() not in sources and not c.generated)
     shared = shared_key(source, target, sources)
@@ -280,13 +283,25 @@ def told_apart_by_days(mapping: TableMapping) -> frozenset[int]:
     """
     found = [odd_days_of(mapping.target, text) for text in _unique_expressions(mapping.target)]
     names = frozenset().union(*found)
-    return frozenset(pair.source.ordinal for pair in mapping.pairs if pair.target.name.lower() in names)
+    # Of a column that the ALTER adds the pair's source is another column.
+    dated = (p for p in mapping.pairs if not p.is_constant and p.source.data_type in DATED)
+    return frozenset(pair.source.ordinal for pair in dated if pair.target.name.lower() in names)
 
 
 def _unique_expressions(target: Table) -> list[str]:
-    parts = [part for key in target.keys if key.is_unique for part in key.parts]
+    """Of unique keys by which rows may be one that no other unique key tells apart."""
+    plain = {key.name: _plain_columns(target, key) for key in target.keys if key.is_unique}
+    whole = [plain[key.name] for key in target.keys if key.is_unique and len(plain[key.name]) == len(key.parts)]
+    keys = [key for key in target.keys if key.is_unique and not any(one <= plain[key.name] for one in whole)]
+    parts = [part for key in keys for part in key.parts]
     read = [target.column(part.column).expression if part.column else part.expression for part in parts]
     return [text for text in read if text]
+
+
+def _plain_columns(table: Table, key: Key) -> frozenset[str]:
+    """Lower-case names of those that the key has as they are."""
+    plain = (part.column for part in key.parts if part.column and not part.prefix)
+    return frozenset(name.lower() for name in plain if not table.column(name).generated)
 
 
 def depends_on_zone(mapping: TableMapping) -> bool:
