@@ -56,6 +56,9 @@ MADE = (
     column("active", "date", "if(`text` = _utf8mb4'on',`alone`,NULL)"),
     column("alone", "date"),
     column("ratio", "decimal", "`n` / 3"),
+    column("price", "decimal"),
+    column("whole_number", "bigint", "((`at`))"),
+    column("number", "bigint", "(`whole`)"),
 )
 
 
@@ -71,6 +74,10 @@ MADE = (
         ("`second`", False),
         ("`day`", False),
         ("`read`", False),
+        ("`whole_number`", False),
+        ("`number`", True),
+        ("hour(maketime(`n`,`n`,`n`))", True),
+        ("hour(maketime(`n`,`n`,`price`))", False),
         ("cast(`at` as datetime)", False),
         ("cast(`at` as datetime(3))", True),
         ("ifnull(`whole`,cast('1970-01-01' as datetime))", True),
@@ -132,6 +139,7 @@ KINDS = (
         ("if(((lower(`state`) = _utf8mb4'open') and (`d` > _utf8mb4'2020-01-01')),1,NULL)", True, True),
         ("((char_length(`s`) > 0) and (`d` > _utf8mb4'2020-01-01'))", True, True),
         ("(year(`d`) = `id`)", True, True),
+        ("((`state` = _utf8mb4'done') = (`dt` is not null))", True, True),
         ("(datediff(`d`,`e`) <= `id`)", True, True),
         ("greatest(`d`,ifnull(`e`,_utf8mb4'9999-12-31'))", True, True),
         ("year(if((`id` = 1),`d`,`e`))", True, True),

@@ -112,6 +112,9 @@ class _Text:
             return self._merged(_branches(span))
         if len(span) > 2 and span[0].is_name and span[1].is_punct("(") and _closed(span, 1) == len(span) - 1:
             return self._kind_of_call(span[0], span[2:-1])
+        if any(_is_edge(span[at]) for at in _tops(span)):
+            # True or false.
+            return "other"
         if any(_is_sum(span, at) for at in _tops(span)):
             return "date" if any(self._is_interval(span, at) for at in range(len(span))) else "other"
         return ""

@@ -126,8 +126,13 @@ def _is_rounded(table: Table, text: str) -> bool:
     parts = _tokens(text)
     if parts is None or any(token.is_punct("/") or _is_cut(table, parts, at) for at, token in enumerate(parts)):
         return True
-    written = [c for c in table.columns if c.generated and c.expression == text and c.data_type in TEMPORALS]
     read = [each for each in _named(table, text) if not _is_compared_only(parts, each.name)]
+    if any(token.is_word("MAKETIME") for token in parts) and not all(each.data_type in INTEGERS for each in read):
+        return True
+    own = [c for c in table.columns if c.generated and c.expression == text]
+    # A date alone may be written to a number, too, which has no more of it than the seconds.
+    is_alone = [token.kind for token in parts if not token.is_punct("(", ")")] in (["word"], ["quoted"])
+    written = [c for c in own if c.data_type in TEMPORALS or (is_alone and c.data_type in INTEGERS)]
     return not all(_holds(column.fraction, each) for column in written for each in read)
 
 
