@@ -139,6 +139,8 @@ KINDS = (
         ("if(((lower(`state`) = _utf8mb4'open') and (`d` > _utf8mb4'2020-01-01')),1,NULL)", True, True),
         ("((char_length(`s`) > 0) and (`d` > _utf8mb4'2020-01-01'))", True, True),
         ("(year(`d`) = `id`)", True, True),
+        ("year((year((`d` + interval 1 day)) + 1))", False, False),
+        ("year(cast(cast(`dt` as date) as char))", False, False),
         ("((`state` = _utf8mb4'done') = (`dt` is not null))", True, True),
         ("(datediff(`d`,`e`) <= `id`)", True, True),
         ("greatest(`d`,ifnull(`e`,_utf8mb4'9999-12-31'))", True, True),

@@ -2,8 +2,8 @@
 
 MariaDB writes XA PREPARE and XA COMMIT to the log before InnoDB has prepared or committed the branch, and its recovery
 does not compare the two. So a crash in between leaves a branch that no statement can end, whose rows would be held, and
-the cut-over with them, for ever; or one that the log shows as committed and XA RECOVER lists as prepared (the matcher
-sees to that one). Measured, with how often, in docs/correctness.md. MySQL's recovery goes by its log: never seen there.
+the cut-over with them, for ever; or one that the log shows as committed and XA RECOVER lists as prepared (that one the
+verification behind the restart compares). How often: docs/limits.md. MySQL recovers by its log: never seen there.
 
 What must stay true: a branch is given up only where it cannot have an outcome any more. It was prepared before this run
 of the server began: within one run an XA PREPARE is in the log before it is listed, for seconds where the server waits

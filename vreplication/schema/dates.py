@@ -116,7 +116,7 @@ class _Text:
             # True or false.
             return "other"
         if any(_is_sum(span, at) for at in _tops(span)):
-            return "date" if any(self._is_interval(span, at) for at in range(len(span))) else "other"
+            return "date" if any(self._is_interval(span, at) for at in _tops(span)) else "other"
         return ""
 
     def _kind_of_literal(self, before: Token, string: Token) -> str:
@@ -136,8 +136,10 @@ class _Text:
     def _kind_of_call(self, name: Token, inside: Sequence[Token]) -> str:
         word, found = name.value.upper(), _split(inside)
         if word in ("CAST", "CONVERT"):
-            types = [each for each in inside if each.is_word(*_TYPES)]
-            return "other" if not types else "time" if types[-1].is_word("TIME") else "date"
+            # The type stands behind the AS that is in no further parenthesis.
+            types = [inside[at + 1] for at in _tops(inside) if inside[at].is_word("AS") and at + 1 < len(inside)]
+            is_time = bool(types) and types[-1].is_word(*_TYPES)
+            return "other" if not is_time else "time" if types[-1].is_word("TIME") else "date"
         if word in _MADE or word in _OF_NUMBERS:
             return "date"
         if word in ("TIME", "MAKETIME"):
