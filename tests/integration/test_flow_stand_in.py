@@ -109,7 +109,7 @@ def check(app: Session, database: Database) -> None:
     altered_copy(app, database, retired, ALTER, "plain")
     assert contents(app, "t") == contents(app, "plain")
     assert definition(app, "t") == definition(app, "plain")
-    # What verification had to mend was wrong before.
+    # What verification had to copy again was wrong before.
     assert database.admin.value(f"SELECT COUNT(*) FROM {SIDECAR}.journal WHERE event='mismatch'") == 0
     (next_one,) = {counter_of(app.rows(f"SHOW CREATE TABLE {name}")[0][1]) for name in (retired, "t")}
     app.execute_raw("INSERT INTO t (v) VALUES (0)")

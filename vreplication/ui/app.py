@@ -87,7 +87,7 @@ def create_app(home: Home) -> FastAPI:
     app.include_router(_nothing_else())
     app.add_middleware(web.WithHeaders)
     app.exception_handler(RequestValidationError)(web.in_a_sentence)
-    # Added last, so it is asked first: routes are looked for by the path that it has mended.
+    # Added last, so it is asked first: routes are looked for by the path that it has corrected.
     app.add_middleware(web.WithPrefix)
     return app
 
