@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -303,19 +303,26 @@ def install_mysql() -> None:
     print(f"install: MySQL {'.'.join(map(str, binaries.version('mysql')))} is ready", flush=True)
 
 
-def unpack_suite(
-    folder: Path, suite: str, packages: str, check: Callable[[Path], None], keyring: str = "debian-archive-keyring"
-) -> None:
-    """Packages of a suite with all that they need. Whole or not at all: built beside its place and renamed."""
+def install_debootstrap(keyring: str = "debian-archive-keyring") -> None:
     needed = [p for p in ("debootstrap", keyring) if not package_installed(p)]
     if needed:
-        install_packages(needed, f"to fetch programs of {suite}")
+        install_packages(needed, "to fetch programs of another distribution")
+
+
+def unpack_suite(
+    folder: Path, suite: str, packages: str, check: Callable[[Path], None], more: Sequence[str] = ("debootstrap",)
+) -> None:
+    """Packages of a suite with all that they need. Whole or not at all: built beside its place and renamed.
+
+    more: the program and its first options; else it goes by the machine's own scripts and keys.
+    """
+    install_debootstrap()
     building = folder.with_name(folder.name + ".tmp")
     folder.parent.mkdir(parents=True, exist_ok=True)
     # debootstrap mounts /proc inside; an interrupted run may have left it there.
     remove = as_administrator(["rm", "-rf", "--one-file-system", str(building)])
     run(remove, f"{building} could not be removed")
-    command = ["debootstrap", "--variant=minbase", f"--include={packages}", suite, str(building)]
+    command = [*more, "--variant=minbase", f"--include={packages}", suite, str(building)]
     try:
         run(
             as_administrator(command),

@@ -22,8 +22,11 @@ from sandbox import binaries, install
 from sandbox.install import InstallFailed
 from sandbox.kafka_jars import Jars
 
-SCRIPTS = Path("/usr/share/debootstrap/scripts")
-_KEYRINGS = {"debian": "debian-archive-keyring", "ubuntu": "ubuntu-keyring"}
+_DEBOOTSTRAP = Path("/usr/share/debootstrap")
+_ANY_OF_UBUNTU = "gutsy"
+"""Ubuntu's suites since then are links to its script."""
+_KEYRINGS = ("ubuntu-archive-keyring", "ubuntu-keyring")
+_KEYS = "/usr/share/keyrings/ubuntu-archive-keyring.gpg"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,8 +35,8 @@ class Version:
 
     name: str
     flavor: str
-    distribution: str = "debian"
     suite: str = ""
+    is_ubuntus: bool = False
     packages: str = ""
     jar: str = ""
 
@@ -53,15 +56,15 @@ ALL = (
     Version(
         name="mysql-8.0",
         flavor="mysql",
-        distribution="ubuntu",
         suite="noble",
+        is_ubuntus=True,
         packages="mysql-server-core-8.0,mysql-client-core-8.0",
     ),
     Version(
         name="mysql-8.4",
         flavor="mysql",
-        distribution="ubuntu",
         suite="resolute",
+        is_ubuntus=True,
         packages="mysql-server-core,mysql-client-core",
     ),
 )
@@ -101,14 +104,34 @@ def fetch(version: Version) -> None:
 
 
 def _from_suite(version: Version) -> None:
-    keyring = _KEYRINGS[version.distribution]
-    if not install.package_installed(keyring) and install.candidate((keyring,)) is None:
-        system = version.distribution.capitalize()
-        raise InstallFailed(f"it comes from {system}, and this machine has no package {keyring}.")
-    if not (SCRIPTS / version.suite).exists() and install.package_installed("debootstrap"):
-        raise InstallFailed(f"debootstrap does not know {version.suite} here; a newer one does.")
+    install.install_debootstrap()
     install.say(f"{version.packages} of {version.suite} into {version.folder} with debootstrap")
-    install.unpack_suite(version.folder, version.suite, version.packages, partial(_check, version), keyring)
+    with tempfile.TemporaryDirectory(prefix="vreplication-") as folder:
+        program = _debootstrap_for_ubuntu(version.suite, folder) if version.is_ubuntus else ("debootstrap",)
+        install.unpack_suite(version.folder, version.suite, version.packages, partial(_check, version), program)
+
+
+def _debootstrap_for_ubuntu(suite: str, folder: str) -> tuple[str, ...]:
+    """One that knows Ubuntu's keys, and also a suite that is younger than itself: of its scripts one is for all."""
+    keys = _ubuntu_keys()
+    scripts = Path(folder, "debootstrap")
+    shutil.copytree(_DEBOOTSTRAP, scripts)
+    if not (scripts / "scripts" / suite).exists():
+        (scripts / "scripts" / suite).symlink_to(_ANY_OF_UBUNTU)
+    return "env", f"DEBOOTSTRAP_DIR={scripts}", "debootstrap", f"--keyring={keys}"
+
+
+def _ubuntu_keys() -> Path:
+    """The file with Ubuntu's keys: the machine's, or that of Debian 13, which Debian's keys vouch for."""
+    own = next((name for name in _KEYRINGS if install.package_installed(name)), None)
+    if own or (own := install.candidate(_KEYRINGS)):
+        install.install_debootstrap(own)
+        return Path(_KEYS)
+    folder = binaries.PLACE.expanduser() / "ubuntu-keys"
+    if not folder.exists():
+        install.say(f"{_KEYRINGS[0]} of trixie into {folder} with debootstrap")
+        install.unpack_suite(folder, "trixie", _KEYRINGS[0], lambda _: None)
+    return folder / _KEYS.removeprefix("/")
 
 
 def _from_jar(version: Version) -> None:

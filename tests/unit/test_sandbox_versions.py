@@ -21,12 +21,17 @@ def test_one_that_cannot_be_had_is_told_and_the_others_are_tried(
 ) -> None:
     monkeypatch.setattr(binaries, "PLACE", tmp_path)
     monkeypatch.setattr(install, "candidate", lambda names: None)
-    monkeypatch.setattr(install, "package_installed", lambda name: name == "debian-archive-keyring")
+    monkeypatch.setattr(install, "package_installed", lambda name: name in ("debootstrap", "debian-archive-keyring"))
     fetched: list[tuple[str, str]] = []
-    monkeypatch.setattr(install, "unpack_suite", lambda folder, suite, *_: fetched.append((folder.name, suite)))
+
+    def unpack(folder: Path, suite: str, *_: object) -> None:
+        if folder.name == "ubuntu-keys":
+            raise install.InstallFailed("debootstrap failed (exit 1).")
+        fetched.append((folder.name, suite))
+
+    monkeypatch.setattr(install, "unpack_suite", unpack)
     assert versions.main(["mysql-8.0", "mariadb-11.8"]) == 1
-    told = capsys.readouterr().err
-    assert told == "versions: mysql-8.0: it comes from Ubuntu, and this machine has no package ubuntu-keyring.\n"
+    assert capsys.readouterr().err == "versions: mysql-8.0: debootstrap failed (exit 1).\n"
     assert fetched == [("mariadb-11.8", "trixie")]
 
 
