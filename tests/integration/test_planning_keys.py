@@ -11,6 +11,7 @@ from vreplication.mysql.session import Session
 from vreplication.planning.facts import Verdict
 from vreplication.planning.plan import check_prepared, make_plan
 from vreplication.planning.spec import make_spec
+from vreplication.schema.introspect import introspect, introspect_temporary, keys_written
 from vreplication.schema.mapping import map_for
 from vreplication.schema.shadow import create_shadow
 
@@ -147,3 +148,22 @@ def test_order_of_the_key(
     plan = run(database, session, definition, alter)
     assert plan.mapping is not None
     assert (plan.mapping.may_collide, plan.mapping.has_same_order) == (may_collide, has_same_order)
+
+
+MANY_KEYS = """(id INT PRIMARY KEY, v INT, s VARCHAR(20) COLLATE utf8mb4_bin, j JSON, g POINT SRID 0 NOT NULL, x TEXT,
+UNIQUE KEY a ((UPPER(s))), UNIQUE KEY b (v, (CONCAT(s, 'it''s', 'a\\\\b\\nc', 'q`q,(')) DESC), KEY c ((v + 1), v DESC),
+KEY d (s(5), v), KEY e ((CAST(j->'$.a' AS UNSIGNED ARRAY))), KEY `k``1,(` ((CASE WHEN v > 1 THEN 1 ELSE NULL END)),
+SPATIAL KEY g (g), FULLTEXT KEY f (x), KEY h (x(3)) COMMENT 'a,(b', UNIQUE KEY i (v) INVISIBLE)"""
+
+
+@pytest.mark.only_on("mysql")
+def test_keys_are_read_from_the_definition_as_from_the_server(database: Database) -> None:
+    """MySQL 8.0 dies of SHOW INDEX of a temporary table with a key of a column and an expression."""
+    database.admin.execute_raw(f"CREATE TABLE t {MANY_KEYS}")
+    found = introspect(database.admin, database.name, "t")
+    assert sum(key.has_expression for key in found.keys) == 5
+    assert keys_written(found.create_sql) == found.keys
+    twin = MANY_KEYS.replace("FULLTEXT KEY f (x), ", "")
+    database.admin.execute_raw(f"CREATE TEMPORARY TABLE twin {twin}")
+    tried = introspect_temporary(database.admin, database.name, "twin").keys
+    assert tried == tuple(key for key in found.keys if key.name != "f")

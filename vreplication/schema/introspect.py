@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from vreplication.errors import Refused
@@ -80,7 +81,7 @@ def _read(session: Session, schema: str, table: str, facts: tuple[Any, ...]) -> 
         name=table,
         engine=str(facts[1] or _engine(create_sql)),
         columns=columns,
-        keys=_keys(session.named_rows(f"SHOW INDEX FROM {name}")),
+        keys=_read_keys(session, name, create_sql, is_temporary=facts[0] == "TEMPORARY"),
         create_sql=create_sql,
         estimated_rows=int(facts[2] or 0),
         data_bytes=int(facts[3] or 0),
@@ -180,6 +181,69 @@ def _sizes(kind: str, column_type: str, width: int) -> dict[str, Any]:
             "scale": numbers[1] if len(numbers) > 1 else None,
         }
     return {}
+
+
+def _read_keys(session: Session, name: str, create_sql: str, *, is_temporary: bool) -> tuple[Key, ...]:
+    """MySQL 8.0 (8.0.36 for one) dies of SHOW INDEX of a temporary table with a key of a column and an expression."""
+    if is_temporary:
+        written = keys_written(create_sql)
+        if any(key.has_expression for key in written):
+            return written
+    return _keys(session.named_rows(f"SHOW INDEX FROM {name}"))
+
+
+def keys_written(create_sql: str) -> tuple[Key, ...]:
+    """The keys of MySQL's SHOW CREATE TABLE, as SHOW INDEX tells them."""
+    heads = ((definition, _opening(definition)) for definition in definitions(create_sql))
+    return tuple(_key_written(create_sql, words, at) for words, at in heads if _is_key(words[:at]))
+
+
+def _opening(words: list[Token]) -> int:
+    return next((i for i, token in enumerate(words) if token.is_punct("(")), 0)
+
+
+def _is_key(head: list[Token]) -> bool:
+    """What stands before the parentheses: PRIMARY KEY, or words and a name. FOREIGN KEY stands behind a CONSTRAINT."""
+    return bool(head) and head[0].is_word("PRIMARY", "UNIQUE", "FULLTEXT", "SPATIAL", "KEY")
+
+
+def _key_written(create_sql: str, words: list[Token], at: int) -> Key:
+    kind, last = words[0].text.upper(), words[at - 1]
+    inside = _balanced(words[at:])[1:-1]
+    parts = tuple(_part_written(create_sql, part) for part in _by_commas(inside))
+    # As SHOW INDEX has it: a spatial key is of the 32 bytes of a rectangle.
+    parts = tuple(replace(part, prefix=32) for part in parts) if kind == "SPATIAL" else parts
+    return Key(
+        name="PRIMARY" if kind == "PRIMARY" else last.value,
+        parts=parts,
+        is_unique=kind in ("PRIMARY", "UNIQUE"),
+        is_primary=kind == "PRIMARY",
+        has_expression=any(part.expression for part in parts),
+        index_type=kind if kind in ("FULLTEXT", "SPATIAL") else "BTREE",
+    )
+
+
+def _by_commas(words: list[Token]) -> list[list[Token]]:
+    found: list[list[Token]] = [[]]
+    depth = 0
+    for token in words:
+        depth += token.is_punct("(") - token.is_punct(")")
+        if depth == 0 and token.is_punct(","):
+            found.append([])
+        else:
+            found[-1].append(token)
+    return found
+
+
+def _part_written(create_sql: str, words: list[Token]) -> KeyPart:
+    """`c`, `c`(9) or (expression), and DESC, which does not matter here."""
+    if words[0].is_punct("("):
+        inside = _balanced(words)
+        text = create_sql[inside[0].end : inside[-1].start]
+        # SHOW INDEX escapes its quotes once more.
+        return KeyPart(column="", expression=re.sub(r"([\\'])", r"\\\1", text))
+    prefix = int(words[2].text) if len(words) > 2 and words[1].is_punct("(") else None
+    return KeyPart(column=words[0].value, prefix=prefix)
 
 
 def _keys(rows: list[dict[str, Any]]) -> tuple[Key, ...]:
