@@ -30,7 +30,7 @@ from sandbox.servers import RunningServer
 from tests.support import every_case, in_memory, running_airflow
 from tests.support.order import is_last
 from tests.support.private_kafka import private_kafka
-from tests.support.private_server import missing, private_server
+from tests.support.private_server import is_older, missing, private_server
 from vreplication import pausepoints
 from vreplication.mysql.url import parse
 from vreplication.schema import stand_in
@@ -59,7 +59,9 @@ def pytest_configure(config: pytest.Config) -> None:
     # Logs and what catch-up puts aside: neither into a person's home, nor where another worker's go.
     os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="vreplication-state-")
     _collect_seldom()
-    config.addinivalue_line("markers", "only_on(flavor): needs what one flavor alone has ('mariadb' or 'mysql')")
+    config.addinivalue_line(
+        "markers", "only_on(flavor, since=(major, minor)): needs what one flavor alone has ('mariadb' or 'mysql')"
+    )
     config.addinivalue_line(
         "markers", f"in_turn: half of its cases, each value on both servers or on one in turn; all with {EVERY_CASE}=1"
     )
@@ -163,6 +165,8 @@ def _skip_other_flavor(item: pytest.Item) -> None:
     marker, flavor = item.get_closest_marker("only_on"), _flavor(item)
     if marker and flavor and flavor != marker.args[0]:
         item.add_marker(pytest.mark.skip(reason=f"only on {marker.args[0]}"))
+    elif marker and flavor and is_older(flavor, marker.kwargs.get("since", (0, 0))):
+        item.add_marker(pytest.mark.skip(reason=f"not on this version of {flavor}"))
 
 
 def _flavor(item: pytest.Item) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sandbox.databases import Database
+from tests.support.private_server import VECTORS
 from tests.support.tailing import apply, changes, groups, here, watch
 from vreplication.errors import SourceChanged
 from vreplication.mysql.quoting import ident
@@ -201,7 +202,7 @@ def test_round_trip_of_mariadb_types(database: Database) -> None:
     )
 
 
-@pytest.mark.only_on("mysql")
+@pytest.mark.only_on("mysql", since=VECTORS)
 def test_round_trip_of_vectors(database: Database) -> None:
     check(database, "v VECTOR(3), w VECTOR", ["TO_VECTOR('[1,2,-3.5]'),TO_VECTOR('[1]')", "NULL,NULL"])
 

@@ -8,6 +8,7 @@ import pytest
 
 from sandbox.databases import Database
 from tests.support.flow import altered_copy, begin, contents, definition, paused_at, quoted, wait_reached
+from tests.support.private_server import VECTORS, is_older
 from vreplication.mysql.session import Session, connect
 from vreplication.state import workflows
 
@@ -199,7 +200,7 @@ ONLY = {
             "JSON_ARRAY(CAST('1:2:3' AS TIME(6)))",
             "'[]'", "'null'",
         ]),
-        "ve": ("VECTOR(3)", ["STRING_TO_VECTOR('[1,2,3.5]')"]),
+        **({} if is_older("mysql", VECTORS) else {"ve": ("VECTOR(3)", ["STRING_TO_VECTOR('[1,2,3.5]')"])}),
     },
     "mariadb": {
         "js": ("JSON", ["'{\"a\": [1, 2.50, null], \"ü\": 1e3}'"]),

@@ -13,6 +13,7 @@ import pytest
 from sandbox.databases import Database, grant_statements
 from tests.support.pairs import FOLLOW, Pair
 from vreplication.mysql.quoting import ident
+from vreplication.mysql.server import inspect
 from vreplication.mysql.session import Session, connect
 from vreplication.planning import privileges
 from vreplication.planning.facts import Check, Verdict
@@ -82,7 +83,7 @@ def state(pair: Pair) -> list[object]:
     """What a plan must leave as it is."""
     sql = "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES ORDER BY 1, 2"
     sides = (pair.source, pair.target)
-    status = ["SHOW MASTER STATUS" if s.server.is_mariadb else "SHOW BINARY LOG STATUS" for s in sides]
+    status = [inspect(s.admin).log_status for s in sides]
     return [s.admin.rows(q) for s, log in zip(sides, status, strict=True) for q in (sql, log)]
 
 

@@ -12,6 +12,7 @@ from tests.support.rows import workflow_row
 from vreplication import names
 from vreplication.errors import Refused
 from vreplication.mysql.disk import Disk, size
+from vreplication.mysql.server import inspect
 from vreplication.mysql.session import Session, connect
 from vreplication.phases import Phase
 from vreplication.planning.explain import explain, plan_json
@@ -28,7 +29,7 @@ __all__ = ["session"]
 
 
 def position(database: Database) -> object:
-    statement = "SHOW MASTER STATUS" if database.server.is_mariadb else "SHOW BINARY LOG STATUS"
+    statement = inspect(database.admin).log_status
     return database.admin.row(statement)
 
 

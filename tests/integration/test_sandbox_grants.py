@@ -7,6 +7,7 @@ import struct
 import pytest
 
 from sandbox.databases import Database
+from vreplication.mysql.server import inspect
 from vreplication.mysql.session import Session, SqlError, connect
 
 pytestmark = pytest.mark.either
@@ -24,7 +25,7 @@ def session(database: Database):
 
 
 def test_binary_log_is_readable(session: Session, database: Database) -> None:
-    status = "SHOW MASTER STATUS" if database.server.is_mariadb else "SHOW BINARY LOG STATUS"
+    status = inspect(database.admin).log_status
     assert str(session.rows(status)[0][0]).startswith("binlog.")
     assert session.rows("SHOW BINARY LOGS")
     session.rows("SHOW SLAVE HOSTS" if database.server.is_mariadb else "SHOW REPLICAS")

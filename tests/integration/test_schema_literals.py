@@ -7,6 +7,7 @@ import random
 import pytest
 
 from sandbox.databases import Database
+from tests.support.private_server import VECTORS, is_older
 from vreplication.mysql.quoting import ident, idents
 from vreplication.mysql.session import Session, connect
 from vreplication.schema.alter import parse_alter
@@ -53,7 +54,7 @@ ONLY = {
         "i6": ("INET6", ["'::ffff:1.2.3.4'", "'fe80::1'"]),
         "i4": ("INET4", ["'255.0.0.1'"]),
     },
-    "mysql": {"ve": ("VECTOR(3)", ["STRING_TO_VECTOR('[1,2.5,-3]')"])},
+    "mysql": {} if is_older("mysql", VECTORS) else {"ve": ("VECTOR(3)", ["STRING_TO_VECTOR('[1,2.5,-3]')"])},
 }
 
 

@@ -8,6 +8,7 @@ from sandbox.databases import Database
 from vreplication import names
 from vreplication.errors import Refused
 from vreplication.mysql.quoting import ident, qualified
+from vreplication.mysql.server import inspect
 from vreplication.mysql.session import Session, connect
 from vreplication.schema.alter import parse_alter
 from vreplication.schema.introspect import introspect
@@ -193,7 +194,7 @@ def test_what_like_loses_is_refused(database: Database, session: Session, tmp_pa
 def test_trial_writes_nothing_to_the_log(database: Database, session: Session) -> None:
     make(database, BASE)
     table = introspect(session, database.name, "t")
-    status = "SHOW MASTER STATUS" if database.server.is_mariadb else "SHOW BINARY LOG STATUS"
+    status = inspect(database.admin).log_status
     before = database.admin.row(status)
     trial_alter(session, table, parse_alter("ADD COLUMN w INT, ADD KEY (w)"))
     assert database.admin.row(status) == before

@@ -15,6 +15,7 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from tests.support.private_server import VECTORS, is_older
 from vreplication.mysql.quoting import text
 from vreplication.schema.literals import quoted
 
@@ -330,8 +331,10 @@ _MYSQL = (
     _JSON,
     _drawn("null_JSON", "JSON", ["'null'"], st.just("'null'")),
     _drawn("typed_JSON", "JSON", _OPAQUE, st.sampled_from(_OPAQUE)),
-    _drawn("VECTOR", "VECTOR(16)", ["TO_VECTOR('[1]')"], _VECTORS.map(lambda v: f"TO_VECTOR('{json.dumps(v)}')")),
-)
+    *(() if is_older("mysql", VECTORS) else (
+        _drawn("VECTOR", "VECTOR(16)", ["TO_VECTOR('[1]')"], _VECTORS.map(lambda v: f"TO_VECTOR('{json.dumps(v)}')")),
+    )),
+)  # fmt: skip
 _MARIADB = (
     _JSON,
     _drawn("UUID", "UUID", ["'00000000-0000-0000-0000-000000000000'", "'ffffffff-ffff-7fff-bfff-ffffffffff20'"],

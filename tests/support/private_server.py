@@ -6,6 +6,7 @@ process id.
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,6 +20,9 @@ from sandbox.servers import RunningServer
 from tests.support import in_memory
 from tests.support.flow import wait_until
 from vreplication.mysql.session import Session
+
+VECTORS = (9, 0)
+"""MySQL has them since then."""
 
 TOLD_APART_SECONDS = 4
 
@@ -57,6 +61,15 @@ def _start(flavor: str, folder: Path, options: Mapping[str, object] | None) -> R
     if found[:2] < binaries.oldest(flavor):
         missing(f"{flavor} {'.'.join(map(str, found))} is older than what we test on ({binaries.oldest(flavor)})")
     return servers.start(flavor, folder, options=options)
+
+
+@functools.cache
+def is_older(flavor: str, than: tuple[int, int]) -> bool:
+    """Of the server that tests start; what it lacks, they leave out (`make versions`)."""
+    try:
+        return binaries.version(flavor)[:2] < than
+    except binaries.ServerMissing:
+        return False
 
 
 def missing(reason: str) -> NoReturn:
