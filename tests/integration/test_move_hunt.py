@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.flow import paused_at, pauses, wait_until
+from tests.support.flow import paused_at, pauses, wait_reached, wait_until
 from tests.support.moving import Move, application, begin, quick, route_of
 from tests.support.pairs import Pair, _pair_servers, pair
 from vreplication.engine.child import StreamProcess
@@ -16,6 +16,7 @@ from vreplication.phases import Phase
 from vreplication.progress import snapshot
 from vreplication.state import moves
 from vreplication.state.moves import Decision, Side
+from vreplication.ui import acts
 from vreplication.workflows.move_tables import run
 from vreplication.workflows.move_tables.spec import make_move_spec
 
@@ -55,6 +56,22 @@ def test_what_was_switched_back_waits_for_a_release(pair: Pair) -> None:
         move.result()
     assert found is not None
     assert found.phase is Phase.WAITING
+
+
+def test_a_cancel_behind_the_decision_is_not_kept_for_the_way_back(pair: Pair, pauses: Path) -> None:
+    """On the page, which does not wait for it; after `reverse` it would take the target's tables away."""
+    fill(pair)
+    with application(pair) as app:
+        with paused_at(pauses, "switch.decided"):
+            move = begin(pair, "t")
+            wait_reached(pauses, "switch.decided", move)
+            acts.cancel(pair.target.url, move.workflow, "ann", pair.source.url)
+        move.reach(Side.TARGET, 2, app)
+        move.ask(moves.REVERSE)
+        move.reach(Side.SOURCE, 3, app)
+        wait_until(lambda: "release" in (said(move) or ""), f"it waits for something else: {said(move)}")
+        move.stop.set()
+        assert move.result().event == "interrupted"
 
 
 def test_progress_counts_the_rows_of_all_tables(pair: Pair, pauses: Path) -> None:

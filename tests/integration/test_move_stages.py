@@ -138,6 +138,41 @@ def test_a_switch_that_is_cut_off_behind_its_decision_is_ended_by_the_task_calle
 
 
 @pytest.mark.parametrize("pair", ["mariadb-mysql"], indirect=True)
+@pytest.mark.either
+def test_what_the_source_serves_is_not_completed(
+    stage: MoveStage, pair: Pair, beside: Callable[..., Future[Any]]
+) -> None:
+    """By a scheduler in which somebody marks the task before as success: at the gate, switched, and switched back."""
+    tasks.plan(stage)
+    tasks.prepare_tables(stage)
+    up = beside(tasks.catch_up, stage)
+    for act in (tasks.copy, tasks.verify, tasks.enter_gate):
+        act(stage)
+    refuse_to_complete(pair, "source serves")
+    tasks.release(stage, "a test")
+    up.result(timeout=120)
+    tasks.switch(stage)
+    refuse_to_complete(pair, "Nobody has asked")
+    back = stage_of(pair)
+    level = beside(tasks.reverse_stream, back)
+    moves.ask(pair.target.admin, WORKFLOW, moves.REVERSE, "a test")
+    wait_until(lambda: is_serving(pair, Side.SOURCE, Phase.WAITING), "it is not switched back")
+    back.stop.set()
+    with pytest.raises(Ended):
+        level.result(timeout=120)
+    refuse_to_complete(pair, "source serves")
+    with connect(pair.source.app_url) as app:
+        app.execute_raw("INSERT INTO t VALUES (5001,1,'x')")
+
+
+def refuse_to_complete(pair: Pair, words: str) -> None:
+    before = workflows.load(pair.target.admin, WORKFLOW).phase
+    with pytest.raises(Ended, match=words) as ended:
+        tasks.clean_up(stage_of(pair))
+    assert (ended.value.result.event, ended.value.may_retry) == ("refused", False)
+    assert workflows.load(pair.target.admin, WORKFLOW).phase is before
+
+
 def test_a_copy_without_catch_up_says_so_and_goes_on_later(
     stage: MoveStage, pair: Pair, beside: Callable[..., Future[Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,8 +1,8 @@
 """How a move of tables ends: complete, cancelled, failed or interrupted.
 
-What must stay true: a cancel removes only what the workflow made, and only while the source serves; `complete` renames
-the source's tables before the triggers on them go, so that nobody writes to them by their old names in between; a
-failure leaves all as it is.
+What must stay true: a cancel removes only what the workflow made, and only while the source serves; `complete` takes
+the source's tables away only while the target serves, and when somebody has asked for it; it renames them before the
+triggers on them go, so that no write reaches them by their old names in between; a failure leaves all as it is.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ _BEHIND = (Decision.DECIDED, Decision.OPENED)
 def complete(work: Work) -> Result:
     """End the way back: the source's tables get their retired names, or go, and nothing of ours stays there."""
     driver, workflow = work.driver, work.driver.workflow
+    check_is_asked(driver.session, workflow)
     driver.child.end()
     with driver.at_source() as source:
         # The names first: with the triggers gone and the old names still there, an application that was never told
@@ -60,6 +61,24 @@ def complete(work: Work) -> Result:
     # Last: until then the same command does all of this again.
     driver.move(Phase.COMPLETE)
     return completed_of(driver.session, workflow)
+
+
+def check_is_asked(home: Session, workflow: str) -> None:
+    """A scheduler's task comes here when the one before it is marked as success, whatever has been done.
+
+    Raises Refused where the source's tables are in use, or the way back is still open.
+    """
+    move, spec = moves.load(home, workflow), workflows.load(home, workflow).spec
+    if move.serving is Side.SOURCE:
+        raise Refused(
+            f"The source serves the tables of workflow {workflow}, so it is not completed.",
+            cure=f"Go on with it, or take it back: `vreplication cancel {workflow}`.",
+        )
+    if spec.get("reverse", True) and move.asked != moves.COMPLETE:
+        raise Refused(
+            f"Nobody has asked for the end of the way back of workflow {workflow}.",
+            cure=f"`vreplication complete {workflow}` ends it.",
+        )
 
 
 def completed_of(home: Session, workflow: str) -> Result:

@@ -106,8 +106,17 @@ def open_side(work: Work, ends: Ends, began: float | None, opener: Session | Non
     # Also where home says OPENED already: a crash may have come before what is noted here.
     driver.rest()
     driver.note_switched()
-    workflows.set_fields(home, driver.workflow, is_cut=int(streams.is_forward(work.number)))
+    _note_cut(work, home)
     reach("switch.opened")
+
+
+def _note_cut(work: Work, home: Session) -> None:
+    """A cancel that came behind the decision is over: kept, it would end the move once the tables are switched back."""
+    workflow, is_forward = work.driver.workflow, streams.is_forward(work.number)
+    if is_forward and workflows.load(home, workflow).is_cancel_requested:
+        journal.write(home, workflow, "cancel came too late", "the tables are switched", actor=lease.me())
+    late = {"cancel_requested": 0} if is_forward else {}
+    workflows.set_fields(home, workflow, is_cut=int(is_forward), **late)
 
 
 def _keep(driver: MoveDriver, home: Session) -> None:

@@ -15,7 +15,7 @@ from vreplication.engine.child import CatchUp, StreamCatchUp, StreamElsewhere, S
 from vreplication.engine.driver import Driver
 from vreplication.engine.replicate import replicate_stream
 from vreplication.engine.result import Result
-from vreplication.errors import VReplicationError
+from vreplication.errors import Refused, VReplicationError
 from vreplication.mysql.ends import Route
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
@@ -35,6 +35,7 @@ from vreplication.workflows.stages import (
     CATCH_UP_SECONDS,
     COPY_PATIENCE_SECONDS,
     BaseStage,
+    Ended,
     check_end,
     drive,
     driven,
@@ -160,7 +161,17 @@ def clean_up(stage: MoveStage) -> Result:
     with connect(stage.url) as session:
         if workflows.load(session, stage.workflow).phase is Phase.COMPLETE:
             return ending.completed_of(session, stage.workflow)
+        # Before it drives: what is refused here leaves the workflow as it is.
+        _check_is_asked(session, stage.workflow)
     return cast(Result, _drive(stage, ACTS["clean_up"], None))
+
+
+def _check_is_asked(session: Session, workflow: str) -> None:
+    try:
+        ending.check_is_asked(session, workflow)
+    except Refused as error:
+        result = Result(event="refused", workflow=workflow, reason=str(error), exit_code=2)
+        raise Ended(result, may_retry=False) from error
 
 
 TASKS: Mapping[str, Callable[[Any], Any]] = {
