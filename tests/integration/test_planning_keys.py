@@ -33,6 +33,13 @@ __all__ = ["session"]
         ("ADD g CHAR(3) COLLATE utf8mb4_bin AS (SUBSTR(s,1,1)) STORED, ADD UNIQUE KEY u (g)", "(b) 2 times"),
         ("ADD g CHAR(9) AS (CAST(v AS CHAR)) STORED, ADD UNIQUE KEY u (g)", "(5) 2 times"),
         ("ADD g CHAR(9) COLLATE utf8mb4_bin AS (CONCAT(TRIM(s), ') ,')) STORED, ADD UNIQUE KEY u (g)", None),
+        ("ADD n INT, ADD d INT AS (n + v) STORED, ADD UNIQUE KEY u (d)", None),
+        ("ADD n INT DEFAULT 3, ADD d INT AS (n + v) STORED, ADD UNIQUE KEY u (d)", "(8) 2 times"),
+        (
+            "ADD n VARCHAR(9) COLLATE utf8mb4_bin DEFAULT 'x',"
+            " ADD d VARCHAR(40) COLLATE utf8mb4_bin AS (CONCAT(n, SUBSTR(s,1,1))) STORED, ADD UNIQUE KEY u (d)",
+            "(xb) 2 times",
+        ),
         ("DROP PRIMARY KEY, ADD UNIQUE (id), ADD PRIMARY KEY (s)", None),
     ],
 )

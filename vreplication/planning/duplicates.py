@@ -32,6 +32,8 @@ def _find(session: Session, mapping: TableMapping, unique: Key, limit: int) -> l
     if any(part is None for part in parts):
         return []
     wanted = frozenset(name for p in unique.parts for name in read_by(mapping.target, p.expression or ident(p.column)))
+    if any(_filled(column) is None for column in _added(mapping, wanted)):
+        return []
     values = [f"v{i}" for i in range(len(parts))]
     shown = ",".join(_shown_sql(mapping, p, v) for p, v in zip(unique.parts, values, strict=True))
     inner = ",".join(f"{part} AS {v}" for part, v in zip(parts, values, strict=True))
@@ -59,7 +61,9 @@ def _mapped(mapping: TableMapping, wanted: frozenset[str]) -> str:
 
     wanted: generated columns, in lower case, to be computed too; one behind the other, for they may read each other.
     """
-    columns = ",".join(f"{_typed(pair)} AS {ident(pair.target.name)}" for pair in (*mapping.pairs, *mapping.kept))
+    shown = [f"{_typed(pair)} AS {ident(pair.target.name)}" for pair in (*mapping.pairs, *mapping.kept)]
+    shown += [f"{_filled(column)} AS {ident(column.name)}" for column in _added(mapping, wanted)]
+    columns = ",".join(shown)
     sql = f"(SELECT {columns} FROM {qualified(mapping.source.schema, mapping.source.name)}) mapped"
     known = {pair.target.name.lower() for pair in mapping.kept}
     missing = [c for c in mapping.target.columns if c.generated and c.name.lower() in wanted - known]
@@ -69,6 +73,25 @@ def _mapped(mapping: TableMapping, wanted: frozenset[str]) -> str:
         missing.remove(column)
         sql = f"(SELECT mapped.*,{_cast(column, column.expression)} AS {ident(column.name)} FROM {sql}) mapped"
     return sql
+
+
+def _added(mapping: TableMapping, wanted: frozenset[str]) -> list[Column]:
+    """Columns that the ALTER adds and generated ones read; what they hold is in no pair, for the server fills them."""
+    there = {pair.target.name.lower() for pair in (*mapping.pairs, *mapping.kept)}
+    return [c for c in mapping.target.columns if c.name.lower() in wanted - there and not c.generated]
+
+
+def _filled(column: Column) -> str | None:
+    """SQL of their value, the same in every row; None: it is not known."""
+    if column.default is None and not column.is_auto_increment:
+        return "NULL"
+    value = _default(column)
+    if value is not None and column.data_type in INTEGERS:
+        # No text, of which a DOUBLE would be made.
+        return f"CAST({value} AS {'UNSIGNED' if column.is_unsigned else 'SIGNED'})"
+    if value is None:
+        return "NULL" if str(column.default).upper() == "NULL" else None
+    return _cast(column, value)
 
 
 def _part(mapping: TableMapping, part: KeyPart) -> str | None:
