@@ -12,6 +12,7 @@ from vreplication.schema.conversions import family
 from vreplication.schema.literals import APPROXIMATE, TEMPORALS
 from vreplication.schema.mapping import map_back
 from vreplication.schema.model import Column, ColumnPair, TableMapping
+from vreplication.state import workflows
 
 _NAME = "revert"
 _CURE = "Leave --revert-window out."
@@ -21,7 +22,10 @@ def revert(facts: Facts) -> Check:
     if facts.spec.revert_window is None:
         return ok(_NAME, "No way back is asked for (--revert-window).")
     # For its refusal: the way back's id is longer than this one's.
-    names.way_back(facts.spec.workflow or "w")
+    taken = names.way_back(facts.spec.workflow or "w")
+    if facts.spec.workflow and workflows.existing(facts.session, [taken]):
+        words = f"It could not be reverted: there is a workflow {taken} already."
+        return refuse(_NAME, words, "Take another --workflow id.")
     if facts.target is None:
         return ok(_NAME, "Whether it can be taken back is checked at prepare.")
     if facts.mapping is not None and facts.mapping.may_have_null:

@@ -37,7 +37,8 @@ def clean_up(driver: Driver) -> None:
     reverting.open_window(driver, row)
     keytables.drop_all(driver.session, row.id)
     # While a way back is open the original is what it goes back to.
-    if row.spec.get("retired") == "drop" and reverting.way_back(driver.session, row.id) is None:
+    # Nor where none could be opened: it is all that is left of what was asked for.
+    if row.spec.get("retired") == "drop" and not row.spec.get("revert_window"):
         _drop_original(driver, row)
     journal.write(driver.session, row.id, "complete", f"{row.source_schema}.{row.source_table}", actor=lease.me())
     workflows.forget_run(driver.session, row.id)

@@ -52,9 +52,11 @@ TIME_IS_OVER = "The window to revert is over."
 def way_back(session: Session, workflow: str) -> WorkflowRow | None:
     """The workflow that is the way back of this one; None: there is none, and never was."""
     try:
-        return workflows.find(session, names.way_back(workflow))
+        found = workflows.find(session, names.way_back(workflow))
     except Refused:
         return None
+    # Somebody may have called another workflow so.
+    return found if found is not None and found.spec.get("reverts") == workflow else None
 
 
 def going_on(session: Session, workflow: str) -> str:
@@ -89,6 +91,8 @@ def open_window(driver: Driver, row: WorkflowRow) -> None:
 
 def _open(driver: Driver, row: WorkflowRow, spec: Spec, length: str) -> datetime:
     session, server = driver.session, inspect(driver.session)
+    if workflows.find(session, names.way_back(row.id)) is not None:
+        raise Refused(f"Another workflow is called {names.way_back(row.id)}.")
     begin = log_kept.begin(session, row)
     if begin is None:
         raise SourceChanged("The place of the cut-over in the binary log is not known.")
