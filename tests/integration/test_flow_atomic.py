@@ -203,6 +203,8 @@ def test_killed_at_the_gate_none_goes_on_alone(database: Database, app: Session,
         assert workflows.load(session, MEMBERS[1]).is_paused, "what is refused touches nothing"
     without = call(database, "online-ddl", *(word for word in WORDS if word != "--atomic"), "--yes")
     assert (without.code, f"Workflow {ID} was begun with --atomic." in without.err) == (2, True), without
+    more = call(database, "online-ddl", *WORDS, "--foreign-keys", "rebuild", "--yes")
+    assert (more.code, "Leave out --atomic" in more.err) == (2, True), more
     assert call(database, "release", ID).code == 0
     ended = start(database, tmp_path / "state", ("resume", ID, "--json")).finish()
     assert (ended.code, ends(ended)) == (0, dict.fromkeys(TABLES, "complete")), ended

@@ -251,7 +251,7 @@ def _resume_group(url: SourceUrl, group: Group, args: tuple[str, ...], is_json: 
     if groups.is_driven(url, group):
         done("resumed", group.id, "Resumed; its process goes on.", is_json)
         return 0
-    return several.run(groups.tables_of(group), url, args, is_json=is_json, is_resumed=True)
+    return several.run(groups.tables_of(group, url.database), url, args, is_json=is_json, is_resumed=True)
 
 
 def _find(servers: lookup.Servers, workflow: str) -> Found:

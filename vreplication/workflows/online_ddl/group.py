@@ -20,6 +20,7 @@ from vreplication import about
 from vreplication.engine.child import Shared, SharedProcess
 from vreplication.engine.result import Result
 from vreplication.errors import Cancelled, Interrupted, LeaseHeld, Refused, VReplicationError
+from vreplication.mysql.quoting import qualified
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import OVER, Phase
@@ -45,6 +46,8 @@ MOST_AT_GATES = 16
 MOST_ATOMIC = 12
 """Tables that are switched in one: each has one connection more then, and there are five for all."""
 _SLOT_SECONDS = 0.2
+_SCHEMA = "schema"
+"""Key of what is noted of a table, beside the fields of its Spec."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,6 +178,8 @@ def _company(tables: Tables) -> Company | None:
 
 def begin(tables: Tables, url: SourceUrl, stop: threading.Event) -> None:
     """Note what is asked for, unless that was done before; then it must be the same. Raises Refused or LeaseHeld."""
+    # Of one that goes on, too: tables whose turn has not come are planned by what is asked for now.
+    check(tables)
     with connect(url) as session:
         found = groups.find(session, tables.id)
         if found is not None:
@@ -186,11 +191,12 @@ def begin(tables: Tables, url: SourceUrl, stop: threading.Event) -> None:
         raise Refused(" ".join(refused))
     with connect(url) as session:
         layout.install(session)
-        groups.create(session, _group(tables))
+        groups.create(session, _group(tables, session.url.database))
 
 
-def _group(tables: Tables) -> Group:
-    specs = _plain(tables.specs)
+def _group(tables: Tables, schema: str) -> Group:
+    # With the schema that names without one are of: who goes on may have another default.
+    specs = tuple({**spec, _SCHEMA: schema} for spec in _plain(tables.specs))
     return Group(id=tables.id, specs=specs, at_once=tables.at_once, is_atomic=tables.is_atomic)
 
 
@@ -205,7 +211,8 @@ def _check_free(session: Session, tables: Tables) -> None:
 
 
 def _check_same(session: Session, found: Group, tables: Tables) -> None:
-    asked, known = (_named_alters(session, each) for each in (tables.specs, tables_of(found).specs))
+    known_specs = tables_of(found, session.url.database).specs
+    asked, known = (_named_alters(session, each) for each in (tables.specs, known_specs))
     if asked != known:
         raise Refused(
             f"Workflow {found.id} exists for other tables or another ALTER.",
@@ -240,10 +247,19 @@ def _is_untold(session: Session, row: workflows.WorkflowRow | None) -> bool:
     return row is not None and ending.is_untold(session, row)
 
 
-def tables_of(group: Group) -> Tables:
-    """What was asked for, to go on with it."""
-    specs = tuple(map(Spec.model_validate, group.specs))
+def tables_of(group: Group, default_schema: str) -> Tables:
+    """What was asked for, to go on with it where names without a schema are of this one."""
+    specs = tuple(_spec_of(spec, default_schema) for spec in group.specs)
     return Tables(id=group.id, specs=specs, at_once=group.at_once, is_atomic=group.is_atomic)
+
+
+def _spec_of(noted: dict[str, Any], default_schema: str) -> Spec:
+    # Groups of older versions have no schema noted.
+    begun_in = noted.get(_SCHEMA, default_schema)
+    spec = Spec.model_validate({name: value for name, value in noted.items() if name != _SCHEMA})
+    if begun_in == default_schema:
+        return spec
+    return spec.model_copy(update={"table": qualified(*spec.table_parts(begun_in))})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
