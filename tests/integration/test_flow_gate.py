@@ -20,6 +20,7 @@ from vreplication.engine import maintenance
 from vreplication.errors import Refused
 from vreplication.mysql.session import Session, connect
 from vreplication.phases import Phase
+from vreplication.planning.spec import Spec
 from vreplication.progress import snapshot
 from vreplication.spark.session import SparkAway
 from vreplication.state import gate, journal, verdicts, workflows
@@ -266,3 +267,45 @@ def test_an_open_window_releases_and_a_closed_one_holds(database: Database, tabl
         assert run.result().event == "complete"
         actors = {entry["actor"] for entry in journal.read(session, run.workflow) if entry["event"] == "released"}
     assert actors == {maintenance.named(window)}
+
+
+def test_a_pause_that_comes_behind_the_gate_holds_the_switch(database: Database, table: None, pauses: Path) -> None:
+    """Between the last look at the gate and the lock, which may be seconds where writes have to be compared."""
+    with paused_at(pauses, "workflow.gate_open"):
+        run = begin(database, "t", "ADD COLUMN z INT")
+        wait_reached(pauses, "workflow.gate_open", run)
+        operate.pause(database.url, run.workflow, "ann")
+        let_go(pauses, "workflow.gate_open")
+        with connect(database.url) as session:
+            wait_until(lambda: "paused" in waits_for(session, run), "it does not say that it is paused")
+            assert not workflows.load(session, run.workflow).is_cut
+            workflows.set_paused(session, run.workflow, False)
+    assert run.result().event == "complete"
+
+
+def waits_for(session: Session, run: Run) -> str:
+    found = snapshot.find(session, run.workflow)
+    return (found and found.waiting_for) or ""
+
+
+def test_what_a_window_has_released_waits_for_a_person_without_it(
+    database: Database, table: None, pauses: Path
+) -> None:
+    """Stopped, and gone on with `--cutover manual`."""
+    with paused_at(pauses, "workflow.gate_open"):
+        first = begin(database, "t", "ADD COLUMN z INT", cutover_window=now_open())
+        wait_reached(pauses, "workflow.gate_open", first)
+        first.stop.set()
+    assert first.result().event == "interrupted"
+    spec = replace_spec(first, cutover="manual", cutover_window=None)
+    again = Run(spec).start(database.url)
+    with connect(database.url) as session:
+        wait_until(lambda: phase(session, again) is Phase.WAITING, "it does not get to the gate")
+        wait_until(lambda: "release" in waits_for(session, again), "it does not wait for its release")
+        assert gate.released_by(session, again.workflow) is None
+    operate.release(database.url, again.workflow, "ann")
+    assert again.result().event == "complete"
+
+
+def replace_spec(run: Run, **more: Any) -> Spec:
+    return run.spec.model_copy(update={"workflow": run.workflow, **more})

@@ -51,5 +51,12 @@ def keep(session: Session, workflow: str, window: str) -> None:
         journal.write(session, workflow, "release withdrawn", "its time is over", actor=by)
 
 
+def forget(session: Session, workflow: str) -> None:
+    """Of one that goes on without its window: what that has released is not released by a person."""
+    by = gate.released_by(session, workflow)
+    if by and is_a_windows(by) and gate.withdraw(session, workflow, by):
+        journal.write(session, workflow, "release withdrawn", "it goes on without its window", actor=by)
+
+
 def now() -> datetime:
     return datetime.now(UTC)

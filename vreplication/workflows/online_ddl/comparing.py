@@ -152,7 +152,10 @@ def verify_again(driver: Driver, spark: Spark, is_enough: Callable[[], bool]) ->
     is_done = True
     try:
         compare(driver, spark, is_enough)
-    except SparkAway as error:
+    except (ConnectionLost, LockWait):
+        raise
+    except (SparkAway, Transient) as error:
+        # Spark, or a table that is written to too fast to be compared now.
         is_done = False
         driver.notify(f"not verified again: {error.message}")
     driver.move(Phase.WAITING)

@@ -29,7 +29,7 @@ def switch(
     driver: Driver, spark: Spark, *, is_manual: bool, window: str | None = None, company: Company | None = None
 ) -> None:
     """Hold at the gate and try until the tables are switched; rows that differ under the lock are verified again."""
-    number, company = 0, company or Together.alone(driver.workflow)
+    number, mismatches, company = 0, 0, company or Together.alone(driver.workflow)
     # It may have been before a server was lost.
     company.tell(driver.workflow, is_ready=False)
     if not recheck.vouches(Ends.on(driver.session), driver.workflow):
@@ -49,9 +49,9 @@ def switch(
                 return
             retrying.pause(driver, at.server, at.row, _failed(at, number, tried))
         except Mismatch as error:
-            number += 1
+            number, mismatches = number + 1, mismatches + 1
             driver.notify(f"{error}; comparing them again")
-            if number > _MISMATCHES:
+            if mismatches > _MISMATCHES:
                 raise BadValue(f"The copy keeps differing from the source: {error}") from None
 
 

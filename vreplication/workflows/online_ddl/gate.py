@@ -98,6 +98,8 @@ class AtGate:
 def at_gate(driver: Driver, company: Company, *, is_manual: bool, window: str | None) -> AtGate:
     row, server = workflows.load(driver.session, driver.workflow), inspect(driver.session)
     spec = spec_of(row.spec)
+    if window is None:
+        maintenance.forget(driver.session, driver.workflow)
     return AtGate(
         driver=driver,
         row=row,

@@ -199,6 +199,9 @@ class _Attempt:
             with self._about(workflow):
                 member.driver.check()
         workflow, found = part.row.id, self._jobs[part.row.id]
+        # It may have come since the gate was looked at, a second before or several.
+        if workflows.load(other, workflow).is_paused:
+            raise Transient("the workflow was paused a moment ago")
         # dirty_under_lock: a row may have pushed another one out between the gate's last look and the marker.
         if found.mapping.may_collide and dirty.is_any(other, workflow):
             raise Transient("a row gave way to another one under the new unique key a moment ago")
