@@ -14,7 +14,7 @@ import pytest
 
 from sandbox import servers
 from sandbox.databases import Database, create_database
-from tests.support.flow import wait_until
+from tests.support.flow import until_taken
 from tests.support.tailing import changes, groups, here, watch
 from vreplication.binlog.events import Group, GroupKind
 from vreplication.binlog.watch import Watch
@@ -196,25 +196,6 @@ def test_branches_between_each_other(database: Database, source: Watch) -> None:
     assert restarted.restore(matcher.held(), found[-1].end) == prepared.start
     again = matched(groups(database, prepared.start, source), restarted)
     assert keys(again) == [11, 11]
-
-
-def until_taken(session: Session, statement: str) -> None:
-    """The server takes a moment to see that the branch's connection has gone."""
-    refused: list[SqlError] = []
-
-    def is_taken() -> bool:
-        try:
-            session.execute_raw(statement)
-        except SqlError as error:
-            refused.append(error)
-            return False
-        return True
-
-    try:
-        wait_until(is_taken, f"{statement} is not taken")
-    except AssertionError as error:
-        known = session.rows("XA RECOVER")
-        raise AssertionError(f"{error}: first {refused[0]}, last {refused[-1]}; prepared: {known}") from None
 
 
 def test_a_branch_of_before_our_start(database: Database, source: Watch) -> None:

@@ -32,7 +32,7 @@ from vreplication.engine.replicate import replicate
 from vreplication.engine.result import Result
 from vreplication.errors import VReplicationError
 from vreplication.mysql.quoting import ident
-from vreplication.mysql.session import Session, connect
+from vreplication.mysql.session import Session, SqlError, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.planning.spec import Spec
 from vreplication.schema.shadow import comparable
@@ -340,3 +340,22 @@ def _exact(column: str, kind: str) -> str:
     if kind in ("float", "double"):
         return f"{column}+0e0"
     return f"{column}+0" if kind in _NUMBERS else f"HEX({column})"
+
+
+def until_taken(session: Session, statement: str) -> None:
+    """The server takes a moment to see that the branch's connection has gone."""
+    refused: list[SqlError] = []
+
+    def is_taken() -> bool:
+        try:
+            session.execute_raw(statement)
+        except SqlError as error:
+            refused.append(error)
+            return False
+        return True
+
+    try:
+        wait_until(is_taken, f"{statement} is not taken")
+    except AssertionError as error:
+        known = session.rows("XA RECOVER")
+        raise AssertionError(f"{error}: first {refused[0]}, last {refused[-1]}; prepared: {known}") from None

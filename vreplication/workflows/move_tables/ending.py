@@ -102,8 +102,9 @@ def _retire(source: Session, home: Session, workflow: str, *, is_dropped: bool) 
 def _is_retired(source: Session, table: TableRow, workflow: str, *, is_dropped: bool) -> bool:
     """Raises Terminal where another one has the name: the triggers would go, and the original be open to writes."""
     if not exists(source, table.source_schema, table.retired_table):
-        # A run before us may have dropped it, and been cut off before it said so.
-        return is_dropped and not _is_original(source, table, workflow)
+        # A run before us may have dropped it, and been cut off before it said so; or somebody else has.
+        is_gone = not exists(source, table.source_schema, table.source_table)
+        return is_gone or (is_dropped and not _is_original(source, table, workflow))
     found = table_identity(source, table.source_schema, table.retired_table, is_mariadb(source))
     if found != table.source_identity and exists(source, table.source_schema, table.source_table):
         name = f"{table.source_schema}.{table.retired_table}"
@@ -162,6 +163,8 @@ def ended(route: Route, workflow: str, driver: MoveDriver | None, error: VReplic
             return Result(event="failed", workflow=workflow, reason=reason, exit_code=1)
         with connect(route.home) as home:
             return _ended_at_home(home, workflow, driver, error)
+    except Refused as other:
+        return Result(event="refused", workflow=workflow, reason=str(other), exit_code=2)
     except VReplicationError as other:
         log.error("the sidecar could not be told: %s", other)
         return _untold(workflow, error)
@@ -226,6 +229,8 @@ def cancelled(home: Session, driver: MoveDriver) -> Result:
     workflow = driver.workflow
     row, move = workflows.load(home, workflow), moves.load(home, workflow)
     if move.serving is Side.TARGET or move.decision in _BEHIND:
+        # Or it would be cancelled as soon as it has been switched back.
+        workflows.set_fields(home, workflow, cancel_requested=0)
         raise Refused(
             f"The tables of workflow {workflow} have been switched.",
             cure=f"`vreplication reverse {workflow}` goes back, `vreplication complete {workflow}` ends it.",

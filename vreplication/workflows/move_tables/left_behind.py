@@ -2,7 +2,8 @@
 application that is sent to the target would not find them there.
 
 What must stay true: nothing but a person's release lets the tables be switched without them, and only without those
-that were told before it was given; what could not be looked at directly before the switch ends that try.
+that were told before it was given; what could not be looked at directly before the switch ends that try. The last look
+that holds a switch is taken while writes are denied; what comes behind it is told once the tables are switched.
 """
 
 from __future__ import annotations
@@ -90,6 +91,23 @@ def reasons(driver: MoveDriver, spec: MoveSpec, number: int, look: Look) -> list
         f" target. Drop it or rename it into another schema. {let_go}"
     )
     return [Reason(code=LEFT_BEHIND, sentence=sentence, value=len(left), limit=0, unit="tables")]
+
+
+def tell(driver: MoveDriver, spec: MoveSpec, number: int, look: Look) -> None:
+    """Behind the switch: what has come since writes were denied, which holds no CREATE TABLE off.
+
+    Raises nothing for a source that does not answer: the application is at the target by now.
+    """
+    if not _is_due(spec, number):
+        return
+    try:
+        anew(driver, spec, number, look)
+    except VReplicationError as error:
+        driver.notify(f"whether tables came to the source within the switch is not known: {error}")
+        return
+    if left := _not_waived(driver, number, look.found or ()):
+        _note(driver, ", ".join(left))
+        driver.notify(f"left behind on the source, where they came within the switch: {', '.join(left)}")
 
 
 def _note(driver: MoveDriver, tables: str) -> None:

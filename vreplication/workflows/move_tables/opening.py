@@ -23,7 +23,7 @@ from vreplication.settings import BEAT_SECONDS
 from vreplication.state import gate, journal, lease, markers, moves, source_marks, workflows
 from vreplication.state.moves import Decision, Move
 from vreplication.state.workflows import TableRow
-from vreplication.workflows.move_tables import streams
+from vreplication.workflows.move_tables import left_behind, streams
 from vreplication.workflows.move_tables.driver import MoveDriver
 from vreplication.workflows.move_tables.sides import (
     impatient,
@@ -204,6 +204,7 @@ def tell(work: Work) -> None:
     if work.spec.on_switch:
         _call(work, move)
     reach("switch.told")
+    left_behind.tell(driver, work.spec, work.number, work.look)
     # First: left behind, it would open the gate of the switch after the next one.
     gate.forget_release(driver.session, driver.workflow)
     moves.decide(

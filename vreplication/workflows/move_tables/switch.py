@@ -46,7 +46,7 @@ from vreplication.phases import Phase
 from vreplication.schema.introspect import exists
 from vreplication.settings import ALIVE_SECONDS, BEAT_SECONDS, CUTOVER_DEADLINE_SECONDS, CUTOVER_RETRY_SECONDS
 from vreplication.state import backups, checkpoint, journal, keytables, lease, markers, moves, source_marks, workflows
-from vreplication.state.moves import Decision, Move, Side
+from vreplication.state.moves import Decision, Move
 from vreplication.workflows.move_tables import left_behind, seen, steps, streams
 from vreplication.workflows.move_tables.opening import give_up, open_side
 from vreplication.workflows.move_tables.sides import (
@@ -55,7 +55,6 @@ from vreplication.workflows.move_tables.sides import (
     serving_session,
     serving_tables,
     session_on,
-    tables_on,
 )
 from vreplication.workflows.move_tables.steps import Work
 
@@ -173,9 +172,18 @@ def _attempt(work: Work, job: StreamJob, attempt: int) -> bool:
     return True
 
 
+def _check_left_behind(work: Work) -> None:
+    """Writes are denied by now: what came to the source before that is seen here, what comes later when it is told."""
+    left_behind.anew(work.driver, work.spec, work.number, work.look)
+    if found := left_behind.reasons(work.driver, work.spec, work.number, work.look):
+        raise Transient(found[0].sentence)
+
+
 def _check_names_free(home: Session, workflow: str) -> None:
     """Tables that were there and empty make way. Raises Terminal where somebody has written to one since."""
-    for schema, table in tables_on(home, workflow, Side.TARGET):
+    schema = moves.load(home, workflow).target_schema
+    # Also those that have made way: a transaction may have filled one while RENAME waited for it.
+    for table in (name for t in workflows.tables(home, workflow) for name in (t.source_table, t.retired_table)):
         if exists(home, schema, table) and home.row(f"SELECT 1 FROM {qualified(schema, table)} LIMIT 1"):
             raise Terminal(
                 f"{schema}.{table} on the target has rows: another client writes to it.",
@@ -378,6 +386,8 @@ class _Trial:
             # Once more: a table that somebody has made there and filled meanwhile would be moved aside without a word.
             _check_names_free(ends.home, work.driver.workflow)
             _move_aside(ends.home, moves.load(ends.home, work.driver.workflow))
+            _check_names_free(ends.home, work.driver.workflow)
+        _check_left_behind(work)
         # W6: while the other side is closed, so nothing that the application writes there stands before it. Noted
         # later, its first writes would be missing on the way back.
         start = _start_back(ends, work)

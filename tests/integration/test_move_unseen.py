@@ -1,0 +1,164 @@
+"""What a move met in a moment in which it did not look: tables and rows that come within the switch, and what others
+do to the side that was left.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.flow import paused_at, pauses, until_taken, wait_reached, wait_until
+from tests.support.moving import Move, begin, quick
+from tests.support.pairs import Pair, _pair_servers, pair
+from vreplication import names
+from vreplication.errors import Terminal
+from vreplication.mysql.session import connect
+from vreplication.state import journal, moves, workflows
+from vreplication.state.moves import Side
+from vreplication.verify import since
+from vreplication.workflows import operate
+from vreplication.workflows.move_tables import opening
+
+__all__ = ["_pair_servers", "pair", "pauses", "quick"]
+
+pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.either]
+BOTH = pytest.mark.parametrize("pair", ["mysql-mariadb", "mariadb-mysql"], indirect=True)
+TABLE = "(id INT PRIMARY KEY, n INT NOT NULL, v VARCHAR(40)) COLLATE utf8mb4_general_ci"
+
+
+def fill(pair: Pair, *tables: str, rows: int = 300) -> None:
+    for name in tables:
+        pair.source.admin.execute_raw(f"CREATE TABLE {name} {TABLE}")
+        values = ",".join(f"({i},{i * 7},'v{i}')" for i in range(rows))
+        pair.source.admin.execute_raw(f"INSERT INTO {name} VALUES {values}")
+
+
+def events(move: Move) -> list[tuple[str, str]]:
+    return [(str(e["event"]), str(e["details"])) for e in journal.read(move.pair.target.admin, move.workflow)]
+
+
+@BOTH
+def test_what_stays_behind_loses_no_rows_by_a_foreign_key_made_later(pair: Pair) -> None:
+    """REPLACE deletes first, and MariaDB's foreign keys act on that: ON DELETE CASCADE."""
+    fill(pair, "t")
+    move = begin(pair, "t")
+    move.wait_serving(Side.TARGET, 2)
+    old = pair.source.admin
+    old.execute_raw(
+        "CREATE TABLE child (id INT PRIMARY KEY, parent INT, FOREIGN KEY (parent) REFERENCES t (id) ON DELETE CASCADE)"
+    )
+    old.execute_raw("INSERT INTO child VALUES (1,1),(2,2),(3,3)")
+    with connect(pair.target.app_url) as app:
+        app.execute_raw("UPDATE t SET v='changed' WHERE id IN (1,2)")
+    wait_until(lambda: old.value("SELECT v FROM t WHERE id=2") == "changed", "the way back does not follow")
+    assert old.value("SELECT COUNT(*) FROM child") == 3
+    move.stop.set()
+    move.result()
+
+
+@BOTH
+def test_a_table_that_makes_way_is_looked_at_once_more(pair: Pair, pauses: Path) -> None:
+    """A transaction that has filled it commits while RENAME waits for it."""
+    fill(pair, "t")
+    pair.target.admin.execute_raw(f"CREATE TABLE t {TABLE}")
+    move = begin(pair, "t", cutover="manual", resume_into=True)
+    move.wait_for_release()
+    with connect(pair.target.app_url) as app:
+        with paused_at(pauses, "switch.compared"):
+            move.release()
+            wait_reached(pauses, "switch.compared", move)
+            app.execute_raw("BEGIN")
+            app.execute_raw("INSERT INTO t VALUES (7777,1,'written on the target')")
+        wait_until(lambda: is_renaming(pair), "it does not wait for the transaction")
+        app.execute_raw("COMMIT")
+    ended = move.result()
+    assert (ended.event, "has rows" in (ended.reason or "")) == ("failed", True), ended
+    with connect(pair.source.app_url) as app:
+        app.execute_raw("UPDATE t SET v='open' WHERE id=1")
+
+
+def is_renaming(pair: Pair) -> bool:
+    return any("RENAME" in str(info) for *_, info in pair.target.admin.rows("SHOW PROCESSLIST")) or any(
+        "RENAME" in str(row) for row in pair.target.admin.rows("SHOW FULL PROCESSLIST")
+    )
+
+
+@BOTH
+@pytest.mark.parametrize(("point", "is_held"), [("switch.denied", True), ("switch.decided", False)])
+def test_a_table_that_comes_within_the_switch(pair: Pair, pauses: Path, point: str, is_held: bool) -> None:
+    """Of a move of all tables: it holds the switch, or it is told that it was left behind."""
+    fill(pair, "t")
+    move = begin(pair, all_tables=True)
+    with paused_at(pauses, point):
+        wait_reached(pauses, point, move)
+        pair.source.admin.execute_raw("CREATE TABLE late (id INT PRIMARY KEY)")
+    wait_until(lambda: ("left behind", "late") in events(move), f"not told: {move.said}")
+    if is_held:
+        assert moves.load(pair.target.admin, move.workflow).serving is Side.SOURCE
+    else:
+        move.wait_serving(Side.TARGET, 2)
+    move.stop.set()
+    move.result()
+
+
+@pytest.mark.parametrize("pair", ["mysql-mariadb"], indirect=True)
+def test_a_branch_that_the_way_back_does_not_know_is_not_passed_over(
+    pair: Pair, pauses: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As MariaDB's log may have one behind a crash. What was compared before its commit counts no more."""
+    monkeypatch.setattr(since, "_SAMPLES", 0)
+    fill(pair, "t", rows=5_000)
+    move = begin(pair, "t")
+    move.wait_serving(Side.TARGET, 2)
+    target = pair.target.admin
+    with paused_at(pauses, "workflow.gate_open"):
+        move.ask(moves.REVERSE)
+        wait_reached(pauses, "workflow.gate_open", move)
+        with pair.target.server.admin(pair.target.name) as other:
+            other.execute_raw("SET SESSION sql_log_bin=0")
+            for words in ("START 'z'", "END 'z'", "PREPARE 'z'"):
+                other.execute_raw(f"XA {words}")
+                if words.startswith("START"):
+                    other.execute_raw("UPDATE t SET v='branch' WHERE id=4999")
+        until_taken(target, "XA COMMIT 'z'")
+    wait_until(lambda: not move.is_going or has_come_back(pair, move), "neither ended nor switched back", 180)
+    assert pair.source.admin.value("SELECT v FROM t WHERE id=4999") == "branch" or not has_come_back(pair, move)
+    move.stop.set()
+
+
+def has_come_back(pair: Pair, move: Move) -> bool:
+    return moves.load(pair.target.admin, move.workflow).serving is Side.SOURCE
+
+
+@pytest.mark.parametrize("pair", ["mysql-mariadb"], indirect=True)
+def test_a_cancel_that_was_refused_is_not_kept(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind the decision, by an operator who is told so; after `reverse` it would take the target's tables away."""
+    fill(pair, "t")
+    with monkeypatch.context() as patched:
+
+        def dies(*_: object) -> None:
+            raise Terminal("the driver dies here")
+
+        patched.setattr(opening, "_rename", dies)
+        move = begin(pair, "t")
+        move.result()
+    refused = operate.cancel(pair.target.url, move.workflow, "ann", pair.source.url)
+    assert (refused.event, "have been switched" in (refused.reason or "")) == ("refused", True), refused
+    assert not workflows.load(pair.target.admin, move.workflow).is_cancel_requested
+
+
+@pytest.mark.parametrize("pair", ["mysql-mariadb"], indirect=True)
+@pytest.mark.parametrize("retired", ["keep", "drop"])
+def test_an_old_table_that_was_dropped_does_not_hold_the_end(pair: Pair, retired: str) -> None:
+    fill(pair, "t", "u")
+    move = begin(pair, "t", "u", retired=retired)
+    move.wait_serving(Side.TARGET, 2)
+    move.stop.set()
+    move.result()
+    pair.source.admin.execute_raw("DROP TABLE t")
+    move.ask(moves.COMPLETE)
+    ended = move.start().result()
+    assert ended.event == "complete", ended
+    left = [str(name) for (name,) in pair.source.admin.rows("SHOW TABLES")]
+    assert left == ([names.retired_table("u", move.workflow)] if retired == "keep" else [])
