@@ -13,6 +13,7 @@ from cutover_setup import Background, attempt, prepare, waiting_for_lock
 from sandbox.databases import Database
 from tests.support import triggered
 from tests.support.flow import Run, begin, paused_at, settings, wait_reached, wait_until
+from tests.support.private_server import any_definer
 from tests.support.triggered import ALTER
 from vreplication import names
 from vreplication.mysql.processes import processes
@@ -29,7 +30,7 @@ pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.either]
 @pytest.fixture
 def trusted(database: Database) -> Iterator[None]:
     """What a user of sql/grants/ needs for it."""
-    right = "SET USER" if database.server.flavor == "mariadb" else "SET_ANY_DEFINER"
+    right = any_definer(database.server.flavor)
     database.admin.execute_raw(f"GRANT {right} ON *.* TO '{database.user}'@'%'")
     with settings(database, {"log_bin_trust_function_creators": 1}):
         yield

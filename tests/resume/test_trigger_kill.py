@@ -10,6 +10,7 @@ import pytest
 from sandbox.databases import Database
 from tests.support import triggered
 from tests.support.flow import paused_at, settings
+from tests.support.private_server import any_definer
 from tests.support.run_ddl import start, wait_gone, wait_reached
 
 pytestmark = pytest.mark.either
@@ -23,7 +24,7 @@ POINTS = ("cutover.catch_up_fenced", "cutover.trigger_made", "revert.triggers_dr
 
 @pytest.fixture(autouse=True)
 def _trusted(database: Database) -> Iterator[None]:
-    right = "SET USER" if database.server.flavor == "mariadb" else "SET_ANY_DEFINER"
+    right = any_definer(database.server.flavor)
     database.admin.execute_raw(f"GRANT {right} ON *.* TO '{database.user}'@'%'")
     with settings(database, {"log_bin_trust_function_creators": 1}):
         yield

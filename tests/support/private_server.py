@@ -72,6 +72,13 @@ def is_older(flavor: str, than: tuple[int, int]) -> bool:
         return False
 
 
+def any_definer(flavor: str) -> str:
+    """The privilege to make a trigger in another's name."""
+    if flavor == "mariadb":
+        return "SET USER"
+    return "SET_USER_ID" if is_older("mysql", (8, 2)) else "SET_ANY_DEFINER"
+
+
 def missing(reason: str) -> NoReturn:
     if os.environ.get("CI"):
         pytest.fail(f"{reason}; in CI that is a failure", pytrace=False)
