@@ -6,3 +6,6 @@ CREATE USER '<user>'@'<host>' IDENTIFIED BY '<password>';
 
 -- SELECT  read rows and checksums; SHOW CREATE TABLE
 GRANT SELECT ON `<schema>`.* TO '<user>'@'<host>';
+
+-- Optional: PROCESS  wait for transactions that are still open behind the end of an interval (docs/backfill.md)
+-- GRANT PROCESS ON *.* TO '<user>'@'<host>';

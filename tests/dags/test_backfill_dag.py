@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -73,9 +74,10 @@ def test_choosing_jobs(tmp_path: Path, names: list[str], jobs: str | None, kind:
 
 COPY = """
 from vreplication.airflow import backfill, connections
-from vreplication.backfill import run
+from vreplication.backfill import run, settle
 from datetime import UTC, datetime
 from types import SimpleNamespace
+from airflow.sdk.exceptions import TaskDeferred
 calls = []
 
 def fake(job, source, target, start, end, **more):
@@ -83,10 +85,14 @@ def fake(job, source, target, start, end, **more):
     return SimpleNamespace(verified={verified}, reason="3 rows still differ", as_json=lambda: {{"rows_read": 1}})
 
 run.run, connections.source_url = fake, lambda conn_id: f"url of {{conn_id}}"
+left = {left}
+settle.seconds_left = lambda job, source, end: left.pop(0)
 task = backfill.BackfillOperator(task_id="copy_one", migrations="/nowhere", job="orders")
 context = {context}
 try:
     tell([task.execute(context), calls])
+except TaskDeferred as deferred:
+    tell([deferred.trigger.serialize()[1]["moment"], task.proceed(context, None), len(calls)])
 except Exception as error:
     tell([type(error).__name__, str(error)])
 """
@@ -96,16 +102,25 @@ INTERVAL = (
 
 
 def test_a_job_is_done_for_the_data_interval(tmp_path: Path) -> None:
-    result, calls = call(tmp_path, LOAD + COPY.format(verified=True, context=INTERVAL))
+    result, calls = call(tmp_path, LOAD + COPY.format(verified=True, context=INTERVAL, left=[0]))
     assert result == {"rows_read": 1}
     assert calls == [
         ["orders", "url of a", "url of b", "2026-01-01T00:00:00+00:00", "2026-01-02T00:00:00+00:00", ["notify", "stop"]]
     ]
 
 
+def test_a_day_that_has_just_ended_is_waited_for_without_a_worker(tmp_path: Path) -> None:
+    before = datetime.now(UTC)
+    code = COPY.format(verified=True, context=INTERVAL, left=[890, 0])
+    moment, result, called = call(tmp_path, LOAD + code)
+    waited = datetime.fromisoformat(moment) - before
+    assert timedelta(seconds=890) <= waited < timedelta(seconds=990)
+    assert (result, called) == ({"rows_read": 1}, 1)
+
+
 def test_a_run_without_an_interval_and_one_that_is_not_verified(tmp_path: Path) -> None:
-    assert call(tmp_path, LOAD + COPY.format(verified=True, context="{}"))[0] == "AirflowFailException"
-    kind, words = call(tmp_path, LOAD + COPY.format(verified=False, context=INTERVAL))
+    assert call(tmp_path, LOAD + COPY.format(verified=True, context="{}", left=[0]))[0] == "AirflowFailException"
+    kind, words = call(tmp_path, LOAD + COPY.format(verified=False, context=INTERVAL, left=[0]))
     assert (kind, words) == ("AirflowException", "3 rows still differ")
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from airflow.providers.standard.triggers.temporal import TimeDeltaTrigger
 from airflow.sdk import BaseOperator, Param
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_DEFER_SECONDS = 10.0
+"""A shorter wait is not worth another process."""
 BACKFILL_POOL = "vreplication_backfill"
 """Of its own: a month of intervals must not take the places that a cut-over needs."""
 
@@ -85,16 +88,36 @@ class BackfillOperator(_Operator):
         self._stop = threading.Event()
 
     def execute(self, context: Any) -> dict[str, Any]:
-        return in_airflow(lambda: self._work(*interval(context)))
+        start, end = interval(context)
+        left = in_airflow(lambda: self._seconds_left(end))
+        if left > _DEFER_SECONDS and not self._stop.is_set():
+            log.info("waiting until the interval is settle_minutes old, in the triggerer: %.0f s more", left)
+            self.defer(trigger=TimeDeltaTrigger(timedelta(seconds=left)), method_name="proceed")
+        return in_airflow(lambda: self._work(start, end))
+
+    def proceed(self, context: Any, event: Any = None) -> dict[str, Any]:
+        """Called when the trigger has fired; whether it is time yet the source's clock says again."""
+        return self.execute(context)
+
+    def _seconds_left(self, end: datetime) -> float:
+        from vreplication.airflow.connections import source_url
+        from vreplication.backfill import settle
+
+        job = self._job()
+        return settle.seconds_left(job, source_url(job.source), end)
+
+    def _job(self) -> Job:
+        from vreplication.backfill.job import find_job
+
+        jobs, path = self.jobs()
+        return find_job(jobs, self.job, path)
 
     def _work(self, start: datetime, end: datetime) -> dict[str, Any]:
         from vreplication.airflow.connections import source_url, use_own_python
-        from vreplication.backfill.job import find_job
         from vreplication.backfill.run import run
 
         use_own_python()
-        jobs, path = self.jobs()
-        job = find_job(jobs, self.job, path)
+        job = self._job()
         urls = source_url(job.source), source_url(job.target)
         result = run(job, *urls, start, end, stop=self._stop, notify=log.info)
         log.info("%s", result.as_json())

@@ -52,7 +52,7 @@ def walls(start: datetime, end: datetime, zone: str) -> Walls:
 def wall(moment: datetime, zone: str) -> datetime:
     """The lowest wall time whose first coming is not before `moment`."""
     # Reduced to UTC first: two datetimes of one zone would be subtracted by their wall times.
-    moment = _standard(moment.astimezone(UTC))
+    moment = in_utc(moment)
     local = moment.astimezone(ZoneInfo(zone))
     if not local.fold:
         return local.replace(tzinfo=None)
@@ -60,8 +60,9 @@ def wall(moment: datetime, zone: str) -> datetime:
     return (_change(moment, zone, before) + before).replace(tzinfo=None)
 
 
-def _standard(moment: datetime) -> datetime:
+def in_utc(moment: datetime) -> datetime:
     """Of Python's own class: Airflow hands down one that counts in another way."""
+    moment = moment.astimezone(UTC)
     return datetime.combine(
         date(moment.year, moment.month, moment.day),
         time(moment.hour, moment.minute, moment.second, moment.microsecond),

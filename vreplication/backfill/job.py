@@ -18,6 +18,7 @@ from vreplication.errors import Refused
 from vreplication.planning.fields import said
 
 MAX_BATCH_ROWS = 10_000
+MAX_SETTLE_MINUTES = 1_440
 
 
 def _name(value: str) -> str:
@@ -54,6 +55,12 @@ class Job(BaseModel):
         default="UTC", description="IANA zone of the values of a DATETIME or DATE column; TIMESTAMP is UTC."
     )
     mirror: bool = Field(default=False, description="Delete the target's rows that the source's interval has not.")
+    settle_minutes: int = Field(
+        default=15,
+        ge=0,
+        le=MAX_SETTLE_MINUTES,
+        description="An interval is read so long after its end, by the source's clock; 0: at once, over or not.",
+    )
     batch_rows: int = Field(default=1_000, ge=1, le=MAX_BATCH_ROWS, description="Rows a statement writes or deletes.")
     parallelism: int = Field(default=2, ge=1, le=64, description="Spark tasks at a time.")
     spark_master: Name = Field(default="local[*]", description="Spark's master.")

@@ -1,4 +1,4 @@
-"""One interval of one job: check, cut, copy, compare and repair until nothing differs, report.
+"""One interval of one job: check, wait, cut, copy, compare and repair until nothing differs, report.
 
 What must stay true: nothing is written before all checks have passed; only rows of the interval are touched on the
 target; doing it again, or beside another interval, comes to the same rows; `verified` is said only of an interval of
@@ -15,8 +15,9 @@ from datetime import datetime
 from typing import Any
 
 from vreplication.backfill.compare import Found
-from vreplication.backfill.interval import walls
+from vreplication.backfill.interval import Walls, walls
 from vreplication.backfill.job import Job
+from vreplication.backfill.settle import Waiter
 from vreplication.backfill.slices import Slice, cut, source_from
 from vreplication.backfill.spark_job import Task, run_slices
 from vreplication.backfill.tables import Tables, check_zone, pair_tables, read_table, soft_pairs, time_index
@@ -99,14 +100,20 @@ def run(
 
     Raises Refused before anything is written; Interrupted when `stop` is set.
     """
+    stop = stop or threading.Event()
+    # What is refused is refused before the wait; in it the tables may change, and the target's session would be idle.
+    with _open(source_url) as source, _open(target_url) as target:
+        _span(job, check(job, source, target), start, end)
+    with _open(source_url) as source:
+        Waiter(session=source, job=job, end=end, pause=functools.partial(_pause, stop), notify=notify).run()
     with _open(source_url) as source, _open(target_url) as target:
         tables = check(job, source, target)
-        span = walls(start, end, "UTC" if tables.time.source.data_type == "timestamp" else job.time_zone)
+        span = _span(job, tables, start, end)
         slices = [] if span.is_empty else cut(source, tables, span)
         missing = null_rows(source, tables)
     interval = _Interval(
         job=job, start=start, end=end, urls=(source_url, target_url), tables=tables, slices=slices,
-        null_time_rows=missing, stop=stop or threading.Event(), notify=notify,
+        null_time_rows=missing, stop=stop, notify=notify,
     )  # fmt: skip
     if spark is not None or not slices:
         return interval.run(spark)
@@ -115,6 +122,15 @@ def run(
         return interval.run(session)
     finally:
         end_context(session)
+
+
+def _span(job: Job, tables: Tables, start: datetime, end: datetime) -> Walls:
+    return walls(start, end, "UTC" if tables.time.source.data_type == "timestamp" else job.time_zone)
+
+
+def _pause(stop: threading.Event, seconds: float) -> None:
+    if stop.wait(seconds):
+        raise Interrupted("Interrupted; nothing was written.")
 
 
 def _start_spark(job: Job, check: Callable[[], None]) -> Any:

@@ -1,0 +1,131 @@
+"""Waits until the rows of an interval have been committed: by the source's clock, and by its open transactions.
+
+What must stay true: nothing of an interval is read until `settle_minutes` after its end, by the source's own clock, nor
+while a transaction that began before that end and has written is open, where the user may see it; every wait can be
+interrupted, and has an end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from vreplication.backfill.interval import in_utc
+from vreplication.backfill.job import Job
+from vreplication.clock import SYSTEM
+from vreplication.cutover.transactions import utc_of_system
+from vreplication.errors import Refused, Transient
+from vreplication.mysql.session import Row, Session, SqlError, connect
+from vreplication.mysql.url import SourceUrl
+
+POLL_SECONDS = 5.0
+_SKEW = timedelta(minutes=5)
+"""The scheduler's clock may be that much before the source's."""
+_PATIENCE = 60
+"""Seconds for each of `settle_minutes` that an open transaction is waited for."""
+_LOOKS, _LOOK_SECONDS = 5, 0.2
+_NOT_ALLOWED, _CANNOT_CONVERT = 1227, 3854
+"""Without PROCESS; and on MySQL while a statement has a character of four bytes (cutover/transactions.py)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiter:
+    """pause: sleeps for so many seconds, and raises when the run is interrupted."""
+
+    session: Session
+    job: Job
+    end: datetime
+    pause: Callable[[float], None]
+    notify: Callable[[str], None]
+
+    def run(self) -> None:
+        """Raises Refused when the interval is not over, and Transient when a transaction stays open."""
+        if not self.job.settle_minutes:
+            return
+        if _left(self.session, self.job, self.end) > 0:
+            moment = in_utc(self.end) + timedelta(minutes=self.job.settle_minutes)
+            self._tell(f"waiting until {moment.isoformat()} (settle_minutes), for rows that are committed late")
+        while (left := _left(self.session, self.job, self.end)) > 0:
+            self.pause(min(left, POLL_SECONDS))
+        self._wait_for_transactions()
+
+    def _wait_for_transactions(self) -> None:
+        until = SYSTEM.monotonic() + _PATIENCE * self.job.settle_minutes
+        told = ""
+        while found := self._oldest():
+            if SYSTEM.monotonic() >= until:
+                raise Transient(
+                    f"Still open is {found}: what it commits would be missing.",
+                    cure="End it or wait for it, then run this interval again.",
+                )
+            if found != told:
+                self._tell(f"waiting for {found}")
+            told = found
+            self.pause(POLL_SECONDS)
+
+    def _oldest(self) -> str:
+        """The first transaction that began before the end and has written. '': none, or they cannot be seen."""
+        with connect(self.session.url) as probe:
+            probe.execute_raw("START TRANSACTION WITH CONSISTENT SNAPSHOT")
+            for look in range(_LOOKS):
+                if look:
+                    self.pause(_LOOK_SECONDS)
+                try:
+                    found = _transactions(probe)
+                except SqlError as error:
+                    if error.code == _NOT_ALLOWED:
+                        return ""
+                    if error.code != _CANNOT_CONVERT:
+                        raise
+                    continue
+                # Where ours is missing, others ask so often that the server shows older ones (cutover/transactions.py).
+                if any(each[0] == probe.id for each in found):
+                    return _first(found, self.end)
+        self._tell("the server does not show its open transactions now, so they are not waited for")
+        return ""
+
+    def _tell(self, text: str) -> None:
+        self.notify(f"{self.job.name}: {text}")
+
+
+def seconds_left(job: Job, source: SourceUrl, end: datetime) -> float:
+    """Until the interval may be read, by the source's clock. Raises Refused when it is not over."""
+    if not job.settle_minutes:
+        return 0.0
+    with connect(source) as session:
+        return _left(session, job, end)
+
+
+def _left(session: Session, job: Job, end: datetime) -> float:
+    now, end = _now(session), in_utc(end)
+    if end - now > _SKEW:
+        raise Refused(
+            f"The interval ends at {end.isoformat()}, and on the source it is {now.isoformat(timespec='seconds')}: "
+            "rows that come until then would be missing.",
+            cure="Give an end that has passed, or set settle_minutes: 0 in the job to copy what is there now.",
+        )
+    return (end + timedelta(minutes=job.settle_minutes) - now).total_seconds()
+
+
+def _now(session: Session) -> datetime:
+    found: datetime = session.value("SELECT UTC_TIMESTAMP(6)")
+    return found.replace(tzinfo=UTC)
+
+
+def _transactions(session: Session) -> list[Row]:
+    """Connection, begin in UTC and rows changed, the oldest first."""
+    began = utc_of_system("trx_started")
+    sql = f"SELECT trx_mysql_thread_id,{began},trx_rows_modified FROM information_schema.innodb_trx ORDER BY 2"
+    return session.rows(sql)
+
+
+def _first(found: list[Row], end: datetime) -> str:
+    """One that has written nothing may be a dump of hours, which no interval has to wait for."""
+    until = in_utc(end).replace(tzinfo=None)
+    for connection, began, changed in found:
+        if changed and began and began < until:
+            # A prepared branch has no connection.
+            who = f"the transaction of connection {connection}" if connection else "a prepared XA transaction"
+            return f"{who} that began at {began} UTC, before the interval's end"
+    return ""
