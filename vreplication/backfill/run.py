@@ -1,8 +1,9 @@
 """One interval of one job: check, wait, cut, copy, compare and repair until nothing differs, report.
 
 What must stay true: nothing is written before all checks have passed; only rows of the interval are touched on the
-target; doing it again, or beside another interval, comes to the same rows; `verified` is said only of an interval of
-which a whole comparison, made after the last write, found no difference.
+target; doing it again, or beside another interval, comes to the same rows; two runs whose intervals overlap never write
+at one time (places.py); `verified` is said only of an interval of which a whole comparison, made after the last write,
+found no difference.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ from typing import Any
 from vreplication.backfill.compare import Found
 from vreplication.backfill.interval import Walls, walls
 from vreplication.backfill.job import Job
+from vreplication.backfill.places import Place, placed
 from vreplication.backfill.settle import Waiter
 from vreplication.backfill.slices import Slice, cut, source_from
 from vreplication.backfill.spark_job import Task, run_slices
 from vreplication.backfill.tables import Tables, check_zone, pair_tables, read_table, soft_pairs, time_index
 from vreplication.backfill.upsert import Counts
 from vreplication.clock import check_for
-from vreplication.errors import Interrupted, Refused, Terminal
+from vreplication.errors import Interrupted, Refused, Terminal, VReplicationError
 from vreplication.mysql.quoting import ident
 from vreplication.mysql.server import Server, inspect
 from vreplication.mysql.session import Session, connect
@@ -34,6 +36,7 @@ from vreplication.spark.start import end_context, spark_context
 ROUNDS = 5
 """Comparisons at most. Each repairs what it found, and the next one has to find nothing."""
 _PAUSE_SECONDS = 0.5
+_UNCOMPARED = "What this run wrote has not been compared."
 _open = functools.partial(connect, read_timeout=TABLE_SECONDS)
 
 
@@ -105,7 +108,7 @@ def run(
     with _open(source_url) as source, _open(target_url) as target:
         _span(job, check(job, source, target), start, end)
     with _open(source_url) as source:
-        Waiter(session=source, job=job, end=end, pause=functools.partial(_pause, stop), notify=notify).run()
+        Waiter(session=source, job=job, end=end, pause=functools.partial(_sleep, stop), notify=notify).run()
     with _open(source_url) as source, _open(target_url) as target:
         tables = check(job, source, target)
         span = _span(job, tables, start, end)
@@ -115,20 +118,14 @@ def run(
         job=job, start=start, end=end, urls=(source_url, target_url), tables=tables, slices=slices,
         null_time_rows=missing, stop=stop, notify=notify,
     )  # fmt: skip
-    if spark is not None or not slices:
-        return interval.run(spark)
-    session = _start_spark(job, interval.check)
-    try:
-        return interval.run(session)
-    finally:
-        end_context(session)
+    return interval.run(spark, span) if slices else interval.empty()
 
 
 def _span(job: Job, tables: Tables, start: datetime, end: datetime) -> Walls:
     return walls(start, end, "UTC" if tables.time.source.data_type == "timestamp" else job.time_zone)
 
 
-def _pause(stop: threading.Event, seconds: float) -> None:
+def _sleep(stop: threading.Event, seconds: float) -> None:
     if stop.wait(seconds):
         raise Interrupted("Interrupted; nothing was written.")
 
@@ -193,12 +190,32 @@ class _Interval:
     stop: threading.Event
     notify: Callable[[str], None]
     counts: Counts = field(default_factory=Counts)
+    place: Place = field(init=False)
 
-    def run(self, spark: Any) -> Result:
-        self._report("copying", len(self.slices))
-        copied = run_slices(spark, self._task("copy"), self.slices, self.job.parallelism, self.check)
-        self.counts = sum((answer.found.counts for answer in copied), Counts())
-        return self._result(self._compare(spark))
+    def empty(self) -> Result:
+        return self._result(Found())
+
+    def run(self, spark: Any, span: Walls) -> Result:
+        """In a place of its own, with the session that is given or one that is ended here."""
+        pause, notify = functools.partial(_sleep, self.stop), lambda text: self.notify(f"{self.job.name}: {text}")
+        with placed(self.urls[1], self.tables, span, pause, notify) as self.place:
+            if spark is not None:
+                return self._work(spark)
+            session = _start_spark(self.job, self.check)
+            try:
+                return self._work(session)
+            finally:
+                end_context(session)
+
+    def _work(self, spark: Any) -> Result:
+        try:
+            self._report("copying", len(self.slices))
+            copied = run_slices(spark, self._task("copy"), self.slices, self.job.parallelism, self.check)
+            self.counts = sum((answer.found.counts for answer in copied), Counts())
+            return self._result(self._compare(spark))
+        except VReplicationError as error:
+            error.cure = f"{error.cure} {_UNCOMPARED}".strip()
+            raise
 
     def _compare(self, spark: Any) -> Found:
         """Compare, and repair, the slices that may differ until none does."""
@@ -232,11 +249,13 @@ class _Interval:
             act=act,
             is_mirror=self.job.mirror,
             batch_rows=self.job.batch_rows,
+            fence=self.place.next_step(),
         )
 
     def check(self) -> None:
         if self.stop.is_set():
-            raise Interrupted("Interrupted; run the same command again, what is there already is left as it is.")
+            raise Interrupted("Interrupted.", cure="Run the same command again.")
+        self.place.check()
 
     def _result(self, found: Found) -> Result:
         return Result(

@@ -1,8 +1,9 @@
 """The slices of a backfill on Spark: so many tasks at a time as the job says, on any master.
 
 What must stay true: the connections' URLs, which hold passwords, travel inside the task's closure and in no Spark
-property; an error of ours comes out as that very error; a slice is one transaction, and one that lost its connection or
-a lock is done again whole, which is harmless; when `run_slices` returns or raises, its jobs have been told to stop.
+property; an error of ours comes out as that very error; a slice is one transaction, which is
+committed only while its run has its place, and one that lost its connection or a lock is done again whole, which is
+harmless; when `run_slices` returns or raises, its jobs have been told to stop.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any, Literal
 
 from vreplication.backfill.compare import Comparer, Found
 from vreplication.backfill.conflict import Conflicts
+from vreplication.backfill.places import Fence, PlaceLost
 from vreplication.backfill.rows import read_row, row_sql
 from vreplication.backfill.slices import Slice, source_from
 from vreplication.backfill.tables import Tables
@@ -51,6 +53,7 @@ class Task:
     act: Literal["copy", "compare"]
     is_mirror: bool
     batch_rows: int
+    fence: Fence
 
     def __call__(self, slices: Sequence[Slice]) -> list[Answer]:
         answers: list[Answer] = []
@@ -66,7 +69,7 @@ class Task:
                 return Answer(slice=part, found=self._do(part))
             except (Transient, Ambiguous) as error:
                 is_lock = isinstance(error, LockWait)
-                if attempt >= (_LOCK_ATTEMPTS if is_lock else _ATTEMPTS):
+                if isinstance(error, PlaceLost) or attempt >= (_LOCK_ATTEMPTS if is_lock else _ATTEMPTS):
                     return Answer(slice=part, found=Found(), error=error)
                 # Not all at once again: two slices may have been in each other's way.
                 time.sleep(random.uniform(0.5, 1) * (0.05 * 2**attempt if is_lock else 0.2 * attempt))
@@ -77,7 +80,9 @@ class Task:
     def _do(self, part: Slice) -> Found:
         """A slice is one transaction of the target: whatever ends it takes back all of it."""
         with _open(self.source) as source, _open(self.target) as target, target.transaction():
-            return self._copy(source, target, part) if self.act == "copy" else self._compare(source, target, part)
+            found = self._copy(source, target, part) if self.act == "copy" else self._compare(source, target, part)
+            self.fence.check(target)
+            return found
 
     def _compare(self, source: Session, target: Session, part: Slice) -> Found:
         return Comparer(
