@@ -14,6 +14,7 @@ from sandbox import binaries
 from sandbox.databases import Database, create_database
 from sandbox.servers import RunningServer
 from tests.support.private_server import private_server
+from vreplication.errors import Refused
 from vreplication.mysql.quoting import ident
 
 pytestmark = pytest.mark.either
@@ -137,3 +138,40 @@ def test_a_comparison_alone_sees_a_difference(database: Database, other: Databas
                 other.admin.execute_raw(f"UPDATE t SET {ident(name)}={texts[1]} WHERE id=0")
                 assert comparer.run().differing == 1, name
                 assert comparer.run().differing == 0, name
+
+
+GENERATED = "CREATE TABLE {} (id INT PRIMARY KEY, at DATETIME, v INT, g %s)"
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "sentence"),
+    [
+        ("INT", "INT AS (v+1) STORED", r"Column g is generated as .*v.* on the target and an ordinary column"),
+        ("INT AS (v+2)", "INT AS (v+1) STORED", r"Column g is generated as .*1.* on the target and as .*2.* on the"),
+        ("DECIMAL(9,4) AS (v/3)", "DECIMAL(9,2) AS (v/3)", r"Column g is decimal\(9,4\) on the source and decimal"),
+    ],
+)  # fmt: skip
+def test_what_the_target_computes_in_its_own_way_is_refused(
+    database: Database, ours: str, theirs: str, sentence: str
+) -> None:
+    """Its values would be others than the source's, and are in no comparison."""
+    with closing(Case(source=database, target=database, create=GENERATED % ours)) as case:
+        database.admin.execute_raw("DROP TABLE t")
+        database.admin.execute_raw((GENERATED % theirs).format("t"))
+        with pytest.raises(Refused, match=sentence):
+            case.run()
+        assert case.rows() == []
+
+
+@pytest.mark.parametrize("ours", ["INT AS (v+1) VIRTUAL", "INT AS (v+1) STORED"])
+def test_what_is_generated_alike_is_taken(database: Database, other: Database, ours: str) -> None:
+    """Between two flavors, too, which write the expression in two ways."""
+    for target in (database, other):
+        with closing(Case(source=database, target=target, create=GENERATED % ours)) as case:
+            if target is database:
+                target.admin.execute_raw("ALTER TABLE t DROP g, ADD g BIGINT AS (v+1) STORED")
+            case.write("INSERT INTO s (id,at,v) VALUES (1,'2026-03-01',4)")
+            assert case.run().inserted == 1
+            assert case.rows(columns="g") == [(5,)]
+            for table, where in (("s", database), ("t", target)):
+                where.admin.execute_raw(f"DROP TABLE {table}")

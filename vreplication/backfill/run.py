@@ -22,7 +22,15 @@ from vreplication.backfill.places import Place, placed
 from vreplication.backfill.settle import Waiter
 from vreplication.backfill.slices import Slice, cut, source_from
 from vreplication.backfill.spark_job import Task, run_slices
-from vreplication.backfill.tables import Tables, check_zone, pair_tables, read_table, soft_pairs, time_index
+from vreplication.backfill.tables import (
+    Tables,
+    check_generated,
+    check_zone,
+    pair_tables,
+    read_table,
+    soft_pairs,
+    time_index,
+)
 from vreplication.backfill.upsert import Counts
 from vreplication.clock import check_for
 from vreplication.errors import Interrupted, Refused, Terminal, VReplicationError
@@ -151,6 +159,7 @@ def check(job: Job, source: Session, target: Session) -> Tables:
     if is_same_table and _identity(servers[0]) == _identity(servers[1]):
         raise Refused("Source and target are the same table.", cure="Name another target_table or connection.")
     mapping = pair_tables(ours, theirs, job.time_column)
+    check_generated(ours, theirs, servers)
     check_zone(theirs, servers[1])
     time_pair = next(p for p in mapping.pairs if p.source.name.lower() == job.time_column.lower())
     return Tables(

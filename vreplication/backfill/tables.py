@@ -1,7 +1,8 @@
 """The two tables of a job: which column goes where, by which key rows are told apart, and what is refused.
 
 What must stay true: nothing is written when anything here refuses; each column of the source reaches the column of the
-same name, and its value travels as a literal, unconverted; the key is the primary key on both sides.
+same name, and its value travels as a literal, unconverted; a column that
+the target generates is generated alike on the source; the key is the primary key on both sides.
 """
 
 from __future__ import annotations
@@ -188,6 +189,29 @@ def _is_rounded(source: Column, target: Column) -> bool:
     if target.data_type in APPROXIMATE:
         return source.data_type not in APPROXIMATE or (source.data_type, target.data_type) == ("double", "float")
     return target.data_type in TEMPORALS and target.fraction < source.fraction
+
+
+def check_generated(source: Table, target: Table, servers: tuple[Server, Server]) -> None:
+    """Raises Refused where the target computes what the source stores, or computes it in another way."""
+    is_foreign = servers[0].flavor != servers[1].flavor
+    for column in target.columns:
+        if not column.generated or not source.has_column(column.name):
+            continue
+        origin = source.column(column.name)
+        # Two flavors do not write an expression alike.
+        if not origin.generated or not (is_foreign or origin.expression == column.expression):
+            raise _computed(origin, column)
+        # What is written would be an error there, and what is computed is rounded without a word.
+        if origin.scale != column.scale or not _is_taken_as_it_is(origin, column):
+            raise _differ(origin, column)
+
+
+def _computed(source: Column, target: Column) -> Refused:
+    there = f"as {source.expression}" if source.generated else "an ordinary column"
+    return Refused(
+        f"Column {target.name} is generated as {target.expression} on the target and {there} on the source.",
+        cure="A backfill cannot write it: make it an ordinary column on the target, or generated alike on both sides.",
+    )
 
 
 def check_zone(target: Table, server: Server) -> None:
