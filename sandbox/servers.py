@@ -43,6 +43,8 @@ _FLAVOR_DEFAULTS: dict[str, dict[str, object]] = {
     "mariadb": {"binlog-format": "ROW"},
     "mysql": {"mysqlx": "OFF", "secure-file-priv": ""},
 }
+OPTIONS_VARIABLE = "VREPLICATION_{}_OPTIONS"
+"""More of the server's options, unless whoever starts it says otherwise: `gtid-mode=ON enforce-gtid-consistency=ON`."""
 _processes: dict[int, subprocess.Popen[bytes]] = {}
 
 
@@ -210,7 +212,9 @@ def _root_account(password: str) -> str:
 def _arguments(server: RunningServer) -> list[str]:
     folder = server._home
     places = {"datadir": folder / "data", "tmpdir": folder / "tmp", "log-error": server.error_log}
-    wanted = {**_DEFAULTS, **_FLAVOR_DEFAULTS[server.flavor], **places, "port": server.port}
+    more = os.environ.get(OPTIONS_VARIABLE.format(server.flavor.upper()), "").split()
+    asked = {name: value for name, _, value in (word.partition("=") for word in more)}
+    wanted = {**_DEFAULTS, **_FLAVOR_DEFAULTS[server.flavor], **places, "port": server.port, **asked}
     given = {name.replace("_", "-"): value for name, value in server.options}
     return [*binaries.as_root(), *(_argument(*item) for item in {**wanted, **given}.items() if item[1] is not None)]
 

@@ -19,7 +19,7 @@ from sandbox.databases import Database, create_database
 from sandbox.servers import RunningServer
 from tests.support import in_memory
 from tests.support.flow import wait_until
-from tests.support.private_server import private_server
+from tests.support.private_server import forget_logs, private_server
 from tests.support.tailing import changes, groups, here, open_tailer, watch
 from vreplication.binlog import gtids, position
 from vreplication.binlog.events import Group, Heartbeat, Position
@@ -127,7 +127,7 @@ def alone(request: pytest.FixtureRequest) -> Iterator[Log]:
 
 
 def reset(log: Log) -> None:
-    log.run("RESET MASTER" if log.database.server.is_mariadb else "RESET BINARY LOGS AND GTIDS")
+    log.run(forget_logs(log.database.server.flavor))
 
 
 # Where it is the place.

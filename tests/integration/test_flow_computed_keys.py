@@ -7,6 +7,7 @@ import pytest
 
 from sandbox.databases import Database
 from tests.support.flow import begin, wait_until
+from tests.support.private_server import is_older
 from vreplication.mysql.session import connect
 from vreplication.state import gate
 from vreplication.verify import since
@@ -96,6 +97,8 @@ def test_rows_that_are_one_by_our_settings_alone(
 )
 def test_a_day_of_zero_under_such_a_key_ends_it(database: Database, monkeypatch: pytest.MonkeyPatch, key: str) -> None:
     """By the application's mode both rows' keys are NULL; days that there are go on as ever."""
+    if not database.server.is_mariadb and is_older("mysql", (9, 0)):
+        pytest.skip("its keys hold the day of zero, whatever the mode")
     monkeypatch.setattr(since, "_SAMPLES", 0)
     with connect(database.app_url) as app:
         app.execute_raw("SET SESSION sql_mode='NO_ZERO_DATE'")

@@ -79,6 +79,12 @@ def any_definer(flavor: str) -> str:
     return "SET_USER_ID" if is_older("mysql", (8, 2)) else "SET_ANY_DEFINER"
 
 
+def forget_logs(flavor: str) -> str:
+    """The statement that removes all binary logs, and forgets the GTIDs."""
+    is_new = flavor == "mysql" and not is_older("mysql", (8, 2))
+    return "RESET BINARY LOGS AND GTIDS" if is_new else "RESET MASTER"
+
+
 def missing(reason: str) -> NoReturn:
     if os.environ.get("CI"):
         pytest.fail(f"{reason}; in CI that is a failure", pytrace=False)

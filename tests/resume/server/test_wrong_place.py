@@ -16,6 +16,7 @@ from sandbox.databases import Database
 from sandbox.servers import RunningServer
 from tests.support import run_ddl
 from tests.support.flow import Ended, Run, call, paused_at
+from tests.support.private_server import forget_logs
 from vreplication import names
 from vreplication.binlog.events import Position
 from vreplication.engine import log_kept
@@ -67,7 +68,7 @@ def cloned(database: Database, folder: Path) -> RunningServer:
     server.restart()
     clone = dataclasses.replace(server, folder=folder, port=port).restart()
     with clone.admin() as session:
-        session.execute_raw("RESET MASTER" if clone.is_mariadb else "RESET BINARY LOGS AND GTIDS")
+        session.execute_raw(forget_logs(clone.flavor))
     return clone
 
 
