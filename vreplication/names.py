@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from vreplication.errors import Refused
 
 MAX_NAME = 64
+_NUMBER = re.compile(r"[0-9]+")
 _WORKFLOW = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,47}")
 # Tried in turn where a long name is cut: the first that sorts after what it replaces is taken.
 _HIGH = ("~", "\uff5e")
@@ -188,6 +189,12 @@ def way_back(workflow: str) -> str:
 def whose_way_back(workflow: str) -> str:
     """The workflow that this one can revert, by its id; '' where it is no way back."""
     return workflow.removesuffix(".revert") if workflow.endswith(".revert") else ""
+
+
+def split_stream(stream: str) -> tuple[str, int]:
+    """The workflow and the number of a stream of tables that move: the first is called as the workflow."""
+    workflow, dot, number = stream.rpartition(".s")
+    return (workflow, int(number)) if workflow and dot and _NUMBER.fullmatch(number) else (stream, 1)
 
 
 def _digest(text: str) -> str:

@@ -6,13 +6,14 @@ he must not be stopped any more.
 
 from __future__ import annotations
 
+from vreplication import names
 from vreplication.binlog import position
 from vreplication.binlog.events import Position
 from vreplication.changes.matcher import Held
 from vreplication.engine import spool
 from vreplication.errors import VReplicationError
 from vreplication.mysql.session import Session
-from vreplication.state import checkpoint
+from vreplication.state import checkpoint, moves
 from vreplication.state.workflows import WorkflowRow
 
 _HOUR, _DAY = 3_600, 86_400
@@ -38,8 +39,18 @@ def gone(home: Session, row: WorkflowRow, *, source: Session | None = None, stre
 def begin(session: Session, row: WorkflowRow, stream: str = "") -> Position | None:
     """Where a restart goes on; None before the stream has begun."""
     saved = checkpoint.load(session, stream or row.id)
-    place = saved.position if saved else row.start_position if stream in ("", row.id) else None
+    place = saved.position if saved else _start(session, row, stream)
     return Position.parse(place) if place else None
+
+
+def _start(session: Session, row: WorkflowRow, stream: str) -> str | None:
+    """Where the stream begins; of a later one of tables that move, where the switch before it was decided."""
+    if stream in ("", row.id):
+        return row.start_position
+    if (move := moves.find(session, row.id)) is None:
+        return None
+    is_forward = names.split_stream(stream)[1] % 2 == 1
+    return move.forward_start if is_forward else move.back_start
 
 
 def unread(session: Session, row: WorkflowRow, stream: str = "") -> list[Held]:

@@ -77,23 +77,30 @@ def claimed(session: Session) -> frozenset[tuple[str, str]]:
 
 
 def without_workflow(session: Session, minutes: int) -> list[str]:
-    """Ids that have a lease, taken more than so many minutes ago, and no workflow."""
+    """Ids that have a lease, taken more than so many minutes ago, and no workflow, nor are a stream of one."""
     found = session.rows(
         f"SELECT workflow, MAX(taken_at) FROM {SIDECAR}.lease "
         f"WHERE workflow NOT IN (SELECT id FROM {SIDECAR}.workflow) "
         "GROUP BY workflow HAVING MAX(taken_at) < NOW(6) - INTERVAL %s MINUTE ORDER BY workflow",
         (minutes,),
     )
-    return [str(workflow) for workflow, _ in found]
+    return [str(workflow) for workflow, _ in found if not _is_of_a_living(session, str(workflow))]
+
+
+def _is_of_a_living(session: Session, stream: str) -> bool:
+    """Later streams of tables that move have leases of their own and no row: there is the place of the way back."""
+    workflow, _ = names.split_stream(stream)
+    row = workflows.find(session, workflow) if workflow != stream else None
+    return row is not None and row.phase not in OVER
 
 
 def forget(session: Session, workflow: str) -> bool:
-    """Remove all rows of an id without a workflow. False: there is a workflow after all."""
+    """Remove all rows of an id without a workflow. False: there is a workflow after all, or it is a stream of one."""
     with session.transaction():
         # A preparation takes the lease before it writes the row: one that begins now waits here, or we find its row
         # below.
         session.rows(f"SELECT role FROM {SIDECAR}.lease WHERE workflow=%s FOR UPDATE", (workflow,))
-        if workflows.find(session, workflow) is not None:
+        if workflows.find(session, workflow) is not None or _is_of_a_living(session, workflow):
             return False
         for table in (*sidecar.OF_A_WORKFLOW, *sidecar.REMEMBERED):
             rows.remove(session, table, workflow=workflow)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from vreplication import names
 from vreplication.errors import Refused
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
@@ -102,5 +103,4 @@ def leaving(session: Session) -> tuple[str, ...]:
 
 
 def _workflow_of(stream: str) -> str:
-    workflow, dot, number = stream.rpartition(".s")
-    return workflow if dot and number.isdecimal() else stream
+    return names.split_stream(stream)[0]
