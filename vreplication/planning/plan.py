@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from vreplication.errors import Refused
 from vreplication.mysql.server import Server, inspect
@@ -47,6 +48,8 @@ class Plan:
     log_bytes: int
     names: tuple[str, str, str, str]
     """(schema, table, its new table, what it is called afterwards)"""
+    begun_at: datetime | None = None
+    """`created_at` of the row that was written for it."""
 
     @property
     def refusals(self) -> tuple[Check, ...]:

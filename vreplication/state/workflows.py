@@ -15,7 +15,7 @@ from typing import Any
 from sqlalchemy import select
 
 from vreplication import about, names
-from vreplication.errors import Refused, Terminal
+from vreplication.errors import LeaseHeld, Refused, Terminal
 from vreplication.masking import mask
 from vreplication.mysql.session import Session
 from vreplication.phases import ENDED, OVER, Phase, check_move
@@ -133,8 +133,8 @@ def _row(found: dict[str, Any]) -> WorkflowRow:
     )
 
 
-def create(session: Session, row: WorkflowRow) -> None:
-    """Insert a workflow. Raises mysql.session.SqlError (1062) when the id is taken."""
+def create(session: Session, row: WorkflowRow) -> datetime:
+    """Insert a workflow; returns its `created_at`. Raises mysql.session.SqlError (1062) when the id is taken."""
     values: dict[str, Any] = {
         "id": row.id,
         "kind": row.kind,
@@ -160,6 +160,8 @@ def create(session: Session, row: WorkflowRow) -> None:
     with session.transaction():
         rows.add(session, _t, **values)
         rows.add(session, _tables, workflow=row.id, number=_FIRST, **of_table)
+        created_at: datetime = session.value(f"SELECT created_at FROM {SIDECAR}.workflow WHERE id=%s", (row.id,))
+        return created_at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,6 +184,13 @@ class TableRow:
     def id(self, stream: str) -> str:
         """Under which a stream keeps this table's ledger and key tables."""
         return f"{stream}.{self.number + 1}"
+
+
+def check_is_ours(row: WorkflowRow, created_at: datetime | None) -> None:
+    """Raises LeaseHeld where the row is not the one that we wrote at that time, before the lease was ours."""
+    # Without the lease nothing holds another process, which takes a row that is not prepared for a dead one's.
+    if row.created_at != created_at:
+        raise LeaseHeld(f"Workflow {row.id} was begun anew by another process meanwhile.", cure="Try again.")
 
 
 def add_table(session: Session, workflow: str, table: TableRow) -> None:

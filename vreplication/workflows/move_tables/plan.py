@@ -7,6 +7,7 @@ refusal is not run, and only then may a table of it lack its definition or its m
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from vreplication import names
 from vreplication.errors import Refused, VReplicationError
@@ -43,6 +44,8 @@ class MovePlan:
     estimated_rows: int
     copy_bytes: int
     log_bytes: int
+    begun_at: datetime | None = None
+    """`created_at` of the row that was written for it."""
 
     @property
     def refusals(self) -> tuple[Check, ...]:

@@ -42,12 +42,12 @@ _COUNTED_ROWS = 200_000
 """Tables estimated smaller than this are counted, so that progress has an exact total."""
 
 
-def create(source: Session, home: Session, plan: MovePlan, workflow: str, by: str = "") -> None:
-    """Install the sidecar and write the workflow's rows."""
+def create(source: Session, home: Session, plan: MovePlan, workflow: str, by: str = "") -> MovePlan:
+    """Install the sidecar and write the workflow's rows. Returns the plan with their time."""
     names.check_workflow(f"{stream_id(workflow, 98)}.{len(plan.tables)}")
     layout.install(home)
     first, *others = [_table_row(number, moved, workflow) for number, moved in enumerate(plan.tables)]
-    workflows.create(home, _workflow_row(plan, workflow, first))
+    begun_at = workflows.create(home, _workflow_row(plan, workflow, first))
     for table in others:
         workflows.add_table(home, workflow, table)
     move = Move(
@@ -69,6 +69,7 @@ def create(source: Session, home: Session, plan: MovePlan, workflow: str, by: st
     moves.create(home, move)
     if by:
         journal.write(home, workflow, "triggered", actor=by)
+    return replace(plan, begun_at=begun_at)
 
 
 def place_of(url: SourceUrl) -> str:

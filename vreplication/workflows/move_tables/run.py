@@ -96,8 +96,7 @@ def plan_or_resume(spec: MoveSpec, route: Route, by: str = "") -> MovePlan | Non
             return None
         plan = checked_plan(ends, spec, route)
         reach("workflow.planned")
-        prepare.create(ends.source, ends.home, plan, workflow, by)
-        return plan
+        return prepare.create(ends.source, ends.home, plan, workflow, by)
 
 
 def checked_plan(ends: Ends, spec: MoveSpec, route: Route) -> MovePlan:
@@ -151,8 +150,18 @@ def begin(work: Work) -> None:
 
 
 def _prepare(work: Work) -> None:
-    if work.plan is not None:
+    if work.plan is not None and not _is_prepared(work):
         prepare.prepare(work.driver, work.plan)
+
+
+def _is_prepared(work: Work) -> bool:
+    """By another process, between our plan and our lease: to make its tables anew would take them away from it."""
+    home, workflow = work.driver.session, work.driver.workflow
+    row = workflows.load(home, workflow)
+    is_prepared = prepare.is_done(workflows.tables(home, workflow)) and row.phase not in OVER
+    if not is_prepared and work.plan is not None:
+        workflows.check_is_ours(row, work.plan.begun_at)
+    return is_prepared
 
 
 def _replicate(work: Work) -> None:

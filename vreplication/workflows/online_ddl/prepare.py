@@ -56,8 +56,11 @@ _COUNTED_ROWS = 200_000
 """Tables estimated smaller than this are counted, so that progress has an exact total."""
 
 
-def create(session: Session, plan: Plan, workflow: str, asked: OperatorRequests, by: str = "") -> None:
-    """Install the sidecar and write the workflow's row, with what was asked of it under this id before."""
+def create(session: Session, plan: Plan, workflow: str, asked: OperatorRequests, by: str = "") -> Plan:
+    """Install the sidecar and write the workflow's row, with what was asked of it under this id before.
+
+    Returns the plan with that row's time.
+    """
     layout.install(session)
     table = plan.source
     row = WorkflowRow(
@@ -82,7 +85,7 @@ def create(session: Session, plan: Plan, workflow: str, asked: OperatorRequests,
         is_cut=False,
         rows_total=None,
     )
-    workflows.create(session, row)
+    begun_at = workflows.create(session, row)
     operator_requests.write(session, workflow, asked)
     if by:
         journal.write(session, workflow, "triggered", actor=by)
@@ -96,6 +99,7 @@ def create(session: Session, plan: Plan, workflow: str, asked: OperatorRequests,
             f"Workflow {others[0]} is under way on {table.schema}.{table.name}.",
             cure=f"Watch it with `vreplication status {others[0]}`, or cancel it first.",
         )
+    return replace(plan, begun_at=begun_at)
 
 
 def prepare(driver: Driver, plan: Plan) -> None:

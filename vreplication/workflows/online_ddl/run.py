@@ -22,7 +22,7 @@ from vreplication.errors import Interrupted, Refused, Terminal, VReplicationErro
 from vreplication.mysql.session import connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.pausepoints import reach
-from vreplication.phases import Phase
+from vreplication.phases import OVER, Phase
 from vreplication.planning import strategy
 from vreplication.planning.plan import Plan, make_plan
 from vreplication.planning.spec import Spec
@@ -173,7 +173,7 @@ def plan_or_resume(
             raise Refused(" ".join(f"{r.sentence} {r.cure}".strip() for r in plan.refusals))
         reach("workflow.planned")
         _heed(stop, is_new)
-        prepare.create(session, plan, spec.workflow or "", asked, by)
+        plan = prepare.create(session, plan, spec.workflow or "", asked, by)
         # What was asked of several while this one was planned: nobody found a row to write it to.
         operator_requests.write(session, spec.workflow or "", asked_before())
         return plan
@@ -208,10 +208,19 @@ def flow(work: Work) -> None:
 
 
 def _prepare(work: Work) -> None:
-    if work.plan is not None and work.plan.strategy.is_in_place:
-        in_place.prepare(work.driver, work.plan)
-    elif work.plan is not None:
-        prepare.prepare(work.driver, work.plan)
+    if work.plan is None or _is_prepared(work):
+        return
+    act = in_place.prepare if work.plan.strategy.is_in_place else prepare.prepare
+    act(work.driver, work.plan)
+
+
+def _is_prepared(work: Work) -> bool:
+    """By another process, between our plan and our lease: to make its tables anew would take them away from it."""
+    row = workflows.load(work.driver.session, work.driver.workflow)
+    is_prepared = prepare.is_done(row) and row.phase not in OVER
+    if not is_prepared and work.plan is not None:
+        workflows.check_is_ours(row, work.plan.begun_at)
+    return is_prepared
 
 
 def _unless_in_place(act: Callable[[Work], None]) -> Callable[[Work], None]:
