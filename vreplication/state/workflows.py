@@ -276,14 +276,20 @@ def requests(session: Session, workflow: str | None = None) -> dict[str, Request
 
 
 def live_on_table(session: Session, schema: str, table: str) -> dict[str, str]:
-    """Phases of the workflows on this table that have neither completed nor been cancelled, by id."""
-    over = sorted(OVER)
-    query = (
+    """Phases of the workflows on this table that have neither completed nor been cancelled, by id.
+
+    Tables that move here may have another schema than on their source.
+    """
+    move = sidecar.move
+    living = (
         select(_t.c.id, _t.c.phase)
         .join_from(_t, _tables, _tables.c.workflow == _t.c.id)
-        .where(_tables.c.source_schema == schema, _tables.c.source_table == table, _t.c.phase.not_in(over))
+        .where(_tables.c.source_table == table, _t.c.phase.not_in(sorted(OVER)))
     )
-    return {r["id"]: r["phase"] for r in layout.look(session, lambda: fetch(session, query)) or ()}
+    moved = living.join(move, move.c.workflow == _t.c.id).where(move.c.target_schema == schema)
+    queries = (living.where(_tables.c.source_schema == schema), moved)
+    found = layout.look(session, lambda: [r for query in queries for r in fetch(session, query)])
+    return {r["id"]: r["phase"] for r in found or ()}
 
 
 def set_fields(session: Session, workflow: str, **fields: Any) -> None:
