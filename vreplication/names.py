@@ -17,6 +17,7 @@ from vreplication.errors import Refused
 
 MAX_NAME = 64
 _NUMBER = re.compile(r"[0-9]+")
+_PARTS = tuple(re.compile(rf"(.+)\.{part}") for part in (r"[0-9]+", r"s[0-9]+", r"s[0-9]+\.[0-9]+"))
 _WORKFLOW = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,47}")
 # Tried in turn where a long name is cut: the first that sorts after what it replaces is taken.
 _HIGH = ("~", "\uff5e")
@@ -195,6 +196,11 @@ def split_stream(stream: str) -> tuple[str, int]:
     """The workflow and the number of a stream of tables that move: the first is called as the workflow."""
     workflow, dot, number = stream.rpartition(".s")
     return (workflow, int(number)) if workflow and dot and _NUMBER.fullmatch(number) else (stream, 1)
+
+
+def wholes(part: str) -> list[str]:
+    """Ids of moves that would keep state of a table, a stream, or a stream's table under this id."""
+    return [found[1] for shape in _PARTS if (found := shape.fullmatch(part))]
 
 
 def _digest(text: str) -> str:

@@ -12,11 +12,14 @@ import pytest
 
 from sandbox.databases import Database, grant_statements
 from tests.support.pairs import FOLLOW, Pair
+from tests.support.rows import make_move, workflow_row
 from vreplication.mysql.quoting import ident
 from vreplication.mysql.server import inspect
 from vreplication.mysql.session import Session, connect
+from vreplication.phases import Phase
 from vreplication.planning import privileges
 from vreplication.planning.facts import Check, Verdict
+from vreplication.state import layout, workflows
 from vreplication.workflows.move_tables.explain import explain, plan_json
 from vreplication.workflows.move_tables.plan import MovePlan, make_move_plan
 from vreplication.workflows.move_tables.spec import make_move_spec
@@ -156,6 +159,20 @@ def test_all_that_refuses_is_told_at_once(pair: Pair, sessions: tuple[Session, S
     assert "foreign key" in refusal(made, "definition")
     assert all(stage.name and explained.sentence for stage, explained in made.stages)
     assert "Refused:" in explain(made)
+
+
+@pytest.mark.parametrize("pair", ["mariadb-mariadb", "mysql-mysql"], indirect=True)
+def test_an_id_with_parts_that_are_there(pair: Pair, sessions: tuple[Session, Session]) -> None:
+    """A move keeps its tables' state under its id with a number behind it."""
+    home = pair.target.admin
+    pair.source.admin.execute_raw("CREATE TABLE t (id INT PRIMARY KEY)")
+    layout.install(home)
+    for workflow in ("shop.1", "items.s2", "plain", "plain.a"):
+        workflows.create(home, workflow_row(workflow, phase=Phase.COMPLETE))
+    make_move(home, "parts", pair.target.name)
+    for workflow, word in (("shop", "shop.1"), ("items", "items.s2"), ("parts.1", "parts")):
+        assert word in refusal(plan(sessions, workflow=workflow), "workflow")
+    assert not plan(sessions, workflow="plain").refusals
 
 
 @ONE_WAY

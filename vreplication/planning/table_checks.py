@@ -27,7 +27,7 @@ from vreplication.schema.keys import or_nullable, usable_keys
 from vreplication.schema.model import Column, Key, Table, TableMapping
 from vreplication.schema.shadow import checks_of, new_names
 from vreplication.settings import SIDECAR
-from vreplication.state import workflows
+from vreplication.state import ids, workflows
 
 SYSTEM_SCHEMAS = ("mysql", "sys", "information_schema", "performance_schema", SIDECAR)
 # A literal, the current time, or nothing: what is the same in every row.
@@ -285,6 +285,11 @@ def names_free(facts: Facts) -> Check:
     return ok("names", f"{wanted[0]} is free.")
 
 
+def workflow_id(facts: Facts) -> Check:
+    why = ids.moving(facts.session, facts.spec.workflow or "")
+    return refuse("workflow", why, ids.CURE) if why else ok("workflow", "No other workflow keeps state under its id.")
+
+
 def other_workflow(facts: Facts) -> Check:
     found = workflows.live_on_table(facts.session, facts.source.schema, facts.source.name)
     # A workflow that falls back to a copy is planned once more, with its own row there.
@@ -382,12 +387,13 @@ _ALL: tuple[Callable[[Facts], Check], ...] = (
     optimizer_statistics,
     revert,
     names_free,
+    workflow_id,
     other_workflow,
 )
 
 
 _ON_TARGET = (engine, primary_key, duplicates, generated_columns, null_timestamps, revert, triggers)
-IN_PLACE: tuple[Callable[[Facts], Check], ...] = (ours, engine, other_workflow)
+IN_PLACE: tuple[Callable[[Facts], Check], ...] = (ours, engine, workflow_id, other_workflow)
 """Those that hold where the server alters the table itself: it keeps its foreign keys, triggers and all."""
 
 

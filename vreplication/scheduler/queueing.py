@@ -20,7 +20,7 @@ from vreplication.planning.fields import make_request
 from vreplication.planning.window import window_of
 from vreplication.scheduler import due
 from vreplication.scheduler.due import Scene
-from vreplication.state import journal, layout, queue
+from vreplication.state import ids, journal, layout, queue
 from vreplication.state.queue import Entry
 from vreplication.workflows.registry import KINDS, WorkflowKind, connection_param
 
@@ -124,6 +124,7 @@ def _check_free(session: Session, entry: Entry) -> None:
     if entry.workflow in queue.workflows_known(session):
         cure = f"`vreplication status {entry.workflow}` shows it; choose another id."
         raise Refused(f"There is a workflow {entry.workflow} on this server already.", cure=cure)
+    ids.check_free(session, entry.workflow, is_move=entry.kind != queue.ONLINE_DDL)
     if entry.after is not None and due.circle(queue.entries(session), entry.workflow, entry.after):
         raise Refused(f"after: {entry.workflow} and {entry.after} would wait for each other forever.")
 

@@ -27,7 +27,7 @@ from vreplication.mysql.server import identity_of, is_mariadb
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import ENDED, OVER, Phase
-from vreplication.state import feeds, journal, layout, lease, sidecar, workflows
+from vreplication.state import feeds, ids, journal, layout, lease, sidecar, workflows
 from vreplication.state.workflows import WorkflowRow
 from vreplication.workflows.changefeed import policies, replicas, roles
 from vreplication.workflows.changefeed.driver import FeedDriver, Paused
@@ -154,6 +154,7 @@ def create_or_resume(spec: FeedSpec, sources: Sequence[SourceUrl], password: str
         if row is not None:
             _check_sources(row, [session, *others], password)
             return _with_changes(session, row, resumed(session, row), spec)
+        ids.check_free(session, workflow)
         check(make_feed_plan([session, *others], spec, password))
         # On each source, though the state is on the first: its own heartbeat moves each log's time on while nobody
         # writes.

@@ -30,7 +30,7 @@ from vreplication.planning.stages import STAGES
 from vreplication.planning.strategy import ONLINE
 from vreplication.settings import SIGNAL_SECONDS, TABLE_SECONDS
 from vreplication.spark.session import Spark, SparkStart
-from vreplication.state import ledger, operator_requests, workflows
+from vreplication.state import ids, ledger, operator_requests, workflows
 from vreplication.state.operator_requests import OperatorRequests
 from vreplication.workflows.online_ddl import (
     cleaning,
@@ -106,7 +106,7 @@ def run(
         # before the first chunk.
         child = lent.child if lent else loaded_catch_up(url, workflow)
         asked, is_together = (lent.asked, lent.company is not None) if lent else (OperatorRequests, False)
-        plan = plan_or_resume(spec, url, stop, asked, is_together=is_together, by=by)
+        plan = plan_or_resume(spec, url, stop, asked, is_together=is_together, is_member=lent is not None, by=by)
         driver = Driver(url, workflow, stop, notify, child)
         if lent and lent.company:
             driver.check_others = lent.company.check
@@ -150,12 +150,13 @@ def plan_or_resume(
     asked_before: Callable[[], OperatorRequests] = OperatorRequests,
     *,
     is_together: bool = False,
+    is_member: bool = False,
     by: str = "",
 ) -> Plan | None:
     """A plan that passed, its workflow row written; None when the workflow exists and goes on.
 
     asked_before: what was asked of a workflow that does not exist yet. is_together: those that are switched in one with
-    it go on as well.
+    it go on as well. is_member: of a group, whose run calls this.
 
     Raises Refused, or Interrupted: then nothing was made. One that begins again keeps what was asked of it: it is
     written first, and `prepare` heeds the interrupt.
@@ -167,6 +168,8 @@ def plan_or_resume(
         if asked is None:
             return None
         is_new = found is None
+        if is_new and not is_member:
+            ids.check_free(session, spec.workflow or "")
         _heed(stop, is_new)
         plan = make_plan(session, spec)
         if plan.refusals:
