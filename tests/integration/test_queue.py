@@ -248,6 +248,23 @@ def test_a_start_is_waited_for_five_minutes(session: Session) -> None:
     assert "Its run one failed" in str(failed.reason)
 
 
+def test_one_whose_run_does_not_begin_it_is_removed(command: Any, session: Session) -> None:
+    """Its run may have been marked as success: nothing else would end the entry, and its table was held for ever."""
+    submit(session, "one", table="orders")
+    submit(session, "two", table="orders")
+    assert claim(session) == ["one"]
+    code, _, words = command("queue", "--remove", "one")
+    assert (code, "after 5 minutes" in words) == (2, True)
+    age(session, one=6)
+    assert claim(session, by="s2", look_up=lambda _: "ended") == []
+    assert command("queue", "--remove", "one")[0] == 0
+    assert claim(session, by="s3") == ["two"]
+    begin(session, "two", table="orders")
+    age(session, two=6)
+    code, _, words = command("queue", "--remove", "two")
+    assert (code, "`vreplication cancel two` ends it" in words) == (2, True)
+
+
 def test_a_failed_predecessor_holds_its_successors_only(session: Session) -> None:
     begin(session, "first")
     for workflow, after in (("second", "first"), ("third", "second"), ("else", None)):

@@ -206,6 +206,10 @@ def test_a_start_that_came_to_nothing() -> None:
         (old, due.ABSENT, queue.QUEUED),
         (old, due.RUNNING, ""),
         (old, "ended", ""),
+        (young, due.ELSEWHERE, queue.FAILED),
+        (entry("a"), due.ELSEWHERE, queue.FAILED),
+        (entry("a"), due.RUN_FAILED, ""),
+        (entry("a", state=queue.REMOVED), due.ELSEWHERE, ""),
     ):
         assert due.came_to_nothing(one, scene(one, a=run)) == result
         assert due.came_to_nothing(one, scene(one, of=(known("a", Phase.COPYING),), a=run)) == ""

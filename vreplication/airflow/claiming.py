@@ -7,6 +7,7 @@ waiting, and is said; a migration whose file was changed since it went in is not
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -67,9 +68,18 @@ def conf_of(entry: Entry, conn_id: str) -> dict[str, Any]:
 
 
 def look_after(
-    sources: Iterable[str], files: Files, *, concurrency: int, by: str, look_up: Callable[[Entry], str]
+    sources: Iterable[str],
+    files: Files,
+    *,
+    concurrency: int,
+    by: str,
+    look_up: Callable[[Entry], str],
+    conn_of_run: Callable[[Entry], str | None] = lambda _: None,
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """Claim what is due on every source: arguments of TriggerDagRunOperator, and what went wrong."""
+    """Claim what is due on every source: arguments of TriggerDagRunOperator, and what went wrong.
+
+    conn_of_run: for which connection the run of an entry's id was made; None: that is not known.
+    """
     runs: list[dict[str, Any]] = []
     problems = list(files.problems)
     named = sorted(sources)
@@ -78,12 +88,34 @@ def look_after(
             problems += [problem] if problem else []
             continue
         try:
-            found, wrong = _look_after_one(conn_id, url, frozenset(named), files, concurrency, by, look_up)
+            asked = functools.partial(_look_up, conn_id, url, look_up, conn_of_run)
+            found, wrong = _look_after_one(conn_id, url, frozenset(named), files, concurrency, by, asked)
         except VReplicationError as error:
             found, wrong = [], [f"Connection {conn_id!r}: {error}"]
         runs += [{"trigger_dag_id": e.kind, "trigger_run_id": e.workflow, "conf": conf_of(e, conn_id)} for e in found]
         problems += wrong
     return runs, problems
+
+
+def _look_up(
+    conn_id: str,
+    url: SourceUrl,
+    look_up: Callable[[Entry], str],
+    conn_of_run: Callable[[Entry], str | None],
+    entry: Entry,
+) -> str:
+    """An id is one workflow's on a server, and of all servers one run has it."""
+    found = look_up(entry)
+    of_run = conn_of_run(entry) if found != due.ABSENT else None
+    return due.ELSEWHERE if of_run and _is_elsewhere(of_run, conn_id, url) else found
+
+
+def _is_elsewhere(other: str, conn_id: str, url: SourceUrl) -> bool:
+    """Two connections may lead to one server."""
+    if other == conn_id:
+        return False
+    _, found, _ = find_source(other)
+    return found is None or (found.host, found.port, found.unix_socket) != (url.host, url.port, url.unix_socket)
 
 
 def standing(conn_ids: Iterable[str], concurrency: int) -> tuple[list[str], bool]:

@@ -20,9 +20,10 @@ from vreplication.airflow.claiming import find_source, look_after, standing
 from vreplication.airflow.migration_files import SOURCES, Files, read_files
 from vreplication.airflow.noting import SKIPPED, store_end
 from vreplication.airflow.queue_trigger import ASKED, QueueTrigger
-from vreplication.airflow.request import DEFAULT_CONNECTION
+from vreplication.airflow.request import DEFAULT_CONNECTION, default_connection
 from vreplication.scheduler.due import ABSENT, RUN_FAILED, RUNNING
 from vreplication.state.queue import Entry
+from vreplication.workflows.registry import KINDS, connection_param
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +57,20 @@ def run_state(task_instance: Any, entry: Entry) -> str:
     if count(_FAILED_RUNS):
         return RUN_FAILED
     return "ended" if count(None) else ABSENT
+
+
+def conn_of_run(entry: Entry) -> str | None:
+    """For which connection the run of this id was made; None: there is none, or Airflow does not say."""
+    from airflow.sdk.execution_time.comms import GetDagRun
+    from airflow.sdk.execution_time.task_runner import SUPERVISOR_COMMS
+
+    home = KINDS[entry.kind].home
+    try:
+        found: Any = SUPERVISOR_COMMS.send(GetDagRun(dag_id=entry.kind, run_id=entry.workflow))
+        return str((found.conf or {}).get(connection_param(home)) or default_connection(home))
+    except Exception as error:  # to look is no reason to start nothing
+        log.info("the conf of run %s could not be read: %s", entry.workflow, type(error).__name__)
+        return None
 
 
 def source_params() -> dict[str, Param]:
@@ -130,6 +145,7 @@ class ClaimDueOperator(BaseOperator):
             concurrency=int(context["params"]["concurrency"]),
             by=f"airflow {context['run_id']}",
             look_up=lambda entry: run_state(context["ti"], entry),
+            conn_of_run=conn_of_run,
         )
         for one in found:
             log.info("due: %s", one["trigger_run_id"])

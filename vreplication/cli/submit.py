@@ -139,7 +139,9 @@ def _submit(url: SourceUrl, given: Mapping[str, object], values: Mapping[str, ob
 def queue(
     source: options.SourceOption = None,
     source_file: options.SourceFileOption = None,
-    remove: Annotated[str | None, typer.Option("--remove", metavar="ID", help="Take this waiting one out.")] = None,
+    remove: Annotated[
+        str | None, typer.Option("--remove", metavar="ID", help="Take out one that waits, or is not begun by its run.")
+    ] = None,
     earlier: Annotated[str | None, typer.Option("--earlier", metavar="ID", help="Before the one above.")] = None,
     later: Annotated[str | None, typer.Option("--later", metavar="ID", help="Behind the one below.")] = None,
     first: Annotated[str | None, typer.Option("--first", metavar="ID", help="Before all that wait.")] = None,

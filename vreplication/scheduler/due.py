@@ -17,8 +17,9 @@ from vreplication.state import queue
 from vreplication.state.queue import Entry, Known
 
 WAITING, DUE, STARTED, DONE, FAILED, CANCELLED = "waiting", "due", "started", "done", "failed", "cancelled"
-RUNNING, RUN_FAILED, ABSENT = "running", "failed", "absent"
-"""What whoever runs started entries says of a run: queued or running; failed; there is none."""
+RUNNING, RUN_FAILED, ABSENT, ELSEWHERE = "running", "failed", "absent", "elsewhere"
+"""What whoever runs started entries says of a run: queued or running; failed; there is none; its name is another one's,
+for another server."""
 
 PATIENCE = timedelta(minutes=5)
 """A started workflow keeps its place this long without a living lease: before it begins, and between its stages."""
@@ -209,14 +210,23 @@ def choose(scene: Scene, concurrency: int, may_start: Callable[[Entry], bool] = 
 
 
 def came_to_nothing(entry: Entry, scene: Scene) -> str:
-    """What to do about a started entry without a workflow: fail it, put it back (its run was never made), or ''."""
-    if entry.state != queue.STARTED or entry.workflow in scene.known:
-        return ""
+    """What to do about an entry without a workflow: fail it, put it back (its run was never made), or ''."""
     run = scene.runs.get(entry.workflow)
+    is_known = entry.workflow in scene.known
+    if run == ELSEWHERE and not is_known and entry.state in (queue.QUEUED, queue.STARTED):
+        return queue.FAILED
+    if entry.state != queue.STARTED or is_known:
+        return ""
     if run == RUN_FAILED:
         return queue.FAILED
-    is_old = entry.started_at is None or scene.now - entry.started_at >= PATIENCE
-    return queue.QUEUED if run == ABSENT and is_old else ""
+    return queue.QUEUED if run == ABSENT and is_overdue(entry, scene) else ""
+
+
+def is_overdue(entry: Entry, scene: Scene) -> bool:
+    """Started a while ago, and its run has not begun the workflow."""
+    if entry.state != queue.STARTED or entry.workflow in scene.known:
+        return False
+    return entry.started_at is None or scene.now - entry.started_at >= PATIENCE
 
 
 def circle(entries: Iterable[Entry], workflow: str, after: str) -> bool:

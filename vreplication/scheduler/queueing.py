@@ -25,6 +25,7 @@ from vreplication.state.queue import Entry
 from vreplication.workflows.registry import KINDS, WorkflowKind, connection_param
 
 QUEUE_FIELDS = ("not_before", "after", "priority")
+_PATIENCE = f"{due.PATIENCE.total_seconds() / 60:.0f} minutes"
 _PLAIN = re.compile(r"[A-Za-z0-9_$]+")
 
 
@@ -130,7 +131,10 @@ def _check_free(session: Session, entry: Entry) -> None:
 
 
 def remove(session: Session, workflow: str, by: str) -> None:
-    """Take a waiting entry out; its id stays taken. Raises Refused when it does not wait."""
+    """Take out an entry that waits, or that was started and whose run does not begin it; its id stays taken.
+
+    Raises Refused where it goes on, or has ended.
+    """
     if not queue.is_there(session):
         raise _unknown(workflow)
     with session.transaction():
@@ -138,7 +142,7 @@ def remove(session: Session, workflow: str, by: str) -> None:
         entry = queue.find(session, workflow)
         if entry is None:
             raise _unknown(workflow)
-        _check_waits(entry, look(session))
+        _check_removable(entry, look(session))
         queue.remove(session, workflow, by)
         journal.write(session, workflow, "removed from the queue", actor=by)
 
@@ -175,10 +179,18 @@ def _unknown(workflow: str) -> Refused:
     return Refused(f"There is no {workflow!r} in the queue.", cure="`vreplication queue` lists what there is.")
 
 
+def _check_removable(entry: Entry, scene: Scene) -> None:
+    # Not before that: its run may begin at any moment, and would go on all the same.
+    if not due.is_overdue(entry, scene):
+        _check_waits(entry, scene)
+
+
 def _check_waits(entry: Entry, scene: Scene) -> None:
     state = due.standing(entry, scene).state
     if state not in (due.WAITING, due.DUE):
         cure = f"`vreplication cancel {entry.workflow}` ends it." if state == due.STARTED else ""
+        if cure and entry.workflow not in scene.known:
+            cure = f"Its run begins it in a moment; where it has not after {_PATIENCE}, it can be removed."
         raise Refused(f"Workflow {entry.workflow} does not wait any more: it is {state}.", cure=cure)
 
 
@@ -203,12 +215,14 @@ def claim(
 ) -> list[Entry]:
     """What the caller must start now; nobody else will be told to. Called again by the same `by`, the same again.
 
-    `look_up`: what the runs' own records say of one: RUNNING, RUN_FAILED, ABSENT or anything else.
+    `look_up`: what the runs' own records say of one: RUNNING, RUN_FAILED, ABSENT, ELSEWHERE or anything else.
     """
     if not queue.is_there(session):
         return []
     # Asked before the lock, for all who start or queue wait for it, and the answer may be Airflow's.
-    runs = {e.workflow: look_up(e) for e in _in_doubt(look(session))} if look_up else {}
+    scene = look(session)
+    asked = [*_in_doubt(scene), *due.choose(scene, concurrency, may_start)] if look_up else []
+    runs = {e.workflow: look_up(e) for e in asked} if look_up else {}
     with session.transaction():
         queue.lock(session)
         # Looked at anew: another may have started entries since.
@@ -234,13 +248,19 @@ def _settled(session: Session, scene: Scene, by: str) -> Scene:
     found = {e.workflow: due.came_to_nothing(e, scene) for e in scene.entries}
     for workflow, state in found.items():
         if state == queue.FAILED:
-            reason = f"Its run {workflow} failed before the workflow began; the run's log says why."
+            reason = _why_failed(workflow, scene)
             queue.fail(session, workflow, reason)
             journal.write(session, workflow, "refused", reason, actor=by)
         elif state == queue.QUEUED:
             queue.put_back(session, workflow)
     entries = tuple(replace(e, state=found[e.workflow] or e.state) for e in scene.entries)
     return replace(scene, entries=entries)
+
+
+def _why_failed(workflow: str, scene: Scene) -> str:
+    if scene.runs.get(workflow) == due.ELSEWHERE:
+        return f"There is a run {workflow} for another connection already: submit it again under another id."
+    return f"Its run {workflow} failed before the workflow began; the run's log says why."
 
 
 def _mine(scene: Scene, by: str) -> list[Entry]:
