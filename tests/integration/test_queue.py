@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from sandbox.databases import Database
-from tests.support.rows import make_feed, workflow_row
+from tests.support.rows import make_feed, make_move, workflow_row
 from vreplication import masking
 from vreplication.cli import main, options
 from vreplication.errors import Refused
@@ -366,3 +366,22 @@ def test_a_feed_that_runs_keeps_no_place_of_the_queue(session: Session) -> None:
     make_feed(session, "feed", "shop")
     assert lease.is_alive(session, "feed", lease.DRIVER)
     assert claim(session) == ["one"]
+
+
+def test_a_table_that_moves_here_is_had_by_its_move(session: Session) -> None:
+    """Whichever of its tables it is, and however its schema was called on the source."""
+    layout.install(session)
+    make_move(session, "move", session.url.database)
+    submit(session, "one", table="items")
+    assert claim(session) == []
+    assert listed(session) == {"one": "waiting"}
+    workflows.move(session, "move", Phase.CANCELLED)
+    assert claim(session) == ["one"]
+
+
+def test_a_feed_holds_no_move_of_all_tables(session: Session) -> None:
+    """It follows all tables, too, and has no end."""
+    given = {"kind": "move_tables", "all_tables": True, "source_conn_id": "old", "workflow": "move"}
+    queueing.submit(session, queueing.make_entry(session.url.database, given), "ann")
+    make_feed(session, "feed", session.url.database)
+    assert claim(session) == ["move"]

@@ -45,9 +45,9 @@ def test_what_was_moved_goes_where_it_was_moved_to(
         assert bool(changed) == (after != before)
 
 
-def known(workflow: str, phase: Phase, **more: object) -> Known:
-    made = Known(workflow=workflow, schema="shop", table=workflow, phase=phase, reason="why", seen_at=NOW)
-    return replace(made, **more)  # type: ignore[arg-type]
+def known(workflow: str, phase: Phase, *, table: str = "", other: str = "", seen_at: datetime = NOW) -> Known:
+    tables = frozenset(("shop", name) for name in {table or workflow, other or table or workflow})
+    return Known(workflow=workflow, tables=tables, phase=phase, reason="why", seen_at=seen_at)
 
 
 def scene(*entries: Entry, of: tuple[Known, ...] = (), held: tuple[str, ...] = (), **runs: str) -> Scene:
@@ -173,6 +173,17 @@ def test_a_table_is_had_by_one_workflow() -> None:
         at = scene(one, of=(known("x", phase, table="orders"),))
         assert state(one, at) == ("waiting", f"workflow x {words} on the same table")
     assert state(one, scene(one, of=(known("x", Phase.COMPLETE, table="orders"),)))[0] == "due"
+
+
+def test_every_table_of_a_move_counts() -> None:
+    move = entry("m", table="a", spec={"kind": "move_tables", "tables": ["a", "b"]}, number=1)
+    second, third = entry("b", table="B", number=2), entry("c", number=3)
+    at = scene(second, third, of=(known("x", Phase.COPYING, table="a", other="b"),))
+    assert state(second, at) == ("waiting", "workflow x is under way on the same table")
+    begun = replace(move, state=queue.STARTED, started_at=NOW)
+    assert state(second, scene(begun, second)) == ("waiting", "workflow m is under way on the same table")
+    assert due.choose(scene(move, second, third), 9) == [move, third]
+    assert due.choose(scene(replace(second, number=0), move, third), 9) == [replace(second, number=0), third]
 
 
 @pytest.mark.parametrize(

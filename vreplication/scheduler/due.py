@@ -126,7 +126,8 @@ def _state_of(workflow: str, scene: Scene) -> str | None:
 
 def _crowded(entry: Entry, scene: Scene) -> str:
     """One workflow at a time has a table; planning would refuse the second."""
-    found = _owners(scene).get(_place(entry))
+    owners = _owners(scene)
+    found = next((owners[table] for table in sorted(_tables(entry)) if table in owners), None)
     if found is None:
         return ""
     known = scene.known.get(found)
@@ -136,14 +137,14 @@ def _crowded(entry: Entry, scene: Scene) -> str:
 
 def _owners(scene: Scene) -> dict[tuple[str, str], str]:
     """Tables that workflows have, by what has not been cleared away and by what was just started."""
-    found = {_place(k): k.workflow for k in scene.known.values() if k.phase not in OVER}
-    begun = [e for e in scene.entries if e.state == queue.STARTED and e.workflow not in scene.known]
-    return found | {_place(e): e.workflow for e in begun}
+    having: list[Entry | Known] = [k for k in scene.known.values() if k.phase not in OVER]
+    having += [e for e in scene.entries if e.state == queue.STARTED and e.workflow not in scene.known]
+    return {table: each.workflow for each in having for table in _tables(each)}
 
 
-def _place(of: Entry | Known) -> tuple[str, str]:
+def _tables(of: Entry | Known) -> frozenset[tuple[str, str]]:
     """Servers differ in whether case counts in a table's name: holding one too many is harmless."""
-    return of.schema.casefold(), of.table.casefold()
+    return frozenset((schema.casefold(), table.casefold()) for schema, table in of.tables)
 
 
 def standings(scene: Scene) -> list[Standing]:
@@ -202,11 +203,14 @@ def has_ended(entry: Entry, scene: Scene) -> bool:
 def choose(scene: Scene, concurrency: int, may_start: Callable[[Entry], bool] = lambda _: True) -> list[Entry]:
     """What to start now: due, in order, no more than there are places, no two on one table."""
     free = concurrency - len(working(scene))
-    chosen: dict[tuple[str, str], Entry] = {}
+    chosen: list[Entry] = []
+    taken: set[tuple[str, str]] = set()
     for found in standings(scene):
-        if len(chosen) < free and found.state == DUE and may_start(found.entry):
-            chosen.setdefault(_place(found.entry), found.entry)
-    return list(chosen.values())
+        may_have = taken.isdisjoint(tables := _tables(found.entry))
+        if len(chosen) < free and found.state == DUE and may_have and may_start(found.entry):
+            chosen.append(found.entry)
+            taken |= tables
+    return chosen
 
 
 def came_to_nothing(entry: Entry, scene: Scene) -> str:

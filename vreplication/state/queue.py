@@ -63,14 +63,21 @@ class Entry:
     def kind(self) -> str:
         return str(self.spec.get(KIND, ONLINE_DDL))
 
+    @property
+    def tables(self) -> frozenset[tuple[str, str]]:
+        """Schema and name of all that it has; `*` of one that asks for all tables of its source."""
+        return frozenset((self.schema, str(name)) for name in (self.table, *(self.spec.get("tables") or ())))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What the queue needs to know of a workflow. `seen_at`: when its row was last written."""
+    """What the queue needs to know of a workflow. `seen_at`: when its row was last written.
+
+    tables: schema and name of all that it has, also where they move to; of a feed, which holds none, nothing.
+    """
 
     workflow: str
-    schema: str
-    table: str
+    tables: frozenset[tuple[str, str]]
     phase: Phase
     reason: str | None
     seen_at: datetime
@@ -190,16 +197,33 @@ def server_now(session: Session) -> datetime:
 def workflows_known(session: Session) -> dict[str, Known]:
     """Every workflow of this server by its id, without its request."""
     w, of = sidecar.workflow, sidecar.workflow_table
-    columns = (w.c.id, of.c.source_schema, of.c.source_table, w.c.phase, w.c.reason, w.c.updated_at)
-    query = select(*columns).join_from(w, of, (of.c.workflow == w.c.id) & (of.c.number == 0))
-    return {r["id"]: _known(r) for r in layout.look(session, lambda: fetch(session, query)) or ()}
+    columns = (w.c.id, w.c.kind, of.c.source_schema, of.c.source_table, w.c.phase, w.c.reason, w.c.updated_at)
+    query = select(*columns).join_from(w, of, of.c.workflow == w.c.id)
+    found = layout.look(session, lambda: fetch(session, query)) or ()
+    moved = _target_schemas(session) if found else {}
+    tables: dict[str, set[tuple[str, str]]] = {}
+    for r in found:
+        schemas = () if r["kind"] == _FEED else {r["source_schema"], moved.get(r["id"], r["source_schema"])}
+        tables.setdefault(r["id"], set()).update((schema, r["source_table"]) for schema in schemas)
+    return {r["id"]: _known(r, frozenset(tables[r["id"]])) for r in found}
 
 
-def _known(found: dict[str, Any]) -> Known:
+def _target_schemas(session: Session) -> dict[str, str]:
+    """Of tables that move here."""
+    try:
+        query = select(sidecar.move.c.workflow, sidecar.move.c.target_schema)
+        return {str(r["workflow"]): str(r["target_schema"]) for r in fetch(session, query)}
+    except SqlError as error:
+        if error.code != NO_SUCH_TABLE:
+            raise
+        # A sidecar of an earlier release, in which nothing moves.
+        return {}
+
+
+def _known(found: dict[str, Any], tables: frozenset[tuple[str, str]]) -> Known:
     return Known(
         workflow=found["id"],
-        schema=found["source_schema"],
-        table=found["source_table"],
+        tables=tables,
         phase=Phase(found["phase"]),
         reason=found["reason"],
         seen_at=found["updated_at"],
