@@ -69,3 +69,25 @@ def test_revert_does_not_switch_a_workflow_that_a_person_calls_so(database: Data
         assert gate.released_by(session, "w.revert") is None
     other.stop.set()
     other.result()
+
+
+@pytest.mark.parametrize(
+    ("began", "asked"),
+    [
+        ({"retired": "drop"}, {"revert_window": "24h"}),
+        ({"retired": "drop"}, {}),
+    ],
+)
+def test_it_goes_on_with_what_it_began_with_or_not_at_all(
+    database: Database, began: dict[str, str], asked: dict[str, str]
+) -> None:
+    make(database, "t")
+    first = begin(database, "t", "ADD COLUMN z INT", cutover="manual", **began)
+    wait_at_gate(database, first)
+    first.stop.set()
+    first.result()
+    again = begin(database, "t", "ADD COLUMN z INT", workflow=first.workflow, **asked).result()
+    assert (again.event, "retired drop" in (again.reason or "")) == ("refused", True), again
+    assert "z" not in str(database.admin.row("SHOW CREATE TABLE t"))
+    done = begin(database, "t", "ADD COLUMN z INT", workflow=first.workflow, **began).result()
+    assert done.event == "complete"

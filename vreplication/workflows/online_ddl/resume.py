@@ -17,13 +17,16 @@ from vreplication.errors import LeaseHeld, Refused
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import OVER, Phase
-from vreplication.planning.spec import Spec
+from vreplication.planning.spec import Spec, spec_of
 from vreplication.state import groups, layout, lease, markers, operator_requests, workflows
 from vreplication.state.operator_requests import OperatorRequests
 from vreplication.state.workflows import WorkflowRow
 from vreplication.workflows.online_ddl import ending, failover, fallback, prepare, switching
 
 log = logging.getLogger(__name__)
+
+_FOR_GOOD = ("on_duplicate", "retired", "revert_window")
+"""Fields of a Spec by which rows or the original stay or go."""
 
 
 def begin_again(
@@ -70,8 +73,22 @@ def check_same(session: Session, row: WorkflowRow, spec: Spec, *, is_together: b
             f"{row.spec.get('alter')!r}.",
             cure="Repeat its own arguments to go on with it, or give the new one another --workflow id.",
         )
+    if prepare.is_done(row):
+        _check_for_good(row, spec)
     if not (is_together or row.is_cut):
         check_alone(session, row)
+
+
+def _check_for_good(row: WorkflowRow, spec: Spec) -> None:
+    """Raises Refused where rows or the original would be lost that are asked for now: what it began with holds on."""
+    began = spec_of(row.spec)
+    differing = [name for name in _FOR_GOOD if getattr(began, name) != getattr(spec, name)]
+    if differing:
+        had = ", ".join(f"{name.replace('_', '-')} {getattr(began, name) or 'none'}" for name in differing)
+        raise Refused(
+            f"Workflow {row.id} was begun with other options, which hold on: {had}.",
+            cure=f"Repeat its own arguments or run `vreplication resume {row.id}` to go on with it.",
+        )
 
 
 def check_alone(session: Session, row: WorkflowRow) -> None:
