@@ -10,6 +10,7 @@ import pytest
 from sandbox.databases import Database
 from tests.support.flow import begin, paused_at, wait_reached
 from tests.support.oracle import wait_at_gate
+from tests.support.run_ddl import start, wait_gone
 from vreplication.errors import Refused
 from vreplication.mysql.session import connect
 from vreplication.state import gate
@@ -91,3 +92,20 @@ def test_it_goes_on_with_what_it_began_with_or_not_at_all(
     assert "z" not in str(database.admin.row("SHOW CREATE TABLE t"))
     done = begin(database, "t", "ADD COLUMN z INT", workflow=first.workflow, **began).result()
     assert done.event == "complete"
+
+
+def test_a_new_table_that_was_truncated_behind_the_switch_is_the_new_one_all_the_same(
+    database: Database, tmp_path: Path, pauses: Path
+) -> None:
+    """By the application, before anything could tell that the tables are switched: TRUNCATE makes it anew."""
+    make(database, "t")
+    words = ("online-ddl", "--table", "t", "--alter", "ADD COLUMN z INT", "--workflow", "w", "--yes", "--json")
+    with paused_at(pauses, "cutover.after_rename"):
+        command = start(database, tmp_path / "state", words)
+        wait_reached(pauses, "cutover.after_rename", command)
+        wait_gone(command.kill())
+    database.admin.execute_raw("TRUNCATE TABLE t")
+    database.admin.execute_raw("INSERT INTO t VALUES (5,5,5,5)")
+    ended = start(database, tmp_path / "state", words).finish()
+    assert (ended.code, ended.last["event"]) == (0, "complete"), ended
+    assert database.admin.rows(f"SELECT id FROM {ended.last['retired_table']} ORDER BY id") == [(1,), (2,)]

@@ -1,7 +1,7 @@
 """Has the cut-over happened? Told by table identity, whatever the connection that asked for it said.
 
 What must stay true: the answer comes from the two identities that were recorded when the tables were made; a table that
-is neither of them is an error, not a guess.
+is neither of them is an error, not a guess, unless the original has its retired name.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ def decide(session: Session, row: WorkflowRow) -> Decision:
         return SWITCHED
     if found is not None and found == row.source_identity:
         return NOT_SWITCHED
+    if found is not None and _is_retired(session, row):
+        return SWITCHED
     raise SourceChanged(
         f"Table {row.source_schema}.{row.source_table} is neither the one that workflow {row.id} began with nor the "
         f"one that it made (found {found or 'none'}, began with {row.source_identity}, made {row.shadow_identity}).",
@@ -91,6 +93,12 @@ def _check_server(session: Session, row: WorkflowRow) -> None:
             f"Workflow {row.id} noted its tables on another server than this one.",
             cure="Run the same command again, which says whether the workflow can go on here.",
         )
+
+
+def _is_retired(session: Session, row: WorkflowRow) -> bool:
+    """Our RENAME alone gives the original that name; what is called as it was may be rebuilt since (TRUNCATE)."""
+    retired = table_identity(session, row.source_schema, row.retired_table, is_mariadb(session))
+    return retired is not None and retired == row.source_identity
 
 
 def settle(session: Session, row: WorkflowRow) -> Decision:
