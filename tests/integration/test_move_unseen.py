@@ -13,7 +13,7 @@ from tests.support.moving import Move, begin, quick
 from tests.support.pairs import Pair, _pair_servers, pair
 from vreplication import names
 from vreplication.errors import Terminal
-from vreplication.mysql.session import connect
+from vreplication.mysql.session import Session, SqlError, connect
 from vreplication.state import journal, moves, workflows
 from vreplication.state.moves import Side
 from vreplication.verify import since
@@ -23,6 +23,7 @@ from vreplication.workflows.move_tables import opening
 __all__ = ["_pair_servers", "pair", "pauses", "quick"]
 
 pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.either]
+APPLYING = "apply.before_flush"
 BOTH = pytest.mark.parametrize("pair", ["mysql-mariadb", "mariadb-mysql"], indirect=True)
 TABLE = "(id INT PRIMARY KEY, n INT NOT NULL, v VARCHAR(40)) COLLATE utf8mb4_general_ci"
 
@@ -162,3 +163,37 @@ def test_an_old_table_that_was_dropped_does_not_hold_the_end(pair: Pair, retired
     assert ended.event == "complete", ended
     left = [str(name) for (name,) in pair.source.admin.rows("SHOW TABLES")]
     assert left == ([names.retired_table("u", move.workflow)] if retired == "keep" else [])
+
+
+@BOTH
+def test_who_keeps_writes_denied_behind_an_attempt_is_named(pair: Pair, pauses: Path) -> None:
+    """It has read the table in a transaction since writes are denied, and the triggers cannot be dropped."""
+    fill(pair, "t")
+    move = begin(pair, "t", cutover="manual")
+    move.wait_for_release()
+    with connect(pair.source.app_url) as reader, connect(pair.source.app_url) as app, paused_at(pauses, APPLYING):
+        with paused_at(pauses, "switch.denied"):
+            (pauses / APPLYING).unlink()
+            with paused_at(pauses, "switch.denying"):
+                move.release()
+                wait_reached(pauses, "switch.denying", move)
+                # Catch-up does not come to the last marker in time.
+                (pauses / APPLYING).touch()
+                app.execute_raw("UPDATE t SET n=n+1 WHERE id=2")
+                wait_reached(pauses, APPLYING, move)
+            wait_reached(pauses, "switch.denied", move)
+            reader.execute_raw("BEGIN")
+            reader.rows("SELECT COUNT(*) FROM t")
+        wait_until(lambda: any(f"connection {reader.id} " in words for words in move.said), f"not named: {move.said}")
+        reader.execute_raw("COMMIT")
+        wait_until(lambda: takes_writes(app), "writes stay denied")
+        move.stop.set()
+    move.result()
+
+
+def takes_writes(app: Session) -> bool:
+    try:
+        app.execute_raw("UPDATE t SET v='open' WHERE id=1")
+    except SqlError:
+        return False
+    return True

@@ -11,11 +11,12 @@ import time
 from dataclasses import replace
 
 from vreplication.cutover import deny, hook
+from vreplication.cutover.blockers import blockers
 from vreplication.cutover.identity import table_identity
 from vreplication.errors import Terminal
 from vreplication.mysql.ends import Ends
 from vreplication.mysql.quoting import qualified
-from vreplication.mysql.server import is_mariadb
+from vreplication.mysql.server import inspect, is_mariadb
 from vreplication.mysql.session import LockWait, Session, SqlError
 from vreplication.pausepoints import reach
 from vreplication.schema.introspect import exists
@@ -80,7 +81,20 @@ def allow(work: Work, former: tuple[int, ...] = ()) -> None:
 
 
 def _allow(driver: MoveDriver, session: Session, tables: list[tuple[str, str]], former: tuple[int, ...] = ()) -> None:
-    persist(driver, lambda: deny.allow(session, tables, workflow=driver.workflow, former=former))
+    def act() -> None:
+        try:
+            deny.allow(session, tables, workflow=driver.workflow, former=former)
+        except LockWait as error:
+            raise LockWait(_who_keeps_it_denied(driver, session, tables) or error.message) from None
+
+    persist(driver, act)
+
+
+def _who_keeps_it_denied(driver: MoveDriver, session: Session, tables: list[tuple[str, str]]) -> str:
+    """DROP TRIGGER waits for whoever has read the table in a transaction, which no deadline of ours ends."""
+    own, server = frozenset({*driver.connections, session.id}), inspect(session)
+    found = [str(each) for table in tables for each in blockers(session, server, *table, own=own)]
+    return f"Writes stay denied until the triggers can be dropped: {'; '.join(found)}" if found else ""
 
 
 def open_side(work: Work, ends: Ends, began: float | None, opener: Session | None = None) -> None:
