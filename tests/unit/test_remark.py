@@ -51,7 +51,9 @@ OURS, GHOST = "t__vr_old_0a1b2c", "_t_gho"
         (f"RENAME TABLE t TO {OURS}", []),
         ("CREATE TABLE t__vr_new LIKE t", []),
         (f"DROP TABLE {OURS}", []),
-        (f"DROP TABLE t, {OURS}", [f"DROP TABLE t, {OURS}"]),
+        (f"DROP TABLE t, {OURS}", ["DROP TABLE `s`.`t`"]),
+        ("DROP TABLE if exists no, t, u", ["DROP TABLE IF EXISTS `s`.`t`, `s`.`u`"]),
+        ("RENAME TABLE no TO t2, t TO x, x TO y", ["RENAME TABLE `s`.`t` TO `s`.`x`, `s`.`x` TO `s`.`y`"]),
         (f"DROP TABLE no, {OURS}", []),
         # Of other tools' tables those are sent that the patterns name.
         (f"RENAME TABLE t TO _t_del, {GHOST} TO t", [f"RENAME TABLE t TO _t_del, {GHOST} TO t"]),

@@ -7,7 +7,7 @@ table of which one, watched or not.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,6 +22,7 @@ from vreplication.binlog.grammar import (
     cut,
     has_version_comment,
 )
+from vreplication.mysql.quoting import qualified
 from vreplication.mysql.remark import is_of_keys
 from vreplication.mysql.text import Token, Unreadable
 
@@ -34,9 +35,9 @@ class Definition:
     """DDL that defines tables or a database, as names are written there.
 
     verb: CREATE, ALTER, DROP, RENAME or TRUNCATE. what: TABLE, INDEX or DATABASE. tables: (schema, table); of a
-    database the table is ''; none where the text cannot be read. schema: the session's. replaced: of a RENAME, those
-    under whose names other tables stand behind it. session: what the log says of the statement's session, as fields of
-    `Query` are called; empty where the statement is ours.
+    database the table is ''; none where the text cannot be read. schema: the session's. renamed: of a RENAME, old and
+    new names in turn. replaced: those of them under which other tables stand behind it. session: what the log says of
+    the statement's session, as fields of `Query` are called; empty where the statement is ours.
     """
 
     verb: str
@@ -44,6 +45,7 @@ class Definition:
     schema: str
     sql: str
     tables: tuple[tuple[str, str], ...]
+    renamed: tuple[tuple[str, str], ...] = ()
     replaced: tuple[tuple[str, str], ...] = ()
     session: dict[str, Any] = field(default_factory=dict)
 
@@ -51,6 +53,7 @@ class Definition:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
+_IF_EXISTS = re.compile(r"\bIF\s+EXISTS\b", re.I)
 _START_TRANSACTION = re.compile(r"\s+START TRANSACTION\s*;?\s*$", re.I)
 
 
@@ -69,6 +72,43 @@ def _definition(query: Query, codec: str | None) -> Definition | None:
     if is_of_keys(sql):
         return None
     return _Names(found, query.schema, frozenset(), has_comment).definition(sql, query.schema)
+
+
+def only(found: Definition, is_wanted: Callable[[tuple[str, str]], bool]) -> Definition:
+    """Of a statement that drops or renames several tables what it does to the wanted ones; any other as it is."""
+    steps = _steps(found, is_wanted)
+    named = tuple(name for step in steps for name in step)
+    tables = tuple(dict.fromkeys(named))
+    if len(tables) in (0, len(found.tables)):
+        return found
+    exists = "IF EXISTS " if _IF_EXISTS.search(found.sql) else ""
+    listed = ", ".join(" TO ".join(qualified(*name) for name in step) for step in steps)
+    renamed = named if found.verb == "RENAME" else ()
+    return replace(found, sql=f"{found.verb} TABLE {exists}{listed}", tables=tables, renamed=renamed)
+
+
+def _steps(found: Definition, is_wanted: Callable[[tuple[str, str]], bool]) -> list[tuple[tuple[str, str], ...]]:
+    if found.verb == "RENAME" and len(found.renamed) % 2 == 0:
+        return _linked(list(zip(found.renamed[::2], found.renamed[1::2], strict=True)), is_wanted)
+    if (found.verb, found.what) == ("DROP", "TABLE"):
+        return [(name,) for name in found.tables if is_wanted(name)]
+    return []
+
+
+def _linked(
+    pairs: list[tuple[tuple[str, str], ...]], is_wanted: Callable[[tuple[str, str]], bool]
+) -> list[tuple[tuple[str, str], ...]]:
+    """Pairs with a wanted name, and those that take or give a name of these: half of an exchange would be another."""
+    names, before = {_folded(name) for pair in pairs for name in pair if is_wanted(name)}, -1
+    while before < len(names):
+        before = len(names)
+        names.update(_folded(name) for pair in pairs if names & set(map(_folded, pair)) for name in pair)
+    return [pair for pair in pairs if _folded(pair[0]) in names]
+
+
+def _folded(name: tuple[str, str]) -> tuple[str, str]:
+    """A server may take names for the same that differ in case."""
+    return name[0].casefold(), name[1].casefold()
 
 
 def without_settings(cut: list[Token]) -> list[Token]:
@@ -120,6 +160,7 @@ class _Names(StatementReader):
             # MySQL writes so of CREATE TABLE … SELECT, whose rows follow.
             sql=_START_TRANSACTION.sub("", sql) if verb == "CREATE" else sql,
             tables=tuple(dict.fromkeys(self.found)),
+            renamed=tuple(self.found) if verb == "RENAME" else (),
             replaced=self._replaced() if verb == "RENAME" else (),
         )
 

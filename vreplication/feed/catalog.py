@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 
 from vreplication import names
 from vreplication.binlog.control import TableMap
-from vreplication.binlog.definitions import Definition
+from vreplication.binlog.definitions import Definition, only
 from vreplication.binlog.described import Described, columns_of, described, label_collations, may_be_null, real_type
 from vreplication.binlog.layout import fits
 from vreplication.binlog.watch import Watch
@@ -62,6 +62,13 @@ class Filter:
         return schema not in SYSTEM and any(
             fnmatch.fnmatchcase(schema, pattern.rpartition(".")[0]) for pattern in self.tables
         )
+
+    def has_all_of(self, schema: str) -> bool:
+        """Each of its tables, whatever it is called."""
+        patterns = (pattern.rpartition(".") for pattern in self.tables)
+        excluded = (pattern.rpartition(".")[0] for pattern in self.exclude)
+        is_whole = any(table == "*" and fnmatch.fnmatchcase(schema, of) for of, _, table in patterns)
+        return is_whole and not any(fnmatch.fnmatchcase(schema, of) for of in excluded)
 
     def sent(self, name: str, columns: Sequence[Column], key: Sequence[str]) -> tuple[Column, ...]:
         wanted = next((found for pattern, found in self.columns if fnmatch.fnmatchcase(name, pattern)), None)
@@ -132,23 +139,28 @@ class Tables:
     def defined(self, found: Definition) -> tuple[Definition, ...]:
         """The statement, where it is about what is followed; of a cut-over of ours the ALTERs that it stands for.
 
-        Else what our own workflows do around a table is theirs alone.
+        Else what our own workflows do around a table is theirs alone. Of several tables that are dropped or renamed the
+        others are not named: what has their names on a target is its own.
         """
         if not any(names.is_ours(table) for _, table in found.tables):
-            return (found,) if self._follows(found) else ()
+            return (only(found, self._has),) if self._follows(found) else ()
         if found.verb == "RENAME" and (altered := _altered(found)):
             return tuple(each for each in altered if self._follows(each))
         # A followed table is another one now, or gone, and the text is all that can be said of it.
         theirs = tuple(pair for pair in found.tables if not names.is_ours(pair[1])) if found.verb == "DROP" else ()
         concerned = found.replaced or theirs
-        return (found,) if concerned and self._follows(replace(found, tables=concerned)) else ()
+        is_sent = concerned and self._follows(replace(found, tables=concerned))
+        return (only(found, self._has),) if is_sent else ()
 
     def _follows(self, found: Definition) -> bool:
         """One of its tables is sent, or may be."""
         if not found.tables:
             return self.filter.has_schema(found.schema)
-        pairs = self.stored(found.tables)
-        return any(self.filter.has(*pair) if pair[1] else self.filter.has_schema(pair[0]) for pair in pairs)
+        return any(map(self._has, found.tables))
+
+    def _has(self, name: tuple[str, str]) -> bool:
+        ((schema, table),) = self.stored([name])
+        return self.filter.has(schema, table) if table else self.filter.has_schema(schema)
 
     def stored(self, tables: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:
         """Names of a statement as the server stores them, and as its log says them of rows."""

@@ -154,7 +154,7 @@ class Service:
         producer = FeedProducer(feed.address, feed.id, min(topic.most_bytes, feed.most_bytes or topic.most_bytes))
         producer.check, producer.waits, producer.dispatch = self.hooks.check, self.notify, str(feed.rule)
         with ExitStack() as stack:
-            sessions = [stack.enter_context(connect(each.url)) for each in feed.sources]
+            sessions = [stack.enter_context(connect(each.url, use_database=False)) for each in feed.sources]
             check_same(broker, feed, sessions, may_move=not self._has_sent)
             stack.callback(producer.close)
             # P1: fenced first, and the progress is read behind that. Read before, it could be overtaken by a commit of
@@ -236,14 +236,16 @@ def _source(
     feed: Feed, session: Session, number: int, filled: Filled | None, warn: Callable[[str], None]
 ) -> Iterator[Source]:
     origin = feed.sources[number]
+    # The log may tell of a schema that is gone by now, the URL's own, too.
+    opened = partial(connect, origin.url, use_database=False)
     catalog = partial(
         Tables,
         filter=origin.filter,
-        connect=lambda: connect(origin.url),
+        connect=opened,
         is_asking=feed.is_snapshot or feed.rule.way == "conflict",
     )
     tables = catalog(first=number * _LAYOUTS)
-    asker = Asker(lambda: connect(origin.url))
+    asker = Asker(opened, origin.filter)
     is_folded = bool(int(session.value("SELECT @@lower_case_table_names")))
     cascades = Cascades(
         session=session,

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from vreplication.errors import Terminal
+from vreplication.feed.catalog import Filter
 from vreplication.feed.messages import Header
 from vreplication.mysql.server import is_mariadb
 from vreplication.mysql.session import Session
@@ -58,7 +59,8 @@ class Spoken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     explicit_timestamps: explicit_defaults_for_timestamp, where the statement has a TIMESTAMP; None: not told.
     collation: as it is by now, the default of the schema of a table that is made, or of a table that gets a unique key.
     utf8mb4: the one of that character set, where the statement has it. is_folded: names of tables that differ in case
-    alone are one to the source; None: not told.
+    alone are one to the source; None: not told. tables, exclude: of the feed's filter, where a schema goes of which it
+    has not all tables.
     """
 
     sql_mode: str | None = None
@@ -68,6 +70,8 @@ class Spoken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     collation: str = ""
     utf8mb4: str = ""
     is_folded: bool | None = None
+    tables: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
 
     @property
     def header(self) -> tuple[str, bytes]:
@@ -85,15 +89,24 @@ def read(data: bytes) -> Spoken:
 class Asker:
     """Of one source, on a connection of its own: the one of the catalog is of who reads the log, in another thread."""
 
-    def __init__(self, connect: Callable[[], Session]) -> None:
-        self._connect = connect
+    def __init__(self, connect: Callable[[], Session], filter: Filter) -> None:
+        self._connect, self._filter = connect, filter
         self._session: Session | None = None
 
     def header(self, said: Mapping[str, Any]) -> Header:
         """said: fields of the Definition."""
         if self._session is None or not self._session.is_alive():
             self._session = self._connect()
-        return spoken(self._session, said).header
+        return self._with_filter(spoken(self._session, said), said).header
+
+    def _with_filter(self, told: Spoken, said: Mapping[str, Any]) -> Spoken:
+        """A target may have tables of its own in a schema that the source drops (MariaDB: or makes anew)."""
+        if said["what"] != "DATABASE" or said["verb"] == "ALTER":
+            return told
+        schema = said["tables"][0][0]
+        if self._filter.has_all_of(schema.lower() if told.is_folded else schema):
+            return told
+        return msgspec.structs.replace(told, tables=self._filter.tables, exclude=self._filter.exclude)
 
     def close(self) -> None:
         if self._session is not None:

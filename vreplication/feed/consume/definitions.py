@@ -19,11 +19,12 @@ from vreplication import names
 from vreplication.binlog.definitions import Definition, definition
 from vreplication.cutover.identity import table_identity
 from vreplication.errors import Terminal
+from vreplication.feed.catalog import Filter
 from vreplication.feed.consume import collated, misled, own_values, repeated
 from vreplication.feed.consume.listener import Ddl
-from vreplication.feed.consume.speaking import as_the_source, query_of
+from vreplication.feed.consume.speaking import as_the_source, cut_of, query_of
 from vreplication.feed.failover import Successors
-from vreplication.mysql.quoting import ident
+from vreplication.mysql.quoting import ident, qualified
 from vreplication.mysql.server import is_mariadb
 from vreplication.mysql.session import NO_SUCH_SCHEMA, NO_SUCH_TABLE, Session, SqlError, connect
 from vreplication.mysql.url import SourceUrl
@@ -44,6 +45,7 @@ _REVERTED = (
     " An online DDL was reverted there: where it had dropped a column or changed values, rows are on the source as they"
     " were before it, which no message tells, so copy the table again instead."
 )
+_SCHEMA_IS_THERE = 1007
 _IDLE_SECONDS = 60
 _LONG_AGO = 10**15
 """µs. Below, a time is none of a clock."""
@@ -85,12 +87,32 @@ def _run(session: Session, key: Key, group: Group, ddl: Ddl, successors: Success
         misled.check(session, key, ddl, said, successors)
         own_values.check(session, ddl, said)
         reach("consume.before_ddl")
-        _execute(session, ddl, said, is_again=is_again)
+        if followed := _of_followed(session, ddl, said):
+            _execute(session, followed, said, is_again=is_again)
         reach("consume.after_ddl")
     if said is not None and said.what == "TABLE" and said.verb in ("DROP", "TRUNCATE"):
         # Rows that were asked of it have gone with it: what has its name from now on is another matter.
         feed_asked.forget(session, key, said.tables)
     feed_offsets.finish(session, key, group)
+
+
+def _of_followed(session: Session, ddl: Ddl, said: Definition | None) -> Ddl | None:
+    """Where the source drops a schema of which the feed has not all tables: those that it has. None: nothing."""
+    told = ddl.spoken
+    if said is None or not said.tables or not told.tables or not (said.verb == "DROP" or _is_made_anew(ddl)):
+        return ddl
+    schema, filter = said.tables[0][0], Filter(tables=told.tables, exclude=told.exclude)
+    sql = "SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA=%s AND TABLE_TYPE<>'VIEW' ORDER BY 1"
+    there = [str(name) for (name,) in session.rows(sql, (schema,))]
+    folded = str.lower if told.is_folded else str
+    gone = [qualified(schema, name) for name in there if filter.has(folded(schema), folded(name))]
+    return ddl._replace(sql=f"DROP TABLE {', '.join(gone)}") if gone else None
+
+
+def _is_made_anew(ddl: Ddl) -> bool:
+    """MariaDB: CREATE OR REPLACE DATABASE."""
+    cut = cut_of(ddl)
+    return len(cut) > 1 and cut[1].is_word("OR")
 
 
 def _execute(session: Session, ddl: Ddl, said: Definition | None, *, is_again: bool) -> None:
@@ -148,6 +170,9 @@ def _is_there(session: Session, ddl: Ddl, said: Definition | None, code: int) ->
         return False
     if said.verb == "DROP" and said.what == "TABLE":
         return _has_happened(said, "", _look(session, said))
+    if code == _SCHEMA_IS_THERE and ddl.spoken.tables:
+        # It did not go with the feed's tables, or was there for others before them.
+        return True
     return repeated.is_there(session, ddl, said, code)
 
 

@@ -114,7 +114,7 @@ class FeedDriver:
 
     def start(self) -> None:
         """Raises LeaseHeld, Refused."""
-        with connect(self.url) as session:
+        with connect(self.url, use_database=False) as session:
             self._look_at_roles(session)
             layout.complete(session)
             self.our_lease = lease.acquire(session, self.workflow, lease.DRIVER)
@@ -171,7 +171,7 @@ class FeedDriver:
 
     def is_ours(self) -> bool:
         """Whoever takes over has taken the lease first."""
-        with connect(self.url) as session:
+        with connect(self.url, use_database=False) as session:
             return self.our_lease is not None and lease.is_held(session, self.our_lease)
 
     def told(self, status: Status) -> None:
@@ -195,7 +195,7 @@ class FeedDriver:
         if self._thread:
             self._thread.join(10.0)
         try:
-            with connect(self.url) as session:
+            with connect(self.url, use_database=False) as session:
                 # What is told is a write, too, and none may come to a server that has become a replica.
                 if self.our_lease and self.may_write(session) and lease.is_held(session, self.our_lease):
                     self._journal_warnings(session)
@@ -207,7 +207,9 @@ class FeedDriver:
     def _run(self) -> None:
         while not self._closing.is_set():
             try:
-                with connect(self.url, read_timeout=BEAT_SECONDS, idle_seconds=ALIVE_SECONDS) as session:
+                with connect(
+                    self.url, use_database=False, read_timeout=BEAT_SECONDS, idle_seconds=ALIVE_SECONDS
+                ) as session:
                     self._beat(session)
             except (Transient, Ambiguous) as error:
                 log.warning("the feed's heartbeat failed: %s", error)

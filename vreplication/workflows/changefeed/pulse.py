@@ -63,7 +63,7 @@ class Pulse:
     def _run(self, url: SourceUrl) -> None:
         while not self._closing.is_set():
             try:
-                with connect(url, read_timeout=BEAT_SECONDS, idle_seconds=ALIVE_SECONDS) as session:
+                with connect(url, use_database=False, read_timeout=BEAT_SECONDS, idle_seconds=ALIVE_SECONDS) as session:
                     while not self._closing.wait(self._seconds):
                         # A server that has become a replica is written to no more
                         # (test_a_source_that_becomes_a_replica_is_written_to_no_more).
