@@ -26,7 +26,7 @@ from vreplication.mysql.quoting import qualified
 from vreplication.mysql.remark import is_of_keys
 from vreplication.mysql.text import Token, Unreadable
 
-_OF_SESSION = ("sql_mode", "flags", "time_zone", "explicit_timestamps", "utf8mb4")
+_OF_SESSION = ("sql_mode", "flags", "time_zone", "explicit_timestamps", "utf8mb4", "at")
 _SENT = {"CREATE", "ALTER", "DROP", "RENAME", "TRUNCATE"}
 
 
@@ -38,6 +38,7 @@ class Definition:
     database the table is ''; none where the text cannot be read. schema: the session's. renamed: of a RENAME, old and
     new names in turn. replaced: those of them under which other tables stand behind it. session: what the log says of
     the statement's session, as fields of `Query` are called; empty where the statement is ours.
+    moment: as of `Altered`, where it is.
     """
 
     verb: str
@@ -48,6 +49,7 @@ class Definition:
     renamed: tuple[tuple[str, str], ...] = ()
     replaced: tuple[tuple[str, str], ...] = ()
     session: dict[str, Any] = field(default_factory=dict)
+    moment: int = 0
 
     def fields(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__slots__}

@@ -11,6 +11,7 @@ import math
 import threading
 import time
 from collections.abc import Iterable, Sequence
+from datetime import UTC
 
 from vreplication.cutover.probe import WAITING, Probe
 from vreplication.errors import Transient, VReplicationError
@@ -131,4 +132,6 @@ def _says_how(row: WorkflowRow) -> bool:
 
 def _altered(row: WorkflowRow) -> Altered:
     clauses = parse_alter(str(row.spec["alter"])).text
-    return Altered(schema=row.source_schema, table=row.source_table, clauses=clauses)
+    # By the moment that engine/job.py gives to all rows.
+    moment = round(row.created_at.replace(tzinfo=UTC).timestamp() * 10**6) if row.created_at else 0
+    return Altered(schema=row.source_schema, table=row.source_table, clauses=clauses, moment=moment)

@@ -324,6 +324,7 @@ def _altered(found: Definition) -> tuple[Definition, ...]:
             schema=each.schema,
             sql=f"ALTER TABLE {ident(each.table)} {each.clauses}",
             tables=((each.schema, each.table),),
+            moment=each.moment,
         )
         for each in read_remark(found.sql)
     )

@@ -60,7 +60,8 @@ class Spoken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     collation: as it is by now, the default of the schema of a table that is made, or of a table that gets a unique key.
     utf8mb4: the one of that character set, where the statement has it. is_folded: names of tables that differ in case
     alone are one to the source; None: not told. tables, exclude: of the feed's filter, where a schema goes of which it
-    has not all tables.
+    has not all tables. moment: what NOW() was to it, µs since 1970. is_online: it was an
+    online DDL of ours, by which rows came one after the other, and in no order of a key.
     """
 
     sql_mode: str | None = None
@@ -72,6 +73,8 @@ class Spoken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     is_folded: bool | None = None
     tables: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
+    moment: int = 0
+    is_online: bool = False
 
     @property
     def header(self) -> tuple[str, bytes]:
@@ -120,6 +123,8 @@ def spoken(source: Session, said: Mapping[str, Any]) -> Spoken:
         _session(source, said) if said["session"] else _new_session(source, str(said["sql"])),
         collation=_of_schema(source, said) or _of_table(source, said),
         is_folded=bool(folds),
+        moment=said["session"].get("at") or said.get("moment", 0),
+        is_online=not said["session"],
     )
     if said["what"] != "TABLE" or "utf8mb4" not in said["sql"].lower():
         return told

@@ -25,18 +25,25 @@ _OF_KEYS = "/* vreplication keys */"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Altered:
-    """A table that a cut-over puts in place. clauses: what would follow `ALTER TABLE t` in a plain statement."""
+    """A table that a cut-over puts in place. clauses: what would follow `ALTER TABLE t` in a plain statement.
+
+    moment: what a new column's CURRENT_TIMESTAMP is in the rows that were there, µs since 1970; 0: not told.
+    """
 
     schema: str
     table: str
     clauses: str
+    moment: int = 0
 
 
 def with_remark(sql: str, altered: Iterable[Altered]) -> str:
     """The statement, and by which ALTERs. Without them where they are too long, or where there are none."""
-    said = [[each.schema, each.table, each.clauses] for each in altered]
+    told = list(altered)
+    said = [[each.schema, each.table, each.clauses] for each in told]
+    # Apart from the rest, of which programs of before take three words each.
+    moments = [each.moment for each in told]
     # JSON's own escape: without a star there is neither the end of a comment nor the beginning of one.
-    text = json.dumps({"altered": said}).replace("*", "\\u002a")
+    text = json.dumps({"altered": said, "moments": moments}).replace("*", "\\u002a")
     return f"{sql} /* vreplication {text} */" if said and len(text) <= _MOST_CHARS else sql
 
 
@@ -44,8 +51,12 @@ def read_remark(sql: str) -> tuple[Altered, ...]:
     """What `with_remark` has said; nothing where there is no such comment, or none that can be read."""
     found = _REMARK.search(sql)
     try:
-        said = json.loads(found.group(1))["altered"] if found else []
-        return tuple(Altered(schema=schema, table=table, clauses=clauses) for schema, table, clauses in said)
+        read = json.loads(found.group(1)) if found else {"altered": []}
+        moments = read.get("moments") or [0] * len(read["altered"])
+        return tuple(
+            Altered(schema=schema, table=table, clauses=clauses, moment=int(moment))
+            for (schema, table, clauses), moment in zip(read["altered"], moments, strict=True)
+        )
     except (ValueError, KeyError, TypeError):
         return ()
 

@@ -119,7 +119,7 @@ def _execute(session: Session, ddl: Ddl, said: Definition | None, *, is_again: b
     with as_the_source(session, ddl), session.patient(TABLE_SECONDS):
         try:
             _use(session, ddl.schema)
-            _go_back(session, ddl.t)
+            _go_back(session, ddl)
             ddl = collated.as_the_source(session, ddl, said)
             session.execute_raw(ddl.sql)
         except SqlError as error:
@@ -130,11 +130,12 @@ def _execute(session: Session, ddl: Ddl, said: Definition | None, *, is_again: b
                 raise _refused(ddl, said, error) from None
 
 
-def _go_back(session: Session, t: int) -> None:
+def _go_back(session: Session, ddl: Ddl) -> None:
     """A new column's DEFAULT CURRENT_TIMESTAMP is for the rows that are there when the source ran it, not now."""
-    if t > _LONG_AGO:
+    # The message's own time is none of a statement: a session's SET timestamp may have driven it ahead.
+    if moment := ddl.spoken.moment or (ddl.t if ddl.t > _LONG_AGO else 0):
         with contextlib.suppress(SqlError):
-            session.execute_raw(f"SET SESSION timestamp={t // 10**6}.{t % 10**6:06}")
+            session.execute_raw(f"SET SESSION timestamp={moment // 10**6}.{moment % 10**6:06}")
 
 
 def _refused(ddl: Ddl, said: Definition | None, error: SqlError) -> Terminal:

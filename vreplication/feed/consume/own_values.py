@@ -34,6 +34,12 @@ _CALLED = (
     *("NEXTVAL", "LASTVAL", "SETVAL", "CONNECTION_ID", "LAST_INSERT_ID", "FOUND_ROWS", "ROW_COUNT", "LOAD_FILE"),
     *("USER", "SESSION_USER", "SYSTEM_USER", "CURRENT_USER", "CURRENT_ROLE", "VERSION"),
 )
+_NOW = ("CURRENT_TIMESTAMP", "NOW", "LOCALTIME", "LOCALTIMESTAMP")
+_CLOCK = (
+    *_NOW,
+    *("CURRENT_DATE", "CURRENT_TIME", "CURDATE", "CURTIME", "UNIX_TIMESTAMP"),
+    *("UTC_TIMESTAMP", "UTC_DATE", "UTC_TIME"),
+)
 _BARE = ("CURRENT_USER", "CURRENT_ROLE")
 _OF_SEQUENCES = ("NEXTVAL", "CURRVAL")
 _CURE = (
@@ -60,8 +66,9 @@ def check(session: Session, ddl: Ddl, said: Definition | None) -> None:
         cut = cut_of(ddl)
         if _may_drop_others(cut, introspect(session, schema, name)) and _has_rows(session, schema, name):
             raise _other_rows(f"{schema}.{name}", ddl.sql)
-        added = [each for each in _added(cut, said) if each.drawn or each.is_counter]
-        found = _first(introspect(session, schema, name), added) if added else None
+        is_online = ddl.spoken.is_online
+        added = [each for each in _added(cut, said, is_online=is_online) if each.drawn or each.is_counter]
+        found = _first(introspect(session, schema, name), added, is_online=is_online) if added else None
         if found is not None and _has_rows(session, schema, name):
             raise _refused(f"{schema}.{name}", found, ddl.sql)
 
@@ -88,7 +95,7 @@ def _other_rows(table: str, sql: str) -> Terminal:
 
 
 def _refused(table: str, column: _Added, sql: str) -> Terminal:
-    why = f"DEFAULT {column.drawn}" if column.drawn else "AUTO_INCREMENT, and the table has no key to order it"
+    why = f"DEFAULT {column.drawn}" if column.drawn else "AUTO_INCREMENT, in no order of a key"
     return Terminal(
         f"A DDL of the feed would give the rows of {table} other values on the target than the source has, in the new"
         f" column {column.name} ({why}). It is: {sql[:500]}",
@@ -96,9 +103,9 @@ def _refused(table: str, column: _Added, sql: str) -> Terminal:
     )
 
 
-def _first(table: Table, added: Sequence[_Added]) -> _Added | None:
-    """What is not there yet, and cannot be told."""
-    is_in_order = _is_in_order(table)
+def _first(table: Table, added: Sequence[_Added], *, is_online: bool) -> _Added | None:
+    """What is not there yet, and cannot be told. is_online: rows were numbered as several readers of the copy came."""
+    is_in_order = _is_in_order(table) and not is_online
     missing = (each for each in added if not table.has_column(each.name))
     return next((each for each in missing if each.drawn or not is_in_order), None)
 
@@ -110,12 +117,14 @@ def _has_rows(session: Session, schema: str, name: str) -> bool:
 # What the statement adds.
 
 
-def _added(cut: list[Token], said: Definition) -> Iterator[_Added]:
+def _added(cut: list[Token], said: Definition, *, is_online: bool) -> Iterator[_Added]:
     """Raises Unreadable."""
     _, end = place_of_name(cut, said)
     for clause in cut_at_commas([each for each in cut if each.start >= end]):
         for column in _columns(_without_wait(clause)):
-            yield _Added(column[0].value, _drawn(_default(column)), _is_counter(column))
+            default = _default(column)
+            drawn = _drawn(default) or (_of_the_clock(default) if is_online else "")
+            yield _Added(column[0].value, drawn, _is_counter(column))
 
 
 def _without_wait(clause: list[Token]) -> list[Token]:
@@ -154,6 +163,14 @@ def _drawn(default: list[Token]) -> str:
         if each.is_word("NEXT", "PREVIOUS") and len(behind) == 2 and behind[0].is_word("VALUE"):
             return f"{each.text} VALUE FOR"
     return ""
+
+
+def _of_the_clock(default: list[Token]) -> str:
+    """An online DDL gives all rows one CURRENT_TIMESTAMP, but each its own time where that is a part of more."""
+    value = list(itertools.takewhile(lambda each: not each.is_word("ON", "COMMENT"), default[1:]))
+    bare = [each for each in value if not each.is_punct("(", ")")]
+    is_plain = bool(bare) and bare[0].is_word(*_NOW) and not any(each.is_punct("+", "-") for each in bare)
+    return "" if is_plain else next((each.text for each in bare if each.is_word(*_CLOCK)), "")
 
 
 def _is_counter(column: list[Token]) -> bool:
