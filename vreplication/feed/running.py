@@ -245,7 +245,7 @@ def _source(
         is_asking=feed.is_snapshot or feed.rule.way == "conflict",
     )
     tables = catalog(first=number * _LAYOUTS)
-    asker = Asker(opened, origin.filter)
+    asker = Asker(opened, origin.filter, is_alone=len(feed.sources) == 1)
     is_folded = bool(int(session.value("SELECT @@lower_case_table_names")))
     cascades = Cascades(
         session=session,

@@ -42,6 +42,14 @@ _NOT_IN_MYSQL = (
 _KEYS = re.compile(r"\b(?:UNIQUE|PRIMARY)\b", re.I)
 _OF_A_ZONE = re.compile(r"TIME|DATE|NOW|CURRENT|\b(?:MODIFY|CHANGE|AS|SELECT)\b|DEFAULT[^,]*\(|\(\s*\(", re.I)
 """Without any of these an ALTER makes no value by the session's time zone."""
+_UNLESS = re.compile(r"\bIF\s+NOT\s+EXISTS\b", re.I)
+_KEY_COLLATIONS = (
+    "SELECT DISTINCT COLUMN_NAME, c.COLLATION_NAME FROM information_schema.STATISTICS"
+    " JOIN information_schema.COLUMNS c USING (TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME)"
+    " JOIN information_schema.TABLES USING (TABLE_SCHEMA, TABLE_NAME)"
+    " WHERE NON_UNIQUE=0 AND c.COLLATION_NAME IS NOT NULL"
+    " AND TABLE_SCHEMA=%s AND TABLE_NAME=%s AND CREATE_TIME >= FROM_UNIXTIME(%s)"
+)
 SYSTEM = "SYSTEM"
 _DIGITS = "(SELECT 0 AS d" + "".join(f" UNION ALL SELECT {digit}" for digit in range(1, 10)) + ")"
 _OFFSETS = (
@@ -61,7 +69,8 @@ class Spoken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     utf8mb4: the one of that character set, where the statement has it. is_folded: names of tables that differ in case
     alone are one to the source; None: not told. tables, exclude: of the feed's filter, where a schema goes of which it
     has not all tables. moment: what NOW() was to it, µs since 1970. is_online: it was an
-    online DDL of ours, by which rows came one after the other, and in no order of a key.
+    online DDL of ours, by which rows came one after the other, and in no order of a key. keys: of the table that it has
+    made unless it was there, the collations of text in unique keys, by column, where another source may have made it.
     """
 
     sql_mode: str | None = None
@@ -75,6 +84,7 @@ class Spoken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     exclude: tuple[str, ...] = ()
     moment: int = 0
     is_online: bool = False
+    keys: dict[str, str] = {}
 
     @property
     def header(self) -> tuple[str, bytes]:
@@ -92,15 +102,17 @@ def read(data: bytes) -> Spoken:
 class Asker:
     """Of one source, on a connection of its own: the one of the catalog is of who reads the log, in another thread."""
 
-    def __init__(self, connect: Callable[[], Session], filter: Filter) -> None:
-        self._connect, self._filter = connect, filter
+    def __init__(self, connect: Callable[[], Session], filter: Filter, *, is_alone: bool) -> None:
+        self._connect, self._filter, self._is_alone = connect, filter, is_alone
         self._session: Session | None = None
 
     def header(self, said: Mapping[str, Any]) -> Header:
         """said: fields of the Definition."""
         if self._session is None or not self._session.is_alive():
             self._session = self._connect()
-        return self._with_filter(spoken(self._session, said), said).header
+        told = self._with_filter(spoken(self._session, said), said)
+        keys = {} if self._is_alone else _of_keys(self._session, said)
+        return msgspec.structs.replace(told, keys=keys).header
 
     def _with_filter(self, told: Spoken, said: Mapping[str, Any]) -> Spoken:
         """A target may have tables of its own in a schema that the source drops (MariaDB: or makes anew)."""
@@ -196,6 +208,14 @@ def _of_table(source: Session, said: Mapping[str, Any]) -> str:
         return ""
     sql = "SELECT TABLE_COLLATION FROM information_schema.TABLES WHERE TABLE_SCHEMA=%s AND TABLE_NAME=%s"
     return str(source.value(sql, tuple(said["tables"][0])) or "")
+
+
+def _of_keys(source: Session, said: Mapping[str, Any]) -> dict[str, str]:
+    """Of a table that was there before the statement nothing: it has made none."""
+    if (said["verb"], said["what"]) != ("CREATE", "TABLE") or not said["tables"] or not _UNLESS.search(said["sql"]):
+        return {}
+    began = int(said["session"].get("at", 0)) // 10**6
+    return {str(name): str(found) for name, found in source.rows(_KEY_COLLATIONS, (*said["tables"][0], began))}
 
 
 def _of_utf8mb4(source: Session, said: Mapping[str, Any]) -> str:

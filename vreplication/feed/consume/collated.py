@@ -28,7 +28,7 @@ from vreplication.mysql.session import Session, SqlError
 from vreplication.mysql.text import Token, Unreadable
 from vreplication.schema.carry import is_of_another_unicode
 from vreplication.schema.introspect import introspect, introspect_temporary
-from vreplication.schema.model import Table
+from vreplication.schema.model import Column, Table
 from vreplication.schema.written import cut_at_commas
 
 _CHARSET = "utf8mb4"
@@ -58,6 +58,7 @@ def as_the_source(session: Session, ddl: Ddl, said: Definition | None) -> Ddl:
     """With the source's collations in its text. Raises Terminal."""
     if said is None or said.what == "DATABASE" or said.verb not in ("CREATE", "ALTER") or not said.tables:
         return ddl
+    _check_other_source(session, ddl, said)
     try:
         wanted = list(_wanted(session, ddl, said))
         told = (*(collation for _, collation in wanted), *_of_table(ddl, said))
@@ -105,6 +106,25 @@ def _makes_nothing(session: Session, ddl: Ddl, said: Definition) -> bool:
         return False
     sql = "SELECT 1 FROM information_schema.TABLES WHERE TABLE_SCHEMA=%s AND TABLE_NAME=%s"
     return session.value(sql, said.tables[0]) is not None
+
+
+def _check_other_source(session: Session, ddl: Ddl, said: Definition) -> None:
+    """IF NOT EXISTS refuses nothing, and another source may have made the table. Raises Terminal."""
+    if not ddl.spoken.keys:
+        return
+    with contextlib.suppress(Refused):
+        table = introspect(session, *said.tables[0])
+        for column in (column for column in table.columns if column.collation):
+            wanted = ddl.spoken.keys.get(column.name)
+            if wanted and not _tells_apart(str(column.collation), wanted):
+                raise _refused_other(ddl, table, column, wanted)
+
+
+def _tells_apart(found: str, wanted: str) -> bool:
+    """Whatever the wanted collation does; one that is bare bytes but for spaces at the end does, unless they count."""
+    if found == wanted or found.endswith(_OF_BYTES):
+        return True
+    return found.endswith("_bin") and not ("_0900_" in wanted or "_nopad_" in wanted)
 
 
 def _place_of_options(rest: list[Token], end: int) -> int | None:
@@ -273,4 +293,14 @@ def _refused(ddl: Ddl, collation: str) -> Terminal:
         cure="Make the table, or that change, on the target by hand, under a collation that tells apart what the"
         " source's does; then start the consumer again: a table that is another one by then counts as done (ALTER TABLE"
         " … FORCE makes it one).",
+    )
+
+
+def _refused_other(ddl: Ddl, table: Table, column: Column, wanted: str) -> Terminal:
+    return Terminal(
+        f"Column {column.name} of {table.schema}.{table.name} is {column.collation} on the target and {wanted} on a"
+        " source that has made its own table of that name: two keys of its may be one there, and a row be lost. It is:"
+        f" {ddl.sql[:500]}",
+        cure="Give the column on the target a collation that tells apart what each source's does (ALTER TABLE); then"
+        " start the consumer again: a table that is another one by then counts as done.",
     )
