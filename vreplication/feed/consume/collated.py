@@ -229,7 +229,7 @@ def _makes_a_key_of_text(session: Session, ddl: Ddl, said: Definition) -> bool:
     there: Table | None = None
     try:
         there = None if is_new else introspect(session, *said.tables[0])
-        made = _text_keys(_tried(session, ddl, said), chosen)
+        made = _text_keys(tried(session, ddl, said), chosen)
     except Refused:
         # No such table: its server says so.
         return False
@@ -270,8 +270,8 @@ def _is_unique(clause: list[Token]) -> bool:
     return not clause[0].is_word(*_NO_COLUMNS) and any(each.is_word("KEY") for each in clause[2:])
 
 
-def _tried(session: Session, ddl: Ddl, said: Definition) -> Table:
-    """On a temporary table."""
+def tried(session: Session, ddl: Ddl, said: Definition) -> Table:
+    """What the statement makes: on a temporary table. Raises SqlError, Refused, Unreadable."""
     schema, table = said.tables[0]
     trial = qualified(schema, TRIAL)
     start, end = place_of_name(cut_of(ddl), said)
