@@ -15,7 +15,7 @@ from sandbox.databases import Database, create_database
 from tests.support import in_memory
 from tests.support.flow import Run, begin, paused_at, pauses, quick, wait_reached
 from tests.support.private_server import kill, private_server
-from vreplication.engine import lost_branches
+from vreplication.changes import lost_branches
 from vreplication.mysql.session import Session, connect
 
 __all__ = ["pauses", "quick"]

@@ -30,6 +30,8 @@ def ahead(of: Source) -> Ahead:
 class _Silent:
     """A log of which nothing comes."""
 
+    is_mariadb = False
+
     def __iter__(self) -> Any:
         return iter(())
 

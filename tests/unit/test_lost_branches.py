@@ -9,9 +9,9 @@ import pytest
 
 from tests.support.changes import put
 from vreplication.binlog.events import Group, GroupKind, Position
+from vreplication.changes import lost_branches
+from vreplication.changes.lost_branches import LostBranches
 from vreplication.changes.matcher import Held, Matcher
-from vreplication.engine import lost_branches
-from vreplication.engine.lost_branches import LostBranches
 from vreplication.errors import SourceChanged
 from vreplication.mysql.server import Xid
 

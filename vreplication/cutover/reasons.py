@@ -181,7 +181,7 @@ def _prepared_reasons(session: Session, server: Server | None, held: int) -> lis
     listed = f" (XA RECOVER: {', '.join(names)})" if names else ""
     sentence = f"{held} prepared XA transactions changed the table{listed}; XA COMMIT or XA ROLLBACK them."
     if names == []:
-        # They have just ended; or the server has lost them in a crash (engine/lost_branches.py).
+        # They have just ended; or the server has lost them in a crash (changes/lost_branches.py).
         sentence = f"{held} prepared XA transactions changed the table, and XA RECOVER lists none any more."
     return [Reason(code="prepared", sentence=sentence, value=held, limit=0, unit="transactions")]
 

@@ -27,6 +27,7 @@ from vreplication.binlog.watch import Following, Watch
 from vreplication.changes import stream
 from vreplication.changes.beats import beat_micros
 from vreplication.changes.channel import Channel, Closed
+from vreplication.changes.lost_branches import LostBranches
 from vreplication.changes.matcher import Matcher
 from vreplication.changes.sorter import DiskSorter
 from vreplication.changes.watermark import Watermark
@@ -34,7 +35,6 @@ from vreplication.cutover.deny import exempt
 from vreplication.engine import spool
 from vreplication.engine.beater import Beater, server_micros
 from vreplication.engine.job import Stream, StreamJob
-from vreplication.engine.lost_branches import LostBranches
 from vreplication.engine.reading import Intake, SharedReader
 from vreplication.errors import Transient
 from vreplication.mysql.ends import Ends, Route

@@ -23,6 +23,7 @@ from vreplication.changes.sorter import DiskSorter
 from vreplication.errors import SourceChanged
 from vreplication.feed.catalog import Tables
 from vreplication.feed.dispatch import Dispatcher
+from vreplication.feed.lost import Lost
 from vreplication.feed.messages import Ddl, Format, Header
 from vreplication.feed.progress import Branch, Filled, Followed
 from vreplication.feed.snapshot import MARKED, Snapshot, running
@@ -128,6 +129,7 @@ class Reading:
         self._branches: tuple[Branch, ...] | None = None
         """None: to be asked for."""
         self._tailer: Tailer | None = None
+        self._lost: Lost | None = None
         self._filled = sent.filled
         self._snapshot = source.snapshot
 
@@ -140,6 +142,9 @@ class Reading:
         self._tailer = self.source.open_log(start)
         watches = (self._snapshot.watch(),) if self._snapshot else ()
         self._tailer.join(Following(name=self._name, watches=watches, catalog=self.source.tables))
+        if self._tailer.is_mariadb:
+            # The catalog's connection is this thread's.
+            self._lost = Lost(lambda: self.source.tables.session, self._matcher, self._dropped)
 
     def pieces(self) -> Iterator[Piece | None]:
         """None: between two items of the log. Raises what ends it."""
@@ -147,7 +152,13 @@ class Reading:
         with running(self._snapshot):
             for item in self._tailer:
                 yield from self.take(item)
+                if self._lost is not None:
+                    self._lost.look(item)
                 yield None
+
+    def _dropped(self, xid: Xid) -> None:
+        """The server has lost the branch: the next mark says so."""
+        self._branches = None
 
     @property
     def has_branches(self) -> bool:

@@ -17,12 +17,12 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from typing import Protocol
 
 from vreplication.binlog.events import Position
 from vreplication.changes.matcher import Matcher
 from vreplication.mysql.server import Xid, prepared_branches, started_at
 from vreplication.mysql.session import Session
-from vreplication.state.markers import Markers
 
 log = logging.getLogger(__name__)
 
@@ -30,8 +30,19 @@ LOOK_SECONDS = 5.0
 """Between two looks at the server's list, while branches are held."""
 
 
+class Markers(Protocol):
+    """Places in the log, each behind all that stood there when it was written."""
+
+    def write(self) -> str: ...
+
+    def remove(self, marker: str) -> None: ...
+
+
 class LostBranches:
-    """Of one round, in the thread that applies. source: a MariaDB; dropped: is told the name of each that is lost."""
+    """Of one round, in the thread that applies (of a feed: that reads).
+
+    source: a MariaDB; dropped: is told the name of each that is lost.
+    """
 
     def __init__(self, source: Session, markers: Markers, matcher: Matcher, dropped: Callable[[Xid], None]) -> None:
         self._source, self._markers, self._matcher, self._dropped = source, markers, matcher, dropped
@@ -46,6 +57,10 @@ class LostBranches:
         if time.monotonic() - self._looked_at < LOOK_SECONDS:
             return
         self._looked_at = time.monotonic()
+        self.look_now()
+
+    def look_now(self) -> None:
+        """Raises Transient."""
         before, self._missing = self._missing, self._not_listed()
         doubted = {xid: start for xid, start in self._missing.items() if before.get(xid) == start}
         if doubted and self._asked is None:
