@@ -183,6 +183,31 @@ def test_rows_wait_for_a_source_that_is_silent_until_its_time_goes_on(
     assert change.after["id"].value == 1
 
 
+def test_a_source_with_a_time_that_is_still_to_be_is_named(
+    begin: Callable[..., Running], both: tuple[Database, Database], pulse: Pulse
+) -> None:
+    """Its rows wait for the other source's to come to that time: nothing else would tell."""
+    my, maria = both
+    for each in both:
+        make_tables(each, "t")
+    feed = begin()
+    feed.wait_begun()
+    with maria.server.admin(maria.name) as session:
+        session.execute_raw("INSERT INTO t VALUES (1,'now',1)")
+        assert feed.warned == []
+        session.execute_raw("SET timestamp=UNIX_TIMESTAMP('2037-01-02 03:04:05')")
+        session.execute_raw("INSERT INTO t VALUES (2,'then',1)")
+        session.execute_raw("SET timestamp=DEFAULT")
+        session.execute_raw("INSERT INTO t VALUES (3,'behind',1)")
+    wait_until(lambda: feed.error or feed.warned, "nothing is told")
+    my.admin.execute_raw("INSERT INTO t VALUES (4,'other',1)")
+    feed.wait_sent(my)
+    (told,) = feed.warned
+    assert f"Source {identity_of(maria.admin)} has committed transaction" in told
+    assert "at 2037-01-02 03:04:05 UTC" in told
+    assert {after["id"] for _, _, after in sent(feed.feed)} == {1, 4}
+
+
 def test_two_servers_by_command_into_a_third(both: tuple[Database, Database], kafka: Cluster, tmp_path: Path) -> None:
     mysql, mariadb = both
     mysql.admin.execute_raw("CREATE TABLE orders (id INT PRIMARY KEY, a VARCHAR(9))")

@@ -68,6 +68,8 @@ class Run:
     _due: Due = field(init=False)
     _looked_at: float = 0.0
     _paused_at: float = 0.0
+    _told: set[tuple[int, str]] = field(default_factory=set)
+    """Transactions with a time that is still to be, by source."""
     _ahead: Ahead | None = None
     """From a giant transaction on until all that was sent ahead of it has been gone by."""
 
@@ -206,6 +208,8 @@ class Run:
         self._paused_at = now
         self.hooks.check()
         self.producer.poll()
+        if isinstance(self._stream, Merge):
+            self._tell_of_the_future(self._stream)
         if self._is_due(now):
             self._commit()
         # Neither within a transaction: a large one is sent to its end in one generation.
@@ -215,6 +219,17 @@ class Run:
         reading = self._stream
         if self._ahead is None and isinstance(reading, Reading) and reading.waiting_rows >= GIANT_ROWS:
             self._ahead = begin(self.settings.feed, self._sending[0], reading, is_each=self._lanes.is_each)
+
+    def _tell_of_the_future(self, merge: Merge) -> None:
+        for head in merge.ahead(time.time_ns() // 1000):
+            if (head.source, head.gtid) not in self._told:
+                self._told.add((head.source, head.gtid))
+                when = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(head.t // 10**6))
+                self.hooks.warn(
+                    f"Source {self._sending[head.source].name} has committed transaction {head.gtid} at {when} UTC, by"
+                    " its clock or by a session's SET timestamp: that one, and all that the source has committed since,"
+                    " is sent when the other sources have come to that time. Begin another feed where that is too late."
+                )
 
     def _is_early(self) -> bool:
         """Nothing more is there to be sent, nor comes while commits have to wait for one another."""

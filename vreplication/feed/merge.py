@@ -37,6 +37,8 @@ _TABLE = 1
 _CHUNK_BYTES = 1 << 20
 _WAIT_SECONDS = 0.05
 _JOIN_SECONDS = 15.0
+AHEAD_MICROS = 60_000_000
+"""A time so far ahead of the clock is no matter of clocks that differ a little."""
 
 
 class Backlog:
@@ -148,6 +150,12 @@ class Merge:
         with self._changed:
             head = self._backlogs[number].head
             return head.t if head is not None else 0
+
+    def ahead(self, now: int) -> list[Piece]:
+        """What waits, with all behind it, for the other sources to come to a time that is still to be. now: µs."""
+        with self._changed:
+            heads = [each.head for each in self._backlogs]
+        return [head for head in heads if head is not None and head.t > now + AHEAD_MICROS]
 
     def is_drained(self, seconds: float) -> bool:
         """Nothing may go now, nor for so long; who is woken up looks once."""
