@@ -18,7 +18,7 @@ from itertools import groupby
 from typing import Any
 
 from vreplication.errors import Refused, Terminal
-from vreplication.feed.consume import computed, fitting
+from vreplication.feed.consume import computed, fitting, kept
 from vreplication.feed.consume.asking import Asking, same_key
 from vreplication.feed.consume.waiting import Waiting
 from vreplication.feed.formats.open import Cell, Change, read_row
@@ -104,7 +104,7 @@ class _Plan:
     """How rows of one shape are written. names: of the columns that take a value; key: by which rows are told apart.
 
     is_replaced: the target has that key, too, so that REPLACE takes the old row out. floats: of the key, FLOATs there.
-    fractions: as of fitting.py; computed: as of computed.py.
+    fractions: as of fitting.py; computed: as of computed.py; kept: as of kept.py.
     """
 
     table: Table
@@ -114,6 +114,7 @@ class _Plan:
     floats: frozenset[str]
     fractions: tuple[tuple[str, int], ...]
     computed: tuple[str, ...]
+    kept: tuple[Column, ...]
 
     @property
     def target(self) -> str:
@@ -221,6 +222,7 @@ class Target:
             fractions=fitting.fractions(table, image),
             # Without a key nothing is replaced: who is in the way of a row ends the consumer.
             computed=computed.compared(table, image) if key and not is_key else (),
+            kept=kept.columns(table, image.keys()) if key and not is_key else (),
         )
 
     def _table(self, schema: str, name: str) -> Table:
@@ -264,10 +266,13 @@ class _Batch:
         self.is_ahead = False
         self._last: dict[Key, str | None] = {}
         self._only: dict[Key, str] = {}
+        self._origins = kept.Origins()
 
     def add(self, change: Change) -> None:
         before = None if change.before is None else self.plan.key_of(change.before)
         after = None if change.after is None else self.plan.key_of(change.after)
+        if self.plan.kept:
+            self._origins.note(before, after)
         if before is not None and before != after:
             self._last[before] = None
         if after is not None and change.after is not None:
@@ -276,14 +281,28 @@ class _Batch:
                 self._only[after] = self.plan.only(after, change.after)
 
     def run(self, session: Session) -> None:
+        there = {key: row for key, row in self._last.items() if row is not None}
+        more = self._kept(session, there)
         gone = [key for key, row in self._last.items() if row is None or not self.plan.is_replaced]
         for part in values.statements([_equal(self.plan.key, key) for key in gone], max_rows=_KEYS):
             session.execute_raw(f"DELETE FROM {self.plan.target} WHERE {_any(self.plan.key, part)}")
-        there = {key: row for key, row in self._last.items() if row is not None}
         for rows in self._written_together(there):
-            _write(session, self.plan, list(rows.values()), "REPLACE")
+            self._replace(session, rows, more)
             only = [self._only[key] for key in rows if key in self._only]
             computed.check(session, self.plan.table, self.plan.computed, only)
+
+    def _kept(self, session: Session, there: dict[Key, str]) -> dict[Key, str]:
+        """Of rows that are there what the target alone has."""
+        plan = self.plan
+        places = {key: self._origins.of(key) for key in there} if plan.kept else {}
+        return kept.read(session, plan.table, plan.kept, plan.key, places)
+
+    def _replace(self, session: Session, rows: dict[Key, str], more: dict[Key, str]) -> None:
+        if new := [row for key, row in rows.items() if key not in more]:
+            _write(session, self.plan, new, "REPLACE")
+        if known := [f"{row},{more[key]}" for key, row in rows.items() if key in more]:
+            names = (*self.plan.names, *(column.name for column in self.plan.kept))
+            _write(session, self.plan, known, "REPLACE", names)
 
     def _written_together(self, there: dict[Key, str]) -> list[dict[Key, str]]:
         """One by one where a row may take out another that gives a unique value up later: it comes again by then."""
@@ -340,12 +359,12 @@ def _any(names: tuple[str, ...], parts: list[str]) -> str:
     return f"{ident(names[0])} IN ({','.join(parts)})" if len(names) == 1 else " OR ".join(parts)
 
 
-def _write(session: Session, plan: _Plan, rows: list[str], verb: str) -> None:
+def _write(session: Session, plan: _Plan, rows: list[str], verb: str, names: tuple[str, ...] = ()) -> None:
     def look(_: int) -> None:
         if session.warning_count:
             _refuse_losses(session, plan.table)
 
-    head = f"{verb} INTO {plan.target} ({idents(plan.names)})"
+    head = f"{verb} INTO {plan.target} ({idents(names or plan.names)})"
     values.write(session, head, (f"({row})" for row in rows), packet=values.packet_of(session), after=look)
 
 
