@@ -62,7 +62,8 @@ class Query:
 
     flags: options of the session. time_zone: '' where the statement asked for none. explicit_timestamps: as of
     `explicit_defaults_for_timestamp`, where it mattered (MySQL). utf8mb4: collation of that character set (MySQL); 0.
-    at: what NOW() was to it, µs since 1970, with a fraction of a second where it asked for that.
+    at: what NOW() was to it, µs since 1970, with a fraction of a second where it asked for that. connection: collation
+    of the connection, in whose character set literals are.
     """
 
     schema: str
@@ -74,6 +75,7 @@ class Query:
     explicit_timestamps: bool | None = None
     utf8mb4: int = 0
     at: int = 0
+    connection: int = 0
 
 
 def mariadb_gtid(event: Event) -> Gtid:
@@ -187,6 +189,7 @@ def query(event: Event) -> Query:
         explicit_timestamps=None if timestamps is None else bool(timestamps[0]),
         utf8mb4=_number(said.get(_UTF8MB4, b"")),
         at=event.timestamp * 1_000_000 + _number(said.get(_MICROS) or said.get(_MARIADB_MICROS) or b""),
+        connection=_number(said.get(_CHARSET, b"")[2:4]),
     )
 
 

@@ -26,7 +26,7 @@ from vreplication.mysql.quoting import qualified
 from vreplication.mysql.remark import is_of_keys
 from vreplication.mysql.text import Token, Unreadable
 
-_OF_SESSION = ("sql_mode", "flags", "time_zone", "explicit_timestamps", "utf8mb4", "at")
+_OF_SESSION = ("sql_mode", "flags", "time_zone", "explicit_timestamps", "utf8mb4", "at", "connection")
 _SENT = {"CREATE", "ALTER", "DROP", "RENAME", "TRUNCATE"}
 
 
@@ -38,7 +38,7 @@ class Definition:
     database the table is ''; none where the text cannot be read. schema: the session's. renamed: of a RENAME, old and
     new names in turn. replaced: those of them under which other tables stand behind it. session: what the log says of
     the statement's session, as fields of `Query` are called; empty where the statement is ours.
-    moment: as of `Altered`, where it is.
+    moment: as of `Altered`, where it is. is_garbled: the text is not what was written, for it cannot be decoded.
     """
 
     verb: str
@@ -50,6 +50,7 @@ class Definition:
     replaced: tuple[tuple[str, str], ...] = ()
     session: dict[str, Any] = field(default_factory=dict)
     moment: int = 0
+    is_garbled: bool = False
 
     def fields(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__slots__}
@@ -68,9 +69,13 @@ def definition(query: Query, codec: str | None) -> Definition | None:
 def _definition(query: Query, codec: str | None) -> Definition | None:
     try:
         sql = query.text.decode(codec or "ascii")
+    except UnicodeDecodeError:
+        unread = _unreadable_definition(query, query.text.decode("utf-8", "backslashreplace"))
+        return None if unread is None else replace(unread, is_garbled=True)
+    try:
         found, has_comment = cut(sql, query), has_version_comment(sql, query)
-    except (Unreadable, UnicodeDecodeError):
-        return _unreadable_definition(query)
+    except Unreadable:
+        return _unreadable_definition(query, sql)
     if is_of_keys(sql):
         return None
     return _Names(found, query.schema, frozenset(), has_comment).definition(sql, query.schema)
@@ -125,12 +130,11 @@ def without_settings(cut: list[Token]) -> list[Token]:
     return cut[1:]
 
 
-def _unreadable_definition(query: Query) -> Definition | None:
+def _unreadable_definition(query: Query, sql: str) -> Definition | None:
     found = FIRST_WORDS.match(query.text)
     verb = found.group(1).decode().upper() if found else ""
     if verb not in _SENT or b"table" not in query.text.lower():
         return None
-    sql = query.text.decode("utf-8", "backslashreplace")
     # No names can be told, so whoever follows takes it for a statement about any table.
     return Definition(verb=verb, what="TABLE", schema=query.schema, sql=sql, tables=())
 

@@ -71,6 +71,8 @@ class Spoken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     has not all tables. moment: what NOW() was to it, µs since 1970. is_online: it was an
     online DDL of ours, by which rows came one after the other, and in no order of a key. keys: of the table that it has
     made unless it was there, the collations of text in unique keys, by column, where another source may have made it.
+    connection: collation of the connection, where it is none of utf8mb4 and the statement has more than ASCII: its
+    literals have been in that character set. is_garbled: as of `Definition`.
     """
 
     sql_mode: str | None = None
@@ -85,6 +87,8 @@ class Spoken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     moment: int = 0
     is_online: bool = False
     keys: dict[str, str] = {}
+    connection: str = ""
+    is_garbled: bool = False
 
     @property
     def header(self) -> tuple[str, bytes]:
@@ -137,6 +141,8 @@ def spoken(source: Session, said: Mapping[str, Any]) -> Spoken:
         is_folded=bool(folds),
         moment=said["session"].get("at") or said.get("moment", 0),
         is_online=not said["session"],
+        connection=_of_connection(source, said),
+        is_garbled=bool(said.get("is_garbled")),
     )
     if said["what"] != "TABLE" or "utf8mb4" not in said["sql"].lower():
         return told
@@ -216,6 +222,13 @@ def _of_keys(source: Session, said: Mapping[str, Any]) -> dict[str, str]:
         return {}
     began = int(said["session"].get("at", 0)) // 10**6
     return {str(name): str(found) for name, found in source.rows(_KEY_COLLATIONS, (*said["tables"][0], began))}
+
+
+def _of_connection(source: Session, said: Mapping[str, Any]) -> str:
+    if said["sql"].isascii() or not said["session"].get("connection"):
+        return ""
+    sql = "SELECT COLLATION_NAME FROM information_schema.COLLATIONS WHERE ID=%s AND CHARACTER_SET_NAME<>'utf8mb4'"
+    return str(source.value(sql, (said["session"]["connection"],)) or "")
 
 
 def _of_utf8mb4(source: Session, said: Mapping[str, Any]) -> str:

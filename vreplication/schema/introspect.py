@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from vreplication.errors import Refused
+from vreplication.errors import Refused, Terminal
 from vreplication.mysql.quoting import qualified
 from vreplication.mysql.session import NO_SUCH_SCHEMA, NO_SUCH_TABLE, Session, SqlError
 from vreplication.mysql.text import Token, tokens
@@ -93,7 +93,18 @@ def _read(session: Session, schema: str, table: str, facts: tuple[Any, ...]) -> 
 
 
 def _create_sql(session: Session, name: str) -> str:
-    return str((session.row(f"SHOW CREATE TABLE {name}") or ("", ""))[1])
+    """Raises Terminal."""
+    # Read as bytes: PyMySQL gives the connection up where it cannot decode them.
+    found = session.bytes_rows(f"SHOW CREATE TABLE {name}")
+    try:
+        return bytes(found[0][1]).decode() if found else ""
+    except UnicodeDecodeError:
+        # MariaDB shows the DEFAULT of a binary column as it is.
+        raise Terminal(
+            f"The definition of {name} has bytes that are no text, as a binary column's DEFAULT may, so it cannot be"
+            " read.",
+            cure="Take that DEFAULT off there (ALTER TABLE … ALTER COLUMN … DROP DEFAULT), and start again.",
+        ) from None
 
 
 def _engine(create_sql: str) -> str:

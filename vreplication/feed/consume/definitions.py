@@ -22,7 +22,7 @@ from vreplication.errors import Terminal
 from vreplication.feed.catalog import Filter
 from vreplication.feed.consume import collated, misled, own_values, repeated
 from vreplication.feed.consume.listener import Ddl
-from vreplication.feed.consume.speaking import as_the_source, cut_of, query_of
+from vreplication.feed.consume.speaking import as_the_source, connected_as_the_source, cut_of, query_of
 from vreplication.feed.failover import Successors
 from vreplication.mysql.quoting import ident, qualified
 from vreplication.mysql.server import is_mariadb
@@ -84,6 +84,7 @@ def _run(session: Session, key: Key, group: Group, ddl: Ddl, successors: Success
         group = feed_offsets.intend(session, key, group, ddl.t, now)
     if not is_again or not _has_happened(said, str(group.ddl_before), now):
         # Behind the intent: who does it by hand, knowing better, has it found done.
+        _check_text(ddl)
         misled.check(session, key, ddl, said, successors)
         own_values.check(session, ddl, said)
         reach("consume.before_ddl")
@@ -94,6 +95,16 @@ def _run(session: Session, key: Key, group: Group, ddl: Ddl, successors: Success
         # Rows that were asked of it have gone with it: what has its name from now on is another matter.
         feed_asked.forget(session, key, said.tables)
     feed_offsets.finish(session, key, group)
+
+
+def _check_text(ddl: Ddl) -> None:
+    """Raises Terminal."""
+    if ddl.spoken.is_garbled:
+        raise Terminal(
+            f"A DDL of the feed has text in a client's character set that cannot be read: {ddl.sql[:500]}",
+            cure="Do by hand on the target what it does, and start the consumer again: a table that is another one by"
+            " then counts as done (ALTER TABLE … FORCE makes it one, where nothing is to be done).",
+        )
 
 
 def _of_followed(session: Session, ddl: Ddl, said: Definition | None) -> Ddl | None:
@@ -121,7 +132,8 @@ def _execute(session: Session, ddl: Ddl, said: Definition | None, *, is_again: b
             _use(session, ddl.schema)
             _go_back(session, ddl)
             ddl = collated.as_the_source(session, ddl, said)
-            session.execute_raw(ddl.sql)
+            with connected_as_the_source(session, ddl):
+                session.execute_raw(ddl.sql)
         except SqlError as error:
             is_done = error.code in _DONE_BEFORE and (
                 (is_again and _was_done(session, said)) or _is_there(session, ddl, said, error.code)

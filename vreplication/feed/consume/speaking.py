@@ -51,6 +51,21 @@ def as_the_source(session: Session, ddl: Ddl) -> Iterator[None]:
             session.execute("SET SESSION sql_mode=%s, time_zone='+00:00'", (before,))
 
 
+@contextlib.contextmanager
+def connected_as_the_source(session: Session, ddl: Ddl) -> Iterator[None]:
+    """Its literals are turned into the character set that they had there. For nothing else: names may have others."""
+    if not ddl.spoken.connection:
+        yield
+        return
+    before = session.value("SELECT @@SESSION.collation_connection")
+    _set(session, f"collation_connection='{ddl.spoken.connection}'", ddl, "Use a target that has it")
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ConnectionLost):
+            session.execute("SET SESSION collation_connection=%s", (before,))
+
+
 def _set(session: Session, assignment: str, ddl: Ddl, cure: str) -> None:
     try:
         session.execute_raw(f"SET SESSION {assignment}")
