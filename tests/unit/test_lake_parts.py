@@ -142,6 +142,24 @@ def test_what_a_statement_does_to_names(sql: str, left: dict[str, int]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("mode", "sql", "left"),
+    [
+        ("NO_BACKSLASH_ESCAPES", r"ALTER TABLE a ADD p VARCHAR(9) DEFAULT 'C:\', RENAME TO c", {"s.c": 1, "s.b": 2}),
+        ("NO_BACKSLASH_ESCAPES", r"CREATE TABLE c (p VARCHAR(9) DEFAULT 'C:\')", {"s.a": 1, "s.b": 2, "s.c": 3}),
+        ("ANSI_QUOTES", """RENAME TABLE "a" TO "c'" """, {"s.c'": 1, "s.b": 2}),
+        ("", r"ALTER TABLE a COMMENT 'it\'s', RENAME c", {"s.c": 1, "s.b": 2}),
+        (None, r"ALTER TABLE a COMMENT 'it\'s', RENAME c", {"s.c": 1, "s.b": 2}),
+    ],
+)
+def test_a_statement_is_read_by_the_mode_of_its_session(mode: str | None, sql: str, left: dict[str, int]) -> None:
+    catalog = Catalog(EMPTY)
+    for name in ("a", "b"):
+        catalog.begin("s", name, 0)
+    catalog.run(Statement(t=5, schema="s", sql=sql, sql_mode=mode))
+    assert names(catalog) == left
+
+
+@pytest.mark.parametrize(
     ("sql", "columns", "sources"),
     [
         ("ALTER TABLE a CHANGE COLUMN `b` c BIGINT", ("id", "c"), {"id": "id", "c": "b"}),

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from vreplication.binlog.grammar import ANSI_QUOTES, NO_BACKSLASH_ESCAPES
 from vreplication.errors import Terminal
 from vreplication.feed.catalog import Filter
 from vreplication.feed.messages import Header
@@ -266,6 +267,12 @@ def mode_for(told: str, *, is_mariadb: bool) -> str:
     """As a target of this flavor is told it: without what has no meaning there, and what it does by itself."""
     without = (_TRUNCATES,) if is_mariadb else (_ROUNDS, *_NOT_IN_MYSQL)
     return ",".join(name for name in told.split(",") if name and name not in without)
+
+
+def reading_mode(told: str | None) -> int:
+    """What of a mode decides how a statement's text is read, as bits."""
+    names = (told or "").split(",")
+    return ANSI_QUOTES * ("ANSI_QUOTES" in names) | NO_BACKSLASH_ESCAPES * ("NO_BACKSLASH_ESCAPES" in names)
 
 
 # Time zones.

@@ -10,10 +10,18 @@ import contextlib
 from collections.abc import Iterator
 
 from vreplication.binlog.control import Query
-from vreplication.binlog.grammar import ANSI_QUOTES, NO_BACKSLASH_ESCAPES, cut
+from vreplication.binlog.grammar import cut
 from vreplication.errors import Terminal
 from vreplication.feed.consume.listener import Ddl
-from vreplication.feed.spoken import SYSTEM, Spoken, is_offset, may_ask_for_a_zone, mode_for, zone_of_system
+from vreplication.feed.spoken import (
+    SYSTEM,
+    Spoken,
+    is_offset,
+    may_ask_for_a_zone,
+    mode_for,
+    reading_mode,
+    zone_of_system,
+)
 from vreplication.mysql.server import is_mariadb
 from vreplication.mysql.session import ConnectionLost, Session, SqlError
 from vreplication.mysql.text import Token
@@ -130,8 +138,7 @@ def _set_timestamps(session: Session, ddl: Ddl) -> None:
 
 
 def query_of(ddl: Ddl) -> Query:
-    names = (ddl.spoken.sql_mode or "").split(",")
-    mode = ANSI_QUOTES * ("ANSI_QUOTES" in names) | NO_BACKSLASH_ESCAPES * ("NO_BACKSLASH_ESCAPES" in names)
+    mode = reading_mode(ddl.spoken.sql_mode)
     return Query(schema=ddl.schema, text=ddl.sql.encode(), collation=_UTF8MB4, sql_mode=mode)
 
 

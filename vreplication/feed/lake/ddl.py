@@ -14,9 +14,11 @@ from dataclasses import dataclass, replace
 
 from vreplication.binlog.control import Query
 from vreplication.binlog.definitions import Definition, definition, without_settings
+from vreplication.binlog.grammar import cut
 from vreplication.errors import Refused
 from vreplication.feed.lake.manifest import FOREVER, Alter, Manifest, Name, Table, Version
-from vreplication.mysql.text import Token, Unreadable, tokens
+from vreplication.feed.spoken import reading_mode
+from vreplication.mysql.text import Token, Unreadable
 from vreplication.schema.alter import AlterClauses, parse_alter
 from vreplication.schema.written import cut_at_commas
 
@@ -30,12 +32,18 @@ _SAME: tuple[Callable[[str], str], ...] = (str, str.lower)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """A DDL of the feed. schema: its session's. is_folded: as of `Spoken`."""
+    """A DDL of the feed. schema: its session's. is_folded, sql_mode: as of `Spoken`."""
 
     t: int
     schema: str
     sql: str
     is_folded: bool | None = None
+    sql_mode: str | None = None
+
+    @property
+    def mode(self) -> int:
+        """What of its SQL mode decides how its text is read."""
+        return reading_mode(self.sql_mode)
 
 
 class Catalog:
@@ -137,7 +145,7 @@ class Catalog:
         return self.names[at].table
 
     def _create(self, said: Definition, statement: Statement) -> None:
-        cut, pair = _tokens(statement.sql), said.tables[0]
+        cut, pair = _tokens(statement), said.tables[0]
         if any(each.is_word("REPLACE") for each in cut[:4]):
             self._end(pair, statement.t)
         # Of names that are the same to it the source would have refused the second one.
@@ -259,15 +267,18 @@ def _has_capitals(pair: Pair) -> bool:
 # Reading statements.
 
 
+def _query(statement: Statement) -> Query:
+    return Query(schema=statement.schema, text=statement.sql.encode(), collation=_UTF8MB4, sql_mode=statement.mode)
+
+
 def _read(statement: Statement) -> Definition | None:
-    query = Query(schema=statement.schema, text=statement.sql.encode(), collation=_UTF8MB4, sql_mode=0)
-    found = definition(query, "utf-8")
+    found = definition(_query(statement), "utf-8")
     return found if found is not None and found.tables else None
 
 
-def _tokens(sql: str) -> list[Token]:
+def _tokens(statement: Statement) -> list[Token]:
     try:
-        return without_settings(tokens(sql))
+        return without_settings(cut(statement.sql, _query(statement)))
     except Unreadable:
         return []
 
@@ -296,7 +307,7 @@ def _behind(cut: list[Token]) -> int:
 
 def _pairs(statement: Statement) -> list[tuple[Pair, Pair]]:
     """Of RENAME TABLE a TO b, c TO d."""
-    cut = _tokens(statement.sql)
+    cut = _tokens(statement)
     return list(_renames(cut, _behind(cut), statement.schema))
 
 
@@ -314,7 +325,7 @@ def _renames(cut: list[Token], at: int, schema: str) -> Iterator[tuple[Pair, Pai
 
 def _clauses(statement: Statement) -> tuple[AlterClauses | None, Pair | None]:
     """Of ALTER TABLE: what is done to columns, None where that cannot be told; and another name."""
-    cut = _tokens(statement.sql)
+    cut = _tokens(statement)
     found = _name(cut, _behind(cut), statement.schema)
     if found is None or found[1] >= len(cut):
         return None, None

@@ -205,7 +205,9 @@ class Staging:
                 value = b"".join(self._pieces.pop((each.p, each.t)))
                 schema, sql = read_ddl(each.key.encode(), value)
                 told = spoken.read((each.session or "").encode())
-                self.statements[each.t] = Statement(t=each.t, schema=schema, sql=sql, is_folded=told.is_folded)
+                self.statements[each.t] = Statement(
+                    t=each.t, schema=schema, sql=sql, is_folded=told.is_folded, sql_mode=told.sql_mode
+                )
 
     # What may be applied.
 
