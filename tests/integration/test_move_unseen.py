@@ -165,6 +165,19 @@ def test_an_old_table_that_was_dropped_does_not_hold_the_end(pair: Pair, retired
     assert left == ([names.retired_table("u", move.workflow)] if retired == "keep" else [])
 
 
+@pytest.mark.parametrize("pair", ["mysql-mariadb"], indirect=True)
+def test_an_old_table_that_was_rebuilt_stays_and_is_named(pair: Pair) -> None:
+    """With `--retired drop`: it is not known any more for the original."""
+    fill(pair, "t")
+    move = begin(pair, "t", retired="drop")
+    move.wait_serving(Side.TARGET, 2)
+    pair.source.admin.rows("OPTIMIZE TABLE t")
+    move.ask(moves.COMPLETE)
+    assert move.result().event == "complete"
+    kept = names.retired_table("t", move.workflow)
+    assert any(kept in details for event, details in events(move) if event == "not dropped"), events(move)
+
+
 @BOTH
 def test_who_keeps_writes_denied_behind_an_attempt_is_named(pair: Pair, pauses: Path) -> None:
     """It has read the table in a transaction since writes are denied, and the triggers cannot be dropped."""

@@ -49,7 +49,7 @@ def complete(work: Work) -> Result:
         # By the triggers' own names, which RENAME has not changed: they are on the retired tables now.
         deny.allow(source, sides.tables_on(driver.session, workflow, Side.SOURCE), workflow=workflow)
         if work.spec.retired == "drop":
-            _drop_retired(source, driver.session, workflow)
+            _drop_retired(driver, source)
         reach("complete.dropped")
         _forget_source(source, workflow, work.number)
     _drop_key_tables(driver.session, workflow, work.number)
@@ -124,16 +124,15 @@ def _is_original(source: Session, table: TableRow, workflow: str) -> bool:
     return found == table.source_identity or bool(deny.standing(source, name, workflow=workflow))
 
 
-def _drop_retired(source: Session, home: Session, workflow: str) -> None:
-    for table in workflows.tables(home, workflow):
-        # By its number that was noted: whatever else has the name by now is not the original.
-        drop_table(
-            source,
-            table.source_schema,
-            table.retired_table,
-            table.source_identity or "",
-            is_mariadb=is_mariadb(source),
-        )
+def _drop_retired(driver: MoveDriver, source: Session) -> None:
+    for table in workflows.tables(driver.session, driver.workflow):
+        place = (table.source_schema, table.retired_table)
+        # By its number that was noted: whatever else has the name by now is not the original, or was rebuilt since.
+        is_dropped = drop_table(source, *place, table.source_identity or "", is_mariadb=is_mariadb(source))
+        if not is_dropped and exists(source, *place):
+            words = f"{'.'.join(place)} stays on the source: it was rebuilt since it was copied, or is another one"
+            driver.notify(words)
+            journal.write(driver.session, driver.workflow, "not dropped", words, actor=lease.me())
 
 
 def _forget_source(source: Session, workflow: str, number: int) -> None:
