@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -30,8 +31,8 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     create, tell = workflows.create, workers.tell
     found: list[int] = []
 
-    def create_old(session: Session, row: WorkflowRow) -> None:
-        create(session, replace(row, protocol=OLD))
+    def create_old(session: Session, row: WorkflowRow) -> datetime:
+        return create(session, replace(row, protocol=OLD))
 
     def tell_new(session: Session, right: Lease) -> None:
         if right.role != lease.DRIVER:
