@@ -385,3 +385,14 @@ def test_a_feed_holds_no_move_of_all_tables(session: Session) -> None:
     queueing.submit(session, queueing.make_entry(session.url.database, given), "ann")
     make_feed(session, "feed", session.url.database)
     assert claim(session) == ["move"]
+
+
+def test_a_move_takes_one_place_on_its_way_back_too(session: Session, database: Database) -> None:
+    """Its catch-up has a lease under the id of its stream."""
+    submit(session, "one")
+    make_move(session, "move", session.url.database, number=2)
+    with connect(database.url) as other:
+        lease.acquire(other, "move", lease.DRIVER)
+        lease.acquire(other, "move.s2", lease.REPLICATE)
+        assert claim(session, 1) == []
+        assert claim(session, 2) == ["one"]

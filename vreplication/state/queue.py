@@ -14,6 +14,7 @@ from typing import Any
 
 from sqlalchemy import select
 
+from vreplication import names
 from vreplication.errors import Refused
 from vreplication.mysql.session import DUPLICATE, NO_SUCH_TABLE, Session, SqlError
 from vreplication.phases import Phase
@@ -233,13 +234,16 @@ def _known(found: dict[str, Any], tables: frozenset[tuple[str, str]]) -> Known:
 def held_leases(session: Session) -> frozenset[str]:
     """Workflows that a living driver or catch-up works on. Only who gave signs of life lately is looked at closely.
 
+    A move counts once: the catch-up of a later stream has a lease under that one's id.
+
     Change feeds are not among them: they have no end that could be waited for, and hold nothing of a table's.
     """
     if not layout.exists(session):
         return frozenset()
     sql = (
-        f"SELECT h.workflow, h.role FROM {SIDECAR}.heartbeat h LEFT JOIN {SIDECAR}.workflow w ON w.id=h.workflow"
+        f"SELECT h.workflow, h.role, w.id FROM {SIDECAR}.heartbeat h LEFT JOIN {SIDECAR}.workflow w ON w.id=h.workflow"
         " WHERE h.at > NOW(6) - INTERVAL %s SECOND AND COALESCE(w.kind,'')<>%s"
     )
     found = session.rows(sql, (LEASE_STALE_SECONDS, _FEED))
-    return frozenset(str(workflow) for workflow, role in found if lease.is_alive(session, workflow, role))
+    living = [(str(held), known) for held, role, known in found if lease.is_alive(session, held, role)]
+    return frozenset(held if known else names.split_stream(held)[0] for held, known in living)
