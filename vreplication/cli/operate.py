@@ -131,6 +131,7 @@ def cancel(
     force: Annotated[
         bool, typer.Option("--force", help="Of a change feed: end it even where Kafka cannot be told.")
     ] = False,
+    source_lost: options.SourceLostOption = False,
     yes: options.YesOption = False,
     is_json: options.JsonOption = False,
 ) -> None:
@@ -145,6 +146,8 @@ def cancel(
     url = found.home
     if force and not found.is_feed:
         raise Refused(f"{workflow} is no change feed, and its cancel has nothing to be forced.", cure="Leave it out.")
+    if source_lost:
+        raise typer.Exit(_without_source("cancel", found, workflow, is_json))
     if group := found.group:
         _on_each(url, group, "cancelled", lambda each: operate.cancel(url, each, by()), is_json, cancel_requested=1)
         return
@@ -322,6 +325,7 @@ def complete(
     source_file: options.SourceFileOption = None,
     target: options.TargetOption = None,
     target_file: options.TargetFileOption = None,
+    source_lost: options.SourceLostOption = False,
     yes: options.YesOption = False,
     is_json: options.JsonOption = False,
 ) -> None:
@@ -329,7 +333,20 @@ def complete(
     servers = options.servers(source, source_file, target, target_file)
     names.check_workflow(workflow)
     ask(f"Complete workflow {workflow}? There is no way back to the source afterwards.", yes or is_json)
+    if source_lost:
+        raise typer.Exit(_without_source("complete", _find(servers, workflow), workflow, is_json))
     raise typer.Exit(_carry_out("complete", _find(servers, workflow), workflow, invocation.of(context).args, is_json))
+
+
+def _without_source(what: str, found: Found, workflow: str, is_json: bool) -> int:
+    """Of tables that move: their old server is gone for good."""
+    from vreplication.workflows.move_tables import lost_source
+
+    logs.start(workflow)
+    act = lost_source.complete if what == "complete" else lost_source.cancel
+    result = act(found.home, found.source, workflow, by())
+    outcome.finish(result, is_json=is_json, is_move=True)
+    return 0
 
 
 def _carry_out(what: str, found: Found, workflow: str, args: tuple[str, ...], is_json: bool) -> int:

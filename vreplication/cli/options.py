@@ -73,6 +73,10 @@ LagReplicasFileOption = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON lines on standard output, and nothing else.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+SourceLostOption = Annotated[
+    bool,
+    typer.Option("--source-lost", help="Of tables that move: the old server is gone for good; what is there stays."),
+]
 WorkflowArgument = Annotated[str, typer.Argument(metavar="ID", help="The workflow's id.")]
 
 

@@ -52,7 +52,7 @@ def complete(work: Work) -> Result:
             _drop_retired(driver, source)
         reach("complete.dropped")
         _forget_source(source, workflow, work.number)
-    _drop_key_tables(driver.session, workflow, work.number)
+    drop_key_tables(driver.session, workflow, work.number)
     row = workflows.load(driver.session, workflow)
     journal.write(driver.session, workflow, "complete", "", actor=lease.me())
     prepare.forget_run(driver.session, workflow)
@@ -140,7 +140,7 @@ def _forget_source(source: Session, workflow: str, number: int) -> None:
         source_marks.forget(source, streams.stream_id(workflow, each))
 
 
-def _drop_key_tables(home: Session, workflow: str, number: int) -> None:
+def drop_key_tables(home: Session, workflow: str, number: int) -> None:
     for each in range(1, number + 2):
         for table in workflows.tables(home, workflow):
             # Also of the stream that would have followed, whose tables are made before anybody waits at a switch.
@@ -239,7 +239,7 @@ def cancelled(home: Session, driver: MoveDriver) -> Result:
         deny.allow(source, sides.tables_on(home, workflow, Side.SOURCE), workflow=workflow)
         _forget_source(source, workflow, move.number)
     prepare.undo(home, workflow)
-    _drop_key_tables(home, workflow, move.number)
+    drop_key_tables(home, workflow, move.number)
     prepare.forget_run(home, workflow)
     spool.forget(row)
     workflows.move(home, workflow, Phase.CANCELLED, "cancelled by the operator")

@@ -1,0 +1,74 @@
+"""The old server of a move is gone for good: what is left is ended on the other one alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from sandbox.databases import create_database
+from tests.support.flow import begin as begin_ddl
+from tests.support.flow import call
+from tests.support.moving import Move, begin, quick
+from tests.support.pairs import Pair
+from tests.support.private_server import private_server
+from vreplication.errors import Refused
+from vreplication.phases import Phase
+from vreplication.state import workflows
+from vreplication.state.moves import Side
+from vreplication.workflows.move_tables import lost_source
+
+__all__ = ["quick"]
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick")]
+TRUSTED = {"log-bin-trust-function-creators": "ON"}
+FLAVORS = pytest.mark.parametrize(("old", "new"), [("mysql", "mariadb"), ("mariadb", "mysql")])
+
+
+@pytest.fixture
+def pair(old: str, new: str) -> Iterator[Pair]:
+    with (
+        private_server(old, {**TRUSTED, "server-id": 211}) as one,
+        private_server(new, {**TRUSTED, "server-id": 212}) as other,
+    ):
+        yield Pair(source=create_database(one, "shop"), target=create_database(other, "shop"))
+
+
+def moved(pair: Pair, *, is_switched: bool) -> Move:
+    """Its process has ended, at the gate or on the way back, and its source is gone."""
+    pair.source.admin.execute_raw("CREATE TABLE t (id INT PRIMARY KEY, n INT) COLLATE utf8mb4_general_ci")
+    pair.source.admin.execute_raw("INSERT INTO t VALUES (1,1),(2,2)")
+    move = begin(pair, "t", cutover="manual")
+    move.wait_for_release()
+    if is_switched:
+        move.release()
+        move.wait_serving(Side.TARGET, 2)
+    move.stop.set()
+    move.result()
+    for act in (lost_source.complete, lost_source.cancel):
+        with pytest.raises(Refused, match="answers"):
+            act(pair.target.url, pair.source.url, move.workflow, "ann")
+    pair.source.server.kill()
+    return move
+
+
+@FLAVORS
+def test_of_what_was_switched_the_target_is_free(pair: Pair) -> None:
+    """Without it an online DDL of its tables was refused for ever: the move has not ended."""
+    move = moved(pair, is_switched=True)
+    refused = call(pair.target, "cancel", move.workflow, "--source-lost", "--yes")
+    assert (refused.code, "complete" in refused.err) == (2, True), refused
+    assert begin_ddl(pair.target, "t", "ADD COLUMN z INT").result().event == "refused"
+    ended = call(pair.target, "complete", move.workflow, "--source-lost", "--yes")
+    assert (ended.code, workflows.load(pair.target.admin, move.workflow).phase) == (0, Phase.COMPLETE), ended
+    assert begin_ddl(pair.target, "t", "ADD COLUMN z INT").result().event == "complete"
+
+
+@FLAVORS
+def test_of_what_was_not_switched_nothing_stays(pair: Pair) -> None:
+    move = moved(pair, is_switched=False)
+    refused = call(pair.target, "complete", move.workflow, "--source-lost", "--yes")
+    assert (refused.code, "cancel" in refused.err) == (2, True), refused
+    ended = call(pair.target, "cancel", move.workflow, "--source-lost", "--yes")
+    assert (ended.code, workflows.load(pair.target.admin, move.workflow).phase) == (0, Phase.CANCELLED), ended
+    assert pair.target.admin.rows("SHOW TABLES") == []
