@@ -27,6 +27,8 @@ from vreplication.state.ledger import Bound
 
 CONFLICT_SECONDS = 900.0
 """After so long with the same conflicts the workflow ends: its writers bring them faster than they can be copied."""
+_ROUND_SECONDS = 60.0
+"""A round of some hundred keys counts for so long at most: it waits where the workflow is paused or throttled."""
 _SUSPICIOUS = 3
 """A key that is dirty for the third time may be a real duplicate, which costs a look at the whole table to know."""
 _SHOWN = 5
@@ -34,9 +36,9 @@ _SHOWN = 5
 
 def resolve(driver: Driver, job: Job, copy_again: Callable[[Sequence[Bound]], None]) -> None:
     """Copy dirty keys again until none is left. Raises BadValue naming real duplicates, or what never ends."""
-    began, times = SYSTEM.monotonic(), Counter[str]()
+    seconds, times = 0.0, Counter[str]()
     while found := dirty.some(driver.session, job.mapping, driver.workflow):
-        seconds = SYSTEM.monotonic() - began
+        began = SYSTEM.monotonic()
         left = max(0, round(CONFLICT_SECONDS - seconds))
         words = f"{len(found)} rows conflict with the new unique key and are copied again"
         driver.report(waiting_for=f"{words}; {len(times)} so far, for at most {left} s more")
@@ -50,6 +52,7 @@ def resolve(driver: Driver, job: Job, copy_again: Callable[[Sequence[Bound]], No
         copy_again([entry.bound for entry in found])
         # Only now: a crash in between leaves them dirty.
         dirty.forget(driver.session, job.mapping, driver.workflow, found)
+        seconds += min(SYSTEM.monotonic() - began, _ROUND_SECONDS)
     if times:
         driver.notify(f"{len(times)} rows that conflicted with the new unique key were copied again")
         driver.report(waiting_for=None)
