@@ -70,6 +70,29 @@ def test_all_stages_one_after_the_other(stage: Stage, replicate: CatchUp, databa
     assert verdict.mismatches == 0
 
 
+def test_a_gate_that_was_passed_without_a_release_is_none(
+    stage: Stage, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A scheduler's task that somebody marks as success: the switch waits for the release all the same."""
+    monkeypatch.setattr("pyspark.InheritableThread", threading.Thread)
+    held = replace(stage, spec=stage.spec.model_copy(update={"cutover": "manual"}))
+    tasks.plan(held)
+    tasks.prepare_tables(held)
+    found = CatchUp(held)
+    for act in (tasks.copy, tasks.verify, tasks.enter_gate):
+        act(held)
+    found.stage.stop.set()
+    found.end()
+    again = replace(held, stop=threading.Event())
+    switching = Called(tasks.cut_over, again)
+    with connect(database.url) as session:
+        wait_until(lambda: "release" in str(progress.read(session, WORKFLOW)["waiting_for"]), "it waits for no release")
+        assert not workflows.load(session, WORKFLOW).is_cut
+    stages.release(again, "tester")
+    assert switching.end(120) is None
+    assert tasks.clean_up(again).event == "complete"
+
+
 def test_the_servers_zone_is_another_one_behind_the_verification(
     database: Database, quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

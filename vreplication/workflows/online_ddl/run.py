@@ -38,7 +38,6 @@ from vreplication.workflows.online_ddl import (
     copying,
     cut_over,
     ending,
-    fallback,
     in_place,
     prepare,
     resume,
@@ -259,8 +258,7 @@ def _gate(work: Work) -> None:
 def _cut_over(work: Work) -> None:
     """In the window where there is one: what opened a gate may be long ago, and what blocked the cut-over had to go."""
     if in_place.is_in_place(work.driver):
-        is_held = work.is_whole and work.spec.needs_release
-        if in_place.switch(work.driver, is_manual=is_held, window=work.spec.cutover_window):
+        if in_place.switch(work.driver, is_manual=work.spec.needs_release, window=work.spec.cutover_window):
             return
         # The table has refused it, and the workflow has been prepared anew: these stages were passed over before.
         if work.is_whole:
@@ -272,10 +270,8 @@ def _cut_over(work: Work) -> None:
         # The stages before had a catch-up of their own: what they have seen matched may be of before a crash (R14).
         copying.wait_matched(work.driver)
         comparing.compare_by_another_zone(work.driver, work.spark)
-    # Who was asked elsewhere was asked for an ALTER of a moment, where that was to be.
-    is_asked_here = work.is_whole or fallback.has_begun(work.driver.session, work.driver.workflow)
-    is_manual = is_asked_here and work.spec.needs_release
-    window = work.spec.cutover_window
+    # Also where a scheduler's gate is passed: a task that somebody marks as success has released nothing.
+    is_manual, window = work.spec.needs_release, work.spec.cutover_window
     cut_over.switch(work.driver, work.spark, is_manual=is_manual, window=window, company=work.company)
 
 
