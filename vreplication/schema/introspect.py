@@ -17,6 +17,7 @@ from vreplication.mysql.quoting import qualified
 from vreplication.mysql.session import NO_SUCH_SCHEMA, NO_SUCH_TABLE, Session, SqlError
 from vreplication.mysql.text import Token, tokens
 from vreplication.schema.model import Column, Key, KeyPart, Table
+from vreplication.schema.written import cut_at_commas
 
 _TIME_TYPES = ("time", "datetime", "timestamp")
 _STRING_TYPES = ("char", "varchar", "binary", "varbinary")
@@ -221,7 +222,7 @@ def _is_key(head: list[Token]) -> bool:
 def _key_written(create_sql: str, words: list[Token], at: int) -> Key:
     kind, last = words[0].text.upper(), words[at - 1]
     inside = _balanced(words[at:])[1:-1]
-    parts = tuple(_part_written(create_sql, part) for part in _by_commas(inside))
+    parts = tuple(_part_written(create_sql, part) for part in cut_at_commas(inside))
     # As SHOW INDEX has it: a spatial key is of the 32 bytes of a rectangle.
     parts = tuple(replace(part, prefix=32) for part in parts) if kind == "SPATIAL" else parts
     return Key(
@@ -232,18 +233,6 @@ def _key_written(create_sql: str, words: list[Token], at: int) -> Key:
         has_expression=any(part.expression for part in parts),
         index_type=kind if kind in ("FULLTEXT", "SPATIAL") else "BTREE",
     )
-
-
-def _by_commas(words: list[Token]) -> list[list[Token]]:
-    found: list[list[Token]] = [[]]
-    depth = 0
-    for token in words:
-        depth += token.is_punct("(") - token.is_punct(")")
-        if depth == 0 and token.is_punct(","):
-            found.append([])
-        else:
-            found[-1].append(token)
-    return found
 
 
 def _part_written(create_sql: str, words: list[Token]) -> KeyPart:
