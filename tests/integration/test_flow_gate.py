@@ -17,7 +17,7 @@ from tests.support.dag_runs import now_open, opens_soon
 from tests.support.flow import Run, begin, let_go, paused_at, wait_reached, wait_until
 from vreplication import names
 from vreplication.engine import maintenance
-from vreplication.errors import Refused
+from vreplication.errors import Refused, Transient
 from vreplication.mysql.session import Session, connect
 from vreplication.phases import Phase
 from vreplication.planning.spec import Spec
@@ -112,6 +112,31 @@ class AwayLater(local_spark.LocalStart):
         if AwayLater.asked > 2:
             raise SparkAway("Spark did not start: no memory.")
         return super().context()
+
+
+@pytest.mark.parametrize("is_wrong", [False, True])
+def test_a_verification_at_the_gate_that_does_not_come_to_its_end(
+    database: Database, table: None, monkeypatch: pytest.MonkeyPatch, is_wrong: bool
+) -> None:
+    """The one before counts, unless this one has found something wrong: that has to be seen right first."""
+    known, calls = comparing.verify, [0]
+
+    def later(*given: Any, **more: Any) -> Any:
+        calls[0] += 1
+        if calls[0] == 1:
+            return known(*given, **more)
+        if is_wrong:
+            more["repair"]([])
+        raise Transient("Catch-up did not reach a marker in time.")
+
+    monkeypatch.setattr(comparing, "verify", later)
+    run = begin(database, "t", "ADD COLUMN z INT", cutover="manual", verify_every_minutes=0.5 / 60)
+    wait_until(lambda: calls[0] > 1, "it is not verified again")
+    if is_wrong:
+        assert run.result().event != "complete"
+        return
+    operate.release(database.url, run.workflow, "ann")
+    assert run.result().event == "complete"
 
 
 class SlowLater(local_spark.LocalStart):

@@ -1,7 +1,8 @@
 """Rows compared, source with target, under live writes: all of them, again at the gate, and those written since.
 
 What must stay true: a difference that stays ends the workflow, with the source untouched; once something was found
-wrong a verification goes on to its end; a repeated one that cannot begin, or is not wanted any more, ends nothing.
+wrong a verification goes on to its end, or ends the workflow; a repeated one that has found nothing wrong and cannot
+begin, cannot come to its end, or is not wanted any more, ends nothing.
 """
 
 from __future__ import annotations
@@ -93,6 +94,17 @@ def _verify(spark: Spark, comparing: _Comparing) -> Verdict:
     except _Enough as enough:
         driver.notify("verification interrupted; using the previous result")
         return enough.verdict
+    except (ConnectionLost, LockWait):
+        raise
+    except Transient as error:
+        # With something found wrong it has to be seen right, and without a verdict there is none to go by.
+        if comparing.before is None:
+            raise
+        raise _NotNow(error.message, cure=error.cure) from error
+
+
+class _NotNow(Transient):
+    """A repeated verification could not come to its end, and has found nothing wrong: the one before counts."""
 
 
 class _Enough(Exception):
@@ -148,14 +160,12 @@ def _judge(driver: Driver, verdict: Verdict, by_zone: str) -> None:
 
 
 def verify_again(driver: Driver, spark: Spark, is_enough: Callable[[], bool]) -> bool:
-    """At the gate. False: Spark did not start this time, which ends nothing, for the last verification still counts."""
+    """At the gate. False: not this time, which ends nothing, for the last verification still counts."""
     is_done = True
     try:
         compare(driver, spark, is_enough)
-    except (ConnectionLost, LockWait):
-        raise
-    except (SparkAway, Transient) as error:
-        # Spark, or a table that is written to too fast to be compared now.
+    except (SparkAway, _NotNow) as error:
+        # Spark did not start, or the table is written to too fast to be compared now.
         is_done = False
         driver.notify(f"not verified again: {error.message}")
     driver.move(Phase.WAITING)
