@@ -6,12 +6,14 @@ server's own defaults and nothing else.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import re
 import shlex
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 FLAVORS = ("mariadb", "mysql")
@@ -55,6 +57,19 @@ def mariadb_folder() -> Path | None:
 
 def folder_variable(flavor: str) -> str:
     return MARIADB_FOLDER_VARIABLE if flavor == "mariadb" else MYSQL_FOLDER_VARIABLE
+
+
+@contextlib.contextmanager
+def taken_from(flavor: str, folder: Path) -> Iterator[None]:
+    """Meanwhile the flavor's programs are those of a folder."""
+    variable = folder_variable(flavor)
+    before, os.environ[variable] = os.environ.get(variable), str(folder)
+    try:
+        yield
+    finally:
+        os.environ.pop(variable)
+        if before:
+            os.environ[variable] = before
 
 
 def name_of(flavor: str) -> str:

@@ -318,34 +318,26 @@ def unpack_suite(
     """
     install_debootstrap()
     building = folder.with_name(folder.name + ".tmp")
+    log = building / "debootstrap/debootstrap.log"
     folder.parent.mkdir(parents=True, exist_ok=True)
     # debootstrap mounts /proc inside; an interrupted run may have left it there.
     remove = as_administrator(["rm", "-rf", "--one-file-system", str(building)])
     run(remove, f"{building} could not be removed")
     command = [*more, "--variant=minbase", f"--include={packages}", suite, str(building)]
     try:
-        run(
-            as_administrator(command),
-            f"debootstrap failed (its log: {building}/debootstrap/debootstrap.log)",
-            quiet=True,
-        )
+        run(as_administrator(command), f"debootstrap failed (its log: {log})", quiet=True)
         check(building)
         building.rename(folder)
     except InstallFailed:
-        print(tail(building / "debootstrap/debootstrap.log"), file=sys.stderr)
+        print(tail(log), file=sys.stderr)
         subprocess.run(remove, check=False)
         raise
 
 
 def check_mysql(folder: Path) -> None:
-    os.environ[binaries.MYSQL_FOLDER_VARIABLE], before = str(folder), os.environ.get(binaries.MYSQL_FOLDER_VARIABLE)
-    try:
+    with binaries.taken_from("mysql", folder):
         if not is_installed("mysql"):
             raise InstallFailed(f"Debian {MYSQL_SUITE} gave no MySQL {oldest('mysql')} or newer that starts here.")
-    finally:
-        del os.environ[binaries.MYSQL_FOLDER_VARIABLE]
-        if before:
-            os.environ[binaries.MYSQL_FOLDER_VARIABLE] = before
 
 
 def install_kafka() -> None:

@@ -8,7 +8,6 @@ version that this machine's distribution cannot give is told in one sentence.
 
 from __future__ import annotations
 
-import os
 import platform
 import shutil
 import sys
@@ -175,17 +174,11 @@ def _place(name: str) -> str:
 
 def _check(version: Version, folder: Path) -> None:
     """It starts, and is what its name says."""
-    variable = binaries.folder_variable(version.flavor)
-    before = os.environ.get(variable)
-    os.environ[variable] = str(folder)
     try:
-        found = ".".join(map(str, binaries.version(version.flavor)))
+        with binaries.taken_from(version.flavor, folder):
+            found = ".".join(map(str, binaries.version(version.flavor)))
     except binaries.ServerMissing as error:
         raise InstallFailed(str(error)) from None
-    finally:
-        os.environ.pop(variable)
-        if before:
-            os.environ[variable] = before
     if not found.startswith(version.name.partition("-")[2] + "."):
         raise InstallFailed(f"{version.suite or version.jar} gives {found}.")
 

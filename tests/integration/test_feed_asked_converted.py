@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.databases import Database, create_database
+from sandbox.databases import Database
 from sandbox.kafka import Cluster
 from tests.support.feed_consumers import Consuming
 from tests.support.flow import wait_until
-from tests.support.pairs import server_of
+from tests.support.pairs import twin
 from tests.support.running_feed import Running, start_feed
 from vreplication.feed import large
 
@@ -27,11 +27,7 @@ def begin(kafka: Cluster, database: Database, tmp_path: Path) -> Iterator[Callab
 
 @pytest.fixture
 def target(database: Database, _pair_servers: None) -> Iterator[Database]:
-    made = create_database(server_of(database.server.flavor, "target"), database.name)
-    for each in (database, made):
-        each.admin.execute_raw("CREATE TABLE t (id INT PRIMARY KEY, at TIMESTAMP NULL, n INT, doc LONGTEXT)")
-    yield made
-    made.drop()
+    yield from twin(database, "CREATE TABLE t (id INT PRIMARY KEY, at TIMESTAMP NULL, n INT, doc LONGTEXT)")
 
 
 def change(database: Database, alter: str) -> None:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.databases import Database, create_database
+from sandbox.databases import Database
 from sandbox.kafka import Cluster
 from tests.support import flow
 from tests.support.feed_consumers import Consuming
 from tests.support.flow import wait_until
-from tests.support.pairs import server_of
+from tests.support.pairs import twin
 from tests.support.running_feed import Running, start_feed
 from vreplication.state import layout
 
@@ -36,12 +36,7 @@ def begin(kafka: Cluster, database: Database, tmp_path: Path) -> Iterator[Callab
 
 @pytest.fixture
 def target(database: Database, _pair_servers: None) -> Iterator[Database]:
-    made = create_database(server_of(database.server.flavor, "target"), database.name)
-    for each in (database, made):
-        each.admin.execute_raw("CREATE TABLE t (id INT PRIMARY KEY)")
-        each.admin.execute_raw("INSERT INTO t VALUES (1),(2)")
-    yield made
-    made.drop()
+    yield from twin(database, "CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1),(2)")
 
 
 def rows(database: Database) -> list[tuple[object, ...]]:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.databases import Database, create_database
+from sandbox.databases import Database
 from sandbox.kafka import Cluster
 from tests.support.feed_consumers import Consuming
 from tests.support.flow import wait_until
-from tests.support.pairs import server_of
+from tests.support.pairs import twin
 from tests.support.running_feed import Running, origin, start_feed
 from vreplication.feed.catalog import Filter
 
@@ -26,13 +26,8 @@ def begin(kafka: Cluster, database: Database, tmp_path: Path) -> Iterator[Callab
 
 @pytest.fixture
 def target(database: Database, _pair_servers: None) -> Iterator[Database]:
-    made = create_database(server_of(database.server.flavor, "target"), database.name)
-    for each in (database, made):
-        for table in ("t", "u"):
-            each.admin.execute_raw(f"CREATE TABLE {table} (id INT PRIMARY KEY)")
-            each.admin.execute_raw(f"INSERT INTO {table} VALUES (1)")
-    yield made
-    made.drop()
+    made = [(f"CREATE TABLE {t} (id INT PRIMARY KEY)", f"INSERT INTO {t} VALUES (1)") for t in ("t", "u")]
+    yield from twin(database, *(statement for both in made for statement in both))
 
 
 def tables(database: Database) -> set[str]:

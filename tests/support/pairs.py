@@ -74,3 +74,16 @@ def pair(request: pytest.FixtureRequest, _pair_servers: None) -> Iterator[Pair]:
     finally:
         made.source.drop()
         made.target.drop()
+
+
+def twin(database: Database, *statements: str) -> Iterator[Database]:
+    """Body of a fixture beside `_pair_servers`: a second server of the flavor, where a feed's changes go.
+
+    statements: run on both.
+    """
+    made = create_database(server_of(database.server.flavor, "target"), database.name)
+    for each in (database, made):
+        for statement in statements:
+            each.admin.execute_raw(statement)
+    yield made
+    made.drop()
