@@ -74,7 +74,7 @@ def test_choosing_jobs(tmp_path: Path, names: list[str], jobs: str | None, kind:
 
 COPY = """
 from vreplication.airflow import backfill, connections
-from vreplication.backfill import run, settle
+from vreplication.backfill import lateness, run
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from airflow.sdk.exceptions import TaskDeferred
@@ -86,7 +86,7 @@ def fake(job, source, target, start, end, **more):
 
 run.run, connections.source_url = fake, lambda conn_id: f"url of {{conn_id}}"
 left = {left}
-settle.seconds_left = lambda job, source, end: left.pop(0)
+lateness.seconds_left = lambda job, source, end: left.pop(0)
 task = backfill.BackfillOperator(task_id="copy_one", migrations="/nowhere", job="orders")
 context = {context}
 try:

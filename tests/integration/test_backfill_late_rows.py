@@ -14,7 +14,7 @@ from rowcopy_setup import wait_until
 
 from sandbox.databases import Database
 from tests.support.local_spark import LocalSpark
-from vreplication.backfill import settle
+from vreplication.backfill import lateness
 from vreplication.backfill.run import Result, run
 from vreplication.errors import Interrupted, Refused, Transient
 from vreplication.mysql.processes import processes
@@ -44,9 +44,9 @@ def at(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             found = left.pop(0) if len(left) > 1 else left[0]
             return found if isinstance(found, datetime) else found()
 
-        monkeypatch.setattr(settle, "_now", now)
+        monkeypatch.setattr(lateness, "_now", now)
         # The servers renew what they show of transactions only when it was not asked for within 0.1 s.
-        monkeypatch.setattr(settle, "POLL_SECONDS", 0.2)
+        monkeypatch.setattr(lateness, "POLL_SECONDS", 0.2)
 
     return moments
 
@@ -65,7 +65,7 @@ def test_a_row_that_is_committed_just_behind_the_interval_is_copied(case: Case, 
         at(DAY[1], DAY[1], five_seconds_later, DAY[1] + timedelta(minutes=15))
         assert copy(case, DAY[1], told.append).verified
     assert [row[0] for row in case.rows()] == [2]
-    assert told[0] == "j: waiting until 2026-03-02T00:15:00+00:00 (settle_minutes), for rows that are committed late"
+    assert told[0] == "j: waiting until 2026-03-02T00:15:00+00:00 (lateness_minutes), for rows that are committed late"
 
 
 def test_an_interval_that_is_not_over_is_refused(case: Case, at: Callable[..., None]) -> None:
@@ -75,7 +75,7 @@ def test_an_interval_that_is_not_over_is_refused(case: Case, at: Callable[..., N
         copy(case, DAY[1])
     assert case.rows() == []
     # What is there now may be wanted.
-    assert case.run(settle_minutes=0).inserted == 1
+    assert case.run(lateness_minutes=0).inserted == 1
 
 
 def test_the_wait_can_be_interrupted(case: Case, at: Callable[..., None]) -> None:
@@ -93,7 +93,7 @@ def seeing(case: Case) -> Case:
 
 
 def test_an_older_transaction_is_waited_for(seeing: Case, at: Callable[..., None]) -> None:
-    """It takes longer than settle_minutes."""
+    """It takes longer than lateness_minutes."""
     told: list[str] = []
     with connect(seeing.source.app_url) as app:
         end = _writing(app)
@@ -112,7 +112,7 @@ def test_an_older_transaction_is_waited_for(seeing: Case, at: Callable[..., None
 def test_a_transaction_that_stays_open_fails_by_name(
     seeing: Case, at: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(settle, "_PATIENCE", 0)
+    monkeypatch.setattr(lateness, "_PATIENCE", 0)
     with connect(seeing.source.app_url) as app:
         end = _writing(app)
         at(end + timedelta(minutes=20))
@@ -124,7 +124,7 @@ def test_a_transaction_that_stays_open_fails_by_name(
 def test_a_prepared_branch_stays_open_without_a_connection(
     seeing: Case, at: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(settle, "_PATIENCE", 0)
+    monkeypatch.setattr(lateness, "_PATIENCE", 0)
     branch = f"'{seeing.source.name}'"
     with connect(seeing.source.app_url) as app:
         end = _writing(app, f"XA START {branch}")
@@ -141,7 +141,7 @@ def test_a_prepared_branch_stays_open_without_a_connection(
 def test_one_that_only_reads_or_began_later_is_not_waited_for(
     seeing: Case, at: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(settle, "_PATIENCE", 0)
+    monkeypatch.setattr(lateness, "_PATIENCE", 0)
     with connect(seeing.source.app_url) as dump, connect(seeing.source.app_url) as app:
         dump.execute_raw("START TRANSACTION WITH CONSISTENT SNAPSHOT")
         dump.rows("SELECT * FROM s")

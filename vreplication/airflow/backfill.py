@@ -91,7 +91,7 @@ class BackfillOperator(_Operator):
         start, end = interval(context)
         left = in_airflow(lambda: self._seconds_left(end))
         if left > _DEFER_SECONDS and not self._stop.is_set():
-            log.info("waiting until the interval is settle_minutes old, in the triggerer: %.0f s more", left)
+            log.info("waiting until the interval is lateness_minutes old, in the triggerer: %.0f s more", left)
             self.defer(trigger=TimeDeltaTrigger(timedelta(seconds=left)), method_name="proceed")
         return in_airflow(lambda: self._work(start, end))
 
@@ -101,10 +101,10 @@ class BackfillOperator(_Operator):
 
     def _seconds_left(self, end: datetime) -> float:
         from vreplication.airflow.connections import source_url
-        from vreplication.backfill import settle
+        from vreplication.backfill import lateness
 
         job = self._job()
-        return settle.seconds_left(job, source_url(job.source), end)
+        return lateness.seconds_left(job, source_url(job.source), end)
 
     def _job(self) -> Job:
         from vreplication.backfill.job import find_job

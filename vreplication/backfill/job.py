@@ -18,7 +18,7 @@ from vreplication.errors import Refused
 from vreplication.planning.fields import said
 
 MAX_BATCH_ROWS = 10_000
-MAX_SETTLE_MINUTES = 1_440
+MAX_LATENESS_MINUTES = 1_440
 
 
 def _name(value: str) -> str:
@@ -55,10 +55,10 @@ class Job(BaseModel):
         default="UTC", description="IANA zone of the values of a DATETIME or DATE column; TIMESTAMP is UTC."
     )
     mirror: bool = Field(default=False, description="Delete the target's rows that the source's interval has not.")
-    settle_minutes: int = Field(
+    lateness_minutes: int = Field(
         default=15,
         ge=0,
-        le=MAX_SETTLE_MINUTES,
+        le=MAX_LATENESS_MINUTES,
         description="An interval is read so long after its end, by the source's clock; 0: at once, over or not.",
     )
     batch_rows: int = Field(default=1_000, ge=1, le=MAX_BATCH_ROWS, description="Rows a statement writes or deletes.")

@@ -18,8 +18,8 @@ from typing import Any
 from vreplication.backfill.compare import Found
 from vreplication.backfill.interval import Walls, walls
 from vreplication.backfill.job import Job
+from vreplication.backfill.lateness import Waiter
 from vreplication.backfill.places import Place, placed
-from vreplication.backfill.settle import Waiter
 from vreplication.backfill.slices import Slice, cut, source_from
 from vreplication.backfill.spark_job import Task, run_slices
 from vreplication.backfill.tables import (

@@ -1,8 +1,8 @@
 """Waits until the rows of an interval have been committed: by the source's clock, and by its open transactions.
 
-What must stay true: nothing of an interval is read until `settle_minutes` after its end, by the source's own clock, nor
-while a transaction that began before that end and has written is open, where the user may see it; every wait can be
-interrupted, and has an end.
+What must stay true: nothing of an interval is read until `lateness_minutes` after its end, by the source's own clock,
+nor while a transaction that began before that end and has written is open, where the user may see it; every wait can
+be interrupted, and has an end.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ POLL_SECONDS = 5.0
 _SKEW = timedelta(minutes=5)
 """The scheduler's clock may be that much before the source's."""
 _PATIENCE = 60
-"""Seconds for each of `settle_minutes` that an open transaction is waited for."""
+"""Seconds for each of `lateness_minutes` that an open transaction is waited for."""
 _LOOKS, _LOOK_SECONDS = 5, 0.2
 _NOT_ALLOWED, _CANNOT_CONVERT = 1227, 3854
 """Without PROCESS; and on MySQL while a statement has a character of four bytes (cutover/transactions.py)."""
@@ -41,17 +41,17 @@ class Waiter:
 
     def run(self) -> None:
         """Raises Refused when the interval is not over, and Transient when a transaction stays open."""
-        if not self.job.settle_minutes:
+        if not self.job.lateness_minutes:
             return
         if _left(self.session, self.job, self.end) > 0:
-            moment = in_utc(self.end) + timedelta(minutes=self.job.settle_minutes)
-            self._tell(f"waiting until {moment.isoformat()} (settle_minutes), for rows that are committed late")
+            moment = in_utc(self.end) + timedelta(minutes=self.job.lateness_minutes)
+            self._tell(f"waiting until {moment.isoformat()} (lateness_minutes), for rows that are committed late")
         while (left := _left(self.session, self.job, self.end)) > 0:
             self.pause(min(left, POLL_SECONDS))
         self._wait_for_transactions()
 
     def _wait_for_transactions(self) -> None:
-        until = SYSTEM.monotonic() + _PATIENCE * self.job.settle_minutes
+        until = SYSTEM.monotonic() + _PATIENCE * self.job.lateness_minutes
         told = ""
         while found := self._oldest():
             if SYSTEM.monotonic() >= until:
@@ -91,7 +91,7 @@ class Waiter:
 
 def seconds_left(job: Job, source: SourceUrl, end: datetime) -> float:
     """Until the interval may be read, by the source's clock. Raises Refused when it is not over."""
-    if not job.settle_minutes:
+    if not job.lateness_minutes:
         return 0.0
     with connect(source) as session:
         return _left(session, job, end)
@@ -103,9 +103,9 @@ def _left(session: Session, job: Job, end: datetime) -> float:
         raise Refused(
             f"The interval ends at {end.isoformat()}, and on the source it is {now.isoformat(timespec='seconds')}: "
             "rows that come until then would be missing.",
-            cure="Give an end that has passed, or set settle_minutes: 0 in the job to copy what is there now.",
+            cure="Give an end that has passed, or set lateness_minutes: 0 in the job to copy what is there now.",
         )
-    return (end + timedelta(minutes=job.settle_minutes) - now).total_seconds()
+    return (end + timedelta(minutes=job.lateness_minutes) - now).total_seconds()
 
 
 def _now(session: Session) -> datetime:
