@@ -33,6 +33,7 @@ from vreplication import names
 from vreplication.engine import job
 from vreplication.errors import Transient
 from vreplication.mysql.session import LockWait, Session, connect
+from vreplication.planning.plan import make_plan
 from vreplication.planning.spec import Spec
 from vreplication.schema import stand_in
 from vreplication.schema.introspect import counter_of, introspect
@@ -226,6 +227,22 @@ def test_which_tables_have_one(database: Database, columns: str) -> None:
         table = introspect(session, database.name, "n")
         assert stand_in.create(session, table, "other") is KEYS[columns]
         assert tables(session) == ({"n", "other"} if KEYS[columns] else {"n"})
+
+
+@pytest.mark.parametrize(("more", "has_one"), [(0, True), (1, False)])
+@pytest.mark.parametrize("keys", ["", ", KEY (v)"])
+def test_with_few_cores_only_tables_with_further_indexes_have_one(
+    database: Database, monkeypatch: pytest.MonkeyPatch, keys: str, more: int, has_one: bool
+) -> None:
+    """Without them rows are copied no faster so. more: cores that are wanted beyond those that the server has."""
+    monkeypatch.setattr(stand_in, "LEAST_CORES", stand_in.LEAST_CORES + more)
+    with connect(database.url) as session:
+        session.execute_raw(f"CREATE TABLE n (id INT AUTO_INCREMENT PRIMARY KEY, v INT{keys}) ENGINE=InnoDB")
+        session.execute_raw(f"INSERT INTO n SELECT seq, seq FROM seq_1_to_{ROWS}")
+        session.rows("ANALYZE TABLE n")
+        told = make_plan(session, Spec(table="n", alter="ADD COLUMN c INT", strategy="online")).checks
+    (path,) = (check.sentence for check in told if check.name == "copy path")
+    assert ("side by side" in path) is (has_one or bool(keys)), path
 
 
 def test_rows_of_a_stand_in_raise_no_counter(database: Database) -> None:

@@ -25,8 +25,9 @@ LEAST_ROWS = 100_000
 """Smaller tables are copied before a second task would have begun."""
 LEAST_CORES = 4
 """MariaDB sizes its thread pool by them, used or not (thread_pool_size). On two, which it shares with Spark, little is
-gained (docs/design/architecture.md).
+gained (docs/design/architecture.md), unless rows have entries in further indexes: those are written outside that lock.
 """
+LEAST_CORES_BESIDE_INDEXES = 2
 _PARTITION = "everything"
 _NOT_SO = ("FOREIGN", "VERSIONING", "PERIOD", "DIRECTORY", "GENERATED", "REFERENCES")
 """Words of a definition that partitioned tables do not take, or that are about more than rows."""
@@ -67,6 +68,11 @@ def _without_counter(table: Table, counter: str) -> str | None:
         return None
     at, end = sql.index("(\n", len("CREATE TABLE ") + len(ident(table.name))), sql.rfind("\n)")
     return sql[at : word.start].rstrip() + sql[word.end : end] + COUNTER.sub("", sql[end:])
+
+
+def least_cores(table: Table) -> int:
+    """Of the server, for it to gain anything; table: the new one."""
+    return LEAST_CORES_BESIDE_INDEXES if len(table.keys) > 1 else LEAST_CORES
 
 
 def create(session: Session, table: Table, name: str) -> bool:
