@@ -86,7 +86,7 @@ class Applier:
         """Of the last beat that has been taken."""
         self._taken: int | None = None
         self._done = 0
-        self._saved_at = self._looked_at = 0.0
+        self._saved_at = self._looked_at = self._matched_at = 0.0
         self._waiting_since: float | None = None
         self._load()
         self._tables = [TableWork(target, self._main, self._rows.sessions) for target in targets]
@@ -234,8 +234,11 @@ class Applier:
                 self.flush()
             self._opened(table, place)
         elif row["state"] == ledger.LANDED and place in table.open:
-            # With nothing to be written it is matched at once, else with what waits.
             table.note_landed([place])
+            # With nothing to be written it is matched at once, else with what waits; small chunks land by the hundred a
+            # second, and are matched together.
+            if SYSTEM.monotonic() - self._matched_at < LINGER_SECONDS:
+                self._wait_for_more()
 
     def _opened(self, table: TableWork, place: Place) -> None:
         if not any(each.open for each in self._tables):
@@ -281,6 +284,7 @@ class Applier:
 
         if matching:
             reach("apply.before_match")
+            self._matched_at = SYSTEM.monotonic()
         writer.in_transaction(self._main, self._lease, all_of_it)
         for table, places, _ in matching:
             table.matched(places, is_left=left[table.id])

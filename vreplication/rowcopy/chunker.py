@@ -45,6 +45,8 @@ _LAST_CHUNKS = 8
 """Landed chunks that say with which size to begin."""
 T = TypeVar("T")
 
+COMPARE_ROWS = 10_000
+"""Copied between two looks for what can be compared: small chunks are compared together, for each look is a commit."""
 GATE_WAIT_SECONDS = 0.075
 MOST_REST_SECONDS = 4.0
 REPLICA_SECONDS, MARK_SECONDS = 60.0, 10.0
@@ -95,14 +97,15 @@ class Terms:
 
     check: is called wherever the copy waits (in the driver's process; on an executor there is nobody to ask). seat: as
     in `Tally`. beside: single keys to be copied with it, for a split of one chunk. is_over: asked between two chunks;
-    what is left is another's then. compare: is called between two chunks, to compare some that were copied before.
+    what is left is another's then. compare: is called between two chunks, with the split's number, to compare some that
+    were copied before.
     """
 
     check: Callable[[], None] = lambda: None
     seat: int = 0
     beside: tuple[Bound, ...] = ()
     is_over: Callable[[], bool] = lambda: False
-    compare: Callable[[Ends], None] = lambda ends: None
+    compare: Callable[[Ends, int], None] = lambda ends, split: None
 
 
 USUAL = Terms()
@@ -208,6 +211,8 @@ class Walk:
         self.terms = terms
         self.worked = 0.0
         """Seconds that the chunk before took."""
+        self.since_compared = 0
+        """Rows copied since the last look for what can be compared."""
         self.path: CopyPath = make_path(self.reading, mapping, job)
         self.turn = turn_for(self.home, mapping, is_wanted=job.by_turns)
         limits = job.limits.tuned(tuning.read(self.home, job.workflow))
@@ -323,6 +328,7 @@ class Walk:
         self.worked = time.monotonic() - began
         self.tally.chunks += 1
         self.tally.rows_copied += landing.rows_copied
+        self.since_compared += landing.rows_read
         pausepoints.reach("copy.after_land")
         return following
 
@@ -385,9 +391,11 @@ class Walk:
 
     def _compare(self) -> None:
         """Counts as work, beside writers."""
-        began = time.monotonic()
+        if self.since_compared < COMPARE_ROWS:
+            return
+        began, self.since_compared = time.monotonic(), 0
         with self._home_idle():
-            self.terms.compare(self.ends)
+            self.terms.compare(self.ends, self.number)
         self.worked += time.monotonic() - began
 
     def _rest_from(self, seconds: float) -> None:

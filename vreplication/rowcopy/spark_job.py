@@ -53,7 +53,7 @@ def run_copy(
     asked: Callable[[], Tuning] = Tuning,
     pace: Callable[[], Pace | None] = lambda: None,
     tick_seconds: float = 0.5,
-    compare: Callable[[Ends], None] | None = None,
+    compare: Callable[[Ends, int], None] | None = None,
 ) -> None:
     """Copy every split that is not done. `on_tick` is called in this thread and may raise to stop the copy.
 
@@ -79,7 +79,7 @@ class _Task:
     lease: Lease
     mapping: TableMapping
     job: CopyJob
-    compare: Callable[[Ends], None] | None = None
+    compare: Callable[[Ends, int], None] | None = None
 
     def __call__(self, given: tuple[int, Sequence[int]]) -> list[SplitResult]:
         """Copy these splits one after the other, up to the first that is not done, or until it is time to give back."""

@@ -220,6 +220,12 @@ def find_chunk(session: Session, workflow: str, split: int, ordinal: int) -> Chu
     return _chunk(row) if row else None
 
 
+def neighbors(session: Session, workflow: str, split: int, first: int, last: int) -> list[Chunk]:
+    """Chunks of a split by their ordinals, both ends included."""
+    query = select(_c).where(_c.c.workflow == workflow, _c.c.split == split, _c.c.ordinal.between(first, last))
+    return [_chunk(row) for row in fetch(session, query.order_by(_c.c.ordinal))]
+
+
 def last_chunk(session: Session, workflow: str, split: int) -> Chunk | None:
     query = select(_c).where(_c.c.workflow == workflow, _c.c.split == split).order_by(_c.c.ordinal.desc()).limit(1)
     row = fetch_one(session, query)

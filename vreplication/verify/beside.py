@@ -11,7 +11,7 @@ that was under way when its rows were read, and while the driver that asks for i
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from vreplication import names
@@ -31,7 +31,9 @@ LEAST_ROWS = 1_000_000
 """Smaller tables are compared at the end in a second or two: later is safer, whatever goes wrong in between."""
 MANY_KEYS = 20_000
 _MOST_KEYS = 1_000
-"""So few rows of a chunk may differ to be compared again by their keys."""
+"""So few rows of what is compared at once may differ to be compared again by their keys."""
+_ROWS_AT_ONCE = 20_000
+"""Twice what is copied between two calls (rowcopy.chunker.COMPARE_ROWS), to keep up with chunks of every size."""
 
 
 def begin(examiner: Examiner) -> int:
@@ -55,38 +57,40 @@ class Beside:
     collection: int
     is_mariadb: bool
 
-    def __call__(self, ends: Ends) -> None:
-        """Compare one chunk, or the keys when they are many. A lock that is in the way is no reason to wait."""
+    def __call__(self, ends: Ends, split: int) -> None:
+        """Compare chunks, of this split first, or the keys when they are many. A lock is no reason to wait."""
         with contextlib.suppress(LockWait):
             found = since.load(ends.home, self.workflow)
             if found is None or found.is_void or found.first_round != self.collection:
                 return
             if found.keys_waiting > MANY_KEYS:
                 self._compare_keys(ends)
-            elif chunk := compared.choose(ends.home, self.workflow):
-                self._compare(ends, chunk)
+            elif chunks := compared.choose(ends.home, self.workflow, split, _ROWS_AT_ONCE):
+                self._compare(ends, chunks)
 
-    def _compare(self, ends: Ends, chunk: Chunk) -> None:
-        rows, quiet = max(chunk.rows_copied, 1), quiet_rows(ends.home, self.workflow, self.mapping)
+    def _compare(self, ends: Ends, chunks: Sequence[Chunk]) -> None:
+        """Neighbors, as one."""
+        rows = max(sum(chunk.rows_copied for chunk in chunks), 1)
+        quiet = quiet_rows(ends.home, self.workflow, self.mapping)
         pieces = -(-rows // quiet)
         scan = SpanScan(mapping=self.mapping, span_rows=rows, is_busy=pieces > 1, piece_rows=-(-rows // max(pieces, 2)))
-        finding = scan(ends, Span(lower=chunk.range.lower, upper=chunk.range.upper))
+        finding = scan(ends, Span(lower=chunks[0].range.lower, upper=chunks[-1].range.upper))
         # Under the lease of who asked for it: a task that was stopped and wakes up behind a takeover would call a chunk
         # compared that the new driver's collection knows nothing of.
         with ends.home.transaction():
             fence(ends.home, self.lease)
-            self._note(ends.home, chunk, finding)
+            self._note(ends.home, chunks, finding)
 
-    def _note(self, session: Session, chunk: Chunk, finding: Finding) -> None:
+    def _note(self, session: Session, chunks: Sequence[Chunk], finding: Finding) -> None:
         found = since.load(session, self.workflow)
         is_known = found is not None and not found.is_void and found.first_round == self.collection
         # Left to the end, and noted all the same, so that no task looks at it again.
         if found is None or not is_known or finding.wide or len(finding.keys) > _MOST_KEYS:
-            compared.note(session, self.workflow, chunk, 0, 0)
+            compared.note(session, self.workflow, chunks, 0, 0)
             return
         # Of a round to come: one that is being compared may have seen these keys equal before, and would forget them.
         since.add(session, self.workflow, finding.keys, found.round + 1)
-        compared.note(session, self.workflow, chunk, self.collection, finding.rows)
+        compared.note(session, self.workflow, chunks, self.collection, finding.rows)
 
     def _compare_keys(self, ends: Ends) -> None:
         """One task at a time. What is found wrong stays on the list, and is copied again at the gate."""
