@@ -154,7 +154,7 @@ def is_level(rules: Rules, s: State) -> bool:
 
 
 def is_copied(rules: Rules, s: State) -> bool:
-    """ledger.Totals.is_all_matched."""
+    """ledger.Left.is_nothing."""
     wanted = (MATCHED,) if rules.gate_matched else (LANDED, MATCHED)
     states = [state for state, _ in s.chunks if state != UNOPENED or rules.gate_copied]
     return all(state in wanted for state in states) and (rules.gate_copied or bool(states))

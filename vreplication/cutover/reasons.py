@@ -119,14 +119,14 @@ def _waiting(row: WorkflowRow, window: str | None) -> str:
 
 
 def _copy_reasons(session: Session, row: WorkflowRow) -> list[Reason]:
-    totals, found = ledger.totals(session, row.id), []
-    if not totals.is_all_matched:
-        left = totals.splits - totals.splits_done
+    copy, found = ledger.left(session, row.id), []
+    if not copy.is_nothing:
+        left = copy.splits - copy.splits_done
         found.append(
             Reason(
                 code="not_matched",
-                sentence=f"The copy is not complete: {left} of {totals.splits} splits are not done, "
-                f"{totals.chunks_open + totals.chunks_landed} chunks are not matched.",
+                sentence=f"The copy is not complete: {left} of {copy.splits} splits are not done, "
+                f"{copy.chunks} chunks are not matched.",
                 value=left,
                 limit=0,
                 unit="splits",

@@ -30,6 +30,7 @@ from vreplication.progress.estimate import CopyEstimate, total_rows
 from vreplication.schema.model import Table
 from vreplication.settings import ALIVE_SECONDS, BEAT_SECONDS, LONG_IDLE_SECONDS, OUTAGE_SECONDS, Pace, Tuning
 from vreplication.state import gate, held, journal, layout, lease, ledger, progress, workers, workflows
+from vreplication.state.counting import Counting
 from vreplication.state.lease import Lease
 from vreplication.state.ledger import Totals, Walked
 
@@ -75,6 +76,7 @@ class Driver:
         self.our_lease: Lease | None = None
         self._is_copying = False
         self._estimate = CopyEstimate()
+        self._count: Callable[[Session], Totals] = self._totals
         self._foretelling = Foretelling(workflow)
         self._total: tuple[int, int | None] = (0, None)
         self._held: list[dict[str, Any]] | None = None
@@ -314,6 +316,8 @@ class Driver:
 
     def _beat_until_closed(self, session: Session) -> None:
         beats = 0
+        # Anew with each connection: the server may have lost what it said that it had.
+        self._count = self._counting()
         while not self._closing.wait(_PERIOD_SECONDS if beats else 0):
             if beats % 4 == 0:
                 lease.beat(session, self.lease, self.connections)
@@ -340,6 +344,10 @@ class Driver:
         """Of the copy."""
         return ledger.totals(session, self.workflow)
 
+    def _counting(self) -> Callable[[Session], Totals]:
+        """The same, for one thread that asks again and again."""
+        return Counting(self.workflow).totals
+
     def _walked(self, session: Session) -> Walked:
         return ledger.walked(session, self.workflow)
 
@@ -348,7 +356,7 @@ class Driver:
         return workflows.load(session, self.workflow).rows_total
 
     def _write_copy(self, session: Session) -> None:
-        totals = self._totals(session)
+        totals = self._count(session)
         planned = self._planned_rows(session)
         # Ranges that are copied again are not part of these figures: they never go back.
         done = totals.is_walked

@@ -90,7 +90,7 @@ def verify(
         reach("verify.began")
         # R25: of a chunk that is not matched a deleted row may be back for a moment. Touched in the window it would
         # count as busy and not as wrong, the only false negative that the model found.
-        if not ledger.totals(ends.home, workflow).is_all_matched:
+        if not ledger.left(ends.home, workflow).is_nothing:
             raise Refused(
                 f"Workflow {workflow} has chunks that are not copied and matched yet.", cure="Verify when it is level."
             )

@@ -21,6 +21,7 @@ from vreplication.mysql.ends import Ends, Route
 from vreplication.mysql.session import Session, connect
 from vreplication.settings import ALIVE_SECONDS, OUTAGE_SECONDS, WORK_SECONDS
 from vreplication.state import lease, ledger, source_marks, workflows
+from vreplication.state.counting import Counting
 from vreplication.state.ledger import Totals, Walked
 from vreplication.workflows.move_tables.streams import stream_id
 
@@ -112,10 +113,21 @@ class MoveDriver(Driver):
         return sum(table.rows_total or 0 for table in workflows.tables(session, self.workflow))
 
     def _totals(self, session: Session) -> Totals:
-        # The first stream alone copies.
+        return total([ledger.totals(session, table) for table in self._copied(session)])
+
+    def _counting(self) -> Callable[[Session], Totals]:
+        counting: dict[str, Counting] = {}
+
+        def count(session: Session) -> Totals:
+            ids = self._copied(session)
+            return total([counting.setdefault(table, Counting(table)).totals(session) for table in ids])
+
+        return count
+
+    def _copied(self, session: Session) -> list[str]:
+        """Ids of the tables in the first stream, which alone copies."""
         stream = stream_id(self.workflow, 1)
-        ids = [table.id(stream) for table in workflows.tables(session, self.workflow)]
-        return total([ledger.totals(session, table) for table in ids])
+        return [table.id(stream) for table in workflows.tables(session, self.workflow)]
 
     def _walked(self, session: Session) -> Walked:
         stream = stream_id(self.workflow, 1)

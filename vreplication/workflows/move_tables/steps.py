@@ -231,7 +231,7 @@ def wait_matched(work: Work) -> None:
             driver.wait(_POLL_SECONDS)
         markers.remove(marker)
         ids = driver.table_ids(work.number)
-        while not all(ledger.totals(ends.home, table).is_all_matched for table in ids):
+        while not all(ledger.left(ends.home, table).is_nothing for table in ids):
             driver.wait(_POLL_SECONDS)
 
 
@@ -418,7 +418,7 @@ def why_closed(work: Work, is_asked: Callable[[], bool]) -> list[Reason]:
         found.append(
             Reason(code="paused", sentence=f"The workflow is paused; `vreplication resume {workflow}` goes on.")
         )
-    if not all(ledger.totals(session, id).is_all_matched for id in driver.table_ids(work.number)):
+    if not all(ledger.left(session, id).is_nothing for id in driver.table_ids(work.number)):
         found.append(Reason(code="not_matched", sentence="The copy is not complete."))
     elif not found and not is_verified(work):
         found.append(Reason(code="not_verified", sentence="The tables have to be verified."))

@@ -123,7 +123,7 @@ def wait_matched(driver: Driver) -> None:
     marker = markers.write(driver.session, driver.workflow)
     while markers.find_applied(driver.session, driver.workflow, marker) is None:
         driver.wait(_POLL_SECONDS)
-    while not ledger.totals(driver.session, driver.workflow).is_all_matched:
+    while not ledger.left(driver.session, driver.workflow).is_nothing:
         driver.wait(_POLL_SECONDS)
 
 
