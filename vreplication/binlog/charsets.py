@@ -8,6 +8,8 @@ from __future__ import annotations
 
 _CODECS = {
     **dict.fromkeys(("utf8mb4", "utf8mb3", "utf8", "binary"), "utf-8"),
+    # The servers' latin1 is cp1252, but for five bytes that Python does not have: text with one of them cannot be read,
+    # and stops where it may name us.
     **{"latin1": "cp1252", "latin2": "iso8859-2", "latin5": "iso8859-9", "latin7": "iso8859-13", "ascii": "ascii"},
     **{"gbk": "gbk", "gb2312": "gb2312", "gb18030": "gb18030", "big5": "big5", "euckr": "euc_kr"},
     **{"sjis": "cp932", "cp932": "cp932", "ujis": "euc_jp", "eucjpms": "euc_jp", "tis620": "tis_620"},

@@ -89,6 +89,7 @@ def mariadb_gtid(event: Event) -> Gtid:
         format_id, gtrid, bqual = struct.unpack_from("<IBB", body, at)
         xid = _xid(format_id, body[at + 6 : at + 6 + gtrid + bqual], gtrid, bqual)
         at += 6 + gtrid + bqual
+    # Where there are no further flags zeros may stand here, which fill the event up.
     extra = body[at] if at < len(body) else 0
     return Gtid(
         is_tentative=bool(extra & _TENTATIVE_ALTER),
@@ -112,6 +113,7 @@ def mysql_gtid(event: Event) -> Gtid:
 
 def _time_and_length(body: bytes) -> tuple[int, int | None]:
     """Commit time 7, of which the top bit says that the original server's follows, 7; the length, packed."""
+    # This server's own time comes first. The original one's may be hours older where this is a replica that was behind.
     time = int.from_bytes(body[42:49], "little")
     at = 56 if time & _HAS_ORIGINAL else 49
     return time & ~_HAS_ORIGINAL, packed_int(body, at)[0] if at < len(body) else None

@@ -70,12 +70,14 @@ def _definition(query: Query, codec: str | None) -> Definition | None:
     try:
         sql = query.text.decode(codec or "ascii")
     except UnicodeDecodeError:
+        # The escapes are for people: a consumer ends by name at such a statement, and never runs them as SQL.
         unread = _unreadable_definition(query, query.text.decode("utf-8", "backslashreplace"))
         return None if unread is None else replace(unread, is_garbled=True)
     try:
         found, has_comment = cut(sql, query), has_version_comment(sql, query)
     except Unreadable:
         return _unreadable_definition(query, sql)
+    # A target that ran it would lose the only key of that kind that it has.
     if is_of_keys(sql):
         return None
     return _Names(found, query.schema, frozenset(), has_comment).definition(sql, query.schema)

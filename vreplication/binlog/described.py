@@ -57,6 +57,7 @@ def described(found: TableMap) -> Described | None:
     """None where the server does not write it (binlog_row_metadata=MINIMAL). Raises SourceChanged where it is cut."""
     try:
         fields = dict(_fields(found.described))
+        # MINIMAL has signs and character sets all the same, but no names to know the columns by.
         if _NAMES not in fields:
             return None
         kinds = tuple(real_type(kind, meta)[0] for kind, meta in zip(found.types, found.metadata, strict=True))
@@ -115,6 +116,7 @@ def _column(
     # The log has one type for CHAR and BINARY; the collation beside it alone tells text from bytes.
     is_binary = collation in (None, "binary")
     name = _type_name(kind, meta, is_binary=is_binary)
+    # A collation's name begins with that of its character set.
     charset = None if is_binary else str(collation).split("_", 1)[0]
     return Column(
         name=said.names[place],

@@ -70,6 +70,7 @@ class Position:
 
     def is_within(self, other: Position) -> bool:
         """True when everything that stands before this place stands before `other`, too."""
+        # By names where there are any: on a promoted replica the same place has another file and offset.
         if self.gtids is not None and other.gtids is not None:
             return is_within(self.gtids, other.gtids)
         return self <= other

@@ -137,6 +137,7 @@ class Framer:
             raise Damaged(f"An event of {size} bytes arrived with {packet.size} bytes.")
         if self.has_checksum and not packet.is_whole:
             raise Damaged(_WRONG_CHECKSUM)
+        # Or the checksum would be read as data behind the last compressed frame.
         packet.cut(CHECKSUM_BYTES if self.has_checksum else 0)
         return Event(kind, timestamp, size, end, flags, b"", server_id, packet)
 
@@ -173,6 +174,7 @@ def uncompressed(data: bytes) -> bytes:
         )
     width = data[0] & 0x07
     size = int.from_bytes(data[1 : 1 + width], "big")
+    # Not a slice, which would copy a row of many MiB once more.
     plain = zlib.decompress(memoryview(data)[1 + width :])
     if len(plain) != size:
         raise SourceChanged("A compressed piece of the log has not the length that it tells.")
@@ -184,5 +186,6 @@ def packed_int(data: bytes, at: int) -> tuple[int, int]:
     first = data[at]
     if first < 251:
         return first, at + 1
+    # 251 and 255 are no numbers in the protocol (NULL, an error): the KeyError is told as an event that cannot be read.
     width = {252: 2, 253: 3, 254: 8}[first]
     return int.from_bytes(data[at + 1 : at + 1 + width], "little"), at + 1 + width

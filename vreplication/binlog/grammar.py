@@ -67,6 +67,7 @@ _XA_KINDS = {
     "START": Kind.XA_START,
     "BEGIN": Kind.XA_START,
     "END": Kind.XA_END,
+    # That the branch is prepared an event of its own tells, which ends the group.
     "PREPARE": Kind.XA_END,
     "COMMIT": Kind.XA_COMMIT,
     "ROLLBACK": Kind.XA_ROLLBACK,
@@ -181,6 +182,7 @@ class StatementReader:
             return PASS
         if first == "ROLLBACK" and any(t.is_word("TO") for t in self.cut):
             return Meaning(kind=Kind.ROLLBACK_TO, name=self.cut[-1].value)
+        # MariaDB's BEGIN NOT ATOMIC is none of these: statements that write may follow in it.
         if len(self.cut) == 1 or self._is(1, "WORK"):
             return SIMPLE[first.encode()]
         return stop(f"an unknown form of {first}")
@@ -198,6 +200,7 @@ class StatementReader:
             return PASS
         if first in DEFINING:
             return self._definition(first)
+        # Both end it. What is known to write has a cure that can be named.
         return written(first or "unknown") if first in _WRITING or not first else _unknown(first)
 
     def _behind_for(self) -> Meaning:
@@ -209,6 +212,7 @@ class StatementReader:
                 rest = StatementReader(
                     self.cut[index + 1 :], self.schema, frozenset(self.watched), self.has_version_comment
                 )
+                # No XA statement stands there; without its text one would stop.
                 return rest.meaning("")
         return stop("an unreadable SET STATEMENT")
 
@@ -235,6 +239,7 @@ class StatementReader:
         cut-over makes them before it, and nothing is written to a table that has some.
         """
         found = self._name(self._behind_if_exists(self.at + 1))[0]
+        # DROP TRIGGER names no table. Whose it was the cut-over sees, which compares triggers under its lock.
         if verb == "DROP" or (verb == "CREATE" and found and is_deny_trigger(found[1])):
             return PASS
         behind_on = self._names_behind("ON")
@@ -270,6 +275,7 @@ class StatementReader:
             return PASS
         name = folded(self._value(self._behind_if_exists(self.at + 1)))
         ours = any(name == schema for schema, _ in self.watched)
+        # A longer statement than we know may name it in a way that we do not see.
         return stop(f"{verb} DATABASE") if ours or self._has_extra_words(verb) else PASS
 
     def _has_extra_words(self, verb: str) -> bool:
@@ -277,6 +283,8 @@ class StatementReader:
         return verb == "ALTER" or (verb == "DROP" and len(self.cut) not in (3, 5))
 
     def _table(self, verb: str) -> Meaning:
+        # Before TEMPORARY is looked at: the SELECT behind a temporary table may call a function that writes to any
+        # other.
         if verb == "CREATE" and self._brings_rows():
             return written("CREATE TABLE with rows")
         # A temporary table hides ours in its own session alone.
@@ -336,6 +344,7 @@ class StatementReader:
     def _other_tables(self, at: int) -> Iterator[tuple[str, str] | None]:
         """Tables that the clauses name: REFERENCES t, WITH TABLE t, CONVERT TABLE t, RENAME [TO|AS|=] t."""
         for index in range(at, len(self.cut)):
+            # A foreign key that comes later would go with the old table: RENAME takes along the references to a table.
             if self.cut[index].is_word("REFERENCES", "TABLE"):
                 yield self._name(index + 1)[0]
             elif self.cut[index].is_word("RENAME") and not self._is(index + 1, *NOT_A_TABLE):

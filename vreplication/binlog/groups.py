@@ -113,6 +113,7 @@ class OpenGroup:
 
     def roll_back_to(self, name: str) -> None:
         place = self.savepoints.get(name.lower())
+        # By a guess rows that were rolled back might be applied, or others be lost.
         if place is None:
             raise SourceChanged(f"A transaction goes back to savepoint {name!r}, which the log does not show.")
         if len(self.savepoints) > 1 and not all(known.isascii() for known in self.savepoints):

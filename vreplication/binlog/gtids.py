@@ -141,19 +141,24 @@ def is_within(inner: Gtids, outer: Gtids) -> bool:
             for source, ranges in inner.ranges.items()
             for first, last in ranges
         )
+    # By numbers alone, whichever server wrote them. Where those of a domain go back (several servers, no strict mode)
+    # the answer may be wrong, and whoever asks has to be right all the same (`Matcher._has_been_applied`).
     if isinstance(inner, MariadbGtids) and isinstance(outer, MariadbGtids):
         return all(number <= outer.last.get(domain, (0, -1))[1] for domain, (_, number) in inner.last.items())
+    # Sets of two flavors tell nothing of each other.
     return False
 
 
 def follows(name: Name | None, gtids: Gtids) -> bool:
     """True when it is not in the set, and nothing of its source is missing between the set and it."""
+    # A server gives the number behind the highest one of the domain, whichever server wrote that.
     if isinstance(gtids, MariadbGtids):
         return name is not None and len(name) == 3 and name[2] == gtids.last.get(name[0], (0, 0))[1] + 1
     if name is None or len(name) == 3:
         return False
     source, number = name
     before = gtids.ranges.get(source, ())
+    # A replica may log its source's transactions in another order. That costs a dump by GTID, and no change.
     return not _has(before, number) and (number == 1 or _has(before, number - 1))
 
 

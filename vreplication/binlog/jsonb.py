@@ -54,6 +54,7 @@ def literal(data: bytes) -> str:
             return f"JSON_EXTRACT(JSON_ARRAY({document.sql}),'$[0]')"
         if reader.has_typed:
             return _sql(document)
+        # Python gives each DOUBLE a point or an exponent, by which the server reads it back as one.
         return text(json.dumps(document, ensure_ascii=False, separators=(",", ":")))
     except (IndexError, struct.error, UnicodeDecodeError, KeyError) as error:
         raise SourceChanged(f"A JSON document in the binary log cannot be read ({error!r}).") from None
@@ -125,6 +126,7 @@ class _Reader:
         is_object = kind in (_SMALL_OBJECT, _LARGE_OBJECT)
         entries = at + count * (width + 2) * is_object
         behind = entries + count * (width + 1)
+        # A damaged count could ask for four billion entries.
         if behind > len(data):
             raise IndexError("a container larger than its document")
         names = [_name(data, at + i * (width + 2), width) for i in range(count)] if is_object else []
@@ -137,6 +139,7 @@ class _Reader:
         if kind in (_LITERAL, _INT16, _UINT16) or (width == 4 and kind in (_INT32, _UINT32)):
             return self.value(kind, data, at + 1, depth)
         place = int.from_bytes(data[at + 1 : at + 1 + width], "little")
+        # A container that held itself would be read once more for each of its entries, down to the greatest depth.
         if place < behind:
             raise IndexError("a value inside the entries of its container")
         return self.value(kind, data, place, depth)

@@ -69,6 +69,7 @@ def places(columns: tuple[Column, ...], found: TableMap, hidden: int = 0) -> tup
     columns = (*sorted(columns, key=lambda c: c.ordinal), *(_hidden(len(columns) + i) for i in range(1, hidden + 1)))
     if len(columns) != len(found.types):
         raise SourceChanged(f"The log shows {where} with {len(found.types)} columns, not {len(columns)}.", cure=_CURE)
+    # By ordinal, as the schema had them at the start; what the log says of types can only contradict (F13).
     made = zip(columns, found.types, found.metadata, strict=True)
     return tuple(_place(column, *real_type(kind, meta), where) for column, kind, meta in made)
 
@@ -88,6 +89,7 @@ def fits(column: Column, kind: int, meta: int) -> bool:
 def _hidden(ordinal: int) -> Column:
     return Column(
         name="hidden", ordinal=ordinal, data_type="bigint", column_type="bigint unsigned", is_nullable=True,
+        # MariaDB 11.8 leaves it out of the rows of updates and deletes, as it does with all that is generated.
         generated="virtual",
     )  # fmt: skip
 
@@ -181,6 +183,7 @@ def _labelled(column: Column, size: int) -> Place:
         literal, plain = f"label_{column.ordinal}[{{v}}]", f"name_{column.ordinal}[{{v}}]"
         names: dict[str, Any] = {f"label_{column.ordinal}": table, f"name_{column.ordinal}": labels}
     else:
+        # A SET of 64 members has more values than could be listed, as those of an ENUM are.
         members = lru_cache(4096)(partial(_members, column.labels))
         literal, plain = f"text(set_{column.ordinal}({{v}}))", f"set_{column.ordinal}({{v}})"
         names = {f"set_{column.ordinal}": members, "text": text}

@@ -73,6 +73,7 @@ def _events_of(stream: io.BufferedReader, told: int | None) -> Iterator[Event]:
         if len(body) != size - HEADER_BYTES:
             raise SourceChanged("A compressed transaction ends inside an event.")
         total += size
+        # Inside the envelope they stand at no place of the file.
         yield Event(kind, timestamp, size, 0, flags, body, server_id)
     # What was cut between two events ends like a whole one; only the length says that some are missing.
     if told is not None and total != told:

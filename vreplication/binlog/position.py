@@ -100,6 +100,7 @@ def standing(session: Session, position: Position) -> Standing:
     files = [Position.of(str(row[0]), int(row[1])) for row in session.rows("SHOW BINARY LOGS")]
     if isinstance(position.gtids, MariadbGtids):
         return _mariadb_standing(session, position.gtids, min(files))
+    # A file that is shorter than our place has lost its end in a crash: what comes to stand there is something else.
     is_here = any(p.file == position.file and p.offset >= position.offset for p in files)
     return Standing.HERE if is_here else Standing.PURGED
 
@@ -120,6 +121,7 @@ def _mariadb_standing(session: Session, gtids: MariadbGtids, oldest: Position) -
     reached = {(d, s): n for d, s, n in names(state)}
     if any(reached.get((d, s), -1) < n for d, (s, n) in gtids.last.items()):
         return Standing.UNKNOWN
+    # The list stands behind the description and, in an encrypted log, what says so.
     events = session.rows("SHOW BINLOG EVENTS IN %s LIMIT 4", (oldest.file,))
     lists = [str(row[5]).strip("[]") for row in events if str(row[2]) == "Gtid_list"]
     return Standing.HERE if all(_is_kept(gtids, names(of)) for of in lists) else Standing.PURGED
@@ -130,6 +132,8 @@ def _is_kept(gtids: MariadbGtids, before: list[MariadbName]) -> bool:
     last = {domain: (server, number) for domain, server, number in before}
     return all(
         domain in gtids.last
+        # With the very number that was purged last of this server, the place is held only if nothing of another server
+        # stood behind it there.
         and (gtids.last[domain] == last[domain] or gtids.last[domain][0] != server or gtids.last[domain][1] > number)
         for domain, server, number in before
     )

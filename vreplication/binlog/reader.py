@@ -208,6 +208,7 @@ class Reader:
         names = [name for name, found in self._followings.items() if watch in found.watches]
         # Rows of a table of ours (markers, the ledger) are everybody's, so nobody could go on without them.
         is_theirs = watch is not None and not watch.is_ours and len(names) == 1 and len(self._followings) > 1
+        # Of a place that is not proved `items` makes a Doubt of it: then it may be no event at all.
         if not is_theirs or not self._track.is_proven:
             raise error
         self._stop_one(names[0], error)

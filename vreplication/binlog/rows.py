@@ -59,16 +59,20 @@ class Decoder:
         try:
             at, read = self._begin(kind, body)
             if kind in _COMPRESSED:
+                # MariaDB compresses the images alone, and not what stands before them.
                 body, at = uncompressed(body[at:]), 0
             end = read(body, at, len(body), add)
         except (IndexError, KeyError, ValueError, struct.error, zlib.error) as error:
             raise SourceChanged(f"A row event of {self._name} cannot be read ({error!r}).") from None
+        # Read by another layout a row may look right: that it ends elsewhere is what gives it away.
         if end != len(body):
             raise SourceChanged(f"A row event of {self._name} does not end where its last row ends.")
 
     def _begin(self, kind: int, body: bytes) -> tuple[int, Decode]:
         """Where the images begin, and what reads them."""
         known = self._known.get(kind)
+        # A session with another binlog_row_image has other bits there, so its events are looked at anew; all others
+        # cost one comparison.
         if known is None or not body.startswith(known[0], _HEADER_BYTES):
             known = self._known[kind] = self._checked(kind, body)
         return _HEADER_BYTES + len(known[0]), known[1]
@@ -173,6 +177,8 @@ class _Writer:
         out.depth = 1
         out.add("return at")
         space = dict(self.names)
+        # No name and no value of an application can become code: they stand in the text by `repr`, or are handed in as
+        # objects.
         exec(_compiled("\n".join(out.lines)), space)
         return space["decode"]  # type: ignore[no-any-return]
 
@@ -209,6 +215,7 @@ class _Writer:
     def _none_null(self, count: int) -> str:
         """The unused bits of the last byte are ones."""
         clear = bytearray((count + 7) // 8)
+        # Where a server left them zero the slower of both ways would be taken, with the same rows.
         clear[-1:] = [0xFF << (count % 8) & 0xFF if count % 8 else 0]
         self.names[f"NONE_NULL_{count}"] = bytes(clear)
         return f"NONE_NULL_{count}"

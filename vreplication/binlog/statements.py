@@ -76,6 +76,7 @@ def _of_unreadable(raw: bytes, watched: Names) -> Meaning:
     found = FIRST_WORDS.match(raw)
     verb, follows = (word.decode().upper() for word in found.groups()) if found else ("", "")
     is_known = verb in DEFINING or is_harmless(verb, follows)
+    # A name of ours beyond ASCII may stand there in bytes of a character set that we do not know.
     may_name = _has_in_bytes(raw, watched) or not (raw.isascii() or _are_plain(watched))
     if is_known and not may_name and not _may_run(verb, raw.lower()):
         return PASS
@@ -104,5 +105,6 @@ def _are_plain(watched: Names) -> bool:
 
 def _may_run(verb: str, low: bytes) -> bool:
     """CREATE TABLE with rows, or a comment that some servers open."""
+    # CREATE TABLE a TABLE b takes the rows of b.
     has_rows = b"select" in low or b"values" in low or low.count(b"table") > 1
     return (verb == "CREATE" and b"table" in low and has_rows) or b"/*!" in low or b"/*m!" in low

@@ -40,6 +40,7 @@ class Tables:
                 raise Terminal(f"{watch.schema}.{watch.table} is followed already.")
             self._watches[name] = watch
             if watch.is_ours:
+                # All of the schema: what we write into its other tables is no application's traffic either.
                 self._our_schemas.add(name[0])
         self._our_tables.update(_name(*table) for table in guarded)
         # What was nobody's may be somebody's now.

@@ -104,6 +104,7 @@ class Tailer:
             yield from self._reader.items(self._wire.packets())
         except Doubt as error:
             self._note(error)
+            # Once is enough: a dump by GTID counts as proved from the start, so no second Doubt can come.
             self._ask_by_gtid()
             yield from self._reader.items(self._wire.packets())
 

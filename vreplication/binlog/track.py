@@ -83,6 +83,7 @@ class Track:
             self._has_place = True
             self._event_start, self._offset = self._span(event)
         else:
+            # MariaDB from 11.4 on tells no place within a transaction (binlog_legacy_event_pos=OFF): our count goes on.
             self._has_place = False
             self._event_start, self._offset = self._offset, self._offset + event.size
         return not self._is_early or self._has_come(event)
@@ -105,6 +106,7 @@ class Track:
     def _has_come(self, event: Event) -> bool:
         """A dump can begin at 4 GiB at most: then it begins with the file, and what is before our place is left out."""
         self._is_early = self._offset <= self._start.offset
+        # In the middle of an event: the file is another one, or was cut and has grown again.
         if self._offset > self._start.offset > self._event_start:
             raise SourceChanged(f"No event of the binary log begins at {self._start}.")
         return not self._is_early or event.type in (Type.FORMAT_DESCRIPTION, Type.ROTATE)
@@ -119,6 +121,7 @@ class Track:
     def begun(self, event: Event) -> None:
         """The first event of a file that a server writes by itself. Raises LogReplaced."""
         found = Origin(self._server, event.timestamp, event.server_id)
+        # Only of the file that the dump was asked to begin in is it known what it has to be.
         if not self.is_proven and self._file.number == self._start.number:
             origin.check(self._start, found)
             self._origin = found
@@ -149,6 +152,7 @@ class Track:
 
     def opens(self, name: gtids.Name | None, timestamp: int) -> None:
         """A transaction of this name begins. Raises Doubt when it is not the first one behind the start."""
+        # A RESET from now on begins a file that tells a later second.
         if self._young and timestamp > self._young.born:
             self._origin, self._young = self._young, None
         if not self.is_proven:

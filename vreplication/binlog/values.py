@@ -20,6 +20,7 @@ _DIGIT_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 _HIRES_TIME_BYTES = (3, 4, 4, 5, 5, 5, 6)
 _HIRES_DATETIME_BYTES = (5, 6, 6, 7, 7, 7, 8)
 _HIRES_SECOND_BYTES = (0, 1, 1, 2, 2, 3, 3)
+# MariaDB adds it to a TIME with a fraction, so that none is below zero and bytes sort as times do.
 _TIME_SECONDS_ABOVE_ALL = (838 * 3600 + 59 * 60 + 59) + 1
 _FLOAT = struct.Struct("<f")
 _DOUBLE = struct.Struct("<d")
@@ -33,6 +34,7 @@ def float_text(value: float) -> str:
 
 
 def float4(data: bytes, at: int) -> str:
+    # With all digits of the double, which the server rounds back to this very FLOAT.
     return float_text(_FLOAT.unpack_from(data, at)[0])
 
 
@@ -54,6 +56,7 @@ def decimal_reader(precision: int, scale: int) -> Reader:
     def read(data: bytes, at: int) -> str:
         bits = int.from_bytes(data[at : at + size], "big")
         sign = "" if bits & top else "-"
+        # Of a negative number all bits are inverted, so that bytes sort as numbers do.
         bits ^= ones ^ top if sign else top
         number = 0
         for shift, mask, factor in whole:
@@ -108,6 +111,7 @@ def time_reader(digits: int) -> Reader:
     size, zero = 3 + extra, 0x800000 << 8 * extra
 
     def read(data: bytes, at: int) -> str:
+        # As one number: taken apart first, -01:02:03.25 would come out as -01:02:03.75.
         return packed_time(int.from_bytes(data[at : at + size], "big") - zero, extra, digits)
 
     return read
@@ -239,6 +243,7 @@ def _old_datetime(data: bytes, at: int) -> str:
 
 def old_timestamp_reader(digits: int) -> Reader:
     extra = _HIRES_SECOND_BYTES[digits]
+    # Without a fraction it is stored as an INT is, with one so that its bytes sort.
     order = "big" if digits else "little"
 
     def read(data: bytes, at: int) -> str:

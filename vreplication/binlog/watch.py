@@ -74,6 +74,7 @@ class Watch:
         return self.number < 0
 
 
+# Apart from the numbers of our own tables (changes/stream.py), which are below zero as well.
 DEFINED = -9
 """Number of the changes that are DDL: `after` is a mapping of schema, sql, verb, what and tables."""
 

@@ -130,6 +130,7 @@ class Wire:
             blocking=True,
             # By default it prints its parameters, among them how to log in.
             enable_logging=False,
+            # By this name our own readers are told from replicas (mysql/load.py).
             report_slave="vreplication",
             slave_heartbeat=heartbeat_seconds,
             pymysql_wrapper=lambda **_: self._take_over(),
@@ -162,6 +163,7 @@ class Wire:
         nanoseconds = int(heartbeat_seconds * 1e9)
         # MySQL takes either name by now, MariaDB the first alone.
         session.execute_raw(f"SET @master_heartbeat_period={nanoseconds}, @source_heartbeat_period={nanoseconds}")
+        # So that whoever draws a server id sees that ours is taken (F16).
         reader._register_slave()
         file, offset = (self.start.file, self.start.offset) if self.is_by_file else ("", _FILE_START)
         connection._write_bytes(_gtid_dump(server_id, gtids, file, offset))
@@ -321,6 +323,7 @@ def origin_of(url: SourceUrl, place: Position, server_id: int) -> Origin | None:
         # Without GTIDs, so that it is this very file whose beginning is sent.
         wire = Wire(url, replace(place, gtids=None), server_id=server_id, heartbeat_seconds=1.0)
     except VReplicationError as error:
+        # A place without an origin costs dumps by GTID, and nothing else.
         log.warning("the beginning of the binary log was not read: %s", error)
         return None
     try:
