@@ -28,6 +28,7 @@ class Beats:
     """Not thread-safe."""
 
     def __init__(self) -> None:
+        # 30 bits, so that the whole number fits into the gate's BIGINT, which has a sign.
         self._last = secrets.randbits(30) << _RUN_BITS
         self._under_way: deque[tuple[int, float]] = deque()
 

@@ -124,6 +124,7 @@ class Channel:
         assert self._sorter is not None
         [entry] = self._sorter.fetch(_TABLE, self._read, self._read)
         self._read += 1
+        # Before it is applied: a restart reads the log again from the checkpoint, and nothing of the queue.
         self._sorter.clean(_TABLE, self._read)
         self._blocks.popleft()
         return decode_groups(entry.data)

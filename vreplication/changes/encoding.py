@@ -48,11 +48,14 @@ def decode_groups(data: bytes) -> list[Group]:
 
 
 def _of_group(group: Group) -> tuple[Any, ...]:
+    # `read` and `is_others` are looked at before a group is put aside, and `changes` comes from the matcher, behind the
+    # queue: so none of the three has to come back.
     return (
         group.kind.value,
         group.start.saved,
         group.end.saved,
         group.time_micros,
+        # As bytes of their own, for `_items` to read: the decoder of groups has no types and makes lists of tuples.
         encode_items(group.items),
         group.nbytes,
         tuple(group.xid) if group.xid else None,

@@ -62,17 +62,22 @@ class LostBranches:
     def look_now(self) -> None:
         """Raises Transient."""
         before, self._missing = self._missing, self._not_listed()
+        # By the place, too: an application may use a name again, and the later branch is another one.
         doubted = {xid: start for xid, start in self._missing.items() if before.get(xid) == start}
         if doubted and self._asked is None:
             self._asked = (self._markers.write(), doubted)
 
     def _not_listed(self) -> dict[Xid, Position]:
         """Of those with rows, prepared before this run of the server; the others hold nothing up."""
+        # Of a branch of which an older checkpoint does not tell when it was prepared nothing can be proved: it stays
+        # held.
         held = [branch for branch in self._matcher.held() if branch.rows and branch.prepared]
         if not held:
             return {}
         began = started_at(self._source) * 1_000_000
         listed = set(prepared_branches(self._source, is_mariadb=True))
+        # MariaDB's log tells whole seconds: a branch of the very second of the start may be of the run before, and left
+        # out it would be held for ever.
         return {b.xid: b.start for b in held if b.prepared <= began and b.xid not in listed}
 
     def passed(self, marker: str) -> None:
@@ -81,6 +86,7 @@ class LostBranches:
             return
         (_, doubted), self._asked = self._asked, None
         self._markers.remove(marker)
+        # Looked at once more: a branch that waited for a semi-synchronous replica at both looks may be listed by now.
         for xid, start in self._not_listed().items():
             if doubted.get(xid) == start:
                 self._matcher.give_up(xid)

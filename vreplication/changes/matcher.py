@@ -148,6 +148,7 @@ class Matcher:
                 yield group
             else:
                 self._on_applied(group.items)
+                # Who read them has counted them as backlog already, and the applier will never take them off.
                 self.not_queued += count_changes(group.items)
             return
         rows = self._gathered(group)
@@ -185,7 +186,8 @@ class Matcher:
         self._forget(_xid(group))
         self._given_up.discard(_xid(group))
         if rows.fragments and self._budget.sorter:
-            # The next checkpoint says that they are on disk.
+            # The next checkpoint says that they are on disk. In part would be as good as not at all: a restart would
+            # read the log again from the PREPARE.
             rows.put_aside()
             self._budget.sorter.flush()
         self._branches[_xid(group)] = _Branch(group.start, rows, group.time_micros)
@@ -202,10 +204,14 @@ class Matcher:
         elif group.kind is GroupKind.XA_COMMIT:
             if self._is_applied and not branch.start.is_within(group.start):
                 # A later branch of the same name, that the checkpoint holds: this one's rows were not read again.
+                # Its rows go with this commit all the same: its own PREPARE stands before the checkpoint, and brings
+                # them again.
                 self._on_lost()
             self.not_queued -= branch.rows.changes
             return branch.rows
         else:
+            # Not by `_drop`: a held branch has been counted already. The rollback of an unknown one has left nothing
+            # anywhere.
             self._branches.pop(_xid(group)).rows.drop()
         return Rows(self._budget)
 
@@ -213,6 +219,8 @@ class Matcher:
         """The transaction in parts that fit a batch; of one that is held, only its place."""
         settled = replace(group, kind=GroupKind.COMMIT, items=(), nbytes=0, xid=None, keep=None)
         if group.kind is GroupKind.XA_PREPARE:
+            # The branch waits and the place goes on: the checkpoint lists what is held (chunk protocol, rule 5), so a
+            # branch that stays open for days keeps no log from being purged.
             if not self._is_applied:
                 yield settled
         elif self._is_applied:

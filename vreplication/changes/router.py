@@ -27,6 +27,7 @@ class View:
 
     def of(self, group: Group) -> Group:
         """The group as this consumer sees it; the very same where nothing in it is another's."""
+        # Before this part is noted: `keep` counts rows of the parts before it.
         keep = None if group.keep is None else self._cut(group.keep)
         items = [item for item in group.items if self._is_mine(item)]
         if group.is_last:
@@ -35,6 +36,8 @@ class View:
             self._note(group.items)
         if len(items) == len(group.items) and keep == group.keep:
             return group
+        # Its share by count, for what each row weighs is not known. Undivided, each follower of a giant transaction
+        # would go to disk for rows that are another's.
         nbytes = group.nbytes * len(items) // len(group.items) if group.items else group.nbytes
         return replace(group, items=items, keep=keep, nbytes=nbytes)
 
@@ -44,6 +47,7 @@ class View:
         return owner_of(item.after or item.before) == self._workflow
 
     def _note(self, items: Sequence[RowChange]) -> None:
+        # Turns and not rows: a transaction of a million rows of one table is one of them.
         turns = self._handed
         for item in items:
             if self._is_mine(item):

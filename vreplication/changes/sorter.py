@@ -90,6 +90,7 @@ class DiskSorter:
     """
 
     def __init__(self, home: Path) -> None:
+        # Drawn: a process that has lost its lease and does not know it may still write in this home.
         self._run = secrets.randbits(32)
         self.name = f"{self._run:08x}"
         self._home, self._folder = home, home / self.name
@@ -110,6 +111,7 @@ class DiskSorter:
         with self._lock:
             for entry in entries:
                 if entry.time <= self._resolved.get(entry.table, -1):
+                    # Whoever fetched up to there has gone on without it, and would never come back for it.
                     raise Terminal(f"A change of {entry.time} came after everything up to then was said to be there.")
                 key = encode_key(self._run, entry)
                 value = _signed(key, entry.data)
@@ -137,6 +139,7 @@ class DiskSorter:
             for entry in _left(file, run, table):
                 self.add([entry._replace(table=to)])
                 count += 1
+        # Of the other run's file only: where our own cannot be written `add` raises Terminal, which ends the workflow.
         except sqlite3.Error as error:
             log.warning("what was put aside in %s is damaged (%s): the log is read again", file, error)
         return count
@@ -165,6 +168,8 @@ class DiskSorter:
         What is the same in all three is of different sources, and stays in the order of `tables`.
         """
         streams = [self.fetch(table, lower, upper) for table in tables]
+        # The table is left out of the key: a parent's number may be above its child's, and a transaction has to leave
+        # as it was written.
         return heapq.merge(*streams, key=lambda e: (e.time, e.group, e.number))
 
     def clean(self, table: int, before: int) -> None:
@@ -291,6 +296,7 @@ def _left(file: Path, run: str, table: int) -> Iterator[Entry]:
     if not run.isalnum() or not file.exists():
         return
     lower, upper = (_KEY.pack(int(run, 16), table, *rest) for rest in (_FIRST, _LAST))
+    # That run may still have it open, after a takeover; in WAL mode it can be read all the same.
     with contextlib.closing(sqlite3.connect(file)) as db:
         if db.execute("SELECT value FROM about WHERE name='format'").fetchone() != (FORMAT,):
             return
@@ -299,6 +305,7 @@ def _left(file: Path, run: str, table: int) -> Iterator[Entry]:
 
 
 def _signed(key: bytes, data: bytes) -> bytes:
+    # Over the key as well: a page that a crash has left old may hold a whole value under another entry's key.
     return _SUM.pack(zlib.crc32(data, zlib.crc32(key))) + data
 
 
@@ -315,6 +322,7 @@ def _remove(folder: Path) -> None:
     for path in folder.glob(f"{_FILE}*"):
         path.unlink(missing_ok=True)
     with contextlib.suppress(OSError):
+        # Whatever is not ours in it keeps the folder.
         folder.rmdir()
 
 
@@ -330,6 +338,7 @@ def _joined(ranges: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
 
 
 def _open(file: Path) -> sqlite3.Connection:
+    # The thread that reads the log and the one that applies share it, under `_lock`.
     db = sqlite3.connect(file, check_same_thread=False, isolation_level="IMMEDIATE")
     # There are rows of the application in it.
     os.chmod(file, 0o600)

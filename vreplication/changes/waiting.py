@@ -105,6 +105,7 @@ class Rows:
             del self._items[keep - on_disk :]
         else:
             self._items = self._cut_fragments(keep)
+        # A fragment's length is no help: rows of ours are in it, too, and are no changes.
         self.changes = count_changes(self._items) + sum(map(count_changes, self._read(len(self._fragments))))
         self._weigh(sum(map(_weight, self._items)) - self.memory_bytes)
 
@@ -139,6 +140,7 @@ class Rows:
     def adopt(self, run: str, table: int, fragments: Sequence[int], changes: int) -> bool:
         """Take over what an earlier run has put aside; False when not all of it is there."""
         sorter = self._budget.sorter
+        # Each run counts from the same number on: under the old one the rows would mix with another branch's.
         self.table = self._budget.new_table()
         if sorter is None or sorter.copy(run, table, self.table) != len(fragments):
             return False
@@ -150,6 +152,7 @@ class Rows:
         self._weigh(-self.memory_bytes)
         self._budget.leave(self)
         if self.table is not None and self._budget.sorter is not None:
+            # All of them stand at time 0.
             self._budget.sorter.clean(self.table, 1)
         self._items, self._fragments = [], []
 

@@ -86,6 +86,8 @@ class WatermarkAdvancer:
 
     def assign(self, micros: int) -> int:
         """A time for the next transaction of the log, which says `micros` of itself."""
+        # From a time in the future (SET timestamp) all later ones would be counted up, and none of them would say how
+        # far behind we are until the clock has passed it.
         self.assigned = max(self.assigned + 1, micros if self._now is None else min(micros, self._now))
         return self.assigned
 
@@ -124,6 +126,7 @@ class WatermarkAdvancer:
         if up_to >= last:
             self._behind.pop(table, None)
         elif up_to >= first:
+            # The times in between are not remembered, for memory is two numbers a table: the next one is at least this.
             self._behind[table] = (up_to + 1, last)
 
     def received(self) -> int | None:
@@ -132,6 +135,7 @@ class WatermarkAdvancer:
     def resolved(self, table: Hashable | None = None) -> int | None:
         """Of one table; None: of the source, which is the least of its tables."""
         if self._taken is None:
+            # Behind `rewind`: what was said to be applied before stays said until something is taken again.
             return self._resolved.get(table)
         firsts = [first for of, (first, _) in self._behind.items() if table is None or of == table]
         bounds = [self._taken, *(first - 1 for first in firsts)]
@@ -216,12 +220,15 @@ class Watermark:
         """A transaction that says `micros` of itself is about to be applied; returns the time that it gets."""
         with self._lock:
             time = self._source.assign(micros)
+            # As one table, however many a stream has: one applier writes all of them, under one checkpoint.
             self._source.begin(time, (FIRST,))
             return time
 
     def took(self, time: int, beat_micros: int | None = None) -> int:
         """The transaction of this time has been taken whole; returns the time up to which all has."""
         with self._lock:
+            # MariaDB tells its commits in whole seconds: by them alone the lag of a stream that is level would be up to
+            # a second.
             if beat_micros is not None and beat_micros > self._source.assigned:
                 time = self._source.assign(beat_micros)
             self._source.took(time)
