@@ -86,6 +86,8 @@ def value_sql(rendered: str, source: str, *, is_nullable: bool, longest: int | N
     if longest is not None and longest < 251:
         head = f"CHAR(0,{length} USING binary)"
     else:
+        # A value beyond 16 MiB gets a wrong length here, and never goes out: a block as long as that is not sent, but
+        # read again row by row (rowcopy/paths.py).
         head = f"CHAR(0,253,{length}&255,{length}>>8&255,{length}>>16 USING binary)"
     value = f"CONCAT({head},{rendered})"
     return f"IF({source} IS NULL,X'01',{value})" if is_nullable else value

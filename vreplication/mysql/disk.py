@@ -79,6 +79,7 @@ def _end_of_log(session: Session, statement: str) -> tuple[str, int]:
 
 def _here(paths: Sequence[str]) -> tuple[Disk, ...]:
     found = ((path, os.statvfs(path), os.stat(path).st_dev) for path in paths)
+    # Of what is free, file systems keep some for root, who does not run servers: f_bavail is without it.
     return tuple(Disk(path=path, device=str(dev), free=stat.f_bavail * stat.f_frsize) for path, stat, dev in found)
 
 

@@ -58,6 +58,7 @@ def read_remark(sql: str) -> tuple[Altered, ...]:
             for (schema, table, clauses), moment in zip(read["altered"], moments, strict=True)
         )
     except (ValueError, KeyError, TypeError):
+        # Anybody may write such a comment, and a later version of ours another one: neither is an error of the log.
         return ()
 
 

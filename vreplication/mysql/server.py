@@ -75,6 +75,7 @@ class Server:
 def inspect(session: Session) -> Server:
     """Read flavor, version and settings."""
     names = ",".join(f"'{name}'" for name in sorted(ASKED))
+    # SHOW leaves out what a server does not have, where SELECT @@name would fail for all of them.
     found = session.rows(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})")
     variables = {str(k).lower(): str(v) for k, v in found}
     text = variables["version"]
@@ -116,6 +117,7 @@ def _server_seconds(session: Session) -> int:
 
 def identity_of(session: Session) -> str:
     """`identity` of the server, without reading its settings."""
+    # The same parts in the same order as in `identity`: what one of them has noted is compared with the other.
     if not is_mariadb(session):
         return str(session.value("SELECT @@server_uuid"))
     # The global one: MariaDB's server_id can be set for a session.
@@ -150,6 +152,7 @@ class Xid(NamedTuple):
 
 def prepared_branches(session: Session, *, is_mariadb: bool) -> list[Xid]:
     """XA RECOVER. MySQL needs XA_RECOVER_ADMIN."""
+    # By default both servers print the names' bytes as if they were text.
     if is_mariadb:
         return [_from_sql(row) for row in session.rows("XA RECOVER FORMAT='SQL'")]
     return [_from_hex(row) for row in session.rows("XA RECOVER CONVERT XID")]

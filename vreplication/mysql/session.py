@@ -26,6 +26,8 @@ from vreplication import settings
 from vreplication.errors import Ambiguous, Refused, Terminal, Transient, VReplicationError
 from vreplication.mysql.url import SourceUrl
 
+# Tables hold zeros in AUTO_INCREMENT columns, days of zero and 30 February: without two of these modes the copy would
+# number such rows anew, or be refused.
 SQL_MODE = "STRICT_ALL_TABLES,NO_AUTO_VALUE_ON_ZERO,NO_ENGINE_SUBSTITUTION,ALLOW_INVALID_DATES"
 _MODES_OF_VALUES = ("TIME_TRUNCATE_FRACTIONAL", "TIME_ROUND_FRACTIONAL", "NO_UNSIGNED_SUBTRACTION")
 """Modes that decide which value a conversion or an expression gives: ours are the server's, as a plain ALTER's are."""
@@ -237,6 +239,8 @@ class Session:
         try:
             yield
         except BaseException:
+            # All of it: at a lock wait (1205) the server takes back the statement alone, and the next BEGIN would
+            # commit what is left (chunk protocol, rule 3).
             self.rollback()
             raise
         self._commit()
@@ -281,6 +285,7 @@ class Session:
             yield
         finally:
             with contextlib.suppress(ConnectionLost):
+                # Of a lost connection there is no session to put back, and its error would hide the block's.
                 self.execute("SET SESSION sql_mode=%s, time_zone=%s", (mode, zone))
 
     @contextlib.contextmanager
@@ -369,6 +374,8 @@ def _set_up(session: Session, assignments: tuple[str, ...]) -> None:
     # F3: so that INSERT … SELECT reads the source without locks, and each look sees what has been committed by then.
     isolation = f"{'tx' if _is_mariadb(session) else 'transaction'}_isolation='READ-COMMITTED'"
     try:
+        # F6: a chunk reads the warnings of all its rows. With the default, 64 duplicates hid a value that was cut
+        # (measured).
         session.execute_raw(f"SET SESSION {', '.join((*assignments, isolation))}, max_error_count=65535")
     except SqlError:
         _set_up_one_by_one(session, assignments)

@@ -25,6 +25,7 @@ _LINE_COMMENT = re.compile(r"(?:#|--(?=[\x00-\x20\x7f]|\Z))[^\n]*")
 _OPENED = re.compile(r"/\*M?!(?:\d{5,6})?")
 _PREFIXED = re.compile(r"[xXbBnN]'")
 _PUNCT = re.compile(r":=|<=>|<>|!=|<=|>=|\|\||&&|<<|>>|@@|.", re.S)
+# Of \% and \_ the backslash stays, as patterns of LIKE want it.
 _ESCAPES = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
 
 
@@ -152,11 +153,13 @@ class _Scanner:
         self._add("number" if number else "word" if word else "punct", match.end(), match.group())
 
     def _is_dot_of_name(self) -> bool:
+        # `shop.1a`: the dot belongs to the name, and .1 is no number.
         last = self.found[-1] if self.found else None
         return self.sql[self.at] == "." and last is not None and last.is_name and last.end == self.at
 
     def _take_quoted(self, opening: int) -> None:
         quote = self.sql[opening]
+        # Whatever the mode, a backslash in a quoted name is a letter of it.
         is_name = quote in self.name_quotes
         end = self._end_of_quoted(opening + 1, quote, self.escapes and not is_name)
         inner = self._unquoted(self.sql[opening + 1 : end - 1], quote, self.escapes and not is_name)

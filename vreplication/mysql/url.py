@@ -51,6 +51,7 @@ class SourceUrl:
     def of_replica(self, host: str, port: int) -> SourceUrl:
         """With its own login, or this server's."""
         known = (each for each in self.replicas if (each.host, each.port) == (host, port))
+        # The socket would lead to the source whatever host is named, and the database need not be on the replica.
         shared = replace(self, host=host, port=port, unix_socket=None, database="", replicas=())
         return next(known, shared)
 
@@ -100,6 +101,7 @@ def _build(url: Any) -> SourceUrl:
     socket = query.pop("unix_socket", None)
     # Our sessions are in utf8mb4, whatever a URL asks for.
     query.pop("charset", None)
+    # Not passed over: a certificate would go unchecked for the sake of one misspelled letter.
     unknown = sorted(set(query) - set(_TLS))
     if unknown:
         raise Refused(f"The source's URL has unknown options: {', '.join(unknown)}.", cure=f"Known: {', '.join(_TLS)}.")

@@ -132,6 +132,7 @@ def readable(literal: str) -> str:
     found = _HEX.fullmatch(literal)
     if not found:
         return literal
+    # The servers' latin1 is what others call cp1252.
     codecs = {"utf8mb4": "utf-8", "utf8mb3": "utf-8", "utf8": "utf-8", "latin1": "cp1252", "ascii": "ascii"}
     try:
         text = bytes.fromhex(found[2]).decode(codecs[found[1] or ""])
