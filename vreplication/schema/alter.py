@@ -14,6 +14,7 @@ from vreplication.mysql.text import Token, Unreadable, has_opened_comment, token
 
 _KEY_WORDS = ("INDEX", "KEY", "UNIQUE", "FULLTEXT", "SPATIAL", "PRIMARY", "CONSTRAINT", "CHECK", "VECTOR")
 _AS_PLAIN = "Run it as a plain ALTER TABLE: it works on partitions or files, not on the table's definition."
+# Run on the shadow, which has no rows yet, none of these would do what was asked for, and all would count as done.
 _MAINTENANCE = {
     "EXCHANGE": "PARTITION",
     "TRUNCATE": "PARTITION",
@@ -66,6 +67,7 @@ class AlterClauses:
         gone = {name.lower() for name in self.dropped}
         kept = {renamed.get(n.lower(), n).lower(): n for n in names if n.lower() not in gone}
         fresh = {name.lower() for name in self.added}
+        # Where the same text drops it, a column of that name is in no case the old one.
         fresh |= {name.lower() for name in self.maybe_added if name.lower() in gone}
         # `RENAME COLUMN a TO b, ADD COLUMN a …`: the new a is empty; b alone follows the old one.
         return {new: old for new, old in kept.items() if new not in fresh}
@@ -206,6 +208,8 @@ def _read_add(rest: list[Token], found: _Found) -> None:
         _read_added_check(rest, found)
         return
     rest = _after(rest, "COLUMN")
+    # Behind a column as well: MariaDB since 10.5 and MySQL since 9.0 make a foreign key of that, older MySQL passed
+    # over it.
     _refuse_references(rest)
     if_missing = _is(rest, 0, "IF") and _is(rest, 1, "NOT") and _is(rest, 2, "EXISTS")
     rest = rest[3:] if if_missing else rest

@@ -113,6 +113,7 @@ def _compare_enum(column: Column, name: str, sign: str, number: int) -> str:
 
     Number 0 is the empty value that an insert in non-strict mode leaves.
     """
+    # Without it a row with that value would be in no range: neither copied nor compared.
     labels = ["", *column.labels]
     tests = {">": number.__lt__, ">=": number.__le__, "<": number.__gt__, "<=": number.__ge__, "=": number.__eq__}
     found = ",".join(text(label) for i, label in enumerate(labels) if tests[sign](i))
@@ -135,5 +136,7 @@ def as_target(pair: ColumnPair, value: str) -> str:
 
 def same_row(pair: ColumnPair, name: str, value: str) -> str:
     """Predicate: the target's column `name` holds the source's key value `value` (of `as_source`)."""
+    # The first predicate finds rows by the index, the second says which of them it is: several may be equal to the
+    # target's collation.
     found = f"{name}={as_target(pair, value)}"
     return f"{found} AND {as_source(pair, name)}={value}" if pair.is_recollated else found

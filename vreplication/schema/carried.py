@@ -112,6 +112,7 @@ def _column_facts(a: Column, b: Column, mine: ColumnText, theirs: ColumnText) ->
 def _type(column: Column, *, is_json: bool) -> object:
     """What decides which values it holds."""
     if is_json:
+        # MariaDB has no type of that name: there it is LONGTEXT with a CHECK, which is left out of both sides' CHECKs.
         return "json" if column.data_type in ("json", "longtext") else column.column_type
     # The same type: MySQL shows the short name, MariaDB the long one.
     kind = "geometrycollection" if column.data_type == "geomcollection" else column.data_type
@@ -140,6 +141,8 @@ def _default(text: ColumnText, column: Column) -> object:
     if values[:1] == ["current_timestamp"]:
         return [value for value in values if value not in ("(", ")")]
     if values in ([], ["null"]):
+        # MySQL prints no DEFAULT NULL behind a TEXT or BLOB, MariaDB does: where a column may be NULL both are the
+        # same.
         return None if column.is_nullable else values
     return values
 

@@ -281,6 +281,8 @@ class _Carrier:
 
     def _to_mysql(self, column: Column, text: ColumnText) -> tuple[ColumnText, CheckText | None]:
         name, check = column.name, text.get("check")
+        # As MariaDB makes a column that is declared as JSON. LONGTEXT under another collation stays text, which its
+        # keys and comparisons go by.
         if is_json_check(name, check) and column.data_type == "longtext" and column.collation == "utf8mb4_bin":
             self._refuse_json(column)
             self._told(f"Column {name}: LONGTEXT with CHECK (json_valid({name})) becomes JSON, as MySQL has it.")
@@ -387,6 +389,7 @@ class _Carrier:
         for option in self._written_options():
             if option.name == "AUTO_INCREMENT" and self.table.auto_increment is None:
                 continue
+            # A column under it has been refused by now, so nothing that is compared or sorted goes by it.
             if option.name == "COLLATE" and self._lacks(option.value):
                 self._told(f"The table's default collation {option.value} becomes the target's own; no column has it.")
             elif not self.is_across or option.name in _SHARED_OPTIONS:

@@ -27,6 +27,7 @@ from vreplication.schema.literals import literal_sql
 from vreplication.schema.model import Column, ColumnPair, Table, TableMapping
 from vreplication.schema.soft import Soft, digest, soft
 
+# Eight digests of 64 hex digits fill half of the shortest packet.
 _FAN = 8
 _OVERHEAD = 80
 """Of a field: a number, a time or a digest, its length, and what stands between two."""
@@ -67,6 +68,8 @@ class Side:
 
     @property
     def from_sql(self) -> str:
+        # Statistics of a table that is being filled lag behind: left to itself, a server may read all of it for a
+        # range.
         return f"FROM {qualified(self.schema, self.table)} FORCE INDEX ({ident(self.index)})"
 
 
@@ -240,6 +243,7 @@ def _read_and_fold(session: Session, side: Side, where: str, count: int) -> dict
         bucket, weight = key % count, key | 1
         rows[bucket] = rows.get(bucket, 0) + 1
         value = row ^ int.from_bytes(digest(side.soft, values, 8))
+        # Cut to 64 bits, alike for both sides. The servers need no such thing: the product of two CRCs of 32 bits fits.
         folded[bucket] = folded.get(bucket, 0) ^ (value * weight & _64_BITS)
     return {bucket: Checksum(rows=rows[bucket], folded=folded[bucket]) for bucket in rows}
 

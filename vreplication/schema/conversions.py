@@ -106,6 +106,7 @@ def _with_zeros(source: Column) -> str | None:
     width = source.column_type.partition("(")[2].partition(")")[0]
     if source.data_type not in INTEGERS or not width.isdigit():
         return None
+    # LPAD alone would cut a number that has more digits than its display width.
     return f"LPAD({{0}},GREATEST({width},LENGTH({{0}})),'0')"
 
 
@@ -127,9 +128,11 @@ def _from_labels(source: Column, before: str, after: str) -> str | None:
         return SAME
     if after == "bytes" and source.charset:
         return f"CONVERT({{0}} USING {source.charset})"
+    # A plain ALTER writes the label's number, but a literal is the label, of which the server would make a number.
     if before == "enum" and after in ("exact", "approximate"):
         labels = ",".join(map(text, source.labels)).replace("{", "{{").replace("}", "}}")
         # FIELD of NULL is 0, the number of an ENUM's error value.
+        # By its bytes: in another collation FIELD finds 'a' where the label is 'A'.
         return f"IF({{0}} IS NULL,NULL,FIELD(CONVERT({{0}} USING utf8mb4) COLLATE utf8mb4_bin,{labels}))"
     return None
 
@@ -182,6 +185,8 @@ def _from_timestamp(source: Column, zone: str) -> str:
 def _to_timestamp(zone: str) -> str:
     """Times that the zone does not have (a day that is none, the hour lost in spring) are errors, as in an ALTER."""
     utc = f"CONVERT_TZ({{0}},{text(zone)},'+00:00')"
+    # CONVERT_TZ moves an hour that the zone leaves out without a word, and then it does not come back as it was. Such a
+    # value becomes text that is no time, which strict mode refuses with the value in its words.
     back = f"CONVERT_TZ({utc},'+00:00',{text(zone)})"
     return (
         f"CASE WHEN LEFT({{0}},10)='0000-00-00' THEN {{0}} WHEN {back}={{0}} THEN {utc}"

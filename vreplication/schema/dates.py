@@ -64,6 +64,7 @@ def _matches(parts: Sequence[Token]) -> bool:
     if any(token.is_word(*_PATTERNS) for token in parts):
         return True
     return any(
+        # Servers write the zero bytes of utf16 and utf32 as \0 (docs/limits.md): those are no escapes of the pattern.
         (found := _operand(parts, at + 1)) is None or found.kind != "string" or "\\" in found.text.replace("\\0", "")
         for at, token in enumerate(parts)
         if token.is_word("LIKE")
@@ -115,6 +116,7 @@ class _Text:
         if any(_is_edge(span[at]) for at in _tops(span)):
             # True or false.
             return "other"
+        # In no parenthesis: `year(d + INTERVAL 1 DAY) + 1` is a number, although an interval stands deeper within it.
         if any(_is_sum(span, at) for at in _tops(span)):
             return "date" if any(self._is_interval(span, at) for at in _tops(span)) else "other"
         return ""
@@ -163,6 +165,7 @@ class _Text:
 
     def _takes_at(self, at: int) -> bool:
         token, is_called = self.parts[at], self._is_called(at)
+        # Whatever they are given is a number, of which the session's SQL mode may make no date.
         if token.is_word(*_OF_NUMBERS):
             return True
         if token.is_word(*_TAKERS) and is_called:
@@ -260,6 +263,7 @@ class _Text:
         """The column that it is written to takes it for a date. A default without a name in it is a literal."""
         if column.data_type not in TEMPORALS or not any(t.is_name and not t.is_word("NULL") for t in self.parts):
             return False
+        # A date that is written to a TIMESTAMP becomes a moment by the session's zone.
         return column.data_type == "timestamp" or self._kind(self.parts) not in _TIMES
 
     # Made by the SQL mode.
@@ -281,6 +285,7 @@ class _Text:
 
     def _case(self, at: int) -> Sequence[Token]:
         """From CASE to the last END."""
+        # Of several CASEs in one text the last END is taken for each: more counts as a date then, never less.
         ends = [place for place, token in enumerate(self.parts) if token.is_word("END")]
         return self.parts[at : ends[-1]] if ends and self.parts[at].is_word("CASE") else ()
 

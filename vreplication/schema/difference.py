@@ -89,6 +89,7 @@ def _numbered(source: Table, trial: str, create_sql: str) -> str:
     if not checks_of(source.create_sql) or not found or set(found) <= set(kept):
         return create_sql
     free = count(max(kept) + 1)
+    # LIKE gives the first numbers to those that the source has, in their order; higher ones are new by the ALTER.
     numbers = {n: kept[n - 1] if n <= len(kept) else next(free) for n in found}
     called = ident(trial)[:-1]
     return _in_order(own.sub(lambda match: f"CONSTRAINT {called}_chk_{numbers[int(match[1])]}` ", create_sql))

@@ -76,6 +76,7 @@ def is_same_everywhere(table: Table, expression: str) -> bool:
     names = read_by(table, expression)
     columns = [column for column in table.columns if column.name.lower() in names]
     texts = [expression, *(column.expression for column in columns if column.generated)]
+    # A TIMESTAMP is read in the session's zone, so not even a function that is known gives all the same of it.
     if any(c.data_type == "timestamp" for c in columns) or not all(map(_calls_known, texts)):
         return False
     if are_taken(table, texts, _tokens):

@@ -24,6 +24,7 @@ _IMPLICIT = {
     "uuid": "'00000000-0000-0000-0000-000000000000'",
     "inet6": "'::'",
     "inet4": "'0.0.0.0'",
+    # MySQL's, where a plain ALTER gives JSON's null; MariaDB's JSON is LONGTEXT.
     "json": "'null'",
 }
 _CURE = "Give the new column a DEFAULT, or let it be NULL."
@@ -35,6 +36,8 @@ def fill_literal(column: Column, *, is_json: bool, zone: str | None, moment: dat
         return None
     if column.has_default:
         return _now(column, zone, moment)
+    # No constant stands for these: an empty value is no geometry and no vector, and does not meet MariaDB's CHECK of
+    # JSON.
     if column.data_type in GEOMETRIES or column.data_type == "vector" or is_json:
         raise Refused(f"Column {column.name} is added NOT NULL without a value for existing rows.", cure=_CURE)
     return _implicit(column)
@@ -55,6 +58,8 @@ def _now(column: Column, zone: str | None, moment: datetime | None) -> str | Non
     if moment is None or column.default is None or not _NOW.match(column.default):
         return None
     literal = f"'{moment:%Y-%m-%d %H:%M:%S.%f}'"
+    # The moment is in UTC. So are our sessions, in which a TIMESTAMP takes it as it is; a DATETIME keeps what the clock
+    # of the server's zone shows.
     if zone and column.data_type != "timestamp":
         literal = f"CONVERT_TZ({literal},'+00:00',{text(zone)})"
     # Cut, as the clock is read: rounding would give a time that has not been.

@@ -21,6 +21,7 @@ from vreplication.schema.introspect import read_create_sql
 
 _NAME = r"`(?:[^`]|``)*`"
 _NAMES = rf"{_NAME}(?:, ?{_NAME})*"
+# From the begin of a line: a comment of a column may hold the same words, and is printed on the column's own line.
 _LINE = re.compile(
     rf"^  CONSTRAINT (?P<name>{_NAME}) FOREIGN KEY \((?P<columns>{_NAMES})\) REFERENCES "
     rf"(?:(?P<schema>{_NAME})\.)?(?P<table>{_NAME}) \((?P<referenced>{_NAMES})\)(?P<actions>[A-Z ]*),?$",
@@ -126,6 +127,8 @@ class Alters:
 
     def added(self, keys: Sequence[ForeignKey], to: Named | None = None) -> str:
         """Further keys, under their other names; to: as of `moved`."""
+        # A child on MySQL has its former key beside it until RENAME is done: whoever dies in between leaves rows that
+        # are refused, and none that has lost its parent (docs/design/foreign-keys.md).
         return self._alter([*(_add(key, to or key.parent) for key in keys), *self._renamed(keys)])
 
     def dropped(self, keys: Sequence[ForeignKey]) -> str:

@@ -27,6 +27,7 @@ from vreplication.schema.literals import (
 from vreplication.schema.model import Column, ColumnPair
 
 _UTF8 = frozenset({"utf8", "utf8mb3", "utf8mb4"})
+# Those that hold every letter: utf8mb3 and ucs2 end at U+FFFF.
 _UNICODE = frozenset({"utf8mb4", "utf16", "utf16le", "utf32"})
 _SHORT = frozenset({"char", "varchar", "binary", "varbinary"})
 _ZERO = "CAST(X'00' AS BINARY)"
@@ -77,6 +78,8 @@ def forms(pair: ColumnPair, *, value: str = "", stored: str = "") -> tuple[Form,
 def _is_same(source: Column, target: Column) -> bool:
     """True when both columns show equal values in equal texts."""
     if is_character(source) and is_character(target):
+        # A CHAR shows its value without the spaces at its end, so the source's has to lose them for the comparison,
+        # too.
         return _is_same_charset(source, target) and (target.data_type != "char" or source.data_type == "char")
     if source.data_type in INTEGERS or source.data_type == "bit":
         return target.data_type in INTEGERS or target.data_type == "bit"
@@ -107,6 +110,7 @@ def _same(move: _Move) -> tuple[Form, ...]:
 
 
 def _is_bytes(column: Column) -> bool:
+    # UTF-8 has no byte FE or FF: such text needs no length beside it.
     return column.data_type in _SHORT and column.charset not in _UTF8
 
 

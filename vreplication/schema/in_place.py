@@ -23,5 +23,6 @@ def digest(create_sql: str, table: str) -> str:
 
 def _lines(create_sql: str, table: str) -> list[str]:
     found = [line.rstrip(",") for line in comparable(create_sql, table).splitlines() if not _FOREIGN.match(line)]
+    # MySQL lists them in the order of their names, which are others on a copy.
     checks = [_CHECK.sub("  CHECK", line) for line in found if _CHECK.match(line)]
     return [line for line in found if not _CHECK.match(line)] + sorted(checks)

@@ -162,6 +162,7 @@ def _column(row: dict[str, Any], ordinal: int, widths: dict[str, int], expressio
         generated=generated,
         is_invisible="INVISIBLE" in extra,
         is_auto_increment="AUTO_INCREMENT" in extra,
+        # SHOW COLUMNS shows the default NULL like none: a column that may be NULL is taken to have that one.
         has_default=is_nullable or row["default"] is not None,
         default=None if row["default"] is None else str(row["default"]),
         expression=expressions.get(name.lower(), ""),
@@ -357,6 +358,7 @@ def exists(session: Session, schema: str, table: str) -> bool:
     try:
         session.rows(f"SHOW CREATE TABLE {qualified(schema, table)}")
     except SqlError as error:
+        # Any other refusal, a missing right say, does not tell that the name is free.
         if error.code in (NO_SUCH_TABLE, NO_SUCH_SCHEMA):
             return False
         raise

@@ -34,6 +34,7 @@ def has_nullable(table: Table, key: Key) -> bool:
 
 
 def _is_usable(table: Table, key: Key) -> bool:
+    # HASH is MariaDB's unique key over whole texts, of which no range can be read.
     if not key.is_unique or key.has_expression or key.index_type != "BTREE":
         return False
     columns = [table.column(part.column) for part in key.parts]
@@ -87,6 +88,7 @@ def is_kept_apart(source: Column, target: Column) -> bool:
 def is_sorted_alike(source: Column, target: Column) -> bool:
     """True when both sides put the values in the same order."""
     if source.labels or target.labels:
+        # They sort by their numbers, which go by the places of the labels.
         return source.labels == target.labels
     return source.collation == target.collation
 

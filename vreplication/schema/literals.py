@@ -102,6 +102,7 @@ def unit_bytes(column: Column) -> int:
 
 def from_bytes_sql(mapping: TableMapping, pair: ColumnPair, data: str) -> str:
     """SQL of what the literal stands for, of SQL of its bytes."""
+    # MySQL's JSON names no character set of its own; its text is utf8mb4.
     charset = "utf8mb4" if pair.source.data_type == "json" else pair.source.charset
     is_text = is_character(pair.source) or pair.source.data_type == "json"
     return f"CONVERT({data} USING {charset})" if is_text and not _is_kept_as_bytes(mapping, pair) else data
@@ -154,6 +155,7 @@ def _not_null(column: Column, value: str) -> str:
         return _number(column, value)
     if kind in APPROXIMATE:
         return _approximate(value)
+    # As numbers: a BIT is shown as its bytes, and a YEAR that is written as the text '0' is 2000 and not 0000.
     if kind in ("bit", "year"):
         return f"CONCAT({value}+0)"
     if kind in TEMPORALS or kind in PLAIN_TEXT:

@@ -130,6 +130,8 @@ def map_back(server: Server, source: Table, target: Table, alter: AlterClauses) 
     sources = {old.name.lower(): source.column(new) for new, old in was.items()}
     if zone is not None and not server.is_mariadb:
         _refuse_offsets(target, sources)
+    # Nothing is filled in, unlike on the way there: what the ALTER had dropped is spared, so that a row that is there
+    # keeps what it had (docs/revert.md).
     pairs = tuple(_pairs(target, sources, {}, zone))
     spared = tuple(c for c in target.columns if c.name.lower() not in sources and not c.generated)
     shared = shared_key(source, target, sources)
@@ -145,8 +147,10 @@ def _in_zone(pair: ColumnPair) -> ColumnPair:
     if not pair.is_constant:
         # A session in the server's zone converts by itself, as a plain ALTER does.
         return replace(pair, convert=convert_template(pair.source, pair.target, zone=None))
+    # What goes into a DATETIME has been brought into that zone already.
     if pair.target.data_type != "timestamp":
         return pair
+    # The constant is a moment in UTC (fills.py), and here a session in the server's zone reads it as a local time.
     return replace(pair, convert=f"CONVERT_TZ({pair.convert},'+00:00',@@SESSION.time_zone)")
 
 
@@ -211,6 +215,8 @@ def _escaped(text: str) -> str:
 def _key_pair(source: Table, target: Table, name: str, sources: Sources) -> ColumnPair:
     origin = source.column(name)
     new = next(new for new, column in sources.items() if column.name == origin.name)
+    # Without a conversion: a column is in a shared key only if a literal of its value is the target's value
+    # (`is_same_value`).
     return ColumnPair(source=origin, target=target.column(new))
 
 
@@ -237,6 +243,8 @@ def _is_shared(source: Table, target: Table, key: Key, other: Key, sources: Sour
     origins = [sources.get(name.lower()) for name in other.columns]
     if None in origins or len(origins) != len(key.columns):
         return False
+    # Their order in the target's key may be another one: ranges are predicates over the columns, and hold the same
+    # rows.
     names = {origin.name.lower() for origin in origins if origin}
     pairs = zip(origins, other.columns, strict=True)
     return names == {n.lower() for n in key.columns} and all(
@@ -266,8 +274,11 @@ def computes_by_session(target: Table, pairs: Sequence[ColumnPair]) -> bool:
     """
     written = {pair.target.name for pair in pairs}
     texts = [column.expression for column in target.columns if column.generated]
+    # An index over an expression is searched by the value that the session computes, and one that is not found there
+    # breaks the index (state/stage.py).
     texts += [part.expression for key in target.keys for part in key.parts]
     texts += [column.default or "" for column in target.columns if column.name not in written and not column.generated]
+    # A CHECK, too: asked in UTC it would refuse rows that a plain ALTER takes, or take some that it refuses.
     texts += check_expressions(target.create_sql)
     return not all(is_same_everywhere(target, text) for text in texts if text)
 

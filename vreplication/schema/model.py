@@ -120,6 +120,8 @@ class ColumnPair:
     @property
     def is_recollated(self) -> bool:
         """True for text that the target compares by another collation: what is one value there may be two here."""
+        # Of text only these two can be in a shared key (keys.py): TEXT is indexed by a prefix or a hash alone, and an
+        # ENUM is compared by its number, whatever its collation.
         is_text = self.source.data_type in ("char", "varchar") and self.source.collation is not None
         return is_text and self.source.collation != self.target.collation
 
@@ -158,6 +160,8 @@ class TableMapping:
     @property
     def is_staged(self) -> bool:
         """Rows go by way of a temporary table of the server's (state/stage.py)."""
+        # VALUES could do neither: a local time is two moments for an hour of each year, and REPLACE would set columns
+        # that the row does not bring to their defaults.
         return self.is_written_in_zone or bool(self.spared)
 
     @property

@@ -27,6 +27,7 @@ def known(columns: Sequence[Column]) -> str:
 
 def find(session: Session, mapping: TableMapping) -> str | None:
     """A column of the key that is NULL in some row of the source."""
+    # In the index, which has less to read than the table: of a column that is not the key's first all of it is read.
     table = f"{qualified(mapping.source.schema, mapping.source.name)} FORCE INDEX ({ident(mapping.source_index)})"
     for column in (pair.source for pair in mapping.key if pair.source.is_nullable):
         if session.row(f"SELECT 1 FROM {table} WHERE {ident(column.name)} IS NULL LIMIT 1"):
@@ -36,6 +37,7 @@ def find(session: Session, mapping: TableMapping) -> str | None:
 
 def is_in(key: str) -> bool:
     """True for a comma list of literals with NULL among them."""
+    # Asked of the key of every change: the first half spares nearly all of them being taken apart.
     return "NULL" in key and "NULL" in split_literals(key)
 
 

@@ -64,6 +64,7 @@ def keys_not_asked_for(session: Session, table: Table) -> Iterator[None]:
         return
     asks = int(session.value(f"SELECT @@SESSION.{name}") or 0)
     if asks:
+        # Of the session alone, by SESSION_VARIABLES_ADMIN: a server's setting is never changed (P3).
         session.execute_raw(f"SET SESSION {name}=OFF")
     try:
         yield
@@ -128,6 +129,7 @@ def constraint_names(session: Session, table: Table, name: str) -> dict[str, str
     theirs = [check.name for check in checks_of(_create_sql(session, table.schema, name))]
     if set(wanted.values()) == set(theirs):
         return wanted
+    # A trial: it is as LIKE has made it, numbered anew from 1.
     return {check.lower(): f"{name}_chk_{i}" for i, check in enumerate(wanted, 1)}
 
 

@@ -92,6 +92,7 @@ def create(session: Session, table: Table, name: str) -> bool:
         # they had one, whatever the definition says.
         session.execute_raw(f"DROP TABLE {place}")
         session.execute_raw(sql)
+    # It costs speed alone: rows go to the new table itself then, by turns (docs/design/architecture.md).
     except (SqlError, LockWait):
         session.execute_raw(f"DROP TABLE IF EXISTS {place}")
         return False

@@ -45,6 +45,8 @@ def collected(session: Session, schema: str, table: str, *, is_mariadb: bool) ->
     try:
         return _persistent(session, schema, table) if is_mariadb else _histograms(session, schema, table)
     except SqlError as error:
+        # Where the server has no such tables nothing can have been collected. Any other refusal is passed on as not
+        # known, and the plan warns: taken for none, statistics would stay behind without a word.
         return Statistics() if error.code == NO_SUCH_TABLE else None
 
 

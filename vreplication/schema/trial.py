@@ -35,6 +35,8 @@ def trial_alter(session: Session, table: Table, alter: AlterClauses) -> Table | 
     except SqlError as error:
         if error.code in _DENIED:
             raise _denied(error, table) from None
+        # Whatever else a temporary table is refused for: the real one may be made all the same, and prepare tells
+        # before a row is copied.
         return None
     try:
         return _altered(session, table, alter, name)

@@ -19,6 +19,7 @@ from vreplication.mysql.session import ConnectionLost, Session, SqlError
 from vreplication.mysql.text import Token, Unreadable, tokens
 
 _EXISTS = 1359
+# The servers' latin1 is Windows-1252. Five bytes of that are no letters to Python, and a text with one is refused.
 _CODECS = {"utf8mb4": "utf-8", "utf8mb3": "utf-8", "utf8": "utf-8", "latin1": "cp1252", "ascii": "ascii"}
 """Of the client that made it. Of any other one the text has to be ASCII, which all of them have in them."""
 _COLUMNS = (
@@ -178,6 +179,7 @@ def _as_its_client(session: Session, trigger: Trigger) -> Iterator[None]:
         _set_client(session, (trigger.sql_mode, trigger.client, trigger.collation))
         yield
     finally:
+        # A lost connection has no settings to be put back, and what went wrong before it says more.
         with contextlib.suppress(ConnectionLost):
             _set_client(session, before)
 

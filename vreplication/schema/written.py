@@ -226,6 +226,7 @@ def _options(sql: str, parts: list[Token]) -> tuple[tuple[Option, ...], str, tup
 def _option(parts: list[Token]) -> tuple[int, Option | None]:
     """How many tokens it takes, and the option: `NAME=value`, `TWO NAMES=value`, TABLESPACE `value`."""
     for width in (1, 2):
+        # A list (UNION=(…)) is not read as half of one: its words are left as unread, and that refuses.
         if len(parts) > width + 1 and parts[width].is_punct("=") and not parts[width + 1].is_punct("("):
             name = " ".join(token.value.upper() for token in parts[:width])
             return width + 2, Option(name=name, value=parts[width + 1].text)
