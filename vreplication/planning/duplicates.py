@@ -29,6 +29,8 @@ def find_duplicates(session: Session, mapping: TableMapping, unique: Key, limit:
 
 def _find(session: Session, mapping: TableMapping, unique: Key, limit: int) -> list[str]:
     parts = [_part(mapping, part) for part in unique.parts]
+    # What the server will fill in is not known here: rows that do collide by it keep conflicting while they are copied,
+    # and are named then (docs/correctness.md).
     if any(part is None for part in parts):
         return []
     wanted = frozenset(name for p in unique.parts for name in read_by(mapping.target, p.expression or ident(p.column)))
@@ -110,12 +112,14 @@ def _part(mapping: TableMapping, part: KeyPart) -> str | None:
 
 def _default(column: Column) -> str | None:
     """An added column with a literal default is the same in every row."""
+    # With any other sign in it the default may be an expression, and then its values are not known.
     if column.is_auto_increment or column.default is None or not re.fullmatch(r"[\w.:' -]*", column.default):
         return None
     return None if column.default.upper() == "NULL" or "(" in column.default else text(column.default.strip("'"))
 
 
 def _compared(column: Column, value: str) -> str:
+    # By the source's collation 'a' and 'A' may be two, and by the target's one.
     if is_character(column) or column.data_type in LABELED:
         return f"CONVERT({value} USING {column.charset}) COLLATE {column.collation}"
     return value
@@ -136,6 +140,7 @@ def _cast(column: Column, value: str) -> str:
     if kind in DECIMALS:
         return f"CAST({value} AS DECIMAL({column.precision},{column.scale or 0}))"
     if kind in INTEGERS:
+        # As it is stored: a CAST to an integer cuts where storing rounds, and two values that become one would pass.
         return f"ROUND({value})"
     if kind in APPROXIMATE:
         return f"CAST({value} AS {kind.upper()})"

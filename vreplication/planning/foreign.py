@@ -21,6 +21,7 @@ from vreplication.schema.foreign import keys_of
 _LOGGED_SINCE = (9, 6, 0)
 _NAME = r"`(?:[^`]|``)*`"
 _ACTS_ITSELF = r" ON (?:DELETE|UPDATE) (?:CASCADE|SET NULL)(?: ON UPDATE [A-Z ]+)?"
+# A whole line: a comment, a CHECK or the name of a table may hold the same words.
 _ACTING = re.compile(rf"^  CONSTRAINT {_NAME} FOREIGN KEY .*\)(?: ON DELETE [A-Z ]+?)?{_ACTS_ITSELF},?$", re.M)
 _ACTS = 1 | 2 | 4 | 8
 """Bits of a key's type: ON DELETE CASCADE, SET NULL; ON UPDATE CASCADE, SET NULL."""

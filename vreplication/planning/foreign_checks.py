@@ -105,6 +105,7 @@ def _keys(found: Family) -> Iterator[ForeignKey]:
 
 def _acting(facts: Facts, found: Family) -> Check | None:
     """What they do to rows of the table is to be carried over as any change."""
+    # Of its own keys alone: those of other tables act on rows there, which are not copied.
     key = next((key for key in found.own if key.acts), None)
     if key is None or are_logged(facts.server):
         return None
@@ -218,6 +219,8 @@ def _orphans(facts: Facts, found: Family) -> Check | None:
     return None
 
 
+# In this order: `_shape` refuses where there is no new definition yet, which `_columns` reads; `_orphans` goes over
+# whole tables, so it comes last.
 _LOOKS: tuple[Why, ...] = (
     *(_in_turn, _options, _shape, _unique, _names, _acting, _chained, _dropped, _columns, _rights, _others, _orphans),
 )

@@ -150,6 +150,7 @@ def _read_alter(session: Session, spec: Spec, server: Server, source: Table) -> 
             return facts, ok("ALTER", "Its definition is checked at prepare: a temporary table cannot try it here.")
         facts = replace(facts, mapping=_map(facts, facts.target))
     except Refused as error:
+        # With as much as is known by now, for the other checks: a user fixes all at once.
         return facts, refuse("ALTER", error.message, error.cure)
     return facts, ok("ALTER", "The server takes it.")
 

@@ -69,6 +69,7 @@ def _comes_back(pair: ColumnPair) -> bool:
     if bool(old.generated) != bool(new.generated) or family(old) != family(new):
         return False
     if old.data_type in APPROXIMATE:
+        # A DOUBLE without a scale holds each FLOAT, and each rounded DOUBLE, to its last bit.
         return (old.data_type, old.column_type) == (new.data_type, new.column_type) or new.column_type == "double"
     if old.data_type in TEMPORALS:
         return old.data_type == new.data_type and new.fraction >= old.fraction

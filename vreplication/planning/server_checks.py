@@ -16,6 +16,7 @@ from vreplication.planning.facts import Check, OfServer, looked, ok, refuse, war
 from vreplication.planning.throttle_checks import free_disk, held_back, replica_lag
 
 # MySQL: SHOW REPLICA STATUS and SHOW REPLICAS came with it.
+# MariaDB: so did the rights that sql/grants/ names (BINLOG MONITOR and the like).
 _OLDEST = {"mariadb": (10, 5, 0), "mysql": (8, 0, 22)}
 _DAY = 86_400.0
 
@@ -180,6 +181,8 @@ def prepared(facts: OfServer) -> Check:
         return refuse(
             "prepared transactions", f"XA RECOVER is refused: {error.message}", "See the check of privileges."
         )
+    # No refusal: what was prepared before the start marker is in neither stream, so the preparation waits for each
+    # branch to end (F10).
     if found:
         return warn(
             "prepared transactions",

@@ -41,4 +41,5 @@ def needed(facts: Facts) -> tuple[int, int]:
 
 
 def needed_of(table: Table) -> tuple[int, int]:
+    # The log has the rows, and nothing of the indexes.
     return int((table.data_bytes + table.index_bytes) * _MARGIN), int(table.data_bytes * _MARGIN)

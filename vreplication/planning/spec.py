@@ -117,6 +117,7 @@ class Spec(Request):
     @field_validator("table")
     @classmethod
     def _is_name(cls, value: str) -> str:
+        # Refused passes pydantic as it is, with its cure; of a ValueError the sentence alone would be left.
         split_table(value, "")
         return value
 

@@ -49,6 +49,8 @@ class Stage(Generic[F]):
 def shadow_name(facts: Facts) -> str:
     try:
         return names.shadow_table(facts.source.name)
+    # A name for which there is none refuses in `table_checks.names_free`; here it would take all other verdicts of the
+    # plan away.
     except Refused:
         return f"{facts.source.name}…"
 
@@ -192,6 +194,7 @@ def _of_workflow(facts: Facts, named: Callable[[str, str], str]) -> str:
         name = named(facts.source.name, facts.spec.workflow or "")
     except Refused:
         return f"{facts.source.name}…"
+    # The last six letters are a digest of the id, and there is none yet.
     return name if facts.spec.workflow else name[:-6] + "…"
 
 

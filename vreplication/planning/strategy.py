@@ -30,6 +30,8 @@ ONLINE = "online"
 AUTO_VARIABLE = "VREPLICATION_AUTO_STRATEGY"
 """`online`: what `auto` takes without a look at what the server could do in place."""
 _LIMITS = {
+    # MySQL takes no LOCK beside it. With LOCK=NONE the server refuses what would keep writers waiting all the while (a
+    # FULLTEXT index, say).
     "INSTANT": "ALGORITHM=INSTANT",
     "NOCOPY": "ALGORITHM=NOCOPY, LOCK=NONE",
     "INPLACE": "ALGORITHM=INPLACE, LOCK=NONE",
@@ -70,6 +72,7 @@ def algorithms(strategy: str, *, is_mariadb: bool) -> tuple[str, ...]:
     """Which may be tried, the lightest first."""
     if strategy == "instant":
         return ("INSTANT",)
+    # NOCOPY is INPLACE without making the table anew, which MariaDB alone lets one ask for.
     return ("NOCOPY", "INPLACE") if is_mariadb else ("INPLACE",)
 
 
@@ -148,6 +151,7 @@ def _proved(facts: Facts, asked: str) -> Choice:
 
 def _check_text(facts: Facts) -> None:
     try:
+        # What it refuses the empty copy may take: DROP PARTITION finds no rows there, and takes those of the table.
         parse_alter(facts.clauses.text)
     except Refused as error:
         raise _No(error.message) from None
@@ -197,6 +201,8 @@ def row_versions(session: Session, schema: str, table: str) -> int | None:
     """None: not known (an older server, or a name that InnoDB spells otherwise): then the ALTER itself tells."""
     if not (_PLAIN.fullmatch(schema) and _PLAIN.fullmatch(table)):
         return None
+    # Each partition counts its own. A `_` in a name has LIKE find other tables as well: then the number may be too
+    # high, and the table is copied.
     sql = "SELECT MAX(TOTAL_ROW_VERSIONS) FROM information_schema.INNODB_TABLES WHERE NAME=%s OR NAME LIKE %s"
     try:
         found = session.value(sql, (f"{schema}/{table}", f"{schema}/{table}#p#%"))

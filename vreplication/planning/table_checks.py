@@ -71,6 +71,7 @@ def foreign_keys(facts: Facts) -> Check:
 
 def own_foreign_keys(table: Table) -> list[str]:
     """Their names."""
+    # Both servers print CONSTRAINT and a name before it, also where they have made that up.
     return [parts[1].value for parts in definitions(table.create_sql) if _is_foreign(parts)]
 
 
@@ -143,6 +144,7 @@ _FEATURES: dict[str, Callable[[str], bool]] = {
     "is system-versioned; a copy has no history": _says("WITH", "SYSTEM", "VERSIONING"),
     "has a period": _says("PERIOD", "FOR"),
     "has a DATA DIRECTORY, which CREATE TABLE … LIKE does not keep": _says("DATA", "DIRECTORY"),
+    # Their values stand compressed in the log, too, where we do not read them.
     "has compressed columns": _has_compressed_column,
 }
 
@@ -152,6 +154,7 @@ def check_names(facts: Facts) -> Check:
     if facts.server.is_mariadb or not checks_of(facts.source.create_sql):
         return ok("CHECK names", "They stay as they are.")
     source = facts.source
+    # Whatever the id: names of retired tables are of one length.
     retired = names.retired_table(source.name, facts.spec.workflow or "w")
     # The constraints follow the table to its retired name, which is the longest that it has.
     if max(map(len, new_names(source, retired).values())) > names.MAX_NAME:
@@ -242,6 +245,7 @@ def duplicates(facts: Facts) -> Check:
     mapping = facts.mapping
     if mapping is None or not mapping.added_unique:
         return ok("unique keys", "No unique key is added or narrowed.")
+    # Also one that is there already: a row may be in another's way by it as well, and then is not found.
     if hidden := next((key for key in mapping.target.keys if key.is_unique and key.has_expression), None):
         return _refuse_expression(hidden, mapping)
     for unique in mapping.added_unique:
@@ -275,6 +279,7 @@ def names_free(facts: Facts) -> Check:
     wanted += [names.retired_table(table, facts.spec.workflow)] if facts.spec.workflow else []
     if facts.spec.keeps_one and facts.spec.workflow:
         wanted += [name(table, facts.spec.workflow) for name in (names.full_copy, names.side_table)]
+    # The retired name, too: the cut-over's sentry is made under it, and that should not fail when all is copied.
     taken = [name for name in wanted if exists(facts.session, schema, name)]
     if taken:
         return refuse(

@@ -27,6 +27,7 @@ def held_back(facts: OfServer) -> Check:
 
 def _held_back(session: Session, spec: Request) -> Check:
     for option, text in (("max-load", spec.max_load), ("critical-load", spec.critical_load)):
+        # What the server does not tell holds (throttle/reasons.py): a misspelt name would hold the copy for ever.
         if unknown := _unknown(session, text):
             return refuse(
                 _HELD, f"--{option}: the server has no status variable {unknown} that is a number.", "Correct it."
@@ -99,6 +100,7 @@ def _replica_lag(session: Session, spec: Request) -> Check:
         return refuse(
             _LAG, f"The server does not tell its replicas: {error.message}.", "Give --lag-replicas HOST:PORT,…"
         )
+    # Waiting for none of them would hold nothing back, and look as if it did.
     if not places:
         cure = "Give --lag-replicas HOST:PORT,…, or set report_host on the replicas."
         return refuse(_LAG, "--max-lag: the server lists no replica with its host.", cure)

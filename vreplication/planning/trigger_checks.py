@@ -16,11 +16,14 @@ from vreplication.schema.triggers import Trigger
 
 _NAME = "triggers"
 _DROP = "Drop them first and create them again after the cut-over"
+# MySQL 8.2 has SET_ANY_DEFINER in the place of SET_USER_ID; either will do.
 _ANY_DEFINER = {True: ("SET USER",), False: ("SET_ANY_DEFINER", "SET_USER_ID")}
 
 
 def triggers(facts: Facts) -> Check:
     place = facts.source.schema, facts.source.name
+    # By name first: one whose text cannot be carried (`triggers.read`) is refused for that only where it is to be
+    # carried.
     listed = ", ".join(made.names_on(facts.session, *place))
     if not listed:
         return ok(_NAME, "No triggers.")
@@ -58,6 +61,7 @@ def _may_set_definer(facts: Facts) -> bool:
 
 def _columns(facts: Facts, found: Sequence[Trigger]) -> Check | None:
     """A plain ALTER would leave a trigger behind that fails at the next write."""
+    # Then the server tells at prepare, where each is made on the new table, which is empty, and dropped again.
     if facts.target is None:
         return None
     known = {column.name.lower() for column in facts.target.columns}

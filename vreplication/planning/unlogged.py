@@ -24,6 +24,7 @@ def leaves_out(server: Server) -> bool:
 def generated_columns(facts: Facts) -> Check:
     """Of a table that is changed: one that becomes ordinary takes its values from the log."""
     pairs = facts.mapping.pairs if facts.mapping else ()
+    # The source of a constant is the key's first column, which it does not read.
     if found := _asked(facts.server, (pair.source for pair in pairs if not pair.is_constant)):
         return refuse(
             NAME,

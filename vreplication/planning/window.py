@@ -75,6 +75,7 @@ def _days(text: str | None) -> frozenset[int]:
     for part in text.replace(" ", "").split(","):
         first, _, last = part.partition("-")
         i, j = _day(first), _day(last or first)
+        # Sat-Mon goes over the end of the week.
         found |= {(i + n) % 7 for n in range((j - i) % 7 + 1)}
     return frozenset(found)
 
@@ -88,5 +89,6 @@ def _day(text: str) -> int:
 def _zone(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
+    # A path is a ValueError; a folder of zones (Europe) is an OSError where the package tzdata is asked.
     except (ZoneInfoNotFoundError, ValueError, OSError):
         raise Refused(f"cutover_window: there is no time zone {name!r}.", cure=_CURE) from None
