@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -99,6 +100,26 @@ def test_rows_are_put_aside_whatever_becomes_of_the_table_in_use(race: Race) -> 
     result = run.result()
     assert result.event == "complete", result
     check(race.app, result.workflow, "keep-last")
+
+
+def test_rows_that_change_faster_than_the_new_table_follows_are_waited_for(
+    race: Race, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of what changed is applied while they do, and the table is filled and verified: it ends no workflow."""
+    genuine, may_settle = dedup.settle_some, threading.Event()
+    monkeypatch.setattr(dedup, "settle_some", lambda *given: genuine(*given) if may_settle.is_set() else None)
+    monkeypatch.setattr(dedup, "FEW_NOTES", 5)
+    monkeypatch.setattr(dedup, "_LOOK_SECONDS", 0.1)
+    race.make(TABLE, ROWS)
+    with race.held("dedup.filled", ALTER, on_duplicate="keep-first") as run:
+        race.write(*(f"UPDATE t SET v='new' WHERE id={3 * n}" for n in range(1, 11)))
+        race.applied(run)
+    race.waiting_for(run, "Rows change faster than the new table can follow: 20 wait.")
+    race.said(run, "waiting: Rows change faster")
+    may_settle.set()
+    result = run.result()
+    assert result.event == "complete", result
+    check(race.app, result.workflow, "keep-first")
 
 
 SHAPE = (

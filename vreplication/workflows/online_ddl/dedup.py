@@ -11,6 +11,7 @@ alone, which goes only when the side table is whole; each step may be begun agai
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from vreplication.apply.lowest import Lowest
 from vreplication.clock import SYSTEM
@@ -190,8 +191,9 @@ def compare(driver: Driver) -> None:
     lowest = load(driver)
     if lowest is None:
         return
-    # What is noted explains any difference, so as little as possible is to be noted while rows are compared.
-    until_few(driver, lowest)
+    # What is noted explains any difference, so as little as possible is to be noted while rows are compared. However
+    # fast rows change: that ends no workflow, for it may be over at night.
+    until_few(driver, lowest, is_patient=True)
     with connect(driver.url, read_timeout=WORK_SECONDS) as session:
         for span in _spans(driver, session, lowest, "the new table is compared with the full copy"):
             _refuse(lowest, lowest.wrong_in_range(session, span.lower, span.upper))
@@ -220,20 +222,47 @@ def settle_some(driver: Driver, lowest: Lowest) -> None:
                 return
 
 
-def until_few(driver: Driver, lowest: Lowest) -> None:
-    """Raises Transient when notes come faster than they are settled."""
-    before, looked = None, -_LOOK_SECONDS
+def until_few(driver: Driver, lowest: Lowest, *, is_patient: bool = False) -> None:
+    """Settle until few notes are left. Raises Transient when they come faster than that; is_patient: waits instead."""
+    waiting = _Waiting(driver=driver)
     while touched.count(driver.session, driver.workflow, FEW_NOTES + 1) > FEW_NOTES:
-        if SYSTEM.monotonic() - looked >= _LOOK_SECONDS:
-            # All of them: after hours of filling and verifying they may be millions, and become fewer all the same.
-            found, looked = _left(driver), SYSTEM.monotonic()
-            driver.report(waiting_for=f"{found:,} changed rows are applied to the new table")
-            if before is not None and found >= before:
-                raise Transient(f"Rows change faster than the new table can follow: {found:,} wait.")
-            before = found
+        if waiting.is_outrun():
+            if not is_patient:
+                raise Transient(waiting.words)
+            waiting.tell()
+        # Each time: what nobody has written for some seconds is not shown.
+        driver.report(waiting_for=waiting.words)
         settle_some(driver, lowest)
         driver.check()
     driver.report(waiting_for=None)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Waiting:
+    """How many notes there are, counted now and then."""
+
+    driver: Driver
+    words: str = ""
+    found: int | None = None
+    looked: float = -_LOOK_SECONDS
+    is_told: bool = False
+
+    def is_outrun(self) -> bool:
+        """They have just been counted, and have not become fewer."""
+        if SYSTEM.monotonic() - self.looked < _LOOK_SECONDS:
+            return False
+        # All of them: after hours of filling and verifying they may be millions, and become fewer all the same.
+        before, self.found, self.looked = self.found, _left(self.driver), SYSTEM.monotonic()
+        is_outrun = before is not None and self.found >= before
+        self.words = f"{self.found:,} changed rows are applied to the new table"
+        if is_outrun:
+            self.words = f"Rows change faster than the new table can follow: {self.found:,} wait."
+        return is_outrun
+
+    def tell(self) -> None:
+        if not self.is_told:
+            self.driver.notify(f"waiting: {self.words}")
+        self.is_told = True
 
 
 def _left(driver: Driver) -> int:
