@@ -6,10 +6,11 @@ import pytest
 from race_setup import Race
 
 from tests.support.flow import let_go, wait_until
+from vreplication.errors import Transient
 from vreplication.mysql.session import connect
 from vreplication.phases import Phase
 from vreplication.state import workflows
-from vreplication.workflows.online_ddl import retrying
+from vreplication.workflows.online_ddl import retrying, switching
 
 pytestmark = pytest.mark.either
 
@@ -93,3 +94,23 @@ def test_a_backup_that_forbids_definition_statements(race: Race, monkeypatch: py
         race.database.admin.execute_raw("BACKUP STAGE END" if is_mariadb else "UNLOCK INSTANCE")
     race.complete(run)
     assert sum("erifying" in line for line in run.said) <= 1, run.said
+
+
+@pytest.mark.parametrize("statement", ["ALTER TABLE t ADD COLUMN other INT", "TRUNCATE TABLE t", "RENAME TABLE t TO u"])
+def test_a_definition_statement_between_two_attempts_is_named(
+    race: Race, monkeypatch: pytest.MonkeyPatch, statement: str
+) -> None:
+    """It ends the workflow at once, and not after the next attempt, or after catch-up was started again and again."""
+    monkeypatch.setattr(retrying, "CUTOVER_RETRY_SECONDS", (600.0,))
+    monkeypatch.setattr(switching, "mark", not_now)
+    race.make()
+    run = race.begin()
+    race.said(run, "cut-over not done: not now")
+    race.app.execute_raw(statement)
+    result = run.result(30.0)
+    assert result.event == "failed", result
+    assert f"The binary log shows {statement.split()[0]}" in (result.reason or ""), result
+
+
+def not_now(*_: object) -> str:
+    raise Transient("not now")

@@ -88,11 +88,16 @@ def _contradiction(rows: Sequence[WorkflowRow]) -> SourceChanged:
 
 def _check_server(session: Session, row: WorkflowRow) -> None:
     """Two servers number their tables alike: on another one the same number is likely, and means nothing."""
-    if row.server_identity not in (None, identity_of(session)):
+    if not is_of(session, row):
         raise SourceChanged(
             f"Workflow {row.id} noted its tables on another server than this one.",
             cure="Run the same command again, which says whether the workflow can go on here.",
         )
+
+
+def is_of(session: Session, row: WorkflowRow) -> bool:
+    """The tables were noted on this server."""
+    return row.server_identity in (None, identity_of(session))
 
 
 def _is_retired(session: Session, row: WorkflowRow) -> bool:

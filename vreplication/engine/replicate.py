@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from vreplication.changes.protocol import RulesRenewed, watermark_of
 from vreplication.changes.watermark import Watermark
 from vreplication.clock import SYSTEM
+from vreplication.cutover.decide import SWITCHED, decide, is_of
 from vreplication.engine.catch_up import Setting, Stop, run_round
 from vreplication.engine.job import Stream, reason_of, stream_of
 from vreplication.engine.reading import SharedReader
@@ -30,12 +31,13 @@ from vreplication.errors import (
     Transient,
     VReplicationError,
 )
-from vreplication.mysql.session import LockWait, connect
+from vreplication.mysql.session import LockWait, Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import Phase
 from vreplication.settings import OUTAGE_SECONDS
-from vreplication.state import journal, layout, lease, workers, workflows
+from vreplication.state import journal, layout, lease, markers, workers, workflows
 from vreplication.state.lease import Lease
+from vreplication.state.workflows import WorkflowRow
 
 log = logging.getLogger(__name__)
 
@@ -160,8 +162,8 @@ def _note_failure(of: Stream, our_lease: Lease, error: VReplicationError) -> Non
     try:
         with connect(of.route.home) as session:
             row = workflows.load(session, of.workflow)
-            if row.phase is Phase.CUTTING_OVER and isinstance(error, (SourceChanged, Refused)):
-                # The name may carry the new table by now; the driver finds out, and starts us again if not.
+            if isinstance(error, (SourceChanged, Refused)) and _may_be_switched(session, of, row):
+                # The driver finds out, and starts us again if not.
                 return
             if not row.has_ended:
                 reason = reason_of(row, error)
@@ -169,3 +171,17 @@ def _note_failure(of: Stream, our_lease: Lease, error: VReplicationError) -> Non
                 journal.write(session, of.workflow, "failed", reason, actor=lease.me())
     except VReplicationError as other:
         log.error("the failure could not be noted in the sidecar: %s", other)
+
+
+def _may_be_switched(session: Session, of: Stream, row: WorkflowRow) -> bool:
+    """The name may carry the new table by now; then what the log shows, or what is not found, may be by our RENAME."""
+    if row.phase is not Phase.CUTTING_OVER:
+        return False
+    if of.route.is_across or row.is_cut or markers.is_any(session, row.id, markers.CUTOVER):
+        # While its marker stands an attempt is under way, and RENAME is in the log before it is seen.
+        return True
+    try:
+        # Of tables that another server has noted nothing is known here.
+        return not is_of(session, row) or decide(session, row) == SWITCHED
+    except SourceChanged:
+        return False

@@ -118,6 +118,11 @@ def is_present(session: Session, workflow: str, marker: str) -> bool:
     return rows.find(session, sidecar.marker, workflow=workflow, id=marker) is not None
 
 
+def is_any(session: Session, workflow: str, kind: str) -> bool:
+    """One of a kind is there."""
+    return rows.find(session, sidecar.marker, workflow=workflow, kind=kind) is not None
+
+
 def is_standing(session: Session, workflow: str, marker: str) -> bool:
     """The same of one that has been read in the log: it is there before the server shows it."""
     # F1: a plain read found none, in the instant of its commit, and the attempt at the cut-over was given up. This one

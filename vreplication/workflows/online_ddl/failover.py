@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from vreplication.binlog import position
 from vreplication.binlog.events import Position
 from vreplication.binlog.position import Standing
+from vreplication.cutover.decide import is_of
 from vreplication.cutover.identity import table_identities
 from vreplication.cutover.sentry import is_sentry
 from vreplication.engine import log_kept, spool
@@ -47,7 +48,7 @@ def follow(session: Session, row: WorkflowRow) -> WorkflowRow:
 
 def is_here(session: Session, row: WorkflowRow) -> bool:
     """True on the server for which the row was written."""
-    return row.server_identity in (None, identity_of(session))
+    return is_of(session, row)
 
 
 def check_log(session: Session, row: WorkflowRow) -> None:
