@@ -56,10 +56,10 @@ class Scene:
     pauses: Path
     workflow: str = field(default_factory=lambda: f"t-{secrets.token_hex(4)}")
 
-    def begin(self, alter: str = ALTER) -> Run:
+    def begin(self, alter: str = ALTER, **more: str) -> Run:
         """The command, in this process; the same each time."""
         given = {"table": "t", "alter": alter, "workflow": self.workflow, "copy_parallelism": 1, "chunk_rows": 100}
-        return Run(Spec(**given)).start(self.database.url)
+        return Run(Spec(**given, **more)).start(self.database.url)
 
     def killed_at(self, point: str, *, prepare: bool = False) -> None:
         """The command as a process of its own, killed at a point, where the application writes."""
@@ -187,6 +187,23 @@ def test_one_workflow_through_three_failovers(scene: Scene) -> None:
     assert operate.cleanup(scene.database.url, scene.workflow, "test") == [
         f"{scene.database.name}.{result.retired_table}"
     ]
+
+
+def test_a_way_back_that_was_closed_before_goes_all_the_same(scene: Scene) -> None:
+    """Its original was being emptied when the command died, and then the server."""
+    result = scene.begin(revert_window="24h").result()
+    assert result.event == "complete", result
+    cleanup = ("cleanup", scene.workflow, "--yes", "--json")
+    with paused_at(scene.pauses, "revert.closed"):
+        command = run_ddl.start(scene.database, scene.logs, cleanup)
+        run_ddl.wait_reached(scene.pauses, "revert.closed", command)
+        run_ddl.wait_gone(command.kill())
+    scene.fail_over()
+    place = f"{scene.database.name}.{result.retired_table}"
+    assert operate.cleanup(scene.database.url, scene.workflow, "test") == [place]
+    with connect(scene.database.app_url) as app:
+        assert [name for (name,) in app.rows("SHOW TABLES")] == ["t"]
+    assert operate.cleanup(scene.database.url, scene.workflow, "test") == []
 
 
 def test_a_snapshot_of_a_replica_that_lagged_holds_the_gate(scene: Scene) -> None:

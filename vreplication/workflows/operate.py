@@ -304,8 +304,7 @@ def _clean_way_back(url: SourceUrl, row: WorkflowRow, by: str) -> list[str] | No
         if back is None:
             return None
         if reverting.closed_way_back(session, row.id):
-            is_dropped = reverting.drop_original(session, back)
-            return [f"{back.source_schema}.{back.shadow_table}"] if is_dropped else []
+            return _drop_closed(session, back)
     if back.phase is Phase.COMPLETE:
         return cleanup(url, back.id, by)
     if back.is_cut:
@@ -316,6 +315,15 @@ def _clean_way_back(url: SourceUrl, row: WorkflowRow, by: str) -> list[str] | No
     with connect(url) as session:
         is_there = exists(session, back.source_schema, back.shadow_table)
     return [f"{back.source_schema}.{back.shadow_table}{' (its process is emptying it)' if is_there else ''}"]
+
+
+def _drop_closed(session: Session, back: WorkflowRow) -> list[str]:
+    """What is left of a way back that was closed."""
+    if exists(session, back.source_schema, back.shadow_table):
+        # By this server's own numbers: behind a failover those that were noted are another server's.
+        back = failover.adopt(session, back)
+    is_dropped = reverting.drop_original(session, back)
+    return [f"{back.source_schema}.{back.shadow_table}"] if is_dropped else []
 
 
 def cleanup(url: SourceUrl, workflow: str, by: str, source: SourceUrl | None = None) -> list[str]:
