@@ -28,6 +28,8 @@ pytestmark = pytest.mark.either
 T = "CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(20))"
 LONG = f"X'{'ab' * 64}',X'{'cd' * 64}',2147483647"
 BINARY = "X'00FF2C275C',X'01',0"
+GONE = "'gone','',0"
+"""Of the same format id: of others MySQL loses some in a crash (docs/limits.md)."""
 
 
 def branch(xid: str, *statements: str, end: str = "") -> tuple[str, ...]:
@@ -263,7 +265,7 @@ def test_a_restart_of_the_server(flavor: str, tmp_path: Path) -> None:
         database = create_database(server)
         database.admin.execute_raw(T)
         source, start = watch(database, "t"), here(database)
-        for statements in (branch(BINARY, insert(1, 2)), branch("'gone'", insert(3)), (insert(4), insert(5))):
+        for statements in (branch(BINARY, insert(1, 2)), branch(GONE, insert(3)), (insert(4), insert(5))):
             with connect(database.app_url) as app:
                 run(app, *statements)
         commit = database.admin.rows(f"SHOW BINLOG EVENTS IN '{start.file}'")[-1]
@@ -275,7 +277,7 @@ def test_a_restart_of_the_server(flavor: str, tmp_path: Path) -> None:
         log.write_bytes(log.read_bytes()[: int(commit[1])])
         database.server = server.restart()
         until_taken(database.admin, f"XA COMMIT {BINARY}")
-        until_taken(database.admin, "XA ROLLBACK 'gone'")
+        until_taken(database.admin, f"XA ROLLBACK {GONE}")
         database.admin.execute_raw(insert(6))
         found = groups(database, start, source)
         assert found[-1].start.number > start.number

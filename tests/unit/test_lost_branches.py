@@ -41,17 +41,17 @@ class Setup:
     lost: LostBranches
     dropped: list[Xid]
 
-    def prepare(self, second: int, rows: int = 1, at: int = 1) -> None:
+    def prepare(self, second: float, rows: int = 1, at: int = 1) -> None:
         list(self.matcher.feed(group(GroupKind.XA_PREPARE, at, second, rows)))
 
     def held(self) -> list[Xid]:
         return [branch.xid for branch in self.matcher.held()]
 
 
-def group(kind: GroupKind, at: int, second: int = 20, rows: int = 0) -> Group:
+def group(kind: GroupKind, at: int, second: float = 20, rows: int = 0) -> Group:
     start, end = (Position.of("binlog.000001", place) for place in (at, at + 1))
     items = [put(str(n), f"{n}") for n in range(rows)]
-    return Group(kind=kind, start=start, end=end, time_micros=second * 1_000_000, items=items, nbytes=1, xid=A)
+    return Group(kind=kind, start=start, end=end, time_micros=round(second * 1_000_000), items=items, nbytes=1, xid=A)
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def setup(monkeypatch: pytest.MonkeyPatch) -> Setup:
     monkeypatch.setattr(lost_branches, "started_at", lambda session: session.started)
     monkeypatch.setattr(lost_branches, "prepared_branches", lambda session, is_mariadb: session.listed)
     matcher, dropped = Matcher(), list[Xid]()
-    return Setup(source, matcher, LostBranches(source, source, matcher, dropped.append), dropped)
+    return Setup(source, matcher, LostBranches(source, source, matcher, dropped.append, is_mariadb=True), dropped)
 
 
 def test_given_up_behind_two_looks_and_a_marker(setup: Setup) -> None:
@@ -71,6 +71,15 @@ def test_given_up_behind_two_looks_and_a_marker(setup: Setup) -> None:
     setup.lost.look()
     setup.lost.passed("another's")
     assert setup.held() == [A]
+    setup.lost.passed("m0")
+    assert (setup.held(), setup.dropped) == ([], [A])
+
+
+def test_one_that_is_prepared_in_the_second_of_the_restart_is_given_up(setup: Setup) -> None:
+    """MySQL tells it to the microsecond, and its own start to the second."""
+    setup.prepare(second=10.9)
+    setup.lost.look()
+    setup.lost.look()
     setup.lost.passed("m0")
     assert (setup.held(), setup.dropped) == ([], [A])
 

@@ -1,9 +1,10 @@
-"""XA branches that MariaDB has lost in a crash: their XA PREPARE is in the log, and the server does not know them.
+"""XA branches that a server has lost in a crash: their XA PREPARE is in the log, and the server does not know them.
 
 MariaDB writes XA PREPARE and XA COMMIT to the log before InnoDB has prepared or committed the branch, and its recovery
 does not compare the two. So a crash in between leaves a branch that no statement can end, whose rows would be held, and
 the cut-over with them, for ever; or one that the log shows as committed and XA RECOVER lists as prepared (that one the
-verification behind the restart compares). How often: docs/limits.md. MySQL recovers by its log: never seen there.
+verification behind the restart compares). MySQL recovers by its log, but where branches of several format ids are
+prepared it finds some of them not and rolls these back, without a word in the log. How often: docs/limits.md.
 
 What must stay true: a branch is given up only where it cannot have an outcome any more. It was prepared before this run
 of the server began: within one run an XA PREPARE is in the log before it is listed, for seconds where the server waits
@@ -41,11 +42,20 @@ class Markers(Protocol):
 class LostBranches:
     """Of one round, in the thread that applies (of a feed: that reads).
 
-    source: a MariaDB; dropped: is told the name of each that is lost.
+    is_mariadb: source is; dropped: is told the name of each that is lost.
     """
 
-    def __init__(self, source: Session, markers: Markers, matcher: Matcher, dropped: Callable[[Xid], None]) -> None:
+    def __init__(
+        self,
+        source: Session,
+        markers: Markers,
+        matcher: Matcher,
+        dropped: Callable[[Xid], None],
+        *,
+        is_mariadb: bool,
+    ) -> None:
         self._source, self._markers, self._matcher, self._dropped = source, markers, matcher, dropped
+        self._is_mariadb = is_mariadb
         self._looked_at = time.monotonic()
         self._missing: dict[Xid, Position] = {}
         """Held at the last look, and not listed; by name, with the place of the PREPARE."""
@@ -74,11 +84,11 @@ class LostBranches:
         held = [branch for branch in self._matcher.held() if branch.rows and branch.prepared]
         if not held:
             return {}
-        began = started_at(self._source) * 1_000_000
-        listed = set(prepared_branches(self._source, is_mariadb=True))
-        # MariaDB's log tells whole seconds: a branch of the very second of the start may be of the run before, and left
-        # out it would be held for ever.
-        return {b.xid: b.start for b in held if b.prepared <= began and b.xid not in listed}
+        # To the second, in which MariaDB's log tells times: a branch of the very second of the start may be of the run
+        # before, and left out it would be held for ever.
+        behind = (started_at(self._source) + 1) * 1_000_000
+        listed = set(prepared_branches(self._source, is_mariadb=self._is_mariadb))
+        return {b.xid: b.start for b in held if b.prepared < behind and b.xid not in listed}
 
     def passed(self, marker: str) -> None:
         """It has been applied. Raises Transient."""
@@ -93,6 +103,6 @@ class LostBranches:
                 self._dropped(xid)
                 log.warning(
                     "XA branch %s, prepared at %s, is not on the server any more, and has no outcome in the log: the"
-                    " server crashed as it prepared it. Its changes are dropped, as the server has dropped them.",
+                    " server has lost it in a crash. Its changes are dropped, as the server has dropped them.",
                     *(xid, start),
                 )

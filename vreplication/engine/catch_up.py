@@ -201,8 +201,7 @@ def _follow(of: Stream, our_lease: Lease, job: StreamJob, run: _Run, sessions: _
     intake = _intake(of, ends, job, run, numbers)
     beater = Beater(of, our_lease, run.watermark, lambda: _beat_state(run, applier), is_alone=run.setting.is_alone)
     marks = source_marks.markers_of(ends, of.id)
-    if job.is_mariadb:
-        run.lost = LostBranches(ends.source, marks, matcher, run.watermark.settle)
+    run.lost = LostBranches(ends.source, marks, matcher, run.watermark.settle, is_mariadb=job.is_mariadb)
     try:
         intake.begin(_start(ends.source, job, matcher, applier, run))
         # Before anything is applied: who takes over ends the connections that stand in the heartbeat.

@@ -42,7 +42,7 @@ class Lost:
     def _of(self, session: Session) -> LostBranches:
         if self._ends is None or self._branches is None or self._ends.session is not session:
             self._ends = _Ends(session)
-            self._branches = LostBranches(session, self._ends, self._matcher, self._dropped)
+            self._branches = LostBranches(session, self._ends, self._matcher, self._dropped, is_mariadb=True)
         return self._branches
 
 
