@@ -34,6 +34,7 @@ from vreplication.state import layout
 ZONE = "time_zone='+05:00'"
 TIMES = "id INT PRIMARY KEY, a TIMESTAMP NULL, b DATETIME NULL", "1,'2020-01-01 00:00:00','2021-01-01 00:00:00'"
 TEXTS = "id INT PRIMARY KEY, a CHAR(9), d DATETIME(6)", "1,'abc','2020-01-01 00:00:00.7'"
+DAYS = "ALTER TABLE {} ADD COLUMN z VARCHAR(30) DEFAULT (DATE_FORMAT(d,'%W %M'))"
 CASES = (
     (ZONE, TIMES, "ALTER TABLE {} MODIFY a DATETIME NULL"),
     (ZONE, TIMES, "ALTER TABLE {} CHANGE b c TIMESTAMP NULL, ADD n INT"),
@@ -49,6 +50,8 @@ CASES = (
     ("sql_mode='STRICT_ALL_TABLES,TIME_{}_FRACTIONAL'", TEXTS, "ALTER TABLE {} MODIFY d DATETIME"),
     ("sql_mode='PAD_CHAR_TO_FULL_LENGTH'", TEXTS, "ALTER TABLE {} MODIFY a VARBINARY(20)"),
     ("sql_mode='REAL_AS_FLOAT'", TEXTS, "ALTER TABLE {} ADD COLUMN z REAL DEFAULT 0.1"),
+    ("lc_time_names='de_DE'", TEXTS, DAYS),
+    ("lc_time_names='en_US'", TEXTS, DAYS),
 )
 
 
@@ -61,13 +64,13 @@ def begin(kafka: Cluster, database: Database, tmp_path: Path) -> Iterator[Callab
 
 @pytest.fixture
 def targets(database: Database, _pair_servers: None) -> Iterator[list[Database]]:
-    """One of each flavor, in another time zone than the source."""
+    """One of each flavor, in another time zone than the source, and with other words for days."""
     with ExitStack() as stack:
         made = [create_database(server_of(flavor, "target"), database.name) for flavor in ("mariadb", "mysql")]
         for each in made:
             stack.callback(each.drop)
-            each.admin.execute_raw("SET GLOBAL time_zone='-03:00'")
-            stack.callback(each.admin.execute_raw, "SET GLOBAL time_zone=DEFAULT")
+            each.admin.execute_raw("SET GLOBAL time_zone='-03:00', lc_time_names='sv_SE'")
+            stack.callback(each.admin.execute_raw, "SET GLOBAL time_zone=DEFAULT, lc_time_names=DEFAULT")
         yield made
 
 
@@ -241,11 +244,12 @@ def test_a_session_that_the_target_cannot_have_ends_it_before_the_ddl_is_run(
 OTHERS = (
     Spoken(sql_mode="", time_zone="Mars/Olympus"),
     Spoken(sql_mode="", time_zone="SYSTEM", system_zone="0123456789abcdef"),
+    Spoken(sql_mode="", time_names="xx_XX"),
 )
 
 
 @pytest.mark.either
-def test_a_zone_that_the_target_does_not_have_is_wanted_only_where_it_counts(
+def test_a_zone_or_language_that_the_target_does_not_have_is_wanted_only_where_it_counts(
     kafka: Cluster, database: Database
 ) -> None:
     """MariaDB tells the zone of nearly each ALTER of a table that has a default of the time; UTC is everywhere."""
@@ -256,17 +260,18 @@ def test_a_zone_that_the_target_does_not_have_is_wanted_only_where_it_counts(
     with feed.transaction():
         feed.ddl(1, database.name, "ALTER TABLE t ADD COLUMN n INT, ADD INDEX (a)", spoken=OTHERS[0])
         feed.ddl(2, database.name, "ALTER TABLE t ADD INDEX by_n (n)", spoken=OTHERS[1])
-        feed.ddl(3, database.name, "CREATE TABLE done (id INT)", spoken=Spoken(sql_mode="", time_zone="UTC"))
-        feed.resolved(3)
+        feed.ddl(3, database.name, "ALTER TABLE t ADD INDEX by_both (n, a)", spoken=OTHERS[2])
+        feed.ddl(4, database.name, "CREATE TABLE done (id INT)", spoken=Spoken(sql_mode="", time_zone="UTC"))
+        feed.resolved(4)
     with Consuming(feed.address(), database.url, "row") as one:
         come(one, database)
     database.admin.execute_raw("ALTER TABLE t ADD COLUMN c CHAR(30) AS (CONCAT(n)) STORED")
-    for spoken in OTHERS:
+    for spoken, word in zip(OTHERS, ("zone", "zone", "locale"), strict=True):
         feed = FeedWriter(kafka, 1)
         with feed.transaction():
             feed.ddl(1, database.name, "ALTER TABLE t ADD COLUMN m INT", spoken=spoken)
             feed.resolved(1)
-        assert "zone" in str(Consuming(feed.address(), database.url, "row").failed())
+        assert word in str(Consuming(feed.address(), database.url, "row").failed())
 
 
 def told(session: Session, schema: str, sql: str, *, is_ours: bool = False) -> Spoken:

@@ -31,10 +31,10 @@ _TENTATIVE_ALTER = 0x02 | 0x08
 _HAS_ORIGINAL = 1 << 55
 
 _FLAGS, _SQL_MODE, _CHARSET, _ZONE, _INVOKER, _SCHEMAS, _TIMESTAMPS, _UTF8MB4 = 0, 1, 4, 5, 11, 12, 16, 18
-_MICROS, _MARIADB_MICROS = 13, 128
+_LANGUAGE, _MICROS, _MARIADB_MICROS = 7, 13, 128
 _FIXED_STATUS = {
-    **{_FLAGS: 4, _SQL_MODE: 8, 3: 4, _CHARSET: 6, 7: 2, 8: 2, 9: 8, 10: 4, _MICROS: 3, 14: 8, 15: 8, _TIMESTAMPS: 1},
-    **{17: 8, _UTF8MB4: 2, 19: 1, 20: 1, _MARIADB_MICROS: 3, 129: 8},
+    **{_FLAGS: 4, _SQL_MODE: 8, 3: 4, _CHARSET: 6, _LANGUAGE: 2, 8: 2, 9: 8, 10: 4, _MICROS: 3, 14: 8, 15: 8},
+    **{_TIMESTAMPS: 1, 17: 8, _UTF8MB4: 2, 19: 1, 20: 1, _MARIADB_MICROS: 3, 129: 8},
 }
 _TEXTS = {_ZONE: 1, 6: 1, _INVOKER: 2}
 _MANY_SCHEMAS = 254
@@ -63,7 +63,7 @@ class Query:
     flags: options of the session. time_zone: '' where the statement asked for none. explicit_timestamps: as of
     `explicit_defaults_for_timestamp`, where it mattered (MySQL). utf8mb4: collation of that character set (MySQL); 0.
     at: what NOW() was to it, µs since 1970, with a fraction of a second where it asked for that. connection: collation
-    of the connection, in whose character set literals are.
+    of the connection, in whose character set literals are. language: number of `lc_time_names`; 0: en_US.
     """
 
     schema: str
@@ -76,6 +76,7 @@ class Query:
     utf8mb4: int = 0
     at: int = 0
     connection: int = 0
+    language: int = 0
 
 
 def mariadb_gtid(event: Event) -> Gtid:
@@ -192,6 +193,7 @@ def query(event: Event) -> Query:
         utf8mb4=_number(said.get(_UTF8MB4, b"")),
         at=event.timestamp * 1_000_000 + _number(said.get(_MICROS) or said.get(_MARIADB_MICROS) or b""),
         connection=_number(said.get(_CHARSET, b"")[2:4]),
+        language=_number(said.get(_LANGUAGE, b"")),
     )
 
 

@@ -26,7 +26,7 @@ from vreplication.mysql.quoting import qualified
 from vreplication.mysql.remark import is_of_keys
 from vreplication.mysql.text import Token, Unreadable
 
-_OF_SESSION = ("sql_mode", "flags", "time_zone", "explicit_timestamps", "utf8mb4", "at", "connection")
+_OF_SESSION = ("sql_mode", "flags", "time_zone", "explicit_timestamps", "utf8mb4", "at", "connection", "language")
 _SENT = {"CREATE", "ALTER", "DROP", "RENAME", "TRUNCATE"}
 
 

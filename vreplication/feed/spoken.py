@@ -1,7 +1,7 @@
 """What a DDL's session decided of it beside its text: goes with the message, in the header `vr-session`.
 
-The log tells the session's SQL mode, and its time zone where the statement asked for it. What it leaves to the server
-(the zone SYSTEM, the default collation of a schema) the source is asked for when the statement is sent.
+The log tells the session's SQL mode and language, and its time zone where the statement asked for it. What it leaves to
+the server (the zone SYSTEM, the default collation of a schema) the source is asked for when the statement is sent.
 
 What must stay true: what is told is the source's; what cannot be told is left out, and never guessed.
 """
@@ -43,6 +43,8 @@ _NOT_IN_MYSQL = (
 _KEYS = re.compile(r"\b(?:UNIQUE|PRIMARY)\b", re.I)
 _OF_A_ZONE = re.compile(r"TIME|DATE|NOW|CURRENT|\b(?:MODIFY|CHANGE|AS|SELECT)\b|DEFAULT[^,]*\(|\(\s*\(", re.I)
 """Without any of these an ALTER makes no value by the session's time zone."""
+_OF_A_LANGUAGE = re.compile(r"FORMAT|NAME\s*\(|STR_TO_DATE|TO_CHAR|TO_DATE", re.I)
+"""Without any of these an ALTER makes no value by the words for days and months."""
 _UNLESS = re.compile(r"\bIF\s+NOT\s+EXISTS\b", re.I)
 _KEY_COLLATIONS = (
     "SELECT DISTINCT COLUMN_NAME, c.COLLATION_NAME FROM information_schema.STATISTICS"
@@ -73,7 +75,8 @@ class Spoken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     online DDL of ours, by which rows came one after the other, and in no order of a key. keys: of the table that it has
     made unless it was there, the collations of text in unique keys, by column, where another source may have made it.
     connection: collation of the connection, where it is none of utf8mb4 and the statement has more than ASCII: its
-    literals have been in that character set. is_garbled: as of `Definition`.
+    literals have been in that character set. is_garbled: as of `Definition`. time_names: lc_time_names, by which days
+    and months have their names; '': not told.
     """
 
     sql_mode: str | None = None
@@ -90,6 +93,7 @@ class Spoken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     keys: dict[str, str] = {}
     connection: str = ""
     is_garbled: bool = False
+    time_names: str = ""
 
     @property
     def header(self) -> tuple[str, bytes]:
@@ -144,6 +148,7 @@ def spoken(source: Session, said: Mapping[str, Any]) -> Spoken:
         is_online=not said["session"],
         connection=_of_connection(source, said),
         is_garbled=bool(said.get("is_garbled")),
+        time_names=_time_names(source, said),
     )
     if said["what"] != "TABLE" or "utf8mb4" not in said["sql"].lower():
         return told
@@ -194,6 +199,33 @@ def _explicit(source: Session, session: Mapping[str, Any]) -> bool | None:
 def _may_set_timestamps(source: Session) -> bool:
     sql = "SELECT VARIABLE_SCOPE FROM information_schema.SYSTEM_VARIABLES WHERE VARIABLE_NAME=%s"
     return bool(source.value(sql, ("EXPLICIT_DEFAULTS_FOR_TIMESTAMP",)) == "SESSION")
+
+
+# Names of days and months.
+
+
+def may_name_days(sql: str) -> bool:
+    """False: by its words it makes no value by lc_time_names, but for those of generated columns."""
+    return _OF_A_LANGUAGE.search(sql) is not None
+
+
+def _time_names(source: Session, said: Mapping[str, Any]) -> str:
+    if said["verb"] not in ("CREATE", "ALTER") or said["what"] == "DATABASE":
+        return ""
+    if not said["session"]:
+        return str(source.value("SELECT @@GLOBAL.lc_time_names"))
+    number = int(said["session"].get("language", 0))
+    return source.lasting(f"time names {number}", lambda: _named(source, number))
+
+
+def _named(source: Session, number: int) -> str:
+    """The log tells its number, which need not mean the same to another server."""
+    before = source.value("SELECT @@SESSION.lc_time_names")
+    source.execute_raw(f"SET SESSION lc_time_names={number}")
+    try:
+        return str(source.value("SELECT @@SESSION.lc_time_names"))
+    finally:
+        source.execute("SET SESSION lc_time_names=%s", (before,))
 
 
 # Collations.

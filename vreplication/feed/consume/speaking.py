@@ -18,6 +18,7 @@ from vreplication.feed.spoken import (
     Spoken,
     is_offset,
     may_ask_for_a_zone,
+    may_name_days,
     mode_for,
     reading_mode,
     zone_of_system,
@@ -45,18 +46,19 @@ _BY_HAND = "or do by hand what the statement does; then start the consumer again
 @contextlib.contextmanager
 def as_the_source(session: Session, ddl: Ddl) -> Iterator[None]:
     """Raises Terminal."""
-    before = session.value("SELECT @@SESSION.sql_mode")
+    before, names = session.rows("SELECT @@SESSION.sql_mode, @@SESSION.lc_time_names")[0]
     zone = _zone(session, ddl)
     try:
         session.execute_raw(f"SET SESSION {_ALWAYS}")
         _set(session, f"time_zone={zone}", ddl, "Load the time zones there (mysql_tzinfo_to_sql)")
         _set(session, _mode(session, ddl.spoken), ddl, "Use a target that has it")
         _set_timestamps(session, ddl)
+        _set_time_names(session, ddl)
         yield
     finally:
         # A connection that is lost has nothing that could be set back.
         with contextlib.suppress(ConnectionLost):
-            session.execute("SET SESSION sql_mode=%s, time_zone='+00:00'", (before,))
+            session.execute("SET SESSION sql_mode=%s, lc_time_names=%s, time_zone='+00:00'", (before, names))
 
 
 @contextlib.contextmanager
@@ -112,11 +114,16 @@ def _knows(session: Session, zone: str) -> bool:
 
 
 def _may_ask(session: Session, ddl: Ddl) -> bool:
-    """Whether the statement may make a value by the time zone: MariaDB tells the zone of nearly each one.
+    """Whether the statement may make a value by the time zone: MariaDB tells the zone of nearly each one."""
+    return may_ask_for_a_zone(ddl.sql) or _may_compute(session, ddl)
 
-    A table is not looked for in another schema, so a name (or a number) with a point in it counts as if it might.
+
+def _may_compute(session: Session, ddl: Ddl) -> bool:
+    """There may be generated columns whose values the statement makes anew.
+
+    A table is not looked for in another schema, so a name (or a number) with a point in it counts as if it had some.
     """
-    if may_ask_for_a_zone(ddl.sql) or "." in ddl.sql:
+    if "." in ddl.sql:
         return True
     wanted = [_GENERATED] if is_mariadb(session) else [_GENERATED, _OF_EXPRESSIONS]
     return any(session.rows(f"{sql} AND TABLE_SCHEMA=%s LIMIT 1", (ddl.schema,)) for sql in wanted)
@@ -132,6 +139,16 @@ def _set_timestamps(session: Session, ddl: Ddl) -> None:
     wanted = ddl.spoken.explicit_timestamps
     if wanted is not None and bool(session.value("SELECT @@explicit_defaults_for_timestamp")) is not wanted:
         _set(session, f"explicit_defaults_for_timestamp={int(wanted)}", ddl, "Set it in the target's configuration")
+
+
+def _set_time_names(session: Session, ddl: Ddl) -> None:
+    """Each flavor knows some languages of its own, which are wanted only where they count."""
+    if names := ddl.spoken.time_names:
+        try:
+            session.execute("SET SESSION lc_time_names=%s", (names,))
+        except SqlError:
+            if may_name_days(ddl.sql) or _may_compute(session, ddl):
+                _set(session, f"lc_time_names='{names}'", ddl, "Use a target that has it")
 
 
 # What it says, read as in its session.
