@@ -87,6 +87,12 @@ class Catalog:
         self.names.append(Name(schema=schema, name=name, table=number, since=t, rows=rows))
         return number
 
+    def altered(self, statement: Statement) -> Pair | None:
+        """The table of an ALTER TABLE."""
+        said = _read(statement)
+        is_alter = said is not None and (said.verb, said.what) == ("ALTER", "TABLE")
+        return said.tables[0] if said is not None and is_alter else None
+
     def run(self, statement: Statement) -> None:
         said = _read(statement)
         if said is not None:
@@ -256,8 +262,16 @@ def _added_again(clauses: AlterClauses, names: tuple[str, ...]) -> dict[str, str
 def has_unread_alter(table: Table) -> bool:
     """Since its last version: its columns are then what its rows say."""
     since = table.versions[-1].t if table.versions else 0
-    later = [Statement(t=each.t, schema="", sql=each.sql) for each in table.alters if each.t > since]
-    return any(_clauses(each) == (None, None) for each in later)
+    return any(_is_unread(each) for each in table.alters if each.t > since)
+
+
+def is_of_unread_columns(alter: Alter) -> bool:
+    """Nothing but the rows behind it tells what its columns are; also where another table has taken the place."""
+    return _is_unread(alter) or alter.sql.lstrip()[:6].upper() == "RENAME"
+
+
+def _is_unread(alter: Alter) -> bool:
+    return _clauses(Statement(t=alter.t, schema="", sql=alter.sql)) == (None, None)
 
 
 def _has_capitals(pair: Pair) -> bool:
@@ -323,13 +337,19 @@ def _renames(cut: list[Token], at: int, schema: str) -> Iterator[tuple[Pair, Pai
         at = new[1] + 1
 
 
-def _clauses(statement: Statement) -> tuple[AlterClauses | None, Pair | None]:
-    """Of ALTER TABLE: what is done to columns, None where that cannot be told; and another name."""
+def clauses_of(statement: Statement) -> list[list[Token]]:
+    """Of ALTER TABLE; none where it cannot be read."""
     cut = _tokens(statement)
     found = _name(cut, _behind(cut), statement.schema)
     if found is None or found[1] >= len(cut):
+        return []
+    return [clause for clause in cut_at_commas(_behind_wait(cut[found[1] :])) if clause]
+
+
+def _clauses(statement: Statement) -> tuple[AlterClauses | None, Pair | None]:
+    """Of ALTER TABLE: what is done to columns, None where that cannot be told; and another name."""
+    if not (parts := clauses_of(statement)):
         return None, None
-    parts = [clause for clause in cut_at_commas(_behind_wait(cut[found[1] :])) if clause]
     new = next((name for clause in parts if (name := _new_name(clause, statement.schema))), None)
     rest = ",".join(_text(clause, statement.sql) for clause in parts if not _new_name(clause, statement.schema))
     try:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -91,10 +91,23 @@ def _group(said: Any) -> _Group:
 
 
 class Files:
-    """Writes what a batch has to say into a catalog."""
+    """Writes what a batch has to say into a catalog.
 
-    def __init__(self, spark: Any, store: Store, work: Path, catalog: Catalog) -> None:
+    check: called before each statement is run. check_rows: with a table's name, before a new version of it has rows.
+    """
+
+    def __init__(
+        self,
+        spark: Any,
+        store: Store,
+        work: Path,
+        catalog: Catalog,
+        *,
+        check: Callable[[Catalog, Statement], None] = lambda catalog, statement: None,
+        check_rows: Callable[[str, Table, Version], None] = lambda name, table, version: None,
+    ) -> None:
         self._spark, self._store, self._work, self._catalog = spark, store, work, catalog
+        self._check, self._check_rows = check, check_rows
 
     def write(self, rows: Any | None, statements: Sequence[Statement]) -> None:
         """Rows as of Staging.rows, and the DDL between them. Raises Terminal."""
@@ -105,6 +118,7 @@ class Files:
                     if group.at == at:
                         self._write(records, group)
                 if at < len(statements):
+                    self._check(self._catalog, statements[at])
                     self._catalog.run(statements[at])
 
     @contextlib.contextmanager
@@ -146,6 +160,8 @@ class Files:
             number = self._catalog.begin(*pair, group.first if known else 0, rows=pair)
         table = self._catalog.tables[number]
         version = _version(table, group)
+        if version not in table.versions:
+            self._check_rows(f"{group.schema}.{group.name}", table, version)
         # It ends: each type that is missed gets wider, and a string misses nothing.
         while True:
             files, missed = self._try(records.filter(group.where), table.folder, version, group)

@@ -138,7 +138,8 @@ def folded(spark: Any, store: Store, table: Table, at: int) -> Any:
 def _last(rows: Any, version: Version) -> Any:
     """Of each row the last change; of what has no key as many as there are."""
     if version.key:
-        by = ", ".join(map(types.quoted, version.key))
+        keys = (column for column in version.columns if column.name in version.key)
+        by = ", ".join(types.identity(each.kind, each.type, types.quoted(each.name)) for each in keys)
         ranked = rows.selectExpr("*", f"row_number() OVER (PARTITION BY {by} ORDER BY {_IS_LATER} DESC) AS vr_rank")
         return ranked.filter(f"vr_rank = 1 AND {OP} <> 'D'").drop("vr_rank")
     names = [types.quoted(column.name) for column in version.columns]

@@ -28,6 +28,7 @@ from vreplication.feed.lake import java_client
 from vreplication.feed.lake.ddl import Catalog
 from vreplication.feed.lake.deciding import Known
 from vreplication.feed.lake.manifest import WORK, Manifest, Place, Store, Table
+from vreplication.feed.lake.spark_carrying import Carrying, check_rows
 from vreplication.feed.lake.spark_files import Files
 from vreplication.feed.lake.spark_staging import Staging
 from vreplication.pausepoints import reach
@@ -182,11 +183,15 @@ class Stream:
         rows = self._staging.rows(spans)
         if rows is not None:
             reach("lake.before_files")
-        Files(self._spark, self._filling.store, self._work, catalog).write(rows, self._staging.due())
+        self._files(catalog).write(rows, self._staging.due())
         if rows is not None:
             reach("lake.files_written")
         self._commit(catalog, self._staging.reached())
         self._staging.forget()
+
+    def _files(self, catalog: Catalog) -> Files:
+        store, carrying = self._filling.store, Carrying(self._spark, self._filling.store)
+        return Files(self._spark, store, self._work, catalog, check=carrying.check, check_rows=check_rows)
 
     def _commit(self, catalog: Catalog, places: dict[int, Place]) -> None:
         known, before = self._staging.known, self._manifest

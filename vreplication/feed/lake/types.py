@@ -69,14 +69,19 @@ def value(kind: str, type: str, text: str) -> str:
     if type == "array<string>":
         return f"from_json({text}, 'array<string>')"
     if type == "string":
-        return _short(text) if kind in ("DateTime", "Timestamp") else text
+        return short(text) if kind in ("DateTime", "Timestamp") else text
     return f"try_cast({text} AS {type})"
 
 
-def _short(text: str) -> str:
-    """SQL of a time as Spark makes text of those of before, without zeros behind: the same value is the same text."""
+def short(text: str) -> str:
+    """SQL of a time, or a number, as text without zeros at the end of its fraction: the same value is the same text."""
     bare = f"trim(TRAILING '.' FROM trim(TRAILING '0' FROM {text}))"
     return f"IF(instr({text}, '.') > 0, {bare}, {text})"
+
+
+def identity(kind: str, type: str, column: str) -> str:
+    """SQL that is the same of the same value in a key, with however many zeros behind the point it was written."""
+    return short(column) if type == "string" and kind in ("Time", "Decimal") else column
 
 
 def misses(kind: str, type: str, text: str) -> str | None:
