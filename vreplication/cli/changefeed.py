@@ -28,6 +28,7 @@ from vreplication.masking import mask
 from vreplication.mysql.session import connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.progress import numbers
+from vreplication.progress.fed import why_no_lag
 from vreplication.settings import TABLE_SECONDS
 from vreplication.workflows.changefeed.spec import FeedSpec, make_feed_spec
 
@@ -253,10 +254,10 @@ def words(figures: dict[str, Any]) -> str:
     """One line on how a feed goes."""
     if figures.get("waiting_for"):
         return f"waiting: {figures['waiting_for']}"
-    lag = figures.get("lag_seconds")
+    lag, why = figures.get("lag_seconds"), why_no_lag(figures)
     parts = [
         f"{numbers.count(figures.get('rows_sent') or 0)} rows sent",
-        f"lag {numbers.duration(lag)}" if lag is not None else "lag not known yet",
+        f"lag {numbers.duration(lag)}" if lag is not None else f"lag not known{f': {why}' if why else ' yet'}",
         f"{figures.get('partitions', '?')} partitions, generation {figures.get('generation', '?')}",
     ]
     return "streaming: " + ", ".join(parts)

@@ -27,6 +27,7 @@ from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import Phase
 from vreplication.progress import fed, moved, numbers
+from vreplication.progress.fed import why_no_lag
 from vreplication.progress.moved import Moved, MovedTable
 from vreplication.progress.snapshot import Snapshot, find, read, read_all
 from vreplication.state import feeds, groups, journal
@@ -301,7 +302,7 @@ def _facts_of_feed(seen: Seen, fed: Mapping[str, Any]) -> list[RenderableType]:
         "Partitions": _partitions(fed, wanted),
         "Sent": f"{numbers.count(fed['rows_sent'])} rows since it was started" if "rows_sent" in fed else None,
         "Of each": ", ".join(map(numbers.count, fed.get("rows_by_partition") or ())),
-        "Lag": None if snapshot.lag_seconds is None else numbers.duration(snapshot.lag_seconds),
+        "Lag": _lag_of_feed(snapshot, fed),
         "Resolved": None
         if resolved is None
         else f"{datetime.fromtimestamp(resolved / 1e6, UTC):%Y-%m-%d %H:%M:%S} UTC",
@@ -315,6 +316,13 @@ def _facts_of_feed(seen: Seen, fed: Mapping[str, Any]) -> list[RenderableType]:
         if value:
             grid.add_row(Text(name, style="bold"), Text(mask(str(value))))
     return [grid]
+
+
+def _lag_of_feed(snapshot: Snapshot, figures: Mapping[str, Any]) -> str | None:
+    if snapshot.lag_seconds is not None:
+        return numbers.duration(snapshot.lag_seconds)
+    why = "" if snapshot.is_silent or snapshot.has_ended else why_no_lag(figures)
+    return f"not known: {why}" if why else None
 
 
 def _topic(fed: Mapping[str, Any]) -> str | None:

@@ -20,6 +20,7 @@ from vreplication.feed.ahead import GIANT_ROWS, Ahead, Elsewhere, begin
 from vreplication.feed.broker import Broker
 from vreplication.feed.conflicts import Conflicts
 from vreplication.feed.due import Due
+from vreplication.feed.future import Future
 from vreplication.feed.lanes import Lane, Lanes, Named, lanes_of, tags_of
 from vreplication.feed.merge import Merge
 from vreplication.feed.messages import MOVED, Admin, Ddl, Encoded, Header, Kind, Place, Row
@@ -68,8 +69,7 @@ class Run:
     _due: Due = field(init=False)
     _looked_at: float = 0.0
     _paused_at: float = 0.0
-    _told: set[tuple[int, str]] = field(default_factory=set)
-    """Transactions with a time that is still to be, by source."""
+    _future: Future = field(init=False)
     _ahead: Ahead | None = None
     """From a giant transaction on until all that was sent ahead of it has been gone by."""
 
@@ -110,6 +110,7 @@ class Run:
             Sending(source, at, Place(*at.inside) if at.inside else Place(0, _NOTHING))
             for source, at in zip(self.sources, progress.sources, strict=True)
         ]
+        self._future = Future(sendings=self._sending, warn=self.hooks.warn)
         self._by_partition = [0] * len(lanes.main.sent.ends)
         self._looked_at = time.monotonic()
         self._due = Due(commit_seconds=self.settings.commit_seconds, gap_seconds=self.settings.gap_seconds)
@@ -208,8 +209,7 @@ class Run:
         self._paused_at = now
         self.hooks.check()
         self.producer.poll()
-        if isinstance(self._stream, Merge):
-            self._tell_of_the_future(self._stream)
+        self._future.look(self._stream)
         if self._is_due(now):
             self._commit()
         # Neither within a transaction: a large one is sent to its end in one generation.
@@ -219,17 +219,6 @@ class Run:
         reading = self._stream
         if self._ahead is None and isinstance(reading, Reading) and reading.waiting_rows >= GIANT_ROWS:
             self._ahead = begin(self.settings.feed, self._sending[0], reading, is_each=self._lanes.is_each)
-
-    def _tell_of_the_future(self, merge: Merge) -> None:
-        for head in merge.ahead(time.time_ns() // 1000):
-            if (head.source, head.gtid) not in self._told:
-                self._told.add((head.source, head.gtid))
-                when = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(head.t // 10**6))
-                self.hooks.warn(
-                    f"Source {self._sending[head.source].name} has committed transaction {head.gtid} at {when} UTC, by"
-                    " its clock or by a session's SET timestamp: that one, and all that the source has committed since,"
-                    " is sent when the other sources have come to that time. Begin another feed where that is too late."
-                )
 
     def _is_early(self) -> bool:
         """Nothing more is there to be sent, nor comes while commits have to wait for one another."""
@@ -285,6 +274,7 @@ class Run:
 
     def _send(self, sending: Sending, piece: Piece) -> None:
         sending.take(piece)
+        self._future.meet(piece)
         if piece.is_ddl:
             self._send_ddl(sending, piece)
         elif piece.changes:
@@ -412,7 +402,12 @@ class Run:
         self.progress = made
         self._due.plan(began)
         self.hooks.told(
-            Status(progress=made, rows=self._sent_rows, by_partition=tuple(self._by_partition[: made.partitions]))
+            Status(
+                progress=made,
+                rows=self._sent_rows,
+                by_partition=tuple(self._by_partition[: made.partitions]),
+                held=self._future.held,
+            )
         )
 
     def _resolve(self, t: int) -> None:

@@ -151,11 +151,11 @@ class Merge:
             head = self._backlogs[number].head
             return head.t if head is not None else 0
 
-    def ahead(self, now: int) -> list[Piece]:
-        """What waits, with all behind it, for the other sources to come to a time that is still to be. now: µs."""
+    def ahead(self, of: int) -> list[Piece]:
+        """What waits, with all behind it, for the other sources to come to a time that is behind this one (µs)."""
         with self._changed:
             heads = [each.head for each in self._backlogs]
-        return [head for head in heads if head is not None and head.t > now + AHEAD_MICROS]
+        return [head for head in heads if head is not None and head.t > of]
 
     def is_drained(self, seconds: float) -> bool:
         """Nothing may go now, nor for so long; who is woken up looks once."""

@@ -92,11 +92,12 @@ class Settings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """After a commit. rows: sent by this process; by_partition: of them, of each."""
+    """After a commit. rows: sent by this process; by_partition: of them, of each. held: as of Future."""
 
     progress: Progress
     rows: int
     by_partition: tuple[int, ...]
+    held: str = ""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from vreplication.mysql.session import Session
+from vreplication.progress import numbers
 from vreplication.progress.snapshot import STALE_SECONDS, Snapshot
 from vreplication.state import feed_members, feed_offsets, feeds
 from vreplication.state.feed_members import Members
@@ -22,7 +23,8 @@ class Fed:
     """rows_sent, rows: since its process was started, rates: of the last seconds, ends: number of the last message; the
     last three by partition: rows of all topics, ends of `topic`. topics: how many there are. tables: of those
     of tables by name `topic_id`, `generation` and `ends`; none where they are too many. resolved: microseconds since
-    1970. committed: seconds since the last commit.
+    1970. committed: seconds since the last commit. ahead: how far `resolved` is ahead of the source's clock, where it
+    is. is_held: what one source has committed waits for the others.
     """
 
     age_seconds: float
@@ -39,6 +41,8 @@ class Fed:
     open_branches: int
     resolved: int | None
     lag_seconds: float | None
+    ahead_seconds: float | None
+    is_held: bool
     rows_per_second: float | None
     rates: tuple[float, ...]
     committed_seconds: float | None
@@ -70,7 +74,20 @@ class Fed:
         """Somebody has written these figures just now."""
         return self.age_seconds <= STALE_SECONDS
 
+    @property
+    def why_no_lag(self) -> str:
+        return why_no_lag({"ahead_seconds": self.ahead_seconds, "is_held": self.is_held})
 
+
+def why_no_lag(figures: Mapping[str, Any]) -> str:
+    """Where figures are told, and none of how late what was sent is; '': there is one, or none yet."""
+    if (ahead := figures.get("ahead_seconds")) is not None:
+        return f"times of the log are {numbers.duration(ahead)} ahead of the source's clock"
+    return "one source is ahead of the others" if figures.get("is_held") else ""
+
+
+AHEAD_MICROS = 60_000_000
+"""A time so far ahead of the clock is no matter of clocks that differ a little."""
 GONE_SECONDS = 3_600
 """A group is gone when none of its processes has been heard of for so long."""
 FORGOTTEN_SECONDS = 86_400
@@ -79,7 +96,8 @@ FORGOTTEN_SECONDS = 86_400
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consumers:
-    """A group. resolved: everything up to then is on the target. lag_seconds: by the target's clock.
+    """A group. resolved: everything up to then is on the target. lag_seconds: by the target's clock; None where that
+    is behind `resolved`.
 
     at_work: processes; seen_seconds: since when none was heard of, or, of one that was never, since its last progress.
     """
@@ -157,6 +175,8 @@ def _fed(wanted: int | None, figures: Mapping[str, Any], age: float) -> Fed:
         open_branches=int(figures.get("open_branches") or 0),
         resolved=figures.get("resolved_micros"),
         lag_seconds=now.get("lag_seconds"),
+        ahead_seconds=now.get("ahead_seconds"),
+        is_held=bool(now.get("is_held")),
         rows_per_second=now.get("rows_per_second"),
         rates=tuple(now.get("rates") or ()),
         committed_seconds=now.get("committed_seconds"),
@@ -174,7 +194,7 @@ def consumers(session: Session) -> list[Consumers]:
 def _consumers(key: feed_offsets.Key, state: State, now: int, members: Members | None) -> Consumers:
     group = state.group
     least = min(each.resolved for each in state.offsets) if group.generation else 0
-    lag = max(0.0, (now - least) / 1e6) if least else None
+    lag = max(0.0, (now - least) / 1e6) if least and least <= now + AHEAD_MICROS else None
     return Consumers(
         group=key.consumer_group,
         topic=key.topic,

@@ -80,6 +80,8 @@ def figures(seen: Snapshot, fed: Fed) -> Data:
 def _lag(seen: Snapshot, fed: Fed) -> str:
     if seen.has_ended:
         return "the feed has ended"
+    if why := fed.why_no_lag:
+        return f"lag {_UNKNOWN}: {why}"
     if fed.lag_seconds is None:
         return f"lag {_UNKNOWN}{' yet' if fed.is_now else ': no sign of life'}"
     return f"lag {numbers.duration(fed.lag_seconds)}: what was committed before that is sent"
@@ -162,7 +164,7 @@ def _group(conn_id: str, each: Consumers, fed: Fed | None) -> Data:
         "at_work": _at_work(each),
         "gone_since": None if not each.is_gone or each.seen_seconds is None else _ago(each.seen_seconds),
         "lag_seconds": each.lag_seconds,
-        "lag": lag or "not known yet",
+        "lag": lag or (f"{_UNKNOWN}: times of the log are ahead of the clock" if each.resolved else "not known yet"),
         "behind": _UNKNOWN if behind is None else f"{numbers.count(behind)} messages",
         "resolved_at": at(each.resolved),
         "stands_at": each.stands_at,

@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 from vreplication.masking import masked
 from vreplication.progress import metrics, numbers
+from vreplication.progress.fed import AHEAD_MICROS
 from vreplication.ui import Run
 from vreplication.ui.detail import run_path, task_path
 from vreplication.ui.feeds import Data, at
@@ -98,13 +99,18 @@ def _expected(lake: Lake, *, is_filled: bool) -> str:
 
 def _lag(told: Mapping[str, Any], now: float) -> float | None:
     micros = told.get("watermark_micros")
-    return max(0.0, now - int(micros) / 1e6) if micros else None
+    return max(0.0, now - int(micros) / 1e6) if micros and not _is_ahead(told, now) else None
+
+
+def _is_ahead(told: Mapping[str, Any], now: float) -> bool:
+    """Times of the log are still to be: they do not tell how late the lake is."""
+    return int(told.get("watermark_micros") or 0) > int(now * 1e6) + AHEAD_MICROS
 
 
 def _lag_words(told: Mapping[str, Any], now: float, *, is_filled: bool) -> str:
     lag = _lag(told, now)
     if lag is None:
-        return "not known yet"
+        return "not known: times of the log are ahead of the clock" if _is_ahead(told, now) else "not known yet"
     return numbers.duration(lag) if is_filled else "not being filled"
 
 

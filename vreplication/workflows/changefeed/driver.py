@@ -19,6 +19,7 @@ from typing import Any
 
 from vreplication.errors import Ambiguous, Cancelled, Interrupted, Refused, Terminal, Transient, VReplicationError
 from vreplication.feed.lanes import topic_name
+from vreplication.feed.merge import AHEAD_MICROS
 from vreplication.feed.progress import Progress
 from vreplication.feed.terms import Status
 from vreplication.masking import mask
@@ -41,7 +42,10 @@ _RATE_SECONDS = 10
 _MOST_TOLD = 500
 """Partitions of topics of tables."""
 _OF_A_PROCESS = frozenset(
-    {"waiting_for", "rows_per_second", "rates", "rows_sent", "rows_by_partition", "committed_seconds", "lag_seconds"}
+    {
+        *("waiting_for", "rows_per_second", "rates", "rows_sent", "rows_by_partition", "committed_seconds"),
+        *("lag_seconds", "ahead_seconds", "is_held"),
+    }
 )
 """Figures that say nothing once it has ended."""
 _BEATS_A_POINT, _BEATS_A_THINNING = history.SLOT_SECONDS, 3_600
@@ -289,11 +293,12 @@ class FeedDriver:
         self._generation = generation
 
     def _figures(self, session: Session) -> dict[str, Any]:
-        """As `status` shows them. lag: from the server's present time to what the last Resolved said."""
+        """As `status` shows them."""
         now = int(session.value("SELECT CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED)"))
         status = self._status
         rate, rates = self._counts.look(time.monotonic())
-        waiting = self._waiting or (self._pulse.waits if self._pulse else "")
+        held = status.held if status else ""
+        waiting = self._waiting or (self._pulse.waits if self._pulse else "") or held
         found: dict[str, Any] = {"waiting_for": waiting or None, "rows_per_second": rate, "rates": rates}
         if status is not None:
             progress = status.progress
@@ -303,7 +308,7 @@ class FeedDriver:
                 "ends": [end.n for end in progress.ends],
                 "committed_seconds": round(time.monotonic() - self._committed_at, 3),
                 "resolved_micros": progress.resolved,
-                "lag_seconds": max(0.0, (now - progress.resolved) / 1e6),
+                **_lag(now - progress.resolved, is_held=bool(held)),
                 "topic": progress.topic,
                 "topic_id": progress.topic_id,
                 "topics": 1 + len(progress.topics),
@@ -320,6 +325,16 @@ class FeedDriver:
             }
         self.figures = self.figures | found
         return self.figures
+
+
+def _lag(micros: int, *, is_held: bool) -> dict[str, Any]:
+    """From what the last Resolved said to the server's present time. Where that was later, no lag is known.
+
+    is_held: what one source has committed waits for the others, who alone are told of by Resolved.
+    """
+    is_ahead = micros < -AHEAD_MICROS
+    lag = None if is_ahead or is_held else max(0.0, micros / 1e6)
+    return {"lag_seconds": lag, "ahead_seconds": -micros / 1e6 if is_ahead else None, "is_held": is_held}
 
 
 def _table_topics(progress: Progress) -> dict[str, Any]:
