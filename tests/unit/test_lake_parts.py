@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,10 @@ from vreplication.feed.address import parse
 from vreplication.feed.lake import java_client, types
 from vreplication.feed.lake.ddl import Catalog, Statement
 from vreplication.feed.lake.deciding import Admin, Known, Span
-from vreplication.feed.lake.manifest import FOREVER, Column, Manifest, Store, Table, Version
+from vreplication.feed.lake.manifest import FOREVER, Column, Manifest, Retired, Store, Table, Version
 from vreplication.feed.lake.spark_files import _Cell, _Group, _version
 from vreplication.feed.lake.spark_reading import find, microseconds, shown
+from vreplication.feed.lake.stream import Filling, Stream
 from vreplication.spark import sql
 
 EMPTY = Manifest(topic="t", topic_id="x", number=1)
@@ -331,6 +333,20 @@ def test_a_directory_that_cannot_be_a_lake_is_refused(tmp_path: Path) -> None:
     with store.alone("writer", "Another one fills"), pytest.raises(Refused, match="Another one fills"):
         with Store(tmp_path / "lake").alone("writer", "Another one fills"):
             pass
+
+
+def test_a_batch_begins_with_what_a_compaction_has_replaced(tmp_path: Path) -> None:
+    """Files of before are removed after a while, and rows that are there may be looked at in the batch."""
+    store, stop = Store(tmp_path / "lake"), threading.Event()
+    store.create()
+    store.put(EMPTY)
+    filling = Filling(address=parse("kafka://x:1/t"), store=store, seconds=1.0, until_caught_up=True)
+    stream = Stream(filling, None, stop, lambda told: None)
+    stream._manifest = EMPTY
+    store.commit(lambda newest: replace(newest, retired=(Retired(path="tables/a", at=1.0),)))
+    assert stream._fresh().number == 2
+    store.commit(lambda newest: replace(newest, watermark=7))
+    assert stream._fresh() == EMPTY, "it is another process's, which the commit says"
 
 
 def test_a_time_is_refused_that_the_lake_does_not_hold() -> None:

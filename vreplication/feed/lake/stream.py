@@ -179,6 +179,7 @@ class Stream:
         spans = self._staging.known.go_on()
         if (self._staging.known.watermark, self._staging.known.generation) == before:
             return
+        self._manifest = self._fresh()
         catalog = Catalog(self._manifest)
         rows = self._staging.rows(spans)
         if rows is not None:
@@ -188,6 +189,12 @@ class Stream:
             reach("lake.files_written")
         self._commit(catalog, self._staging.reached())
         self._staging.forget()
+
+    def _fresh(self) -> Manifest:
+        """With what a compaction has replaced meanwhile, whose files of before are removed after a while."""
+        newest, ours = self._filling.store.open(), self._manifest
+        is_ours = (newest.watermark, newest.generation) == (ours.watermark, ours.generation)
+        return newest if is_ours else ours
 
     def _files(self, catalog: Catalog) -> Files:
         store, carrying = self._filling.store, Carrying(self._spark, self._filling.store)
