@@ -53,6 +53,7 @@ _KEY_COLLATIONS = (
     " WHERE NON_UNIQUE=0 AND c.COLLATION_NAME IS NOT NULL"
     " AND TABLE_SCHEMA=%s AND TABLE_NAME=%s AND CREATE_TIME >= FROM_UNIXTIME(%s)"
 )
+_EXCHANGED = re.compile(r"\bEXCHANGE\s+PARTITION\b|\bCONVERT\s+TABLE\b", re.I)
 SYSTEM = "SYSTEM"
 _DIGITS = "(SELECT 0 AS d" + "".join(f" UNION ALL SELECT {digit}" for digit in range(1, 10)) + ")"
 _OFFSETS = (
@@ -76,7 +77,8 @@ class Spoken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     made unless it was there, the collations of text in unique keys, by column, where another source may have made it.
     connection: collation of the connection, where it is none of utf8mb4 and the statement has more than ASCII: its
     literals have been in that character set. is_garbled: as of `Definition`. time_names: lc_time_names, by which days
-    and months have their names; '': not told.
+    and months have their names; '': not told. strangers: (schema, table) that the feed does not follow, of which a
+    table that it follows gets rows.
     """
 
     sql_mode: str | None = None
@@ -94,6 +96,7 @@ class Spoken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     connection: str = ""
     is_garbled: bool = False
     time_names: str = ""
+    strangers: tuple[tuple[str, str], ...] = ()
 
     @property
     def header(self) -> tuple[str, bytes]:
@@ -121,7 +124,16 @@ class Asker:
             self._session = self._connect()
         told = self._with_filter(spoken(self._session, said), said)
         keys = {} if self._is_alone else _of_keys(self._session, said)
-        return msgspec.structs.replace(told, keys=keys).header
+        return msgspec.structs.replace(told, keys=keys, strangers=self._strangers(told, said)).header
+
+    def _strangers(self, told: Spoken, said: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+        """A target may have a table of that name, with other rows."""
+
+        def has(name: tuple[str, str]) -> bool:
+            schema, table = name
+            return self._filter.has(schema.lower(), table.lower()) if told.is_folded else self._filter.has(*name)
+
+        return tuple(dict.fromkeys(name for name, to in _given(said) if has(to) and not has(name)))
 
     def _with_filter(self, told: Spoken, said: Mapping[str, Any]) -> Spoken:
         """A target may have tables of its own in a schema that the source drops (MariaDB: or makes anew)."""
@@ -135,6 +147,20 @@ class Asker:
     def close(self) -> None:
         if self._session is not None:
             self._session.close()
+
+
+def _given(said: Mapping[str, Any]) -> list[tuple[tuple[str, str], tuple[str, str]]]:
+    """Pairs of tables: rows of the first one are the second one's behind the statement."""
+    tables = [(schema, table) for schema, table in said["tables"]]
+    if said["verb"] == "RENAME":
+        renamed, of = [(schema, table) for schema, table in said["renamed"]], dict[tuple[str, str], tuple[str, str]]()
+        for old, new in zip(renamed[::2], renamed[1::2], strict=True):
+            of[new] = of.pop(old, old)
+        return [(old, new) for new, old in of.items()]
+    if (said["verb"], said["what"], len(tables)) != ("ALTER", "TABLE", 2):
+        return []
+    first, second = tables
+    return [(first, second), (second, first)] if _EXCHANGED.search(said["sql"]) else [(first, second)]
 
 
 def spoken(source: Session, said: Mapping[str, Any]) -> Spoken:

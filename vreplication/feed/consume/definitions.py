@@ -87,6 +87,7 @@ def _run(session: Session, key: Key, group: Group, ddl: Ddl, successors: Success
         _check_text(ddl)
         misled.check(session, key, ddl, said, successors)
         own_values.check(session, ddl, said)
+        _check_strangers(session, ddl)
         reach("consume.before_ddl")
         if followed := _of_followed(session, ddl, said):
             _execute(session, followed, said, is_again=is_again)
@@ -105,6 +106,19 @@ def _check_text(ddl: Ddl) -> None:
             cure="Do by hand on the target what it does, and start the consumer again: a table that is another one by"
             " then counts as done (ALTER TABLE … FORCE makes it one, where nothing is to be done).",
         )
+
+
+def _check_strangers(session: Session, ddl: Ddl) -> None:
+    """Where there is none of that name the server says so. Raises Terminal."""
+    for schema, table in ddl.spoken.strangers:
+        sql = "SELECT 1 FROM information_schema.TABLES WHERE TABLE_SCHEMA=%s AND TABLE_NAME=%s"
+        if session.value(sql, (schema, table)) is not None:
+            raise Terminal(
+                f"A DDL of the feed would take rows from the target's own table {schema}.{table}, which the feed does"
+                f" not follow: what the source has in it is in no message. It is: {ddl.sql[:500]}",
+                cure="Do by hand on the target what it does, with the source's rows; then start the consumer again: a"
+                " table that is another one by then counts as done.",
+            )
 
 
 def _of_followed(session: Session, ddl: Ddl, said: Definition | None) -> Ddl | None:
