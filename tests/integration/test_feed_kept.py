@@ -73,3 +73,19 @@ def test_what_says_when_a_row_was_written_goes_on_doing_so(
         holds(session, [(1, 2, 5)], "(SELECT id, a, own FROM t) s", by=one)
     ((made, changed),) = session.rows("SELECT made > '2020-01-01', changed FROM t")
     assert (made, changed) == (1, None)
+
+
+def test_text_that_reads_like_the_clock_is_kept(kafka: Cluster, database: Database, session: Session) -> None:
+    """MySQL tells the default 'now' without its quotes."""
+    session.execute_raw("CREATE TABLE sent (id INT PRIMARY KEY, a INT)")
+    session.execute_raw(
+        "CREATE TABLE t (id INT PRIMARY KEY, a INT, due ENUM('now','later') DEFAULT 'now',"
+        " said VARCHAR(40) DEFAULT 'current_timestamp', note INT DEFAULT 1 COMMENT 'it''s set ON UPDATE of a')"
+    )
+    session.execute_raw("INSERT INTO t VALUES (1,1,'later','a',5)")
+    layout, feed = replace(layout_of(session, database.name, "sent"), table="t"), FeedWriter(kafka, 1)
+    with feed.transaction():
+        feed.row(0, layout, 1, (1, 1), (1, 2))
+        feed.resolved(1)
+    with Consuming(feed.address(), database.url, "row") as one:
+        holds(session, [(1, 2, "later", "a", 5)], by=one)

@@ -19,6 +19,9 @@ from vreplication.schema.literals import literal_sql
 from vreplication.schema.model import Column, Table
 
 _OF_THE_CLOCK = re.compile(r"(current_timestamp|now|localtime|localtimestamp)\b", re.I)
+_SAYS_WHEN = re.compile(rf"\bDEFAULT \(*{_OF_THE_CLOCK.pattern}", re.I)
+_QUOTED = re.compile(r"'(?:[^'\\]|\\.|'')*'")
+"""Whatever it says: a default may be 'now', and a comment tell of ON UPDATE."""
 Key = tuple[str, ...]
 
 
@@ -29,10 +32,12 @@ def columns(table: Table, sent: Set[str]) -> tuple[Column, ...]:
 
 
 def _is_kept(table: Table, column: Column) -> bool:
-    if column.generated or _OF_THE_CLOCK.match(column.default or ""):
+    if column.generated:
         return False
-    lines = (line.strip() for line in table.create_sql.splitlines())
-    return not any(line.startswith(f"{ident(column.name)} ") and " ON UPDATE " in line for line in lines)
+    name, lines = f"{ident(column.name)} ", (line.strip() for line in table.create_sql.splitlines())
+    bare = _QUOTED.sub("''", next((line.removeprefix(name) for line in lines if line.startswith(name)), ""))
+    says_when = _OF_THE_CLOCK.match(column.default or "") and _SAYS_WHEN.search(bare)
+    return not says_when and " ON UPDATE " not in bare
 
 
 class Origins:
