@@ -1,9 +1,9 @@
 """Reads a topic and checks what a feed promises of it: numbering, order, Resolved, DDL, generations, partitions.
 
-Rules are named as in docs/feed.md: 1.1 a row's changes are in one partition of a generation; 1.2 each is there once;
-1.3 in the order of the log; 2.2 nothing up to a Resolved comes behind it; 2.3 nothing before a DDL comes behind it;
-2.4 Resolved and DDL are in all partitions of their generation; 2.5 nothing that is before an Align comes behind it, and
-in each other partition of the generation is one that is not below it.
+Rules are named as in docs/feed.md: 1.1 a row's changes are in one partition of a generation, between two DDL; 1.2 each
+is there once; 1.3 in the order of the log; 2.2 nothing up to a Resolved comes behind it; 2.3 nothing before a DDL comes
+behind it; 2.4 Resolved and DDL are in all partitions of their generation; 2.5 nothing that is before an Align comes
+behind it, and in each other partition of the generation is one that is not below it.
 
 What must stay true: it only reads; partitions are read one after the other, and memory is bounded: of keys eight bytes
 each are kept, up to so many.
@@ -201,7 +201,8 @@ class Checker:
         key = [f"{name}={cell.value!r}" for name, cell in image.items() if cell.is_unique]
         if not key:
             return
-        words = f"{tags.generation}|{change.schema}|{change.table}|{'|'.join(key)}"
+        # Behind a DDL its key may be another one, or compared otherwise.
+        words = f"{tags.generation}|{at.ddl}|{change.schema}|{change.table}|{'|'.join(key)}"
         digest = hashlib.blake2b(words.encode("utf-8", "surrogatepass"), digest_size=8).digest()
         where = self._keys.setdefault(digest, at.number)
         if where != at.number:
