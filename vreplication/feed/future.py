@@ -17,6 +17,7 @@ from vreplication.feed.reading import Piece, Reading
 from vreplication.feed.sending import Sending
 
 _WHY = "by its clock or by a session's SET timestamp"
+_LAG = "by a clock that is behind it no lag is known; nothing is lost, and the order holds."
 
 
 def _now() -> int:
@@ -41,8 +42,7 @@ class Future:
             self._tell(
                 piece.source,
                 f"Source {self._name(piece.source)} has committed transaction {piece.gtid} at {shown(piece.commit)}"
-                f" UTC, {_WHY}. Until then all that it commits has times counted up from that one, and the lag is not"
-                " known; nothing is lost, and the order holds.",
+                f" UTC, {_WHY}. Until then nothing that it commits has an earlier time, and {_LAG}",
             )
 
     def look(self, stream: Reading | Merge) -> None:
@@ -53,7 +53,7 @@ class Future:
             self._tell(
                 0,
                 f"The log of source {self._name(0)} has come to {shown(self.sendings[0].assigned)} UTC, {_WHY}. Until"
-                " then the lag is not known; nothing is lost, and the order holds.",
+                f" then {_LAG}",
             )
 
     def _look_at_heads(self, stream: Merge) -> None:

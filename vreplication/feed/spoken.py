@@ -154,7 +154,7 @@ def _given(said: Mapping[str, Any]) -> list[tuple[tuple[str, str], tuple[str, st
     tables = [(schema, table) for schema, table in said["tables"]]
     if said["verb"] == "RENAME":
         renamed, of = [(schema, table) for schema, table in said["renamed"]], dict[tuple[str, str], tuple[str, str]]()
-        for old, new in zip(renamed[::2], renamed[1::2], strict=True):
+        for old, new in zip(renamed[::2], renamed[1::2], strict=False):
             of[new] = of.pop(old, old)
         return [(old, new) for new, old in of.items()]
     if (said["verb"], said["what"], len(tables)) != ("ALTER", "TABLE", 2):
