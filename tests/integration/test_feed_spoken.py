@@ -297,6 +297,18 @@ def test_only_what_the_statement_may_ask_for_is_told(database: Database) -> None
             assert told(session, database.name, sql).collation == "utf8mb4_bin"
 
 
+def test_a_language_of_which_the_source_knows_no_number_is_not_told(database: Database) -> None:
+    """Another server may have written it into the log of one that replicates."""
+    said = {"verb": "ALTER", "what": "TABLE", "sql": "ALTER TABLE t ADD a INT", "tables": [(database.name, "t")]}
+    with connect(database.url) as session:
+        found = [ask(session, {**said, "session": _SESSION | {"language": n}}).time_names for n in (0, 4, 9999)]
+        assert session.value("SELECT @@SESSION.lc_time_names") == session.value("SELECT @@GLOBAL.lc_time_names")
+    assert found == ["en_US", "de_DE", ""]
+
+
+_SESSION = {"sql_mode": 0, "flags": 0, "time_zone": "", "explicit_timestamps": None, "at": 0}
+
+
 def test_the_default_of_utf8mb4_is_the_one_that_columns_get(database: Database) -> None:
     database.admin.execute_raw("CREATE TABLE t (a CHAR(9) CHARACTER SET utf8mb4)")
     with connect(database.url) as session:

@@ -19,7 +19,7 @@ from vreplication.errors import Terminal
 from vreplication.feed.catalog import Filter
 from vreplication.feed.messages import Header
 from vreplication.mysql.server import is_mariadb
-from vreplication.mysql.session import Session
+from vreplication.mysql.session import Session, SqlError
 
 HEADER = "vr-session"
 _MODES = (
@@ -245,9 +245,12 @@ def _time_names(source: Session, said: Mapping[str, Any]) -> str:
 
 
 def _named(source: Session, number: int) -> str:
-    """The log tells its number, which need not mean the same to another server."""
+    """The log tells its number, which need not mean the same to another server; '': nothing to this one."""
     before = source.value("SELECT @@SESSION.lc_time_names")
-    source.execute_raw(f"SET SESSION lc_time_names={number}")
+    try:
+        source.execute_raw(f"SET SESSION lc_time_names={number}")
+    except SqlError:
+        return ""
     try:
         return str(source.value("SELECT @@SESSION.lc_time_names"))
     finally:
