@@ -12,6 +12,7 @@ from vreplication.ui import Run
 from vreplication.ui.lakes import Lake, newest, samples, shown
 
 NOW = 1_800_000_000.0
+AHEAD = "times of the log are ahead of the clock"
 TOLD = {
     "directory": "/data/lake", "topic": "shop", "waiting_for": None, "at": NOW - 2, "manifest": 7,
     "watermark_micros": int((NOW - 12) * 1e6), "generation": 2, "partitions": 4, "tables": 3, "files": 9,
@@ -32,6 +33,8 @@ def lake(state: str = "running", run: str = "r", **told: Any) -> Lake:
         (lake(state="failed"), "failed", "failed", "not being filled", "Clear the task"),
         (lake(state="success"), "ended", "ended", "not being filled", "Nothing. To go on, clear"),
         (lake(watermark_micros=0), "filled", "moving", "not known yet", "Nothing: it goes on"),
+        (lake(watermark_micros=2**51), "filled", "moving", f"not known: {AHEAD}", "Nothing: it goes on"),
+        (lake(state="failed", watermark_micros=2**51), "failed", "failed", "not being filled", "Clear the task"),
     ],
 )
 def test_how_a_lake_stands(found: Lake, state: str, tone: str, lag: str, expected: str) -> None:

@@ -109,9 +109,11 @@ def _is_ahead(told: Mapping[str, Any], now: float) -> bool:
 
 def _lag_words(told: Mapping[str, Any], now: float, *, is_filled: bool) -> str:
     lag = _lag(told, now)
-    if lag is None:
-        return "not known: times of the log are ahead of the clock" if _is_ahead(told, now) else "not known yet"
-    return numbers.duration(lag) if is_filled else "not being filled"
+    if lag is None and not _is_ahead(told, now):
+        return "not known yet"
+    if not is_filled:
+        return "not being filled"
+    return "not known: times of the log are ahead of the clock" if lag is None else numbers.duration(lag)
 
 
 def _count(value: Any) -> str:
