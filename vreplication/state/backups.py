@@ -26,6 +26,7 @@ def check_none(url: SourceUrl) -> None:
     with connect(url, read_timeout=BEAT_SECONDS) as session:
         if is_mariadb(session):
             return
+        # MySQL's own default is a year, and an attempt at a switch waits for this look.
         session.execute_raw("SET SESSION lock_wait_timeout=1")
         name = qualified(SIDECAR, f"backup_{session.id}")
         try:

@@ -56,6 +56,7 @@ def load(session: Session, workflow: str) -> Checkpoint | None:
     row = rows.find(session, t, workflow=workflow)
     if row is None:
         return None
+    # None beside a checkpoint that a release without this table has saved.
     beside = rows.find(session, more, workflow=workflow)
     return Checkpoint(
         position=row["position"],

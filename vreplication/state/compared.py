@@ -51,6 +51,8 @@ def _run(session: Session, workflow: str, split: int, ordinal: int, most_rows: i
     last, rows_so_far = None, 0
     for each, copied in session.rows(sql, (workflow, split, ordinal)):
         rows_so_far += int(copied)
+        # They are read as one span. A gap ends them, for the chunk in it may not be matched yet (R25): of its rows some
+        # that were deleted may be back for a moment.
         if last is not None and (each != last + 1 or rows_so_far > most_rows):
             break
         ordinal, last = (int(each) if last is None else ordinal), int(each)
@@ -75,6 +77,7 @@ def note(session: Session, workflow: str, chunks: Sequence[Chunk], collection: i
     for chunk in chunks:
         key = {"workflow": workflow, "split": chunk.split, "ordinal": chunk.ordinal}
         rows.put(session, sidecar.compared, key, collection=collection, rows_seen=rows_seen, noted_at=now())
+        # Only the sum is ever asked for, so all of it stands with the first.
         rows_seen = 0
 
 

@@ -85,6 +85,7 @@ def note_missing(session: Session, mapping: TableMapping, workflow: str, where: 
     on = _all(same_row(p, f"t.{ident(p.target.name)}", v) for p, v in zip(mapping.key, values, strict=True))
     target = qualified(mapping.target.schema, mapping.target.name)
     source = qualified(mapping.source.schema, mapping.source.name)
+    # The join compares this column, so in a row that it has found there is a value.
     is_missing = f"t.{ident(mapping.key[0].target.name)} IS NULL"
     rows = f"FROM {source} AS s LEFT JOIN {target} AS t ON {on} WHERE {where} AND {is_missing}"
     return note_found(session, workflow, ",".join(values), rows)

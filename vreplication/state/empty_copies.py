@@ -23,6 +23,8 @@ _PREFIX = "tried_"
 @contextlib.contextmanager
 def empty_copy(session: Session, schema: str, table: str) -> Iterator[tuple[str, str]]:
     """(schema, name) of a copy by CREATE TABLE … LIKE: without rows, foreign keys and triggers. Raises SqlError."""
+    # By the connection, so that two plans at a time do not meet, and a copy whose maker is gone is known by the process
+    # list.
     name = f"{_PREFIX}{session.id}"
     session.execute_raw(f"CREATE DATABASE IF NOT EXISTS {ident(SIDECAR)}")
     _drop_orphans(session)

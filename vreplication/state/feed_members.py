@@ -43,6 +43,7 @@ def forget(session: Session, key: Key) -> None:
 
 def read(session: Session) -> dict[Key, Members]:
     """Of every group of which a process was ever heard."""
+    # Who ends in order beats once more to say so (`is_going`): it is not taken for one at work for a minute more.
     sql = (
         "SELECT consumer_group, topic, SUM(is_going AND age <= %s), MIN(age) FROM"
         " (SELECT consumer_group, topic, is_going, TIMESTAMPDIFF(MICROSECOND, seen_at, NOW(6)) / 1e6 AS age"
@@ -50,6 +51,7 @@ def read(session: Session) -> dict[Key, Members]:
     )
     found = layout.look(session, lambda: session.rows(sql, (ALIVE_SECONDS,))) or ()
     return {
+        # The server's clock may have been set back since the last beat.
         Key(str(group), str(topic)): Members(at_work=int(count), seen_seconds=max(0.0, float(age)))
         for group, topic, count, age in found
     }

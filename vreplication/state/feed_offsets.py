@@ -223,6 +223,8 @@ def move(session: Session, key: Key, begun: Offset, to: Offset) -> None:
 def set_watermark(session: Session, key: Key, generation: int, t: int) -> None:
     """In the transaction of the rows up to then. Raises Elsewhere."""
     where = {**key._asdict(), "generation": generation}
+    # By the generation: rows of one that has been left come again in the next, and are rolled back here. The session
+    # counts found rows, so a time that stands there already is no lost row.
     if rows.change(session, sidecar.feed_consumer, where, watermark=t) != 1:
         raise Elsewhere(key)
 
@@ -233,6 +235,8 @@ def go_on(session: Session, key: Key, generation: int) -> None:
     Whoever has read behind it has rows that come again, and finds another generation when he wants to commit them.
     """
     with session.transaction():
+        # Each process finds by itself that all stand at the Admin: the second waits here, and finds the generation gone
+        # by.
         _lock(session, key)
         state = load(session, key)
         at = state.all_at(Stand.ADMIN) if state else None

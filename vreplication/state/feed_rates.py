@@ -52,6 +52,7 @@ def thin(session: Session, workflow: str, now: int) -> None:
     """Put older ones together. now: the slot that the history was thinned at."""
     old = [point for point in read(session, workflow) if point.slot < now - history.HOUR]
     kept = {point.slot: point for point in history.thinned_by(_together, old, now)}
+    # One transaction, as in history.thin: an end between the two would lose what the new points are made of.
     with session.transaction():
         if gone := [point.slot for point in old if point.slot not in kept]:
             execute(session, delete(_t).where(_t.c.workflow == workflow, _t.c.slot.in_(gone)))

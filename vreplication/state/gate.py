@@ -26,6 +26,8 @@ class GateState:
 def write(session: Session, lease: Lease, *, is_open: bool, reason: str, beat: int) -> None:
     """Rewrite the gate row under the lease."""
     fields = {"is_open": int(is_open), "reason": reason[:255], "beat": beat, "written_at": now()}
+    # Under the lease: a catch-up that wakes up behind a takeover could call the gate open while its successor is
+    # behind.
     with session.transaction():
         fence(session, lease)
         rows.put(session, sidecar.gate, {"workflow": lease.workflow}, **fields)

@@ -88,6 +88,7 @@ def of_member(session: Session, workflow: str) -> Group | None:
     """The group that the workflow is a table's of."""
     group, dot, _ = workflow.rpartition(".")
     found = find(session, group) if dot else None
+    # A user may have called a workflow ID.7 that has nothing to do with a group ID of three tables.
     return found if found and workflow in found.members else None
 
 

@@ -25,6 +25,7 @@ Values = Mapping[str, Any]
 
 def note(session: Session, workflow: str, what: str, reasons: Sequence[Values]) -> None:
     """[]: nothing holds it."""
+    # The column is a TEXT of 65,535 bytes, and in strict mode a longer one is an error that would end catch-up.
     text = json.dumps(masked(list(reasons[:_MOST])))
     rows.put(session, sidecar.held, {"workflow": workflow, "what": what}, reasons=text, written_at=now())
 

@@ -132,6 +132,7 @@ def thinned(points: Iterable[Point], now: int) -> list[Point]:
 def thinned_by(together: Callable[[list[P], int], P], points: Iterable[P], now: int) -> list[P]:
     """together: makes one of several, for a slot."""
     found = sorted(points, key=lambda point: point.slot)
+    # Each size is a multiple of the one before, so a point that stands for a minute falls whole into one for ten.
     for age, size in _STEPS:
         # A group goes as a whole, or the same minute would be put together twice.
         before = (now - age) // size * size

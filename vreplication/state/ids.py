@@ -43,6 +43,7 @@ def check_free(session: Session, workflow: str, *, is_move: bool = False) -> Non
 def _parts(session: Session, workflow: str) -> list[str]:
     """Workflows that have an id under which a move of this one would keep state."""
     begin = f"{workflow}."
+    # No LIKE: an id may have an underscore, which stands for any character there.
     sql = f"SELECT id FROM {SIDECAR}.workflow WHERE LEFT(id, %s) = %s ORDER BY id"
     found = layout.look(session, lambda: session.rows(sql, (len(begin), begin))) or ()
     return [str(each) for (each,) in found if workflow in names.wholes(str(each))]

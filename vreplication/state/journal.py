@@ -57,6 +57,7 @@ def is_told(session: Session, workflow: str, event: str, since: Sequence[str] = 
 
 def attempted(session: Session, workflow: str, number: int, *, actor: str) -> None:
     """A cut-over's attempt: each of the first, then about one an hour, for a blocker may stay for days."""
+    # From the fifth on attempts are up to a minute apart (settings.CUTOVER_RETRY_SECONDS).
     if number <= _EACH or number % _ONE_IN == 0:
         write(session, workflow, "cut-over attempt", f"number {number}", actor=actor)
 

@@ -69,6 +69,8 @@ def create_probe(session: Session, mapping: TableMapping, workflow: str, number:
 def _create(session: Session, mapping: TableMapping, name: str, extra: str) -> None:
     """CREATE … SELECT takes types and collations over from the shadow."""
     shadow = qualified(mapping.target.schema, mapping.target.name)
+    # CREATE … SELECT puts the column that is named before those that are selected: `put` and `put_found`, which name
+    # none, give their values in that order.
     columns = ", ".join(f"{as_source(p, ident(p.target.name))} AS {key_column(i)}" for i, p in enumerate(mapping.key))
     keys = ", ".join(key_column(i) for i in range(len(mapping.key)))
     session.execute_raw(
@@ -138,6 +140,7 @@ def put_found(session: Session, table: str, extra: str, columns: str, source: st
 
     Returns the affected rows: 0 when it found none.
     """
+    # REPLACE: a key that is there gets the new number, by which `dirty.forget` leaves it, and `prune` keeps it.
     return session.execute_raw(f"REPLACE INTO {qualified(SIDECAR, table)} SELECT {extra}, {columns} {source}")
 
 

@@ -65,6 +65,7 @@ def complete(session: Session) -> None:
     """Bring a sidecar of an earlier release up to date; a look is enough where nothing is missing."""
     sql = "SELECT table_name FROM information_schema.tables WHERE table_schema=%s"
     there = {str(name) for (name,) in session.rows(sql, (SIDECAR,))}
+    # There may be more: the key tables of workflows are in this schema as well.
     if not names() <= there or _version(session) != VERSION:
         install(session)
 
@@ -101,6 +102,7 @@ def install(session: Session) -> None:
             )
         elif found < VERSION:
             _migrate(session, found)
+        # Only now: a migration is written for the tables as the release before left them.
         for name in sorted(names()):
             session.execute_raw(_definition(name))
 
@@ -145,6 +147,8 @@ def _run(session: Session, statement: str) -> None:
 
 
 def _check_idle(session: Session, version: int) -> None:
+    # This reads the earlier release's tables. No migration has changed `lease` and `heartbeat`; one that does has to
+    # ask otherwise here.
     for workflow, role in session.rows(f"SELECT workflow, role FROM {SIDECAR}.heartbeat"):
         holder = lease.holder_of(session, str(workflow), str(role))
         if holder and holder.is_alive:
@@ -157,6 +161,7 @@ def _check_idle(session: Session, version: int) -> None:
 
 def statements(version: int) -> list[str]:
     """Of the migration that leads to this version."""
+    # Cut at the semicolons that end a line, so none may end a line within a statement.
     (path,) = _folder("migrations").glob(f"{version:04}_*.sql")
     return [text for part in _bare(path).split(";\n") if (text := part.strip().removesuffix(";"))]
 

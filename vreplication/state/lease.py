@@ -28,6 +28,7 @@ from vreplication.settings import LEASE_STALE_SECONDS, SIDECAR
 from vreplication.state import rows, sidecar
 from vreplication.state.sidecar import fetch_one, now
 
+# MariaDB has no server_uuid. The global server_id, because on MariaDB a session may set its own.
 _WHO = "@@hostname,@@port,@@datadir,@@GLOBAL.server_id"
 _WHO_BITS = 20
 _DUPLICATE = 1062
@@ -194,6 +195,8 @@ def depose(session: Session, workflow: str, role: str) -> int:
         where = (t.c.workflow == workflow, t.c.role == role)
         row = fetch_one(session, select(t.c.token).where(*where).with_for_update())
         token = max(int(row["token"]) + 1 if row else 1, _clock(session))
+        # Without a beat under the new token: so the lease counts as free, and a catch-up that is started again may take
+        # it.
         rows.put(session, t, {"workflow": workflow, "role": role}, token=token, holder=me(), taken_at=now())
     return token
 
@@ -246,6 +249,7 @@ def is_same_run(one: int, other: int) -> bool:
 
 def connections(session: Session, workflow: str) -> frozenset[int]:
     """Ids of the open connections of whoever works on it, in any role, as their last beats tell them."""
+    # By the token, too: a beat of an earlier one tells connections of a former holder, which a takeover has ended.
     found = session.rows(
         f"SELECT h.connections, h.server_started FROM {SIDECAR}.heartbeat h JOIN {SIDECAR}.lease l "
         "USING (workflow, role, token) WHERE workflow=%s",

@@ -309,6 +309,8 @@ def match(session: Session, workflow: str, split: int, ordinal: int) -> None:
         f"UPDATE {SIDECAR}.chunk SET state='matched', matched_at=NOW(6) "
         "WHERE workflow=%s AND split=%s AND ordinal=%s AND state='landed'"
     )
+    # R14: a restart may read landings again whose chunks are matched. Those keep their time, by which the gate tells
+    # which snapshots are older than the copy (last_matched).
     session.execute(sql, (workflow, split, ordinal))
 
 
@@ -359,6 +361,8 @@ def totals(session: Session, workflow: str) -> Totals:
     """Reads every chunk: not for who asks again and again (`left`, `counting.Counting`)."""
     sql = (
         "SELECT COALESCE(SUM(state='open'),0), COALESCE(SUM(state='landed'),0), COALESCE(SUM(state='matched'),0), "
+        # Read, not inserted: a row that catch-up had brought before is there as well. Without repairs, whose rows are
+        # counted already.
         f"COALESCE(SUM(IF(split < {REPAIR_SPLIT}, rows_read, 0)),0), "
         f"COALESCE(SUM(split < {REPAIR_SPLIT} AND state <> 'matched'),0), "
         f"AVG(IF({LATELY}, rows_read, NULL)), AVG(IF({LATELY}, millis, NULL)) "

@@ -73,6 +73,7 @@ def claimed(session: Session) -> frozenset[tuple[str, str]]:
     sql = f"SELECT m.target_schema, t.shadow_table FROM {_TABLES} JOIN {SIDECAR}.move m ON m.workflow=w.id {living}"
     moved = layout.look(session, lambda: session.rows(sql)) or []
     claims = [*((schema, shadow) for schema, shadow, *_ in found), *stand_ins, *moved]
+    # With lower_case_table_names=1 the server lists tables in lower case, whatever name they were given.
     return frozenset((str(schema).casefold(), str(table).casefold()) for schema, table in claims)
 
 

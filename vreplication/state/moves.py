@@ -139,6 +139,7 @@ def make_durable(session: Session) -> None:
     if _is_flushed(session):
         return
     before = int(session.value("SELECT @@lock_wait_timeout"))
+    # The servers' own defaults are a year (MySQL) and a day (MariaDB), and writes may be denied meanwhile.
     session.execute_raw("SET SESSION lock_wait_timeout=1")
     try:
         # One of the two is never nothing: who finds the table there, and then gone, has waited for another's DROP.

@@ -204,6 +204,7 @@ def workflows_known(session: Session) -> dict[str, Known]:
     moved = _target_schemas(session) if found else {}
     tables: dict[str, set[tuple[str, str]]] = {}
     for r in found:
+        # A feed's table may be `*`, and it has no end: it would hold a queued move of all tables for ever.
         schemas = () if r["kind"] == _FEED else {r["source_schema"], moved.get(r["id"], r["source_schema"])}
         tables.setdefault(r["id"], set()).update((schema, r["source_table"]) for schema in schemas)
     return {r["id"]: _known(r, frozenset(tables[r["id"]])) for r in found}

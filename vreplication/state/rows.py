@@ -99,6 +99,7 @@ def _text(statement: Executable) -> _Text:
 
 
 def _names(values: Mapping[str, Any]) -> Names:
+    # By identity: between SQLAlchemy's expressions == only makes another expression.
     return tuple((name, value is NOW) for name, value in values.items())
 
 
@@ -107,6 +108,7 @@ def _set(values: Names) -> dict[str, Any]:
 
 
 def _equal(of: TableClause, where: tuple[str, ...]) -> list[Any]:
+    # Parameters have names of their own here, for a column may be asked for and set in one statement (moves.decide).
     return [of.c[name] == bindparam(_where(name)) for name in where]
 
 

@@ -118,6 +118,8 @@ feed_asked = _table(
     "feed_asked", "consumer_group", "topic", "number", "source", "schema_name", "table_name", "asked_at", "gtids"
 )
 
+# A new table with rows of a workflow belongs in one of these two: whoever forgets a workflow goes by them, and rows
+# that stay would be found by the next one of that id.
 OF_A_WORKFLOW = (
     lease, heartbeat, worker, gate, split, chunk, compared, checkpoint, stream, since, marker, marker_applied,
     gate_release, throttle, traffic, held,

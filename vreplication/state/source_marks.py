@@ -53,6 +53,7 @@ def open_chunk(session: Session, stream: str, table: str, chunk: Chunk) -> None:
 
     table: id under which home keeps the table's ledger.
     """
+    # One row a split, written over: of a split one chunk at a time is about to be read.
     _put(session, stream, f"{OPEN}/{table}/{chunk.split}", OPEN, detail=_opened(table, chunk))
 
 
@@ -63,6 +64,7 @@ def _opened(table: str, chunk: Chunk) -> str:
 def is_open(session: Session, stream: str, table: str, chunk: Chunk) -> bool:
     """Is what `open_chunk` wrote last of this split there? `session` may be of a replica."""
     found = rows.find(session, _t, stream=stream, id=f"{OPEN}/{table}/{chunk.split}")
+    # With its attempt: an older one that was stopped may write its own row over this one, which is then written again.
     return found is not None and str(found["detail"]) == _opened(table, chunk)
 
 
@@ -132,6 +134,8 @@ def take_fence(session: Session, stream: str, token: int, position: str) -> str:
         found = session.row(sql, (stream, FENCE))
         if found is not None and int(found[0]) > token:
             raise Superseded(f"Stream {stream} has been taken over by another process.")
+        # The lock above has waited for the former holder's transaction in flight (pass_fence): this is all that it has
+        # written.
         at = str(found[1]) if found is not None else position
         rows.put(session, _t, key, kind=FENCE, number=token, detail=at, written_at=now())
     return at

@@ -75,6 +75,7 @@ def moves(session: Session, verb: str, into: str, mapping: TableMapping, workflo
     moments = _moments(session, mapping)
     names = [ident(pair.target.name) for pair in mapping.pairs]
     # A zero timestamp has no zone.
+    # MySQL reads an offset in a literal since 8.0.19.
     with_zone = "IF(LEFT({0},4)='0000',{0},CONCAT({0},'+00:00'))"
     values = ",".join(with_zone.format(f"staged.{n}") if n in moments else f"staged.{n}" for n in names)
     head, rows = f"{verb} INTO {into} ({_columns(mapping)}", f"FROM {table(mapping, workflow)} AS staged"

@@ -16,6 +16,8 @@ from vreplication.mysql.quoting import ident, qualified, text
 from vreplication.mysql.session import Session
 from vreplication.settings import SIDECAR
 
+# Both images of an UPDATE (old_noted, new_noted in tests/models/dedup_model.py): another row may be the lowest now of
+# the value that was given up, and of the one that was taken.
 _EVENTS = {"INSERT": ("NEW",), "UPDATE": ("OLD", "NEW"), "DELETE": ("OLD",)}
 
 
@@ -37,6 +39,7 @@ def columns(key: Sequence[str], values: Sequence[str]) -> list[str]:
 
 def create(session: Session, full: str, workflow: str, key: Sequence[str], values: Sequence[str]) -> None:
     """full: qualified name of the full copy; key, values: quoted columns of it."""
+    # With an index each: a comparison looks every row up by its key and by its values (`noted`).
     notes = columns(key, values)
     picked = ",".join(f"{name} AS {note}" for name, note in zip((*key, *values), notes, strict=True))
     session.execute_raw(
@@ -73,6 +76,7 @@ def make_triggers(
 
 def check_triggers(session: Session, place: tuple[str, str], workflow: str) -> None:
     """Raises Terminal where one is missing, or where there are others."""
+    # What was changed while one was missing is noted nowhere (noted_within), so making it anew would mend nothing.
     wanted = {names.note_trigger(workflow, event) for event in _EVENTS}
     if (found := _triggers(session, place)) != wanted:
         raise Terminal(

@@ -46,5 +46,6 @@ def _known_to_all(session: Session, workflow: str) -> int:
 
 
 def _known(session: Session, workflow: str, role: str, token: int) -> int:
+    # By the token: what a former holder told says nothing of this one, which may be an older program.
     row = rows.find(session, sidecar.worker, workflow=workflow, role=role, token=token)
     return int(row["protocol"]) if row else FIRST

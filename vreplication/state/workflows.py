@@ -158,6 +158,7 @@ def create(session: Session, row: WorkflowRow) -> datetime:
         "shadow_identity": row.shadow_identity,
         "rows_total": row.rows_total,
     }
+    # Both or none: `find` joins the two, so a row without its table's would not be found, and yet hold its id.
     with session.transaction():
         rows.add(session, _t, **values)
         rows.add(session, _tables, workflow=row.id, number=_FIRST, **of_table)
@@ -198,6 +199,7 @@ def add_table(session: Session, workflow: str, table: TableRow) -> None:
     """A table beside the first, which `create` has written."""
     fields = {name: getattr(table, name) for name in table.__slots__ if name != "number"}
     with session.transaction():
+        # Only a move has several tables, and between two servers there is no other path.
         rows.add(session, _tables, workflow=workflow, number=table.number, copy_path="rows", **fields)
 
 
@@ -351,6 +353,7 @@ def reopen(session: Session, workflow: str, phase: Phase = Phase.COPYING) -> Non
 
 def begin_anew(session: Session, workflow: str, copy_path: str) -> None:
     """Back to its preparation, on this copy path, with nothing copied. To be called inside a transaction."""
+    # Splits of a preparation that was cut short would be in the way of the new ones, which have the same numbers.
     for table in (sidecar.split, sidecar.chunk, sidecar.marker, sidecar.marker_applied):
         rows.remove(session, table, workflow=workflow)
     one = {"workflow": workflow, "number": _FIRST}
