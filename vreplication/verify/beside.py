@@ -72,6 +72,8 @@ class Beside:
         """Neighbors, as one."""
         rows = max(sum(chunk.rows_copied for chunk in chunks), 1)
         quiet = quiet_rows(ends.home, self.workflow, self.mapping)
+        # Beside writers a span of so many rows nearly always differs, for what catch-up has not applied yet: it is
+        # compared in pieces at once, most of which are equal.
         pieces = -(-rows // quiet)
         scan = SpanScan(mapping=self.mapping, span_rows=rows, is_busy=pieces > 1, piece_rows=-(-rows // max(pieces, 2)))
         finding = scan(ends, Span(lower=chunks[0].range.lower, upper=chunks[-1].range.upper))
@@ -82,6 +84,8 @@ class Beside:
             self._note(ends.home, chunks, finding)
 
     def _note(self, session: Session, chunks: Sequence[Chunk], finding: Finding) -> None:
+        # Once more, under the lease: the collection may have become void, or have been begun anew, while rows were
+        # read.
         found = since.load(session, self.workflow)
         is_known = found is not None and not found.is_void and found.first_round == self.collection
         # Left to the end, and noted all the same, so that no task looks at it again.

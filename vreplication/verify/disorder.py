@@ -84,6 +84,7 @@ def scan(mapping: TableMapping, run_all: RunAll, on_rows: Callable[[int], None])
     chosen, left = choose(differing(one, other), MAX_LISTED)
     if not chosen:
         return Finding(span=EVERYTHING, rows=rows)
+    # Read anew, the source first again: most of what was only written to between the two sums is equal by now.
     ours = _list(mapping, "source", count, chosen, run_all)
     keys = unequal_keys(ours, _list(mapping, "target", count, chosen, run_all))
     wide = left + len(keys) if left else 0
@@ -97,6 +98,7 @@ def _sum_up(
 
     def take(sums: Sums) -> list[Span]:
         for bucket, found in sums.buckets.items():
+            # Buckets go by the CRC of the key, so each span has rows of every bucket.
             total[bucket] = total.get(bucket, Checksum()) + found
         on_rows(sum(c.rows for c in sums.buckets.values()))
         return [sums.rest] if sums.rest else []

@@ -50,6 +50,7 @@ def _beside(locked: Session, other: Session, mapping: TableMapping, keys: Sequen
             try:
                 return read_keys(locked, source_side(mapping), asked), of_target.result()
             except BaseException:
+                # The pool waits at its end for that read, and with it the attempt, whose writers are waiting.
                 is_lost.set()
                 raise
 

@@ -71,6 +71,7 @@ def spans(
 
     done: ranges of chunks to be left out.
     """
+    # What was copied again lies within the others, or at an end that is open here.
     splits = [s for s in ledger.splits(session, workflow) if s.number < REPAIR_SPLIT]
     if not splits:
         return [EVERYTHING]
@@ -91,6 +92,7 @@ def _cuts(split: Split, chunks: Iterable[Chunk], wanted: int, done: Collection[K
     found: list[Bound] = []
     rows, last = 0, split.range.lower
     for chunk in chunks:
+        # It stands alone, so that a span has its very bounds, by which `spans` leaves it out.
         is_done = chunk.range in done
         if rows and (is_done or rows + chunk.rows_copied > wanted):
             found.append(last)

@@ -116,6 +116,8 @@ class Examiner:
             wrong, away, again = self._round(again) if again else ([], [], [])
             bad |= dict.fromkeys(wrong)
             gave_way |= dict.fromkeys(away)
+            # F24: rows that are written to in every round are compared under the cut-over's lock, where writers wait:
+            # so only a bounded number of them.
             if not again or (number >= VERIFY_ROUNDS and len(again) <= MAX_HOT_KEYS):
                 return Examined(bad=tuple(bad), hot=tuple(again), gave_way=tuple(gave_way))
             self._pause(number)
@@ -132,6 +134,7 @@ class Examiner:
     def _round(self, keys: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
         """(wrong, gave way, to be looked at again)."""
         table = names.suspect_table(self.table)
+        # A verification that was cut short has left its keys there.
         keytables.clear(self.ends.home, table)
         # Before the marker: from there on catch-up marks those that it writes, and it can mark only what is listed.
         keytables.put(self.ends.home, table, keys, "0")

@@ -59,6 +59,8 @@ class SpanScan:
     def __call__(self, ends: Ends, span: Span) -> Finding:
         source, target = source_side(self.mapping), target_side(self.mapping)
         rest = None
+        # Behind an open end any number of rows may have come; between two bounds there are about as many as were
+        # copied.
         if span.lower is None or span.upper is None:
             span, rest = cut_off(ends.source, source, span, self.span_rows)
         if not self.is_busy:
@@ -151,6 +153,7 @@ def choose(found: dict[int, int], limit: int) -> tuple[list[int], int]:
     chosen: list[int] = []
     rows = left = 0
     for bucket, size in sorted(found.items()):
+        # The first one in any case: callers take it that nothing differs where none is chosen.
         if chosen and rows + size > limit:
             left += size
         else:

@@ -133,6 +133,8 @@ class SinceRounds:
         if self.mapping.has_same_order:
             return list(SpanScan(mapping=self.mapping, span_rows=span_rows(self.mapping))(self.ends, span).keys)
         source = source_side(self.mapping)
+        # Where the sides sort the key otherwise, a range of one is none of the other: so by the keys, which find their
+        # rows on either side.
         first, _ = cut_off(self.ends.source, source, span, _SAMPLE_ROWS)
         return [row.key for row in checksum.row_hashes(self.ends.source, source, where(source, first))]
 

@@ -56,6 +56,8 @@ class Batch:
                     reach("verify.comparing")
                     found.append(Answer(span, self.work(ends, span), None))
         except VReplicationError as error:
+            # Those behind it in the batch were not read: they share its error, and are given out again with it where
+            # that may help.
             found += [Answer(span, None, error) for span in spans[len(found) :]]
         return found
 
@@ -138,6 +140,7 @@ class _Crew:
         try:
             self._submit_batches(seat)
         except Exception as error:
+            # Its batch stays counted as busy: without this `run` would wait for it for ever.
             self.answers.put(error)
 
     def _submit_batches(self, seat: int) -> None:

@@ -220,7 +220,9 @@ class _Verification:
             todo = [f.span for f in found if f.wide and not told & set(f.keys)]
             if not todo:
                 return list(bad), spoilt
+            # They are judged by now: equal, wrong, given way, or among the hot ones, which are looked at again.
             keys = []
+            # What made these spans differ, if it was only on its way, is applied before they are read again.
             self.examiner.pass_marker()
         raise Transient(
             f"In {len(todo)} ranges too many rows change too often to be compared.",
@@ -296,6 +298,7 @@ class _Verification:
 def _judged(finding: Finding, wrong: set[str], mapping: TableMapping) -> Finding | None:
     """The finding when its span is wrong as a whole, with the number of its wrong rows."""
     mine = [key for key in finding.keys if key in wrong]
+    # Too many differ to be listed: one of the sample that is wrong for certain stands for the whole span.
     if finding.wide:
         return finding if mine else None
     if len(mine) <= _MANY or not mapping.has_same_order:
