@@ -18,6 +18,7 @@ BASIS_SECONDS = 2.0
 """Counted time before a rate is given."""
 TREND_SECONDS = 30.0
 TREND_BASIS_SECONDS = 5.0
+# Percentages are shown with one decimal: this is the most that does not read as done.
 UNMATCHED_PERCENT = 99.9
 _ESTIMATE_SHARE = 0.1
 """The server's estimate of a table's rows counts as much as so great a share of the table that has been walked."""
@@ -111,6 +112,7 @@ class CopyEstimate:
             return 100.0
         if total is None:
             return None
+        # In an empty table there is nothing to copy, and yet it is not done before it is matched.
         share = 100.0 * rows / total if total > 0 else UNMATCHED_PERCENT
         # The total grows where there are more rows than were estimated; what was said once is not taken back.
         self._percent = max(self._percent, min(share, UNMATCHED_PERCENT))

@@ -125,8 +125,11 @@ class Consumers:
     def behind(self, fed: Fed) -> int | None:
         """Messages of this feed that are not applied yet."""
         generation, ends = fed.at(self.topic)
+        # A feed tells the ends of its own generation, and a group may still be reading the partitions of an earlier
+        # one.
         if self.generation != generation or len(ends) < self.partitions:
             return None
+        # The feed tells its ends once a second, so a group may be past those that were told last.
         return sum(max(0, ends[each.number] - each.n) for each in self.state.offsets)
 
     @property
@@ -194,6 +197,7 @@ def consumers(session: Session) -> list[Consumers]:
 def _consumers(key: feed_offsets.Key, state: State, now: int, members: Members | None) -> Consumers:
     group = state.group
     least = min(each.resolved for each in state.offsets) if group.generation else 0
+    # `resolved` is a time of the source, and the target's clock may be behind the source's.
     lag = max(0.0, (now - least) / 1e6) if least and least <= now + AHEAD_MICROS else None
     return Consumers(
         group=key.consumer_group,

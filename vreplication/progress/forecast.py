@@ -117,6 +117,7 @@ class Forecast:
 
     def _learn(self, seen: Snapshot, seconds: float) -> None:
         """How many rows there are, and how much is written."""
+        # The total is an estimate, and more rows than that may have been copied.
         self._rows = max(float(seen.rows_total or self.table.rows), float(seen.rows_copied))
         if seen.applied_per_second is None:
             return
@@ -131,6 +132,7 @@ class Forecast:
         if part is None:
             self._end(now)
             return
+        # A pause belongs to no part, and a part with one in it is no measure for later workflows.
         if seen.is_paused:
             self._since += seconds
             self._is_spoilt = True
@@ -141,6 +143,7 @@ class Forecast:
             part = Part.COPYING if self._walks[Part.COPYING].has_begun else part
         elif part is Part.VERIFYING:
             self._walk(part, now, seen.verify_rows or 0, 0.0)
+            # Both parts are one phase. Rows that are deleted meanwhile are never compared, so not all have to be.
             is_all = (seen.verify_rows or 0) >= _ALL_COMPARED * self._rows
             part = Part.EXAMINING if is_all and self._walks[part].has_begun else part
         self._begin(part, now)
@@ -197,6 +200,7 @@ class Forecast:
         self._held_since = now if self._held_since is None else self._held_since
         if now - self._held_since < _HELD_SECONDS:
             return None
+        # How long somebody's lock was waited for says nothing about another run.
         self._is_spoilt = True
         return f"waiting: {seen.waiting_for}"[:255]
 
@@ -225,6 +229,8 @@ class Forecast:
             behind = self._behind(seen) if self._stood(seen, now) > SHORT_STALL_SECONDS else 0.0
             return Span(eta=left.eta + behind, low=left.low + behind / 2, high=left.high + 2 * behind)
         found, spent = self._guess(part), now - self._since
+        # A part that is overdue is said to last a fifth of its time so far, at most what was expected of it: not 0,
+        # look by look.
         eta = max(found.seconds - spent, 0.2 * min(spent, 5 * found.seconds))
         if part is Part.CATCHING_UP:
             eta = max(eta, self._behind(seen))
@@ -232,8 +238,11 @@ class Forecast:
 
     def _left_of_walk(self, part: Part, now: float) -> Span:
         walk, guess = self._walks[part], self._row_guess(part)
+        # The total may have been too low; as long as the part is not over something is left of it.
         rows = max(self._rows - walk.done, 0.005 * self._rows)
         cost = walk.cost(guess, self._half_life(part), guess.seconds * self._rows)
+        # Rows come in lumps, a chunk at a time: what has passed since the last one is work on the next, up to a usual
+        # lump's time.
         waited, lump = walk.waited(now), walk.lump()
         begun = max(rows * cost - min(waited, rows * cost if lump is None else lump), 0.1 * rows * cost)
         eta = max(begun, 0.2 * waited) if lump is None else begun
@@ -277,6 +286,7 @@ class Forecast:
 
     def _pressure(self) -> float:
         """More than 1 where the server is slower today than it was."""
+        # No endless recursion: the copy is in _BEFORE_COPIED, so its guess does not ask for the pressure.
         then = self._row_guess(Part.COPYING)
         now = self._walks[Part.COPYING].cost(then, self._half_life(Part.COPYING), then.seconds * self._rows)
         return float(min(max(now / then.seconds, 1 / _MOST_PRESSURE), _MOST_PRESSURE) ** _FELT)

@@ -116,6 +116,7 @@ def _family(name: str, samples: Sequence[Sample]) -> Metric:
     of_kind = CounterMetricFamily if kind == "counter" else GaugeMetricFamily
     family: Metric = of_kind(_PREFIX + name, words)
     for sample in samples:
+        # By the full name: the library takes `_total` off a counter's family, and its samples have to bear it.
         family.add_sample(_PREFIX + name, dict(sample.labels), sample.value)
     return family
 
@@ -171,6 +172,7 @@ def _of_workflow(labels: dict[str, str], seen: Snapshot) -> Iterator[Sample]:
         yield Sample(name="throttled", value=1, labels=labels | {"by": by})
         yield from _figures(labels, seen)
     if seen.phase in _AT_GATE:
+        # Each once: several sessions may block under one code, and a series may have one sample only.
         for code in dict.fromkeys(str(each["code"]) for each in seen.gate_reasons or ()):
             yield Sample(name="waiting", value=1, labels=labels | {"for": code})
 

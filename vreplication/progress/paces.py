@@ -41,6 +41,7 @@ _BYTES_A_ROW = 200.0
 _SAME_TABLE, _OLDER = 4.0, 0.8
 _LEAST_SPREAD, _LEAST_SECONDS = 0.2, 0.05
 _LEAST_A_UNIT = 1e-12
+# The second is the greater one, so that what was measured under quite other writes still counts for more than a guess.
 _GUESS_WEIGHT, _LEAST_ALIKE = 0.02, 0.03
 _LONG_GATE_SECONDS = 5.0
 
@@ -126,6 +127,7 @@ def _seconds(pace: Pace, part: Part, case: Case) -> float:
 
 
 def _alike_writes(one: float | None, other: float | None) -> float:
+    # With 30 a second on either side: none and a few writes are alike, however large their ratio is.
     return 1.0 if one is None or other is None else _alike(one + 30.0, other + 30.0, 1 / 3)
 
 

@@ -125,6 +125,8 @@ class Snapshot:
 
     def _reasons(self, words: str | None, noted: tuple[held.Values, ...]) -> list[held.Values] | None:
         if words is not None:
+            # The values are in a table of their own, which a writer of an earlier release does not know: then there are
+            # words alone.
             return list(noted) or [_other(words)]
         return None if self.updated_seconds_ago is None or self.is_silent else []
 
@@ -154,6 +156,7 @@ class Snapshot:
 
     def as_json(self) -> dict[str, Any]:
         """The progress line of `--json`."""
+        # docs/cli.md lists these names, and programs go by them.
         return {
             "event": "progress",
             "workflow": self.workflow,
@@ -293,6 +296,7 @@ def _is_fresh(age: float | None, phase: Phase) -> bool:
 
 
 def _of_copy(row: Mapping[str, Any], phase: Phase, is_fresh: bool) -> dict[str, Any]:
+    # Until the driver has told of the copy, what was counted or estimated when it was prepared.
     total = row["rows_total"] if row["rows_total"] is not None else row["planned_rows"]
     # The driver writes on in later phases, and what it last wrote of the copy stays in the row.
     is_now = is_fresh and phase is Phase.COPYING

@@ -66,6 +66,7 @@ class Walk:
     def skip(self, seconds: float) -> None:
         """Time in which nobody was to work."""
         self._last = (self._last[0] + seconds, self._last[1])
+        # Moved, not dropped: the windows reach back over the pause to the work before it.
         self._points = deque((at + seconds, done) for at, done in self._points)
 
     def _gain(self, now: float, done: float, half_life: float) -> None:
@@ -100,5 +101,6 @@ class Walk:
         return [
             (now - p[0]) / (self.done - p[1])
             for p, size in zip(found, WINDOWS_SECONDS, strict=True)
+            # A window that is longer than what was seen so far would repeat what a shorter one says.
             if p is not None and self.done > p[1] and now - p[0] > size - 2 * _POINT_SECONDS
         ]
