@@ -31,6 +31,7 @@ LEAST_CHUNK_MILLIS = 20
 _RISE, _STEEPEST = 0.05, 0.5
 _WELL_BELOW = 0.75
 """Of the share that was too much last time: up to there it rises by the room that is left."""
+# The second: a minute of four probes a second.
 _WINDOW_SECONDS, _BASE_SAMPLES = 3.0, 240
 _QUICKEST = 0.1
 _REBASE_SECONDS = 15.0
@@ -91,6 +92,7 @@ class Pacer:
         if self.latency is not None:
             self._steer(now, self.latency)
         longest = min(chunk_millis, BUSY_CHUNK_MILLIS)
+        # Down to half of the full pace there are fewer tasks and longer rests; below it chunks become shorter, too.
         millis = max(min(longest, LEAST_CHUNK_MILLIS), round(longest * min(1.0, 2 * self.share)))
         effort = max(LEAST_EFFORT, self.share) * tasks
         return Pace(effort=effort, tasks=self._seats(effort, tasks), chunk_millis=millis)
@@ -106,6 +108,8 @@ class Pacer:
             self._rise(load)
             return
         if not self._is_falling:
+            # Of a fall in several steps the share at which it began: a server answers late, so the lower ones may have
+            # been borne.
             self._too_much, self._is_falling = self.share, True
         self.share = max(LEAST_EFFORT, self.share * max(_STEEPEST, load**-0.5))
         # What was seen under the pace before says nothing of this one.

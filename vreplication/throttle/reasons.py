@@ -51,6 +51,7 @@ def strictest(reasons: Iterable[Reason]) -> Reason | None:
 
 def ordered(reasons: Iterable[Reason]) -> tuple[Reason, ...]:
     """The one that is furthest beyond its limit first."""
+    # What has no figure, such as a look that failed, is without a bound and comes first.
     return tuple(sorted(reasons, key=lambda each: -each.excess))
 
 
@@ -97,6 +98,7 @@ def parse_load(text: str) -> dict[str, float]:
         name, _, limit = (part.strip() for part in each.partition("="))
         if not (name.replace("_", "").isalnum() and name.isascii()) or not _is_limit(limit):
             raise ValueError(f"{each.strip()!r} is no limit: write it as Threads_running=25")
+        # Servers find a status variable by its name in any case, so both would be one limit.
         if name.lower() in {known.lower() for known in found}:
             raise ValueError(f"{name} is limited twice")
         found[name] = float(limit)
@@ -105,6 +107,7 @@ def parse_load(text: str) -> dict[str, float]:
 
 def _is_limit(text: str) -> bool:
     try:
+        # nan is none either: every comparison with it is false.
         return 0 <= float(text) < inf
     except ValueError:
         return False
@@ -126,6 +129,7 @@ def parse_places(text: str) -> list[tuple[str, int]]:
 
 
 def _place(text: str) -> tuple[str, int]:
+    # An address in brackets that ends the text has colons of its own, and no port.
     host, colon, port = text.rpartition(":") if not text.endswith("]") else (text, "", "")
     host, port = (host, port) if colon else (text, "3306")
     host = host.removeprefix("[").removesuffix("]")
