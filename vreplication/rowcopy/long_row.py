@@ -46,6 +46,8 @@ class LongRow:
             yield self._values()
         finally:
             for name in self.variables:
+                # A variable lives as long as its session, which goes on copying: up to a packet of memory for each. One
+                # that is lost has let go of it.
                 with contextlib.suppress(VReplicationError):
                     self.ends.target.execute_raw(f"SET {name} = NULL")
 
@@ -57,6 +59,7 @@ class LongRow:
             lengths = self._read([self._length_sql(pair) for pair in pairs])
             if lengths is None:
                 return ""
+            # So all values that go as literals, at two hexadecimal digits a byte, take about half of a packet at most.
             longest = min(_LONG_BYTES, self.packet_bytes // (4 * len(pairs)))
             sizes = [self._size(pair, length) for pair, length in zip(pairs, lengths, strict=True)]
             short = self._read(

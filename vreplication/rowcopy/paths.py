@@ -148,6 +148,7 @@ class ZonePath:
 
     def write(self, bounds: KeyRange) -> Copied:
         target = qualified(self.mapping.target.schema, self.mapping.target.name)
+        # One statement: columns are spared on a way back alone, where nothing is copied.
         (sql,) = stage.moves(self.session, "INSERT IGNORE", target, self.mapping, self.workflow)
         with stage.computing(self.session, self.mapping):
             copied, outcome = run_copying(

@@ -88,6 +88,8 @@ class _Task:
         began = time.monotonic()
         for number in numbers:
             results.append(self._copy(number, seat))
+            # Not done: it has failed, which ends the copy, or this seat is one too many, and the next split would be
+            # left as well.
             if not results[-1].is_done or time.monotonic() - began > JOB_SECONDS:
                 break
         return results
@@ -191,6 +193,8 @@ def _unwrapped(error: BaseException) -> BaseException:
     text = text_of(error)
     found = re.search(r"vreplication\.(?:errors|mysql\.session)\.(\w+): (.*)", text)
     if found:
+        # A lost connection stays one, for which the driver waits until the server is back. What ends a split for good
+        # comes in its result, so whatever was raised of ours may be done again.
         kind = ConnectionLost if found[1] == ConnectionLost.__name__ else Transient
         return kind(f"The copy failed {MAX_FAILURES} times: {found[2].strip()}")
     return Terminal(f"Spark could not run the copy: {first_line(error)}")

@@ -51,6 +51,7 @@ class Turn:
 
 
 def turn_for(session: Session, mapping: TableMapping, *, is_wanted: bool) -> Turn:
+    # By a digest: MySQL takes 64 characters for a lock's name, and schema and table may have as many each.
     table = f"{mapping.target.schema}.{mapping.target.name}"
     name = f"vreplication-{hashlib.sha256(table.encode()).hexdigest()[:32]}"
     return Turn(session=session, name=name if is_wanted else None)
