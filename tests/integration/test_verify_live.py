@@ -15,7 +15,7 @@ from vreplication.mysql.ends import Ends
 from vreplication.mysql.session import ConnectionLost, connect
 from vreplication.settings import SIDECAR, VERIFY_ROUNDS
 from vreplication.state import markers, progress, since, verdicts
-from vreplication.verify import ranges, rounds, scan
+from vreplication.verify import disorder, ranges, rounds, scan
 from vreplication.verify import verify as verification
 from vreplication.verify.hot import compare_hot
 from vreplication.verify.rounds import Examiner
@@ -140,6 +140,36 @@ def test_range_too_wide_to_list_is_repaired(case: VerifyCase, monkeypatch: pytes
     assert verdict.verdict == verdicts.CLEAN
     assert verdict.mismatches >= ROWS - 2
     case.copy.assert_same("id, n, w")
+
+
+@pytest.mark.parametrize("alter", ["ADD KEY (n)", "MODIFY id VARCHAR(9) COLLATE utf8mb4_general_ci NOT NULL"])
+def test_what_was_not_listed_is_not_called_equal(
+    database: Database, monkeypatch: pytest.MonkeyPatch, alter: str
+) -> None:
+    """More differs than is listed, and what is listed is equal by then: a batch of the application is over."""
+    create = CREATE.replace("id INT", "id VARCHAR(9) COLLATE utf8mb4_bin")
+    case, faults = ready(database, create, FILL.format(numbers=numbers(300)), alter=alter), range(40, 80, 10)
+    place: Any = scan if case.copy.mapping.has_same_order else disorder
+    choose, others = (
+        place.choose,
+        [f"_utf8mb4 X'{str(i).encode().hex()}'" for i in range(10, 3001, 10) if i not in faults],
+    )
+
+    def late(*of: Any) -> Any:
+        chosen = choose(*of)
+        with case._turn:
+            case.apply_pending(case.copy.session)
+        return chosen
+
+    def batch(kind: str) -> None:
+        case.at_marker = lambda kind: None
+        case.app("UPDATE t SET n=n+1 WHERE id NOT IN (40,50,60,70)", *others)
+
+    monkeypatch.setattr(place, "choose", late)
+    monkeypatch.setattr(place, "MAX_LISTED", 1)
+    case.break_shadow("UPDATE {u} SET w='wrong' WHERE id IN (40,50,60,70)")
+    case.at_marker = batch
+    assert case.verify().verdict == verdicts.BAD
 
 
 def test_fault_that_comes_back_is_bad(case: VerifyCase) -> None:

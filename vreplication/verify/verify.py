@@ -240,7 +240,7 @@ class _Verification:
             work = SpanScan(mapping=self.mapping, span_rows=rows, is_busy=is_busy)
             self._run_spans(work, todo, partial(self._take, found))
         self._tick()
-        return [finding for finding in found if finding.keys]
+        return [finding for finding in found if finding.keys or finding.wide]
 
     def _run_spans(self, work: Any, todo: Iterable[Span], on_result: Callable[[Any], list[Span]]) -> None:
         self.run_all(work, todo, on_result, check=self._tick)
