@@ -11,7 +11,7 @@ import pytest
 
 from sandbox.databases import Database
 from tests.support.flow import wait_until
-from vreplication.errors import LeaseHeld, Refused, Superseded, Terminal
+from vreplication.errors import LeaseHeld, Refused, Superseded, Terminal, Transient
 from vreplication.mysql.server import started_at
 from vreplication.mysql.session import ConnectionLost, Session, connect
 from vreplication.phases import Phase
@@ -320,6 +320,32 @@ def test_small_rows_round_trip(session: Session) -> None:
     assert (found["percent"], found["lag_seconds"], found["backlog"]) == (1.5, 0.5, None)
     journal.write(session, WORKFLOW, "released", "x", actor="ann")
     assert [e["event"] for e in journal.read(session, WORKFLOW)] == ["released"]
+
+
+def test_a_workflow_is_forgotten_whole_or_not_at_all(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut off in between, its id would be taken by a row that no command finds."""
+    remove = rows.remove
+
+    def cut_off(session: Session, table: Any, **where: Any) -> None:
+        if table is sidecar.workflow:
+            raise Transient("the process ends here")
+        remove(session, table, **where)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(rows, "remove", cut_off)
+        with pytest.raises(Transient):
+            workflows.forget(session, WORKFLOW)
+    assert workflows.find(session, WORKFLOW) is not None
+    workflows.forget(session, WORKFLOW)
+    assert session.value(f"SELECT COUNT(*) FROM {SIDECAR}.workflow") == 0
+
+
+def test_what_holds_a_workflow_may_be_said_in_many_words(session: Session) -> None:
+    """A server's own, and its cure behind them: refused as too long, they would end catch-up, or the forecast."""
+    progress.write_replicate(session, WORKFLOW, throttled="by --max-lag: " + "é" * 300)
+    assert len(progress.read(session, WORKFLOW)["throttled"]) == 255
+    forecasts.write(session, WORKFLOW, eta_of="complete", eta_reason="waits: " + "é" * 300)
+    assert forecasts.read(session, WORKFLOW)[WORKFLOW]["eta_reason"].startswith("waits: éé")
 
 
 def test_a_release_is_given_and_taken_back_in_the_name_of_who_was_first(session: Session) -> None:

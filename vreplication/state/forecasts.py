@@ -14,6 +14,7 @@ from vreplication.settings import SIDECAR
 from vreplication.state import rows, sidecar
 from vreplication.state.sidecar import now
 
+_MOST_LETTERS = 255
 KEPT = 400
 """Paces in all, newest first: some fifty workflows."""
 
@@ -29,8 +30,9 @@ class Pace:
     write_rate: float | None = None
 
 
-def write(session: Session, workflow: str, **columns: Any) -> None:
+def write(session: Session, workflow: str, *, eta_reason: str | None = None, **columns: Any) -> None:
     """Columns of the forecast row. That of a workflow that has been forgotten meanwhile does not come back."""
+    columns["eta_reason"] = eta_reason and eta_reason[:_MOST_LETTERS]
     with session.transaction():
         # Whoever forgets it waits for us here, and removes this row after the workflow's own.
         sql = f"SELECT 1 FROM {SIDECAR}.workflow WHERE id=%s LOCK IN SHARE MODE"

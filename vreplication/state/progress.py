@@ -20,6 +20,7 @@ from vreplication.state import journal, rows, sidecar
 from vreplication.state.sidecar import fetch, now
 
 _t = sidecar.progress
+_MOST_LETTERS = 255
 _AGES = ("driver_age", "replicate_age", "verified_age")
 
 
@@ -29,8 +30,12 @@ def write_driver(session: Session, workflow: str, **columns: Any) -> None:
 
 
 def write_replicate(session: Session, workflow: str, **columns: Any) -> None:
-    """Columns of the replicating process: lag, backlog, rates."""
-    _write(session, workflow, {**columns, "replicate_at": now()})
+    """Columns of the replicating process: lag, backlog, rates, and in words what holds the copy back."""
+    # A server's own words on why it cannot be asked may be longer: refused as too long, they would end catch-up.
+    # Masked before: half a secret is not known for one.
+    told = masked(columns)
+    fitting = {name: value[:_MOST_LETTERS] if isinstance(value, str) else value for name, value in told.items()}
+    _write(session, workflow, {**fitting, "replicate_at": now()})
 
 
 def _write(session: Session, workflow: str, columns: dict[str, Any]) -> None:

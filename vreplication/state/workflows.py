@@ -384,8 +384,10 @@ def forget(session: Session, workflow: str) -> None:
     """Remove a workflow of which nothing is left (its preparation was refused); its journal tells of it."""
     for table in (*sidecar.OF_A_WORKFLOW, *sidecar.REMEMBERED):
         rows.remove(session, table, workflow=workflow)
-    rows.remove(session, _tables, workflow=workflow)
-    rows.remove(session, _t, id=workflow)
+    # Both or none, as in `create`.
+    with session.transaction():
+        rows.remove(session, _tables, workflow=workflow)
+        rows.remove(session, _t, id=workflow)
     # What a beat has written meanwhile.
     for table in (sidecar.throttle, sidecar.forecast, sidecar.heartbeat):
         rows.remove(session, table, workflow=workflow)
