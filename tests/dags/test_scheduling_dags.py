@@ -92,6 +92,7 @@ from vreplication.airflow import scheduling
 
 scheduling.read_files = lambda folder: SimpleNamespace(sources=frozenset({"shop"}))
 scheduling.find_source = lambda conn_id: (conn_id, conn_id == "shop", "")
+scheduling.installation = lambda: "a"
 task, now = scheduling.ClaimDueOperator(task_id="t", folder="nowhere"), datetime.now(UTC)
 
 def told(due, problems, run_type, event, hours, since, known):

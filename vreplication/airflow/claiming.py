@@ -14,7 +14,7 @@ from typing import Any
 
 from vreplication.airflow import connections
 from vreplication.airflow.migration_files import Files, Wanted
-from vreplication.airflow.request import DEFAULT_CONNECTION
+from vreplication.airflow.request import CLAIMANT, DEFAULT_CONNECTION
 from vreplication.errors import Refused, VReplicationError
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
@@ -61,10 +61,11 @@ def _asked(entry: Entry) -> tuple[object, ...]:
     return entry.schema, entry.table, entry.spec, entry.not_before, entry.after, entry.priority
 
 
-def conf_of(entry: Entry, conn_id: str) -> dict[str, Any]:
+def conf_of(entry: Entry, conn_id: str, claimant: str = "") -> dict[str, Any]:
     """The run's conf. conn_id: of the server in whose queue the entry is."""
     asked = {name: value for name, value in entry.spec.items() if name != queue.KIND}
-    return {connection_param(KINDS[entry.kind].home): conn_id, **asked, "workflow": entry.workflow}
+    claim = {CLAIMANT: claimant} if claimant else {}
+    return {connection_param(KINDS[entry.kind].home): conn_id, **asked, "workflow": entry.workflow, **claim}
 
 
 def look_after(
@@ -73,12 +74,14 @@ def look_after(
     *,
     concurrency: int,
     by: str,
+    claimant: str = "",
     look_up: Callable[[Entry], str],
     conn_of_run: Callable[[Entry], str | None] = lambda _: None,
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """Claim what is due on every source: arguments of TriggerDagRunOperator, and what went wrong.
 
-    conn_of_run: for which connection the run of an entry's id was made; None: that is not known.
+    claimant: which Airflow this is, where several may look at one server. conn_of_run: for which connection the run of
+    an entry's id was made; None: that is not known.
     """
     runs: list[dict[str, Any]] = []
     problems = list(files.problems)
@@ -89,10 +92,16 @@ def look_after(
             continue
         try:
             asked = functools.partial(_look_up, conn_id, url, look_up, conn_of_run)
-            found, wrong = _look_after_one(conn_id, url, frozenset(named), files, concurrency, by, asked)
+            claim = functools.partial(
+                queueing.claim, concurrency=concurrency, by=f"{by} on {conn_id}", claimant=claimant, look_up=asked
+            )
+            found, wrong = _look_after_one(conn_id, url, frozenset(named), files, by, claim)
         except VReplicationError as error:
             found, wrong = [], [f"Connection {conn_id!r}: {error}"]
-        runs += [{"trigger_dag_id": e.kind, "trigger_run_id": e.workflow, "conf": conf_of(e, conn_id)} for e in found]
+        runs += [
+            {"trigger_dag_id": e.kind, "trigger_run_id": e.workflow, "conf": conf_of(e, conn_id, claimant)}
+            for e in found
+        ]
         problems += wrong
     return runs, problems
 
@@ -154,10 +163,10 @@ def _look_after_one(
     url: SourceUrl,
     named: frozenset[str],
     files: Files,
-    concurrency: int,
     by: str,
-    look_up: Callable[[Entry], str],
+    claim: Callable[..., list[Entry]],
 ) -> tuple[list[Entry], list[str]]:
+    """claim: in the name of this connection, for two may lead to one server: each is told of its own claims."""
     with connect(url, read_timeout=_READ_SECONDS) as session:
         mine = [w for w in files.wanted if w.conn_id == conn_id]
         problems = put_in(session, mine, url.database, by)
@@ -167,7 +176,4 @@ def _look_after_one(
             is_ours = entry.conn_id in (None, conn_id) or entry.conn_id not in named
             return is_ours and entry.workflow not in problems
 
-        # Two connections may lead to one server: each is told of its own claims.
-        claimed_by = f"{by} on {conn_id}"
-        found = queueing.claim(session, concurrency, claimed_by, look_up=look_up, may_start=may_start)
-        return found, list(problems.values())
+        return claim(session, may_start=may_start), list(problems.values())

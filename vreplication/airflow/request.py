@@ -28,6 +28,8 @@ log = logging.getLogger("vreplication.airflow")
 
 DEFAULT_CONNECTION = "vreplication_source"
 SINK_CONNECTION = "sink_conn_id"
+CLAIMANT = "claimant"
+"""In the conf of a run that was started from the queue: which Airflow has claimed the entry."""
 COMMANDS = "VREPLICATION_HOOK_COMMANDS"
 """Environment variable of the workers: 1 where a run may name a command to be run there."""
 _ASKED_OTHERWISE = ("workflow", "cutover", "cutover_window", "spark_master")
@@ -53,7 +55,7 @@ def default_connection(end: str) -> str:
 class Request:
     """conn_ids: by the servers' roles. cutover: auto, manual or window. window: as it was written.
 
-    password: the broker's. by: who triggered the run.
+    password: the broker's. by: who triggered the run. claimant: of the entry of the queue that it was started for.
     """
 
     kind: WorkflowKind
@@ -63,6 +65,7 @@ class Request:
     window: str | None
     password: str = field(default="", repr=False)
     by: str = ""
+    claimant: str = ""
 
     @property
     def conn_id(self) -> str:
@@ -73,7 +76,7 @@ class Request:
         ends = {end: source_url(conn_id) for end, conn_id in self.conn_ids.items()}
         more = (self.password,) if self.kind.has_sink else ()
         stage: BaseStage[Any] = self.kind.tasks.called(ends, self.spec, stop, log.info, *more)
-        return replace(stage, by=self.by)
+        return replace(stage, by=self.by, claimant=self.claimant)
 
 
 def read(context: Mapping[str, Any], kind: str = "online_ddl", own: Own | None = None) -> Request:
@@ -102,6 +105,7 @@ def read(context: Mapping[str, Any], kind: str = "online_ddl", own: Own | None =
         window=window,
         password=password,
         by=_triggered_by(context),
+        claimant=str(params.get(CLAIMANT) or ""),
     )
 
 

@@ -8,12 +8,13 @@ entry is rendered as a template.
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
-from airflow.sdk import BaseOperator, Param
+from airflow.sdk import BaseOperator, Param, Variable
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from vreplication.airflow.claiming import find_source, look_after, standing
@@ -41,6 +42,8 @@ _FILES_SECONDS = 120.0
 _AGAIN_SECONDS = 60.0
 """What is started but has not begun, or is due and may not start, is looked at again after this."""
 _PROBLEM_SECONDS = 600.0
+INSTALLATION = "vreplication_installation"
+"""Key of the variable that tells this Airflow apart from others; made by the first claim."""
 _BY_ITSELF = "scheduled"
 """Type of the runs that no person and no other DAG has triggered."""
 _LIVE_RUNS, _FAILED_RUNS = ["queued", "running"], ["failed"]
@@ -71,6 +74,15 @@ def conn_of_run(entry: Entry) -> str | None:
     except Exception as error:  # to look is no reason to start nothing
         log.info("the conf of run %s could not be read: %s", entry.workflow, type(error).__name__)
         return None
+
+
+def installation() -> str:
+    """Which Airflow this is: another one, that looks at the same queue, may have runs of the same ids."""
+    if not (found := Variable.get(INSTALLATION, default="")):
+        Variable.set(INSTALLATION, secrets.token_hex(8), description="Which Airflow claims entries of the queues.")
+        # What is there now, where two tasks have made one at the same time.
+        found = Variable.get(INSTALLATION)
+    return str(found)
 
 
 def source_params() -> dict[str, Param]:
@@ -144,6 +156,7 @@ class ClaimDueOperator(BaseOperator):
             files,
             concurrency=int(context["params"]["concurrency"]),
             by=f"airflow {context['run_id']}",
+            claimant=installation(),
             look_up=lambda entry: run_state(context["ti"], entry),
             conn_of_run=conn_of_run,
         )

@@ -210,11 +210,13 @@ def claim(
     concurrency: int,
     by: str,
     *,
+    claimant: str = "",
     look_up: Callable[[Entry], str] | None = None,
     may_start: Callable[[Entry], bool] = lambda _: True,
 ) -> list[Entry]:
     """What the caller must start now; nobody else will be told to. Called again by the same `by`, the same again.
 
+    claimant: whose runs they are, of several that look at one queue; each begins a workflow with `queue.check_claim`.
     `look_up`: what the runs' own records say of one: RUNNING, RUN_FAILED, ABSENT, ELSEWHERE or anything else.
     """
     if not queue.is_there(session):
@@ -226,12 +228,19 @@ def claim(
     with session.transaction():
         queue.lock(session)
         # Looked at anew: another may have started entries since.
-        scene = _settled(session, look(session, runs), by)
+        scene = _settled(session, _believed(look(session, runs), claimant), by)
         chosen = due.choose(scene, concurrency, may_start)
         for entry in chosen:
-            queue.start(session, entry.workflow, by)
+            queue.start(session, entry.workflow, by, claimant)
             journal.write(session, entry.workflow, "started from the queue", actor=by)
-    return [*_mine(scene, by), *chosen]
+    return [*_mine(scene, queue.claimed(by, claimant)), *chosen]
+
+
+def _believed(scene: Scene, claimant: str) -> Scene:
+    """Of what another one has started our own records tell nothing, but that we have no run of it."""
+    others = {e.workflow for e in scene.entries if e.state == queue.STARTED and queue.is_anothers(e, claimant)}
+    runs = {w: run for w, run in scene.runs.items() if w not in others or run == due.ABSENT}
+    return replace(scene, runs=runs)
 
 
 def _in_doubt(scene: Scene) -> list[Entry]:
@@ -263,9 +272,9 @@ def _why_failed(workflow: str, scene: Scene) -> str:
     return f"Its run {workflow} failed before the workflow began; the run's log says why."
 
 
-def _mine(scene: Scene, by: str) -> list[Entry]:
+def _mine(scene: Scene, claimed: str) -> list[Entry]:
     """Claimed by this caller before it was cut short."""
     return [
         e for e in sorted(scene.entries, key=due.order)
-        if e.state == queue.STARTED and e.started_by == by[:255] and e.workflow not in scene.known
+        if e.state == queue.STARTED and e.started_by == claimed and e.workflow not in scene.known
     ]  # fmt: skip

@@ -1,7 +1,8 @@
 """The queue's rows: migrations that wait, and what became of them.
 
 What must stay true: a row is never deleted, so an id is taken once for good; it leaves QUEUED only under `lock`, which
-one transaction at a time can have, so that two schedulers never start the same entry and never start one too many.
+one transaction at a time can have, so that two schedulers never start the same entry and never start one too many; a
+workflow that was started by one who has lost the entry to another one meanwhile is not begun (`check_claim`).
 Times are the server's, UTC. A sidecar that was made before there was a queue reads as an empty one.
 """
 
@@ -25,8 +26,12 @@ from vreplication.state.sidecar import fetch, now
 QUEUED, STARTED, FAILED, REMOVED = "queued", "started", "failed", "removed"
 KIND, ONLINE_DDL = "kind", "online_ddl"
 """Key of an entry's spec, and what it means where it is not there."""
+_CLAIMANT_ENDS = ": "
+"""Behind the claimant, in `started_by`."""
 _FEED = "changefeed"
 """The kind of workflow without an end."""
+_NOTHING_TO_DO = "Submit it again under another id where it is wanted."
+_IT_GOES_ON = "Its run is there; nothing is to be done here."
 _t = sidecar.queue
 
 
@@ -59,6 +64,12 @@ class Entry:
     def rank(self) -> int:
         """The greatest goes first; of equal ones that which was submitted first."""
         return self.priority if self.place is None else self.place
+
+    @property
+    def claimant(self) -> str:
+        """Which of several schedulers has started it; '' where it has not told."""
+        name, ends, _ = (self.started_by or "").partition(_CLAIMANT_ENDS)
+        return name if ends else ""
 
     @property
     def kind(self) -> str:
@@ -164,8 +175,33 @@ def _entry(found: dict[str, Any], places: dict[str, int]) -> Entry:
     )
 
 
-def start(session: Session, workflow: str, by: str) -> None:
-    _set(session, workflow, state=STARTED, started_by=by[:255], started_at=now())
+def claimed(by: str, claimant: str) -> str:
+    """As it is in `started_by`."""
+    return f"{claimant}{_CLAIMANT_ENDS}{by}"[:255] if claimant else by[:255]
+
+
+def start(session: Session, workflow: str, by: str, claimant: str = "") -> None:
+    _set(session, workflow, state=STARTED, started_by=claimed(by, claimant), started_at=now())
+
+
+def check_claim(session: Session, workflow: str, claimant: str) -> None:
+    """Raises Refused where the entry is not the claimant's any more; '' has no claim to lose.
+
+    To be called in the transaction that begins the workflow, which then holds the lock: a check alone may be late.
+    """
+    if not claimant:
+        return
+    # First of all: what was read before it could be of before another one's claim.
+    lock(session)
+    entry = find(session, workflow)
+    if entry and entry.state == REMOVED:
+        raise Refused(f"Workflow {workflow} was removed from the queue, and is not begun.", cure=_NOTHING_TO_DO)
+    if entry and entry.state == STARTED and is_anothers(entry, claimant):
+        raise Refused(f"Another Airflow has taken workflow {workflow} from the queue meanwhile.", cure=_IT_GOES_ON)
+
+
+def is_anothers(entry: Entry, claimant: str) -> bool:
+    return bool(claimant and entry.claimant and entry.claimant != claimant)
 
 
 def put_back(session: Session, workflow: str) -> None:

@@ -21,7 +21,7 @@ from vreplication.masking import mask
 from vreplication.mysql.session import Session
 from vreplication.phases import ENDED, OVER, Phase, check_move
 from vreplication.settings import SIDECAR
-from vreplication.state import layout, rows, sidecar
+from vreplication.state import layout, queue, rows, sidecar
 from vreplication.state.lease import Lease, fence
 from vreplication.state.sidecar import fetch, fetch_one, now
 
@@ -134,8 +134,11 @@ def _row(found: dict[str, Any]) -> WorkflowRow:
     )
 
 
-def create(session: Session, row: WorkflowRow) -> datetime:
-    """Insert a workflow; returns its `created_at`. Raises mysql.session.SqlError (1062) when the id is taken."""
+def create(session: Session, row: WorkflowRow, claimant: str = "") -> datetime:
+    """Insert a workflow; returns its `created_at`. Raises mysql.session.SqlError (1062) when the id is taken.
+
+    claimant: who had claimed it from the queue; raises Refused where another one has it by now.
+    """
     values: dict[str, Any] = {
         "id": row.id,
         "kind": row.kind,
@@ -160,6 +163,7 @@ def create(session: Session, row: WorkflowRow) -> datetime:
     }
     # Both or none: `find` joins the two, so a row without its table's would not be found, and yet hold its id.
     with session.transaction():
+        queue.check_claim(session, row.id, claimant)
         rows.add(session, _t, **values)
         rows.add(session, _tables, workflow=row.id, number=_FIRST, **of_table)
         created_at: datetime = session.value(f"SELECT created_at FROM {SIDECAR}.workflow WHERE id=%s", (row.id,))

@@ -25,7 +25,7 @@ from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import Phase
 from vreplication.spark.session import Spark
-from vreplication.state import gate, workflows
+from vreplication.state import gate, queue, workflows
 from vreplication.workflows import operate
 
 
@@ -64,7 +64,8 @@ class Ended(Exception):
 class BaseStage(Generic[R]):
     """What every stage is called with. `spec.workflow` is set. url: of the server where the state is.
 
-    by: who triggered it, for the journal; '' where that is not known.
+    by: who triggered it, for the journal; '' where that is not known. claimant: who has claimed it from the queue; ''
+    where it is not from there.
     """
 
     url: SourceUrl
@@ -72,6 +73,7 @@ class BaseStage(Generic[R]):
     stop: threading.Event
     notify: Callable[[str], None]
     by: str = ""
+    claimant: str = ""
 
     @property
     def workflow(self) -> str:
@@ -96,6 +98,13 @@ def wait_reopened(stage: BaseStage[Any]) -> None:
         while workflows.load(session, stage.workflow).phase is Phase.FAILED and SYSTEM.monotonic() < deadline:
             if stage.stop.wait(0.2):
                 return
+
+
+def check_claim(stage: BaseStage[Any], session: Session) -> None:
+    """Raises Refused where it was claimed from the queue by another one meanwhile."""
+    if stage.claimant and queue.is_there(session):
+        with session.transaction():
+            queue.check_claim(session, stage.workflow, stage.claimant)
 
 
 def check_end(stage: BaseStage[Any], is_cut: Callable[[Session], bool]) -> None:

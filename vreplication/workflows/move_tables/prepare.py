@@ -42,12 +42,12 @@ _COUNTED_ROWS = 200_000
 """Tables estimated smaller than this are counted, so that progress has an exact total."""
 
 
-def create(source: Session, home: Session, plan: MovePlan, workflow: str, by: str = "") -> MovePlan:
+def create(source: Session, home: Session, plan: MovePlan, workflow: str, by: str = "", claimant: str = "") -> MovePlan:
     """Install the sidecar and write the workflow's rows. Returns the plan with their time."""
     names.check_workflow(f"{stream_id(workflow, 98)}.{len(plan.tables)}")
     layout.install(home)
     first, *others = [_table_row(number, moved, workflow) for number, moved in enumerate(plan.tables)]
-    begun_at = workflows.create(home, _workflow_row(plan, workflow, first))
+    begun_at = workflows.create(home, _workflow_row(plan, workflow, first), claimant)
     for table in others:
         workflows.add_table(home, workflow, table)
     move = Move(

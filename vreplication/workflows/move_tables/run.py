@@ -87,8 +87,11 @@ def _is_to_be_copied(route: Route, workflow: str) -> bool:
     return row is None or row.phase in (Phase.PREPARING, Phase.COPYING)
 
 
-def plan_or_resume(spec: MoveSpec, route: Route, by: str = "") -> MovePlan | None:
-    """A plan that passed, its rows written; None when the workflow exists and goes on. Raises Refused."""
+def plan_or_resume(spec: MoveSpec, route: Route, by: str = "", claimant: str = "") -> MovePlan | None:
+    """A plan that passed, its rows written; None when the workflow exists and goes on. Raises Refused.
+
+    claimant: who has claimed it from the queue.
+    """
     workflow = spec.workflow or ""
     with route.open(read_timeout=TABLE_SECONDS) as ends:
         found = workflows.find(ends.home, workflow)
@@ -96,7 +99,7 @@ def plan_or_resume(spec: MoveSpec, route: Route, by: str = "") -> MovePlan | Non
             return None
         plan = checked_plan(ends, spec, route)
         reach("workflow.planned")
-        return prepare.create(ends.source, ends.home, plan, workflow, by)
+        return prepare.create(ends.source, ends.home, plan, workflow, by, claimant)
 
 
 def checked_plan(ends: Ends, spec: MoveSpec, route: Route) -> MovePlan:

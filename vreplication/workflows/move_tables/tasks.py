@@ -36,6 +36,7 @@ from vreplication.workflows.stages import (
     COPY_PATIENCE_SECONDS,
     BaseStage,
     Ended,
+    check_claim,
     check_end,
     drive,
     driven,
@@ -74,6 +75,7 @@ class MoveStage(BaseStage[MoveSpec]):
 def plan(stage: MoveStage) -> MovePlan | None:
     """Every check; touches nothing. None: the workflow exists and goes on. Raises Ended."""
     with told(stage, None), stage.route.open(read_timeout=TABLE_SECONDS) as ends:
+        check_claim(stage, ends.home)
         found = workflows.find(ends.home, stage.workflow)
         if found is None:
             return run.checked_plan(ends, stage.spec, stage.route)
@@ -85,16 +87,21 @@ def plan(stage: MoveStage) -> MovePlan | None:
 def prepare_tables(stage: MoveStage) -> None:
     """Tables on the target, sidecar rows, start position; of a workflow that exists nothing is done again."""
     with told(stage, None):
-        made = None if _is_prepared(stage) else run.plan_or_resume(stage.spec, stage.route, stage.by)
+        made = None if _is_prepared(stage) else _begun(stage)
     if made is not None:
         spark = SparkStart(stage.spec.spark_master, stage.spec.tasks, at_once=False)
         with driven(stage, _elsewhere(stage, None)) as driver:
             ACTS["prepare"](Work(driver=cast(MoveDriver, driver), spark=spark, spec=stage.spec, plan=made))
 
 
+def _begun(stage: MoveStage) -> MovePlan | None:
+    return run.plan_or_resume(stage.spec, stage.route, stage.by, stage.claimant)
+
+
 def _is_prepared(stage: MoveStage) -> bool:
     moving.check_begin(stage.spec, stage.route)
     with connect(stage.url) as session:
+        check_claim(stage, session)
         found = workflows.find(session, stage.workflow)
         return found is not None and prepare.is_done(workflows.tables(session, stage.workflow))
 

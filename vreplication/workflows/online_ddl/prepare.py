@@ -56,7 +56,9 @@ _COUNTED_ROWS = 200_000
 """Tables estimated smaller than this are counted, so that progress has an exact total."""
 
 
-def create(session: Session, plan: Plan, workflow: str, asked: OperatorRequests, by: str = "") -> Plan:
+def create(
+    session: Session, plan: Plan, workflow: str, asked: OperatorRequests, by: str = "", claimant: str = ""
+) -> Plan:
     """Install the sidecar and write the workflow's row, with what was asked of it under this id before.
 
     Returns the plan with that row's time.
@@ -85,7 +87,7 @@ def create(session: Session, plan: Plan, workflow: str, asked: OperatorRequests,
         is_cut=False,
         rows_total=None,
     )
-    begun_at = workflows.create(session, row)
+    begun_at = workflows.create(session, row, claimant)
     operator_requests.write(session, workflow, asked)
     if by:
         journal.write(session, workflow, "triggered", actor=by)

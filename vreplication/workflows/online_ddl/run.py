@@ -151,11 +151,12 @@ def plan_or_resume(
     is_together: bool = False,
     is_member: bool = False,
     by: str = "",
+    claimant: str = "",
 ) -> Plan | None:
     """A plan that passed, its workflow row written; None when the workflow exists and goes on.
 
     asked_before: what was asked of a workflow that does not exist yet. is_together: those that are switched in one with
-    it go on as well. is_member: of a group, whose run calls this.
+    it go on as well. is_member: of a group, whose run calls this. claimant: who has claimed it from the queue.
 
     Raises Refused, or Interrupted: then nothing was made. One that begins again keeps what was asked of it: it is
     written first, and `prepare` heeds the interrupt.
@@ -175,7 +176,7 @@ def plan_or_resume(
             raise Refused(" ".join(f"{r.sentence} {r.cure}".strip() for r in plan.refusals))
         reach("workflow.planned")
         _heed(stop, is_new)
-        plan = prepare.create(session, plan, spec.workflow or "", asked, by)
+        plan = prepare.create(session, plan, spec.workflow or "", asked, by, claimant)
         # What was asked of several while this one was planned: nobody found a row to write it to.
         operator_requests.write(session, spec.workflow or "", asked_before())
         return plan

@@ -31,6 +31,7 @@ from vreplication.workflows.stages import (
     COPY_PATIENCE_SECONDS,
     BaseStage,
     Ended,
+    check_claim,
     check_end,
     drive,
     driven,
@@ -62,6 +63,7 @@ class Stage(BaseStage[Spec]):
 def plan(stage: Stage) -> Plan | None:
     """Every check; touches nothing. None: the workflow exists and goes on. Raises Ended."""
     with told(stage, None), connect(stage.url, read_timeout=TABLE_SECONDS) as session:
+        check_claim(stage, session)
         found = workflows.find(session, stage.workflow)
         if found is not None:
             resume.check_same(session, found, stage.spec)
@@ -75,15 +77,20 @@ def plan(stage: Stage) -> Plan | None:
 def prepare_tables(stage: Stage) -> None:
     """Shadow table, sidecar rows, start position; of a workflow that exists nothing is done again."""
     with told(stage, None):
-        made = None if _is_prepared(stage) else run.plan_or_resume(stage.spec, stage.url, stage.stop, by=stage.by)
+        made = None if _is_prepared(stage) else _begun(stage)
     if made is not None:
         spark = SparkStart(stage.spec.spark_master, stage.spec.tasks, at_once=False)
         with driven(stage, Elsewhere(stage.url, stage.workflow, None)) as driver:
             ACTS["prepare"](Work(driver=driver, spark=spark, spec=stage.spec, plan=made, is_whole=False))
 
 
+def _begun(stage: Stage) -> Plan | None:
+    return run.plan_or_resume(stage.spec, stage.url, stage.stop, by=stage.by, claimant=stage.claimant)
+
+
 def _is_prepared(stage: Stage) -> bool:
     with connect(stage.url) as session:
+        check_claim(stage, session)
         found = workflows.find(session, stage.workflow)
         if found is not None:
             resume.check_same(session, found, stage.spec)
