@@ -166,10 +166,11 @@ function later(millis) {
 }
 
 function take(status, html) {
-  if (status === 401 || status === 403)
-    return say("Your login has ended or was changed; log in to Airflow again and reload.");
   const fresh = new DOMParser().parseFromString(html, "text/html");
   const main = fresh.getElementById("page");
+  // A page of ours with 403 says itself which right is missing.
+  if (status === 401 || (status === 403 && !main))
+    return say("Your login has ended, or your rights were changed; log in to Airflow again and reload.");
   if (!main) return say(`Airflow answered with an error (${status}); what is shown is old.`);
   const problem = main.querySelector("[data-problem]");
   if (status === 503 && problem && by("past")) return say(`${problem.textContent} What is shown is old.`);
