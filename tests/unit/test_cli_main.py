@@ -76,6 +76,7 @@ def calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Calls]:
         monkeypatch.setattr(room, "watch", _Watcher)
     monkeypatch.setattr(lookup, "find", lambda servers, workflow: Found(home=servers.given[0]))
     monkeypatch.setattr(lookup, "leaving", lambda session: ())
+    monkeypatch.setattr("vreplication.state.layout.check_readable", lambda session: None)
     monkeypatch.setattr("vreplication.progress.moved.find", lambda session, workflow: None)
     monkeypatch.setattr("vreplication.state.feeds.find", lambda session, workflow: None)
     monkeypatch.setattr("vreplication.state.journal.read", lambda session, workflow: [])

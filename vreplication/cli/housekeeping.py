@@ -13,6 +13,7 @@ from vreplication.cli import options
 from vreplication.cli.operate import by
 from vreplication.cli.say import PROGRAM, json_line, say, warn
 from vreplication.mysql.session import connect
+from vreplication.state import layout
 
 if TYPE_CHECKING:
     from vreplication.scheduler.housekeeping import Item
@@ -42,6 +43,7 @@ def housekeeping(
     from vreplication.scheduler import housekeeping as house
 
     with connect(options.resolve(source, source_file)) as session:
+        layout.check_readable(session)
         items = house.find(session, retired_days=older_than)
         for item in items:
             _show(item, is_json)

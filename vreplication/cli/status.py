@@ -30,7 +30,7 @@ from vreplication.progress import fed, moved, numbers
 from vreplication.progress.fed import why_no_lag
 from vreplication.progress.moved import Moved, MovedTable
 from vreplication.progress.snapshot import Snapshot, find, read, read_all
-from vreplication.state import feeds, groups, journal
+from vreplication.state import feeds, groups, journal, layout
 from vreplication.state.moves import Side
 from vreplication.workflows import lookup
 from vreplication.workflows.lookup import Servers
@@ -151,6 +151,9 @@ def _all(servers: Servers) -> Look:
                     seen = Seen(snapshot=fed.as_snapshot(snapshot, one) if one else snapshot)
                     found.setdefault(snapshot.workflow, seen)
                 leaving += lookup.leaving(session)
+                if not found:
+                    # An empty list would say that there are none.
+                    layout.check_readable(session)
         return Overview(each=tuple(found.values()), leaving=tuple(id for id in leaving if id not in found))
 
     return look

@@ -23,6 +23,7 @@ from vreplication.masking import mask
 from vreplication.mysql.session import connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.planning.spec import Spec
+from vreplication.state import layout
 from vreplication.state.queue import KIND
 from vreplication.workflows.move_tables.spec import MoveSpec
 
@@ -187,6 +188,8 @@ def _list(url: SourceUrl, is_json: bool) -> None:
 
     with connect(url) as session:
         found = due.standings(queueing.look(session))
+        if not found:
+            layout.check_readable(session)
     if is_json:
         for standing in found:
             json_line(standing.as_json())

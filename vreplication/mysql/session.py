@@ -78,6 +78,8 @@ _RETRY = frozenset({1040, 1203, 1637, 3572})
 _AGAIN = frozenset({1205, 1213, 1020})
 _LOGIN = frozenset({1044, 1045, 1049, 1130, 1698, 1251, 2059})
 _LOGIN_SECONDS = 10.0
+_NOT_REACHED = frozenset({2002, 2003})
+_PLACE_CURE = "Check that it runs, and the URL's host and port."
 _URL_CURE = "Check its host, user and password: what is in them cannot be sent."
 _TLS_CURE = "Check ssl_ca, ssl_cert and ssl_key in the URL."
 _KEEPALIVE = (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4), ("TCP_USER_TIMEOUT", 30_000))
@@ -343,7 +345,7 @@ def connect(
     """
     patience = settings.ANSWER_SECONDS if read_timeout is None else read_timeout
     lock_wait = settings.LOCK_WAIT_SECONDS if lock_wait_seconds is None else lock_wait_seconds
-    with translated("connect"):
+    with translated("connect", where=url.unix_socket or f"{url.host}:{url.port}"):
         connection = connection_class(
             **url.connect_arguments(),
             database=url.database if use_database else None,
@@ -432,12 +434,12 @@ def _sql_mode() -> str:
 
 
 @contextlib.contextmanager
-def translated(sql: str, connection: Any = None) -> Iterator[None]:
-    """Turn PyMySQL's exceptions into ours. connection: PyMySQL's, once there is one."""
+def translated(sql: str, connection: Any = None, where: str = "") -> Iterator[None]:
+    """Turn PyMySQL's exceptions into ours. connection: PyMySQL's, once there is one; where: the server, until then."""
     try:
         yield
     except pymysql.err.Error as error:
-        raise _translate(error, sql) from None
+        raise _translate(error, sql, where) from None
     except OSError as error:
         if sql == "connect" and isinstance(error, (FileNotFoundError, PermissionError, ssl.SSLError)):
             # What is wrong with the socket PyMySQL tells in its own words; it has not come to that.
@@ -468,7 +470,7 @@ def _give_up(connection: Any, sql: str, error: Exception) -> None:
         raise Refused(f"The URL cannot be used ({type(error).__name__}).", cure=_URL_CURE) from None
 
 
-def _translate(error: pymysql.err.Error, sql: str) -> VReplicationError:
+def _translate(error: pymysql.err.Error, sql: str, where: str) -> VReplicationError:
     code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
     words = str(error.args[1]) if len(error.args) > 1 else str(error)
     if code in _LOGIN and sql == "connect":
@@ -479,6 +481,8 @@ def _translate(error: pymysql.err.Error, sql: str) -> VReplicationError:
         return Refused(f"The server's certificate was not accepted: {cause.verify_message}.", cure=_TLS_CURE)
     if code in _AGAIN:
         return LockWait(f"{words} ({code})")
+    if code in _NOT_REACHED and sql == "connect":
+        return ConnectionLost(f"The server at {where} cannot be reached: {words} ({code}).", cure=_PLACE_CURE)
     if isinstance(error, pymysql.err.InterfaceError) or code in _LOST or (code in _RETRY and sql == "connect"):
         return ConnectionLost(f"The connection to the server was lost: {words} ({code}).")
     if code in _RETRY:

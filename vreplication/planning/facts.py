@@ -59,7 +59,10 @@ def looked(name: str, check: Callable[[], Check]) -> Check:
     except (ConnectionLost, Ambiguous):
         raise
     except VReplicationError as error:
-        return refuse(name, f"It could not be read: {error}", "Fix this and plan again.")
+        # A refused command shows the sentence alone, without the name of its check.
+        return refuse(
+            name, f"What the check of {name} looks at could not be read: {error}.", "Fix this and plan again."
+        )
 
 
 class OfServer(Protocol):

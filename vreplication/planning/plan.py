@@ -72,7 +72,8 @@ def make_plan(session: Session, spec: Spec, *, is_dry: bool = False) -> Plan:
     facts, alter = _read_alter(session, spec, server, source)
     facts = replace(facts, copy_path=_choose_path(facts))
     # The empty copy is made in our own schema, and `plan` alone is not what brings that to a server.
-    choice = not_tried() if is_dry and spec.strategy != ONLINE and not layout.exists(session) else choose(facts)
+    is_seen_only = is_dry and spec.strategy != ONLINE and not layout.exists(session)
+    choice = not_tried() if is_seen_only or server_checks.is_unwritable(server) else choose(facts)
     if choice.is_in_place:
         return _plan_in_place(facts, choice)
     return _plan(facts, choice, (*run_checks(facts, alter), strategy.check(choice)))

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from vreplication.mysql.server import out_of_turn, prepared_branches
+from vreplication.mysql.server import Server, out_of_turn, prepared_branches
 from vreplication.mysql.session import SqlError
 from vreplication.planning.facts import Check, OfServer, looked, ok, refuse, warn
 from vreplication.planning.throttle_checks import free_disk, held_back, replica_lag
@@ -19,6 +19,7 @@ from vreplication.planning.throttle_checks import free_disk, held_back, replica_
 # MariaDB: so did the rights that sql/grants/ names (BINLOG MONITOR and the like).
 _OLDEST = {"mariadb": (10, 5, 0), "mysql": (8, 0, 22)}
 _DAY = 86_400.0
+SEE_PRIVILEGES = "The check of privileges says what to grant."
 
 
 def version(facts: OfServer) -> Check:
@@ -47,6 +48,13 @@ def log_format(facts: OfServer) -> Check:
             "log format", f"binlog_format is {found}.", "SET GLOBAL binlog_format=ROW and reconnect all clients."
         )
     return ok("log format", "Changes are logged as rows.")
+
+
+def is_unwritable(server: Server) -> bool:
+    """Not even our own schema can be written then, which is what proves an ALTER that the server does in place: both
+    servers refuse to log a statement of a READ COMMITTED session.
+    """
+    return server.is_on("log_bin") and (server.setting("binlog_format") or "").upper() == "STATEMENT"
 
 
 def row_image(facts: OfServer) -> Check:
@@ -97,7 +105,7 @@ def log_filters(facts: OfServer) -> Check:
     try:
         row = (facts.session.named_rows(statement) or [{}])[0]
     except SqlError as error:
-        return refuse("log filters", f"{statement} is refused: {error.message}", "See the check of privileges.")
+        return refuse("log filters", f"{statement} is refused: {error.message}.", SEE_PRIVILEGES)
     found = [f"{name}={row[name]}" for name in ("binlog_do_db", "binlog_ignore_db") if row.get(name)]
     if found:
         # A statement goes by the session's default schema, whatever schema it names: TRUNCATE, say.
@@ -114,7 +122,7 @@ def replica(facts: OfServer) -> Check:
     try:
         is_replica = bool(facts.session.rows(statement))
     except SqlError as error:
-        return refuse("replica", f"{statement} is refused: {error.message}", "See the check of privileges.")
+        return refuse("replica", f"{statement} is refused: {error.message}.", SEE_PRIVILEGES)
     # Without it what the replica applies is in no log of its own, and catch-up would not see it.
     logs_all = facts.server.is_on("log_slave_updates") or facts.server.is_on("log_replica_updates")
     if is_replica and not logs_all:
@@ -178,9 +186,7 @@ def prepared(facts: OfServer) -> Check:
     try:
         found = prepared_branches(facts.session, is_mariadb=facts.server.is_mariadb)
     except SqlError as error:
-        return refuse(
-            "prepared transactions", f"XA RECOVER is refused: {error.message}", "See the check of privileges."
-        )
+        return refuse("prepared transactions", f"XA RECOVER is refused: {error.message}.", SEE_PRIVILEGES)
     # No refusal: what was prepared before the start marker is in neither stream, so the preparation waits for each
     # branch to end (F10).
     if found:

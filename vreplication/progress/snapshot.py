@@ -11,12 +11,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from vreplication.errors import Refused
 from vreplication.mysql.session import Session
 from vreplication.phases import ENDED, Phase
 from vreplication.progress.estimate import UNMATCHED_PERCENT
 from vreplication.settings import GATE_BACKLOG_CHANGES, GATE_LAG_SECONDS, PAUSED, holds_verification
-from vreplication.state import forecasts, held, history, journal, layout, progress
+from vreplication.state import forecasts, held, history, journal, layout, progress, workflows
 from vreplication.state.workflows import strategy_of
 
 STALE_SECONDS = 5.0
@@ -223,9 +222,7 @@ def read(session: Session, workflow: str) -> Snapshot:
     """The workflow's snapshot. Raises Refused when there is none of that id."""
     found = find(session, workflow)
     if found is None:
-        raise Refused(
-            f"There is no workflow {workflow!r} on this server.", cure="`vreplication status` lists those there are."
-        )
+        raise workflows.unknown(session, workflow)
     return found
 
 

@@ -55,10 +55,23 @@ def look(session: Session, query: Callable[[], T]) -> T | None:
     except SqlError as error:
         if error.code not in _DENIED:
             raise
-        raise Refused(
-            f"The user may not read our own schema {SIDECAR}: {error.message}.",
-            cure=f"GRANT SELECT ON {ident(SIDECAR)}.* TO the user; (sql/grants/ has all that is needed)",
-        ) from None
+        raise _unreadable(error) from None
+
+
+def check_readable(session: Session) -> None:
+    """Raises Refused where the user may not see whether a sidecar was installed: to `look` there is none."""
+    try:
+        session.rows(f"SELECT id FROM {SIDECAR}.workflow LIMIT 0")
+    except SqlError as error:
+        if error.code in _DENIED:
+            raise _unreadable(error) from None
+
+
+def _unreadable(error: SqlError) -> Refused:
+    return Refused(
+        f"The user may not read our own schema {SIDECAR}: {error.message}.",
+        cure=f"GRANT SELECT ON {ident(SIDECAR)}.* TO the user; (sql/grants/ has all that is needed)",
+    )
 
 
 def complete(session: Session) -> None:
@@ -86,9 +99,18 @@ def unlike(session: Session) -> str:
 def install(session: Session) -> None:
     """Create what is missing and run the migrations that are missing.
 
-    Raises Terminal where the sidecar is of a newer release, and LeaseHeld while an earlier release is at work on it.
+    Raises Terminal where the sidecar is of a newer release, LeaseHeld while an earlier release is at work on it, and
+    Refused where the user may not make it.
     """
-    session.execute_raw(f"CREATE DATABASE IF NOT EXISTS {ident(SIDECAR)}")
+    try:
+        session.execute_raw(f"CREATE DATABASE IF NOT EXISTS {ident(SIDECAR)}")
+    except SqlError as error:
+        if error.code not in _DENIED:
+            raise
+        raise Refused(
+            f"The user may not make our own schema {SIDECAR}: {error.message}.",
+            cure=f"Grant what sql/grants/ has for {ident(SIDECAR)}.*.",
+        ) from None
     with _alone(session):
         session.execute_raw(_definition("schema_version"))
         found = _version(session)

@@ -228,11 +228,16 @@ def load(session: Session, workflow: str) -> WorkflowRow:
     """The workflow. Raises Refused when there is none of that id."""
     found = find(session, workflow)
     if found is None:
-        raise Refused(
-            f"There is no workflow {workflow!r} on this server.",
-            cure="`vreplication status` lists those there are.",
-        )
+        raise unknown(session, workflow)
     return found
+
+
+def unknown(session: Session, workflow: str) -> Refused:
+    """There is none of that id. Raises Refused where that cannot be seen."""
+    layout.check_readable(session)
+    return Refused(
+        f"There is no workflow {workflow!r} on this server.", cure="`vreplication status` lists those there are."
+    )
 
 
 def existing(session: Session, ids: Sequence[str]) -> list[str]:
