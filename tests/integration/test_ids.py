@@ -15,7 +15,7 @@ from vreplication.mysql.session import Session, connect
 from vreplication.phases import Phase
 from vreplication.planning.plan import make_plan
 from vreplication.planning.spec import make_spec
-from vreplication.scheduler import queueing
+from vreplication.scheduler import due, queueing
 from vreplication.settings import SIDECAR
 from vreplication.state import groups, layout, workflows
 from vreplication.state.groups import Group
@@ -89,3 +89,27 @@ def test_a_feed_and_what_is_queued(session: Session) -> None:
     with pytest.raises(Refused, match=r"a workflow orders\.s2\.1"):
         queueing.submit(session, queueing.make_entry(schema, given), "ann")
     assert session.value(f"SELECT COUNT(*) FROM {SIDECAR}.queue") == 0
+
+
+def test_what_the_queue_has_for_something_else_is_not_begun(database: Database, session: Session) -> None:
+    """The end of the one was taken for the other's: the queue called it done, and started its successors."""
+    session.execute_raw("CREATE TABLE u (id INT PRIMARY KEY) ENGINE=InnoDB")
+    # As somebody writes it whose server does not tell the case of letters apart.
+    given = {"table": "T", "alter": "ADD x INT", "workflow": "w1"}
+    queueing.submit(session, queueing.make_entry(session.url.database, given), "ann")
+
+    def begin(table: str, alter: str) -> tuple[int, str]:
+        words = ("--alter", alter, "--workflow", "w1", "--strategy", "instant", "--json")
+        ended = call(database, "online-ddl", "--table", table, *words)
+        return ended.code, ended.out
+
+    for table, alter in (("u", "ADD x INT"), ("t", "ADD y INT")):
+        code, told = begin(table, alter)
+        assert (code, "in the queue, for another table or ALTER" in told) == (2, True), told
+    spec = make_feed_spec(workflow="w1", sink="kafka://nowhere.example:9092/topic")
+    with pytest.raises(Refused, match="in the queue"):
+        feeding.create_or_resume(spec, [session.url], "")
+    assert due.standings(queueing.look(session))[0].state == due.DUE
+    code, told = begin("t", "ADD  x INT")
+    assert code == 0, told
+    assert due.standings(queueing.look(session))[0].state == due.DONE

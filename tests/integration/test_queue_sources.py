@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from sandbox.databases import Database
+from tests.support.rows import workflow_row
 from vreplication.airflow import claiming, connections, folder, migration_files
 from vreplication.errors import Refused
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.scheduler import due, queueing
-from vreplication.state import journal, queue
+from vreplication.state import journal, layout, queue, workflows
 
 
 class Minute:
@@ -115,6 +116,25 @@ def test_what_differs_from_its_file_is_not_started(minute: Minute) -> None:
     started, [problem] = minute.pass_by()
     assert started == {}
     assert problem.startswith("a.yaml: workflow w1 is in the queue with other values than the file has.")
+
+
+def test_an_id_that_was_used_for_something_else_is_said(minute: Minute, session: Session) -> None:
+    """It would never be started: by hand, in the queue, or by the same file before it was edited."""
+    layout.install(session)
+    workflows.create(session, workflow_row("w1", source_table="T_w1", spec={"alter": "ADD x  INT"}))
+    minute.file("a", migration("w1"))
+    minute.file("b", migration("w2", not_before="2999-01-01T00:00:00Z"))
+    assert minute.pass_by() == ({}, [])
+    queueing.remove(session, "w2", "ann")
+    minute.file("a", migration("w1", alter="DROP x"))
+    minute.file("b", migration("w2", alter="ADD y INT"))
+    minute.file("c", migration("w3"))
+    started, problems = minute.pass_by()
+    assert list(started) == ["w3"]
+    assert problems == [
+        f"{file}.yaml: workflow {name} was there before, for another table or ALTER. Give it a new id."
+        for file, name in (("a", "w1"), ("b", "w2"))
+    ]
 
 
 def test_what_fails_keeps_nobody_waiting(minute: Minute, database: Database) -> None:

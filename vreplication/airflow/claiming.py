@@ -19,7 +19,7 @@ from vreplication.errors import Refused, VReplicationError
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.scheduler import due, queueing
-from vreplication.state import queue
+from vreplication.state import queue, workflows
 from vreplication.state.queue import Entry
 from vreplication.workflows.registry import KINDS, connection_param
 
@@ -39,7 +39,24 @@ def put_in(session: Session, wanted: Iterable[Wanted], default_schema: str, by: 
             problems[entry.workflow] = _changed(entry, one.file)
         elif before is None and entry.workflow not in known:
             problems |= _submit(session, entry, one, by)
+        elif _is_about_another(session, before, entry):
+            problems[entry.workflow] = _taken(entry, one.file)
     return problems
+
+
+def _is_about_another(session: Session, before: Entry | None, entry: Entry) -> bool:
+    """The id was used for something else: in the queue, or by hand. The schema may be the connection's of now."""
+    kind, _, *asked = entry.asked
+    if before is not None:
+        return before.kind != kind or [*before.asked[2:]] != asked
+    row = workflows.load(session, entry.workflow)
+    _, _, *of_row = queue.about(row.kind, "", row.source_table, row.spec.get("alter"))
+    return row.kind != kind or (kind == queue.ONLINE_DDL and of_row != asked)
+
+
+def _taken(entry: Entry, file: str) -> str:
+    """It would never be started, and nothing would say so."""
+    return f"{file}: workflow {entry.workflow} was there before, for another table or ALTER. Give it a new id."
 
 
 def _submit(session: Session, entry: Entry, one: Wanted, by: str) -> dict[str, str]:

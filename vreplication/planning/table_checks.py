@@ -27,7 +27,7 @@ from vreplication.schema.keys import or_nullable, usable_keys
 from vreplication.schema.model import Column, Key, Table, TableMapping
 from vreplication.schema.shadow import checks_of, new_names
 from vreplication.settings import SIDECAR
-from vreplication.state import ids, workflows
+from vreplication.state import ids, queue, workflows
 
 SYSTEM_SCHEMAS = ("mysql", "sys", "information_schema", "performance_schema", SIDECAR)
 # A literal, the current time, or nothing: what is the same in every row.
@@ -291,7 +291,9 @@ def names_free(facts: Facts) -> Check:
 
 
 def workflow_id(facts: Facts) -> Check:
-    why = ids.moving(facts.session, facts.spec.workflow or "")
+    workflow, place = facts.spec.workflow or "", facts.spec.table_parts(facts.session.url.database)
+    why = ids.moving(facts.session, workflow)
+    why = why or ids.queued(facts.session, workflow, queue.about(queue.ONLINE_DDL, *place, facts.spec.alter))
     return refuse("workflow", why, ids.CURE) if why else ok("workflow", "No other workflow keeps state under its id.")
 
 

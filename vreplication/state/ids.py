@@ -2,7 +2,7 @@
 the workflows of a group's tables are called ID.1.
 
 What must stay true: no workflow begins under an id that is a part of another one's, or has parts that are there: the
-end of the one would take away what the other needs.
+end of the one would take away what the other needs; nor under one that the queue has for something else.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from vreplication import names
 from vreplication.errors import Refused
 from vreplication.mysql.session import Session
 from vreplication.settings import SIDECAR
-from vreplication.state import groups, layout, moves
+from vreplication.state import groups, layout, moves, queue, workflows
 
 CURE = "Choose another id."
 
@@ -20,6 +20,15 @@ def moving(session: Session, workflow: str) -> str:
     """Why it cannot be begun under this id: a move, which may have ended, has its state there; '' where it can."""
     found = next((whole for whole in names.wholes(workflow) if moves.find(session, whole)), None)
     return f"Workflow {found}, which moves tables, keeps state of its own as {workflow}." if found else ""
+
+
+def queued(session: Session, workflow: str, asked: tuple[object, ...]) -> str:
+    """Why it cannot be begun for this, as of `queue.about`: the queue has the id for something else, whose end it would
+    be taken for; '' where it can, or goes on."""
+    entry = queue.find(session, workflow)
+    if entry is None or entry.asked == asked or workflows.existing(session, [workflow]):
+        return ""
+    return f"{workflow} is the id of a workflow in the queue, for another table or ALTER: {entry.schema}.{entry.table}."
 
 
 def taken(session: Session, workflow: str, *, is_move: bool = False) -> str:

@@ -76,9 +76,24 @@ class Entry:
         return str(self.spec.get(KIND, ONLINE_DDL))
 
     @property
+    def asked(self) -> tuple[object, ...]:
+        """What it is about, to be told apart from something else under the same id."""
+        what = self.spec.get("alter") if self.kind == ONLINE_DDL else tuple(self.spec.get("tables") or ())
+        return about(self.kind, self.schema, self.table, what)
+
+    @property
     def tables(self) -> frozenset[tuple[str, str]]:
         """Schema and name of all that it has; `*` of one that asks for all tables of its source."""
         return frozenset((self.schema, str(name)) for name in (self.table, *(self.spec.get("tables") or ())))
+
+
+def about(kind: str, schema: str, table: str, what: object) -> tuple[object, ...]:
+    """What a workflow is about. what: its ALTER, whose lines and spaces are a file's or a shell's, or its tables.
+
+    Servers differ in whether case counts in a table's name, and tell it in their own.
+    """
+    names = tuple(map(str.casefold, what)) if isinstance(what, tuple) else " ".join(str(what or "").split())
+    return kind, schema.casefold(), table.casefold(), names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -155,6 +155,8 @@ def create_or_resume(spec: FeedSpec, sources: Sequence[SourceUrl], password: str
             _check_sources(row, [session, *others], password)
             return _with_changes(session, row, resumed(session, row), spec)
         ids.check_free(session, workflow)
+        if why := ids.queued(session, workflow, ("changefeed",)):
+            raise Refused(why, cure=ids.CURE)
         check(make_feed_plan([session, *others], spec, password))
         # On each source, though the state is on the first: its own heartbeat moves each log's time on while nobody
         # writes.

@@ -21,7 +21,7 @@ from vreplication.planning import privileges, server_checks, space, table_checks
 from vreplication.planning.facts import Check, OfServer, looked, ok, refuse, warn
 from vreplication.schema.literals import BINARIES, CHARACTERS
 from vreplication.settings import MIB
-from vreplication.state import ids, source_marks
+from vreplication.state import ids, queue, source_marks
 from vreplication.workflows.move_tables import checks_of_tables, replica_checks
 from vreplication.workflows.move_tables.facts import MoveFacts, OneServer, named
 
@@ -327,7 +327,9 @@ def _workflow(facts: MoveFacts) -> Check:
             f"The workflow's id is too long for {len(facts.tables)} tables.",
             f"Use at most {_LONGEST_ID - len(longest) + len(facts.spec.workflow or '')} characters.",
         )
-    if why := ids.taken(facts.target.session, facts.spec.workflow or "", is_move=True):
+    session, workflow = facts.target.session, facts.spec.workflow or ""
+    asked = queue.about("move_tables", *facts.spec.place(session.url.database), tuple(facts.spec.tables))
+    if why := ids.taken(session, workflow, is_move=True) or ids.queued(session, workflow, asked):
         return refuse("workflow", why, ids.CURE)
     return ok("workflow", "Its id has room for the tables.")
 
