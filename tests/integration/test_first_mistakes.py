@@ -17,6 +17,7 @@ from vreplication import masking
 from vreplication.cli import main, options
 from vreplication.mysql.session import connect
 from vreplication.mysql.url import SourceUrl
+from vreplication.scheduler import queueing
 from vreplication.settings import SIDECAR
 from vreplication.state import layout, workflows
 
@@ -73,6 +74,17 @@ def test_who_may_not_see_workflows_is_not_told_that_there_are_none(
     code, told = call(poor, *words)
     assert (code, f"The user may not read our own schema {SIDECAR}" in told) == (2, True), told
     assert f"GRANT SELECT ON `{SIDECAR}`.*" in told
+
+
+@pytest.mark.parametrize("words", [("status",), ("pause",), ("cancel", "--yes"), ("resume",), ("release",)])
+def test_what_waits_in_the_queue_has_not_begun(database: Database, call: Call, words: tuple[str, ...]) -> None:
+    """There is such a workflow, and each command would have said that there is none."""
+    with connect(database.url) as session:
+        given = {"table": "t", "alter": "ADD x INT", "workflow": "w1"}
+        queueing.submit(session, queueing.make_entry(database.name, given), "ann")
+    code, told = call(database.url, words[0], "w1", *words[1:])
+    assert (code, told.startswith("Workflow w1 is in the queue and has not begun.")) == (2, True), told
+    assert "`vreplication queue --remove w1`" in told
 
 
 def test_who_may_not_make_our_schema_is_told_what_to_grant(poor: SourceUrl, call: Call) -> None:

@@ -93,6 +93,7 @@ def test_eta_is_a_time_or_a_reason() -> None:
     assert figures.eta(snapshot(is_paused=True, foretold_seconds=9.0)) == "ETA when it is resumed"
     losing = "writes come faster than they are applied"
     assert figures.eta(snapshot(eta_reason=losing)) == f"ETA none: {losing}"
+    assert figures.eta(snapshot(eta_reason="waiting: a lock", waiting_for="a lock")) == "ETA none"
     assert figures.eta(snapshot(Phase.WAITING, eta_of=Phase.WAITING)) == ""
     far = snapshot(foretold_seconds=600.0, eta_low_seconds=540.0, eta_high_seconds=720.0, eta_of=Phase.WAITING)
     assert figures.eta(far, now=0).endswith("(in 9–12 min) to the gate")

@@ -66,6 +66,9 @@ def _eta(seconds: float, between: str, now: float | None) -> str:
 def _why_unknown(snapshot: Snapshot) -> str:
     if snapshot.is_paused:
         return "when it is resumed"
+    if snapshot.eta_reason and snapshot.waiting_for and snapshot.eta_reason.endswith(snapshot.waiting_for):
+        # `notes` says what for.
+        return "none"
     return f"none: {snapshot.eta_reason}" if snapshot.eta_reason else "not known yet"
 
 

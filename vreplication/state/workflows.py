@@ -235,6 +235,10 @@ def load(session: Session, workflow: str) -> WorkflowRow:
 def unknown(session: Session, workflow: str) -> Refused:
     """There is none of that id. Raises Refused where that cannot be seen."""
     layout.check_readable(session)
+    entry = queue.find(session, workflow)
+    if entry and entry.state in (queue.QUEUED, queue.STARTED):
+        cure = f"`vreplication queue` says what it waits for; `vreplication queue --remove {workflow}` takes it out."
+        return Refused(f"Workflow {workflow} is in the queue and has not begun.", cure=cure)
     return Refused(
         f"There is no workflow {workflow!r} on this server.", cure="`vreplication status` lists those there are."
     )
