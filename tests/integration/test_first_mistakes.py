@@ -15,11 +15,14 @@ from tests.support.oracle import settings
 from tests.support.rows import workflow_row
 from vreplication import masking
 from vreplication.cli import main, options
+from vreplication.feed import broker
 from vreplication.mysql.session import connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.scheduler import queueing
 from vreplication.settings import SIDECAR
 from vreplication.state import layout, workflows
+from vreplication.workflows.changefeed.plan import make_feed_plan
+from vreplication.workflows.changefeed.spec import make_feed_spec
 
 pytestmark = pytest.mark.either
 
@@ -53,14 +56,19 @@ def poor(database: Database) -> Iterator[SourceUrl]:
     database.admin.execute_raw(f"DROP USER {name}@'%'")
 
 
-def test_a_place_where_no_server_is(database: Database, call: Call) -> None:
-    """It was never there to be lost."""
+@pytest.fixture
+def free_port() -> Iterator[int]:
+    """Where nobody listens."""
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
-        port = int(held.getsockname()[1])
-        code, words = call(replace(database.url, host="127.0.0.1", port=port, unix_socket=None), "status")
+        yield int(held.getsockname()[1])
+
+
+def test_a_place_where_no_server_is(database: Database, call: Call, free_port: int) -> None:
+    """It was never there to be lost."""
+    code, words = call(replace(database.url, host="127.0.0.1", port=free_port, unix_socket=None), "status")
     assert (code, "was lost" in words) == (1, False)
-    assert words.startswith(f"The server at 127.0.0.1:{port} cannot be reached: ")
+    assert words.startswith(f"The server at 127.0.0.1:{free_port} cannot be reached: ")
     assert words.endswith(" Check that it runs, and the URL's host and port.")
 
 
@@ -91,6 +99,20 @@ def test_who_may_not_make_our_schema_is_told_what_to_grant(poor: SourceUrl, call
     code, told = call(poor, "submit", "--table", "t", "--alter", "ADD x INT")
     assert (code, f"The user may not make our own schema {SIDECAR}" in told) == (2, True), told
     assert "sql/grants/" in told
+
+
+def test_a_broker_that_is_away_is_said_once(
+    database: Database, monkeypatch: pytest.MonkeyPatch, free_port: int
+) -> None:
+    """Three checks waited for it, one behind the other, and two of them spoke of the topic."""
+    monkeypatch.setattr(broker, "_SECONDS", 1.0)
+    database.admin.execute_raw("CREATE TABLE t (id INT PRIMARY KEY)")
+    spec = make_feed_spec(sink=f"kafka://127.0.0.1:{free_port}/shop", tables=(f"{database.name}.t",))
+    with connect(database.url) as session:
+        refused = [each for each in make_feed_plan([session], spec).refusals if each.name != "row metadata"]
+    [one] = refused
+    assert one.sentence.startswith(f"No broker of 127.0.0.1:{free_port} answers: "), one
+    assert "Check that Kafka runs" in one.cure
 
 
 def test_a_server_that_logs_statements_is_refused_by_name(database: Database, call: Call) -> None:

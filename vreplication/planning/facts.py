@@ -60,9 +60,8 @@ def looked(name: str, check: Callable[[], Check]) -> Check:
         raise
     except VReplicationError as error:
         # A refused command shows the sentence alone, without the name of its check.
-        return refuse(
-            name, f"What the check of {name} looks at could not be read: {error}.", "Fix this and plan again."
-        )
+        why = str(error).rstrip(".")
+        return refuse(name, f"What the check of {name} looks at could not be read: {why}.", "Fix this and plan again.")
 
 
 class OfServer(Protocol):

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from vreplication.errors import VReplicationError
 from vreplication.feed import conflicts, dispatch
 from vreplication.feed.address import Address, parse
 from vreplication.feed.broker import Broker
@@ -139,8 +140,10 @@ def _checks(sources: Sequence[FeedFacts]) -> Iterator[Check]:
         ("dispatch", _dispatch),
         (unlogged.NAME, _generated),
         (cascades.NAME, cascades.check),
-        (policies.NAME, lambda facts: policies.check(facts, partial(_layout, facts))),
     )
+    if not (silent := _silence(sources[0])):
+        # Each of those that ask the broker would wait for it, and say in other words that it is away.
+        of_source += ((policies.NAME, lambda facts: policies.check(facts, partial(_layout, facts))),)
     is_filled = sources[0].spec.snapshot == "initial"
     if is_filled:
         of_source += (("snapshot", _snapshot),)
@@ -151,11 +154,24 @@ def _checks(sources: Sequence[FeedFacts]) -> Iterator[Check]:
         yield from (_of(facts, check) for check in found) if len(sources) > 1 else found
     if len(sources) > 1:
         yield from together(sources)
+    if silent:
+        yield silent
+        return
     of_broker: _Checks = (("topic", _topic), ("durability", _durability))
     for name, check in of_broker:
         yield looked(name, partial(check, sources[0]))
     if sources[0].spec.topic_per_table:
         yield looked("topics", partial(_topics, sources))
+
+
+def _silence(facts: FeedFacts) -> Check | None:
+    """None: a broker answers."""
+    try:
+        facts.broker.brokers()
+    except VReplicationError as error:
+        cure = error.cure or "Check that Kafka runs, and the address and the login that --sink gives."
+        return refuse("broker", error.message, cure)
+    return None
 
 
 def _of(facts: FeedFacts, check: Check) -> Check:
