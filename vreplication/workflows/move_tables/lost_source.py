@@ -7,6 +7,9 @@ side decides who serves.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 from vreplication.engine import spool
 from vreplication.engine.result import Result
 from vreplication.errors import LeaseHeld, Refused, VReplicationError
@@ -17,7 +20,6 @@ from vreplication.phases import OVER, Phase
 from vreplication.settings import BEAT_SECONDS
 from vreplication.state import journal, lease, moves, workflows
 from vreplication.state.moves import Decision, Move, Side
-from vreplication.state.workflows import WorkflowRow
 from vreplication.workflows.lookup import MOVE
 from vreplication.workflows.move_tables import ending, prepare, streams
 
@@ -26,16 +28,8 @@ _LEFT = "What the workflow made on the source (triggers vr_deny_…, rows of our
 
 def complete(home: SourceUrl, source: SourceUrl | None, workflow: str, by: str) -> Result:
     """Where the target serves. Raises Refused, LeaseHeld."""
-    with connect(home) as session:
-        move = _checked(session, source, workflow)
-        if move.serving is Side.SOURCE:
-            raise Refused(
-                f"The tables of workflow {workflow} are not switched: the source served them.",
-                cure=f"`vreplication cancel {workflow} --source-lost` removes what was made on the target.",
-            )
-        row = _taken(session, workflow, move, by)
-        ending.drop_key_tables(session, workflow, move.number)
-        _forget(session, row, move)
+    with _taken(home, source, workflow, by, serving=Side.TARGET) as session:
+        _forget(session, workflow)
         workflows.reopen(session, workflow, Phase.SWITCHED)
         workflows.move(session, workflow, Phase.COMPLETE)
         return Result(event="complete", workflow=workflow, reason=f"Completed without the source. {_LEFT}")
@@ -43,20 +37,35 @@ def complete(home: SourceUrl, source: SourceUrl | None, workflow: str, by: str) 
 
 def cancel(home: SourceUrl, source: SourceUrl | None, workflow: str, by: str) -> Result:
     """Where the source served: what was made on the target goes. Raises Refused, LeaseHeld."""
-    with connect(home) as session:
-        move = _checked(session, source, workflow)
-        if move.serving is Side.TARGET:
-            raise Refused(
-                f"The tables of workflow {workflow} have been switched: the target serves them.",
-                cure=f"`vreplication complete {workflow} --source-lost` ends it.",
-            )
-        row = _taken(session, workflow, move, by)
+    with _taken(home, source, workflow, by, serving=Side.SOURCE) as session:
         prepare.undo(session, workflow)
-        ending.drop_key_tables(session, workflow, move.number)
-        _forget(session, row, move)
+        _forget(session, workflow)
         workflows.move(session, workflow, Phase.CANCELLED, "cancelled without its source, which is lost")
         words = f"Cancelled without the source. {_LEFT}"
         return Result(event="cancelled", workflow=workflow, reason=words, exit_code=3)
+
+
+@contextlib.contextmanager
+def _taken(home: SourceUrl, source: SourceUrl | None, workflow: str, by: str, *, serving: Side) -> Iterator[Session]:
+    """A session at home, the workflow ours alone. serving: which side has to, for what is asked."""
+    with connect(home) as session:
+        move = _checked(session, source, workflow)
+        if move.serving is not serving:
+            raise _other_serves(move)
+        _take(session, workflow, move, by)
+        yield session
+
+
+def _other_serves(move: Move) -> Refused:
+    if move.serving is Side.SOURCE:
+        return Refused(
+            f"The tables of workflow {move.workflow} are not switched: the source served them.",
+            cure=f"`vreplication cancel {move.workflow} --source-lost` removes what was made on the target.",
+        )
+    return Refused(
+        f"The tables of workflow {move.workflow} have been switched: the target serves them.",
+        cure=f"`vreplication complete {move.workflow} --source-lost` ends it.",
+    )
 
 
 def _checked(session: Session, source: SourceUrl | None, workflow: str) -> Move:
@@ -83,18 +92,19 @@ def _answers(source: SourceUrl, move: Move) -> bool:
         return False
 
 
-def _taken(session: Session, workflow: str, move: Move, by: str) -> WorkflowRow:
-    """Ours alone. Raises LeaseHeld."""
+def _take(session: Session, workflow: str, move: Move, by: str) -> None:
+    """Raises LeaseHeld."""
     for number in range(1, move.number + 1):
         stream = streams.stream_id(workflow, number)
         if lease.is_alive(session, stream, lease.REPLICATE):
             raise LeaseHeld(f"Catch-up of workflow {workflow} is still running.", cure="Stop that process first.")
     lease.acquire(session, workflow, lease.DRIVER)
     journal.write(session, workflow, "source lost", "what is left there is not removed", actor=by)
-    return workflows.load(session, workflow)
 
 
-def _forget(session: Session, row: WorkflowRow, move: Move) -> None:
-    prepare.forget_run(session, row.id)
-    for number in range(1, move.number + 1):
-        spool.forget(row, streams.stream_id(row.id, number))
+def _forget(session: Session, workflow: str) -> None:
+    row, number = workflows.load(session, workflow), moves.load(session, workflow).number
+    ending.drop_key_tables(session, workflow, number)
+    prepare.forget_run(session, workflow)
+    for each in range(1, number + 1):
+        spool.forget(row, streams.stream_id(workflow, each))
