@@ -5,7 +5,8 @@ marker was written, a gate beat. Each is acted on at its place in the stream (do
 Where the state is not on the source, landings are not in its log: they are looked up in the ledger.
 
 What must stay true: everything before a "landed" or a marker is flushed before it is acted on; the checkpoint is saved
-in the transaction of the rows it describes or after all workers of the batch have committed, never earlier; nothing is
+in the transaction of the rows it describes or after all workers of the batch have committed, never earlier, and on
+another server only while their connection is there, for one that starts again may have lost them; nothing is
 matched, and no marker counts, before the same transaction has deleted the tombstoned keys again; a landing is looked up
 before the transaction that matches it, never in it.
 """
@@ -88,18 +89,20 @@ class Applier:
         self._done = 0
         self._saved_at = self._looked_at = self._matched_at = 0.0
         self._waiting_since: float | None = None
-        self._load()
+        self._load(across.written if across else None)
         self._tables = [TableWork(target, self._main, self._rows.sessions) for target in targets]
         self._by_number = {table.target.number: table for table in self._tables}
         self._by_id = {table.id: table for table in self._tables}
 
-    def _load(self) -> None:
+    def _load(self, written: Checkpoint | None) -> None:
         """Where the last holder of the lease stopped.
 
         The checkpoint first, then the ledger: a chunk that opens in between stands in the log behind the checkpoint.
         """
-        saved = checkpoint.load(self._main, self._workflow)
-        self._number = saved.batch if saved else 0
+        found = checkpoint.load(self._main, self._workflow)
+        saved = written if checkpoint.has_lost(found, written) else found
+        # Never a number twice, for by it the next one is told what is missing there.
+        self._number = max(each.batch if each else 0 for each in (found, written))
         self._events = saved.events_applied if saved else 0
         self._position: Position | None = Position.parse(saved.position) if saved else None
         self._saved_position = self._position
@@ -285,6 +288,7 @@ class Applier:
         if matching:
             reach("apply.before_match")
             self._matched_at = SYSTEM.monotonic()
+        self._rows.check_there()
         writer.in_transaction(self._main, self._lease, all_of_it)
         for table, places, _ in matching:
             table.matched(places, is_left=left[table.id])
@@ -308,6 +312,7 @@ class Applier:
                 rounds[table.id] = table.since.end_round(position)
             self._save_checkpoint()
 
+        self._rows.check_there()
         writer.in_transaction(self._main, self._lease, work)
         for table in ending:
             table.since.saved(rounds[table.id])
@@ -414,9 +419,9 @@ class Applier:
 
     @property
     def _place(self) -> str:
-        """In the log, to which what is written comes; '' where nothing has been taken yet."""
+        """The checkpoint that rows on another server come to; '' where nothing has been taken yet."""
         position = self._position or self._saved_position
-        return position.saved if position else ""
+        return self._checkpoint(position).text if position and self._rows.is_apart else ""
 
     def _fence(self) -> None:
         self._rows.fence(self._rows.sessions[0], self._place)
@@ -468,16 +473,18 @@ class Applier:
     def _save_checkpoint(self) -> None:
         if self._position is None:
             return
-        saved = Checkpoint(
-            position=self._position.saved,
+        checkpoint.save(self._main, self._workflow, self._checkpoint(self._position))
+        self._saved_position = self._position
+        self._saved_at = SYSTEM.monotonic()
+
+    def _checkpoint(self, position: Position) -> Checkpoint:
+        return Checkpoint(
+            position=position.saved,
             batch=self._number,
             events_applied=self._events,
             assigned_micros=self._watermark.assigned,
             held=tuple(branch.fields() for branch in self._held()),
         )
-        checkpoint.save(self._main, self._workflow, saved)
-        self._saved_position = self._position
-        self._saved_at = SYSTEM.monotonic()
 
     def close(self) -> None:
         """A transaction that is under way is rolled back with its session."""

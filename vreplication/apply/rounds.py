@@ -17,6 +17,7 @@ from vreplication.apply.table import TableWork
 from vreplication.apply.writer import Marks
 from vreplication.mysql.session import Session
 from vreplication.pausepoints import reach
+from vreplication.state.checkpoint import Checkpoint
 from vreplication.state.lease import Lease, fence
 
 _WORTH_SHARING = 400
@@ -33,11 +34,12 @@ class Across:
     """Of a stream whose state is not on its source.
 
     writers: sessions for rows where these are not written at home; then their transactions begin with `fence`, which is
-    told the place in the log that they come to.
+    told the checkpoint that they come to. written: the one that stands beside the rows; None: it tells nothing.
     """
 
     writers: tuple[Session, ...] = ()
     fence: Callable[[Session, str], None] | None = None
+    written: Checkpoint | None = None
 
 
 class RowWriters:
@@ -75,7 +77,7 @@ class RowWriters:
             table.write_steps(number, session, share, marks)
 
     def write_all(self, rounds: list[list[Written]], place: str) -> None:
-        """In transactions of their own. place: in the log, to which they come."""
+        """In transactions of their own. place: the checkpoint to which they come."""
         for number, shares in enumerate(rounds):
             if number:
                 reach("apply.between_rounds")
@@ -98,6 +100,11 @@ class RowWriters:
             self._fence(session, place)
         else:
             fence(session, self._lease)
+
+    def check_there(self) -> None:
+        """What was written on another server is there while its connections are. Raises ConnectionLost."""
+        for session in self.sessions if self.is_apart else ():
+            session.value("SELECT 1")
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)

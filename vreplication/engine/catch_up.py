@@ -28,7 +28,7 @@ from vreplication.changes import stream
 from vreplication.changes.beats import beat_micros
 from vreplication.changes.channel import Channel, Closed
 from vreplication.changes.lost_branches import LostBranches
-from vreplication.changes.matcher import Matcher
+from vreplication.changes.matcher import Held, Matcher
 from vreplication.changes.sorter import DiskSorter
 from vreplication.changes.watermark import Watermark
 from vreplication.cutover.deny import exempt
@@ -42,7 +42,8 @@ from vreplication.mysql.session import NO_SUCH_TABLE, Session, SqlError, connect
 from vreplication.pausepoints import reach
 from vreplication.schema.introspect import read_columns
 from vreplication.settings import LONG_IDLE_SECONDS, MEMORY_BYTES, SIDECAR, WORK_SECONDS
-from vreplication.state import lease, ledger, markers, source_marks
+from vreplication.state import checkpoint, journal, lease, ledger, markers, source_marks
+from vreplication.state.checkpoint import Checkpoint
 from vreplication.state.lease import Lease
 
 log = logging.getLogger(__name__)
@@ -227,12 +228,29 @@ def _across(of: Stream, our_lease: Lease, job: StreamJob, sessions: _Sessions) -
         return Across()
     (there,) = sessions.apart
     source_marks.claim(there, of.id, lease.REPLICATE, our_lease.token, (there.id,))
-    source_marks.take_fence(there, of.id, our_lease.token, job.start)
+    noted = source_marks.take_fence(there, of.id, our_lease.token)
 
-    def fence(session: Session, position: str) -> None:
-        source_marks.pass_fence(session, of.id, our_lease.token, position)
+    def fence(session: Session, place: str) -> None:
+        source_marks.pass_fence(session, of.id, our_lease.token, place)
 
-    return Across(writers=sessions.apart, fence=fence)
+    return Across(writers=sessions.apart, fence=fence, written=_written(of, sessions.ends, job, noted))
+
+
+def _written(of: Stream, ends: Ends, job: StreamJob, noted: str) -> Checkpoint | None:
+    """How far the rows are, as their server says, which may have lost its last commits in a crash; None: go by home.
+
+    Where the log from there on is gone, what was lost is not written again: the verification finds it.
+    """
+    written = Checkpoint.of_text(noted) if noted else Checkpoint(position=job.start, batch=0, events_applied=0)
+    if written is None or not checkpoint.has_lost(checkpoint.load(ends.home, of.id), written):
+        return written
+    starts = [branch.start for branch in map(Held.of, written.held) if branch.rows]
+    places = (Position.parse(written.position), *starts)
+    is_here = all(standing(ends.source, place) is Standing.HERE for place in places)
+    words = f"read again from {written.position} on" if is_here else f"the log from {written.position} on is gone"
+    log.warning("commits were lost where rows are written; %s", words)
+    journal.write(ends.home, of.workflow, "commits lost", f"where rows are written; {words}", actor=lease.me())
+    return written if is_here else None
 
 
 def _numbers(of: Stream, job: StreamJob, run: _Run) -> dict[int, int]:

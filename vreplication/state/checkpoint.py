@@ -8,7 +8,7 @@ Tombstones are durable and chunks are matched in the same transactions, so open 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from vreplication.mysql.session import Session
@@ -28,6 +28,23 @@ class Checkpoint:
     events_applied: int
     assigned_micros: int = 0
     held: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def text(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def of_text(cls, text: str) -> Checkpoint | None:
+        """None: an earlier version wrote the position alone."""
+        if not text.startswith("{"):
+            return None
+        fields = json.loads(text)
+        return cls(**fields | {"held": tuple(fields["held"])})
+
+
+def has_lost(home: Checkpoint | None, written: Checkpoint | None) -> bool:
+    """Of rows on another server: it has come back without some of them. written: the one that stands beside them."""
+    return home is not None and written is not None and written.batch < home.batch
 
 
 # As text: they are written with each batch, and building them anew costs more than sending them.

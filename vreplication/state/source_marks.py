@@ -126,8 +126,8 @@ def claim(session: Session, stream: str, role: str, token: int, ids: tuple[int, 
         lease.end_lost(session, tuple(set(noted["ids"]) - set(ids)), int(noted["run"]))
 
 
-def take_fence(session: Session, stream: str, token: int, position: str) -> str:
-    """Become the one that may write rows here; returns how far the last one came, `position` for the first."""
+def take_fence(session: Session, stream: str, token: int) -> str:
+    """Become the one that may write rows here; returns what stands beside the last of them, '' where none is there."""
     key = {"stream": stream, "id": FENCE}
     with session.transaction():
         sql = f"SELECT number, detail FROM {SIDECAR}.{TABLE} WHERE stream=%s AND id=%s FOR UPDATE"
@@ -136,12 +136,12 @@ def take_fence(session: Session, stream: str, token: int, position: str) -> str:
             raise Superseded(f"Stream {stream} has been taken over by another process.")
         # The lock above has waited for the former holder's transaction in flight (pass_fence): this is all that it has
         # written.
-        at = str(found[1]) if found is not None else position
-        rows.put(session, _t, key, kind=FENCE, number=token, detail=at, written_at=now())
-    return at
+        noted = str(found[1]) if found is not None else ""
+        rows.put(session, _t, key, kind=FENCE, number=token, detail=noted, written_at=now())
+    return noted
 
 
-def pass_fence(session: Session, stream: str, token: int, position: str) -> None:
+def pass_fence(session: Session, stream: str, token: int, checkpoint: str) -> None:
     """First statement of each transaction that writes rows here: fence, mark of our own rows, and checkpoint in one.
 
     Raises Superseded.
@@ -149,7 +149,7 @@ def pass_fence(session: Session, stream: str, token: int, position: str) -> None
     sql = f"UPDATE {SIDECAR}.{TABLE} SET detail=%s, written_at=NOW(6) WHERE stream=%s AND id=%s AND number=%s"
     # One UPDATE for three things, for whatever stands alone can be lost alone: who may write here, by which group our
     # rows are known (W9), and how far they go. Its time makes it a change of the row even where the place is the same.
-    if session.execute(sql, (position, stream, FENCE, token)) == 0:
+    if session.execute(sql, (checkpoint, stream, FENCE, token)) == 0:
         raise Superseded(f"Stream {stream} has been taken over by another process.")
 
 

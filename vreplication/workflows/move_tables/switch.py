@@ -346,7 +346,7 @@ class _Trial:
         if not streams.is_forward(work.number):
             # On the way back rows are committed on the source, in transactions that begin with a row there: it fences
             # them.
-            source_marks.take_fence(ends.target, work.stream, token, "")
+            source_marks.take_fence(ends.target, work.stream, token)
         reach("switch.fenced")
         # A restart between marker and fence goes back to its checkpoint, and may have left older rows in the place of
         # newer.
