@@ -93,3 +93,24 @@ def test_the_old_server_gets_again_what_it_has_lost(move: Move) -> None:
     move.ask(moves.REVERSE)
     move.wait_serving(Side.SOURCE, 3)
     assert rows(source) == [(2, 20), (3, 3), (4, 4), (10, 10)]
+
+
+@FLAVORS
+def test_what_the_new_server_has_lost_is_not_told_as_somebodys_write(move: Move) -> None:
+    """And what is advised opens the way back again."""
+    source, target = move.pair.source, move.pair.target
+    keep(target)
+    target.admin.execute_raw("INSERT INTO t VALUES (4,4)")
+    target.admin.execute_raw("UPDATE t SET n=20 WHERE id=2")
+    wait_level(move)
+    come_back(target)
+    move.ask(moves.REVERSE)
+    failed = move.result()
+    assert failed.event == "failed", failed
+    assert "Since they were equal the target started again" in (failed.reason or ""), failed
+    for each in ("INSERT INTO t VALUES (4,0)", "DELETE FROM t WHERE id=4", "UPDATE t SET n=0 WHERE id=2"):
+        target.admin.execute_raw(each)
+    target.admin.execute_raw("UPDATE t SET n=2 WHERE id=2")
+    move.start()
+    move.wait_serving(Side.SOURCE, 3)
+    assert rows(source) == [(1, 1), (2, 2), (3, 3)]

@@ -105,14 +105,14 @@ def vouches(ends: Ends, table: str) -> bool:
         return False
     if is_waived(ends.home, table):
         return True
-    if not _is_clean(ends.home, table):
+    if not is_clean(ends.home, table):
         # It may have been asked for at the gate, behind a clean one, and repairs nothing then.
         return False
     found = since.load(ends.home, table)
     return found is not None and found.vouches and not _was_started_since(ends, table)
 
 
-def _is_clean(session: Session, table: str) -> bool:
+def is_clean(session: Session, table: str) -> bool:
     verdict = verdicts.load(session, table)
     return verdict is not None and verdict.verdict == verdicts.CLEAN
 
@@ -124,7 +124,11 @@ def _was_started_since(ends: Ends, table: str) -> bool:
     """
     others = [session for session in (ends.source, ends.target) if session is not ends.home]
     age = verdicts.age_seconds(ends.home, table) if others else 0.0
-    return age is None or any(_seconds_up(session) <= age + _START_SECONDS for session in others)
+    return age is None or any(was_started_within(session, age) for session in others)
+
+
+def was_started_within(session: Session, seconds: float) -> bool:
+    return _seconds_up(session) <= seconds + _START_SECONDS
 
 
 def _seconds_up(session: Session) -> float:

@@ -9,6 +9,7 @@ from sqlalchemy import select
 
 from vreplication.masking import mask
 from vreplication.mysql.session import Session
+from vreplication.settings import SIDECAR
 from vreplication.state import rows, sidecar
 from vreplication.state.lease import Lease, fence, me
 from vreplication.state.sidecar import fetch, fetch_one, now
@@ -91,6 +92,14 @@ def put_aside(details: str) -> tuple[str, int] | None:
     """Of SET_ASIDE: the side table and how many rows it got; None: it got none, or is gone (SIDE_DROPPED)."""
     count, _, rest = details.partition(" rows in ")
     return (rest, int(count)) if rest and int(count) else None
+
+
+def age_seconds(session: Session, workflow: str, event: str) -> float | None:
+    """How long ago the newest entry of the kind was made, by the server's clock; else the oldest of all; else None."""
+    at = "COALESCE(MAX(IF(event=%s, at, NULL)), MIN(at))"
+    sql = f"SELECT TIMESTAMPDIFF(MICROSECOND, {at}, NOW(6)) / 1e6 FROM {SIDECAR}.journal WHERE workflow=%s"
+    found = session.value(sql, (event, workflow))
+    return None if found is None else float(found)
 
 
 def latest(session: Session, workflow: str, *events: str) -> dict[str, Any] | None:

@@ -31,10 +31,11 @@ from vreplication.settings import TABLES_AT_ONCE, Limits, Tuning
 from vreplication.spark.session import Spark
 from vreplication.state import gate, journal, lease, ledger, source_marks, tuning, verdicts, workflows
 from vreplication.state.ledger import KeyRange
+from vreplication.state.moves import Side
 from vreplication.state.tuning import Room
 from vreplication.state.verdicts import Verdict
 from vreplication.verify.verify import Caller, verify
-from vreplication.workflows.move_tables import left_behind, replica_checks, seen, streams
+from vreplication.workflows.move_tables import differing, left_behind, replica_checks, seen, streams
 from vreplication.workflows.move_tables.driver import MoveDriver
 from vreplication.workflows.move_tables.plan import MovePlan
 from vreplication.workflows.move_tables.spec import MoveSpec
@@ -260,6 +261,7 @@ def _compare(work: Work, job: StreamJob, table: StreamTable, done: int) -> Verdi
     # Before the first row is read: a table that takes the place of this one meanwhile is not the one that was
     # verified.
     ids = work.with_ends(lambda ends: seen.ids(ends, table))
+    started = _started_since(work, table)
     verdict = verify(
         work.spark.context(driver.check),
         work.route,
@@ -273,20 +275,28 @@ def _compare(work: Work, job: StreamJob, table: StreamTable, done: int) -> Verdi
         workflow=table.id,
         stream=work.stream,
         is_mariadb=job.is_mariadb,
-        # On the way back nothing is copied: what differs on the old server, somebody else has written there.
+        # On the way back nothing is copied: somebody may have written what differs on the old server.
         repair=functools.partial(_copy_again, work, job, table) if work.number == 1 else None,
         parallelism=work.spec.tasks,
     )
     if verdict.mismatches:
         journal.write(driver.session, driver.workflow, "mismatch", verdict.details, actor=lease.me())
     if verdict.verdict == verdicts.BAD:
-        raise BadValue(
-            f"{table.mapping.target.schema}.{table.mapping.target.name} differs from what it was copied from: "
-            f"{verdict.details}",
-            cure="Somebody else writes to it, or report it; where the application writes now nothing was touched.",
-        )
+        name = f"{table.mapping.target.schema}.{table.mapping.target.name}"
+        raise BadValue(f"{name} differs from what it was copied from: {verdict.details}.", cure=_cure(work, started))
     seen.note(driver.session, driver.workflow, work.number, table, ids)
     return verdict
+
+
+def _started_since(work: Work, table: StreamTable) -> tuple[Side, ...]:
+    workflow, number = work.driver.workflow, work.number
+    return work.with_ends(lambda ends: differing.started_since(ends, workflow, number, table.id))
+
+
+def _cure(work: Work, started: tuple[Side, ...]) -> str:
+    if work.number == 1:
+        return "Another client writes to it, or report it; where the application writes now nothing was touched."
+    return differing.cure(work.driver.workflow, work.number, started)
 
 
 def _sum_up(driver: MoveDriver, job: StreamJob) -> None:
@@ -333,17 +343,19 @@ def _recheck(work: Work, job: StreamJob, table: StreamTable) -> Recheck:
             is_mariadb=job.is_mariadb,
             home=lambda: driver.session,
             check=driver.check,
-            copy_again=functools.partial(_copy_again, work, job, table) if work.number == 1 else _not_again,
+            copy_again=functools.partial(_copy_again if work.number == 1 else _not_again, work, job, table),
             # Nothing is copied on the way back. Without ranges a sample would be the table's first rows, each time.
             copied=driver.table_ids(1)[table.number],
         )
     return work.rechecks[table.id]
 
 
-def _not_again(ranges: Sequence[KeyRange]) -> None:
+def _not_again(work: Work, job: StreamJob, table: StreamTable, ranges: Sequence[KeyRange]) -> None:
+    serving = streams.serving(work.number)
     raise BadValue(
-        f"{len(ranges)} rows of the old server differ from what the application wrote on the new one.",
-        cure="Somebody else writes to the tables there: the way back is closed. `vreplication complete` ends it.",
+        f"{len(ranges)} rows of {table.mapping.target.name} on the {serving.other} differ from what the application"
+        f" wrote on the {serving}.",
+        cure=_cure(work, _started_since(work, table)),
     )
 
 
