@@ -19,7 +19,8 @@ GRANT SELECT, LOCK TABLES, TRIGGER, INSERT, DELETE, ALTER, DROP, CREATE
 --   CREATE                  the schema itself and its table
 --   SELECT, INSERT, UPDATE  write and read markers, with a lock on a row
 --   DELETE                  take them away again
-GRANT CREATE, SELECT, INSERT, UPDATE, DELETE
+--   DROP                    a table that is made and dropped before a switch back, so that the server flushes its log
+GRANT CREATE, DROP, SELECT, INSERT, UPDATE, DELETE
   ON `_vreplication`.* TO '<user>'@'<host>';
 
 -- REPLICATION SLAVE         read the binary log

@@ -1,4 +1,5 @@
-"""A target that comes back without its last commits: what was decided there by then has not been forgotten.
+"""A server that comes back without its last commits: what a switch has decided by then has not been forgotten, nor the
+rows that it went by.
 
 MariaDB writes a second of commits to no file with innodb_flush_log_at_trx_commit=0, so that a kill -9 is as bad as a
 crash of the machine is with 2; MySQL writes them into the system's memory at once.
@@ -43,6 +44,19 @@ def forgetful(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
         yield pair
 
 
+@pytest.fixture
+def forgetful_source(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
+    monkeypatch.setattr(in_memory, "_is_plenty", lambda: False)
+    with (
+        private_server("mariadb", {**TRUSTED, **FORGETFUL, "server-id": 211}) as one,
+        private_server("mysql", {**TRUSTED, "server-id": 212}) as other,
+    ):
+        pair = Pair(source=create_database(one, grants="move_source"), target=create_database(other))
+        pair.source.admin.execute_raw("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
+        pair.source.admin.execute_raw("INSERT INTO t VALUES (1,1),(2,2)")
+        yield pair
+
+
 def crash(pair: Pair) -> None:
     kill(pair.target.server)
     pair.target.server.restart()
@@ -84,5 +98,26 @@ def test_writes_are_not_denied_while_all_is_verified_again(forgetful: Pair, paus
         let_go(pauses, "switch.denied")
         wait_reached(pauses, "workflow.verified", move)
         assert denied(pair, move) == [False, False]
+    move.stop.set()
+    move.result()
+
+
+@pytest.mark.parametrize("point", ["switch.before_decided", "switch.decided"])
+def test_a_source_that_serves_again_keeps_the_rows_of_the_way_back(
+    forgetful_source: Pair, pauses: Path, point: str
+) -> None:
+    """Its crash was not noticed, or came too late to be: it served without them, and nothing compared."""
+    source, target = forgetful_source.source, forgetful_source.target
+    move = begin(forgetful_source, "t")
+    move.wait_serving(Side.TARGET, 2)
+    target.admin.execute_raw("UPDATE t SET v=10 WHERE id=1")
+    with paused_at(pauses, point):
+        move.ask(moves.REVERSE)
+        wait_reached(pauses, point, move)
+        kill(source.server)
+        source.server.restart()
+        source.reconnect()
+    move.wait_serving(Side.SOURCE, 3)
+    assert source.admin.rows("SELECT * FROM t ORDER BY id") == [(1, 10), (2, 2)]
     move.stop.set()
     move.result()

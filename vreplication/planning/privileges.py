@@ -40,7 +40,7 @@ class Role:
 
 MOVE_SOURCE = Role(
     on_schema=frozenset({"SELECT", "INSERT", "DELETE", "CREATE", "ALTER", "DROP", "LOCK TABLES", "TRIGGER"}),
-    on_sidecar=frozenset({"CREATE", "SELECT", "INSERT", "UPDATE", "DELETE"}),
+    on_sidecar=frozenset({"CREATE", "DROP", "SELECT", "INSERT", "UPDATE", "DELETE"}),
     is_global=_GLOBAL,
 )
 MOVE_TARGET = Role(on_schema=_ON_SCHEMA, on_sidecar=_ON_SIDECAR, is_global=_GLOBAL)

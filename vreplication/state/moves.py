@@ -129,7 +129,7 @@ def decide(session: Session, our_lease: Lease, to: Decision, *, until: str | Non
 
 
 def make_durable(session: Session) -> None:
-    """What has been decided here comes back with the server, whatever innodb_flush_log_at_trx_commit says.
+    """What was committed here comes back with the server, whatever innodb_flush_log_at_trx_commit says.
 
     At 0 or 2, or with sync_binlog=0 (MariaDB's default), a crash of the machine takes the last commits, and what
     another server was told to do by them stays done.

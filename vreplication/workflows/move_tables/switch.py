@@ -40,7 +40,7 @@ from vreplication.mysql import replica as replicas
 from vreplication.mysql.ends import Ends
 from vreplication.mysql.quoting import qualified
 from vreplication.mysql.server import is_mariadb
-from vreplication.mysql.session import Session, connect
+from vreplication.mysql.session import Session, SqlError, connect
 from vreplication.pausepoints import reach
 from vreplication.phases import Phase
 from vreplication.schema.introspect import exists
@@ -388,12 +388,24 @@ class _Trial:
             _move_aside(ends.home, moves.load(ends.home, work.driver.workflow))
             _check_names_free(ends.home, work.driver.workflow)
         _check_left_behind(work)
+        self._keep_rows(ends)
         # W6: while the other side is closed, so nothing that the application writes there stands before it. Noted
         # later, its first writes would be missing on the way back.
         start = _start_back(ends, work)
         with self._in_time(ends.home) as until:
             self._commit(locker, ends, start, until)
         reach("switch.decided")
+
+    def _keep_rows(self, ends: Ends) -> None:
+        """The old server keeps what was written there last, whenever it crashes: behind the decision no log that is
+        read has it. On the target RENAME, or what makes the decision outlive a crash, sees to that.
+        """
+        if streams.is_forward(self.work.number):
+            return
+        try:
+            moves.make_durable(ends.target)
+        except SqlError as error:
+            self.work.driver.notify(f"the source may lose what was written there last if it crashes now: {error}")
 
     def _commit(self, locker: Session, ends: Ends, start: str, until: str) -> None:
         work = self.work
