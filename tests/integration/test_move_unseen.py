@@ -141,7 +141,7 @@ def test_a_cancel_that_was_refused_is_not_kept(pair: Pair, monkeypatch: pytest.M
         def dies(*_: object) -> None:
             raise Terminal("the driver dies here")
 
-        patched.setattr(opening, "_rename", dies)
+        patched.setattr(opening, "rename", dies)
         move = begin(pair, "t")
         move.result()
     refused = operate.cancel(pair.target.url, move.workflow, "ann", pair.source.url)

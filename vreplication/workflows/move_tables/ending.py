@@ -32,7 +32,7 @@ from vreplication.workflows.online_ddl.ending import resume_command
 
 log = logging.getLogger(__name__)
 
-_BEHIND = (Decision.DECIDED, Decision.OPENED)
+BEHIND = (Decision.DECIDED, Decision.OPENED)
 """Nothing but forward."""
 
 
@@ -207,7 +207,7 @@ def _ended_at_home(home: Session, workflow: str, driver: MoveDriver, error: VRep
     reason = row.reason if row.phase is Phase.FAILED and row.reason else str(error)
     leftover = Leftover(what="tables and rows of ours", command=f"vreplication cancel {workflow}")
     # No cancel is offered where it would be refused.
-    leftovers = (leftover,) if move.serving is Side.SOURCE and move.decision not in _BEHIND else ()
+    leftovers = (leftover,) if move.serving is Side.SOURCE and move.decision not in BEHIND else ()
     return _result(home, "failed", workflow, f"{reason} ({where})", exit_code=1, leftovers=leftovers)
 
 
@@ -227,7 +227,7 @@ def cancelled(home: Session, driver: MoveDriver) -> Result:
     """Remove what the workflow made, on both servers. Raises Refused while the target serves."""
     workflow = driver.workflow
     row, move = workflows.load(home, workflow), moves.load(home, workflow)
-    if move.serving is Side.TARGET or move.decision in _BEHIND:
+    if move.serving is Side.TARGET or move.decision in BEHIND:
         # Or it would be cancelled as soon as it has been switched back.
         workflows.set_fields(home, workflow, cancel_requested=0)
         raise Refused(

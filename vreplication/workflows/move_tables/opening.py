@@ -106,7 +106,7 @@ def open_side(work: Work, ends: Ends, began: float | None, opener: Session | Non
     move = moves.load(home, driver.workflow)
     if move.decision is Decision.DECIDED:
         if work.number == 1:
-            persist(driver, lambda: _rename(home, move, driver.workflow))
+            persist(driver, lambda: rename(home, move, driver.workflow))
         else:
             _keep(driver, home)
             _allow_other(work, opener)
@@ -157,7 +157,7 @@ def _allow_other(work: Work, opener: Session | None) -> None:
         _allow(driver, session, tables)
 
 
-def _rename(home: Session, move: Move, workflow: str) -> None:
+def rename(home: Session, move: Move, workflow: str) -> None:
     """The tables get their names, all at once; what is not there by its hidden name was renamed before."""
     left = []
     # F20: a RENAME before us may have been done and its answer lost.
