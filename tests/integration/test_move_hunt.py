@@ -17,7 +17,7 @@ from vreplication.progress import snapshot
 from vreplication.state import moves
 from vreplication.state.moves import Decision, Side
 from vreplication.ui import acts
-from vreplication.workflows.move_tables import run
+from vreplication.workflows.move_tables import operate, run
 from vreplication.workflows.move_tables.spec import make_move_spec
 
 __all__ = ["_pair_servers", "pair", "pauses", "quick"]
@@ -129,6 +129,21 @@ def test_an_end_between_opened_and_the_hook_says_who_serves(pair: Pair) -> None:
     # The same command goes on with the hook.
     move.start()
     wait_until(lambda: any("calling the hook" in words for words in move.said), "the hook is not called")
+    move.stop.set()
+    move.result()
+
+
+def test_a_hook_that_cannot_say_yes_is_replaced(pair: Pair) -> None:
+    """What it began with held on: the target served, and the move could neither go on nor be ended."""
+    fill(pair)
+    move = begin(pair, "t", on_switch="false")
+    wait_until(lambda: _decision(move) is Decision.OPENED, f"it is not switched: {move.said}")
+    move.stop.set()
+    move.result()
+    move.spec = move.spec.model_copy(update={"on_switch": "true"})
+    assert operate.check_begin(move.spec, route_of(pair)) == ""
+    move.start()
+    move.wait_serving(Side.TARGET, 2)
     move.stop.set()
     move.result()
 

@@ -111,6 +111,9 @@ def check_begin(spec: MoveSpec, route: Route) -> str:
 def _check_same_request(row: WorkflowRow, spec: MoveSpec) -> str:
     began = MoveSpec.model_validate(row.spec)
     differing = [name for name in MoveSpec.model_fields if getattr(began, name) != getattr(spec, name)]
+    if spec.on_switch and "on_switch" in differing:
+        # That one is taken (run.take_hook).
+        differing.remove("on_switch")
     if any(name in _WHAT_MOVES for name in differing):
         raise Refused(
             f"Workflow {row.id} exists for other tables: {_tables(began)}.",

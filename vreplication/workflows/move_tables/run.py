@@ -23,7 +23,7 @@ from vreplication.pausepoints import reach
 from vreplication.phases import OVER, Phase
 from vreplication.settings import TABLE_SECONDS
 from vreplication.spark.session import Spark, SparkStart
-from vreplication.state import layout, lease, moves, workflows
+from vreplication.state import journal, layout, lease, moves, workflows
 from vreplication.state.moves import Side
 from vreplication.state.workflows import WorkflowRow
 from vreplication.workflows.move_tables import ending, opening, prepare, sides, steps, streams, switch
@@ -125,12 +125,20 @@ def _goes_on(home: Session, row: WorkflowRow, spec: MoveSpec) -> bool:
             cure=f"Watch it with `vreplication status {row.id} --watch`.",
         )
     if prepare.is_done(workflows.tables(home, row.id)):
+        take_hook(home, row, spec)
         return True
     # Its connections end first: a preparation that is only stopped would go on, and make tables behind the undo.
     lease.acquire(home, row.id, lease.DRIVER)
     prepare.undo(home, row.id)
     prepare.forget(home, row.id)
     return False
+
+
+def take_hook(home: Session, row: WorkflowRow, spec: MoveSpec) -> None:
+    """The one thing that may be asked for otherwise: one that never says yes would keep the workflow from its end."""
+    if spec.on_switch and spec.on_switch != row.spec.get("on_switch"):
+        workflows.set_spec(home, row.id, {**row.spec, "on_switch": spec.on_switch})
+        journal.write(home, row.id, "hook changed", "the application is told by another one", actor=lease.me())
 
 
 def to_the_end(work: Work) -> Result:

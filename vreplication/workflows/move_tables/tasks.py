@@ -103,7 +103,10 @@ def _is_prepared(stage: MoveStage) -> bool:
     with connect(stage.url) as session:
         check_claim(stage, session)
         found = workflows.find(session, stage.workflow)
-        return found is not None and prepare.is_done(workflows.tables(session, stage.workflow))
+        if found is None or not prepare.is_done(workflows.tables(session, stage.workflow)):
+            return False
+        run.take_hook(session, found, stage.spec)
+        return True
 
 
 def catch_up(stage: MoveStage) -> None:
